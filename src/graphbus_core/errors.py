@@ -1,0 +1,167 @@
+"""Every way in which GraphBus refuses: one code each, with its family, its sentence and its hint.
+
+A failure carries data; its sentence is built from that data and the entry of `REGISTER`:
+
+    raise BuildError("GBE210", where=Place("agents/shop.py", 12), name="OrderProcessor", other="agents/old.py:3")
+
+The family decides the exit status of the command line. Findings of `graphbus check` (GB001 ...) are not failures; their
+register is `graphbus_core.compiler.rules`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar, NamedTuple
+
+
+class Place(NamedTuple):
+    """Where something is: a path as the user wrote or would write it, a line and a column that count from 1 (0: not known)."""
+
+    path: str
+    line: int = 0
+    column: int = 0
+
+    def __str__(self) -> str:
+        return ":".join([self.path, *(str(number) for number in self[1:] if number)])
+
+
+class Entry(NamedTuple):
+    """What the register knows of one code: its sentence and its hint, both templates over the data of the failure."""
+
+    sentence: str
+    hint: str
+
+
+class GraphBusError(Exception):
+    """Root of all failures that GraphBus reports; each one is meant for the eyes of its user, without a traceback.
+
+    Attributes:
+        code: The entry of `REGISTER`, e.g. `"GBE210"`.
+        where: The place to look at, if there is one.
+        data: What the sentence was built from.
+    """
+
+    exit_status: ClassVar[int] = 1
+
+    def __init__(self, code: str, *, where: Place | None = None, **data: object) -> None:
+        entry = REGISTER[code]
+        self.code = code
+        self.where = where
+        self.data = data
+        self.sentence = entry.sentence.format(**data)
+        self.hint = entry.hint.format(**data)
+        super().__init__(code, self.sentence)
+
+    def __str__(self) -> str:
+        place = f"{self.where}: " if self.where else ""
+        hint = f"\n  hint: {self.hint}" if self.hint else ""
+        return f"{place}{self.sentence} [{self.code}]{hint}"
+
+
+class UsageError(GraphBusError):
+    """The command, its options or its configuration cannot be understood."""
+
+    exit_status = 2
+
+
+class BuildError(GraphBusError):
+    """Source files or the graph that they describe cannot be built."""
+
+    exit_status = 3
+
+
+class EditError(GraphBusError):
+    """A change to source text was refused, or writing it was impossible."""
+
+    exit_status = 4
+
+
+class NegotiationError(GraphBusError):
+    """A negotiation could not be started, continued or looked up."""
+
+    exit_status = 5
+
+
+class ArtifactError(GraphBusError):
+    """The artifacts in `.graphbus/` are missing, damaged, outdated or do not match the source files."""
+
+    exit_status = 6
+
+
+class RunError(GraphBusError):
+    """A graph could not be started, or a call or an event was refused."""
+
+    exit_status = 7
+
+
+class SeveralErrors(GraphBusError):
+    """More than one failure of one operation, all of them reported; the first decides the exit status.
+
+    Attributes:
+        errors: The failures in the order of their places.
+    """
+
+    def __init__(self, errors: Iterable[GraphBusError]) -> None:
+        self.errors = tuple(errors)
+        first = self.errors[0]
+        super().__init__("GBE001", count=len(self.errors))
+        self.where = first.where
+        self.family_status = first.exit_status
+
+    def __str__(self) -> str:
+        return "\n".join(str(error) for error in self.errors)
+
+
+def raise_all(errors: Iterable[GraphBusError]) -> None:
+    """Raise nothing for no failure, the failure itself for one, and `SeveralErrors` for more."""
+    found = tuple(errors)
+    if len(found) == 1:
+        raise found[0]
+    if found:
+        raise SeveralErrors(found)
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Give `" Did you mean 'x'?"` for the nearest of `known`, or the empty string when none is near."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(word, sorted(known), n=1, cutoff=0.6)
+    return f" Did you mean {near[0]!r}?" if near else ""
+
+
+REGISTER: dict[str, Entry] = {
+    "GBE001": Entry("{count} problems were found.", ""),
+    # usage and configuration: exit 2
+    "GBE101": Entry("{path} does not exist.", "Give a folder or file with your agents, e.g. `graphbus build agents/`."),
+    "GBE102": Entry("Unknown key {key!r} in {table}.{suggestion}", "Known keys: {known}."),
+    "GBE103": Entry("{key} in {table} must be {expected}, not {got}.", "Correct the value in pyproject.toml."),
+    "GBE104": Entry("{path} is not valid TOML: {reason}.", "Correct the file; nothing was read from it."),
+    # reading and the graph: exit 3
+    "GBE201": Entry("This file has a syntax error: {reason}.", "Correct it; the other files were still read."),
+    "GBE202": Entry(
+        "This file is not text in {encoding}: {reason}.",
+        "Save it as UTF-8 or declare its encoding in the first line.",
+    ),
+    "GBE203": Entry(
+        "This file has {size_bytes} bytes; GraphBus reads files up to {limit_bytes}.",
+        "Exclude it with `exclude` in [tool.graphbus], or split it.",
+    ),
+    "GBE204": Entry("This file cannot be read: {reason}.", "Check its permissions."),
+    "GBE205": Entry(
+        "This link leads in a circle or out of the project.",
+        "Remove the link or exclude it with `exclude` in [tool.graphbus].",
+    ),
+    "GBE210": Entry(
+        "Two agents are called {name}; the other one is at {other}.",
+        "Agent names are unique in a graph: rename one of the classes.",
+    ),
+    "GBE211": Entry(
+        "{agent} depends on {name}, which is no agent of this graph.{suggestion}",
+        "Correct the name in @depends_on, or add the agent.",
+    ),
+    "GBE212": Entry(
+        "The dependencies form a circle: {cycle}.",
+        "Remove one @depends_on; events may go round, dependencies may not.",
+    ),
+}
+"""Code -> sentence and hint. Codes are public: never reused, never renumbered."""

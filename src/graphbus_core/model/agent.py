@@ -1,0 +1,203 @@
+"""Agents as the compiler reads them and the artifacts describe them: what a class offers, hears, says and needs.
+
+The facts are complete enough that every rule of `graphbus check` works on them alone, without the syntax tree.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from graphbus_core.errors import Place
+from graphbus_core.model.schema import UNKNOWN, Schema, Type
+
+
+class SourceSpan(msgspec.Struct, frozen=True, array_like=True):
+    """A stretch of source: relative posix path; lines count from 1, columns are byte offsets that count from 0, end exclusive."""
+
+    path: str
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+
+    @property
+    def place(self) -> Place:
+        """The start for people: columns count from 1."""
+        return Place(self.path, self.line, self.column + 1)
+
+
+ParameterKind = Literal["positional", "keyword_only", "var_positional", "var_keyword"]
+
+
+class Parameter(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A parameter of a method, `self` left out; `type` is unknown where it has no annotation (`is_annotated=False`)."""
+
+    name: str
+    span: SourceSpan
+    type: Type = UNKNOWN
+    kind: ParameterKind = "positional"
+    has_default: bool = False
+    is_annotated: bool = False
+
+
+class Returned(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One `return` of a method, or the end of its body.
+
+    Attributes:
+        shape: The fields, when a dict display (or a name bound once to one) is returned; else None.
+        type: What is returned, as far as it can be known.
+    """
+
+    span: SourceSpan
+    type: Type
+    shape: Schema | None = None
+
+
+class MethodSpec(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A method, with the contract that `@schema_method` declares for it.
+
+    Attributes:
+        input_schema: Declared argument fields; None without `@schema_method` or when it cannot be read.
+        output_schema: Declared result fields; None likewise.
+        has_schema: True when the method bears `@schema_method`, readable or not.
+        schema_span: The decorator call.
+        returns: The annotation; unknown without one.
+        returned: Every way in which the body ends, outside of nested functions.
+    """
+
+    name: str
+    span: SourceSpan
+    parameters: tuple[Parameter, ...] = ()
+    has_schema: bool = False
+    schema_span: SourceSpan | None = None
+    input_schema: Schema | None = None
+    output_schema: Schema | None = None
+    returns: Type = UNKNOWN
+    has_return_annotation: bool = False
+    returned: tuple[Returned, ...] = ()
+    is_async: bool = False
+    is_static: bool = False
+    doc: str = ""
+
+
+class KeyRead(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A handler reads a key of its payload; `is_optional` when it copes with its absence (`.get`, `in`, try/except KeyError)."""
+
+    key: str
+    span: SourceSpan
+    is_optional: bool = False
+
+
+HandlerShape = Literal["nothing", "event", "payload", "typed", "event_payload", "fields", "invalid"]
+
+
+class Subscription(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One handler of one topic.
+
+    Attributes:
+        topic: A topic or a pattern (`*` one segment, `**` the rest); empty when it is computed and so unknown.
+        method: The name of the handler.
+        span: The topic's text in `@subscribe` or `SUBSCRIBE`.
+        shape: What the handler is called with (the table in docs/runtime.md).
+        payload: The payload type that the handler declares; unknown without one.
+        fields: For the shape `fields`: the keyword parameters that the payload must provide.
+        reads: The keys that the body reads; complete only if `reads_all_known`.
+        reads_all_known: False when the payload escapes (is passed on, iterated, indexed by a computed key).
+    """
+
+    topic: str
+    method: str
+    span: SourceSpan
+    shape: HandlerShape
+    payload: Type = UNKNOWN
+    fields: tuple[Parameter, ...] = ()
+    reads: tuple[KeyRead, ...] = ()
+    reads_all_known: bool = True
+    is_async: bool = False
+
+
+class Publication(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One place where an agent publishes, or one `@publishes` declaration.
+
+    Attributes:
+        topic: Empty when it is computed and so unknown.
+        method: The method that publishes; empty for a declaration on the class.
+        span: The topic's text.
+        payload: The fields that are sent; None when unknown.
+        payload_span: The payload expression, if any.
+        is_declared: True for `@publishes`.
+    """
+
+    topic: str
+    method: str
+    span: SourceSpan
+    payload: Schema | None = None
+    payload_span: SourceSpan | None = None
+    is_declared: bool = False
+
+
+class Dependency(msgspec.Struct, frozen=True):
+    """A name in `@depends_on`, as written; for a class reference its name."""
+
+    name: str
+    span: SourceSpan
+
+
+class Call(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A call of another agent's method, `self.call("Agent", "method", argument=...)`; `has_unknown` after `**` or a computed name."""
+
+    agent: str
+    method: str
+    span: SourceSpan
+    arguments: Schema = Schema()
+    has_unknown: bool = False
+
+
+class AgentDefinition(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One `GraphBusNode` subclass, as the artifacts hold it.
+
+    Attributes:
+        module: Dotted name that Runtime Mode imports.
+        path: Relative posix path of its file below the project root.
+        span: The class statement with its decorators.
+        source_digest: sha256 of the class's text.
+        contract_digest: sha256 of what neighbours can see: schemas, topics, payloads, dependencies; not the bodies.
+    """
+
+    name: str
+    module: str
+    path: str
+    span: SourceSpan
+    name_span: SourceSpan
+    bases: tuple[str, ...] = ()
+    doc: str = ""
+    system_prompt: str = ""
+    is_arbiter: bool = False
+    methods: tuple[MethodSpec, ...] = ()
+    subscriptions: tuple[Subscription, ...] = ()
+    publications: tuple[Publication, ...] = ()
+    dependencies: tuple[Dependency, ...] = ()
+    calls: tuple[Call, ...] = ()
+    source_digest: str = ""
+    contract_digest: str = ""
+
+    @property
+    def has_async_handler(self) -> bool:
+        """True when running this agent needs an event loop."""
+        return any(subscription.is_async for subscription in self.subscriptions)
+
+    def method(self, name: str) -> MethodSpec | None:
+        """Give the method called `name`, or None."""
+        return next((method for method in self.methods if method.name == name), None)
+
+
+class Topic(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A topic with the names of the agents at its ends; `schema` if publishers declare or agree on one."""
+
+    name: str
+    publishers: tuple[str, ...] = ()
+    subscribers: tuple[str, ...] = ()
+    schema: Schema | None = None
+    is_external: bool = False

@@ -1,0 +1,99 @@
+"""What `.graphbus/` holds: the public, versioned result of a build.
+
+Relative posix paths, sorted keys, no clock times, no source code: the same sources give the same bytes anywhere. Each file has a
+JSON Schema in `graphbus_core/schemas/`. A change of shape raises `SCHEMA_VERSION` and comes with an upgrade.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from graphbus_core.model.agent import AgentDefinition, Topic
+from graphbus_core.model.proposals import Ending, FileChange, Negotiations
+
+SCHEMA_VERSION = 1
+
+EdgeKind = Literal["depends_on", "topic", "call"]
+
+
+class Edge(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An arrow from provider to consumer: `depends_on` must be free of circles, `topic` and `call` edges may go round."""
+
+    source: str
+    target: str
+    kind: EdgeKind
+    label: str = ""
+
+
+class GraphArtifact(msgspec.Struct, frozen=True, kw_only=True):
+    """graph.json: the agents in the order of activation, its generations, and the edges."""
+
+    nodes: tuple[str, ...]
+    edges: tuple[Edge, ...]
+    activation_order: tuple[str, ...]
+    generations: tuple[tuple[str, ...], ...]
+    topic_cycles: tuple[tuple[str, ...], ...] = ()
+
+
+class AgentsArtifact(msgspec.Struct, frozen=True):
+    """agents.json: every agent's definition, in the order of activation."""
+
+    agents: tuple[AgentDefinition, ...]
+
+
+class TopicsArtifact(msgspec.Struct, frozen=True):
+    """topics.json: every topic with its ends, by name."""
+
+    topics: tuple[Topic, ...]
+
+
+class NegotiationsArtifact(msgspec.Struct, frozen=True):
+    """negotiations.json: the last session whole; None after a static build of sources that no session has touched."""
+
+    last: Negotiations | None = None
+
+
+class ModifiedFilesArtifact(msgspec.Struct, frozen=True, kw_only=True):
+    """modified_files.json: what the last session changed."""
+
+    session: str = ""
+    files: tuple[FileChange, ...] = ()
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """manifest.json: what belongs together.
+
+    Attributes:
+        project_root: The project relative to the artifact folder, usually `".."`.
+        import_roots: Folders below the project root that go on `sys.path`, `"."` or `"src"`.
+        artifacts: File name -> sha256 of the other artifacts.
+        sources: Relative path -> sha256 of each source file with an agent in it.
+        settings_digest: sha256 of the settings that the result depends on.
+    """
+
+    schema_version: int
+    graphbus_version: str
+    project_root: str
+    import_roots: tuple[str, ...]
+    roots: tuple[str, ...]
+    artifacts: dict[str, str]
+    sources: dict[str, str]
+    settings_digest: str = ""
+
+
+class BuildArtifacts(msgspec.Struct, frozen=True, kw_only=True):
+    """All artifacts of one build."""
+
+    graph: GraphArtifact
+    agents: AgentsArtifact
+    topics: TopicsArtifact
+    negotiations: NegotiationsArtifact = NegotiationsArtifact()
+    modified_files: ModifiedFilesArtifact = ModifiedFilesArtifact()
+    manifest: Manifest | None = None
+
+    @property
+    def ending(self) -> Ending | None:
+        """How the last negotiation ended, if there was one."""
+        return self.negotiations.last.ending if self.negotiations.last else None

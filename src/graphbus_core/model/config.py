@@ -1,0 +1,229 @@
+"""Every setting, with its default and what it means. The configuration reference in docs/ is generated from these classes.
+
+`[tool.graphbus]` of pyproject.toml fills `Settings`; its sub-tables `safety`, `llm`, `budget`, `gate` and `runtime` fill the
+others. The order is: command line, then pyproject.toml, then the defaults here.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Electorate = Literal["affected", "all"]
+Validation = Literal["strict", "warn", "off"]
+
+
+class SafetyConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The limits of a negotiation. Source: seed 002, 6.1.
+
+    Attributes:
+        max_negotiation_rounds: Rounds after which it stops.
+        convergence_threshold: Rounds without a new proposal after which it stops.
+        max_proposals_per_agent: What one agent may propose in all rounds together, counters included.
+        max_proposals_per_round: What one agent may propose in one round.
+        max_back_and_forth: How deep a chain of counter-proposals may go.
+        require_arbiter_on_conflict: Ask the arbiter after a tie or a vote that is close by one.
+        arbiter_agents: Names of the arbiters; empty: the classes with `IS_ARBITER = True`, in activation order.
+        max_file_changes_per_commit: Files that one accepted proposal may change.
+        max_total_file_changes: Distinct files that a session may change.
+        allow_external_dependencies: Allow changes to import packages that the project does not use yet.
+        protected_files: Globs that no change may touch, on the relative path or the file name.
+        electorate: Who votes: `affected` neighbours, or `all` agents (seed 001).
+        max_votes_per_proposal: At most so many evaluators with the electorate `affected`.
+        max_repairs: How often a proposer may mend a proposal that the gate refused.
+    """
+
+    max_negotiation_rounds: int = 10
+    convergence_threshold: int = 2
+    max_proposals_per_agent: int = 3
+    max_proposals_per_round: int = 1
+    max_back_and_forth: int = 3
+    require_arbiter_on_conflict: bool = True
+    arbiter_agents: tuple[str, ...] = ()
+    max_file_changes_per_commit: int = 1
+    max_total_file_changes: int = 10
+    allow_external_dependencies: bool = False
+    protected_files: tuple[str, ...] = ()
+    electorate: Electorate = "affected"
+    max_votes_per_proposal: int = 3
+    max_repairs: int = 2
+
+
+class LLMConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which model negotiates. Without one the rule agents do.
+
+    Attributes:
+        model: `"rules"`: no model is asked.
+    """
+
+    model: Literal["rules"] = "rules"
+
+
+class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a session may cost; reached: it stops with the reason `budget` and keeps what was accepted.
+
+    Attributes:
+        max_calls: Questions put to agents (analyse, propose, evaluate, arbitrate), over all agents.
+        max_seconds: Wall time of the negotiation loop; 0: no limit.
+    """
+
+    max_calls: int = 10_000
+    max_seconds: float = 0.0
+
+
+class GateConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a change must pass before anybody votes on it.
+
+    Attributes:
+        test_command: The project's tests; empty: `pytest` when the project has a `tests` folder or test files, else none.
+        timeout_s: Wall time of one child process of the gate.
+        memory_mb: Address space of one child process of the gate.
+        max_file_size_bytes: A changed file may not grow beyond this.
+        max_changed_lines: A proposal may not change more lines than this.
+        target_python: The Python that changed files must compile for, `"3.11"`; empty: `requires-python` of the project.
+    """
+
+    test_command: tuple[str, ...] = ()
+    timeout_s: float = 60.0
+    memory_mb: int = 2048
+    max_file_size_bytes: int = 1_000_000
+    max_changed_lines: int = 400
+    target_python: str = ""
+
+
+class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[tool.graphbus.runtime]`.
+
+    Attributes:
+        validation: What happens to a payload or argument that does not fit its schema: refused, logged, or not looked at.
+        grace_s: Seconds that a shutdown waits for what is under way.
+        history: How many events the bus remembers; 0: none.
+    """
+
+    validation: Validation = "strict"
+    grace_s: float = 10.0
+    history: int = 1000
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[tool.graphbus]`.
+
+    Attributes:
+        exclude: Globs of files and folders that are not read, on the path relative to the project root.
+        external_topics: Topics (patterns allowed) that are published or heard outside of the graph.
+        select: Rule codes or prefixes that `graphbus check` reports; empty: all that are on by default.
+        ignore: Rule codes or prefixes that it leaves out.
+        max_source_bytes: A larger source file is an error.
+        refactoring_goals: What the agents shall work towards, e.g. `["align_schemas", "add_validation"]`.
+        intent: What a person wants of this negotiation, in words.
+        artifacts: The artifact folder, relative to the project root.
+    """
+
+    exclude: tuple[str, ...] = ()
+    external_topics: tuple[str, ...] = ()
+    select: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    max_source_bytes: int = 4_000_000
+    refactoring_goals: tuple[str, ...] = ()
+    intent: str = ""
+    artifacts: str = ".graphbus"
+    safety: SafetyConfig = SafetyConfig()
+    llm: LLMConfig = LLMConfig()
+    budget: Budget = Budget()
+    gate: GateConfig = GateConfig()
+    runtime: RuntimeSettings = RuntimeSettings()
+
+
+class BuildConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What a build works with: the request, resolved, and the settings. Source: seed 001, LOAD_BUILD_CONFIG.
+
+    Attributes:
+        root: The project root, absolute: the nearest folder upwards with a pyproject.toml.
+        paths: What is built, absolute.
+        session: The name of the negotiation session, `"S001"`; empty without one.
+    """
+
+    root: str
+    paths: tuple[str, ...]
+    settings: Settings = Settings()
+    enable_agents: bool = False
+    dry_run: bool = False
+    force: bool = False
+    emit_artifacts: bool = True
+    session: str = ""
+
+    @property
+    def safety_config(self) -> SafetyConfig:
+        """The limits of the negotiation (seed 001)."""
+        return self.settings.safety
+
+    @property
+    def llm_config(self) -> LLMConfig:
+        """Who negotiates (seed 001)."""
+        return self.settings.llm
+
+    @property
+    def refactoring_goals(self) -> tuple[str, ...]:
+        """What the agents work towards (seed 001)."""
+        return self.settings.refactoring_goals
+
+    @property
+    def artifacts_dir(self) -> str:
+        """Where artifacts go, absolute."""
+        return f"{self.root}/{self.settings.artifacts}"
+
+
+class RuntimeConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run works with: the request, resolved, and the settings. Source: seed 001, LOAD_RUNTIME_CONFIG.
+
+    Attributes:
+        artifacts_dir: Absolute.
+    """
+
+    artifacts_dir: str
+    entrypoint: str = ""
+    allow_drift: bool = False
+    settings: RuntimeSettings = RuntimeSettings()
+
+
+class BuildRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person asks of Build Mode, before any file is read.
+
+    Attributes:
+        paths: Files or folders with agents, absolute or relative to the working directory.
+        root_package: A dotted package name instead of paths, found from the working directory, its `src` or sys.path (seed 001).
+        enable_agents: Negotiate and change source files.
+        dry_run: Negotiate, but write neither source files nor artifacts.
+        force: Build although nothing has changed.
+        rounds: Overrides `safety.max_negotiation_rounds`.
+        emit_artifacts: False for `graphbus negotiate` without a build.
+        settings: Replaces what pyproject.toml says, for callers from Python.
+    """
+
+    paths: tuple[str, ...] = ()
+    root_package: str = ""
+    enable_agents: bool = False
+    dry_run: bool = False
+    force: bool = False
+    rounds: int | None = None
+    intent: str = ""
+    emit_artifacts: bool = True
+    session: str = ""
+    settings: Settings | None = None
+
+
+class RuntimeRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person asks of Runtime Mode.
+
+    Attributes:
+        artifacts: The artifact folder.
+        entrypoint: `"package.module:function"`, called with no argument, or with the running graph if it takes one.
+        allow_drift: Start although source files differ from what was built.
+        validation: Overrides `[tool.graphbus.runtime]`.
+    """
+
+    artifacts: str = ".graphbus"
+    entrypoint: str = ""
+    allow_drift: bool = False
+    validation: Validation | None = None

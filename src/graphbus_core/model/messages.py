@@ -1,0 +1,1 @@
+"""Event: what a handler receives."""

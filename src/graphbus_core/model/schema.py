@@ -1,0 +1,107 @@
+"""What a value may look like: types as GraphBus reads them from annotations and schemas, as plain data.
+
+    {"order_id": str, "items": list[Item]}   ->   Schema(fields=(Field("order_id", STR), Field("items", list of record)))
+
+A type that the reader cannot know is `unknown`; it fits everything and everything fits it, so that GraphBus never raises a
+false alarm over it.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Kind = Literal[
+    "unknown",
+    "any",
+    "null",
+    "bool",
+    "int",
+    "float",
+    "str",
+    "bytes",
+    "list",
+    "dict",
+    "tuple",
+    "set",
+    "union",
+    "literal",
+    "record",
+]
+
+
+class Type(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One type.
+
+    Attributes:
+        kind: What it is; `args`, `values`, `name` and `fields` qualify it.
+        args: `list`, `set`: the item type (none: any). `dict`: key and value types. `tuple`: item types. `union`: the choices.
+        values: The choices of a `literal`.
+        name: The name that the source gives it, for a `record` the class name, for `unknown` the text that was not understood.
+        fields: The fields of a `record` (TypedDict, dataclass, msgspec or pydantic class, or a nested schema mapping).
+    """
+
+    kind: Kind
+    args: tuple[Type, ...] = ()
+    values: tuple[str | int | bool | None, ...] = ()
+    name: str = ""
+    fields: tuple[Field, ...] = ()
+
+    def __str__(self) -> str:
+        if self.kind == "null":
+            return "None"
+        if self.kind == "union":
+            return " | ".join(map(str, self.args))
+        if self.kind == "literal":
+            return f"Literal[{', '.join(map(repr, self.values))}]"
+        if self.kind == "record":
+            return self.name or str(Schema(self.fields))
+        if self.kind == "unknown":
+            return self.name or "?"
+        return f"{self.kind}[{', '.join(map(str, self.args))}]" if self.args else self.kind.replace("any", "Any")
+
+
+class Field(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A named value of a schema; `required=False` if it may be missing."""
+
+    name: str
+    type: Type
+    required: bool = True
+
+
+class Schema(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The fields of a payload, of a method's arguments or of its result.
+
+    Attributes:
+        fields: In the order of the source.
+        is_open: True when further fields that are not listed may be present, e.g. after `**extra` in a dict display.
+    """
+
+    fields: tuple[Field, ...] = ()
+    is_open: bool = False
+
+    def __str__(self) -> str:
+        shown = [f"{field.name}{'' if field.required else '?'}: {field.type}" for field in self.fields]
+        return "{" + ", ".join(shown + ["..."] * self.is_open) + "}"
+
+    def get(self, name: str) -> Field | None:
+        """Give the field called `name`, or None."""
+        return next((field for field in self.fields if field.name == name), None)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of all fields."""
+        return frozenset(field.name for field in self.fields)
+
+
+UNKNOWN = Type("unknown")
+ANY = Type("any")
+NULL = Type("null")
+BOOL = Type("bool")
+INT = Type("int")
+FLOAT = Type("float")
+STR = Type("str")
+BYTES = Type("bytes")
+LIST = Type("list")
+DICT = Type("dict")

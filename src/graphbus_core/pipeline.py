@@ -1,0 +1,157 @@
+"""Named stages with typed inputs and outputs; the two doors, `build.py` and `runtime.py`, are made of them.
+
+    PIPELINE = Pipeline("BUILD")
+
+    @PIPELINE.stage("DISCOVER_MODULES")
+    def discover_modules(config: BuildConfig) -> ModuleIndex: ...
+
+A stage's parameter types are its inputs and its return type is its one output. `check` proves before the first stage runs that
+each input has exactly one maker that comes earlier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast, get_type_hints
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+T = TypeVar("T")
+Function = TypeVar("Function", bound=Callable[..., object])
+
+
+class PipelineError(Exception):
+    """The stages of a pipeline do not fit together: a mistake in the program, not in its input."""
+
+
+class Products:
+    """What the stages have made so far, each found by its type: `products[AgentGraph]`."""
+
+    def __init__(self, *given: object) -> None:
+        self._made: dict[type, object] = {type(value): value for value in given}
+
+    def __getitem__(self, kind: type[T]) -> T:
+        return cast("T", self._made[kind])
+
+    def get(self, kind: type[T]) -> T | None:
+        """Give the product of this type, or None while it is not made."""
+        return self[kind] if kind in self._made else None
+
+    def __contains__(self, kind: object) -> bool:
+        return kind in self._made
+
+    def add(self, value: object) -> None:
+        """Keep a product; a stage never replaces what another one made."""
+        if type(value) in self._made:
+            raise PipelineError(f"{type(value).__name__} was made twice")
+        self._made[type(value)] = value
+
+
+class Stage(NamedTuple):
+    """A named step: `function(*takes) -> gives`."""
+
+    name: str
+    function: Callable[..., object]
+    takes: tuple[type, ...]
+    gives: type
+
+
+class Pipeline:
+    """A list of stages in order.
+
+    Seed 001 shows it as a graph; `as_graph` gives that view.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._stages: list[Stage] = []
+
+    def __iter__(self) -> Iterator[Stage]:
+        return iter(self._stages)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the stages in order."""
+        return tuple(stage.name for stage in self)
+
+    def stage(self, name: str, *, after: str = "") -> Callable[[Function], Function]:
+        """Register the decorated function as a stage, at the end or right `after` another one.
+
+        Raises:
+            PipelineError: The name is taken, or `after` is no stage.
+        """
+        if name in self.names:
+            raise PipelineError(f"{self.name} has a stage {name} already")
+        if after and after not in self.names:
+            raise PipelineError(f"{self.name} has no stage {after}")
+
+        def register(function: Function) -> Function:
+            hints = get_type_hints(function)
+            gives = hints.pop("return")
+            position = self.names.index(after) + 1 if after else len(self._stages)
+            self._stages.insert(position, Stage(name, function, tuple(hints.values()), gives))
+            return function
+
+        return register
+
+    def without(self, *names: str) -> Pipeline:
+        """Give a copy that leaves these stages out."""
+        rest = Pipeline(self.name)
+        rest._stages = [stage for stage in self if stage.name not in names]
+        return rest
+
+    def replacing(self, functions: Mapping[str, Callable[..., object]]) -> Pipeline:
+        """Give a copy in which the stages of these names run other functions, with inputs read from their annotations."""
+        other = Pipeline(self.name)
+        for stage in self:
+            function = functions.get(stage.name)
+            if function is None:
+                other._stages.append(stage)
+            else:
+                other.stage(stage.name)(function)
+        return other
+
+    def check(self, *given: type) -> None:
+        """Prove that every input of every stage is given or made by exactly one earlier stage.
+
+        Raises:
+            PipelineError: With the stage and the type.
+        """
+        known = set(given)
+        for stage in self:
+            for needed in stage.takes:
+                if needed not in known:
+                    raise PipelineError(f"{stage.name} needs {needed.__name__}, which no earlier stage makes")
+            if stage.gives in known:
+                raise PipelineError(f"{stage.name} makes {stage.gives.__name__}, which is there already")
+            known.add(stage.gives)
+
+    def run(self, *given: object, on_stage: Callable[[str], None] | None = None) -> Products:
+        """Run all stages in order and give what they made.
+
+        Args:
+            given: The inputs that no stage makes.
+            on_stage: Called with the name of each stage before it runs.
+        """
+        products = Products(*given)
+        self.check(*(type(value) for value in given))
+        for stage in self:
+            if on_stage:
+                on_stage(stage.name)
+            self.run_stage(stage, products)
+        return products
+
+    @staticmethod
+    def run_stage(stage: Stage, products: Products) -> None:
+        """Run one stage on what there is and keep what it makes."""
+        products.add(stage.function(*(products[kind] for kind in stage.takes)))
+
+    def as_graph(self) -> nx.DiGraph[Any]:
+        """Show the stages as a `networkx.DiGraph` whose topological order is the order of the stages."""
+        import networkx as nx
+
+        graph: nx.DiGraph[Any] = nx.DiGraph(name=self.name)
+        graph.add_nodes_from(self.names)
+        graph.add_edges_from(zip(self.names, self.names[1:], strict=False))
+        return graph
