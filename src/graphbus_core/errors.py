@@ -94,7 +94,7 @@ class RunError(GraphBusError):
     exit_status = 7
 
 
-class SeveralErrors(GraphBusError):
+class SeveralErrors(GraphBusError):  # noqa: N818 - a group, like ExceptionGroup
     """More than one failure of one operation, all of them reported; the first decides the exit status.
 
     Attributes:

@@ -146,7 +146,7 @@ class Dependency(msgspec.Struct, frozen=True):
 
 
 class Call(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A call of another agent's method, `self.call("Agent", "method", argument=...)`; `has_unknown` after `**` or a computed name."""
+    """`self.call("Agent", "method", argument=...)`; `has_unknown` after `**` or a computed name."""
 
     agent: str
     method: str
