@@ -1,0 +1,34 @@
+"""What every test has: bounded hypothesis profiles and a way to write a project. The network is blocked in pyproject.toml."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from tests.project_files import write_project
+
+settings.register_profile("dev", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ci", settings.get_profile("dev"), max_examples=100, derandomize=True, database=None)
+settings.load_profile("dev")
+
+Project = Callable[[Mapping[str, str | bytes]], Path]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    """Write a project into an empty folder: `root = project({"agents/a.py": "..."})`; further calls add files to it."""
+
+    def write(files: Mapping[str, str | bytes]) -> Path:
+        return write_project(tmp_path, files)
+
+    return write
+
+
+@pytest.fixture(autouse=True)
+def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests see no keys and no terminal preferences of the machine that runs them."""
+    for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "NO_COLOR", "FORCE_COLOR", "COLUMNS"):
+        monkeypatch.delenv(name, raising=False)
