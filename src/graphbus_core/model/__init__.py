@@ -1,0 +1,1 @@
+"""Ground: plain typed data that every floor shares; no input, no output."""

@@ -1,0 +1,1 @@
+"""Who says what to whom: engine and votes (pure), agents, driver, transcript."""
