@@ -136,6 +136,7 @@ REGISTER: dict[str, Entry] = {
     "GBE102": Entry("Unknown key {key!r} in {table}.{suggestion}", "Known keys: {known}."),
     "GBE103": Entry("{key} in {table} must be {expected}, not {got}.", "Correct the value in pyproject.toml."),
     "GBE104": Entry("{path} is not valid TOML: {reason}.", "Correct the file; nothing was read from it."),
+    "GBE110": Entry("{message}", "`{command} --help` shows what it takes."),
     # reading and the graph: exit 3
     "GBE201": Entry("This file has a syntax error: {reason}.", "Correct it; the other files were still read."),
     "GBE202": Entry(

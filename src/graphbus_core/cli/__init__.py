@@ -1,0 +1,177 @@
+"""The command line: `graphbus COMMAND`. A command's module is imported when the command is used, not before.
+
+main  ->  COMMANDS (a static table)  ->  one module per command  ->  console (the only module that prints)
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import NamedTuple
+
+import click
+
+from graphbus_core import __version__, errors
+from graphbus_core.cli import console
+
+INTERRUPTED = 130
+BROKEN_PIPE = 141
+OUR_BUG = 1
+
+
+class Entry(NamedTuple):
+    """Where a command is defined, and its line in `graphbus --help`."""
+
+    target: str
+    summary: str
+    section: str
+
+
+COMMANDS: dict[str, Entry] = {
+    "init": Entry("graphbus_core.cli.init:init", "Make a new project to start from.", "Begin"),
+    "generate": Entry("graphbus_core.cli.generate:generate", "Add an agent and its test to a project.", "Begin"),
+    "check": Entry("graphbus_core.cli.check:check", "Find what does not fit together, and mend what is safe.", "Build"),
+    "build": Entry("graphbus_core.cli.build:build", "Write the artifacts; let the agents negotiate first.", "Build"),
+    "negotiate": Entry("graphbus_core.cli.negotiate:negotiate", "Let the agents improve the code.", "Build"),
+    "undo": Entry("graphbus_core.cli.undo:undo", "Take back what a negotiation changed.", "Build"),
+    "inspect": Entry("graphbus_core.cli.inspect:inspect", "Show agents, topics and the graph.", "Look"),
+    "inspect-negotiation": Entry(
+        "graphbus_core.cli.inspect_negotiation:inspect_negotiation", "Browse proposals, votes and commits.", "Look"
+    ),
+    "validate": Entry("graphbus_core.cli.validate:validate", "Verify artifacts and source files.", "Look"),
+    "run": Entry("graphbus_core.cli.run:run", "Run the graph as plain Python.", "Run"),
+}
+"""Name -> command, in the order of the help. Reading this table imports no command."""
+
+
+class LazyGroup(click.Group):
+    """A group whose help comes from `COMMANDS` and whose commands are imported one at a time."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Give the names in the order of the table."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the command.
+
+        Raises:
+            UsageError: There is no such command.
+        """
+        entry = COMMANDS.get(cmd_name)
+        if entry is None:
+            if cmd_name.startswith("-"):
+                return None
+            raise errors.UsageError(
+                "GBE110",
+                message=f"There is no command {cmd_name!r}.{errors.did_you_mean(cmd_name, COMMANDS)}",
+                command="graphbus",
+            )
+        module, _, attribute = entry.target.partition(":")
+        command: click.Command = getattr(import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the table by sections, without importing a command."""
+        width = max(map(len, COMMANDS))
+        for section in dict.fromkeys(entry.section for entry in COMMANDS.values()):
+            with formatter.section(section):
+                formatter.write_dl(
+                    [(name.ljust(width), entry.summary) for name, entry in COMMANDS.items() if entry.section == section]
+                )
+
+
+def change_directory(ctx: click.Context, _option: click.Parameter, folder: str | None) -> None:
+    """Work in another folder from here on; the old one comes back when the command has ended."""
+    if folder is None or ctx.resilient_parsing:
+        return
+    here = os.getcwd()
+    ctx.call_on_close(lambda: os.chdir(here))
+    os.chdir(folder)
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="`graphbus COMMAND --help` explains a command, with examples.",
+)
+@click.option(
+    "-C",
+    "folder",
+    metavar="DIR",
+    type=click.Path(exists=True, file_okay=False),
+    is_eager=True,
+    expose_value=False,
+    callback=change_directory,
+    help="Work in this folder.",
+)
+@click.version_option(__version__, prog_name="graphbus", message="%(prog)s %(version)s")
+def graphbus() -> None:
+    """Agents improve the code once, at build time; afterwards plain Python runs it on a message bus."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and give its exit status.
+
+    Exit status: 0 done, 1 a bug of GraphBus, 2 usage, 3 build, 4 edit, 5 negotiation, 6 artifacts, 7 run, 130 Ctrl-C.
+    """
+    if "_GRAPHBUS_COMPLETE" in os.environ:
+        graphbus.main(prog_name="graphbus")
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    console.begin()
+    try:
+        status = _invoke(arguments)
+        console.flush()
+    except errors.GraphBusError as error:
+        status = _report(error, as_json="--json" in arguments)
+    except (KeyboardInterrupt, click.Abort):
+        console.say("\nInterrupted.")
+        status = INTERRUPTED
+    except BrokenPipeError:
+        console.abandon_stdout()
+        status = BROKEN_PIPE
+    except Exception:  # noqa: BLE001 - the last resort: whatever is left is a bug of ours
+        console.bug()
+        status = OUR_BUG
+    return status
+
+
+def _invoke(arguments: list[str]) -> int:
+    """Run the command; click's refusals become ours, so that all of them look alike."""
+    try:
+        with graphbus.make_context("graphbus", arguments) as context:
+            status = graphbus.invoke(context)
+    except click.exceptions.Exit as leaving:
+        status = leaving.exit_code
+    except click.exceptions.NoArgsIsHelpError as nothing:
+        console.say(nothing.format_message())
+        status = nothing.exit_code
+    except click.ClickException as refusal:
+        raise _as_usage_error(refusal) from refusal
+    return status if isinstance(status, int) else 0
+
+
+def _as_usage_error(refusal: click.ClickException) -> errors.UsageError:
+    context = getattr(refusal, "ctx", None)
+    if isinstance(refusal, click.NoSuchOption):
+        known = [name for parameter in context.command.params for name in parameter.opts] if context else []
+        message = f"There is no option {refusal.option_name}.{errors.did_you_mean(refusal.option_name, known)}"
+    else:
+        message = refusal.format_message()
+    if message[-1:] not in ".?!":
+        message += "."
+    return errors.UsageError("GBE110", message=message, command=context.command_path if context else "graphbus")
+
+
+def _report(error: errors.GraphBusError, *, as_json: bool) -> int:
+    """Show a refusal, or every one of several, and give the exit status of its family."""
+    status = error.exit_status
+    found: tuple[errors.GraphBusError, ...] = (error,)
+    if isinstance(error, errors.SeveralErrors):
+        found, status = error.errors, error.family_status
+    for each in found:
+        console.error(each)
+    if as_json and not console.has_emitted_json():
+        console.emit_json({"errors": [console.describe(each) for each in found]})
+    return status

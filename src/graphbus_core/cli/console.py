@@ -1,0 +1,191 @@
+"""The only module that prints. Results go to stdout, talk goes to stderr, colour goes to terminals.
+
+With `--json` a command writes one JSON document to stdout with `emit_json` and nothing else; `say` keeps going to stderr.
+Text that comes from a user's files or from an agent passes through `plain` before it is styled.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import IO, TYPE_CHECKING, Any, Literal
+
+import click
+
+from graphbus_core.errors import GraphBusError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+Role = Literal["good", "bad", "warn", "name", "accent", "strong", "dim"]
+
+_STYLES: dict[Role, dict[str, Any]] = {
+    "good": {"fg": "green"},
+    "bad": {"fg": "red", "bold": True},
+    "warn": {"fg": "yellow"},
+    "name": {"fg": "cyan"},
+    "accent": {"fg": "magenta"},
+    "strong": {"bold": True},
+    "dim": {"dim": True},
+}
+_WIDTH_WITHOUT_TERMINAL = 1000
+_BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+
+_documents: list[None] = []
+
+
+def begin() -> None:
+    """Forget what an earlier command in this process has written."""
+    _documents.clear()
+
+
+def is_coloured(stream: IO[str]) -> bool:
+    """True for a terminal; NO_COLOR forbids colour, FORCE_COLOR asks for it, a dumb terminal has none."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    if os.environ.get("FORCE_COLOR"):
+        return True
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def paint(text: str, role: Role) -> str:
+    """Style a piece of text by its role; whether the colour is shown is decided where it is written."""
+    return click.style(text, **_STYLES[role])
+
+
+def plain(text: str) -> str:
+    """Make text from elsewhere safe to show: control, escape and direction characters become visible signs."""
+    if text.isprintable():
+        return text
+    return "".join(map(_visible, text))
+
+
+def _visible(character: str) -> str:
+    code = ord(character)
+    if character in "\n\t":
+        return character
+    if code < 0x20:
+        return chr(0x2400 + code)
+    if 0x7F <= code < 0xA0 or character in _BIDI:
+        return f"<U+{code:04X}>"
+    return character
+
+
+def out(text: str = "", *, end: str = "\n") -> None:
+    """Write a result to stdout."""
+    click.echo(text + end, nl=False, color=is_coloured(sys.stdout))
+
+
+def say(text: str = "", *, end: str = "\n") -> None:
+    """Talk: progress, hints and all else that is not the result, to stderr."""
+    click.echo(text + end, nl=False, err=True, color=is_coloured(sys.stderr))
+
+
+def emit_json(document: object) -> None:
+    """Write the one JSON document of a command to stdout; structs, mappings and sequences are taken as they are."""
+    import msgspec
+
+    _documents.append(None)
+    click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
+
+
+def has_emitted_json() -> bool:
+    """True when the command has written its document."""
+    return bool(_documents)
+
+
+def error(refusal: GraphBusError) -> None:
+    """Show a refusal on stderr: `place: error: sentence [code]`, then the hint."""
+    place = f"{plain(str(refusal.where))}: " if refusal.where else ""
+    code = paint(f"[{refusal.code}]", "dim")
+    say(f"{paint(place, 'strong')}{paint('error:', 'bad')} {plain(refusal.sentence)} {code}")
+    if refusal.hint:
+        say(f"  {paint('hint:', 'name')} {plain(refusal.hint)}")
+
+
+def describe(refusal: GraphBusError) -> dict[str, object]:
+    """Give a refusal as it appears in JSON output."""
+    where = refusal.where
+    place = {"path": where.path, "line": where.line, "column": where.column} if where else None
+    return {"code": refusal.code, "message": refusal.sentence, "hint": refusal.hint, "where": place}
+
+
+def bug() -> None:
+    """Show the traceback of the exception that is being handled, and ask for a report."""
+    import traceback
+
+    say(traceback.format_exc(), end="")
+    say(f"{paint('error:', 'bad')} This is a bug of GraphBus, not of your project.")
+    say(f"  {paint('hint:', 'name')} Please report it with the text above and the command that you typed.")
+
+
+def diff(text: str) -> None:
+    """Write a unified diff to stdout, coloured by line."""
+    for line in text.splitlines():
+        role = _diff_role(line)
+        out(paint(plain(line), role) if role else plain(line))
+
+
+def _diff_role(line: str) -> Role | None:
+    if line.startswith(("+++", "---")):
+        return "strong"
+    roles: dict[str, Role] = {"+": "good", "-": "bad", "@": "name"}
+    return roles.get(line[:1])
+
+
+def table(headers: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[str] = ()) -> None:
+    """Write aligned columns to stdout; cells may be painted, columns named in `right` hold numbers."""
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for header in headers:
+        shown.add_column(Text(header), justify="right" if header in right else "left", overflow="fold")
+    for row in rows:
+        shown.add_row(*(Text.from_ansi(cell) for cell in row))
+    _draw(shown)
+
+
+def tree(label: str, branches: Mapping[str, Any]) -> None:
+    """Write a tree to stdout: a mapping of label -> mapping of the same kind, empty for a leaf; labels may be painted."""
+    from rich.text import Text
+    from rich.tree import Tree
+
+    def grow(parent: Tree, below: Mapping[str, Any]) -> None:
+        for name, rest in below.items():
+            grow(parent.add(Text.from_ansi(name)), rest)
+
+    root = Tree(Text.from_ansi(label), guide_style="dim")
+    grow(root, branches)
+    _draw(root)
+
+
+def _draw(drawing: RenderableType) -> None:
+    """Let rich draw on stdout: as wide as the terminal, or as wide as it wants to be where there is none."""
+    from rich.console import Console
+
+    coloured = is_coloured(sys.stdout)
+    console = Console(
+        file=sys.stdout,
+        color_system="standard" if coloured else None,
+        force_terminal=coloured,
+        width=None if sys.stdout.isatty() else _WIDTH_WITHOUT_TERMINAL,
+        highlight=False,
+    )
+    with console.capture() as capture:
+        console.print(drawing)
+    out("\n".join(line.rstrip() for line in capture.get().splitlines()))
+
+
+def flush() -> None:
+    """Write out what is buffered, so that a closed pipe is noticed here and not at exit."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+
+
+def abandon_stdout() -> None:
+    """Nobody reads stdout any more: let what is still buffered go nowhere."""
+    void = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(void, sys.stdout.fileno())
+    os.close(void)
