@@ -28,7 +28,7 @@ class SourceSpan(msgspec.Struct, frozen=True, array_like=True):
         return Place(self.path, self.line, self.column + 1)
 
 
-ParameterKind = Literal["positional", "keyword_only", "var_positional", "var_keyword"]
+ParameterKind = Literal["positional", "positional_only", "keyword_only", "var_positional", "var_keyword"]
 
 
 class Parameter(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -90,7 +90,7 @@ class KeyRead(msgspec.Struct, frozen=True, omit_defaults=True):
     is_optional: bool = False
 
 
-HandlerShape = Literal["nothing", "event", "payload", "typed", "event_payload", "fields", "invalid"]
+HandlerShape = Literal["nothing", "event", "payload", "typed", "event_payload", "topic_payload", "fields", "invalid"]
 
 
 class Subscription(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

@@ -1,0 +1,38 @@
+"""Topic names: `/Segment/Segment`; patterns use `*` for one segment and `**`, last only, for one or more."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+_SEGMENT = r"[A-Za-z0-9_-]{1,64}"
+_TOPIC = re.compile(rf"(?:/{_SEGMENT})+")
+_PATTERN = re.compile(rf"(?:/(?:{_SEGMENT}|\*))*(?:/(?:{_SEGMENT}|\*{{1,2}}))")
+
+
+def is_topic(text: str) -> bool:
+    """True for a well-formed topic without wildcards."""
+    return _TOPIC.fullmatch(text) is not None
+
+
+def is_topic_or_pattern(text: str) -> bool:
+    """True for what may be subscribed to."""
+    return _PATTERN.fullmatch(text) is not None
+
+
+def is_pattern(text: str) -> bool:
+    """True when the text has a wildcard."""
+    return "*" in text
+
+
+def matches(pattern: str, topic: str) -> bool:
+    """True when an event of `topic` reaches a subscription to `pattern`; a topic matches itself."""
+    return pattern == topic or ("*" in pattern and _compiled(pattern).fullmatch(topic) is not None)
+
+
+@lru_cache(maxsize=1024)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    segments = (
+        {"*": "[^/]+", "**": "[^/]+(?:/[^/]+)*"}.get(segment, re.escape(segment)) for segment in pattern.split("/")
+    )
+    return re.compile("/".join(segments))
