@@ -1,0 +1,104 @@
+"""The register of errors and the code that raises them say the same."""
+
+from __future__ import annotations
+
+import ast
+import re
+import string
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from graphbus_core import errors
+from graphbus_core.errors import REGISTER
+
+PACKAGE = Path(__file__).resolve().parents[2] / "src" / "graphbus_core"
+FAMILIES = {
+    "UsageError": range(101, 150),
+    "BuildError": range(201, 250),
+    "EditError": range(301, 350),
+    "NegotiationError": range(401, 450),
+    "ArtifactError": range(501, 550),
+    "RunError": range(601, 700),
+}
+GROUP = "GBE001"
+
+
+class Raised(NamedTuple):
+    """One place that makes an error: `data` are its keywords, None if some are computed."""
+
+    place: str
+    family: str
+    code: str
+    data: frozenset[str] | None
+
+
+def raised_in(path: Path) -> list[Raised]:
+    found = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if not isinstance(node, ast.Call) or not node.args:
+            continue
+        family = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+        if family not in FAMILIES:
+            continue
+        names = [keyword.arg for keyword in node.keywords]
+        data = None if None in names else frozenset(name for name in names if name and name != "where")
+        for code in codes_in(node.args[0]):
+            found.append(Raised(f"{path.relative_to(PACKAGE).as_posix()}:{node.lineno}", family, code, data))
+    return found
+
+
+def codes_in(node: ast.AST) -> list[str]:
+    """The literal codes of an argument: one, or the two of a conditional expression."""
+    constants = [part.value for part in ast.walk(node) if isinstance(part, ast.Constant)]
+    return [value for value in constants if isinstance(value, str) and re.fullmatch(r"GBE\d+", value)]
+
+
+RAISED = [raised for path in sorted(PACKAGE.rglob("*.py")) for raised in raised_in(path)]
+MENTIONED = {
+    code
+    for path in PACKAGE.rglob("*.py")
+    if path.name != "errors.py"
+    for code in re.findall(r"\"(GBE\d+)\"", path.read_text(encoding="utf-8"))
+}
+
+
+def fields_of(code: str) -> frozenset[str]:
+    text = REGISTER[code].sentence + REGISTER[code].hint
+    return frozenset(
+        name.partition(".")[0].partition("[")[0] for _, name, _, _ in string.Formatter().parse(text) if name
+    )
+
+
+@pytest.mark.parametrize("code", sorted(set(REGISTER) - {GROUP}))
+def test_each_code_of_the_register_is_raised_somewhere(code: str) -> None:
+    assert code in MENTIONED
+
+
+@pytest.mark.parametrize("code", sorted(MENTIONED))
+def test_each_code_that_the_source_names_is_in_the_register(code: str) -> None:
+    assert code in REGISTER
+
+
+@pytest.mark.parametrize("raised", RAISED, ids=lambda raised: f"{raised.code}-{raised.place}")
+def test_an_error_is_raised_by_its_family_with_the_data_that_its_sentence_needs(raised: Raised) -> None:
+    assert int(raised.code.removeprefix("GBE")) in FAMILIES[raised.family]
+    if raised.data is not None:
+        assert raised.data == fields_of(raised.code)
+
+
+def test_codes_stand_in_number_order_so_that_a_reader_finds_them() -> None:
+    assert list(REGISTER) == sorted(REGISTER)
+
+
+@pytest.mark.parametrize("code", sorted(set(REGISTER) - {GROUP}))
+def test_an_entry_is_one_clear_sentence_and_a_hint_that_says_what_to_do(code: str) -> None:
+    entry = REGISTER[code]
+    assert entry.sentence.endswith((".", "?", "}")), entry.sentence
+    assert entry.hint.endswith((".", "}")), entry.hint
+
+
+def test_each_family_has_an_exit_status_of_its_own() -> None:
+    statuses = [getattr(errors, family).exit_status for family in FAMILIES]
+    assert statuses == [2, 3, 4, 5, 6, 7]

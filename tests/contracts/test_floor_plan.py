@@ -1,0 +1,120 @@
+"""The code keeps to docs/architecture.md: what imports what, what is heavy, who prints, who catches everything."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "src" / "graphbus_core"
+SOURCES = sorted(path for path in PACKAGE.rglob("*.py") if "templates" not in path.parts)
+NAMES = [path.relative_to(PACKAGE).as_posix() for path in SOURCES]
+each_source = pytest.mark.parametrize("path", SOURCES, ids=NAMES)
+
+HEAVY = {"networkx", "rich", "asyncio", "inspect", "difflib", "importlib.metadata", "http.server", "dataclasses"}
+ONLY_IN_COMMAND_LINE = {"click"}
+BROAD = {"Exception", "BaseException"}
+ROOMS_NOBODY_FINDS = {"utils", "util", "helpers", "helper", "manager", "handler", "common", "base", "misc"}
+
+
+def parse(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def imported(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        yield node.module or "."
+        yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def is_type_checking(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+
+
+def at_start(body: list[ast.stmt]) -> Iterator[str]:
+    """The modules that importing this code imports: everything outside of functions and TYPE_CHECKING blocks."""
+    for statement in body:
+        yield from imported(statement)
+        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef) or is_type_checking(statement):
+            continue
+        for block in ("body", "orelse", "finalbody"):
+            yield from at_start(getattr(statement, block, []))
+        for handler in getattr(statement, "handlers", []):
+            yield from at_start(handler.body)
+
+
+@pytest.mark.slow
+def test_every_import_contract_of_the_floor_plan_is_kept() -> None:
+    command = [Path(sys.executable).parent / "lint-imports", "--no-cache"]
+    finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert finished.returncode == 0, finished.stdout[-4000:] + finished.stderr
+    assert "0 broken" in finished.stdout
+
+
+@each_source
+def test_heavy_modules_are_imported_inside_functions_only(path: Path) -> None:
+    assert not HEAVY & set(at_start(parse(path).body))
+
+
+@each_source
+def test_click_is_at_home_in_the_command_line_only(path: Path) -> None:
+    if not path.is_relative_to(PACKAGE / "cli"):
+        assert not ONLY_IN_COMMAND_LINE & {name for node in ast.walk(parse(path)) for name in imported(node)}
+
+
+@each_source
+def test_our_own_modules_are_imported_for_types_as_for_use(path: Path) -> None:
+    """A type needed upstairs and downstairs belongs to model/; the public face alone is lazy and shows checkers its names."""
+    blocks = [node for node in ast.walk(parse(path)) if is_type_checking(node)]
+    ours = {name for block in blocks for node in ast.walk(block) for name in imported(node) if "graphbus" in name}
+    assert not ours or path == PACKAGE / "__init__.py"
+
+
+@each_source
+def test_only_the_console_prints(path: Path) -> None:
+    calls = [node for node in ast.walk(parse(path)) if isinstance(node, ast.Call)]
+    prints = [call.lineno for call in calls if isinstance(call.func, ast.Name) and call.func.id == "print"]
+    assert not prints or path == PACKAGE / "cli" / "console.py"
+
+
+def broad_excepts(path: Path) -> list[str]:
+    """Where the file catches everything: `file:function` of a bare except, or of one that names Exception or BaseException."""
+    tree = parse(path)
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ExceptHandler) and (node.type is None or names_in(node.type) & BROAD):
+            inside = [f.name for f in functions if f.lineno <= node.lineno <= (f.end_lineno or 0)]
+            found.append(f"{path.relative_to(PACKAGE).as_posix()}:{inside[-1] if inside else ''}")
+    return found
+
+
+def names_in(node: ast.AST) -> set[str]:
+    return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+
+
+def test_two_places_catch_everything_the_dispatch_of_the_bus_and_the_command_line() -> None:
+    files = sorted(found.partition(":")[0] for path in SOURCES for found in broad_excepts(path))
+    assert files == ["bus.py", "cli/__init__.py"], [found for path in SOURCES for found in broad_excepts(path)]
+
+
+def test_rooms_have_names_that_say_what_is_in_them() -> None:
+    assert not ROOMS_NOBODY_FINDS & {part for path in SOURCES for part in (path.stem, path.parent.name)}
+
+
+@each_source
+def test_a_module_says_in_a_few_lines_what_it_is(path: Path) -> None:
+    tree = parse(path)
+    assert ast.get_docstring(tree) or not tree.body, "no module docstring"
+
+
+@each_source
+def test_a_file_stays_readable_in_one_sitting(path: Path) -> None:
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 420
