@@ -136,6 +136,10 @@ REGISTER: dict[str, Entry] = {
     "GBE102": Entry("Unknown key {key!r} in {table}.{suggestion}", "Known keys: {known}."),
     "GBE103": Entry("{key} in {table} must be {expected}, not {got}.", "Correct the value in pyproject.toml."),
     "GBE104": Entry("{path} is not valid TOML: {reason}.", "Correct the file; nothing was read from it."),
+    "GBE105": Entry(
+        "There is no package {name} here.",
+        "Give the dotted name of a package below the working directory, its `src` or sys.path, or give a path.",
+    ),
     "GBE110": Entry("{message}", "`{command} --help` shows what it takes."),
     # reading and the graph: exit 3
     "GBE201": Entry("This file has a syntax error: {reason}.", "Correct it; the other files were still read."),
@@ -152,6 +156,10 @@ REGISTER: dict[str, Entry] = {
         "This link leads in a circle or out of the project.",
         "Remove the link or exclude it with `exclude` in [tool.graphbus].",
     ),
+    "GBE206": Entry(
+        "This file is nested too deeply to be read.",
+        "Split its longest expression, or exclude the file with `exclude` in [tool.graphbus].",
+    ),
     "GBE210": Entry(
         "Two agents are called {name}; the other one is at {other}.",
         "Agent names are unique in a graph: rename one of the classes.",
@@ -164,5 +172,41 @@ REGISTER: dict[str, Entry] = {
         "The dependencies form a circle: {cycle}.",
         "Remove one @depends_on; events may go round, dependencies may not.",
     ),
+    "GBE220": Entry(
+        "There is no agent in {paths}.",
+        "An agent is a class `class Name(GraphBusNode)` at the top level of a Python file; "
+        "`graphbus generate agent Name` writes one.",
+    ),
+    # changes to source text, promotion and undo: exit 4
+    "GBE301": Entry("There is no {target} in this file.{suggestion}", "It has: {known}."),
+    "GBE302": Entry(
+        "{target} is defined {count} times in this file, in the lines {lines}.",
+        "Change the class or block around it as a whole, or use search_replace.",
+    ),
+    "GBE303": Entry("{target} is not the text that this change was written for.", "{nearest}"),
+    "GBE304": Entry("The change to {target} changes nothing.", "The file already says this."),
+    "GBE305": Entry(
+        "The change to {target} also changes something else, near line {line}: {nearest}.",
+        "Change one symbol with each edit.",
+    ),
+    "GBE306": Entry("After the change to {target} the file does not parse: {reason}.", "Near: {nearest}"),
+    "GBE307": Entry("The text to replace is not in {target}.", "{nearest}"),
+    "GBE308": Entry(
+        "The text to replace occurs {count} times in {target}, in the lines {lines}.",
+        "Quote more of the lines around it, so that it occurs once.",
+    ),
+    "GBE309": Entry("The new code for {target} must be {expected}; it is {found}.", "It begins with: {nearest}"),
+    "GBE310": Entry("{target} is there already, in line {line}.", "{nearest}"),
+    "GBE311": Entry(
+        "The new code cannot be written in the file's encoding {encoding}: {reason}.",
+        "Use other characters, or save the file as UTF-8 first.",
+    ),
+    "GBE312": Entry("This file cannot be edited: {reason}.", "Correct the file first; nothing was changed."),
+    "GBE313": Entry(
+        "The change to {target} does not say which text it was written for.",
+        "Give old_code or base_sha256.",
+    ),
+    "GBE314": Entry("{target} has no single decorator {name} to change: {reason}.", "Its decorators: {nearest}"),
+    "GBE315": Entry("{target} shares its block with nothing else: {reason}.", "Change the class or block around it."),
 }
 """Code -> sentence and hint. Codes are public: never reused, never renumbered."""

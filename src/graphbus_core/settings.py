@@ -1,0 +1,222 @@
+"""From a request and `[tool.graphbus]` of pyproject.toml to the configuration that a mode works with."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import msgspec
+
+from graphbus_core.errors import GraphBusError, Place, UsageError, did_you_mean, raise_all
+from graphbus_core.model.config import BuildConfig, BuildRequest, RuntimeConfig, RuntimeRequest, Settings
+
+PROJECT_FILE = "pyproject.toml"
+
+
+def find_root(paths: Iterable[Path]) -> Path:
+    """Give the project root of these paths.
+
+    It is the nearest folder upwards with a pyproject.toml; without one the working directory if the paths are below it; else
+    the folder that holds them.
+    """
+    resolved = [path.resolve() for path in paths]
+    nearest = Path(os.path.commonpath(resolved)) if resolved else Path.cwd()
+    folder = nearest if nearest.is_dir() else nearest.parent
+    for ancestor in (folder, *folder.parents):
+        if (ancestor / PROJECT_FILE).is_file():
+            return ancestor
+    here = Path.cwd().resolve()
+    if folder == here or here in folder.parents:
+        return here
+    return nearest.parent
+
+
+def load(root: Path) -> Settings:
+    """Read `[tool.graphbus]` of the project; without it, the defaults.
+
+    Raises:
+        UsageError: GBE102 for unknown keys, GBE103 for wrong values, GBE104 for a file that is not TOML.
+        SeveralErrors: All of them, when there is more than one.
+    """
+    path = root / PROJECT_FILE
+    if not path.is_file():
+        return Settings()
+    text, document = _read_toml(path)
+    tool = document.get("tool", {})
+    table = tool.get("graphbus", {}) if isinstance(tool, dict) else {}
+    reader = _TableReader(str(path), text)
+    settings = reader.read(Settings, table, ("tool", "graphbus"))
+    raise_all(reader.errors)
+    assert isinstance(settings, Settings)  # the reader found no error
+    return settings
+
+
+def _read_toml(path: Path) -> tuple[str, dict[str, Any]]:
+    import tomllib
+
+    try:
+        text = path.read_bytes().decode("utf-8")
+        return text, tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        raise UsageError("GBE104", where=Place(str(path)), path=PROJECT_FILE, reason=str(error).rstrip(".")) from None
+
+
+class _TableReader:
+    """Fills a settings class from a table of a document and collects everything that is wrong with it."""
+
+    def __init__(self, path: str, text: str) -> None:
+        self.errors: list[GraphBusError] = []
+        self._path = path
+        self._lines = text.splitlines()
+
+    def read(self, kind: type[msgspec.Struct], table: object, names: tuple[str, ...]) -> msgspec.Struct:
+        if not isinstance(table, dict):
+            self._refuse(names[:-1], names[-1], "a table", table)
+            return kind()
+        hints = get_type_hints(kind)
+        good: dict[str, Any] = {}
+        for key, value in table.items():
+            if key not in hints:
+                self._unknown(names, key, hints)
+            elif isinstance(hints[key], type) and issubclass(hints[key], msgspec.Struct):
+                good[key] = self.read(hints[key], value, (*names, key))
+            else:
+                good |= self._value(names, key, value, hints[key])
+        return kind(**good)
+
+    def _value(self, names: tuple[str, ...], key: str, value: object, hint: Any) -> dict[str, Any]:
+        try:
+            converted = msgspec.convert(value, hint)
+        except msgspec.ValidationError:
+            self._refuse(names, key, _expected(hint), value)
+            return {}
+        if isinstance(converted, int | float) and converted < 0:
+            self._refuse(names, key, f"{_expected(hint)} of at least 0", value)
+            return {}
+        if key == "artifacts" and not _is_below(str(converted)):
+            self._refuse(names, key, "a folder below the project", value)
+            return {}
+        return {key: converted}
+
+    def _unknown(self, names: tuple[str, ...], key: str, known: Iterable[str]) -> None:
+        error = UsageError(
+            "GBE102",
+            where=self._place(names, key),
+            key=key,
+            table=f"[{'.'.join(names)}]",
+            suggestion=did_you_mean(key, known),
+            known=", ".join(sorted(known)),
+        )
+        self.errors.append(error)
+
+    def _refuse(self, names: tuple[str, ...], key: str, expected: str, value: object) -> None:
+        table = f"[{'.'.join(names)}]"
+        where = self._place(names, key)
+        self.errors.append(UsageError("GBE103", where=where, key=key, table=table, expected=expected, got=repr(value)))
+
+    def _place(self, names: tuple[str, ...], key: str) -> Place:
+        """The line that sets the key, as far as it can be found: a table may be spelled in many ways."""
+        table = ""
+        for number, line in enumerate(self._lines, 1):
+            stripped = line.strip()
+            if stripped.startswith("["):
+                table = stripped.split("#")[0].strip("[] \t").replace('"', "").replace(" ", "")
+            spelled = stripped.partition("=")[0].replace('"', "").replace("'", "").replace(" ", "")
+            path = f"{table}.{spelled}" if spelled and "=" in stripped and not stripped.startswith("[") else table
+            wanted = ".".join((*names, key))
+            if path == wanted or path.startswith(f"{wanted}."):
+                return Place(self._path, number)
+        return Place(self._path)
+
+
+def _expected(hint: Any) -> str:
+    plain = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
+    if hint in plain:
+        return plain[hint]
+    choices = getattr(hint, "__args__", ())
+    if choices and all(isinstance(choice, str) for choice in choices):
+        return " or ".join(f'"{choice}"' for choice in choices)
+    return "a list of texts"
+
+
+def _is_below(path: str) -> bool:
+    parts = path.split("/")
+    return bool(path) and not os.path.isabs(path) and ".." not in parts and "\0" not in path and path.strip("./") != ""
+
+
+def resolve_build(request: BuildRequest) -> BuildConfig:
+    """Find the project and its settings for what a person asks of Build Mode; without a path, the working directory.
+
+    Raises:
+        UsageError: GBE101 for a path and GBE105 for a package that does not exist, and what `load` raises.
+    """
+    paths = [Path(path) for path in request.paths]
+    raise_all(UsageError("GBE101", path=str(path)) for path in paths if not path.exists())
+    if request.root_package:
+        paths.append(_find_package(request.root_package))
+    paths = paths or [Path()]
+    root = find_root(paths)
+    settings = request.settings if request.settings is not None else load(root)
+    return BuildConfig(
+        root=str(root),
+        paths=tuple(dict.fromkeys(str(path.resolve()) for path in paths)),
+        settings=_override(settings, request),
+        enable_agents=request.enable_agents,
+        dry_run=request.dry_run,
+        force=request.force,
+        emit_artifacts=request.emit_artifacts,
+        session=request.session,
+    )
+
+
+def _override(settings: Settings, request: BuildRequest) -> Settings:
+    """The command line comes before pyproject.toml."""
+    if request.rounds is not None:
+        safety = msgspec.structs.replace(settings.safety, max_negotiation_rounds=request.rounds)
+        settings = msgspec.structs.replace(settings, safety=safety)
+    return msgspec.structs.replace(settings, intent=request.intent) if request.intent else settings
+
+
+def _find_package(name: str) -> Path:
+    """Where a package or module lies, without importing anything."""
+    relative = Path(*name.split("."))
+    for folder in _import_folders():
+        if (folder / relative).is_dir():
+            return folder / relative
+        if (folder / relative).with_suffix(".py").is_file():
+            return (folder / relative).with_suffix(".py")
+    raise UsageError("GBE105", name=name)
+
+
+def _import_folders() -> Iterator[Path]:
+    here = Path.cwd()
+    yield here
+    yield here / "src"
+    yield from (Path(entry) for entry in sys.path if entry)
+
+
+def resolve_run(request: RuntimeRequest) -> RuntimeConfig:
+    """Find the artifacts and the settings for what a person asks of Runtime Mode.
+
+    Raises:
+        UsageError: What `load` raises.
+    """
+    folder = Path(request.artifacts).resolve()
+    settings = load(find_root([folder.parent])).runtime
+    if request.validation is not None:
+        settings = msgspec.structs.replace(settings, validation=request.validation)
+    return RuntimeConfig(
+        artifacts_dir=str(folder),
+        entrypoint=request.entrypoint,
+        allow_drift=request.allow_drift,
+        settings=settings,
+    )
+
+
+def digest(settings: Settings) -> str:
+    """Give the sha256 of all settings: equal settings have equal digests on every machine."""
+    return sha256(msgspec.json.encode(settings, order="sorted")).hexdigest()
