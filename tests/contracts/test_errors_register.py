@@ -44,8 +44,8 @@ def raised_in(path: Path) -> list[Raised]:
             continue
         names = [keyword.arg for keyword in node.keywords]
         data = None if None in names else frozenset(name for name in names if name and name != "where")
-        for code in codes_in(node.args[0]):
-            found.append(Raised(f"{path.relative_to(PACKAGE).as_posix()}:{node.lineno}", family, code, data))
+        place = f"{path.relative_to(PACKAGE).as_posix()}:{node.lineno}"
+        found += [Raised(place, family, code, data) for code in codes_in(node.args[0])]
     return found
 
 
