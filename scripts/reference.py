@@ -1,0 +1,245 @@
+"""The reference pages that are made from the code: docs/errors.md, docs/configuration.md, docs/cli.md.
+
+Without options the pages are written; `--check` only compares and fails when one is out of date.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import re
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+
+import click
+import msgspec
+
+from graphbus_core import errors
+from graphbus_core.cli import COMMANDS, graphbus
+from graphbus_core.model import config
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+MADE = "<!-- Made by scripts/reference.py from the code; change it there. -->\n"
+
+FAMILIES = (
+    (errors.UsageError, 1, "Usage and configuration"),
+    (errors.BuildError, 2, "Reading source files and building the graph"),
+    (errors.EditError, 3, "Changing source files"),
+    (errors.NegotiationError, 4, "Negotiations"),
+    (errors.ArtifactError, 5, "Artifacts"),
+    (errors.RunError, 6, "Running a graph"),
+)
+TABLES = (
+    ("tool.graphbus", config.Settings, "What is read, what is checked and what the agents shall work towards."),
+    ("tool.graphbus.safety", config.SafetyConfig, ""),
+    ("tool.graphbus.llm", config.LLMConfig, ""),
+    ("tool.graphbus.budget", config.Budget, ""),
+    ("tool.graphbus.gate", config.GateConfig, ""),
+    ("tool.graphbus.runtime", config.RuntimeSettings, "How a running graph behaves."),
+)
+
+
+ERRORS_INTRO = """
+Each refusal of GraphBus has a code, a sentence that says what happened, the place (`file:line`) where there is one, and
+a hint. It goes to stderr without a traceback; with `--json` the same facts are one JSON document on stdout. The family
+decides the exit status; 1 means a bug of GraphBus, 130 that you pressed Ctrl-C. Codes are never reused or renumbered.
+Findings of `graphbus check` (GB001 …) are not errors of this kind: they have [pages of their own](rules/index.md).
+"""
+CONFIGURATION_INTRO = """
+GraphBus reads `[tool.graphbus]` of the nearest `pyproject.toml`. Every key has a default, so an empty or missing table
+is fine. An unknown key is an error that names the keys that exist. What the command line says wins over the file.
+
+The defaults, ready to copy:
+"""
+CLI_INTRO = """
+Results go to stdout, talk goes to stderr. With `--json` a command writes one JSON document to stdout and nothing else.
+[Error codes](errors.md) says what each exit status means.
+"""
+
+
+def errors_page() -> str:
+    """Every code with its sentence and hint, by family."""
+    parts = [
+        "# Error codes\n",
+        MADE,
+        ERRORS_INTRO,
+    ]
+    for family, hundred, title in FAMILIES:
+        parts.append(f"## {title}: exit status {family.exit_status}\n")
+        parts.append(f"`{family.__name__}`: {sentence_case(family.__doc__ or '')}\n")
+        for code, entry in errors.REGISTER.items():
+            if code.startswith(f"GBE{hundred}"):
+                parts.append(f"### {code}\n\n{shown(entry.sentence)}\n\n*What to do:* {shown(entry.hint)}\n")
+    return "\n".join(parts)
+
+
+def sentence_case(doc: str) -> str:
+    """The first sentence of a docstring, ready to stand after a colon."""
+    first = doc.strip().split("\n")[0]
+    return first[0].lower() + first[1:]
+
+
+def shown(template: str) -> str:
+    """A template for readers: a field stands in italics, in code as a capital word; the optional "did you mean" is left out."""
+    prose_and_code = template.replace("{suggestion}", "").replace("<", "&lt;").split("`")
+    prose_and_code[::2] = [re.sub(r"\{(\w+)[^}]*\}", in_italics, prose) for prose in prose_and_code[::2]]
+    prose_and_code[1::2] = [re.sub(r"\{(\w+)[^}]*\}", in_capitals, code) for code in prose_and_code[1::2]]
+    return "`".join(prose_and_code).strip()
+
+
+def in_italics(field: re.Match[str]) -> str:
+    """A field in a sentence."""
+    return f"*{field[1].replace('_', ' ')}*"
+
+
+def in_capitals(field: re.Match[str]) -> str:
+    """A field in code."""
+    return field[1].upper()
+
+
+def configuration_page() -> str:
+    """Every key of `[tool.graphbus]` with type, default and meaning."""
+    parts = [
+        "# Configuration\n",
+        MADE,
+        CONFIGURATION_INTRO,
+        "```toml",
+        defaults_as_toml(),
+        "```\n",
+    ]
+    for name, kind, intro in TABLES:
+        parts.append(f"## `[{name}]`\n")
+        parts.append(f"{intro or first_sentence(kind)}\n")
+        parts.append("| key | type | default | meaning |\n|---|---|---|---|")
+        meanings = attributes(kind)
+        for field in scalar_fields(kind):
+            row = (f"`{field.name}`", type_name(field.type), f"`{toml(field.default)}`", meanings[field.name])
+            parts.append("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |")
+        parts.append("")
+    return "\n".join(parts)
+
+
+def first_sentence(kind: type) -> str:
+    """What a class says it is."""
+    return re.sub(r" Source:.*", "", (kind.__doc__ or "").split("\n")[0])
+
+
+def attributes(kind: type) -> dict[str, str]:
+    """The `Attributes:` of a docstring: name -> meaning, continued lines joined."""
+    found: dict[str, str] = {}
+    name = ""
+    for line in (kind.__doc__ or "").partition("Attributes:")[2].splitlines():
+        start = re.fullmatch(r"        (\w+): (.*)", line)
+        if start:
+            name = start[1]
+            found[name] = start[2]
+        elif name and line.strip():
+            found[name] += " " + line.strip()
+    return {name: re.sub(r" \(seed \d+\)", "", meaning) for name, meaning in found.items()}
+
+
+def scalar_fields(kind: type[msgspec.Struct]) -> list[msgspec.structs.FieldInfo]:
+    """The keys of one table; those that hold a table of their own are left out."""
+    return [field for field in msgspec.structs.fields(kind) if not isinstance(field.default, msgspec.Struct)]
+
+
+def type_name(kind: object) -> str:
+    """A type as a reader of TOML would say it."""
+    simple: dict[object, str] = {str: "string", int: "whole number", float: "number", bool: "true or false"}
+    if kind in simple:
+        return simple[kind]
+    choices = re.fullmatch(r"typing\.Literal\[(.*)\]", str(kind))
+    if choices:
+        return " or ".join(f"`{choice.strip()}`" for choice in choices[1].replace("'", '"').split(","))
+    return "list of strings" if str(kind).startswith("tuple[str") else str(kind)
+
+
+def toml(value: object) -> str:
+    """A default as TOML writes it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return "[" + ", ".join(map(toml, value)) + "]"
+    return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+def defaults_as_toml() -> str:
+    """A whole `[tool.graphbus]` that changes nothing."""
+    blocks = []
+    for name, kind, _ in TABLES:
+        lines = [f"{field.name} = {toml(field.default)}" for field in scalar_fields(kind)]
+        blocks.append("\n".join([f"[{name}]", *lines]))
+    return "\n\n".join(blocks)
+
+
+def cli_page() -> str:
+    """What `--help` says, of every command."""
+    parts = [
+        "# Commands\n",
+        MADE,
+        CLI_INTRO,
+        "```text",
+        help_of(graphbus, "graphbus"),
+        "```\n",
+    ]
+    for name, entry in COMMANDS.items():
+        module, _, attribute = entry.target.partition(":")
+        command = getattr(import_module(module), attribute)
+        parts.append(f"## graphbus {name}\n\n```text\n{help_of(command, f'graphbus {name}')}\n```\n")
+        for sub_name, sub in getattr(command, "commands", {}).items():
+            full = f"graphbus {name} {sub_name}"
+            parts.append(f"### {full}\n\n```text\n{help_of(sub, full)}\n```\n")
+    return "\n".join(parts)
+
+
+def help_of(command: click.Command, name: str) -> str:
+    """The help text at a width that is the same everywhere."""
+    context = click.Context(command, info_name=name, terminal_width=100, max_content_width=100)
+    return command.get_help(context).rstrip()
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "errors.md": errors_page,
+    "configuration.md": configuration_page,
+    "cli.md": cli_page,
+}
+
+
+def outdated() -> list[str]:
+    """A diff for each page that differs from what the code says."""
+    found = []
+    for name, make in PAGES.items():
+        path = DOCS / name
+        old = path.read_text(encoding="utf-8") if path.exists() else ""
+        new = make()
+        if old != new:
+            found.append(
+                "\n".join(
+                    difflib.unified_diff(
+                        old.splitlines(), new.splitlines(), f"docs/{name}", "the code", lineterm="", n=1
+                    )
+                )
+            )
+    return found
+
+
+def main() -> int:
+    """Write the pages, or compare them."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="compare only; fail when a page is out of date")
+    if not parser.parse_args().check:
+        for name, make in PAGES.items():
+            (DOCS / name).write_text(make(), encoding="utf-8")
+        return 0
+    differences = outdated()
+    for difference in differences:
+        print(difference[:3000])
+    if differences:
+        print("out of date: run `.venv/bin/python scripts/reference.py` and commit the pages")
+    return bool(differences)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
