@@ -46,4 +46,4 @@ lock:  ## Recompute the hashed requirements (needs uv)
 	    --python-version 3.11 --exclude-newer "$$(date -u -d '7 days ago' +%Y-%m-%d)" $$f.in -o $$f.txt; done
 
 clean:  ## Remove everything that can be made again
-	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage* .testreport site dist
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .cache .coverage* .testreport site dist

@@ -1,0 +1,90 @@
+"""Every promise of docs/guarantees.md names the test that proves it; that test must exist, have run, and have passed.
+
+What ran is read from .testreport/junit.xml, which the step `tests` of `make test` writes.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "guarantees.md"
+REPORT = ROOT / ".testreport" / "junit.xml"
+
+NODE = re.compile(r"`(tests/[^`\s]+::[^`\s]+)`")
+
+
+class Promise(NamedTuple):
+    """An item of the page: its line, its text and the tests that it names."""
+
+    line: int
+    text: str
+    tests: tuple[str, ...]
+
+
+def promises(page: str) -> list[Promise]:
+    """The items of all lists of the page; an indented line continues its item."""
+    items: list[tuple[int, str]] = []
+    for number, line in enumerate(page.splitlines(), start=1):
+        if line.startswith("- "):
+            items.append((number, line[2:]))
+        elif line.startswith("  ") and items:
+            items[-1] = (items[-1][0], f"{items[-1][1]} {line.strip()}")
+    return [Promise(number, text, tuple(NODE.findall(text))) for number, text in items]
+
+
+def outcomes(report: str) -> dict[str, str]:
+    """Node id without parameters -> the worst outcome of its runs: failed, skipped or passed."""
+    worst: dict[str, str] = {}
+    for case in ET.fromstring(report).iter("testcase"):
+        file = case.get("file", "")
+        classes = case.get("classname", "").removeprefix(file.removesuffix(".py").replace("/", ".")).strip(".")
+        name = case.get("name", "").partition("[")[0]
+        node = "::".join([file, *filter(None, classes.split(".")), name])
+        outcome = outcome_of(case)
+        worst[node] = min(outcome, worst.get(node, outcome), key=("failed", "skipped", "passed").index)
+    return worst
+
+
+def outcome_of(case: ET.Element) -> str:
+    """How one run of a test ended."""
+    if case.find("failure") is not None or case.find("error") is not None:
+        return "failed"
+    return "passed" if case.find("skipped") is None else "skipped"
+
+
+def broken(found: list[Promise], ran: dict[str, str]) -> list[str]:
+    """One line per promise that names no test, or a test that does not hold."""
+    problems = []
+    for promise in found:
+        if not promise.tests:
+            problems.append(f"docs/guarantees.md:{promise.line}: names no test: {promise.text[:80]}")
+        for test in promise.tests:
+            outcome = ran.get(test, "not run, or there is no such test")
+            if outcome != "passed":
+                problems.append(f"docs/guarantees.md:{promise.line}: {test}: {outcome}")
+    return problems
+
+
+def main() -> int:
+    """Compare the page with the last full run."""
+    if not REPORT.exists():
+        print(f"{REPORT.relative_to(ROOT)} is missing: run `make test`, which writes it")
+        return 1
+    found = promises(PAGE.read_text(encoding="utf-8"))
+    problems = broken(found, outcomes(REPORT.read_text(encoding="utf-8")))
+    for problem in problems:
+        print(problem)
+    if not found:
+        print("docs/guarantees.md makes no promise at all")
+    if found and not problems:
+        print(f"{len(found)} promises, each with a test that ran and passed")
+    return bool(problems) or not found
+
+
+if __name__ == "__main__":
+    sys.exit(main())
