@@ -1,0 +1,1 @@
+"""Three services that say hello, and an arbiter for their negotiations."""
