@@ -1,0 +1,198 @@
+"""The negotiation as a pure state machine: (state, reply) -> (state, commands). Source: seed 002, chapters 2 and 6.
+
+    PROPOSING -> GATING -> EVALUATING -> ARBITRATING -> COMMITTING -> CONVERGING -> FINISHED
+        ^                                                                 |
+        +-----------------------------------------------------------------+
+
+Each phase asks its questions on entering and ends when all are answered. The replies are processed in the order of the questions,
+whatever the order of their arrival, and only then are commands given: so the outcome cannot depend on who was faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec.structs import replace
+
+from graphbus_core.model.config import SafetyConfig
+from graphbus_core.model.proposals import Ending, Negotiations, ProposalRecord, TerminationReason
+from graphbus_core.negotiation import phases
+from graphbus_core.negotiation.protocol import (
+    Finished,
+    Ground,
+    Phase,
+    ProtocolError,
+    Reply,
+    State,
+    Step,
+    Stopped,
+    Summary,
+    Task,
+    key_of,
+)
+from graphbus_core.negotiation.turn import Turn, is_decided
+
+NEXT: dict[Phase, Phase] = {
+    "PROPOSING": "GATING",
+    "GATING": "EVALUATING",
+    "EVALUATING": "ARBITRATING",
+    "ARBITRATING": "COMMITTING",
+    "COMMITTING": "CONVERGING",
+    "CONVERGING": "PROPOSING",
+}
+"""The phase after each phase; CONVERGING may go to FINISHED instead, and so may any phase after a `Stopped`."""
+
+# --- the two entrances -----------------------------------------------------------------------
+
+
+def begin(ground: Ground, safety: SafetyConfig, digest: str) -> Step:
+    """Open a negotiation on a workspace in the state `digest`."""
+    turn = Turn(State(ground=ground, safety=safety, digest=digest, seen=frozenset({digest})))
+    _finish_if_due(turn)
+    return _go_on(turn)
+
+
+def step(state: State, reply: Reply) -> Step:
+    """Take one reply. Commands come when all questions of a phase are answered.
+
+    Raises:
+        ProtocolError: The reply is not awaited: the driver broke the protocol.
+    """
+    if state.phase == "FINISHED":
+        raise ProtocolError("driver", f"{type(reply).__name__} came after the end")
+    if isinstance(reply, Stopped):
+        turn = Turn(state)
+        _finish(turn, reply.reason, reply.detail)
+        return turn.done()
+    key = key_of(reply)
+    if key not in state.awaited:
+        raise ProtocolError("driver", f"nobody asked to {key.task} {key.about} while {state.phase}")
+    if key in state.received:
+        raise ProtocolError("driver", f"the question to {key.task} {key.about} was answered twice")
+    received = {**state.received, key: reply}
+    if len(received) < len(state.awaited):
+        return Step(replace(state, received=received), ())
+    turn = Turn(replace(state, awaited=(), received={}))
+    for awaited in state.awaited:
+        _TAKE[state.phase, awaited.task](turn, received[awaited])
+    return _go_on(turn)
+
+
+def _go_on(turn: Turn) -> Step:
+    """Enter phase after phase until one has something to ask."""
+    while not turn.state.awaited and turn.state.phase != "FINISHED":
+        turn.set(phase=NEXT[turn.state.phase])
+        _ENTER[turn.state.phase](turn)
+    return turn.done()
+
+
+# --- CONVERGING ------------------------------------------------------------------------------
+
+
+def _converge(turn: Turn) -> None:
+    rounds = [case.proposal.round for case in turn.cases.values()]
+    is_quiet = not rounds or rounds[-1] < turn.state.round
+    turn.set(quiet_rounds=turn.state.quiet_rounds + 1 if is_quiet else 0)
+    _finish_if_due(turn)
+
+
+def _finish_if_due(turn: Turn) -> None:
+    state, safety = turn.state, turn.state.safety
+    has_open = any(not is_decided(case) for case in state.cases.values())
+    if state.is_oscillating:
+        _finish(turn, "oscillation", "the files are as they were before")
+    elif len(state.files) >= safety.max_total_file_changes:
+        _finish(turn, "file_limit", f"max_total_file_changes is {safety.max_total_file_changes}")
+    elif state.quiet_rounds >= safety.convergence_threshold and not has_open:
+        _finish(turn, "convergence", f"{state.quiet_rounds} rounds without a new proposal")
+    elif state.round >= safety.max_negotiation_rounds:
+        _finish(turn, "max_rounds", f"max_negotiation_rounds is {safety.max_negotiation_rounds}")
+
+
+def _finish(turn: Turn, reason: TerminationReason, detail: str) -> None:
+    state = turn.state
+    ending = Ending(
+        terminated=True,
+        reason=reason,
+        rounds_executed=state.round,
+        proposals_made=len(state.cases),
+        commits_created=len(state.commits),
+        files_modified=len(state.files),
+        detail=detail,
+    )
+    turn.set(phase="FINISHED", awaited=(), received={}, ending=ending)
+    turn.tell(Finished(ending, summarize(turn.state)))
+
+
+_ENTER: dict[Phase, Callable[[Turn], None]] = {
+    "PROPOSING": phases.open_round,
+    "GATING": phases.open_gate,
+    "EVALUATING": phases.open_votes,
+    "ARBITRATING": phases.open_arbitration,
+    "COMMITTING": phases.commit_next,
+    "CONVERGING": _converge,
+}
+"""What each phase asks and says on entering."""
+
+_TAKE: dict[tuple[Phase, Task], Callable[[Turn, Any], None]] = {
+    ("PROPOSING", "propose"): phases.take_proposals,
+    ("GATING", "gate"): phases.take_report,
+    ("GATING", "repair"): phases.take_repair,
+    ("EVALUATING", "evaluate"): phases.take_evaluations,
+    ("ARBITRATING", "arbitrate"): phases.take_arbitration,
+    ("COMMITTING", "gate"): phases.take_second_report,
+    ("COMMITTING", "apply"): phases.take_applied,
+}
+"""What a reply does in a phase; no other replies exist there."""
+
+
+# --- what came of it -------------------------------------------------------------------------
+
+
+def summarize(state: State) -> Summary:
+    """Count the proposals by what became of them: NEGOTIATION_COMPLETE of seed 002, 2.2."""
+    decided = [case for case in state.cases.values() if is_decided(case)]
+    accepted = sum(case.status == "accepted" for case in decided)
+    return Summary(
+        total_proposals=len(state.cases),
+        accepted=accepted,
+        rejected=len(decided) - accepted,
+        still_pending=len(state.cases) - len(decided),
+        rounds=state.round,
+        commits_ready=state.commits,
+    )
+
+
+def conclude(state: State, session: str) -> Negotiations:
+    """Give the whole story of a finished negotiation.
+
+    Raises:
+        ProtocolError: It is not finished.
+    """
+    if state.ending is None:
+        raise ProtocolError("driver", "it asks for the outcome before the end")
+    records = tuple(
+        ProposalRecord(
+            proposal=case.proposal,
+            status=case.status,
+            gate=case.gate,
+            evaluations=case.evaluations,
+            commit=case.commit,
+            refusal=case.refusal,
+        )
+        for case in state.cases.values()
+    )
+    return Negotiations(session=session, completed=state.commits, records=records, ending=state.ending)
+
+
+def call_bound(safety: SafetyConfig, agents: int) -> int:
+    """Give how many questions a negotiation of so many agents can put to them at most, their analyses included.
+
+    Every agent is asked at most twice in a round, to propose and to evaluate its inbox; every proposal is repaired at most
+    `max_repairs` times and arbitrated at most once.
+    """
+    rounds = max(safety.max_negotiation_rounds, 0)
+    per_agent = min(safety.max_proposals_per_agent, rounds * safety.max_proposals_per_round)
+    proposals = agents * max(per_agent, 0)
+    return agents + 2 * rounds * agents + proposals * (max(safety.max_repairs, 0) + 1)

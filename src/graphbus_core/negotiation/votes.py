@@ -1,0 +1,160 @@
+"""Who votes, how votes count, and when the arbiter is called. Pure. Source: seed 002, 6.6, and docs/adr.
+
+veto           -> reject        a verified objection, or an owner of a touched file
+too few votes  -> arbiter       fewer than half the electorate; without an arbiter: reject
+no reject      -> accept        unanimous
+no accept      -> reject
+tie, or close  -> arbiter       without an arbiter: a tie is a reject, else the majority
+otherwise      -> the majority
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal, NamedTuple
+
+from graphbus_core.model.artifacts import Edge
+from graphbus_core.model.config import SafetyConfig
+from graphbus_core.model.proposals import Consensus, Proposal, ProposalEvaluation
+from graphbus_core.negotiation.protocol import Case, Ground
+
+Outcome = Literal["accept", "reject", "arbitrate"]
+
+
+class Tally(NamedTuple):
+    """The votes of one proposal; only accepts and rejects are valid votes."""
+
+    accepts: int
+    rejects: int
+    abstains: int
+
+    @property
+    def votes(self) -> int:
+        """How many are for or against."""
+        return self.accepts + self.rejects
+
+    def __str__(self) -> str:
+        abstained = f", {self.abstains} abstained" if self.abstains else ""
+        return f"{self.accepts} for, {self.rejects} against{abstained}"
+
+
+class Verdict(NamedTuple):
+    """What the votes come to, and why."""
+
+    outcome: Outcome
+    reason: str
+    consensus: Consensus | None = None
+
+
+def latest(evaluations: Iterable[ProposalEvaluation]) -> dict[str, ProposalEvaluation]:
+    """Give the vote of every evaluator that holds: the last one; an arbiter's word is no vote."""
+    return {evaluation.evaluator: evaluation for evaluation in evaluations if not evaluation.is_arbiter}
+
+
+def tally(evaluations: Iterable[ProposalEvaluation]) -> Tally:
+    """Count the votes that hold. What is neither accept nor reject abstains, never accepts."""
+    decisions = [evaluation.decision for evaluation in latest(evaluations).values()]
+    accepts, rejects = decisions.count("accept"), decisions.count("reject")
+    return Tally(accepts, rejects, len(decisions) - accepts - rejects)
+
+
+def decide(case: Case, ground: Ground, safety: SafetyConfig) -> Verdict:
+    """Say what the votes on a proposal come to."""
+    veto = find_veto(case, ground)
+    if veto:
+        return Verdict("reject", veto)
+    count = tally(case.evaluations)
+    electorate = len(case.electorate)
+    if 2 * count.votes < electorate:
+        return _without_quorum(f"only {count.votes} of {electorate} voted", ground)
+    if not electorate:
+        return _without_quorum("nobody could vote on it", ground)
+    if count.rejects == 0:
+        return Verdict("accept", str(count), "unanimous")
+    if count.accepts == 0:
+        return Verdict("reject", str(count))
+    return _settle_conflict(count, ground, safety)
+
+
+def _without_quorum(why: str, ground: Ground) -> Verdict:
+    return Verdict("arbitrate", why) if ground.arbiters else Verdict("reject", f"{why}, and there is no arbiter")
+
+
+def _settle_conflict(count: Tally, ground: Ground, safety: SafetyConfig) -> Verdict:
+    is_close = abs(count.accepts - count.rejects) <= 1
+    if is_close and safety.require_arbiter_on_conflict and ground.arbiters:
+        return Verdict("arbitrate", str(count))
+    if count.accepts > count.rejects:
+        return Verdict("accept", str(count), "majority")
+    return Verdict("reject", str(count))
+
+
+def find_veto(case: Case, ground: Ground) -> str:
+    """Say which vote alone rejects the proposal, or give the empty string."""
+    owners = owners_of(case.proposal, ground)
+    for name, evaluation in latest(case.evaluations).items():
+        if evaluation.decision != "reject":
+            continue
+        for evidence in evaluation.evidence:
+            if evidence.is_verified:
+                return f"{name} showed that it breaks something: {evidence.text}"
+        if name in owners:
+            return f"{name} owns a file that it would change, and rejects it"
+    return ""
+
+
+def electorate(case: Case, ground: Ground, safety: SafetyConfig, countered: str = "") -> tuple[str, ...]:
+    """Give those who vote on a proposal, in the order in which the limit takes them.
+
+    Args:
+        countered: The author of the proposal that this one counters.
+    """
+    barred = {case.proposal.src, *ground.arbiters}
+    if safety.electorate == "all":
+        return tuple(name for name in ground.agents if name not in barred)
+    groups = _affected(case, ground, countered)
+    ranked = [name for group in groups for name in ground.agents if name in group and name not in barred]
+    if not ranked:
+        near = neighbours(case.proposal.src, ground.edges)
+        everybody = [name for name in ground.agents if name not in barred]
+        ranked = [name for name in everybody if name in near] or everybody
+    return tuple(dict.fromkeys(ranked))[: safety.max_votes_per_proposal]
+
+
+def _affected(case: Case, ground: Ground, countered: str) -> tuple[set[str], ...]:
+    """Give the affected agents in groups, the most concerned first."""
+    proposal = case.proposal
+    owners = owners_of(proposal, ground)
+    return (
+        {change.target.partition(".")[0] for change in proposal.code_changes} & owners,
+        {proposal.dst or "", countered},
+        owners,
+        ends_of_changed_edges(case, ground.edges),
+        set(proposal.affects),
+    )
+
+
+def neighbours(name: str, edges: Iterable[Edge]) -> frozenset[str]:
+    """Give the agents at the other ends of an agent's edges."""
+    pairs = [(edge.source, edge.target) for edge in edges]
+    return frozenset(other for one, other in [*pairs, *((b, a) for a, b in pairs)] if one == name)
+
+
+def ends_of_changed_edges(case: Case, before: tuple[Edge, ...]) -> set[str]:
+    """Give the agents at both ends of every edge that appears, disappears or carries a contract that changes."""
+    changed = {change.method for change in case.gate.schema_changes} if case.gate else set()
+    moved = set(before) ^ set(case.edges)
+    touched = moved | {edge for edge in before if _carries(edge, changed)}
+    return {end for edge in touched for end in (edge.source, edge.target)}
+
+
+def _carries(edge: Edge, changed: set[str]) -> bool:
+    """Tell whether one of the changed topics and `Agent.method`s is what this edge is about."""
+    if edge.kind == "depends_on":
+        return any(name.startswith(f"{edge.source}.") for name in changed)
+    return edge.label in changed or f"{edge.source}.{edge.label}" in changed
+
+
+def owners_of(proposal: Proposal, ground: Ground) -> set[str]:
+    """Give the agents whose classes are in the files that a proposal changes."""
+    return {name for path in proposal.files for name in ground.owners.get(path, ())}
