@@ -1,4 +1,4 @@
-"""The reference pages that are made from the code: docs/errors.md, docs/configuration.md, docs/cli.md.
+"""What is made from the code: docs/errors.md, docs/configuration.md, docs/cli.md, and "Unreleased" in CHANGELOG.md from changes/.
 
 Without options the pages are written; `--check` only compares and fails when one is out of date.
 """
@@ -20,7 +20,8 @@ from graphbus_core import errors
 from graphbus_core.cli import COMMANDS, graphbus
 from graphbus_core.model import config
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
+ROOT = Path(__file__).resolve().parent.parent
+UNRELEASED = "<!-- unreleased: made from changes/ by scripts/reference.py -->"
 MADE = "<!-- Made by scripts/reference.py from the code; change it there. -->\n"
 
 FAMILIES = (
@@ -200,10 +201,28 @@ def help_of(command: click.Command, name: str) -> str:
     return command.get_help(context).rstrip()
 
 
+def changelog() -> str:
+    """CHANGELOG.md with its section "Unreleased" made anew from the fragments."""
+    path = ROOT / "CHANGELOG.md"
+    before, opening, rest = path.read_text(encoding="utf-8").partition(UNRELEASED)
+    _, closing, after = rest.partition("<!-- /unreleased -->")
+    areas = sorted(fragment for fragment in (ROOT / "changes").glob("*.md") if fragment.name != "README.md")
+    parts = [f"### {area.stem.replace('-', ' ').capitalize()}\n\n{bullets(area)}" for area in areas]
+    section = "\n\n".join(["## Unreleased", *parts]) if parts else ""
+    return f"{before}{opening}\n{section}\n{closing}{after}"
+
+
+def bullets(fragment: Path) -> str:
+    """The lines of a fragment; a heading of its own is left out."""
+    lines = fragment.read_text(encoding="utf-8").strip().splitlines()
+    return "\n".join(line for line in lines if not line.startswith("#")).strip()
+
+
 PAGES: dict[str, Callable[[], str]] = {
-    "errors.md": errors_page,
-    "configuration.md": configuration_page,
-    "cli.md": cli_page,
+    "docs/errors.md": errors_page,
+    "docs/configuration.md": configuration_page,
+    "docs/cli.md": cli_page,
+    "CHANGELOG.md": changelog,
 }
 
 
@@ -211,17 +230,11 @@ def outdated() -> list[str]:
     """A diff for each page that differs from what the code says."""
     found = []
     for name, make in PAGES.items():
-        path = DOCS / name
-        old = path.read_text(encoding="utf-8") if path.exists() else ""
-        new = make()
+        path = ROOT / name
+        old = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        new = make().splitlines()
         if old != new:
-            found.append(
-                "\n".join(
-                    difflib.unified_diff(
-                        old.splitlines(), new.splitlines(), f"docs/{name}", "the code", lineterm="", n=1
-                    )
-                )
-            )
+            found.append("\n".join(difflib.unified_diff(old, new, name, "the code", lineterm="", n=1)))
     return found
 
 
@@ -231,7 +244,7 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="compare only; fail when a page is out of date")
     if not parser.parse_args().check:
         for name, make in PAGES.items():
-            (DOCS / name).write_text(make(), encoding="utf-8")
+            (ROOT / name).write_text(make(), encoding="utf-8")
         return 0
     differences = outdated()
     for difference in differences:
