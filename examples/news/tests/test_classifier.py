@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+
 from news.agents.classifier import ELSEWHERE, section_of
 
 

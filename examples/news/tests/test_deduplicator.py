@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+
 from news.agents.deduplicator import canonical_address, similarity, title_words
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+
 from agents.accounts import AccountsService
 from agents.inventory import InventoryService
 from agents.notification import NotificationService
 from agents.order_processor import OrderProcessor
-
 from graphbus_core import connect
 
 MUGS = {"sku": "mug", "price": 12.5, "qty": 2}

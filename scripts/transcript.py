@@ -1,0 +1,158 @@
+"""Runs the terminal sessions that the documentation shows, and writes what really came out.
+
+    python scripts/transcript.py README.md docs/tutorial.md            # run and rewrite
+    python scripts/transcript.py --check README.md                     # run and compare, for CI
+
+All blocks of one document run in order, in one empty folder:
+
+    ```console                      each line `$ command` is run, and its output follows it
+    <!-- file: agents/a.py -->      the code block that follows is written to this file
+    <!-- exit status 3 -->          the last command of the block that follows ends like this; without it, with 0
+    <!-- not run -->                the block that follows is left alone
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+TIMEOUT_S = 120
+WIDTH = "100"
+BLOCK = re.compile(r"(?P<notes>(?:^<!-- .* -->\n)*)^```(?P<language>\w*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
+NOTE = re.compile(r"^<!-- (.*?) -->$", re.MULTILINE)
+DURATION = re.compile(r"\b\d+(?:\.\d+)? ?(ms|s|seconds?)\b")
+
+
+class SessionError(Exception):
+    """A command of a document did not end as the document says."""
+
+
+class Command(NamedTuple):
+    """One `$ command` and the output that the document shows for it."""
+
+    text: str
+    output: str
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Run the terminal sessions of the documentation.")
+    parser.add_argument("documents", nargs="+", type=Path)
+    parser.add_argument("--check", action="store_true", help="compare only; exit status 1 if anything differs")
+    arguments = parser.parse_args()
+    return max([refresh(document, is_check=arguments.check) for document in arguments.documents])
+
+
+def refresh(document: Path, *, is_check: bool) -> int:
+    """Run the document and rewrite it, or say how it differs; gives 1 for a difference in a check or a failure."""
+    old = document.read_text(encoding="utf-8")
+    try:
+        new = rerun(old)
+    except SessionError as error:
+        print(f"{document}: {error}", file=sys.stderr)
+        return 1
+    if not is_check:
+        document.write_text(new, encoding="utf-8")
+    elif new != old:
+        print(*difflib.unified_diff(old.splitlines(), new.splitlines(), str(document), "as run", lineterm=""), sep="\n")
+        return 1
+    return 0
+
+
+def rerun(text: str) -> str:
+    """Give the text with the output of every command as it is now; where only durations differ, as it was.
+
+    Raises:
+        SessionError: A command ended otherwise than the document says.
+    """
+    with tempfile.TemporaryDirectory(prefix="graphbus-docs-") as folder:
+        session = Session(Path(folder).resolve())
+        return BLOCK.sub(session.run_block, text)
+
+
+class Session:
+    """A terminal: it has a working folder, and knows the way home."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._cwd = home
+
+    def run_block(self, block: re.Match[str]) -> str:
+        """Do what a block of the document says and give it with what came out."""
+        notes = NOTE.findall(block["notes"])
+        path = next((note.removeprefix("file: ") for note in notes if note.startswith("file: ")), "")
+        if path:
+            self._write(path, block["body"])
+        if block["language"] != "console" or "not run" in notes:
+            return block[0]
+        status = next((int(note.split()[-1]) for note in notes if note.startswith("exit status ")), 0)
+        return f"{block['notes']}```console\n{self._run_all(list(commands(block['body'])), status)}```"
+
+    def _write(self, path: str, text: str) -> None:
+        target = self._cwd / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text, encoding="utf-8")
+
+    def _run_all(self, shown: list[Command], last_status: int) -> str:
+        statuses = [0] * (len(shown) - 1) + [last_status]
+        return "".join(
+            f"$ {command.text}\n{self._run(command, status)}" for command, status in zip(shown, statuses, strict=True)
+        )
+
+    def _run(self, command: Command, expected: int) -> str:
+        words = shlex.split(command.text)
+        if words[0] == "cd":
+            self._cwd = (self._cwd / words[1]).resolve()
+            return ""
+        finished = subprocess.run(
+            ["bash", "-c", command.text],
+            cwd=self._cwd,
+            env=environment(self._home),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            encoding="utf-8",
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+        output = tidy(finished.stdout, self._home)
+        if finished.returncode != expected:
+            raise SessionError(f"`{command.text}` ended with {finished.returncode}, not {expected}:\n{output}")
+        return command.output if without_durations(output) == without_durations(command.output) else output
+
+
+def commands(body: str) -> Iterator[Command]:
+    """Give the commands of a console block; a line that ends in a backslash goes on in the next."""
+    for part in re.split(r"^\$ ", body, flags=re.MULTILINE)[1:]:
+        text, _, output = re.sub(r"\\\n", "\\\\\0", part).partition("\n")
+        yield Command(text.replace("\0", "\n"), output.replace("\0", "\n"))
+
+
+def environment(home: Path) -> dict[str, str]:
+    """Give the surroundings of a terminal of fixed width without colours, with the commands of this environment."""
+    kept = {name: os.environ[name] for name in ("LANG", "LC_ALL", "COVERAGE_PROCESS_START") if name in os.environ}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    return kept | {"PATH": path, "HOME": str(home), "COLUMNS": WIDTH, "NO_COLOR": "1", "PYTHONUTF8": "1"}
+
+
+def tidy(output: str, home: Path) -> str:
+    """Make output independent of the machine: the session's folder is home, lines have no trailing blanks."""
+    lines = output.replace(str(home), "~").splitlines()
+    return "".join(f"{line.rstrip()}\n" for line in lines)
+
+
+def without_durations(text: str) -> str:
+    return DURATION.sub(r"# \1", text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
