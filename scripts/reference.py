@@ -1,4 +1,4 @@
-"""What is made from the code: docs/errors.md, docs/configuration.md, docs/cli.md, and "Unreleased" in CHANGELOG.md from changes/.
+"""What is made from the code: the pages on errors, configuration and commands, the tree in docs/architecture.md, the changelog.
 
 Without options the pages are written; `--check` only compares and fails when one is out of date.
 """
@@ -6,10 +6,11 @@ Without options the pages are written; `--check` only compares and fails when on
 from __future__ import annotations
 
 import argparse
+import ast
 import difflib
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from graphbus_core.model import config
 
 ROOT = Path(__file__).resolve().parent.parent
 UNRELEASED = "<!-- unreleased: made from changes/ by scripts/reference.py -->"
+TREE = "<!-- tree: made from the module docstrings by scripts/reference.py -->"
 MADE = "<!-- Made by scripts/reference.py from the code; change it there. -->\n"
 
 FAMILIES = (
@@ -218,10 +220,39 @@ def bullets(fragment: Path) -> str:
     return "\n".join(line for line in lines if not line.startswith("#")).strip()
 
 
+def architecture_page() -> str:
+    """docs/architecture.md with its tree made anew from the module docstrings."""
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    before, opening, rest = text.partition(TREE)
+    _, closing, after = rest.partition("<!-- /tree -->")
+    package = ROOT / "src" / "graphbus_core"
+    lines = [f"{'src/graphbus_core/':<28}{purpose(package)}", *tree(package, "  ")]
+    return "\n".join([before + opening, "", "```text", *lines, "```", "", closing + after])
+
+
+def tree(folder: Path, indent: str) -> Iterator[str]:
+    """One line per module, then one per package with its modules below it."""
+    for module in sorted(folder.glob("*.py")):
+        if module.stem not in ("__init__", "__main__"):
+            yield f"{indent + module.name:<28}{purpose(module)}"
+    for package in sorted(path.parent for path in folder.glob("*/__init__.py")):
+        yield f"{indent + package.name + '/':<28}{purpose(package)}"
+        yield from tree(package, indent + "  ")
+
+
+def purpose(path: Path) -> str:
+    """The first sentence of a module's or package's docstring, without its full stop."""
+    source = path / "__init__.py" if path.is_dir() else path
+    doc = ast.get_docstring(ast.parse(source.read_text(encoding="utf-8"))) or ""
+    paragraph = " ".join(doc.partition("\n\n")[0].split())
+    return re.split(r"(?<=[a-z)`\]])[.;] ", paragraph + " ", maxsplit=1)[0].strip().removesuffix(".")
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "docs/errors.md": errors_page,
     "docs/configuration.md": configuration_page,
     "docs/cli.md": cli_page,
+    "docs/architecture.md": architecture_page,
     "CHANGELOG.md": changelog,
 }
 
