@@ -1,0 +1,223 @@
+"""What holds for every negotiation, whatever its agents, its gate and its arbiter do."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.json import encode
+
+from graphbus_core.negotiation.admission import is_protected
+from graphbus_core.negotiation.engine import call_bound, step, summarize
+from graphbus_core.negotiation.protocol import (
+    AskProposals,
+    EvaluationMade,
+    Finished,
+    ProposalCommitted,
+    ProposalMade,
+    ProposalPostponed,
+    ProposalRejected,
+    ProtocolError,
+    Stopped,
+)
+from tests.fakes.negotiating_world import AGENT_QUESTIONS, Adversary
+
+SMALL = st.integers(0, 4)
+
+limits = st.fixed_dictionaries(
+    {},
+    optional={
+        "max_negotiation_rounds": st.integers(0, 6),
+        "convergence_threshold": st.integers(1, 3),
+        "max_proposals_per_agent": st.integers(0, 6),
+        "max_proposals_per_round": st.integers(0, 3),
+        "max_back_and_forth": SMALL,
+        "require_arbiter_on_conflict": st.booleans(),
+        "max_file_changes_per_commit": st.integers(0, 2),
+        "max_total_file_changes": st.integers(0, 5),
+        "protected_files": st.sampled_from([(), ("protected.py",), ("a.py", "miss*")]),
+        "electorate": st.sampled_from(["affected", "all"]),
+        "max_votes_per_proposal": SMALL,
+        "max_repairs": st.integers(0, 3),
+    },
+)
+names = st.sampled_from([("A",), ("A", "B"), ("A", "B", "C"), ("A", "B", "C", "D", "E")])
+arbiters = st.sampled_from([(), ("Z",), ("Y", "Z")])
+
+
+@st.composite
+def adversaries(draw: st.DrawFn) -> Adversary:
+    return Adversary(draw(st.integers(0, 2**32)), draw(names), draw(arbiters), **draw(limits))
+
+
+@given(adversaries())
+def test_every_negotiation_ends_within_the_bound_of_calls(world: Adversary) -> None:
+    world.run()
+    calls = [question for question in world.asked if isinstance(question, AGENT_QUESTIONS)]
+    analyses = len(world.ground.agents)
+    assert len(calls) + analyses <= call_bound(world.safety, len(world.ground.agents))
+
+
+@given(adversaries())
+def test_no_limit_is_ever_exceeded(world: Adversary) -> None:
+    safety = world.safety
+    outcome = world.run()
+    proposals = [record.proposal for record in outcome.records]
+    assert outcome.ending.rounds_executed <= safety.max_negotiation_rounds
+    assert all(count <= safety.max_proposals_per_agent for count in Counter(p.src for p in proposals).values())
+    assert all(
+        count <= safety.max_proposals_per_round for count in Counter((p.src, p.round) for p in proposals).values()
+    )
+    for commit in outcome.completed:
+        assert len(commit.files_modified) <= safety.max_file_changes_per_commit
+        assert not any(is_protected(path, safety.protected_files) for path in commit.files_modified)
+    assert (
+        len({path for commit in outcome.completed for path in commit.files_modified}) <= safety.max_total_file_changes
+    )
+    assert all(question.limit >= 1 for question in world.questions(AskProposals))
+    assert not {p.src for p in proposals} & set(world.ground.arbiters)
+
+
+@given(adversaries())
+def test_a_chain_of_counter_proposals_is_never_deeper_than_allowed(world: Adversary) -> None:
+    outcome = world.run()
+    parents = {record.proposal.proposal_id: record.proposal.parent for record in outcome.records}
+    for direct in parents.values():
+        depth, parent = 0, direct
+        while parent:
+            depth, parent = depth + 1, parents[parent]
+        assert depth <= world.safety.max_back_and_forth
+
+
+@given(adversaries(), st.integers(0, 2**32))
+def test_the_order_in_which_answers_arrive_changes_nothing(world: Adversary, seed: int) -> None:
+    again = Adversary(world.seed, world.ground.voters, world.ground.arbiters)
+    again.safety = world.safety
+    first, second = world.run(), again.run(shuffle=Random(seed))
+    assert encode(first) == encode(second)
+    assert world.files == again.files
+    assert world.told == again.told
+
+
+@given(adversaries())
+def test_every_commit_stands_for_a_real_change_and_nothing_else_changes(world: Adversary) -> None:
+    outcome = world.run()
+    for commit in outcome.completed:
+        assert commit.files_modified == tuple(sorted(commit.resolution))
+        assert commit.files_modified
+    touched = {path for commit in outcome.completed for path in commit.files_modified}
+    assert {path for path in world.files if world.files[path] != world.original.get(path)} <= touched
+    accepted = {record.proposal.proposal_id: record.commit for record in outcome.records if record.status == "accepted"}
+    assert accepted == {commit.proposal_id: commit for commit in outcome.completed}
+
+
+@given(adversaries())
+def test_a_proposal_is_decided_once(world: Adversary) -> None:
+    outcome = world.run()
+    closings = [item.proposal_id for item in world.announced(ProposalRejected)]
+    closings += [item.commit.proposal_id for item in world.announced(ProposalCommitted)]
+    assert len(closings) == len(set(closings))
+    decided = [
+        record for record in outcome.records if record.status in {"accepted", "rejected", "refused", "superseded"}
+    ]
+    assert sorted(closings) == sorted(record.proposal.proposal_id for record in decided)
+
+
+@given(adversaries())
+def test_nothing_is_committed_that_did_not_pass_the_gate_and_a_vote(world: Adversary) -> None:
+    outcome = world.run()
+    for record in outcome.records:
+        if record.status == "accepted":
+            assert record.gate is not None
+            assert record.gate.passed
+            votes = {vote.evaluator: vote.decision for vote in record.evaluations}
+            arbiter = next((vote for vote in record.evaluations if vote.is_arbiter), None)
+            accepts, rejects = list(votes.values()).count("accept"), list(votes.values()).count("reject")
+            assert arbiter.decision == "accept" if arbiter else accepts > rejects
+            assert record.proposal.src not in votes
+
+
+@given(adversaries())
+def test_an_evaluator_that_fails_never_accepts(world: Adversary) -> None:
+    """Every agent breaks down when asked to judge: so nothing at all can be accepted."""
+    world.failures = {(name, task) for name in world.ground.agents for task in ("evaluate", "arbitrate")}
+    told = type(world).__mro__[1]
+    world._evaluate = told._evaluate.__get__(world)  # type: ignore[method-assign]
+    world._arbitrate = told._arbitrate.__get__(world)  # type: ignore[method-assign]
+    outcome = world.run()
+    assert outcome.completed == ()
+    assert world.files == world.original
+    assert all(item.evaluation.decision == "abstain" for item in world.announced(EvaluationMade))
+
+
+@given(adversaries())
+def test_a_proposal_never_wins_while_what_it_depends_on_has_not(world: Adversary) -> None:
+    outcome = world.run()
+    order = [commit.proposal_id for commit in outcome.completed]
+    for record in outcome.records:
+        if record.status == "accepted":
+            before = order[: order.index(record.proposal.proposal_id)]
+            assert set(record.proposal.dependencies) <= set(before)
+
+
+@given(adversaries())
+def test_of_a_proposal_and_its_counters_at_most_one_wins(world: Adversary) -> None:
+    outcome = world.run()
+    parents = {record.proposal.proposal_id: record.proposal.parent for record in outcome.records}
+
+    def root(name: str) -> str:
+        parent = parents[name]
+        return root(parent) if parent else name
+
+    winners = Counter(root(commit.proposal_id) for commit in outcome.completed)
+    assert all(count == 1 for count in winners.values())
+
+
+@given(adversaries())
+def test_the_summary_adds_up_and_comes_once_at_the_end(world: Adversary) -> None:
+    outcome = world.run()
+    assert world.state is not None
+    summary = summarize(world.state)
+    assert (
+        summary.total_proposals == summary.accepted + summary.rejected + summary.still_pending == len(outcome.records)
+    )
+    assert summary.accepted == len(summary.commits_ready) == outcome.ending.commits_created
+    assert [type(item) for item in world.told].count(Finished) == 1
+    assert isinstance(world.told[-1], Finished)
+    assert world.told[-1].ending == outcome.ending
+    assert len(world.announced(ProposalMade)) >= outcome.ending.proposals_made
+    assert {item.status for item in world.announced(ProposalPostponed)} <= {"countered", "deferred"}
+
+
+@given(adversaries(), st.integers(0, 40), st.sampled_from(["manual", "budget", "error"]))
+def test_a_stop_at_any_moment_keeps_what_was_committed(world: Adversary, moment: int, reason: str) -> None:
+    answered: list[object] = []
+    reference = Adversary(world.seed, world.ground.voters, world.ground.arbiters)
+    reference.safety = world.safety
+    whole = reference.run()
+
+    def answer(question: object) -> object:
+        if len(answered) == moment:
+            world.stop_at = (type(question), Stopped(reason, "enough"))  # type: ignore[arg-type]
+        answered.append(question)
+        return Adversary.answer(world, question)
+
+    world.answer = answer  # type: ignore[method-assign, assignment]
+    outcome = world.run()
+    assert outcome.completed == whole.completed[: len(outcome.completed)]
+    assert outcome.ending.reason in {reason, whole.ending.reason}
+    assert outcome.ending.terminated
+    assert world.state is not None
+    with pytest.raises(ProtocolError, match="the driver broke the protocol: Stopped came after the end"):
+        step(world.state, Stopped("manual"))
+
+
+@settings(max_examples=20)
+@given(adversaries())
+def test_the_same_answers_give_the_same_bytes(world: Adversary) -> None:
+    again = Adversary(world.seed, world.ground.voters, world.ground.arbiters)
+    again.safety = world.safety
+    assert encode(world.run()) == encode(again.run())
