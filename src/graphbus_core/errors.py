@@ -141,6 +141,10 @@ REGISTER: dict[str, Entry] = {
         "Give the dotted name of a package below the working directory, its `src` or sys.path, or give a path.",
     ),
     "GBE110": Entry("{message}", "`{command} --help` shows what it takes."),
+    "GBE111": Entry("{name!r} cannot be the name of a project: {reason}.", "Choose another folder name, e.g. `my-shop`."),
+    "GBE112": Entry("There is something here already.", "Choose a new folder or empty this one; GraphBus never overwrites."),
+    "GBE113": Entry("This cannot be written: {reason}.", "Check the permissions and the space on the disk; nothing was left."),
+    "GBE120": Entry("There is no rule {name}.{suggestion}", "Codes and prefixes are known: {known}."),
     # reading and the graph: exit 3
     "GBE201": Entry("This file has a syntax error: {reason}.", "Correct it; the other files were still read."),
     "GBE202": Entry(

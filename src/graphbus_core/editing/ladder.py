@@ -1,0 +1,143 @@
+"""Find a quoted text: exact, then but for trailing blanks, then shifted as a whole, then with `...` for lines left out.
+
+Each rung takes a match only if it is the only one, and there is no rung for text that is merely similar. Line ends are LF here.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import NamedTuple
+
+from graphbus_core.editing.indentation import leading_blanks
+
+ELISIONS = ("...", "# ...")
+
+
+class Splice(NamedTuple):
+    """`text` takes the place of `region[start:end]`; `added` or `removed`: how that is indented otherwise than quoted."""
+
+    start: int
+    end: int
+    text: str
+    added: str = ""
+    removed: str = ""
+
+
+class Ambiguous(NamedTuple):
+    """The quoted text begins at more than one line of the region (from 0)."""
+
+    lines: tuple[int, ...]
+
+
+class Match(NamedTuple):
+    """The lines `first` to `last` (from 0, end exclusive) of the region."""
+
+    first: int
+    last: int
+    added: str = ""
+    removed: str = ""
+
+
+def locate(region: str, old: str, new: str) -> tuple[Splice, ...] | Ambiguous:
+    """Say how the one place of `old` becomes `new`; empty when there is no such place."""
+    starts = occurrences(region, old)
+    if len(starts) > 1:
+        return Ambiguous(tuple(region.count("\n", 0, start) for start in starts))
+    if starts:
+        return (Splice(starts[0], starts[0] + len(old), new),)
+    return _locate_lines(region.split("\n"), _lines(old), _lines(new))
+
+
+def occurrences(text: str, part: str) -> list[int]:
+    """Give the positions of a part that is not empty, overlapping ones included."""
+    found = []
+    start = text.find(part)
+    while start >= 0:
+        found.append(start)
+        start = text.find(part, start + 1)
+    return found
+
+
+def reindented(text: str, added: str, removed: str, fixed: frozenset[int] = frozenset()) -> str:
+    """Shift the lines of a text, but not blank ones and those numbered in `fixed` (from 0)."""
+    lines = text.split("\n")
+    return "\n".join(
+        line if number in fixed or not line.strip() or not line.startswith(removed) else added + line[len(removed) :]
+        for number, line in enumerate(lines)
+    )
+
+
+def _lines(text: str) -> list[str]:
+    lines = text.split("\n")
+    return lines if lines[-1] else lines[:-1]
+
+
+def _locate_lines(region: list[str], old: list[str], new: list[str]) -> tuple[Splice, ...] | Ambiguous:
+    found = _matches(region, old)
+    if len(found) > 1:
+        return Ambiguous(tuple(match.first for match in found))
+    if found:
+        return (_splice(region, found[0], new),)
+    return _locate_parts(region, _parts(old), _parts(new))
+
+
+def _matches(region: list[str], old: list[str]) -> list[Match]:
+    """The matches of the first rung that has any."""
+    wanted = [line.rstrip() for line in old]
+    if not any(wanted):
+        return []
+    have = [line.rstrip() for line in region]
+    places = range(len(have) - len(wanted) + 1)
+    exact = [Match(at, at + len(wanted)) for at in places if have[at : at + len(wanted)] == wanted]
+    return exact or [match for at in places if (match := _shifted_match(have, wanted, at))]
+
+
+def _shifted_match(have: list[str], wanted: list[str], at: int) -> Match | None:
+    """Lines that differ from the quoted ones by one and the same indentation, more or less."""
+    lead = next(index for index, line in enumerate(wanted) if line)
+    here, there = leading_blanks(have[at + lead]), leading_blanks(wanted[lead])
+    added = here.removesuffix(there) if here.endswith(there) else ""
+    removed = there.removesuffix(here) if there.endswith(here) else ""
+    if not added and not removed:
+        return None
+    if any(line and not line.startswith(removed) for line in wanted):
+        return None
+    moved = [added + line[len(removed) :] if line else "" for line in wanted]
+    return Match(at, at + len(wanted), added, removed) if have[at : at + len(wanted)] == moved else None
+
+
+def _locate_parts(region: list[str], old: list[list[str]], new: list[list[str]]) -> tuple[Splice, ...] | Ambiguous:
+    """`...` on a line of its own stands for lines that stay; each part around it must occur once, in order, shifted alike."""
+    if len(old) < 2 or len(old) != len(new) or not all(old):
+        return ()
+    places: list[Match] = []
+    for part in old:
+        found = _matches(region, part)
+        if len(found) > 1:
+            return Ambiguous(tuple(match.first for match in found))
+        places += found
+    in_order = all(one.last <= other.first for one, other in pairwise(places))
+    alike = len({(match.added, match.removed) for match in places}) == 1
+    if len(places) < len(old) or not in_order or not alike:
+        return ()
+    return tuple(_splice(region, match, lines) for match, lines in zip(places, new, strict=True))
+
+
+def _parts(lines: list[str]) -> list[list[str]]:
+    parts: list[list[str]] = [[]]
+    for line in lines:
+        if line.strip() in ELISIONS:
+            parts.append([])
+        else:
+            parts[-1].append(line)
+    return parts
+
+
+def _splice(region: list[str], match: Match, new: list[str]) -> Splice:
+    """Replace whole lines; where nothing takes their place, their line end goes too."""
+    start = sum(len(line) + 1 for line in region[: match.first])
+    end = start + sum(len(line) + 1 for line in region[match.first : match.last]) - 1
+    if not new:
+        has_next = match.last < len(region)
+        return Splice(start if has_next else max(start - 1, 0), end + has_next, "")
+    return Splice(start, end, "\n".join(new), match.added, match.removed)

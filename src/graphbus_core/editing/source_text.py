@@ -1,0 +1,185 @@
+"""A Python file as its bytes, its text and its tree at once; positions of the tree become positions in the text.
+
+bytes --decode--> text --parse--> tree: line and UTF-8 column --offset--> position in text --encode--> position in bytes
+"""
+
+from __future__ import annotations
+
+import ast
+import codecs
+import io
+import re
+import tokenize
+import warnings
+from bisect import bisect_right
+from functools import cached_property
+
+from graphbus_core.errors import EditError, Place
+
+_NEWLINE = re.compile(r"\r\n|\r|\n")
+_BLANKS = " \t\f"
+
+
+class SourceText:
+    """One version of a file. Nothing about it changes; `with_text` gives the next version.
+
+    Attributes:
+        path: For messages only.
+        data: The bytes of the file.
+        encoding: As Python detects it: by byte order mark, coding line, else UTF-8.
+        text: The bytes decoded, without a byte order mark, with the line ends as they are.
+    """
+
+    def __init__(self, data: bytes, path: str = "") -> None:
+        self.path = path
+        self.data = data
+        self.encoding = self._detect_encoding()
+        try:
+            self.text = data.decode(self.encoding)
+            is_faithful = self.text.encode(self.encoding) == data
+        except UnicodeError as reason:
+            raise self.unusable(f"it is not text in {self.encoding}, {reason}") from None
+        if not is_faithful:
+            raise self.unusable(f"it does not come back unchanged from its encoding {self.encoding}")
+
+    def _detect_encoding(self) -> str:
+        try:
+            return tokenize.detect_encoding(io.BytesIO(self.data).readline)[0]
+        except SyntaxError as reason:
+            raise self.unusable(str(reason)) from None
+
+    def unusable(self, reason: str) -> EditError:
+        """Make the refusal for a file that cannot be edited at all."""
+        return EditError("GBE312", where=self.place(), reason=reason)
+
+    def place(self, line: int = 0) -> Place | None:
+        """Where a line is, for a message."""
+        return Place(self.path, line) if self.path else None
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        """The syntax tree.
+
+        Raises:
+            EditError: The file does not parse.
+        """
+        try:
+            return parse(self.text)
+        except SyntaxError as reason:
+            raise self.unusable(f"line {reason.lineno} does not parse, {reason.msg}") from None
+
+    @cached_property
+    def line_starts(self) -> list[int]:
+        """The position of each line in the text; Python ends lines at CR, LF and CRLF, not at form feeds."""
+        return [0, *(match.end() for match in _NEWLINE.finditer(self.text))]
+
+    @property
+    def newline(self) -> str:
+        """The line end that the file uses first."""
+        return self.newline_after(0)
+
+    def newline_after(self, position: int) -> str:
+        """The line end that follows a position, else the first of the file, else LF."""
+        match = _NEWLINE.search(self.text, position) or _NEWLINE.search(self.text)
+        return match.group() if match else "\n"
+
+    def line(self, number: int) -> str:
+        """Give a line without its line end; lines count from 1."""
+        return self.text[self.line_start(number) : self.line_end(number)]
+
+    def line_start(self, number: int) -> int:
+        """Where a line begins; past the last line, the end of the text."""
+        return self.line_starts[number - 1] if number <= len(self.line_starts) else len(self.text)
+
+    def line_end(self, number: int) -> int:
+        """Where a line ends, its line end left out."""
+        match = _NEWLINE.search(self.text, self.line_start(number))
+        return match.start() if match else len(self.text)
+
+    def line_at(self, position: int) -> int:
+        """The number of the line that holds a position."""
+        return bisect_right(self.line_starts, position)
+
+    def offset(self, line: int, column: int) -> int:
+        """Turn a position of the tree (line from 1, column in UTF-8 bytes) into a position in the text."""
+        start = self.line_start(line)
+        candidate = self.text[start : start + column]
+        if candidate.isascii():
+            return start + column
+        return start + len(self.line(line).encode()[:column].decode())
+
+    def start_of(self, node: ast.expr | ast.stmt | ast.keyword) -> int:
+        """Where a node begins."""
+        return self.offset(node.lineno, node.col_offset)
+
+    def end_of(self, node: ast.expr | ast.stmt | ast.keyword) -> int:
+        """Where a node ends."""
+        return self.offset(node.end_lineno or node.lineno, node.end_col_offset or 0)
+
+    def indentation_at(self, position: int) -> str | None:
+        """The blanks between the start of the line and a position; None when something else is there."""
+        before = self.text[self.line_start(self.line_at(position)) : position]
+        return before.rpartition("\f")[2] if not before.strip(_BLANKS) else None
+
+    def byte_offset(self, position: int) -> int:
+        """Turn a position in the text into one in the bytes."""
+        mark = len(codecs.BOM_UTF8) if self.encoding == "utf-8-sig" else 0
+        encoding = "utf-8" if mark else self.encoding
+        return mark + len(self.text[:position].encode(encoding))
+
+    def with_text(self, text: str) -> SourceText:
+        """Give the file with another text in the same encoding.
+
+        Raises:
+            EditError: The encoding cannot express the text, or a coding line in the text says otherwise.
+        """
+        try:
+            other = SourceText(text.encode(self.encoding), self.path)
+        except UnicodeError as reason:
+            raise EditError("GBE311", where=self.place(), encoding=self.encoding, reason=reason) from None
+        if other.encoding != self.encoding:
+            reason_text = f"it would become {other.encoding}"
+            raise EditError("GBE311", where=self.place(), encoding=self.encoding, reason=reason_text)
+        return other
+
+
+def parse(text: str) -> ast.Module:
+    """Parse without the warnings of the compiler; whatever is wrong comes as one SyntaxError."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(text)
+    except SyntaxError:
+        raise
+    except (ValueError, RecursionError, MemoryError) as reason:
+        raise SyntaxError(str(reason) or "it is nested too deeply") from None
+
+
+def tokens(text: str) -> list[tokenize.TokenInfo]:
+    """Give the tokens of a text whose line ends are LF.
+
+    Raises:
+        SyntaxError: It cannot be taken apart.
+    """
+    try:
+        return list(tokenize.generate_tokens(io.StringIO(text).readline))
+    except tokenize.TokenError as reason:
+        raise SyntaxError(str(reason)) from None
+
+
+def lines_inside_strings(text: str) -> set[int]:
+    """Number the lines (from 1) whose first character belongs to a string that began on an earlier line."""
+    found: set[int] = set()
+    opened: list[int] = []
+    for token in tokens(text):
+        name = tokenize.tok_name[token.type]  # STRING, and from Python 3.12 on FSTRING_START ... FSTRING_END
+        if name.endswith(("STRING", "STRING_START")):
+            opened.append(token.start[0])
+        if name.endswith(("STRING", "STRING_END")):
+            found.update(range(opened.pop() + 1, token.end[0] + 1))
+    return found
+
+
+def with_lf(text: str) -> str:
+    """Write every line end as LF."""
+    return _NEWLINE.sub("\n", text)
