@@ -1,0 +1,162 @@
+"""`graphbus init`: a project from a template, whole or not at all, and never over somebody's files."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import tempfile
+from pathlib import Path
+from string import Template
+from typing import NamedTuple
+
+import click
+
+from graphbus_core.cli import console
+from graphbus_core.errors import Place, UsageError
+
+TEMPLATES = Path(__file__).parent / "templates"
+SUFFIX = ".tmpl"
+
+ORDER = '\'{"order_id": "1001", "items": [{"sku": "mug", "price": 12.5, "qty": 2}]}\''
+PROJECT_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
+TAKEN_NAMES = frozenset({"graphbus", "graphbus-core"})
+
+
+class NextStep(NamedTuple):
+    """A command to type after `init`, and what it is for."""
+
+    command: str
+    purpose: str
+
+
+NEXT_STEPS: dict[str, tuple[NextStep, ...]] = {
+    "shop": (
+        NextStep("graphbus check agents/", "what does not fit together, and where"),
+        NextStep("graphbus build agents/ --enable-agents", "the agents negotiate and mend it"),
+        NextStep("python -m pytest", "red before, green after"),
+        NextStep(f"graphbus run .graphbus/ --publish /Order/Placed {ORDER}", ""),
+    ),
+    "blank": (
+        NextStep("graphbus generate agent HelloService", "the first agent and its test"),
+        NextStep("graphbus build agents/", "the graph and its artifacts"),
+    ),
+}
+"""Template -> what to do next. Every template is a folder of `TEMPLATES` with the same name."""
+
+
+@click.command("init", short_help="Make a new project to start from.")
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option(
+    "--template", type=click.Choice(list(NEXT_STEPS)), default="shop", show_default=True, help="What to begin with."
+)
+@click.option(
+    "--intent", default="", metavar="TEXT", help="What the agents shall work towards; kept in pyproject.toml."
+)
+@click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
+def init(folder: Path, template: str, intent: str, as_json: bool) -> None:
+    """Make a new project in FOLDER, which must be new or empty.
+
+    The templates: `shop` (four agents and a handful of mistakes for them to find), `hello` (the smallest graph that uses
+    everything), `news` (feeds become a digest), `blank` (no agents yet).
+
+    \b
+    Examples:
+      graphbus init my-shop
+      graphbus init my-news --template news
+      graphbus init my-bot --template blank --intent "typed payloads everywhere"
+    """
+    name = project_name(folder)
+    files = render(template, name, intent)
+    write_project(folder, files)
+    if as_json:
+        console.emit_json({"project": name, "folder": str(folder), "template": template, "files": sorted(files)})
+    else:
+        show(name, folder, template, files)
+
+
+def project_name(folder: Path) -> str:
+    """Give the name of the project that is made in this folder.
+
+    Raises:
+        UsageError: A Python project cannot have this name.
+    """
+    name = folder.resolve().name
+    if not PROJECT_NAME.fullmatch(name):
+        raise UsageError("GBE111", name=name, reason="letters, digits, '-', '_' and '.' are allowed, at most 64 in all")
+    if re.sub(r"[-_.]+", "-", name).lower() in TAKEN_NAMES:
+        raise UsageError("GBE111", name=name, reason="the project would depend on itself")
+    return name
+
+
+def render(template: str, name: str, intent: str) -> dict[str, str]:
+    """Give the files of a new project, relative path -> text.
+
+    Raises:
+        UsageError: The intent cannot be written to a file.
+    """
+    values = {"project_name": name, "intent": f"intent = {toml_string(intent)}\n" if intent else ""}
+    root = TEMPLATES / template
+    sources = {path.relative_to(root).as_posix(): path.read_text("utf-8") for path in root.rglob(f"*{SUFFIX}")}
+    return {path.removesuffix(SUFFIX): Template(text).safe_substitute(values) for path, text in sources.items()}
+
+
+def toml_string(text: str) -> str:
+    """Write a text as a TOML basic string, which is a JSON string but for one character.
+
+    Raises:
+        UsageError: It is no Unicode text.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise UsageError("GBE110", message="The intent is no valid UTF-8 text.", command="graphbus init") from None
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def write_project(folder: Path, files: dict[str, str]) -> None:
+    """Write all files or none: they are made in a folder beside the new one and moved in at the end.
+
+    Raises:
+        UsageError: The folder has something in it, or it cannot be written.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UsageError("GBE112", where=Place(str(folder)))
+    try:
+        parent = folder.resolve().parent
+        parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=parent, prefix=f".{folder.resolve().name}-") as workshop:
+            for path, text in files.items():
+                target = Path(workshop, "project", path)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_text(text, encoding="utf-8", newline="\n")
+            move_into(folder, Path(workshop, "project"))
+    except OSError as reason:
+        raise UsageError("GBE113", where=Place(str(folder)), reason=reason.strerror or str(reason)) from reason
+
+
+def move_into(folder: Path, project: Path) -> None:
+    """Give the finished project its place; an empty folder that is there already stays the same folder."""
+    if not folder.exists():
+        os.rename(project, folder)
+        return
+    for path in sorted(project.iterdir()):
+        shutil.move(path, folder)
+
+
+def show(name: str, folder: Path, template: str, files: dict[str, str]) -> None:
+    """Say what was made and what to do with it."""
+    console.out(f"{console.paint('✓', 'good')} Made {console.paint(name, 'strong')} from the template {template}")
+    console.out()
+    for path in sorted(files):
+        console.out(f"    {console.paint(str(folder / path), 'dim')}")
+    console.out()
+    console.out("Next:")
+    steps = NEXT_STEPS[template]
+    if folder.resolve() != Path.cwd():
+        console.out(f"  cd {folder}")
+    width = max(len(step.command) for step in steps if step.purpose)
+    for step in steps:
+        purpose = console.paint(f"  # {step.purpose}", "dim") if step.purpose else ""
+        console.out(f"  {step.command.ljust(width) if purpose else step.command}{purpose}")

@@ -1,0 +1,251 @@
+"""A negotiation as lines to read: the events on the bus in the form of seed 000, one block for each proposal.
+
+    [AGENT] OrderProcessor: "I propose to ..."         what is proposed, why, whom it affects, where
+    [AGENT] InventoryService: "Accepted — ..."         what the affected agents say to it
+    [ARBITER] Consensus (2/2). Committing.             what comes of it
+
+Proposals of one round are judged side by side; a block is given when its proposal is decided, so that blocks never mix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from graphbus_core.cli.console import Role, paint, plain
+from graphbus_core.model.proposals import (
+    CodeChange,
+    CommitRecord,
+    Consensus,
+    Ending,
+    GateReport,
+    Proposal,
+    ProposalEvaluation,
+    RungResult,
+    Status,
+    TerminationReason,
+    VoteDecision,
+)
+
+TOPICS = "/Negotiation/*"
+
+_INDENT = " " * 9
+_VERDICTS: dict[VoteDecision, str] = {
+    "accept": "Accepted",
+    "reject": "Rejected",
+    "counter": "Countered",
+    "defer": "Deferred",
+    "abstain": "Abstained",
+}
+_CONSENSUS: dict[Consensus, str] = {
+    "unanimous": "Consensus",
+    "majority": "Majority",
+    "arbiter": "The arbiter accepts",
+    "override": "A person accepts",
+}
+_CLOSINGS: dict[Status, str] = {
+    "rejected": "No consensus",
+    "refused": "Refused",
+    "countered": "Countered",
+    "deferred": "Deferred",
+    "superseded": "Superseded by its counter-proposal",
+}
+_ENDINGS: dict[TerminationReason, str] = {
+    "convergence": "Converged",
+    "max_rounds": "Stopped at the limit of rounds",
+    "file_limit": "Stopped at the limit of changed files",
+    "manual": "Stopped by hand",
+    "budget": "Stopped: the budget is used up",
+    "oscillation": "Stopped: the proposals go in circles",
+    "error": "Stopped by an error",
+}
+
+
+class _Case:
+    """An open proposal: its newest text, what the gate said of it, and who said what, in order."""
+
+    def __init__(self, proposal: Proposal) -> None:
+        self.proposal = proposal
+        self.failures: list[RungResult] = []
+        self.evaluations: dict[str, ProposalEvaluation] = {}
+
+    @property
+    def is_refused_by_gate(self) -> bool:
+        return bool(self.failures) and not self.evaluations
+
+
+class Live:
+    """Remembers what is still open and turns each event into the lines that it completes. It prints nothing itself."""
+
+    def __init__(self) -> None:
+        self._cases: dict[str, _Case] = {}
+        self._round = 0
+        self._shown_round = 0
+        self._listeners: dict[str, Callable[[Mapping[str, Any]], Iterator[str]]] = {
+            "Started": self._started,
+            "Round": self._enter_round,
+            "Proposed": self._proposed,
+            "Gated": self._gated,
+            "Evaluated": self._evaluated,
+            "Postponed": self._postponed,
+            "Arbitrated": self._arbitrated,
+            "Committed": self._committed,
+            "Rejected": self._rejected,
+            "Finished": self._finished,
+        }
+
+    def lines(self, topic: str, payload: Mapping[str, Any]) -> list[str]:
+        """Give the lines that this event completes; none for an event that only adds to an open proposal."""
+        listener = self._listeners.get(topic.rsplit("/", 1)[-1])
+        return list(listener(payload)) if listener else []
+
+    def _started(self, payload: Mapping[str, Any]) -> Iterator[str]:
+        arbiters = payload["arbiters"]
+        agents = [name for name in payload["agents"] if name not in arbiters]
+        judges = f"; {_names(arbiters)} settles what they cannot" if arbiters else ""
+        yield f"{_names(agents)} negotiate{judges}."
+
+    def _enter_round(self, payload: Mapping[str, Any]) -> Iterator[str]:
+        self._round = payload["round"]
+        yield from ()
+
+    def _proposed(self, payload: Mapping[str, Any]) -> Iterator[str]:
+        proposal = msgspec.convert(payload["proposal"], Proposal)
+        self._cases.setdefault(proposal.proposal_id, _Case(proposal)).proposal = proposal
+        yield from ()
+
+    def _gated(self, payload: Mapping[str, Any]) -> Iterator[str]:
+        report = msgspec.convert(payload["report"], GateReport)
+        if report.failure:
+            self._cases[payload["proposal_id"]].failures.append(report.failure)
+        yield from ()
+
+    def _evaluated(self, payload: Mapping[str, Any]) -> Iterator[str]:
+        self._hear(msgspec.convert(payload["evaluation"], ProposalEvaluation))
+        yield from ()
+
+    def _arbitrated(self, payload: Mapping[str, Any]) -> Iterator[str]:
+        evaluation = msgspec.convert(payload["evaluation"], ProposalEvaluation)
+        self._hear(msgspec.structs.replace(evaluation, evaluator=payload["arbiter"], is_arbiter=True))
+        yield from ()
+
+    def _hear(self, evaluation: ProposalEvaluation) -> None:
+        """Keep a vote; the last one of an agent holds."""
+        evaluations = self._cases[evaluation.proposal_id].evaluations
+        evaluations.pop(evaluation.evaluator, None)
+        evaluations[evaluation.evaluator] = evaluation
+
+    def _postponed(self, payload: Mapping[str, Any]) -> Iterator[str]:
+        case = self._cases[payload["proposal_id"]]
+        verdict = f"{_CLOSINGS[payload['status']]}. To be decided in a later round."
+        yield from self._block(case, [_verdict("ARBITER", verdict, "warn"), *_because(payload["reason"])])
+        case.evaluations.clear()
+
+    def _committed(self, payload: Mapping[str, Any]) -> Iterator[str]:
+        commit = msgspec.convert(payload["commit"], CommitRecord)
+        verdict = f"{_CONSENSUS[commit.consensus_type]} ({payload['accepts']}/{payload['votes']}). Committing."
+        yield from self._block(self._cases.pop(commit.proposal_id), [_verdict("ARBITER", verdict, "good")])
+
+    def _rejected(self, payload: Mapping[str, Any]) -> Iterator[str]:
+        case = self._cases.pop(payload["proposal_id"])
+        if case.is_refused_by_gate:
+            yield from self._block(case, _gate_lines(case.failures))
+            return
+        votes = payload["accepts"] + payload["rejects"]
+        count = f" ({payload['accepts']}/{votes})" if votes else ""
+        verdict = f"{_CLOSINGS[payload['status']]}{count}. Not committed."
+        yield from self._block(case, [_verdict("ARBITER", verdict, "warn"), *_because(payload["reason"])])
+
+    def _finished(self, payload: Mapping[str, Any]) -> Iterator[str]:
+        ending = msgspec.convert(payload["ending"], Ending)
+        detail = f" ({_one_line(ending.detail)})" if ending.detail else ""
+        yield ""
+        yield (
+            f"{_ENDINGS[ending.reason]}{detail}: {counted(ending.rounds_executed, 'round')}, "
+            f"{counted(ending.proposals_made, 'proposal')}, {counted(ending.commits_created, 'commit')}."
+        )
+
+    def _block(self, case: _Case, verdict: list[str]) -> Iterator[str]:
+        """Give everything about a proposal that has just been decided."""
+        if self._shown_round != self._round:
+            self._shown_round = self._round
+            yield ""
+            yield paint(f"Round {self._round}", "strong")
+        yield ""
+        yield from _proposal_lines(case.proposal)
+        yield ""
+        if case.evaluations:
+            if case.failures:
+                said = f"Passed after it was mended; refused before by {_failure(case.failures[-1])}"
+                yield from (f"{_tag('GATE')} {said}", "")
+            yield from _evaluation_lines(list(case.evaluations.values()))
+            yield ""
+        yield from verdict
+
+
+def _proposal_lines(proposal: Proposal) -> Iterator[str]:
+    title = _one_line(proposal.title or proposal.intent.replace("_", " "))
+    verb = "I propose instead to" if proposal.parent else "I propose to"
+    said = f'"{verb} {title[:1].lower()}{title[1:]}"'
+    yield f"{_tag('AGENT')} {paint(plain(proposal.src), 'name')}: {said} {paint(f'({proposal.proposal_id})', 'dim')}"
+    affected = [name for name in dict.fromkeys([proposal.dst, *proposal.affects]) if name]
+    if proposal.reason:
+        yield f"{_INDENT}rationale: {_one_line(proposal.reason)}"
+    if affected:
+        yield f"{_INDENT}affects: {plain(', '.join(affected))}"
+    yield f"{_INDENT}changes: {plain(', '.join(dict.fromkeys(map(_change_place, proposal.code_changes))))}"
+
+
+def _change_place(change: CodeChange) -> str:
+    return f"{change.file_path} ({change.target})" if change.target else change.file_path
+
+
+def _evaluation_lines(evaluations: list[ProposalEvaluation]) -> Iterator[str]:
+    width = max(len(evaluation.evaluator) for evaluation in evaluations) + 1
+    for evaluation in evaluations:
+        name = plain(evaluation.evaluator)
+        reasoning = f" — {_one_line(evaluation.reasoning)}" if evaluation.reasoning else ""
+        tag = _tag("ARBITER") if evaluation.is_arbiter else _tag("AGENT")
+        padding = " " * (width - len(name) - 1)
+        yield f'{tag} {paint(name, "name")}:{padding} "{_VERDICTS[evaluation.decision]}{reasoning}"'
+
+
+def _gate_lines(failures: list[RungResult]) -> list[str]:
+    """Say why the gate refused; each further failure is one that an attempt to mend the proposal met."""
+    return [
+        _verdict("GATE", f"{'Refused' if not i else 'Mended, refused again'} by {_failure(failure)}", "warn")
+        for i, failure in enumerate(failures)
+    ]
+
+
+def _failure(failure: RungResult) -> str:
+    line = f":{failure.line}" if failure.line else ""
+    place = f"{failure.path}{line}: " if failure.path else ""
+    return f"{failure.code or failure.rung}: {place}{_one_line(failure.message)}"
+
+
+def _verdict(who: str, text: str, role: Role) -> str:
+    return f"{_tag(who)} {paint(text, role)}"
+
+
+def _because(reason: str) -> list[str]:
+    return [f"{_INDENT}because: {_one_line(reason)}"] if reason else []
+
+
+def _tag(word: str) -> str:
+    return paint(f"[{word}]", "accent")
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(paint(plain(name), "name") for name in names)
+
+
+def _one_line(text: str) -> str:
+    return plain(" ".join(text.split()))
+
+
+def counted(number: int, noun: str) -> str:
+    """Give `1 file`, `2 files`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"

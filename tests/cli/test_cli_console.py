@@ -1,0 +1,116 @@
+"""What the console writes, where, and in which colours."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+
+from graphbus_core.cli import console
+from graphbus_core.model.agent import Topic
+from graphbus_core.model.schema import STR, Field, Schema
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("environment", "is_terminal", "expected"),
+    [
+        ({}, True, True),
+        ({}, False, False),
+        ({"NO_COLOR": "1"}, True, False),
+        ({"NO_COLOR": ""}, True, True),
+        ({"FORCE_COLOR": "1"}, False, True),
+        ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, False, False),
+        ({"TERM": "dumb"}, True, False),
+    ],
+)
+def test_colour_goes_to_terminals_unless_the_environment_says_otherwise(
+    environment: dict[str, str], is_terminal: bool, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert console.is_coloured(Terminal() if is_terminal else io.StringIO()) is expected
+
+
+def test_results_go_to_stdout_and_talk_to_stderr_without_colours_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
+    console.out(console.paint("result", "good"))
+    console.say(console.paint("talk", "warn"))
+    assert capsys.readouterr() == ("result\n", "talk\n")
+
+
+def test_painted_text_keeps_its_colours_when_they_are_asked_for(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    console.out(console.paint("result", "good"))
+    assert capsys.readouterr().out == "\x1b[32mresult\x1b[0m\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain text, ünïcode → ✓", "plain text, ünïcode → ✓"),
+        ("two\n\tlines", "two\n\tlines"),
+        ("\x1b[2Jgone", "␛[2Jgone"),
+        ("bell\x07 return\r", "bell␇ return␍"),
+        ("\x7f\x9b31m", "<U+007F><U+009B>31m"),
+        ("access\u202egnp.exe", "access<U+202E>gnp.exe"),
+    ],
+)
+def test_text_from_elsewhere_cannot_drive_the_terminal(text: str, shown: str) -> None:
+    assert console.plain(text) == shown
+
+
+def test_json_takes_the_structs_of_the_model(capsys: pytest.CaptureFixture[str]) -> None:
+    console.begin()
+    assert not console.has_emitted_json()
+    console.emit_json({"topics": (Topic(name="/A/B", schema=Schema((Field("ü", STR),))),)})
+    assert console.has_emitted_json()
+    shown = capsys.readouterr().out
+    assert "ü" in shown
+    assert json.loads(shown)["topics"][0]["schema"]["fields"] == [{"name": "ü", "type": {"kind": "str"}}]
+
+
+def test_a_diff_is_coloured_line_by_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    console.diff("--- a/x\n+++ b/x\n@@ -1 +1 @@\n same\n-old\x1b\n+new\n")
+    assert capsys.readouterr().out.splitlines() == [
+        "\x1b[1m--- a/x\x1b[0m",
+        "\x1b[1m+++ b/x\x1b[0m",
+        "\x1b[36m@@ -1 +1 @@\x1b[0m",
+        " same",
+        "\x1b[31m\x1b[1m-old␛\x1b[0m",
+        "\x1b[32m+new\x1b[0m",
+    ]
+
+
+def test_a_table_aligns_its_columns_and_never_wraps_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
+    long = "x" * 300
+    console.table(["Agent", "Topics"], [[console.paint("Shop", "name"), "3"], [long, "12"]], right=["Topics"])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split() for line in lines] == [["Agent", "Topics"], ["Shop", "3"], [long, "12"]]
+    assert len({len(line) for line in lines}) == 1
+
+
+def test_a_tree_draws_its_branches(capsys: pytest.CaptureFixture[str]) -> None:
+    console.tree("shop", {"Orders": {"/Order/Created": {}}, "[bold]Stock": {}})
+    assert capsys.readouterr().out.splitlines() == [
+        "shop",
+        "├── Orders",
+        "│   └── /Order/Created",
+        "└── [bold]Stock",
+    ]
+
+
+def test_rich_drawings_have_colours_when_they_are_asked_for(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    console.table(["Agent"], [[console.paint("Shop", "name")]])
+    assert "\x1b[36mShop" in capsys.readouterr().out

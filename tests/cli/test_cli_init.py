@@ -1,0 +1,165 @@
+"""`graphbus init`: what a new project holds, and what is refused."""
+
+from __future__ import annotations
+
+import ast
+import json
+import resource
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from graphbus_core.cli import main
+from graphbus_core.cli.init import NEXT_STEPS, TEMPLATES
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(["init", *arguments]) == 2
+    streams = capsys.readouterr()
+    assert streams.out == ""
+    return streams.err
+
+
+def test_every_template_is_a_folder_of_templates_and_the_other_way_round() -> None:
+    assert {path.name for path in TEMPLATES.iterdir() if path.is_dir() and path.name != "__pycache__"} == set(
+        NEXT_STEPS
+    )
+    assert all(path.suffix == ".tmpl" for path in TEMPLATES.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("template", NEXT_STEPS)
+def test_a_new_project_is_python_toml_and_a_readme_without_blanks_left(template: str, here: Path) -> None:
+    assert main(["init", "my-project", "--template", template]) == 0
+    made = files(here / "my-project")
+    assert {"pyproject.toml", "README.md", ".gitignore"} <= set(made)
+    for path, content in made.items():
+        assert b"${" not in content
+        assert content.endswith(b"\n")
+        if path.endswith(".py"):
+            ast.parse(content)
+    settings = tomllib.loads(made["pyproject.toml"].decode())
+    assert settings["project"]["name"] == "my-project"
+    assert "intent" not in settings["tool"]["graphbus"]
+    assert made["README.md"].startswith(b"# my-project\n")
+
+
+def test_the_shop_is_the_default_and_has_its_four_agents(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["init", "my-shop"]) == 0
+    agents = {path.stem for path in (here / "my-shop" / "agents").glob("*.py")}
+    assert agents == {"__init__", "arbiter", "inventory", "notification", "order_processor"}
+    shown = capsys.readouterr().out
+    assert "✓ Made my-shop" in shown
+    assert "cd my-shop" in shown
+    assert "graphbus build agents/ --enable-agents" in shown
+
+
+@pytest.mark.parametrize(
+    "intent",
+    [
+        "typed payloads everywhere",
+        'say "please"',
+        "back\\slash",
+        "two\nlines\tand a tab",
+        "ünïcode ✓ 🛒",
+        "\x7f\x01 $name ${x}",
+    ],
+)
+def test_the_intent_is_kept_as_it_was_typed(intent: str, here: Path) -> None:
+    assert main(["init", "my-shop", "--intent", intent]) == 0
+    settings = tomllib.loads((here / "my-shop" / "pyproject.toml").read_text())
+    assert settings["tool"]["graphbus"]["intent"] == intent
+
+
+def test_an_intent_that_is_no_text_is_refused(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "no valid UTF-8" in refusal(capsys, "my-shop", "--intent", "\udcff")
+    assert list(here.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["my shop", "-shop", "shop-", "shöp", ".shop", "a" * 65, "graphbus", "GraphBus_Core", "sh$op", "a\nb"]
+)
+def test_a_name_that_python_projects_cannot_have_is_refused(
+    name: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "[GBE111]" in refusal(capsys, "--", name)
+    assert list(here.iterdir()) == []
+
+
+def test_a_folder_with_something_in_it_is_refused_and_left_alone(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "my-shop").mkdir()
+    (here / "my-shop" / "notes.txt").write_text("mine")
+    assert "my-shop: error: There is something here already. [GBE112]" in refusal(capsys, "my-shop")
+    assert files(here) == {"my-shop/notes.txt": b"mine"}
+
+
+def test_a_file_of_that_name_is_refused_and_left_alone(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "my-shop").write_text("mine")
+    assert "[GBE112]" in refusal(capsys, "my-shop")
+    assert files(here) == {"my-shop": b"mine"}
+
+
+@pytest.mark.parametrize("target", [".", "./", "../my-shop"])
+def test_an_empty_folder_may_be_the_one_that_one_is_in(
+    target: str, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "my-shop").mkdir()
+    monkeypatch.chdir(here / "my-shop")
+    assert main(["init", target]) == 0
+    assert Path("agents/order_processor.py").is_file()
+    assert "cd " not in capsys.readouterr().out
+    assert [path.name for path in here.iterdir()] == ["my-shop"]
+
+
+def test_folders_on_the_way_are_made(here: Path) -> None:
+    assert main(["init", "work/shops/my-shop"]) == 0
+    assert (here / "work/shops/my-shop/pyproject.toml").is_file()
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_disk_that_takes_no_more_leaves_nothing_behind(
+    is_there: bool, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if is_there:
+        (here / "my-shop").mkdir()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200, hard))
+    try:
+        status = main(["init", "my-shop"])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert status == 2
+    assert "[GBE113]" in capsys.readouterr().err
+    assert files(here) == {}
+    assert [path.name for path in here.iterdir()] == ["my-shop"] * is_there
+
+
+def test_a_place_below_a_file_is_refused_and_nothing_is_left(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "file").write_text("mine")
+    assert "[GBE113]" in refusal(capsys, "file/my-shop")
+    assert files(here) == {"file": b"mine"}
+
+
+def test_json_says_what_was_made(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["init", "my-shop", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["template"] == "shop"
+    assert document["files"] == sorted(files(here / "my-shop"))
+
+
+def test_an_unknown_template_is_refused_with_the_known_ones(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shown = refusal(capsys, "my-shop", "--template", "shpo")
+    assert all(template in shown for template in NEXT_STEPS)
+    assert list(here.iterdir()) == []

@@ -1,0 +1,279 @@
+"""Negotiation events as lines: the form of seed 000, and every other way in which a proposal can end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import click
+import msgspec
+import pytest
+
+from graphbus_core.cli.live import Live
+from graphbus_core.model.proposals import (
+    CodeChange,
+    CommitRecord,
+    Consensus,
+    Ending,
+    GateReport,
+    Proposal,
+    ProposalEvaluation,
+    RungResult,
+    TerminationReason,
+    VoteDecision,
+)
+
+CHANGE = CodeChange(file_path="agents/order_processor.py", target="OrderProcessor.process_order", change_type="modify")
+PROPOSAL = Proposal(
+    proposal_id="P001",
+    round=1,
+    src="OrderProcessor",
+    intent="add_validation",
+    title="Add input validation for negative prices",
+    reason="Prevents downstream NaN propagation\n    in total calculation",
+    affects=("InventoryService", "NotificationService"),
+    code_changes=(CHANGE,),
+)
+
+Said = tuple[str, dict[str, Any]]
+
+
+def shown(*events: Said) -> list[str]:
+    """Play the events; give the lines without colours, empty ones left out."""
+    live = Live()
+    lines = [line for topic, payload in events for line in live.lines(f"/Negotiation/{topic}", payload)]
+    return [click.unstyle(line) for line in lines if line]
+
+
+def event(topic: str, **payload: object) -> Said:
+    return topic, msgspec.to_builtins(payload)
+
+
+def proposed(proposal: Proposal = PROPOSAL) -> Said:
+    return event("Proposed", proposal=proposal)
+
+
+def gated(*rungs: RungResult) -> Said:
+    report = GateReport(proposal_id="P001", passed=not rungs, rungs=rungs)
+    return event("Gated", proposal_id="P001", report=report)
+
+
+def vote(evaluator: str, decision: VoteDecision, reasoning: str = "") -> Said:
+    evaluation = ProposalEvaluation(
+        proposal_id="P001", evaluator=evaluator, round=1, decision=decision, reasoning=reasoning
+    )
+    return event("Evaluated", evaluation=evaluation)
+
+
+def arbitrated(decision: VoteDecision, reasoning: str) -> Said:
+    evaluation = ProposalEvaluation(
+        proposal_id="P001", evaluator="Judge (ARBITER)", round=1, decision=decision, reasoning=reasoning
+    )
+    payload: dict[str, object] = {"arbiter": "Judge", "evaluation": evaluation, "accepts": 1, "rejects": 1}
+    return event("Arbitrated", proposal_id="P001", **payload)
+
+
+def committed(consensus: Consensus, accepts: int, votes: int) -> Said:
+    commit = CommitRecord(
+        commit_id="C001",
+        proposal_id="P001",
+        round=1,
+        proposer="OrderProcessor",
+        evaluators=(),
+        consensus_type=consensus,
+        files_modified=("agents/order_processor.py",),
+    )
+    return event("Committed", commit=commit, accepts=accepts, votes=votes)
+
+
+def rejected(status: str, accepts: int = 0, rejects: int = 0, reason: str = "") -> Said:
+    counts = {"accepts": accepts, "rejects": rejects, "abstains": 0}
+    return event("Rejected", proposal_id="P001", status=status, reason=reason, **counts)
+
+
+def test_an_accepted_proposal_reads_as_in_seed_000() -> None:
+    accept_one = vote("InventoryService", "accept", "reduces error handling in my handler")
+    accept_two = vote("NotificationService", "accept", "no schema impact on my side")
+    lines = shown(event("Round", round=1), proposed(), gated(), accept_one, accept_two, committed("unanimous", 2, 2))
+    assert lines == [
+        "Round 1",
+        '[AGENT] OrderProcessor: "I propose to add input validation for negative prices" (P001)',
+        "         rationale: Prevents downstream NaN propagation in total calculation",
+        "         affects: InventoryService, NotificationService",
+        "         changes: agents/order_processor.py (OrderProcessor.process_order)",
+        '[AGENT] InventoryService:    "Accepted — reduces error handling in my handler"',
+        '[AGENT] NotificationService: "Accepted — no schema impact on my side"',
+        "[ARBITER] Consensus (2/2). Committing.",
+    ]
+
+
+def test_nothing_of_a_proposal_is_shown_before_it_is_decided() -> None:
+    assert shown(event("Round", round=1), proposed(), gated(), vote("Stock", "accept")) == []
+
+
+@pytest.mark.parametrize(
+    ("consensus", "verdict"),
+    [
+        ("majority", "[ARBITER] Majority (2/3). Committing."),
+        ("arbiter", "[ARBITER] The arbiter accepts (2/3). Committing."),
+        ("override", "[ARBITER] A person accepts (2/3). Committing."),
+    ],
+)
+def test_a_commit_names_how_it_was_agreed(consensus: Consensus, verdict: str) -> None:
+    assert shown(proposed(), committed(consensus, 2, 3))[-1] == verdict
+
+
+@pytest.mark.parametrize(
+    ("decision", "word"),
+    [
+        ("accept", "Accepted"),
+        ("reject", "Rejected"),
+        ("counter", "Countered"),
+        ("defer", "Deferred"),
+        ("abstain", "Abstained"),
+    ],
+)
+def test_every_vote_has_its_word(decision: VoteDecision, word: str) -> None:
+    lines = shown(proposed(), vote("Stock", decision), vote("Letters", decision, "because"), rejected("rejected"))
+    assert f'[AGENT] Stock:   "{word}"' in lines
+    assert f'[AGENT] Letters: "{word} — because"' in lines
+
+
+def test_the_arbiter_speaks_after_the_votes() -> None:
+    lines = shown(
+        proposed(),
+        vote("Stock", "accept"),
+        vote("Letters", "reject", "my handler reads `total`"),
+        arbitrated("accept", "no reader of `total` is left"),
+        committed("arbiter", 1, 2),
+    )
+    assert lines[-4:] == [
+        '[AGENT] Stock:   "Accepted"',
+        '[AGENT] Letters: "Rejected — my handler reads `total`"',
+        '[ARBITER] Judge:   "Accepted — no reader of `total` is left"',
+        "[ARBITER] The arbiter accepts (1/2). Committing.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("status", "verdict"),
+    [
+        ("rejected", "[ARBITER] No consensus (1/3). Not committed."),
+        ("superseded", "[ARBITER] Superseded by its counter-proposal (1/3). Not committed."),
+        ("refused", "[ARBITER] Refused (1/3). Not committed."),
+    ],
+)
+def test_a_proposal_that_is_not_committed_says_why(status: str, verdict: str) -> None:
+    lines = shown(proposed(), vote("Stock", "reject"), rejected(status, 1, 2, "Stock's objection holds"))
+    assert lines[-2:] == [verdict, "         because: Stock's objection holds"]
+
+
+def test_the_gate_says_what_it_refuses_and_what_became_of_repairs() -> None:
+    first = RungResult(
+        rung="G4", status="failed", code="G4.edge", message="breaks\n an edge", path="agents/a.py", line=7
+    )
+    second = RungResult(rung="G2", status="failed", message="does not parse", path="agents/a.py")
+    last = RungResult(rung="G1", status="failed", code="G1.stale", message="changed since")
+    lines = shown(
+        proposed(), gated(first), proposed(), gated(second), proposed(), gated(last), rejected("refused", reason="x")
+    )
+    assert lines[-3:] == [
+        "[GATE] Refused by G4.edge: agents/a.py:7: breaks an edge",
+        "[GATE] Mended, refused again by G2: agents/a.py: does not parse",
+        "[GATE] Mended, refused again by G1.stale: changed since",
+    ]
+
+
+def test_a_mended_proposal_is_shown_in_its_last_form() -> None:
+    failure = RungResult(rung="G4", status="failed", code="G4.edge", message="breaks an edge")
+    mended = msgspec.structs.replace(PROPOSAL, title="Rename both ends")
+    lines = shown(
+        proposed(), gated(failure), proposed(mended), gated(), vote("Stock", "accept"), committed("unanimous", 1, 1)
+    )
+    assert '"I propose to rename both ends"' in lines[0]
+    assert lines[-1] == "[ARBITER] Consensus (1/1). Committing."
+    assert "[GATE] Passed after it was mended; refused before by G4.edge: breaks an edge" in lines
+
+
+def test_a_postponed_proposal_comes_back_with_fresh_votes() -> None:
+    postponed = event("Postponed", proposal_id="P001", status="deferred", reason="Stock waits for P002")
+    lines = shown(
+        event("Round", round=1),
+        proposed(),
+        vote("Stock", "defer"),
+        postponed,
+        event("Round", round=2),
+        vote("Stock", "accept"),
+        committed("unanimous", 1, 1),
+    )
+    again = lines[lines.index("Round 2") :]
+    assert "[ARBITER] Deferred. To be decided in a later round." in lines
+    assert "         because: Stock waits for P002" in lines
+    assert '[AGENT] Stock: "Accepted"' in again
+    assert '[AGENT] Stock: "Deferred"' not in again
+
+
+def test_a_counter_proposal_says_that_it_is_one() -> None:
+    counter = msgspec.structs.replace(PROPOSAL, parent="P000", title="", reason="", affects=(), dst="Stock")
+    lines = shown(proposed(counter), committed("unanimous", 1, 1))
+    assert '"I propose instead to add validation"' in lines[0]
+    assert lines[1] == "         affects: Stock"
+
+
+def test_a_round_is_named_once_and_only_if_something_was_decided_in_it() -> None:
+    other = msgspec.structs.replace(PROPOSAL, proposal_id="P002")
+    commit = committed("unanimous", 1, 1)
+    second = (commit[0], {**commit[1], "commit": {**commit[1]["commit"], "proposal_id": "P002"}})
+    lines = shown(
+        event("Round", round=1), proposed(), proposed(other), commit, second, event("Round", round=2), ending()
+    )
+    assert [line for line in lines if line.startswith("Round")] == ["Round 1"]
+
+
+def ending(reason: TerminationReason = "convergence", detail: str = "", counts: Iterable[int] = (3, 2, 1)) -> Said:
+    rounds, proposals, commits = counts
+    return event(
+        "Finished",
+        ending=Ending(
+            terminated=True,
+            reason=reason,
+            rounds_executed=rounds,
+            proposals_made=proposals,
+            commits_created=commits,
+            files_modified=1,
+            detail=detail,
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("reason", "detail", "line"),
+    [
+        ("convergence", "", "Converged: 3 rounds, 2 proposals, 1 commit."),
+        ("max_rounds", "", "Stopped at the limit of rounds: 3 rounds, 2 proposals, 1 commit."),
+        ("file_limit", "", "Stopped at the limit of changed files: 3 rounds, 2 proposals, 1 commit."),
+        ("manual", "", "Stopped by hand: 3 rounds, 2 proposals, 1 commit."),
+        ("budget", "max_calls", "Stopped: the budget is used up (max_calls): 3 rounds, 2 proposals, 1 commit."),
+        ("oscillation", "", "Stopped: the proposals go in circles: 3 rounds, 2 proposals, 1 commit."),
+        ("error", "x", "Stopped by an error (x): 3 rounds, 2 proposals, 1 commit."),
+    ],
+)
+def test_the_ending_says_why_and_how_much(reason: TerminationReason, detail: str, line: str) -> None:
+    assert shown(ending(reason, detail)) == [line]
+
+
+def test_the_beginning_names_agents_and_arbiters() -> None:
+    started = event("Started", session="S001", backend="rules", agents=["Orders", "Stock", "Judge"], arbiters=["Judge"])
+    assert shown(started) == ["Orders, Stock negotiate; Judge settles what they cannot."]
+    assert shown(event("Started", session="S001", backend="rules", agents=["Orders"], arbiters=[])) == [
+        "Orders negotiate."
+    ]
+
+
+def test_events_of_other_kinds_say_nothing() -> None:
+    assert shown(event("SomethingNew", anything=1)) == []
+
+
+def test_words_of_an_agent_cannot_drive_the_terminal() -> None:
+    sneaky = msgspec.structs.replace(PROPOSAL, src="Evil\x1b[2J", title="x\x1b]0;y\x07", reason="\u202eabc")
+    assert "\x1b" not in "".join(shown(proposed(sneaky), vote("A\x1b[1m", "accept", "\x1b[2J"), rejected("rejected")))
