@@ -8,6 +8,7 @@ All blocks of one document run in order, in one empty folder:
     ```console                      each line `$ command` is run, and its output follows it
     <!-- file: agents/a.py -->      the code block that follows is written to this file
     <!-- exit status 3 -->          the last command of the block that follows ends like this; without it, with 0
+    <!-- run: graphbus init . -->   this command is run before the block that follows, unseen
     <!-- not run -->                the block that follows is left alone
 """
 
@@ -88,9 +89,12 @@ class Session:
     def run_block(self, block: re.Match[str]) -> str:
         """Do what a block of the document says and give it with what came out."""
         notes = NOTE.findall(block["notes"])
-        path = next((note.removeprefix("file: ") for note in notes if note.startswith("file: ")), "")
-        if path:
-            self._write(path, block["body"])
+        for note in notes:
+            kind, _, rest = note.partition(": ")
+            if kind == "file":
+                self._write(rest, block["body"])
+            elif kind == "run":
+                self._run(Command(rest, ""), 0)
         if block["language"] != "console" or "not run" in notes:
             return block[0]
         status = next((int(note.split()[-1]) for note in notes if note.startswith("exit status ")), 0)

@@ -65,6 +65,16 @@ def test_an_expected_exit_status_belongs_to_the_last_command() -> None:
     assert rerun(text) == text
 
 
+def test_a_preparation_is_run_and_not_shown() -> None:
+    text = console("$ cat a.txt", "prepared", note="run: echo prepared > a.txt")
+    assert rerun(text) == text
+
+
+def test_a_preparation_that_fails_is_an_error() -> None:
+    with pytest.raises(SessionError, match="`false` ended with 1"):
+        rerun(console("$ true", note="run: false"))
+
+
 def test_a_block_that_is_not_run_stays() -> None:
     text = console("$ exit 3", note="not run")
     assert rerun(text) == text

@@ -1,0 +1,42 @@
+"""What README and tutorial show was really printed, by the commands that they show."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from scripts.transcript import BLOCK, rerun
+
+ROOT = Path(__file__).parents[2]
+README = ROOT / "README.md"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "page", ["README.md", "docs/tutorial.md", "docs/runtime.md", "docs/how-a-negotiation-works.md"]
+)
+def test_the_terminal_sessions_of_a_page_are_what_a_terminal_shows(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert rerun(text).splitlines() == text.splitlines(), f"refresh it: python scripts/transcript.py {page}"
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md"])
+def test_the_pages_for_newcomers_have_terminal_sessions_that_are_run(page: str) -> None:
+    blocks = list(BLOCK.finditer((ROOT / page).read_text(encoding="utf-8")))
+    run = [block for block in blocks if block["language"] == "console" and "<!-- not run -->" not in block["notes"]]
+    assert any("--enable-agents" in block["body"] for block in run)
+    assert any("graphbus run .graphbus/" in block["body"] for block in run)
+
+
+def test_the_make_commands_of_the_readme_exist() -> None:
+    named = set(re.findall(r"\bmake ([a-z-]+)", README.read_text(encoding="utf-8")))
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    assert {"demo", "test"} <= named <= targets
+
+
+def test_the_links_of_the_readme_lead_to_files() -> None:
+    links = re.findall(r"\]\(([^)#:]+)\)", README.read_text(encoding="utf-8"))
+    assert links
+    assert [link for link in links if not (ROOT / link).exists()] == []
