@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 import msgspec
 
@@ -15,6 +15,8 @@ from graphbus_core.errors import GraphBusError, Place, UsageError, did_you_mean,
 from graphbus_core.model.config import BuildConfig, BuildRequest, RuntimeConfig, RuntimeRequest, Settings
 
 PROJECT_FILE = "pyproject.toml"
+
+Table = TypeVar("Table", bound=msgspec.Struct)
 
 
 def find_root(paths: Iterable[Path]) -> Path:
@@ -51,7 +53,6 @@ def load(root: Path) -> Settings:
     reader = _TableReader(str(path), text)
     settings = reader.read(Settings, table, ("tool", "graphbus"))
     raise_all(reader.errors)
-    assert isinstance(settings, Settings)  # the reader found no error
     return settings
 
 
@@ -73,7 +74,7 @@ class _TableReader:
         self._path = path
         self._lines = text.splitlines()
 
-    def read(self, kind: type[msgspec.Struct], table: object, names: tuple[str, ...]) -> msgspec.Struct:
+    def read(self, kind: type[Table], table: object, names: tuple[str, ...]) -> Table:
         if not isinstance(table, dict):
             self._refuse(names[:-1], names[-1], "a table", table)
             return kind()

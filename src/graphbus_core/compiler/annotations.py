@@ -1,0 +1,350 @@
+"""Annotations and schema displays as types: `list[Item] | None`, `{"sku": str, "tags": [str]}`, TypedDicts, dataclasses.
+
+What cannot be known statically is `unknown`, with the text of the source as its name.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from graphbus_core.compiler.constants import NOT_CONSTANT, evaluate
+from graphbus_core.compiler.modules import External, Symbol
+from graphbus_core.compiler.scopes import ClassSite, Scope, class_chain, external_bases, resolve
+from graphbus_core.model.schema import ANY, BOOL, BYTES, DICT, FLOAT, INT, LIST, NULL, STR, Field, Schema, Type
+
+_MAX_DEPTH = 12
+_TYPING = ("typing.", "typing_extensions.", "collections.abc.", "collections.", "types.")
+_NAMED = {
+    "str": STR,
+    "int": INT,
+    "float": FLOAT,
+    "bool": BOOL,
+    "bytes": BYTES,
+    "list": LIST,
+    "List": LIST,
+    "dict": DICT,
+    "Dict": DICT,
+    "Mapping": DICT,
+    "MutableMapping": DICT,
+    "tuple": Type("tuple"),
+    "Tuple": Type("tuple"),
+    "set": Type("set"),
+    "Set": Type("set"),
+    "AbstractSet": Type("set"),
+    "frozenset": Type("set"),
+    "FrozenSet": Type("set"),
+    "object": ANY,
+    "Any": ANY,
+    "None": NULL,
+    "NoneType": NULL,
+}
+_JSON_NAMES = {"string": STR, "integer": INT, "number": FLOAT, "boolean": BOOL, "array": LIST, "null": NULL, "any": ANY}
+_TRANSPARENT = frozenset({"Annotated", "Final", "ClassVar", "Required", "NotRequired", "ReadOnly"})
+_RECORD_BASES = frozenset(
+    {
+        "typing.TypedDict",
+        "typing_extensions.TypedDict",
+        "msgspec.Struct",
+        "pydantic.BaseModel",
+        "pydantic.main.BaseModel",
+    }
+)
+_DATACLASS = frozenset({"dataclasses.dataclass", "pydantic.dataclasses.dataclass"})
+EVENT = "graphbus_core.Event"
+
+
+def read_type(expression: ast.expr | None, scope: Scope, depth: int = 0) -> Type:
+    """Give the type that an annotation names."""
+    if expression is None:
+        return Type("unknown")
+    if depth > _MAX_DEPTH:
+        return _unknown(expression)
+    reader = _READERS.get(expression.__class__)
+    return reader(expression, scope, depth + 1) if reader else _unknown(expression)
+
+
+def _unknown(expression: ast.expr) -> Type:
+    return Type("unknown", name=ast.unparse(expression))
+
+
+def _read_constant(expression: ast.Constant, scope: Scope, depth: int) -> Type:
+    if expression.value is None:
+        return NULL
+    if isinstance(expression.value, str):
+        return _read_text(expression.value, scope, depth)
+    return _unknown(expression)
+
+
+def _read_text(text: str, scope: Scope, depth: int) -> Type:
+    """A forward reference, or a type's name in a schema; the names of JSON Schema count where they mean nothing else."""
+    try:
+        inner = ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError):
+        return Type("unknown", name=text)
+    if (
+        isinstance(inner, ast.Name)
+        and inner.id in _JSON_NAMES
+        and resolve(inner, scope)
+        in (
+            None,
+            External(f"builtins.{inner.id}"),
+        )
+    ):
+        return _JSON_NAMES[inner.id]
+    return read_type(inner, scope, depth)
+
+
+def _read_name(expression: ast.Name | ast.Attribute, scope: Scope, depth: int) -> Type:
+    target = resolve(expression, scope)
+    if isinstance(target, External):
+        plain = _plain_name(target.dotted)
+        return _NAMED.get(plain) or _unknown(expression)
+    if isinstance(target, Symbol):
+        if isinstance(target.node, ast.ClassDef):
+            return read_class(ClassSite(target.module, target.node), scope, depth)
+        if isinstance(target.node, ast.expr):
+            return _read_alias(target, scope, depth) or _unknown(expression)
+    return _unknown(expression)
+
+
+def _plain_name(dotted: str) -> str:
+    """`typing.List` -> `List`; the dotted name itself for what no typing module defines."""
+    if dotted.startswith("builtins."):
+        return dotted[9:]
+    home, _, name = dotted.rpartition(".")
+    return name if f"{home}." in _TYPING else dotted
+
+
+def _read_alias(target: Symbol, scope: Scope, depth: int) -> Type | None:
+    node = target.node
+    inner = scope.within(target.module)
+    if isinstance(node, ast.Call):
+        made = resolve(node.func, inner)
+        if isinstance(made, External) and _plain_name(made.dotted) == "NewType" and len(node.args) == 2:
+            return read_type(node.args[1], inner, depth)
+        return None
+    if isinstance(node, ast.Name | ast.Attribute | ast.Subscript | ast.BinOp):
+        return read_type(node, inner, depth)
+    return None
+
+
+def _read_union(expression: ast.BinOp, scope: Scope, depth: int) -> Type:
+    if not isinstance(expression.op, ast.BitOr):
+        return _unknown(expression)
+    return union(read_type(expression.left, scope, depth), read_type(expression.right, scope, depth))
+
+
+def union(*types: Type) -> Type:
+    """Give the type that is one of these: flat, each choice once, unknown as soon as one is unknown."""
+    choices: list[Type] = []
+    for item in types:
+        choices.extend(item.args if item.kind == "union" else (item,))
+    distinct = tuple(dict.fromkeys(choices))
+    unknown = next((choice for choice in distinct if choice.kind == "unknown"), None)
+    if unknown is not None:
+        return Type("unknown", name=" | ".join(map(str, distinct)) if unknown.name else "")
+    if any(choice.kind == "any" for choice in distinct):
+        return ANY
+    return distinct[0] if len(distinct) == 1 else Type("union", distinct)
+
+
+def _read_subscript(expression: ast.Subscript, scope: Scope, depth: int) -> Type:
+    target = resolve(expression.value, scope)
+    if not isinstance(target, External):
+        return _unknown(expression)
+    name = _plain_name(target.dotted)
+    parts = expression.slice.elts if isinstance(expression.slice, ast.Tuple) else [expression.slice]
+    if name in _TRANSPARENT:
+        return read_type(parts[0], scope, depth)
+    if name == "Literal":
+        return _read_literal(expression, parts, scope)
+    if name == "Optional":
+        return union(read_type(parts[0], scope, depth), NULL)
+    if name == "Union":
+        return union(*(read_type(part, scope, depth) for part in parts))
+    container = _NAMED.get(name)
+    if container is None or container.kind not in ("list", "dict", "tuple", "set"):
+        return _unknown(expression)
+    return _read_container(container, parts, scope, depth)
+
+
+def _read_container(container: Type, parts: list[ast.expr], scope: Scope, depth: int) -> Type:
+    if container.kind == "tuple" and isinstance(parts[-1], ast.Constant) and parts[-1].value is ...:
+        return container
+    args = tuple(read_type(part, scope, depth) for part in parts)
+    wanted = {"list": 1, "set": 1, "dict": 2}.get(container.kind, len(args))
+    return Type(container.kind, args) if len(args) == wanted else container
+
+
+def _read_literal(expression: ast.Subscript, parts: list[ast.expr], scope: Scope) -> Type:
+    values: list[str | int | bool | None] = []
+    for part in parts:
+        value = evaluate(part, scope)
+        if not isinstance(value, str | int | None):
+            return _unknown(expression)
+        values.append(value)
+    return Type("literal", values=tuple(values))
+
+
+def _read_display(expression: ast.Dict, scope: Scope, depth: int) -> Type:
+    schema = read_schema(expression, scope, depth)
+    return Type("record", fields=schema.fields) if schema and not schema.is_open else DICT
+
+
+def _read_list_display(expression: ast.List, scope: Scope, depth: int) -> Type:
+    return Type("list", (read_type(expression.elts[0], scope, depth),)) if len(expression.elts) == 1 else LIST
+
+
+_READERS: dict[type, Callable[[Any, Scope, int], Type]] = {
+    ast.Constant: _read_constant,
+    ast.Name: _read_name,
+    ast.Attribute: _read_name,
+    ast.BinOp: _read_union,
+    ast.Subscript: _read_subscript,
+    ast.Dict: _read_display,
+    ast.List: _read_list_display,
+}
+
+
+# --- schemas --------------------------------------------------------------------------
+
+
+def read_schema(expression: ast.expr | None, scope: Scope, depth: int = 0) -> Schema | None:
+    """Give the fields that a schema expression declares: a dict display, its name, or a typed class; None when unknown."""
+    if expression is None or depth > _MAX_DEPTH:
+        return None
+    if isinstance(expression, ast.Dict):
+        return _read_fields(expression, scope, depth + 1)
+    target = resolve(expression, scope)
+    if not isinstance(target, Symbol):
+        return None
+    if isinstance(target.node, ast.ClassDef):
+        record = read_class(ClassSite(target.module, target.node), scope, depth + 1)
+        return Schema(record.fields) if record.kind == "record" else None
+    if isinstance(target.node, ast.Dict) and not _is_assigned_again(expression, target):
+        return _read_fields(target.node, scope.within(target.module), depth + 1)
+    return None
+
+
+def _is_assigned_again(expression: ast.expr, target: Symbol) -> bool:
+    bindings = target.module.class_bindings(target.owner) if target.owner else target.module.bindings
+    name = expression.attr if isinstance(expression, ast.Attribute) else getattr(expression, "id", "")
+    return name in bindings.rebound
+
+
+def _read_fields(display: ast.Dict, scope: Scope, depth: int) -> Schema | None:
+    fields: dict[str, Field] = {}
+    is_open = False
+    for key, value in zip(display.keys, display.values, strict=True):
+        if key is None:
+            spread = read_schema(value, scope, depth)
+            is_open = is_open or spread is None or spread.is_open
+            fields |= {field.name: field for field in (spread.fields if spread else ())}
+            continue
+        name = evaluate(key, scope)
+        if name is NOT_CONSTANT:
+            is_open = True
+        elif isinstance(name, str):
+            fields[name] = Field(name, read_type(value, scope, depth), not _is_not_required(value, scope))
+        else:
+            return None
+    return Schema(tuple(fields.values()), is_open)
+
+
+def _is_not_required(expression: ast.expr, scope: Scope) -> bool:
+    return _wrapper(expression, scope) == "NotRequired"
+
+
+def _wrapper(expression: ast.expr | None, scope: Scope) -> str:
+    """The name of the special form around an annotation, `NotRequired[str]` -> `NotRequired`."""
+    if isinstance(expression, ast.Constant) and isinstance(expression.value, str):
+        try:
+            expression = ast.parse(expression.value.strip(), mode="eval").body
+        except (SyntaxError, ValueError):
+            return ""
+    target = (
+        resolve(expression.value if isinstance(expression, ast.Subscript) else expression, scope)
+        if expression
+        else None
+    )
+    return _plain_name(target.dotted) if isinstance(target, External) else ""
+
+
+# --- classes --------------------------------------------------------------------------
+
+
+def read_class(site: ClassSite, scope: Scope, depth: int = 0) -> Type:
+    """Give the record that a TypedDict, dataclass, msgspec or pydantic class describes; unknown for any other class."""
+    unknown = Type("unknown", name=site.node.name)
+    if depth > _MAX_DEPTH:
+        return unknown
+    chain = class_chain(scope.library, site)
+    bases = external_bases(scope.library, chain)
+    is_dataclass = any(_is_dataclass(entry, scope) for entry in chain)
+    is_known = not bases - _RECORD_BASES - {"builtins.object", "typing.Generic", "typing.Protocol"}
+    if not is_known or not (is_dataclass or bases & _RECORD_BASES) or _renames_fields(chain):
+        return unknown
+    fields: dict[str, Field] = {}
+    for entry in reversed(chain):
+        fields |= {field.name: field for field in _class_fields(entry, scope, depth + 1)}
+    return Type("record", name=site.node.name, fields=tuple(fields.values()))
+
+
+def _is_dataclass(site: ClassSite, scope: Scope) -> bool:
+    inner = scope.within(site.module)
+    for decorator in site.node.decorator_list:
+        target = resolve(decorator.func if isinstance(decorator, ast.Call) else decorator, inner)
+        if isinstance(target, External) and target.dotted in _DATACLASS:
+            return True
+    return False
+
+
+def _renames_fields(chain: tuple[ClassSite, ...]) -> bool:
+    keywords = {keyword.arg for site in chain for keyword in site.node.keywords}
+    return bool(keywords & {"rename", "array_like", "tag", "alias_generator"})
+
+
+def _class_fields(site: ClassSite, scope: Scope, depth: int) -> Iterator[Field]:
+    inner = scope.within(site.module)
+    is_total = not any(
+        keyword.arg == "total" and isinstance(keyword.value, ast.Constant) and keyword.value.value is False
+        for keyword in site.node.keywords
+    )
+    for statement in site.node.body:
+        if not isinstance(statement, ast.AnnAssign) or not isinstance(statement.target, ast.Name):
+            continue
+        wrapper = _wrapper(statement.annotation, inner)
+        if wrapper in ("ClassVar", "InitVar", "KW_ONLY", "dataclasses.InitVar", "dataclasses.KW_ONLY"):
+            continue
+        required = wrapper == "Required" or (
+            is_total and wrapper != "NotRequired" and not _has_default(statement.value)
+        )
+        yield Field(statement.target.id, read_type(statement.annotation, inner, depth), required)
+
+
+def _has_default(value: ast.expr | None) -> bool:
+    """`field(...)` and `Field(...)` give a default only by their arguments."""
+    if not isinstance(value, ast.Call):
+        return value is not None and not (isinstance(value, ast.Constant) and value.value is ...)
+    if value.args:
+        return not (isinstance(value.args[0], ast.Constant) and value.args[0].value is ...)
+    return any(keyword.arg in ("default", "default_factory") for keyword in value.keywords)
+
+
+def annotation_kind(expression: ast.expr | None, scope: Scope, found: Type) -> str:
+    """Say what an annotation means for a handler; see `model.handlers`."""
+    if expression is None:
+        return "none"
+    if isinstance(expression, ast.Constant) and isinstance(expression.value, str):
+        try:
+            expression = ast.parse(expression.value.strip(), mode="eval").body
+        except (SyntaxError, ValueError):
+            return "other"
+    target = resolve(expression.value if isinstance(expression, ast.Subscript) else expression, scope)
+    if isinstance(target, External) and target.dotted == EVENT:
+        return "event"
+    if found.kind == "record":
+        return "typed"
+    return "mapping" if found.kind == "dict" else "other"

@@ -1,0 +1,329 @@
+"""One pass over a method's body: what it calls on `self`, how often it binds and reads each name, which keys it touches.
+
+Nested functions, lambdas and comprehensions are part of the pass; a name that they bind counts as bound again in the method, so
+that whatever is concluded from "bound once" holds.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from typing import Any, Literal, NamedTuple
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+EVENT_FIELDS = frozenset({"topic", "src", "event_id", "timestamp", "correlation_id", "causation_id", "hops"})
+
+_SCOPES = frozenset({ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef})
+_READING_METHODS = frozenset({"keys", "values", "items", "copy"})
+_READING_FUNCTIONS = frozenset({"print", "len", "str", "repr", "bool", "isinstance", "type"})
+_READING_ON_SELF = frozenset({"log", "publish"})
+_CATCHING = frozenset({"KeyError", "LookupError", "Exception", "BaseException"})
+
+
+class Access(NamedTuple):
+    """A key of a name's value is used: `name[key]`, `name.payload[key]`, `.get(key)`, `key in name`."""
+
+    name: str
+    is_payload: bool
+    key: ast.expr
+    node: ast.expr
+    how: Literal["read", "write", "get", "in"]
+
+
+class Body:
+    """What one pass over a function found.
+
+    Attributes:
+        calls: Calls of an attribute of `self`, by attribute and call, in the order of the source.
+        returns: The `return` statements of the function itself.
+        is_generator: It has a `yield` of its own.
+        bound: Name -> the expressions assigned to it; None for a binding that is not a plain assignment.
+        loads: Name -> how often its value is read.
+        harmless: Name -> how many of these loads neither change nor hand on the value.
+        accesses: The keys that are used of plain names.
+        aliases: Name -> the event whose payload is assigned to it.
+        shown: Names that are handed on whole to something that only reads them.
+        self_writes: Attributes of `self` that are assigned.
+    """
+
+    def __init__(self, function: Function, self_name: str) -> None:
+        self.self_name = self_name
+        self.calls: list[tuple[str, ast.Call]] = []
+        self.returns: list[ast.Return] = []
+        self.is_generator = False
+        self.bound: dict[str, list[ast.expr | None]] = {}
+        self.loads: dict[str, int] = {}
+        self.harmless: dict[str, int] = {}
+        self.accesses: list[Access] = []
+        self.aliases: dict[str, str] = {}
+        self.shown: set[str] = set()
+        self.self_writes: set[str] = set()
+        self._tried: list[tuple[int, int]] = []
+        self._walk(function)
+        self.calls.sort(key=lambda call: (call[1].lineno, call[1].col_offset))
+        self.returns.sort(key=lambda node: (node.lineno, node.col_offset))
+
+    def _walk(self, function: Function) -> None:
+        inner = self._drain(list(function.body), is_own=True)
+        self._drain(inner, is_own=False)
+
+    def _drain(self, stack: list[ast.AST], *, is_own: bool) -> list[ast.AST]:
+        """Visit these nodes and all below; the parts of inner functions are given back while the own part is visited."""
+        inner: list[ast.AST] = []
+        while stack:
+            node = stack.pop()
+            kind = node.__class__
+            visit = _VISITS.get(kind)
+            children = visit(self, node) if visit is not None else None
+            if is_own:
+                if kind in _SCOPES:
+                    inner.extend(_children(node))
+                    continue
+                self._note_own(kind, node)
+            stack.extend(_children(node) if children is None else children)
+        return inner
+
+    def _note_own(self, kind: type, node: ast.AST) -> None:
+        if kind is ast.Return:
+            self.returns.append(node)  # type: ignore[arg-type]
+        elif kind is ast.Yield or kind is ast.YieldFrom:
+            self.is_generator = True
+
+    def bind(self, name: str, value: ast.expr | None) -> None:
+        """Count a binding of a name."""
+        self.bound.setdefault(name, []).append(value)
+
+    def forgive(self, name: str) -> None:
+        """Count a load as harmless."""
+        self.harmless[name] = self.harmless.get(name, 0) + 1
+
+    def catch(self, first: int, last: int) -> None:
+        """Note lines in which a missing key is caught."""
+        self._tried.append((first, last))
+
+    def access(
+        self, container: ast.expr, key: ast.expr, node: ast.expr, how: Literal["read", "write", "get", "in"]
+    ) -> None:
+        """Note that a key of a plain name, or of its `.payload`, is used."""
+        root = container_root(container)
+        if root is not None:
+            self.accesses.append(Access(*root, key, node, how))
+            self.forgive(root[0])
+
+    def bound_once(self, name: str) -> ast.expr | None:
+        """Give the only expression ever assigned to a name, or None."""
+        values = self.bound.get(name, ())
+        return values[0] if len(values) == 1 else None
+
+    def is_caught(self, node: ast.expr) -> bool:
+        """True when a missing key at this place is caught in the function."""
+        return any(first <= node.lineno <= last for first, last in self._tried)
+
+    def escapes(self, name: str) -> bool:
+        """True when the value of a name is handed on, so that others may read or change it."""
+        return self.loads.get(name, 0) > self.harmless.get(name, 0)
+
+
+def _children(node: ast.AST) -> Iterator[ast.AST]:
+    for value in node.__dict__.values():
+        if isinstance(value, list):
+            yield from (item for item in value if isinstance(item, ast.AST))
+        elif isinstance(value, ast.AST):
+            yield value
+
+
+def container_root(container: ast.expr) -> tuple[str, bool] | None:
+    """Give the name behind `name` or `name.payload`, and whether it is the payload."""
+    if isinstance(container, ast.Name):
+        return container.id, False
+    if isinstance(container, ast.Attribute) and container.attr == "payload" and isinstance(container.value, ast.Name):
+        return container.value.id, True
+    return None
+
+
+def payload_owner(expression: ast.expr) -> str:
+    """Give `event` for `event.payload` and `event.payload or {}`, else `""`."""
+    if isinstance(expression, ast.BoolOp) and isinstance(expression.op, ast.Or) and len(expression.values) == 2:
+        empty = expression.values[1]
+        if isinstance(empty, ast.Dict) and not empty.keys:
+            expression = expression.values[0]
+    root = container_root(expression)
+    return root[0] if root and root[1] else ""
+
+
+# --- what is noted at which node; each gives the children still to visit, None for all ------------
+
+
+def _visit_name(body: Body, node: ast.Name) -> tuple[()]:
+    if node.ctx.__class__ is ast.Load:
+        body.loads[node.id] = body.loads.get(node.id, 0) + 1
+    else:
+        body.bind(node.id, None)
+    return ()
+
+
+def _visit_assign(body: Body, node: ast.Assign) -> list[ast.AST] | None:
+    if len(node.targets) != 1:
+        return None
+    return _assigned(body, node.targets[0], node.value)
+
+
+def _visit_ann_assign(body: Body, node: ast.AnnAssign) -> list[ast.AST] | None:
+    if node.value is None:
+        return [] if isinstance(node.target, ast.Name) else [node.target]
+    return _assigned(body, node.target, node.value)
+
+
+def _visit_named(body: Body, node: ast.NamedExpr) -> list[ast.AST] | None:
+    return _assigned(body, node.target, node.value)
+
+
+def _assigned(body: Body, target: ast.expr, value: ast.expr) -> list[ast.AST] | None:
+    if not isinstance(target, ast.Name):
+        return [target, value]
+    body.bind(target.id, value)
+    owner = payload_owner(value)
+    if owner:
+        body.aliases[target.id] = owner
+        body.forgive(owner)
+    return [value]
+
+
+def _visit_attribute(body: Body, node: ast.Attribute) -> None:
+    value = node.value
+    if isinstance(value, ast.Name):
+        if node.ctx.__class__ is not ast.Load:
+            if value.id == body.self_name:
+                body.self_writes.add(node.attr)
+        elif node.attr in EVENT_FIELDS:
+            body.forgive(value.id)
+
+
+def _visit_subscript(body: Body, node: ast.Subscript) -> None:
+    how: Literal["read", "write"] = "read" if node.ctx.__class__ is ast.Load else "write"
+    body.access(node.value, node.slice, node, how)
+
+
+def _visit_compare(body: Body, node: ast.Compare) -> None:
+    if len(node.ops) == 1 and isinstance(node.ops[0], ast.In | ast.NotIn):
+        body.access(node.comparators[0], node.left, node, "in")
+
+
+def _visit_call(body: Body, node: ast.Call) -> None:
+    function = node.func
+    if isinstance(function, ast.Attribute):
+        value = function.value
+        if isinstance(value, ast.Name) and value.id == body.self_name and body.self_name:
+            body.calls.append((function.attr, node))
+            if function.attr in _READING_ON_SELF:
+                _show_arguments(body, node)
+        elif function.attr == "get" and node.args:
+            body.access(value, node.args[0], node, "get")
+        elif function.attr in _READING_METHODS and isinstance(value, ast.Name) and not node.args:
+            body.shown.add(value.id)
+            body.forgive(value.id)
+    elif isinstance(function, ast.Name) and function.id in _READING_FUNCTIONS:
+        _show_arguments(body, node)
+
+
+def _show_arguments(body: Body, node: ast.Call) -> None:
+    for argument in (*node.args, *(keyword.value for keyword in node.keywords)):
+        _show(body, argument)
+
+
+def _show(body: Body, value: ast.expr | None) -> None:
+    if isinstance(value, ast.Name):
+        body.shown.add(value.id)
+        body.forgive(value.id)
+
+
+def _visit_formatted(body: Body, node: ast.FormattedValue) -> None:
+    _show(body, node.value)
+
+
+def _visit_return(body: Body, node: ast.Return) -> None:
+    _show(body, node.value)
+
+
+def _visit_try(body: Body, node: ast.Try) -> None:
+    if any(_catches_missing_key(handler) for handler in node.handlers) and node.body:
+        body.catch(node.body[0].lineno, node.body[-1].end_lineno or node.body[-1].lineno)
+    for handler in node.handlers:
+        if handler.name:
+            body.bind(handler.name, None)
+
+
+def _catches_missing_key(handler: ast.ExceptHandler) -> bool:
+    if handler.type is None:
+        return True
+    types = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    return any(isinstance(item, ast.Name) and item.id in _CATCHING for item in types)
+
+
+def _visit_with(body: Body, node: ast.With | ast.AsyncWith) -> None:
+    """`with suppress(KeyError)` catches as well."""
+    for item in node.items:
+        call = item.context_expr
+        name = getattr(getattr(call, "func", None), "id", getattr(getattr(call, "func", None), "attr", ""))
+        if name == "suppress":
+            body.catch(node.body[0].lineno, node.body[-1].end_lineno or node.body[-1].lineno)
+
+
+def _visit_definition(body: Body, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> None:
+    body.bind(node.name, None)
+
+
+def _visit_argument(body: Body, node: ast.arg) -> None:
+    body.bind(node.arg, None)
+
+
+def _visit_import(body: Body, node: ast.Import | ast.ImportFrom) -> None:
+    for alias in node.names:
+        body.bind(alias.asname or alias.name.partition(".")[0], None)
+
+
+def _visit_outer(body: Body, node: ast.Global | ast.Nonlocal) -> None:
+    for name in node.names:
+        body.bind(name, None)
+
+
+def _visit_capture(body: Body, node: ast.AST) -> None:
+    """`case {"x": found, **rest}` and `case [*rest]` bind names that are plain text in the tree."""
+    for field in ("name", "rest"):
+        name = getattr(node, field, None)
+        if name:
+            body.bind(name, None)
+
+
+def _visit_constant(body: Body, node: ast.Constant) -> tuple[()]:
+    return ()
+
+
+_VISITS: dict[type, Callable[[Body, Any], Any]] = {
+    ast.AnnAssign: _visit_ann_assign,
+    ast.Assign: _visit_assign,
+    ast.AsyncFunctionDef: _visit_definition,
+    ast.AsyncWith: _visit_with,
+    ast.Attribute: _visit_attribute,
+    ast.Call: _visit_call,
+    ast.ClassDef: _visit_definition,
+    ast.Compare: _visit_compare,
+    ast.Constant: _visit_constant,
+    ast.FormattedValue: _visit_formatted,
+    ast.FunctionDef: _visit_definition,
+    ast.Global: _visit_outer,
+    ast.Import: _visit_import,
+    ast.ImportFrom: _visit_import,
+    ast.MatchAs: _visit_capture,
+    ast.MatchMapping: _visit_capture,
+    ast.MatchStar: _visit_capture,
+    ast.Name: _visit_name,
+    ast.NamedExpr: _visit_named,
+    ast.Nonlocal: _visit_outer,
+    ast.Return: _visit_return,
+    ast.Subscript: _visit_subscript,
+    ast.Try: _visit_try,
+    ast.TryStar: _visit_try,
+    ast.With: _visit_with,
+    ast.arg: _visit_argument,
+}

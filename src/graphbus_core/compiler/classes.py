@@ -1,0 +1,258 @@
+"""From a class statement to an `AgentDefinition`, with the members of its bases merged in."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Sequence
+from hashlib import sha256
+
+import msgspec
+
+from graphbus_core.compiler.constants import evaluate, text_of
+from graphbus_core.compiler.events import (
+    PUBLISHES,
+    declared_publication,
+    make_subscription,
+    read_calls,
+    read_publications,
+    read_subscriptions,
+)
+from graphbus_core.compiler.methods import (
+    Decorator,
+    Method,
+    clean_text,
+    make_spec,
+    make_view,
+    never_returns,
+    read_decorators,
+    read_method,
+    read_parameters,
+)
+from graphbus_core.compiler.modules import NODE, External, Library, Module, Symbol
+from graphbus_core.compiler.scopes import (
+    ClassSite,
+    Scope,
+    base_targets,
+    class_chain,
+    external_bases,
+    find_member,
+    resolve,
+)
+from graphbus_core.compiler.source import span_of
+from graphbus_core.compiler.values import View
+from graphbus_core.model.agent import (
+    AgentDefinition,
+    Call,
+    Dependency,
+    HandlerShape,
+    MethodSpec,
+    Parameter,
+    Publication,
+    SourceSpan,
+    Subscription,
+)
+
+DEPENDS_ON = "graphbus_core.depends_on"
+_ABSTRACT_BASES = frozenset({"abc.ABC"})
+
+
+def is_node_class(library: Library, site: ClassSite) -> bool:
+    """True when `GraphBusNode` is among the bases of a class, at whatever distance."""
+    return NODE in external_bases(library, class_chain(library, site))
+
+
+def is_abstract(library: Library, site: ClassSite) -> bool:
+    """True for a class that exists only to be inherited from: named `_X`, `Base` or `BaseX`, or derived from `abc.ABC` itself."""
+    name = site.node.name
+    rest = name.removeprefix("Base")
+    if name.startswith("_") or (rest != name and not rest[:1].islower()):
+        return True
+    return any(isinstance(base, External) and base.dotted in _ABSTRACT_BASES for base in base_targets(library, site))
+
+
+def read_agent(library: Library, module: Module, node: ast.ClassDef) -> AgentDefinition:
+    """Read one agent class."""
+    return _AgentReader(library, ClassSite(module, node)).read()
+
+
+class _AgentReader:
+    def __init__(self, library: Library, site: ClassSite) -> None:
+        self._library = library
+        self._site = site
+        self._chain = class_chain(library, site)
+        self._methods = list(self._read_methods())
+        self._instance_names = frozenset(name for method in self._methods for name in method.body.self_writes)
+        self._raising = frozenset(method.node.name for method in self._methods if never_returns(method))
+
+    def _scope(self, site: ClassSite) -> Scope:
+        """The class body that a member is written in, with the lookups of the class that is read."""
+        nearest_first = (site, *(entry for entry in self._chain if entry is not site))
+        chain = self._chain if site is self._chain[0] else nearest_first
+        return Scope(self._library, site.module, chain, in_class_body=True, instance_names=self._instance_names)
+
+    def _read_methods(self) -> Iterator[Method]:
+        seen: set[str] = set()
+        for site in self._chain:
+            scope = Scope(self._library, site.module, (site,), in_class_body=True)
+            own = {function.name: function for function in _functions(site.node.body)}
+            for name, function in own.items():
+                if name not in seen:
+                    method = read_method(function, scope)
+                    if method.is_callable:
+                        yield method
+            seen.update(site.module.class_bindings(site.node).first)
+
+    def read(self) -> AgentDefinition:
+        site = self._site
+        specs: list[MethodSpec] = []
+        subscriptions: list[Subscription] = []
+        publications: list[Publication] = []
+        calls: list[Call] = []
+        for method in self._methods:
+            scope = self._scope(self._home(method))
+            parameters = read_parameters(method, scope)
+            view = make_view(method, parameters, scope._replace(chain=self._chain))
+            specs.append(make_spec(method, parameters, scope, view, self._raising))
+            subscriptions.extend(read_subscriptions(method, parameters, scope, view))
+            if method.node.name == "handle_event":
+                subscriptions.extend(self._listed_subscriptions(method, parameters, view))
+            publications.extend(read_publications(method, scope, view))
+            calls.extend(read_calls(method, view))
+        decorators = [(entry, self._class_decorators(entry)) for entry in self._chain]
+        publications.extend(
+            declared_publication(decorator, entry.module.path, "", Scope(self._library, entry.module))
+            for entry, listed in decorators
+            for decorator in listed
+            if decorator.name == PUBLISHES
+        )
+        span = _class_span(site)
+        prompt = self._class_value("SYSTEM_PROMPT")
+        definition = AgentDefinition(
+            name=site.node.name,
+            module=site.module.name,
+            path=site.module.path,
+            span=span,
+            name_span=_name_span(site),
+            bases=tuple(ast.unparse(base) if not isinstance(base, ast.Name) else base.id for base in site.node.bases),
+            doc=clean_text(ast.get_docstring(site.node, clean=False) or ""),
+            system_prompt=clean_text(prompt if isinstance(prompt, str) else ""),
+            is_arbiter=self._class_value("IS_ARBITER") is True,
+            methods=tuple(specs),
+            subscriptions=tuple(subscriptions),
+            publications=tuple(publications),
+            dependencies=tuple(_distinct(self._dependencies(decorators))),
+            calls=tuple(calls),
+            source_digest=sha256(site.module.source.span_bytes(span)).hexdigest(),
+        )
+        return msgspec.structs.replace(definition, contract_digest=contract_digest(definition))
+
+    def _home(self, method: Method) -> ClassSite:
+        for site in self._chain:
+            if site.module is method.module and site.node.lineno <= method.node.lineno <= (site.node.end_lineno or 0):
+                return site
+        return self._site
+
+    def _class_decorators(self, site: ClassSite) -> tuple[Decorator, ...]:
+        return read_decorators(site.node.decorator_list, Scope(self._library, site.module))
+
+    def _class_value(self, name: str) -> object:
+        """The constant value of a class attribute, None when it has none."""
+        member = find_member(self._chain, name)
+        if not isinstance(member, Symbol) or member.owner is None or not isinstance(member.node, ast.expr):
+            return None
+        scope = Scope(self._library, member.module, (ClassSite(member.module, member.owner),), in_class_body=True)
+        return evaluate(member.node, scope)
+
+    def _listed_subscriptions(
+        self, method: Method, parameters: tuple[Parameter, ...], view: View
+    ) -> Iterator[Subscription]:
+        """`SUBSCRIBE = ["/A", "/B"]` with `handle_event(topic, payload)`."""
+        member = find_member(self._chain, "SUBSCRIBE")
+        if not isinstance(member, Symbol) or not isinstance(member.node, ast.List | ast.Tuple) or member.owner is None:
+            return
+        scope = Scope(self._library, member.module, (ClassSite(member.module, member.owner),), in_class_body=True)
+        shape: HandlerShape = "topic_payload" if _takes_two(parameters) else "invalid"
+        for item in member.node.elts:
+            span = span_of(member.module.path, item)
+            yield make_subscription(span, text_of(item, scope) or "", method, parameters, view, shape)
+
+    def _dependencies(self, decorators: Iterable[tuple[ClassSite, Sequence[Decorator]]]) -> Iterator[Dependency]:
+        for site, listed in decorators:
+            scope = Scope(self._library, site.module)
+            for decorator in listed:
+                if decorator.name == DEPENDS_ON and decorator.call:
+                    for argument in decorator.call.args:
+                        yield from _depended_on(argument, scope)
+
+
+def _depended_on(argument: ast.expr, scope: Scope) -> Iterator[Dependency]:
+    """A name as text, a class, or a list of these; what is computed is not known and left out."""
+    if isinstance(argument, ast.List | ast.Tuple | ast.Set):
+        for item in argument.elts:
+            yield from _depended_on(item, scope)
+        return
+    name = text_of(argument, scope)
+    if name is None and isinstance(argument, ast.Name | ast.Attribute):
+        target = resolve(argument, scope)
+        if isinstance(target, Symbol) and isinstance(target.node, ast.ClassDef):
+            name = target.node.name
+        elif isinstance(target, External):
+            name = target.dotted.rpartition(".")[2]
+    if name is not None:
+        yield Dependency(name, span_of(scope.module.path, argument))
+
+
+def _distinct(dependencies: Iterable[Dependency]) -> list[Dependency]:
+    return list({dependency.name: dependency for dependency in reversed(list(dependencies))}.values())[::-1]
+
+
+def _takes_two(parameters: tuple[Parameter, ...]) -> bool:
+    required = [item for item in parameters if not item.has_default and not item.kind.startswith("var")]
+    positional = [item for item in parameters if item.kind.startswith("positional")]
+    return len(positional) >= 2 >= len(required) and all(item.kind != "keyword_only" for item in required)
+
+
+def _functions(body: Iterable[ast.stmt]) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """The methods of a class body, those in conditional blocks included; of equals the last counts."""
+    for statement in body:
+        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield statement
+        elif isinstance(statement, ast.If | ast.Try | ast.With):
+            yield from _functions(statement.body)
+            yield from _functions(getattr(statement, "orelse", ()))
+
+
+def _class_span(site: ClassSite) -> SourceSpan:
+    node = site.node
+    line = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+    return SourceSpan(site.module.path, line, node.col_offset, node.end_lineno or line, node.end_col_offset or 0)
+
+
+def _name_span(site: ClassSite) -> SourceSpan:
+    source = site.module.source
+    node = site.node
+    start = source.line_starts[node.lineno - 1]
+    name = node.name.encode()
+    column = source.utf8.find(name, start + node.col_offset + 5) - start
+    return SourceSpan(site.module.path, node.lineno, column, node.lineno, column + len(name))
+
+
+def contract_digest(definition: AgentDefinition) -> str:
+    """Give the digest of what neighbours can see of an agent; it does not change with bodies, names of handlers or places."""
+    methods = [(spec.name, spec.input_schema, spec.output_schema) for spec in definition.methods if spec.has_schema]
+    heard = [
+        (
+            item.topic,
+            item.payload,
+            [(field.name, field.type, field.has_default) for field in item.fields],
+            sorted({(read.key, read.is_optional) for read in item.reads}),
+            item.reads_all_known,
+        )
+        for item in definition.subscriptions
+    ]
+    said = [(item.topic, item.payload) for item in definition.publications]
+    needed = sorted(dependency.name for dependency in definition.dependencies)
+    asked = [(call.agent, call.method, call.arguments, call.has_unknown) for call in definition.calls]
+    parts = [sorted(msgspec.json.encode(item) for item in listed) for listed in (methods, heard, said, asked)]
+    whole = (definition.name, definition.is_arbiter, needed, [[item.decode() for item in part] for part in parts])
+    return sha256(msgspec.json.encode(whole)).hexdigest()

@@ -1,0 +1,202 @@
+"""Which Python files belong to a build, and under which names they would be imported. Nothing is opened or imported here."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from fnmatch import fnmatch
+from typing import NamedTuple
+
+from graphbus_core.errors import BuildError, Place
+from graphbus_core.model.config import BuildConfig
+
+SKIPPED_FOLDERS = frozenset({"__pycache__", "node_modules", "site-packages", "venv", "tests", "test"})
+
+
+class ModuleFile(NamedTuple):
+    """A source file, relative to the project root, and the dotted name of its module."""
+
+    path: str
+    module: str
+
+
+class ModuleIndex(NamedTuple):
+    """All files of a build.
+
+    Attributes:
+        root: The project root, absolute.
+        files: Sorted by path.
+        import_roots: The folders below the root that must be on `sys.path`, `"."` or `"src"` as a rule.
+        roots: What was asked for, relative to the root.
+        errors: Files and links that could not be followed.
+    """
+
+    root: str
+    files: tuple[ModuleFile, ...]
+    import_roots: tuple[str, ...]
+    roots: tuple[str, ...]
+    errors: tuple[BuildError, ...] = ()
+
+
+def discover_modules(config: BuildConfig) -> ModuleIndex:
+    """Find the Python files below the paths of a build.
+
+    Left out are hidden folders, caches, virtual environments, tests (folders `tests` and `test`, `test_*.py`, `*_test.py`,
+    `conftest.py`) and what `exclude` names; a path that was asked for itself is never left out. Links are followed inside the
+    project only, and each file is read once.
+    """
+    walk = _Walk(config.root, config.settings.exclude)
+    for path in config.paths:
+        walk.visit(path)
+    files = tuple(ModuleFile(path, module) for path, (module, _) in sorted(walk.found.items()))
+    import_roots = sorted({import_root for _, import_root in walk.found.values()})
+    roots = tuple(dict.fromkeys(walk.relative(path) for path in config.paths))
+    return ModuleIndex(config.root, files, tuple(import_roots), roots, tuple(walk.errors))
+
+
+class _Walk:
+    """One pass over the folders of a build."""
+
+    def __init__(self, root: str, exclude: tuple[str, ...]) -> None:
+        self.root = root
+        self.found: dict[str, tuple[str, str]] = {}
+        self.errors: list[BuildError] = []
+        self._exclude = exclude
+        self._prefix = root.rstrip("/") + "/"
+        self._entered: set[str] = set()
+        self._import_roots: dict[str, str] = {}
+
+    def relative(self, path: str) -> str:
+        """The path below the project root; a path outside stays absolute."""
+        return path[len(self._prefix) :] if path.startswith(self._prefix) else ("." if path == self.root else path)
+
+    def visit(self, path: str) -> None:
+        if os.path.isdir(path):
+            self._folder(path)
+        else:
+            self._file(path)
+
+    def _folder(self, path: str) -> None:
+        if path in self._entered:
+            return
+        self._entered.add(path)
+        try:
+            entries = sorted(os.scandir(path), key=lambda entry: entry.name)
+        except OSError as error:
+            self._refuse("GBE204", path, reason=_reason(error))
+            return
+        for entry in entries:
+            if not entry.name.startswith(".") and not self._is_excluded(entry.path):
+                self._entry(entry)
+
+    def _entry(self, entry: os.DirEntry[str]) -> None:
+        is_source = entry.name.endswith(".py")
+        if entry.is_symlink():
+            self._link(entry, is_source)
+        elif is_source:
+            if not _is_test(entry.name):
+                self._file(entry.path, is_regular=entry.is_file(follow_symlinks=False))
+        elif entry.is_dir(follow_symlinks=False) and _is_walked(entry.path):
+            self._folder(entry.path)
+
+    def _link(self, entry: os.DirEntry[str], is_source: bool) -> None:
+        """Follow a link to a file or folder of the project; each is read once, at its real place."""
+        try:
+            target = os.path.realpath(entry.path, strict=True)
+        except OSError:
+            if is_source or _is_circle(entry.path):
+                self._refuse("GBE205", entry.path)
+            return
+        is_folder = os.path.isdir(target)
+        if not is_source and not is_folder:
+            return
+        if not target.startswith(self._prefix) or entry.path.startswith(f"{target}/"):
+            self._refuse("GBE205", entry.path)
+        elif is_folder:
+            self._folder(target)
+        else:
+            self._file(target)
+
+    def _file(self, path: str, is_regular: bool | None = None) -> None:
+        if is_regular is None:
+            is_regular = os.path.isfile(path)
+        if not is_regular:
+            self._refuse("GBE204", path, reason=_what_is(path))
+            return
+        relative = self.relative(path)
+        folder = os.path.dirname(relative)
+        import_root = self._import_roots.get(folder)
+        if import_root is None:
+            import_root = self._import_roots[folder] = find_import_root(self.root, folder)
+        self.found[relative] = (module_name(relative, import_root), import_root)
+
+    def _is_excluded(self, path: str) -> bool:
+        if not self._exclude:
+            return False
+        relative = self.relative(path)
+        name = os.path.basename(relative)
+        return any(fnmatch(relative, glob.rstrip("/")) or fnmatch(name, glob.rstrip("/")) for glob in self._exclude)
+
+    def _refuse(self, code: str, path: str, **data: object) -> None:
+        self.errors.append(BuildError(code, where=Place(self.relative(path)), **data))
+
+
+def find_import_root(root: str, folder: str) -> str:
+    """Give the folder, relative to the project root, from which files in `folder` are imported.
+
+    It is `src` below a `src` that is no package itself, else the project root; a folder that cannot be part of a dotted name
+    (`my-shop`) starts a new import root.
+    """
+    parts = folder.split("/") if folder else []
+    start = 0
+    if parts and parts[0] == "src" and not os.path.exists(os.path.join(root, "src", "__init__.py")):
+        start = 1
+    for position, part in enumerate(parts, 1):
+        if not part.isidentifier():
+            start = position
+    return "/".join(parts[:start]) or "."
+
+
+def module_name(path: str, import_root: str) -> str:
+    """Give the dotted name of the module at a relative path; a package is named after its folder."""
+    below = path if import_root == "." else path[len(import_root) + 1 :]
+    parts = below.removesuffix(".py").split("/")
+    if parts[-1] == "__init__" and len(parts) > 1:
+        parts.pop()
+    return ".".join(parts)
+
+
+def _is_test(name: str) -> bool:
+    return name == "conftest.py" or name.startswith("test_") or name.endswith("_test.py")
+
+
+def _is_walked(path: str) -> bool:
+    return os.path.basename(path) not in SKIPPED_FOLDERS and not os.path.exists(os.path.join(path, "pyvenv.cfg"))
+
+
+def _is_circle(path: str) -> bool:
+    try:
+        os.stat(path)
+    except OSError as error:
+        import errno
+
+        return error.errno == errno.ELOOP
+    return False
+
+
+def _reason(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()
+
+
+def _what_is(path: str) -> str:
+    try:
+        mode = os.lstat(path).st_mode
+    except OSError as error:
+        return _reason(error)
+    return "it is a folder" if stat.S_ISDIR(mode) else "it is no regular file"
+
+
+def sort_errors(errors: Iterable[BuildError]) -> Iterator[BuildError]:
+    """Give the errors in the order of their places."""
+    return iter(sorted(errors, key=lambda error: (error.where or Place(""), error.code)))

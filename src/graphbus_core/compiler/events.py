@@ -1,0 +1,193 @@
+"""What a class hears, says and asks: subscriptions with the keys that they read, publications with what they send, calls."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from graphbus_core.compiler.annotations import annotation_kind, read_schema
+from graphbus_core.compiler.bodies import Access
+from graphbus_core.compiler.constants import evaluate, text_of
+from graphbus_core.compiler.methods import Decorator, Method, annotated_arguments, call_argument
+from graphbus_core.compiler.scopes import Scope
+from graphbus_core.compiler.source import span_of
+from graphbus_core.compiler.values import View, infer, read_fields
+from graphbus_core.model.agent import Call, HandlerShape, KeyRead, Parameter, Publication, SourceSpan, Subscription
+from graphbus_core.model.handlers import Annotation, HandlerParameter, decide
+from graphbus_core.model.schema import UNKNOWN, Field, Schema, Type
+
+SUBSCRIBE = "graphbus_core.subscribe"
+PUBLISHES = "graphbus_core.publishes"
+
+
+def read_subscriptions(
+    method: Method, parameters: tuple[Parameter, ...], scope: Scope, view: View
+) -> Iterator[Subscription]:
+    """Give one subscription for each `@subscribe` of a method."""
+    decorators = [decorator for decorator in method.decorators if decorator.name == SUBSCRIBE]
+    if not decorators:
+        return
+    shape = _shape(method, parameters, scope)
+    for decorator in decorators:
+        topic = decorator.argument(0, "topic")
+        span = span_of(method.module.path, topic if topic is not None else decorator.node)
+        yield make_subscription(span, text_of(topic, scope) or "", method, parameters, view, shape)
+
+
+def make_subscription(
+    span: SourceSpan, topic: str, method: Method, parameters: tuple[Parameter, ...], view: View, shape: HandlerShape
+) -> Subscription:
+    """Put together one subscription; `span` is where the topic is written."""
+    reads, reads_all_known = _reads(shape, parameters, view)
+    return Subscription(
+        topic=topic,
+        method=method.node.name,
+        span=span,
+        shape=shape,
+        payload=_payload_type(shape, parameters),
+        fields=parameters if shape == "fields" else (),
+        reads=reads,
+        reads_all_known=reads_all_known,
+        is_async=isinstance(method.node, ast.AsyncFunctionDef),
+    )
+
+
+def _shape(method: Method, parameters: tuple[Parameter, ...], scope: Scope) -> HandlerShape:
+    given: list[HandlerParameter] = []
+    for parameter, (_, annotation) in zip(parameters, annotated_arguments(method), strict=True):
+        kind = annotation_kind(annotation, scope, parameter.type)
+        given.append(HandlerParameter(parameter.name, parameter.kind, _as_annotation(kind)))
+    shape = decide(given)
+    is_foreign = len(given) == 1 and given[0].annotation == "other" and parameters[0].type.kind == "unknown"
+    if is_foreign and shape in ("event", "payload", "fields") and given[0].kind != "keyword_only":
+        return "typed"  # a class of another package: probably a model, in any case no field of that name
+    return shape
+
+
+def _as_annotation(kind: str) -> Annotation:
+    known: dict[str, Annotation] = {"none": "none", "event": "event", "mapping": "mapping", "typed": "typed"}
+    return known.get(kind, "other")
+
+
+def _payload_type(shape: HandlerShape, parameters: tuple[Parameter, ...]) -> Type:
+    if shape in ("payload", "typed"):
+        return parameters[0].type
+    return parameters[1].type if shape in ("event_payload", "topic_payload") and len(parameters) > 1 else UNKNOWN
+
+
+# --- keys that are read -----------------------------------------------------------------
+
+
+def _reads(shape: HandlerShape, parameters: tuple[Parameter, ...], view: View) -> tuple[tuple[KeyRead, ...], bool]:
+    if shape in ("nothing", "fields"):
+        return (), True
+    if shape in ("typed", "invalid"):
+        return (), False
+    event = parameters[0].name if shape in ("event", "event_payload") else ""
+    payload = parameters[-1].name if shape in ("payload", "event_payload", "topic_payload") else ""
+    return _KeyReader(view, event, payload).read()
+
+
+class _KeyReader:
+    """Finds every key of the payload that a handler touches."""
+
+    def __init__(self, view: View, event: str, payload: str) -> None:
+        self._view = view
+        self._event = event
+        self._payload = payload
+        body = view.body
+        self._aliases = {name for name, owner in body.aliases.items() if event and owner == event}
+
+    def read(self) -> tuple[tuple[KeyRead, ...], bool]:
+        body = self._view.body
+        names = {self._event, self._payload} - {""}
+        if any(name in body.bound for name in names):
+            return (), False
+        lost = {name for name in self._aliases if body.bound_once(name) is None}
+        self._aliases -= lost
+        names |= self._aliases
+        is_complete = not lost and not any(body.escapes(name) or name in body.shown for name in names)
+        accesses = [access for access in body.accesses if self._is_of_payload(access)]
+        keyed = [(access, evaluate(access.key, self._view.scope)) for access in accesses]
+        known = [(access, key) for access, key in keyed if isinstance(key, str) and access.how != "write"]
+        guarded = {key for access, key in known if access.how in ("get", "in") or body.is_caught(access.node)}
+        path = self._view.scope.module.path
+        reads = tuple(
+            KeyRead(key, span_of(path, access.key), key in guarded)
+            for access, key in sorted(known, key=lambda item: (item[0].key.lineno, item[0].key.col_offset))
+        )
+        return reads, is_complete and len(known) == len(keyed)
+
+    def _is_of_payload(self, access: Access) -> bool:
+        if access.is_payload:
+            return access.name == self._event != ""
+        return access.name in (self._event, self._payload) or access.name in self._aliases
+
+
+# --- what is sent -------------------------------------------------------------------------
+
+
+def read_publications(method: Method, scope: Scope, view: View) -> Iterator[Publication]:
+    """Give each `self.publish(...)` of a method and each `@publishes` on it."""
+    for decorator in method.decorators:
+        if decorator.name == PUBLISHES:
+            yield declared_publication(decorator, method.module.path, method.node.name, scope)
+    for attribute, call in method.body.calls:
+        if attribute == "publish":
+            yield _publication(call, method, view)
+
+
+def declared_publication(decorator: Decorator, path: str, method: str, scope: Scope) -> Publication:
+    """Read one `@publishes(topic, schema)`."""
+    topic = decorator.argument(0, "topic")
+    schema = decorator.argument(1, "schema")
+    return Publication(
+        topic=text_of(topic, scope) or "",
+        method=method,
+        span=span_of(path, topic or decorator.node),
+        payload=read_schema(schema, scope),
+        payload_span=span_of(path, schema) if schema is not None else None,
+        is_declared=True,
+    )
+
+
+def _publication(call: ast.Call, method: Method, view: View) -> Publication:
+    path = method.module.path
+    topic = call_argument(call, 0, "topic")
+    payload = call_argument(call, 1, "payload")
+    is_hidden = any(isinstance(argument, ast.Starred) for argument in call.args) or any(
+        keyword.arg is None for keyword in call.keywords
+    )
+    is_empty = payload is None and not is_hidden
+    if isinstance(payload, ast.Constant) and payload.value is None:
+        is_empty = True
+    return Publication(
+        topic=_local_text(topic, view) or "",
+        method=method.node.name,
+        span=span_of(path, topic if topic is not None else call),
+        payload=Schema() if is_empty else read_fields(payload, view),
+        payload_span=span_of(path, payload) if payload is not None else None,
+    )
+
+
+def _local_text(expression: ast.expr | None, view: View) -> str | None:
+    """A constant text, also by way of a local name that is bound once."""
+    if isinstance(expression, ast.Name) and expression.id not in view.parameters:
+        expression = view.body.bound_once(expression.id) or expression
+    return text_of(expression, view.scope)
+
+
+def read_calls(method: Method, view: View) -> Iterator[Call]:
+    """Give each `self.call("Agent", "method", argument=...)` of a method."""
+    for attribute, call in method.body.calls:
+        if attribute == "call":
+            yield _call(call, method, view)
+
+
+def _call(call: ast.Call, method: Method, view: View) -> Call:
+    agent = _local_text(call_argument(call, 0, "agent"), view)
+    name = _local_text(call_argument(call, 1, "method"), view)
+    given = [keyword for keyword in call.keywords if keyword.arg not in ("agent", "method")]
+    fields = tuple(Field(keyword.arg, infer(keyword.value, view)) for keyword in given if keyword.arg)
+    has_unknown = len(fields) < len(given) or len(call.args) > 2 or agent is None or name is None
+    return Call(agent or "", name or "", span_of(method.module.path, call), Schema(fields), has_unknown)

@@ -1,0 +1,247 @@
+"""What is known of each file after it was read once: its agents, its findings, its errors, and what that knowledge rests on.
+
+Facts are plain data: a build keeps them in `.graphbus/cache/`, and a change of one file leaves those of the others valid.
+"""
+
+from __future__ import annotations
+
+import ast
+import gc
+import re
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from hashlib import sha256
+
+import msgspec
+
+from graphbus_core.compiler.classes import is_abstract, is_node_class, read_agent
+from graphbus_core.compiler.discover import ModuleFile, ModuleIndex
+from graphbus_core.compiler.modules import Import, Library, Module
+from graphbus_core.compiler.scopes import ClassSite
+from graphbus_core.compiler.source import Ignores, SourceFile
+from graphbus_core.errors import BuildError, GraphBusError, Place
+from graphbus_core.model.agent import AgentDefinition
+from graphbus_core.model.findings import Finding
+
+_WORD = re.compile(rb"[^\W\d]\w*|[\x80-\xff]+")
+_FIRST_WORDS = (b"graphbus_core", b"GraphBusNode")
+CheckClass = Callable[[ast.ClassDef, AgentDefinition, SourceFile], tuple[Finding, ...]]
+
+
+class FileError(msgspec.Struct, frozen=True, array_like=True):
+    """A `BuildError` as data."""
+
+    code: str
+    where: tuple[str, int, int]
+    data: dict[str, str | int]
+
+    def to_error(self) -> BuildError:
+        """Give the exception."""
+        return BuildError(self.code, where=Place(*self.where), **self.data)
+
+    @classmethod
+    def of(cls, error: GraphBusError) -> FileError:
+        """Give the data of an exception."""
+        where = error.where or Place("")
+        data = {key: value if isinstance(value, int) else str(value) for key, value in error.data.items()}
+        return cls(error.code, (where.path, where.line, where.column), data)
+
+
+class FileFacts(msgspec.Struct, frozen=True, array_like=True):
+    """What one file says.
+
+    Attributes:
+        sha256: Digest of the bytes that were read.
+        is_parsed: False when nothing in the file can be an agent, so that it was not parsed.
+        node_names: Names in the file that stand for agent classes or for `GraphBusNode`: others may inherit from them.
+        agents: The agents defined here, in the order of the source.
+        uses: Modules whose text the facts rest on -> digest of their text, `""` for one that did not exist.
+        findings: What the rules that need the syntax tree found.
+        ignores: The `# graphbus: ignore` comments.
+        error: Why the file could not be read.
+    """
+
+    sha256: str
+    is_parsed: bool = False
+    node_names: tuple[str, ...] = ()
+    agents: tuple[AgentDefinition, ...] = ()
+    uses: dict[str, str] = {}
+    findings: tuple[Finding, ...] = ()
+    ignores: Ignores = ()
+    error: FileError | None = None
+
+
+Facts = dict[str, FileFacts]
+Read = Callable[[str], bytes]
+
+
+class FactsReader:
+    """Reads the files of an index, parsing only those that can hold an agent.
+
+    Args:
+        index: The files.
+        read: Gives the bytes of a relative path, or raises BuildError.
+        check_class: The rules that need the syntax tree.
+    """
+
+    def __init__(self, index: ModuleIndex, read: Read, check_class: CheckClass) -> None:
+        self._index = index
+        self._read = read
+        self._check_class = check_class
+        self._data: dict[str, bytes] = {}
+        self._library = Library(index, self._read_for_library)
+        self._digests: dict[str, str] = {}
+
+    def _read_for_library(self, path: str) -> bytes | None:
+        try:
+            return self._bytes(path)
+        except BuildError:
+            return None
+
+    def _bytes(self, path: str) -> bytes:
+        data = self._data.get(path)
+        if data is None:
+            data = self._data[path] = self._read(path)
+        return data
+
+    def read(self, known: Mapping[str, FileFacts], changed: Iterable[str]) -> Facts:
+        """Give the facts of all files.
+
+        Args:
+            known: Facts from before; they are taken over where they still hold.
+            changed: Paths whose bytes may differ from what `known` rests on.
+        """
+        with _bulk():
+            return self._read_all(known, set(changed))
+
+    def _read_all(self, known: Mapping[str, FileFacts], changed: set[str]) -> Facts:
+        facts: Facts = {}
+        waiting: list[ModuleFile] = []
+        stale: list[ModuleFile] = []
+        for file in self._index.files:
+            before = known.get(file.path)
+            if before is not None and (file.path not in changed or self._digest(file.path) == before.sha256):
+                facts[file.path] = before
+            else:
+                stale.append(file)
+        for path in [path for path, entry in facts.items() if not self._still_holds(entry)]:
+            del facts[path]
+            stale.append(ModuleFile(path, self._library.module_name(path)))
+        for file in stale:
+            found = self._first_look(file)
+            if found is None:
+                waiting.append(file)
+            else:
+                facts[file.path] = found
+        waiting += [
+            file
+            for file in self._index.files
+            if file.path in facts and not facts[file.path].is_parsed and not facts[file.path].error
+        ]
+        self._follow_names(facts, waiting, known)
+        return {file.path: facts[file.path] for file in self._index.files if file.path in facts}
+
+    def _still_holds(self, entry: FileFacts) -> bool:
+        return all(self._module_digest(name) == digest for name, digest in entry.uses.items())
+
+    def _module_digest(self, name: str) -> str:
+        path = self._library.path_of(name)
+        return self._digest(path) if path else ""
+
+    def _digest(self, path: str) -> str:
+        found = self._digests.get(path)
+        if found is None:
+            data = self._read_for_library(path)
+            found = self._digests[path] = sha256(data).hexdigest() if data is not None else ""
+        return found
+
+    def _first_look(self, file: ModuleFile) -> FileFacts | None:
+        """The facts of a file; None when it has to wait until the names of all agent classes are known."""
+        try:
+            data = self._bytes(file.path)
+        except BuildError as error:
+            return FileFacts("", error=FileError.of(error))
+        if any(word in data for word in _FIRST_WORDS):
+            return self._extract(file)
+        return None
+
+    def _follow_names(self, facts: Facts, waiting: list[ModuleFile], known: Mapping[str, FileFacts]) -> None:
+        """Parse what mentions the name of an agent class, until no new name turns up: bases may be defined anywhere."""
+        words = {file.path: frozenset(_WORD.findall(self._bytes(file.path))) for file in waiting}
+        tried: set[bytes] = set()
+        names = {name.encode() for entry in facts.values() for name in entry.node_names}
+        while names - tried:
+            fresh, tried = names - tried, tried | names
+            for file in [file for file in waiting if file.path in words and words[file.path] & fresh]:
+                del words[file.path]
+                entry = facts[file.path] = self._extract(file)
+                names |= {name.encode() for name in entry.node_names}
+        for path in words:
+            facts[path] = FileFacts(self._digest(path))
+
+    def _extract(self, file: ModuleFile) -> FileFacts:
+        self._library.used = used = set()
+        module = self._library.parsed(file.path, self._bytes(file.path))
+        if module is None:
+            error = self._library.errors[file.path]
+            return FileFacts(self._digest(file.path), is_parsed=True, error=FileError.of(error))
+        try:
+            agents, findings = self._agents(module)
+            names = self._node_names(module)
+        except RecursionError:
+            error = BuildError("GBE206", where=Place(file.path))
+            return FileFacts(module.source.sha256, is_parsed=True, error=FileError.of(error))
+        used.discard(file.module)
+        return FileFacts(
+            module.source.sha256,
+            is_parsed=True,
+            node_names=tuple(sorted(names)),
+            agents=agents,
+            uses={name: self._module_digest(name) for name in sorted(used)},
+            findings=findings,
+            ignores=module.source.ignores(),
+        )
+
+    def _agents(self, module: Module) -> tuple[tuple[AgentDefinition, ...], tuple[Finding, ...]]:
+        agents: dict[str, AgentDefinition] = {}
+        findings: list[Finding] = []
+        for node, is_conditional in module.bindings.classes:
+            site = ClassSite(module, node)
+            if (is_conditional and node.name in agents) or not node.bases:
+                continue
+            if not is_node_class(self._library, site) or is_abstract(self._library, site):
+                continue
+            definition = agents[node.name] = read_agent(self._library, module, node)
+            findings.extend(self._check_class(node, definition, module.source))
+        return tuple(agents.values()), tuple(findings)
+
+    def _node_names(self, module: Module) -> set[str]:
+        """The names under which this module offers agent classes to others."""
+        from graphbus_core.compiler.modules import NODE, External, Symbol
+
+        names: set[str] = set()
+        for name, binding in module.bindings.first.items():
+            if not isinstance(binding, Import | ast.ClassDef | ast.Name | ast.Attribute):
+                continue
+            target = self._library.lookup(module, name)
+            if isinstance(target, Symbol) and isinstance(target.node, ast.ClassDef):
+                if is_node_class(self._library, ClassSite(target.module, target.node)):
+                    names.add(name)
+            elif target == External(NODE):
+                names.add(name)
+        return names
+
+
+@contextmanager
+def _bulk() -> Iterator[None]:
+    """Collect no garbage and show no warnings of the parser while many files are read."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        if was_enabled:
+            gc.enable()

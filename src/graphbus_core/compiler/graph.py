@@ -1,0 +1,349 @@
+"""Agents as a graph: who depends on whom, whose events reach whom, and the order in which agents come to life.
+
+    provider ──depends_on──▶ consumer        publisher ──topic──▶ subscriber        callee ──call──▶ caller
+
+Dependencies must be free of circles; events and calls may go round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from graphlib import TopologicalSorter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from graphbus_core.errors import BuildError, did_you_mean
+from graphbus_core.model.agent import AgentDefinition, Topic
+from graphbus_core.model.artifacts import Edge
+from graphbus_core.model.schema import Schema
+from graphbus_core.model.topics import is_pattern, matches
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+Neighbours = Mapping[str, Iterable[str]]
+
+
+class ActivationOrder(NamedTuple):
+    """In which order agents come to life.
+
+    Attributes:
+        order: Providers before consumers, ties by name, arbiters last.
+        generations: The same names in groups that need nothing of each other.
+        topic_cycles: The groups of agents whose events go round, each sorted by name.
+    """
+
+    order: tuple[str, ...]
+    generations: tuple[tuple[str, ...], ...]
+    topic_cycles: tuple[tuple[str, ...], ...]
+
+
+class AgentGraph:
+    """The agents, the edges between them and the topics.
+
+    Attributes:
+        nodes: Names, sorted.
+        edges: From provider to consumer, sorted.
+        topics: By name.
+        arbiters: The names of the arbiters.
+        errors: GBE210 for a name that two agents bear, GBE211 for an unknown dependency, GBE212 for a circle.
+    """
+
+    def __init__(
+        self,
+        nodes: tuple[str, ...],
+        edges: tuple[Edge, ...],
+        topics: tuple[Topic, ...],
+        arbiters: frozenset[str] = frozenset(),
+        errors: tuple[BuildError, ...] = (),
+    ) -> None:
+        self.nodes = nodes
+        self.edges = edges
+        self.topics = topics
+        self.arbiters = arbiters
+        self.errors = errors
+
+    @cached_property
+    def graph(self) -> nx.MultiDiGraph[Any]:
+        """The same as a networkx graph; `kind` and `label` are attributes of its edges."""
+        import networkx as nx
+
+        graph: nx.MultiDiGraph[Any] = nx.MultiDiGraph()
+        graph.add_nodes_from(self.nodes)
+        for edge in self.edges:
+            graph.add_edge(edge.source, edge.target, kind=edge.kind, label=edge.label)
+        return graph
+
+    def get_agent_activation_order(self) -> tuple[str, ...]:
+        """Give the names in the order of activation (seed 001)."""
+        return compute_order(self).order
+
+    @cached_property
+    def _ends(self) -> tuple[dict[str, set[str]], dict[str, set[str]]]:
+        providers: dict[str, set[str]] = {name: set() for name in self.nodes}
+        consumers: dict[str, set[str]] = {name: set() for name in self.nodes}
+        for edge in self.edges:
+            if edge.source != edge.target:
+                providers[edge.target].add(edge.source)
+                consumers[edge.source].add(edge.target)
+        return providers, consumers
+
+    def providers(self, name: str) -> tuple[str, ...]:
+        """Give the agents that an agent receives from, by name."""
+        return tuple(sorted(self._ends[0].get(name, ())))
+
+    def consumers(self, name: str) -> tuple[str, ...]:
+        """Give the agents that receive from an agent, by name."""
+        return tuple(sorted(self._ends[1].get(name, ())))
+
+    def neighbours(self, name: str) -> tuple[str, ...]:
+        """Give the agents that share an edge with an agent, by name."""
+        return tuple(sorted({*self.providers(name), *self.consumers(name)}))
+
+
+def build_graph(definitions: Iterable[AgentDefinition], external_topics: Sequence[str] = ()) -> AgentGraph:
+    """Connect the agents. What is wrong is kept in `errors`, and the rest of the graph still stands.
+
+    Args:
+        definitions: Of two agents with one name the first by place is taken.
+        external_topics: Topics or patterns that are fed or heard outside of the graph.
+    """
+    errors: list[BuildError] = []
+    agents = _by_name(definitions, errors)
+    topics = _topics(agents.values(), external_topics)
+    needs = {name: _known_dependencies(agent, agents, errors) for name, agent in agents.items()}
+    edges = {Edge(provider, name, "depends_on") for name, providers in needs.items() for provider in providers}
+    edges.update(
+        Edge(publisher, subscriber, "topic", topic.name)
+        for topic in topics
+        for publisher in topic.publishers
+        for subscriber in topic.subscribers
+    )
+    edges.update(
+        Edge(call.agent, name, "call", call.method)
+        for name, agent in agents.items()
+        for call in agent.calls
+        if call.agent in agents
+    )
+    errors.extend(_circles(agents, needs))
+    arbiters = frozenset(name for name, agent in agents.items() if agent.is_arbiter)
+    return AgentGraph(tuple(sorted(agents)), _sorted_edges(edges), topics, arbiters, tuple(errors))
+
+
+def _sorted_edges(edges: Iterable[Edge]) -> tuple[Edge, ...]:
+    return tuple(sorted(edges, key=lambda edge: (edge.source, edge.target, edge.kind, edge.label)))
+
+
+def _by_name(definitions: Iterable[AgentDefinition], errors: list[BuildError]) -> dict[str, AgentDefinition]:
+    agents: dict[str, AgentDefinition] = {}
+    for definition in sorted(definitions, key=lambda item: item.span.place):
+        first = agents.setdefault(definition.name, definition)
+        if first is not definition:
+            place = definition.name_span.place
+            errors.append(BuildError("GBE210", where=place, name=definition.name, other=first.name_span.place))
+    return agents
+
+
+def _known_dependencies(
+    agent: AgentDefinition, agents: Mapping[str, AgentDefinition], errors: list[BuildError]
+) -> tuple[str, ...]:
+    known: list[str] = []
+    for dependency in agent.dependencies:
+        if dependency.name in agents:
+            known.append(dependency.name)
+        else:
+            suggestion = did_you_mean(dependency.name, agents)
+            error = BuildError(
+                "GBE211",
+                where=dependency.span.place,
+                agent=agent.name,
+                name=dependency.name,
+                suggestion=suggestion,
+            )
+            errors.append(error)
+    return tuple(known)
+
+
+def _circles(agents: Mapping[str, AgentDefinition], needs: Neighbours) -> Iterator[BuildError]:
+    for group in components(needs):
+        if len(group) > 1 or group[0] in needs[group[0]]:
+            circle = find_circle(group, needs)
+            first = agents[circle[0]]
+            span = next(item.span for item in first.dependencies if item.name == circle[1])
+            yield BuildError("GBE212", where=span.place, cycle=" → ".join(circle))
+
+
+# --- topics -------------------------------------------------------------------------------
+
+
+def _topics(agents: Iterable[AgentDefinition], external_topics: Sequence[str]) -> tuple[Topic, ...]:
+    publishers: dict[str, dict[str, None]] = {}
+    subscribers: dict[str, dict[str, None]] = {}
+    patterns: list[tuple[str, str]] = []
+    sent: dict[str, list[tuple[bool, Schema | None]]] = {}
+    for agent in agents:
+        for publication in agent.publications:
+            if publication.topic:
+                publishers.setdefault(publication.topic, {})[agent.name] = None
+                sent.setdefault(publication.topic, []).append((publication.is_declared, publication.payload))
+        for subscription in agent.subscriptions:
+            if is_pattern(subscription.topic):
+                patterns.append((subscription.topic, agent.name))
+            elif subscription.topic:
+                subscribers.setdefault(subscription.topic, {})[agent.name] = None
+    fixed = {topic for topic in external_topics if not is_pattern(topic)}
+    names = {*publishers, *subscribers, *fixed, *(pattern for pattern, _ in patterns)}
+    return tuple(
+        Topic(
+            name=name,
+            publishers=tuple(sorted(publishers.get(name, ()))),
+            subscribers=tuple(sorted({*subscribers.get(name, ()), *_hearing(name, patterns)})),
+            schema=_agreed(sent.get(name, ())),
+            is_external=any(matches(pattern, name) for pattern in external_topics),
+        )
+        for name in sorted(names)
+    )
+
+
+def _hearing(topic: str, patterns: Iterable[tuple[str, str]]) -> Iterator[str]:
+    return (agent for pattern, agent in patterns if matches(pattern, topic))
+
+
+def _agreed(sent: Iterable[tuple[bool, Schema | None]]) -> Schema | None:
+    """The one declared schema, or the one that all publishers send."""
+    listed = list(sent)
+    declared = {schema for is_declared, schema in listed if is_declared and schema is not None}
+    if declared:
+        return declared.pop() if len(declared) == 1 else None
+    found = {schema for _, schema in listed}
+    return found.pop() if len(found) == 1 else None
+
+
+# --- order ----------------------------------------------------------------------------------
+
+
+def compute_order(graph: AgentGraph) -> ActivationOrder:
+    """Order the agents: dependencies always, topic edges where they form no circle, ties by name, arbiters last.
+
+    Circles of dependencies, which are errors of the graph, are broken up by name.
+    """
+    needs: dict[str, set[str]] = {name: set() for name in graph.nodes}
+    heard: dict[str, set[str]] = {name: set() for name in graph.nodes}
+    for edge in graph.edges:
+        if edge.kind == "depends_on":
+            needs[edge.target].add(edge.source)
+        elif edge.kind == "topic":
+            heard[edge.target].add(edge.source)
+    cycles = tuple(group for group in components(heard) if len(group) > 1 or group[0] in heard[group[0]])
+    last = _last_ones(graph.arbiters, needs)
+    _drop_within(components(needs), needs)
+    both = {name: needs[name] | {other for other in heard[name] if other not in last} for name in graph.nodes}
+    groups = components(both)
+    _drop_within(groups, both, keep=needs)
+    first = _generations({name: both[name] for name in graph.nodes if name not in last})
+    generations = first + _generations({name: needs[name] & last for name in sorted(last)})
+    return ActivationOrder(tuple(name for group in generations for name in group), generations, cycles)
+
+
+def _last_ones(arbiters: frozenset[str], needs: Mapping[str, set[str]]) -> set[str]:
+    """The arbiters that no other agent depends on, at whatever distance."""
+    wanted: set[str] = set()
+    pending = [name for name in needs if name not in arbiters]
+    while pending:
+        name = pending.pop()
+        if name not in wanted:
+            wanted.add(name)
+            pending.extend(needs[name])
+    return set(arbiters) - wanted
+
+
+def _drop_within(
+    groups: Iterable[Sequence[str]], needs: Mapping[str, set[str]], keep: Mapping[str, set[str]] | None = None
+) -> None:
+    """Remove the edges between members of one group, those in `keep` excepted."""
+    for group in groups:
+        members = set(group)
+        for name in group:
+            needs[name].difference_update(members - (keep[name] if keep is not None else set()))
+
+
+def _generations(needs: Mapping[str, set[str]]) -> tuple[tuple[str, ...], ...]:
+    sorter = TopologicalSorter({name: [other for other in others if other in needs] for name, others in needs.items()})
+    sorter.prepare()
+    generations: list[tuple[str, ...]] = []
+    while sorter.is_active():
+        ready = tuple(sorted(sorter.get_ready()))
+        generations.append(ready)
+        sorter.done(*ready)
+    return tuple(generations)
+
+
+def components(needs: Neighbours) -> tuple[tuple[str, ...], ...]:
+    """Give the strongly connected components, each sorted by name, in the order of their first names."""
+    search = _ComponentSearch(needs)
+    for name in needs:
+        if name not in search.index:
+            search.run(name)
+    return tuple(sorted(search.found))
+
+
+class _ComponentSearch:
+    """Tarjan's algorithm with a stack of its own: a chain of thousands of agents must not exhaust Python's."""
+
+    def __init__(self, needs: Neighbours) -> None:
+        self.found: list[tuple[str, ...]] = []
+        self.index: dict[str, int] = {}
+        self._needs = needs
+        self._low: dict[str, int] = {}
+        self._open: list[str] = []
+        self._is_open: set[str] = set()
+
+    def run(self, root: str) -> None:
+        work = [self._enter(root)]
+        while work:
+            name, others = work[-1]
+            following = next((other for other in others if self._is_new(name, other)), None)
+            if following is not None:
+                work.append(self._enter(following))
+                continue
+            work.pop()
+            if work:
+                parent = work[-1][0]
+                self._low[parent] = min(self._low[parent], self._low[name])
+            if self._low[name] == self.index[name]:
+                self._close(name)
+
+    def _enter(self, name: str) -> tuple[str, Iterator[str]]:
+        self.index[name] = self._low[name] = len(self.index)
+        self._open.append(name)
+        self._is_open.add(name)
+        return name, iter(self._needs[name])
+
+    def _is_new(self, name: str, other: str) -> bool:
+        if other not in self.index:
+            return True
+        if other in self._is_open:
+            self._low[name] = min(self._low[name], self.index[other])
+        return False
+
+    def _close(self, name: str) -> None:
+        group: list[str] = []
+        while not group or group[-1] != name:
+            group.append(self._open.pop())
+        self._is_open.difference_update(group)
+        self.found.append(tuple(sorted(group)))
+
+
+def find_circle(group: Sequence[str], needs: Neighbours) -> tuple[str, ...]:
+    """Give one shortest circle through the first name of a component, that name at both ends."""
+    start = group[0]
+    members = set(group)
+    paths: list[tuple[str, ...]] = [(start,)]
+    seen: set[str] = set()
+    for path in paths:
+        for other in sorted(set(needs[path[-1]]) & members - seen):
+            if other == start:
+                return (*path, start)
+            seen.add(other)
+            paths.append((*path, other))
+    return (start, start)

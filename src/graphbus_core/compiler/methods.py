@@ -1,0 +1,230 @@
+"""Methods: parameters, declared contracts, and every way in which the body ends."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from graphbus_core.compiler.annotations import read_schema, read_type
+from graphbus_core.compiler.bodies import Body, Function
+from graphbus_core.compiler.endings import is_stub, reaches_end
+from graphbus_core.compiler.modules import External, Module
+from graphbus_core.compiler.scopes import Scope, resolve
+from graphbus_core.compiler.source import span_of
+from graphbus_core.compiler.values import View, infer, read_fields
+from graphbus_core.model.agent import MethodSpec, Parameter, ParameterKind, Returned, SourceSpan
+from graphbus_core.model.schema import DICT, NULL, UNKNOWN, Type
+
+_TRANSPARENT = frozenset(
+    {
+        "abc.abstractmethod",
+        "builtins.classmethod",
+        "builtins.staticmethod",
+        "functools.cache",
+        "functools.lru_cache",
+        "graphbus_core.depends_on",
+        "graphbus_core.publishes",
+        "graphbus_core.schema_method",
+        "graphbus_core.subscribe",
+        "typing.final",
+        "typing.override",
+        "typing_extensions.override",
+    }
+)
+_ATTRIBUTE_DECORATORS = frozenset({"setter", "getter", "deleter"})
+_PROPERTIES = frozenset({"builtins.property", "functools.cached_property"})
+
+
+class Decorator(NamedTuple):
+    """A decorator: its dotted name (`""` when unknown), the expression, and the call with its arguments if it is one."""
+
+    name: str
+    node: ast.expr
+    call: ast.Call | None
+
+    def argument(self, position: int, name: str) -> ast.expr | None:
+        """Give the argument at a position or of a name."""
+        return call_argument(self.call, position, name) if self.call else None
+
+
+def call_argument(call: ast.Call, position: int, name: str) -> ast.expr | None:
+    """Give the argument of a call at a position or of a name; None when it is missing or hidden behind a star."""
+    given = call.args[: position + 1]
+    if len(given) > position and not any(isinstance(argument, ast.Starred) for argument in given):
+        return given[position]
+    return next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
+
+
+class Method(NamedTuple):
+    """A method of a class, its body read and its decorators named."""
+
+    module: Module
+    node: Function
+    body: Body
+    decorators: tuple[Decorator, ...]
+    is_static: bool
+
+    @property
+    def is_callable(self) -> bool:
+        """False for properties."""
+        return not any(
+            decorator.name in _PROPERTIES
+            or (isinstance(decorator.node, ast.Attribute) and decorator.node.attr in _ATTRIBUTE_DECORATORS)
+            for decorator in self.decorators
+        )
+
+    @property
+    def is_wrapped(self) -> bool:
+        """True when a decorator that is not known may change what the method gives or takes."""
+        return any(decorator.name not in _TRANSPARENT for decorator in self.decorators)
+
+    @property
+    def arguments(self) -> list[ast.arg]:
+        """The parameters that can be passed by position, `self` included."""
+        return [*self.node.args.posonlyargs, *self.node.args.args]
+
+
+def read_decorators(decorators: list[ast.expr], scope: Scope) -> tuple[Decorator, ...]:
+    """Name the decorators of a class or function."""
+    return tuple(_read_decorator(decorator, scope) for decorator in decorators)
+
+
+def _read_decorator(node: ast.expr, scope: Scope) -> Decorator:
+    call = node if isinstance(node, ast.Call) else None
+    target = resolve(call.func if call else node, scope)
+    return Decorator(target.dotted if isinstance(target, External) else "", node, call)
+
+
+def read_method(node: Function, scope: Scope) -> Method:
+    """Read one method in the class that `scope` stands in."""
+    decorators = read_decorators(node.decorator_list, scope) if node.decorator_list else ()
+    is_static = any(decorator.name == "builtins.staticmethod" for decorator in decorators)
+    arguments = node.args.posonlyargs or node.args.args
+    self_name = arguments[0].arg if arguments and not is_static else ""
+    return Method(scope.module, node, Body(node, self_name), decorators, is_static)
+
+
+def read_parameters(method: Method, scope: Scope) -> tuple[Parameter, ...]:
+    """Give the parameters of a method, `self` left out."""
+    return tuple(
+        Parameter(
+            argument.arg,
+            span_of(method.module.path, argument),
+            read_type(argument.annotation, scope),
+            kind,
+            has_default,
+            argument.annotation is not None,
+        )
+        for argument, kind, has_default in _listed(method)
+    )
+
+
+def _listed(method: Method) -> Iterator[tuple[ast.arg, ParameterKind, bool]]:
+    args = method.node.args
+    positional = method.arguments
+    first_default = len(positional) - len(args.defaults)
+    for position, argument in enumerate(positional):
+        if position or method.is_static:
+            kind: ParameterKind = "positional_only" if position < len(args.posonlyargs) else "positional"
+            yield argument, kind, position >= first_default
+    if args.vararg:
+        yield args.vararg, "var_positional", False
+    for argument, default in zip(args.kwonlyargs, args.kw_defaults, strict=True):
+        yield argument, "keyword_only", default is not None
+    if args.kwarg:
+        yield args.kwarg, "var_keyword", False
+
+
+def annotated_arguments(method: Method) -> Iterator[tuple[str, ast.expr | None]]:
+    """Give the names of the parameters that `read_parameters` lists, with their annotations."""
+    return ((argument.arg, argument.annotation) for argument, _, _ in _listed(method))
+
+
+def make_view(method: Method, parameters: tuple[Parameter, ...], scope: Scope) -> View:
+    """Give the method as the expressions of its body see it."""
+    types: Mapping[str, Type] = {
+        parameter.name: parameter.type if parameter.kind not in ("var_positional", "var_keyword") else UNKNOWN
+        for parameter in parameters
+    }
+    hidden = frozenset(method.body.bound) | frozenset(types) | {method.body.self_name}
+    inner = Scope(
+        scope.library,
+        scope.module,
+        scope.chain,
+        self_name=method.body.self_name,
+        hidden=hidden,
+        instance_names=scope.instance_names,
+    )
+    return View(inner, method.body, types)
+
+
+def method_span(method: Method) -> SourceSpan:
+    """The function with its decorators."""
+    node = method.node
+    line = node.decorator_list[0].lineno if node.decorator_list else node.lineno
+    return SourceSpan(method.module.path, line, node.col_offset, node.end_lineno or line, node.end_col_offset or 0)
+
+
+def make_spec(
+    method: Method, parameters: tuple[Parameter, ...], scope: Scope, view: View, raising: frozenset[str]
+) -> MethodSpec:
+    """Put together what the artifacts say about a method."""
+    schema = next((item for item in method.decorators if item.name == "graphbus_core.schema_method"), None)
+    node = method.node
+    return MethodSpec(
+        name=node.name,
+        span=method_span(method),
+        parameters=parameters,
+        has_schema=schema is not None,
+        schema_span=span_of(method.module.path, schema.node) if schema else None,
+        input_schema=read_schema(schema.argument(0, "input_schema"), scope) if schema else None,
+        output_schema=read_schema(schema.argument(1, "output_schema"), scope) if schema else None,
+        returns=read_type(node.returns, scope),
+        has_return_annotation=node.returns is not None,
+        returned=tuple(_returned(method, view, raising)),
+        is_async=isinstance(node, ast.AsyncFunctionDef),
+        is_static=method.is_static,
+        doc=clean_text(ast.get_docstring(node, clean=False) or ""),
+    )
+
+
+def _returned(method: Method, view: View, raising: frozenset[str]) -> Iterator[Returned]:
+    body = method.node.body
+    path = method.module.path
+    is_abstract = any(decorator.name == "abc.abstractmethod" for decorator in method.decorators)
+    if method.body.is_generator or method.is_wrapped or is_abstract or is_stub(body):
+        yield Returned(span_of(path, method.node), UNKNOWN)
+        return
+    for node in method.body.returns:
+        yield from _returned_value(node.value, span_of(path, node), view)
+    if reaches_end(body, raising):
+        yield Returned(span_of(path, body[-1]), NULL)
+
+
+def _returned_value(value: ast.expr | None, span: SourceSpan, view: View) -> Iterator[Returned]:
+    if value is None:
+        yield Returned(span, NULL)
+    elif isinstance(value, ast.IfExp):
+        yield from _returned_value(value.body, span, view)
+        yield from _returned_value(value.orelse, span, view)
+    else:
+        shape = read_fields(value, view)
+        if shape is None:
+            yield Returned(span, infer(value, view))
+        else:
+            yield Returned(span, DICT if shape.is_open else Type("record", fields=shape.fields), shape)
+
+
+def never_returns(method: Method) -> bool:
+    """True for a method that only raises."""
+    has_value = method.body.returns or method.body.is_generator
+    return not has_value and not is_stub(method.node.body) and not reaches_end(method.node.body)
+
+
+def clean_text(text: str) -> str:
+    """Give a text without its common indentation and without blank ends, as docstrings are shown."""
+    lines = text.expandtabs().splitlines()
+    margins = [len(line) - len(line.lstrip()) for line in lines[1:] if line.strip()]
+    margin = min(margins, default=0)
+    return "\n".join([line.lstrip() for line in lines[:1]] + [line[margin:].rstrip() for line in lines[1:]]).strip()

@@ -1,0 +1,338 @@
+"""Names across files: what a name in one module stands for, followed through imports, re-exports and classes.
+
+The answer is a `Symbol` (something written in a file of the project), a `ModuleRef`, an `External` (its dotted name is all that
+is known) or None.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from graphbus_core.compiler.discover import ModuleIndex
+from graphbus_core.compiler.source import SourceFile
+from graphbus_core.errors import BuildError
+
+NODE = "graphbus_core.GraphBusNode"
+PUBLIC_NAMES = frozenset({"GraphBusNode", "schema_method", "subscribe", "publishes", "depends_on", "Event"})
+_PUBLIC_HOMES = frozenset(
+    {"graphbus_core", "graphbus_core.node", "graphbus_core.decorators", "graphbus_core.model.messages"}
+)
+_MAX_STEPS = 30
+
+
+class Import(NamedTuple):
+    """What an import statement binds: a module (`name` empty), or a name in a module."""
+
+    module: str
+    name: str
+
+
+class External(NamedTuple):
+    """Something outside of the project, by its dotted name; builtins as `builtins.str`."""
+
+    dotted: str
+
+
+class Symbol(NamedTuple):
+    """A class, a function or an assigned expression, and the module and class that it is written in."""
+
+    module: Module
+    node: ast.AST
+    owner: ast.ClassDef | None = None
+
+
+class ModuleRef(NamedTuple):
+    """A module of the project."""
+
+    module: Module
+
+
+Target = External | Symbol | ModuleRef | None
+Binding = Import | ast.AST
+
+
+class Bindings:
+    """The names that a module or class body binds, conditional blocks included.
+
+    Attributes:
+        first: Name -> its first binding: an import, a class, a function, or the expression assigned.
+        rebound: Names that are bound more than once or in a way that is not followed; their value is not known.
+        stars: Modules that are imported with `*`.
+    """
+
+    __slots__ = ("classes", "first", "rebound", "stars")
+
+    def __init__(self, body: Iterable[ast.stmt], package: str = "") -> None:
+        self.first: dict[str, Binding] = {}
+        self.rebound: set[str] = set()
+        self.stars: list[str] = []
+        self.classes: list[tuple[ast.ClassDef, bool]] = []
+        self._collect(body, package, is_conditional=False)
+
+    def _collect(self, body: Iterable[ast.stmt], package: str, *, is_conditional: bool) -> None:
+        for statement in body:
+            kind = statement.__class__
+            if kind is ast.Expr:
+                continue
+            if kind is ast.ImportFrom:
+                self._import_from(statement, package)  # type: ignore[arg-type]
+            elif isinstance(statement, ast.ClassDef):
+                self.classes.append((statement, is_conditional))
+                self._bind(statement.name, statement)
+            elif isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+                self._bind(statement.name, statement)
+            elif isinstance(statement, ast.Assign):
+                for target in statement.targets:
+                    self._assign(target, statement.value)
+            elif isinstance(statement, ast.AnnAssign):
+                if statement.value is not None:
+                    self._assign(statement.target, statement.value)
+            elif isinstance(statement, ast.Import):
+                self._import(statement)
+            else:
+                self._other(statement, package)
+
+    def _other(self, statement: ast.stmt, package: str) -> None:
+        if isinstance(statement, ast.AugAssign):
+            self._assign(statement.target, None)
+        elif isinstance(statement, ast.Delete):
+            for target in statement.targets:
+                self._assign(target, None)
+        elif statement.__class__.__name__ == "TypeAlias":
+            self._bind(statement.name.id, statement.value)  # type: ignore[attr-defined]
+        else:
+            self._block(statement, package)
+
+    def _block(self, statement: ast.stmt, package: str) -> None:
+        if isinstance(statement, ast.For | ast.AsyncFor):
+            self._assign(statement.target, None)
+        if isinstance(statement, ast.With | ast.AsyncWith):
+            for item in statement.items:
+                if item.optional_vars is not None:
+                    self._assign(item.optional_vars, None)
+        for field in ("body", "orelse", "finalbody"):
+            self._collect(getattr(statement, field, ()), package, is_conditional=True)
+        for part in (*getattr(statement, "handlers", ()), *getattr(statement, "cases", ())):
+            self._collect(part.body, package, is_conditional=True)
+
+    def _bind(self, name: str, binding: Binding) -> None:
+        if name in self.first:
+            self.rebound.add(name)
+        else:
+            self.first[name] = binding
+
+    def _assign(self, target: ast.expr, value: ast.expr | None) -> None:
+        if isinstance(target, ast.Name):
+            if value is None:
+                self.rebound.add(target.id)
+            else:
+                self._bind(target.id, value)
+        elif isinstance(target, ast.Tuple | ast.List):
+            for part in target.elts:
+                self._assign(part, None)
+        elif isinstance(target, ast.Starred):
+            self._assign(target.value, None)
+
+    def _import(self, statement: ast.Import) -> None:
+        for alias in statement.names:
+            if alias.asname:
+                self._bind(alias.asname, Import(alias.name, ""))
+            else:
+                top = alias.name.partition(".")[0]
+                if self.first.get(top) != Import(top, ""):
+                    self._bind(top, Import(top, ""))
+
+    def _import_from(self, statement: ast.ImportFrom, package: str) -> None:
+        module = _absolute(statement, package)
+        for alias in statement.names:
+            if alias.name == "*":
+                self.stars.append(module)
+            else:
+                self._bind(alias.asname or alias.name, Import(module, alias.name))
+
+
+def _absolute(statement: ast.ImportFrom, package: str) -> str:
+    if not statement.level:
+        return statement.module or ""
+    parts = package.split(".") if package else []
+    parts = parts[: len(parts) - (statement.level - 1)]
+    return ".".join([*parts, statement.module] if statement.module else parts)
+
+
+class Module:
+    """A parsed file and the names that it binds at its top level."""
+
+    __slots__ = ("_class_bindings", "bindings", "name", "path", "source", "tree")
+
+    def __init__(self, source: SourceFile, tree: ast.Module) -> None:
+        self.source = source
+        self.path = source.path
+        self.name = source.module
+        self.tree = tree
+        is_package = source.path.endswith("__init__.py")
+        package = source.module if is_package else source.module.rpartition(".")[0]
+        self.bindings = Bindings(tree.body, package)
+        if b"global " in source.data:
+            self.bindings.rebound.update(_global_names(tree))
+        self._class_bindings: dict[int, Bindings] = {}
+
+    def class_bindings(self, node: ast.ClassDef) -> Bindings:
+        """Give the names that a class body binds."""
+        found = self._class_bindings.get(id(node))
+        if found is None:
+            found = self._class_bindings[id(node)] = Bindings(node.body)
+        return found
+
+
+def _global_names(tree: ast.Module) -> Iterable[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Global):
+            yield from node.names
+
+
+Read = Callable[[str], bytes | None]
+
+
+class Library:
+    """The modules of a project, parsed when they are first asked for.
+
+    Attributes:
+        used: The names of all modules that were asked for since it was last replaced, also of those that do not exist.
+        errors: Path -> why a file could not be parsed.
+    """
+
+    def __init__(self, index: ModuleIndex, read: Read) -> None:
+        self._read = read
+        self._index = index
+        self._paths: dict[str, str] = {file.module: file.path for file in index.files}
+        self._names: dict[str, str] = {file.path: file.module for file in index.files}
+        self._modules: dict[str, Module | None] = {}
+        self._listings: dict[str, frozenset[str]] = {}
+        self._namespaces: dict[str, bool] = {}
+        self.used: set[str] = set()
+        self.errors: dict[str, BuildError] = {}
+
+    def module(self, name: str) -> Module | None:
+        """Give the module of a dotted name; None when it is not a readable file of the project."""
+        self.used.add(name)
+        path = self.path_of(name)
+        return self.parsed(path) if path else None
+
+    def path_of(self, name: str) -> str:
+        """Give the relative path of a module, `""` when it is none of the project."""
+        path = self._paths.get(name)
+        if path is None:
+            path = self._paths[name] = self._find(name)
+        return path
+
+    def _find(self, name: str) -> str:
+        top = name.partition(".")[0]
+        if not name or top == "graphbus_core":
+            return ""
+        for import_root in self._index.import_roots:
+            if not {top, f"{top}.py"} & self._listing(import_root):
+                continue
+            prefix = "" if import_root == "." else f"{import_root}/"
+            base = prefix + name.replace(".", "/")
+            for path in (f"{base}.py", f"{base}/__init__.py"):
+                if os.path.isfile(os.path.join(self._index.root, path)):
+                    return path
+        return ""
+
+    def _listing(self, folder: str) -> frozenset[str]:
+        found = self._listings.get(folder)
+        if found is None:
+            try:
+                found = frozenset(os.listdir(os.path.join(self._index.root, folder)))
+            except OSError:
+                found = frozenset()
+            self._listings[folder] = found
+        return found
+
+    def parsed(self, path: str, data: bytes | None = None) -> Module | None:
+        """Give the module at a relative path; None, with an entry in `errors`, when it cannot be read."""
+        if path not in self._modules:
+            self._modules[path] = self._parse(path, data)
+        return self._modules[path]
+
+    def _parse(self, path: str, data: bytes | None) -> Module | None:
+        try:
+            data = self._read(path) if data is None else data
+            if data is None:
+                return None
+            source = SourceFile(path, self.module_name(path), data)
+            return Module(source, source.parse())
+        except BuildError as error:
+            self.errors[path] = error
+            return None
+
+    def module_name(self, path: str) -> str:
+        """Give the dotted name of the file at a relative path."""
+        name = self._names.get(path)
+        if name is None:
+            name = next((name for name, known in self._paths.items() if known == path), "")
+        return name
+
+    # --- names ------------------------------------------------------------------------
+
+    def lookup(self, module: Module, name: str, steps: int = 0) -> Target:
+        """Say what a name at the top level of a module stands for, imports followed."""
+        binding = module.bindings.first.get(name)
+        if binding is None:
+            return self._lookup_star(module, name, steps)
+        if isinstance(binding, Import):
+            return self.follow(binding, steps + 1)
+        return Symbol(module, binding)
+
+    def _lookup_star(self, module: Module, name: str, steps: int) -> Target:
+        if steps > _MAX_STEPS:
+            return None
+        for star in module.bindings.stars:
+            if star in _PUBLIC_HOMES:
+                if name in PUBLIC_NAMES:
+                    return External(f"graphbus_core.{name}")
+                continue
+            other = self.module(star)
+            found = self.lookup(other, name, steps + 1) if other else None
+            if found is not None:
+                return found
+        return None
+
+    def follow(self, binding: Import, steps: int = 0) -> Target:
+        """Say what an import binds."""
+        if steps > _MAX_STEPS:
+            return None
+        if not binding.name:
+            module = self.module(binding.module)
+            return ModuleRef(module) if module else _external(binding.module)
+        if binding.module in _PUBLIC_HOMES:
+            return _external(f"{binding.module}.{binding.name}")
+        return self.member(binding.module, binding.name, steps)
+
+    def member(self, module_name: str, name: str, steps: int = 0) -> Target:
+        """Say what `name` in the module of a dotted name stands for: something bound there, or a submodule."""
+        module = self.module(module_name)
+        found = self.lookup(module, name, steps + 1) if module else None
+        if found is not None:
+            return found
+        if module is None and not self._is_namespace(module_name):
+            return _external(f"{module_name}.{name}")
+        submodule = self.module(f"{module_name}.{name}")
+        return ModuleRef(submodule) if submodule else _external(f"{module_name}.{name}")
+
+    def _is_namespace(self, name: str) -> bool:
+        found = self._namespaces.get(name)
+        if found is None:
+            top = name.partition(".")[0]
+            roots = [root for root in self._index.import_roots if top in self._listing(root)]
+            found = any(os.path.isdir(os.path.join(self._index.root, root, *name.split("."))) for root in roots)
+            self._namespaces[name] = found
+        return found
+
+
+def _external(dotted: str) -> External:
+    home, _, name = dotted.rpartition(".")
+    return External(f"graphbus_core.{name}" if home in _PUBLIC_HOMES and name in PUBLIC_NAMES else dotted)

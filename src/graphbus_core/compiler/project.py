@@ -1,0 +1,163 @@
+"""A project at one moment: its agents, their graph and order, what is wrong with it, and the text that all this was read from.
+
+A project never changes. `with_files` gives another one in which some files have other bytes; nothing is written.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from functools import cached_property
+
+from graphbus_core.compiler.discover import (
+    ModuleFile,
+    ModuleIndex,
+    discover_modules,
+    find_import_root,
+    module_name,
+    sort_errors,
+)
+from graphbus_core.compiler.facts import Facts, FactsReader
+from graphbus_core.compiler.graph import ActivationOrder, AgentGraph, build_graph, compute_order
+from graphbus_core.compiler.source import Ignores, SourceFile
+from graphbus_core.errors import BuildError, Place
+from graphbus_core.model.agent import AgentDefinition, SourceSpan
+from graphbus_core.model.config import BuildConfig
+from graphbus_core.model.findings import Finding
+
+
+class Project:
+    """See the module. Made by `Project.read` and `with_files`.
+
+    Attributes:
+        config: What is built.
+        index: The files.
+        graph: The agents, their edges and topics.
+        order: The order of activation.
+        definitions: The agents in the order of activation.
+        errors: Every file that could not be read and everything that is wrong with the graph, by place.
+    """
+
+    def __init__(self, config: BuildConfig, index: ModuleIndex, facts: Facts, overlay: Mapping[str, bytes]) -> None:
+        self.config = config
+        self.index = index
+        self._facts = facts
+        self._overlay = dict(overlay)
+        self._sources: dict[str, SourceFile] = {}
+        found = [agent for entry in facts.values() for agent in entry.agents]
+        self.graph: AgentGraph = build_graph(found, config.settings.external_topics)
+        self.order: ActivationOrder = compute_order(self.graph)
+        by_name: dict[str, AgentDefinition] = {}
+        for agent in found:
+            by_name.setdefault(agent.name, agent)
+        self.definitions: tuple[AgentDefinition, ...] = tuple(by_name[name] for name in self.order.order)
+        self._by_name = by_name
+        unreadable = [entry.error.to_error() for entry in facts.values() if entry.error]
+        self.errors: tuple[BuildError, ...] = tuple(sort_errors([*index.errors, *unreadable, *self.graph.errors]))
+
+    @classmethod
+    def read(cls, config: BuildConfig, *, cache: bool = True) -> Project:
+        """Read all files of a build.
+
+        Args:
+            config: What to read.
+            cache: Use and renew `.graphbus/cache/`, so that files that did not change are not parsed again.
+        """
+        return cls.of_index(config, discover_modules(config), cache=cache)
+
+    @classmethod
+    def of_index(cls, config: BuildConfig, index: ModuleIndex, *, cache: bool = True) -> Project:
+        """Read the files of an index that is known already."""
+        facts = FactsReader(index, _DiskReader(config), _check_class).read({}, ())
+        return cls(config, index, facts, {})
+
+    def with_files(self, changed: Mapping[str, bytes]) -> Project:
+        """Give the project in which these files, by relative path, have these bytes. Only they are read again."""
+        overlay = {**self._overlay, **changed}
+        index = self._index_with(changed)
+        reader = FactsReader(index, _DiskReader(self.config, overlay), _check_class)
+        return Project(self.config, index, reader.read(self._facts, changed), overlay)
+
+    def _index_with(self, changed: Mapping[str, bytes]) -> ModuleIndex:
+        known = {file.path for file in self.index.files}
+        fresh: list[ModuleFile] = []
+        for path in changed:
+            if path not in known and path.endswith(".py") and self._is_below_roots(path):
+                import_root = find_import_root(self.index.root, os.path.dirname(path))
+                fresh.append(ModuleFile(path, module_name(path, import_root)))
+        return self.index._replace(files=tuple(sorted([*self.index.files, *fresh]))) if fresh else self.index
+
+    def _is_below_roots(self, path: str) -> bool:
+        return any(root in (".", path) or path.startswith(f"{root}/") for root in self.index.roots)
+
+    # --- agents -------------------------------------------------------------------------
+
+    def agent(self, name: str) -> AgentDefinition | None:
+        """Give the agent of this name, or None."""
+        return self._by_name.get(name)
+
+    def owners(self, path: str) -> tuple[str, ...]:
+        """Give the names of the agents that are defined in a file, in the order of the source."""
+        entry = self._facts.get(path)
+        return tuple(agent.name for agent in entry.agents) if entry else ()
+
+    @cached_property
+    def agent_files(self) -> tuple[str, ...]:
+        """The files with an agent in them, by path."""
+        return tuple(path for path, entry in self._facts.items() if entry.agents)
+
+    @cached_property
+    def local_findings(self) -> tuple[Finding, ...]:
+        """What the rules that need the syntax tree found, by place."""
+        return tuple(finding for entry in self._facts.values() for finding in entry.findings)
+
+    def ignores(self, path: str) -> Ignores:
+        """Give the `# graphbus: ignore[...]` comments of a file: line (0: the whole file) and codes (none: all)."""
+        entry = self._facts.get(path)
+        return entry.ignores if entry else ()
+
+    # --- text ---------------------------------------------------------------------------
+
+    def source(self, path: str) -> SourceFile:
+        """Give a file of the project.
+
+        Raises:
+            BuildError: GBE203-205 when it cannot be read.
+        """
+        found = self._sources.get(path)
+        if found is None:
+            data = _DiskReader(self.config, self._overlay)(path)
+            import_root = find_import_root(self.index.root, os.path.dirname(path))
+            found = self._sources[path] = SourceFile(path, module_name(path, import_root), data)
+        return found
+
+    def span_text(self, span: SourceSpan) -> str:
+        """Give the text that a span covers."""
+        return self.source(span.path).span_bytes(span).decode()
+
+
+class _DiskReader:
+    """Gives the bytes of a relative path, from the overlay or from disk."""
+
+    def __init__(self, config: BuildConfig, overlay: Mapping[str, bytes] | None = None) -> None:
+        self._root = config.root
+        self._limit = config.settings.max_source_bytes
+        self._overlay = overlay or {}
+
+    def __call__(self, path: str) -> bytes:
+        data = self._overlay.get(path)
+        return data if data is not None else self._from_disk(path)
+
+    def _from_disk(self, path: str) -> bytes:
+        try:
+            with open(os.path.join(self._root, path), "rb") as file:
+                size_bytes = os.fstat(file.fileno()).st_size
+                if size_bytes > self._limit:
+                    raise BuildError("GBE203", where=Place(path), size_bytes=size_bytes, limit_bytes=self._limit)
+                return file.read()
+        except OSError as error:
+            raise BuildError("GBE204", where=Place(path), reason=(error.strerror or str(error)).lower()) from None
+
+
+def _check_class(*_: object) -> tuple[Finding, ...]:
+    return ()

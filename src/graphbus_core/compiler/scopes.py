@@ -1,0 +1,126 @@
+"""What an expression refers to at the place where it stands: function names hide class names hide module names hide builtins."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from graphbus_core.compiler.modules import External, Import, Library, Module, ModuleRef, Symbol, Target
+
+_BUILTINS = frozenset(dir(builtins))
+_MAX_BASES = 50
+
+
+class ClassSite(NamedTuple):
+    """A class of the project and the module that it is written in."""
+
+    module: Module
+    node: ast.ClassDef
+
+
+class Scope(NamedTuple):
+    """The surroundings of an expression.
+
+    Attributes:
+        chain: The class that is read and its bases of the project, nearest first; what `self.x` looks through.
+        in_class_body: True for decorators and class attributes of `chain[0]`: they see the names of the class body.
+        self_name: The first parameter of the method; empty outside of one.
+        hidden: Names that the function binds itself.
+        instance_names: Attributes that some method assigns to `self`.
+    """
+
+    library: Library
+    module: Module
+    chain: Sequence[ClassSite] = ()
+    in_class_body: bool = False
+    self_name: str = ""
+    hidden: frozenset[str] = frozenset()
+    instance_names: frozenset[str] = frozenset()
+
+    def within(self, module: Module) -> Scope:
+        """Give the top level of another module."""
+        return Scope(self.library, module)
+
+
+def resolve(expression: ast.expr, scope: Scope) -> Target:
+    """Say what a name or a dotted name stands for; None when it is not known."""
+    if isinstance(expression, ast.Name):
+        return _resolve_name(expression.id, scope)
+    if isinstance(expression, ast.Attribute):
+        return _resolve_attribute(expression, scope)
+    return None
+
+
+def _resolve_name(name: str, scope: Scope) -> Target:
+    if name in scope.hidden:
+        return None
+    if scope.in_class_body and scope.chain:
+        site = scope.chain[0]
+        bindings = site.module.class_bindings(site.node)
+        if name in bindings.first:
+            return _class_member(site, name)
+    found = scope.library.lookup(scope.module, name)
+    if found is None and name in _BUILTINS and name not in scope.module.bindings.first:
+        return External(f"builtins.{name}")
+    return found
+
+
+def _class_member(site: ClassSite, name: str) -> Target:
+    bindings = site.module.class_bindings(site.node)
+    binding = bindings.first.get(name)
+    if binding is None or name in bindings.rebound or isinstance(binding, Import):
+        return None
+    return Symbol(site.module, binding, site.node)
+
+
+def _resolve_attribute(expression: ast.Attribute, scope: Scope) -> Target:
+    value = expression.value
+    if isinstance(value, ast.Name) and value.id == scope.self_name and scope.self_name:
+        return None if expression.attr in scope.instance_names else find_member(scope.chain, expression.attr)
+    base = resolve(value, scope)
+    if isinstance(base, External):
+        dotted = f"{base.dotted}.{expression.attr}"
+        module = scope.library.module(dotted) if not base.dotted.startswith("builtins.") else None
+        return ModuleRef(module) if module else External(dotted)
+    if isinstance(base, ModuleRef):
+        return scope.library.member(base.module.name, expression.attr)
+    if isinstance(base, Symbol) and isinstance(base.node, ast.ClassDef):
+        return find_member(class_chain(scope.library, ClassSite(base.module, base.node)), expression.attr)
+    return None
+
+
+def find_member(chain: Sequence[ClassSite], name: str) -> Target:
+    """Give a class attribute, the nearest first."""
+    for site in chain:
+        if name in site.module.class_bindings(site.node).first:
+            return _class_member(site, name)
+    return None
+
+
+def class_chain(library: Library, site: ClassSite) -> tuple[ClassSite, ...]:
+    """Give a class and its bases of the project in the order of lookup (depth first, the last of equals kept)."""
+    found = list(_walk_bases(library, site, 0))
+    last = {(entry.module.path, entry.node.lineno): position for position, entry in enumerate(found)}
+    return tuple(found[position] for position in sorted(last.values()))
+
+
+def _walk_bases(library: Library, site: ClassSite, depth: int) -> Iterator[ClassSite]:
+    yield site
+    if depth > _MAX_BASES:
+        return
+    for base in base_targets(library, site):
+        if isinstance(base, Symbol) and isinstance(base.node, ast.ClassDef) and base.node is not site.node:
+            yield from _walk_bases(library, ClassSite(base.module, base.node), depth + 1)
+
+
+def base_targets(library: Library, site: ClassSite) -> list[Target]:
+    """Say what each base of a class stands for; `Generic[T]` counts as `Generic`."""
+    scope = Scope(library, site.module)
+    return [resolve(base.value if isinstance(base, ast.Subscript) else base, scope) for base in site.node.bases]
+
+
+def external_bases(library: Library, chain: Sequence[ClassSite]) -> set[str]:
+    """Give the dotted names of all bases of a class that lie outside of the project."""
+    return {base.dotted for site in chain for base in base_targets(library, site) if isinstance(base, External)}

@@ -1,0 +1,284 @@
+"""What expressions in a method are worth: types of values, and the fields of dict displays that are sent or returned."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from graphbus_core.compiler.annotations import union
+from graphbus_core.compiler.bodies import Body
+from graphbus_core.compiler.constants import NOT_CONSTANT, evaluate
+from graphbus_core.compiler.modules import External
+from graphbus_core.compiler.scopes import Scope, resolve
+from graphbus_core.model.schema import BOOL, BYTES, DICT, FLOAT, INT, LIST, NULL, STR, UNKNOWN, Field, Schema, Type
+
+_MAX_DEPTH = 8
+_CALLS = {
+    "builtins.str": STR,
+    "builtins.repr": STR,
+    "builtins.len": INT,
+    "builtins.int": INT,
+    "builtins.float": FLOAT,
+    "builtins.bool": BOOL,
+    "builtins.isinstance": BOOL,
+    "builtins.any": BOOL,
+    "builtins.all": BOOL,
+    "builtins.bytes": BYTES,
+    "builtins.list": LIST,
+    "builtins.sorted": LIST,
+    "builtins.dict": DICT,
+    "builtins.set": Type("set"),
+    "builtins.tuple": Type("tuple"),
+    "builtins.chr": STR,
+    "builtins.ord": INT,
+    "builtins.hash": INT,
+    "builtins.id": INT,
+    "time.time": FLOAT,
+    "time.monotonic": FLOAT,
+    "time.perf_counter": FLOAT,
+}
+_LITERALS: dict[type, Type] = {str: STR, int: INT, float: FLOAT, bool: BOOL, bytes: BYTES, type(None): NULL}
+_BARE = {"list": LIST, "dict": DICT, "record": DICT, "set": Type("set")}
+
+
+class View(NamedTuple):
+    """A method as its expressions see it: where it stands, what its body binds, what its parameters are annotated with."""
+
+    scope: Scope
+    body: Body
+    parameters: Mapping[str, Type]
+
+
+def infer(expression: ast.expr, view: View, depth: int = 0) -> Type:
+    """Give the type of an expression's value; unknown unless it is certain, annotations of parameters believed."""
+    reader = _READERS.get(expression.__class__)
+    if reader is None or depth > _MAX_DEPTH:
+        return UNKNOWN
+    found: Type = reader(expression, view, depth + 1)
+    return found
+
+
+def _constant(expression: ast.Constant, view: View, depth: int) -> Type:
+    return _LITERALS.get(type(expression.value), UNKNOWN)
+
+
+def _joined(expression: ast.JoinedStr, view: View, depth: int) -> Type:
+    return STR
+
+
+def _name(expression: ast.Name, view: View, depth: int) -> Type:
+    name = expression.id
+    if name in view.body.bound:
+        value = view.body.bound_once(name) if name not in view.parameters else None
+        if value is None:
+            return UNKNOWN
+        found = infer(value, view, depth)
+        return _BARE.get(found.kind, found)
+    if name in view.parameters:
+        return view.parameters[name]
+    return _LITERALS.get(type(evaluate(expression, view.scope)), UNKNOWN)
+
+
+def _attribute(expression: ast.Attribute, view: View, depth: int) -> Type:
+    return _LITERALS.get(type(evaluate(expression, view.scope)), UNKNOWN)
+
+
+def _list(expression: ast.List, view: View, depth: int) -> Type:
+    item = _common(expression.elts, view, depth)
+    return Type("list", (item,)) if item is not None else LIST
+
+
+def _set(expression: ast.Set, view: View, depth: int) -> Type:
+    return Type("set")
+
+
+def _tuple(expression: ast.Tuple, view: View, depth: int) -> Type:
+    return Type("tuple")
+
+
+def _list_comprehension(expression: ast.ListComp, view: View, depth: int) -> Type:
+    return LIST
+
+
+def _dict_comprehension(expression: ast.DictComp, view: View, depth: int) -> Type:
+    return DICT
+
+
+def _set_comprehension(expression: ast.SetComp, view: View, depth: int) -> Type:
+    return Type("set")
+
+
+def _common(expressions: list[ast.expr], view: View, depth: int) -> Type | None:
+    """The one type of all these values; None when they are of different or unknown types, or when there are none."""
+    if any(isinstance(expression, ast.Starred) for expression in expressions):
+        return None
+    found = {infer(expression, view, depth) for expression in expressions}
+    item = found.pop() if len(found) == 1 else UNKNOWN
+    return None if item.kind == "unknown" else item
+
+
+def _dict(expression: ast.Dict, view: View, depth: int) -> Type:
+    schema = read_display(expression, view, depth)
+    if schema is None or schema.is_open or not schema.fields:
+        return DICT
+    return Type("record", fields=schema.fields)
+
+
+def _call(expression: ast.Call, view: View, depth: int) -> Type:
+    if isinstance(expression.func, ast.Name) and expression.func.id in view.body.bound:
+        return UNKNOWN
+    target = resolve(expression.func, view.scope)
+    if not isinstance(target, External):
+        return UNKNOWN
+    if target.dotted == "builtins.round":
+        return _round(expression, view, depth)
+    if target.dotted == "builtins.dict" and expression.keywords:
+        schema = _read_dict_call(expression, view, depth)
+        if schema is not None and not schema.is_open:
+            return Type("record", fields=schema.fields)
+    return _CALLS.get(target.dotted, UNKNOWN)
+
+
+def _round(expression: ast.Call, view: View, depth: int) -> Type:
+    """`round(x)` of a number is an int; with digits it keeps the type."""
+    if not expression.args:
+        return UNKNOWN
+    value = infer(expression.args[0], view, depth)
+    if value.kind not in ("int", "float"):
+        return UNKNOWN
+    return value if len(expression.args) + len(expression.keywords) > 1 else INT
+
+
+def _operation(expression: ast.BinOp, view: View, depth: int) -> Type:
+    left = infer(expression.left, view, depth)
+    if left.kind == "str" and isinstance(expression.op, ast.Mod):
+        return STR
+    right = infer(expression.right, view, depth)
+    kinds = {left.kind, right.kind}
+    if kinds == {"str"} and isinstance(expression.op, ast.Add):
+        return STR
+    if not kinds <= {"int", "float"} or isinstance(expression.op, ast.Pow):
+        return UNKNOWN
+    return FLOAT if "float" in kinds or isinstance(expression.op, ast.Div) else INT
+
+
+def _not(expression: ast.UnaryOp, view: View, depth: int) -> Type:
+    if isinstance(expression.op, ast.Not):
+        return BOOL
+    value = infer(expression.operand, view, depth)
+    return value if value.kind in ("int", "float") else UNKNOWN
+
+
+def _compare(expression: ast.Compare, view: View, depth: int) -> Type:
+    if all(isinstance(operator, ast.In | ast.NotIn | ast.Is | ast.IsNot) for operator in expression.ops):
+        return BOOL
+    sides = [expression.left, *expression.comparators]
+    plain = ("int", "float", "str", "bool")
+    return BOOL if all(infer(side, view, depth).kind in plain for side in sides) else UNKNOWN
+
+
+def _either(expression: ast.IfExp, view: View, depth: int) -> Type:
+    return union(infer(expression.body, view, depth), infer(expression.orelse, view, depth))
+
+
+_READERS: dict[type, Callable[[Any, View, int], Type]] = {
+    ast.Attribute: _attribute,
+    ast.BinOp: _operation,
+    ast.Call: _call,
+    ast.Compare: _compare,
+    ast.Constant: _constant,
+    ast.Dict: _dict,
+    ast.DictComp: _dict_comprehension,
+    ast.IfExp: _either,
+    ast.JoinedStr: _joined,
+    ast.List: _list,
+    ast.ListComp: _list_comprehension,
+    ast.Name: _name,
+    ast.Set: _set,
+    ast.SetComp: _set_comprehension,
+    ast.Tuple: _tuple,
+    ast.UnaryOp: _not,
+}
+
+
+# --- dict displays --------------------------------------------------------------------
+
+
+def read_fields(expression: ast.expr | None, view: View, depth: int = 0) -> Schema | None:
+    """Give the fields of a value that is a dict display, a `dict(...)` call, or a name bound once to one; else None."""
+    if expression is None or depth > _MAX_DEPTH:
+        return None
+    if isinstance(expression, ast.Dict):
+        return read_display(expression, view, depth + 1)
+    if isinstance(expression, ast.Call):
+        is_dict = resolve(expression.func, view.scope) == External("builtins.dict")
+        return _read_dict_call(expression, view, depth + 1) if is_dict else None
+    if isinstance(expression, ast.Name):
+        return _read_local(expression.id, view, depth + 1)
+    return None
+
+
+def read_display(expression: ast.Dict, view: View, depth: int) -> Schema | None:
+    """Give the fields of a dict display; None when a key is no text."""
+    fields: dict[str, Field] = {}
+    is_open = False
+    for key, value in zip(expression.keys, expression.values, strict=True):
+        if key is None:
+            spread = read_fields(value, view, depth)
+            is_open = is_open or spread is None or spread.is_open
+            if spread is None or spread.is_open:  # it may replace what stands before it
+                fields = {name: Field(name, UNKNOWN, field.required) for name, field in fields.items()}
+            fields |= {field.name: field for field in (spread.fields if spread else ())}
+            continue
+        name = evaluate(key, view.scope)
+        if name is NOT_CONSTANT:
+            is_open = True
+        elif isinstance(name, str):
+            fields[name] = Field(name, infer(value, view, depth))
+        else:
+            return None
+    return Schema(tuple(fields.values()), is_open)
+
+
+def _read_dict_call(expression: ast.Call, view: View, depth: int) -> Schema | None:
+    if len(expression.args) > 1:
+        return None
+    base = read_fields(expression.args[0], view, depth) if expression.args else Schema()
+    fields = {field.name: field for field in (base.fields if base else ())}
+    is_open = base is None or base.is_open
+    for keyword in expression.keywords:
+        if keyword.arg is None:
+            spread = read_fields(keyword.value, view, depth)
+            is_open = is_open or spread is None or spread.is_open
+            fields |= {field.name: field for field in (spread.fields if spread else ())}
+        else:
+            fields[keyword.arg] = Field(keyword.arg, infer(keyword.value, view, depth))
+    return Schema(tuple(fields.values()), is_open)
+
+
+def _read_local(name: str, view: View, depth: int) -> Schema | None:
+    """A name that is bound once to a display and then only read, or given further keys."""
+    value = view.body.bound_once(name)
+    if value is None or name in view.parameters or view.body.escapes(name) or isinstance(value, ast.Name):
+        return None
+    schema = read_fields(value, view, depth)
+    if schema is None:
+        return None
+    fields = {field.name: field for field in schema.fields}
+    for access in view.body.accesses:
+        if access.name == name and access.how in ("read", "write"):
+            key = evaluate(access.key, view.scope)
+            if not isinstance(key, str) or isinstance(getattr(access.node, "ctx", None), ast.Del):
+                return None
+            _touch(fields, key, is_written=access.how == "write")
+    return Schema(tuple(fields.values()), schema.is_open)
+
+
+def _touch(fields: dict[str, Field], key: str, *, is_written: bool) -> None:
+    """What is known of a field after its key was used somewhere: a write may add or replace it, a read may lead to a change."""
+    field = fields.get(key)
+    if is_written:
+        fields[key] = Field(key, UNKNOWN, field is not None and field.required)
+    elif field is not None and field.type.kind in _BARE:
+        fields[key] = Field(key, _BARE[field.type.kind], field.required)
