@@ -141,9 +141,24 @@ REGISTER: dict[str, Entry] = {
         "Give the dotted name of a package below the working directory, its `src` or sys.path, or give a path.",
     ),
     "GBE110": Entry("{message}", "`{command} --help` shows what it takes."),
-    "GBE111": Entry("{name!r} cannot be the name of a project: {reason}.", "Choose another folder name, e.g. `my-shop`."),
-    "GBE112": Entry("There is something here already.", "Choose a new folder or empty this one; GraphBus never overwrites."),
-    "GBE113": Entry("This cannot be written: {reason}.", "Check the permissions and the space on the disk; nothing was left."),
+    "GBE111": Entry(
+        "{name!r} cannot be the name of a project: {reason}.", "Choose another folder name, e.g. `my-shop`."
+    ),
+    "GBE112": Entry(
+        "There is something here already.", "Choose a new folder or empty this one; GraphBus never overwrites."
+    ),
+    "GBE113": Entry(
+        "This cannot be written: {reason}.", "Check the permissions and the space on the disk; nothing was left."
+    ),
+    "GBE114": Entry(
+        "{name!r} cannot be the name of a new agent: {reason}.", "Class names look like `ShippingService`."
+    ),
+    "GBE115": Entry(
+        "{topic!r} is no topic.", "Topics look like `/Order/Created`; only --subscribes takes `*` and `**`."
+    ),
+    "GBE116": Entry("{one} and {other} would both give {method!r} as a method's name.", "Leave one of them out."),
+    "GBE117": Entry("There is no agent called {name!r}.{suggestion}", "`graphbus inspect` lists the agents."),
+    "GBE118": Entry("This file exists already.", "Choose another name, or remove the file; GraphBus never overwrites."),
     "GBE120": Entry("There is no rule {name}.{suggestion}", "Codes and prefixes are known: {known}."),
     # reading and the graph: exit 3
     "GBE201": Entry("This file has a syntax error: {reason}.", "Correct it; the other files were still read."),
@@ -212,5 +227,38 @@ REGISTER: dict[str, Entry] = {
     ),
     "GBE314": Entry("{target} has no single decorator {name} to change: {reason}.", "Its decorators: {nearest}"),
     "GBE315": Entry("{target} shares its block with nothing else: {reason}.", "Change the class or block around it."),
+    "GBE320": Entry(
+        "This file was changed while the session went on.",
+        "Nothing was written. Build again, so that the agents see its present text.",
+    ),
+    "GBE321": Entry("{reason}; nothing was changed.", "Make room or give permission, then try again."),
+    "GBE322": Entry("This is a link or lies behind one.", "GraphBus changes real files of the project only."),
+    "GBE323": Entry("{path} is no file of this project.", "Give paths relative to the project root, without `..`."),
+    "GBE324": Entry("Another GraphBus process is writing to this project.", "Wait until it has ended, then try again."),
+    "GBE325": Entry(
+        "An interrupted change could not be brought to its end: {reason}.",
+        "The bytes before and after are in {folder}: put the files right, then remove that folder.",
+    ),
+    "GBE326": Entry(
+        "{session} cannot be undone, because files were changed since: {paths}.",
+        "Take those changes back first; nothing was changed.",
+    ),
+    "GBE327": Entry("There is nothing to undo{of_session}.", "Sessions that can be undone: {known}."),
+    # negotiations: exit 5
+    "GBE401": Entry(
+        "arbiter_agents names {name}, which is no agent of this graph.{suggestion}",
+        "Agents: {known}.",
+    ),
+    "GBE402": Entry("The session {session} is there already.", "Leave the name out to get the next free one."),
+    "GBE403": Entry(
+        "No negotiation has taken place here yet: there is no session in {folder}.",
+        "`graphbus negotiate agents/` or `graphbus build agents/ --enable-agents` runs one.",
+    ),
+    "GBE404": Entry("There is no session {session}.{suggestion}", "Sessions: {known}."),
+    "GBE405": Entry(
+        "What was kept of session {session} cannot be read: {reason}.",
+        "Delete its folder; sources and artifacts do not depend on it.",
+    ),
+    "GBE406": Entry("Session {session} has no {kind} {name}.{suggestion}", "It has: {known}."),
 }
 """Code -> sentence and hint. Codes are public: never reused, never renumbered."""

@@ -1,0 +1,317 @@
+"""From the virtual workspace to the disk and back: all files or none, whatever interrupts it.
+
+preflight -> journal -> temporary files beside the targets -> COMMITTING -> renames -> done
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import NamedTuple
+
+from graphbus_core.editing.journal import (
+    COMMITTING,
+    PREPARING,
+    Entry,
+    Journal,
+    JournalFile,
+    Kind,
+    sync_folder,
+    write_durably,
+)
+from graphbus_core.errors import EditError, Place
+from graphbus_core.model.config import BuildConfig
+from graphbus_core.model.proposals import FileChange, Proposal
+
+Contents = Mapping[str, tuple[bytes, bytes]]
+
+
+class Recovered(NamedTuple):
+    """An interrupted promotion or undo brought to its end: `is_completed` if its files are new, else they are as before."""
+
+    session: str
+    kind: Kind
+    is_completed: bool
+    paths: tuple[str, ...]
+
+
+def promote(
+    config: BuildConfig, changed: Contents, session: str, proposals: Iterable[Proposal] = ()
+) -> tuple[FileChange, ...]:
+    """Write files that a session has changed, all or none, and keep what is needed to undo it.
+
+    Args:
+        changed: Relative path -> the bytes that the session started from, and the new ones.
+        session: Its name, for the journal.
+        proposals: The accepted ones; each file is marked with those that touch it.
+
+    Raises:
+        EditError: A file is no longer what the session started from, is a link, or cannot be written; nothing was changed.
+    """
+    if not changed:
+        return ()
+    authors = list(proposals)
+    files = tuple(
+        JournalFile(
+            path=path,
+            sha256_before=_digest(before),
+            sha256_after=_digest(after),
+            proposals=tuple(proposal.proposal_id for proposal in authors if path in proposal.files),
+        )
+        for path, (before, after) in sorted(changed.items())
+    )
+    journal = Journal(config)
+    with _refusing(config), journal.locked():
+        _recover(config, journal)
+        entry = Entry(number=journal.next_number(), session=session, kind="promote", files=files)
+        _write(config, journal, entry, changed)
+    return _as_changes(entry)
+
+
+def recover(config: BuildConfig) -> tuple[Recovered, ...]:
+    """End what an earlier process left unfinished: complete it if all its files are new, else take it back.
+
+    Cheap when there is nothing to do.
+
+    Raises:
+        EditError: A file is neither as before nor as after; it is left alone.
+    """
+    journal = Journal(config)
+    if not journal.unfinished():
+        return ()
+    try:
+        with _refusing(config), journal.locked():
+            return _recover(config, journal)
+    except EditError as error:
+        if error.code == "GBE324":
+            return ()  # the other process is at work on it
+        raise
+
+
+def undo(config: BuildConfig, session: str = "", *, dry_run: bool = False) -> tuple[FileChange, ...]:
+    """Give the files of a session the bytes that they had before it, all or none.
+
+    Args:
+        session: Its name; empty: the last one that was not undone.
+        dry_run: Say what would be done, and do nothing.
+
+    Returns:
+        What was changed, from the session's bytes back to those before it.
+
+    Raises:
+        EditError: There is no such session, or one of its files was changed since.
+    """
+    journal = Journal(config)
+    if not journal.folder.is_dir():
+        raise _nothing_to_undo(session, [])
+    with _refusing(config), journal.locked():
+        _recover(config, journal)
+        undone = _to_undo(journal, session)
+        contents = _reversed_contents(config, journal, undone)
+        files = tuple(
+            JournalFile(
+                path=file.path,
+                sha256_before=file.sha256_after,
+                sha256_after=file.sha256_before,
+                proposals=file.proposals,
+            )
+            for file in undone.files
+        )
+        entry = Entry(
+            number=journal.next_number(), session=undone.session, kind="undo", files=files, undoes=undone.number
+        )
+        if not dry_run:
+            _write(config, journal, entry, contents)
+    return _as_changes(entry)
+
+
+def _to_undo(journal: Journal, session: str) -> Entry:
+    """Give the last entry of the session, or of all sessions, that was not undone."""
+    entries = journal.done()
+    undone = {entry.undoes for entry in entries}
+    open_ones = [entry for entry in entries if entry.kind == "promote" and entry.number not in undone]
+    found = [entry for entry in open_ones if session in ("", entry.session)]
+    if not found:
+        raise _nothing_to_undo(session, [entry.session for entry in open_ones])
+    return found[-1]
+
+
+def _nothing_to_undo(session: str, known: list[str]) -> EditError:
+    of_session = f" of {session}" if session else ""
+    return EditError("GBE327", of_session=of_session, known=", ".join(known) or "none")
+
+
+def _reversed_contents(config: BuildConfig, journal: Journal, entry: Entry) -> dict[str, tuple[bytes, bytes]]:
+    contents = {}
+    drifted = []
+    for number, file in enumerate(entry.files):
+        now = _read(Path(config.root, file.path))
+        before = (journal.folder / entry.name / "before" / str(number)).read_bytes()
+        if now is None or _digest(now) != file.sha256_after:
+            drifted.append(file.path)
+        else:
+            contents[file.path] = (now, before)
+    if drifted:
+        raise EditError("GBE326", where=Place(drifted[0]), session=entry.session, paths=", ".join(drifted))
+    return contents
+
+
+def _write(config: BuildConfig, journal: Journal, entry: Entry, contents: Contents) -> None:
+    """Bring the files of an entry to the disk; on any failure everything is as before."""
+    for path, (before, _) in contents.items():
+        _check_target(config, path, before)
+    has_landed = False
+    try:
+        folder = journal.begin(entry, contents)
+        for file in entry.files:
+            _write_beside(Path(config.root, file.path), contents[file.path][1])
+        folder = journal.enter(folder, COMMITTING)
+        for file in entry.files:
+            target = Path(config.root, file.path)
+            _check_target(config, file.path, contents[file.path][0])
+            os.replace(_beside(target), target)
+        _sync_folders(config, entry)
+        has_landed = True
+    finally:
+        if not has_landed:  # a failure, or Ctrl-C
+            _take_back(config, journal, entry)
+    try:
+        journal.enter(folder, "")
+    except OSError as reason:
+        raise _unfinished(folder, str(reason)) from None
+
+
+def _take_back(config: BuildConfig, journal: Journal, entry: Entry) -> None:
+    """Undo what an entry has done so far."""
+    folder = journal.folder / f"{entry.name}{COMMITTING}"
+    try:
+        if folder.exists():
+            _roll_back(config, journal, folder)
+        _clean_up(config, journal, folder.with_suffix(PREPARING))
+    except OSError as reason:
+        raise _unfinished(folder, str(reason)) from None
+
+
+def _unfinished(folder: Path, reason: str) -> EditError:
+    return EditError("GBE325", where=Place(str(folder)), reason=reason, folder=folder)
+
+
+def _recover(config: BuildConfig, journal: Journal) -> tuple[Recovered, ...]:
+    return tuple(_finish(config, journal, folder) for folder in journal.unfinished())
+
+
+def _finish(config: BuildConfig, journal: Journal, folder: Path) -> Recovered:
+    if folder.suffix == COMMITTING:
+        entry = journal.read(folder)
+        states = [_state(config, file) for file in entry.files]
+        if all(state == "after" for state in states):
+            _sync_folders(config, entry)
+            journal.enter(folder, "")
+            return Recovered(entry.session, entry.kind, True, tuple(file.path for file in entry.files))
+        folder = _roll_back(config, journal, folder)
+    session = folder.stem.partition("-")[2]
+    return Recovered(session, *_clean_up(config, journal, folder))
+
+
+def _roll_back(config: BuildConfig, journal: Journal, folder: Path) -> Path:
+    """Give every file that this entry has replaced its old bytes; one that somebody has changed since then stops it."""
+    entry = journal.read(folder)
+    for file in entry.files:
+        is_ours = not _beside(Path(config.root, file.path)).exists()
+        if is_ours and _state(config, file) == "other":
+            reason = f"{file.path} was changed after the interruption"
+            raise EditError("GBE325", where=Place(file.path), reason=reason, folder=folder)
+    for number, file in enumerate(entry.files):
+        if _state(config, file) == "after":
+            target = Path(config.root, file.path)
+            _write_beside(target, (folder / "before" / str(number)).read_bytes())
+            os.replace(_beside(target), target)
+    _sync_folders(config, entry)
+    return journal.enter(folder, PREPARING)
+
+
+def _clean_up(config: BuildConfig, journal: Journal, folder: Path) -> tuple[Kind, bool, tuple[str, ...]]:
+    """Remove an entry that has changed nothing, with its temporary files."""
+    kind: Kind = "promote"
+    paths: tuple[str, ...] = ()
+    with suppress(EditError):  # killed while journal.json was being written: there are no temporary files yet
+        entry = journal.read(folder)
+        kind, paths = entry.kind, tuple(file.path for file in entry.files)
+    for path in paths:
+        _beside(Path(config.root, path)).unlink(missing_ok=True)
+    if folder.exists():
+        journal.forget(folder)
+    return kind, False, paths
+
+
+def _check_target(config: BuildConfig, path: str, before: bytes) -> None:
+    """Refuse a target that is a link, is read-only or is not what the session started from."""
+    parts = Path(path).parts
+    if not parts or Path(path).is_absolute() or ".." in parts:
+        raise EditError("GBE323", where=Place(path), path=path)
+    step = Path(config.root)
+    for part in parts:
+        step /= part
+        if step.is_symlink():
+            raise EditError("GBE322", where=Place(path))
+    if _read(step) != before:
+        raise EditError("GBE320", where=Place(path))
+    if not os.access(step, os.W_OK):
+        raise EditError("GBE321", where=Place(path), reason="It is read-only")
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+
+
+def _state(config: BuildConfig, file: JournalFile) -> str:
+    """Say which of its two versions a file has now."""
+    now = _read(Path(config.root, file.path))
+    digest = _digest(now) if now is not None else ""
+    return {file.sha256_before: "before", file.sha256_after: "after"}.get(digest, "other")
+
+
+def _beside(target: Path) -> Path:
+    """The temporary file of a target: in the same folder, so that a rename replaces the target at once."""
+    return target.with_name(f".{target.name}.graphbus-new")
+
+
+def _write_beside(target: Path, data: bytes) -> None:
+    """Write the temporary file, with the owner and the permissions of the target."""
+    fresh = _beside(target)
+    fresh.unlink(missing_ok=True)
+    write_durably(fresh, data)
+    was = target.stat()
+    with suppress(PermissionError):  # only root may give a file away; otherwise it belongs to who promotes
+        os.chown(fresh, was.st_uid, was.st_gid)
+    fresh.chmod(stat.S_IMODE(was.st_mode))
+
+
+def _sync_folders(config: BuildConfig, entry: Entry) -> None:
+    for folder in sorted({Path(config.root, file.path).parent for file in entry.files}):
+        sync_folder(folder)
+
+
+@contextmanager
+def _refusing(config: BuildConfig) -> Iterator[None]:
+    """Turn a failure of the file system into a refusal."""
+    try:
+        yield
+    except OSError as failure:
+        place = str(failure.filename) if failure.filename else config.artifacts_dir
+        raise EditError("GBE321", where=Place(place), reason=failure.strerror or str(failure)) from None
+
+
+def _digest(data: bytes) -> str:
+    return sha256(data).hexdigest()
+
+
+def _as_changes(entry: Entry) -> tuple[FileChange, ...]:
+    return tuple(FileChange(file.path, file.sha256_before, file.sha256_after, file.proposals) for file in entry.files)

@@ -1,0 +1,95 @@
+"""Run as a child process: promote, undo or recover, and be killed, or fail, at the n-th step that touches the disk.
+
+    python -m tests.e2e.promotion_driver START COPIES ACTION HOW
+
+For each step there is one process of its own, at work in its own copy of START; the outcome of each is printed as JSON. Every
+step is seen by an audit hook of the interpreter (open, rename, mkdir, remove, ...) or by the call of os.fsync: nothing of the
+code under test is replaced.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import signal
+import sys
+from pathlib import Path
+
+from graphbus_core.editing.promotion import promote, recover, undo
+from graphbus_core.errors import EditError
+from graphbus_core.model.config import BuildConfig
+
+FILES = {f"agents/{name}.py": (f"{name} = 'old'\n".encode(), f"{name} = 'new'\n".encode()) for name in ("a", "b", "c")}
+DONE, TOO_FEW = 0, 99
+REFUSED = {"GBE321": 21, "GBE325": 25}
+STEPS = {"open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.chmod", "os.chown", "os.listdir", "os.scandir"}
+
+
+def act(root: str, action: str, how: str, at: int) -> int:
+    """Do it here, with the n-th step going wrong, and give the exit status."""
+    config = BuildConfig(root=root, paths=(f"{root}/agents",))
+    seen = 0
+
+    def step() -> None:
+        nonlocal seen
+        seen += 1
+        if seen == at and how == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if seen == at and how == "fail":
+            raise OSError(errno.EIO, "Input/output error")
+
+    def hook(event: str, arguments: tuple[object, ...]) -> None:
+        if event in STEPS and arguments and str(arguments[0]).startswith(root):
+            step()
+
+    really_fsync = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        step()
+        really_fsync(descriptor)
+
+    os.fsync = fsync
+    sys.addaudithook(hook)
+    try:
+        if action == "promote":
+            promote(config, FILES, "S001")
+        elif action == "undo":
+            undo(config, "S001")
+        else:
+            recover(config)
+    except EditError as error:
+        return REFUSED[error.code]
+    return DONE if seen >= at else TOO_FEW
+
+
+def in_a_child(root: Path, action: str, how: str, at: int) -> int:
+    """Give the exit status of a process of its own, negative when a signal ended it."""
+    child = os.fork()
+    if child == 0:
+        os._exit(act(str(root), action, how, at))
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def main(start: str, copies: str, action: str, how: str) -> None:
+    outcomes = []
+    for at in range(1, 1000):
+        root = shutil.copytree(start, Path(copies, str(at)))
+        status = in_a_child(root, action, how, at)
+        if status == TOO_FEW:
+            shutil.rmtree(root)
+            break
+        outcomes.append(status)
+    print(json.dumps(outcomes))
+
+
+def write_old(root: Path) -> None:
+    (root / "agents").mkdir(parents=True)
+    for path, (before, _) in FILES.items():
+        (root / path).write_bytes(before)
+        (root / path).chmod(0o640)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
