@@ -19,6 +19,7 @@ from graphbus_core.model.config import SafetyConfig
 from graphbus_core.model.proposals import Ending, Negotiations, ProposalRecord, TerminationReason
 from graphbus_core.negotiation import phases
 from graphbus_core.negotiation.protocol import (
+    Case,
     Finished,
     Ground,
     Phase,
@@ -172,18 +173,20 @@ def conclude(state: State, session: str) -> Negotiations:
     """
     if state.ending is None:
         raise ProtocolError("driver", "it asks for the outcome before the end")
-    records = tuple(
-        ProposalRecord(
-            proposal=case.proposal,
-            status=case.status,
-            gate=case.gate,
-            evaluations=case.evaluations,
-            commit=case.commit,
-            refusal=case.refusal,
-        )
-        for case in state.cases.values()
-    )
+    records = tuple(record_of(case) for case in state.cases.values())
     return Negotiations(session=session, completed=state.commits, records=records, ending=state.ending)
+
+
+def record_of(case: Case) -> ProposalRecord:
+    """Give a proposal's story so far."""
+    return ProposalRecord(
+        proposal=case.proposal,
+        status=case.status,
+        gate=case.gate,
+        evaluations=case.evaluations,
+        commit=case.commit,
+        refusal=case.refusal,
+    )
 
 
 def call_bound(safety: SafetyConfig, agents: int) -> int:

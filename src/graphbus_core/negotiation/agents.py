@@ -1,0 +1,84 @@
+"""Active agents: who answers the engine's questions. They live only in Build Mode. Source: seed 002, chapter 4.
+
+An agent of any kind answers the same five questions with typed data. It never applies a change and never decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from graphbus_core.errors import NegotiationError, did_you_mean
+from graphbus_core.model.agent import AgentDefinition
+from graphbus_core.model.config import BuildConfig
+from graphbus_core.model.proposals import GateReport, Proposal, ProposalEvaluation
+from graphbus_core.negotiation.rule_agent import RuleAgent
+from graphbus_core.negotiation.views import Analysis, Trial, View
+
+
+class ActiveAgent(Protocol):
+    """One agent of a negotiation. Whatever goes wrong in it is an abstention or no proposal, never an accept."""
+
+    @property
+    def name(self) -> str:
+        """The name of its class."""
+
+    @property
+    def is_arbiter(self) -> bool:
+        """True for those who settle disputes."""
+
+    def analyze(self, view: View) -> Analysis:
+        """Say what its class is there for, what it relies on and what is wrong with it."""
+
+    def propose(self, view: View) -> Sequence[Proposal]:
+        """Give drafts, the most important first; the engine numbers them and takes `view.limit` of them."""
+
+    def repair(self, view: View, proposal: Proposal, report: GateReport) -> Proposal | None:
+        """Mend its own proposal that the gate refused, or give up."""
+
+    def evaluate(self, view: View, trials: Sequence[Trial]) -> Sequence[ProposalEvaluation]:
+        """Judge proposals of others: one evaluation for each."""
+
+    def arbitrate(self, view: View, trial: Trial, evaluations: Sequence[ProposalEvaluation]) -> ProposalEvaluation:
+        """Settle a dispute; only arbiters are asked."""
+
+
+class ActiveAgents(dict[str, ActiveAgent]):
+    """Name -> agent, in the order of activation."""
+
+    @property
+    def arbiters(self) -> tuple[str, ...]:
+        """The names of those who settle disputes, the first one first."""
+        return tuple(agent.name for agent in self.values() if agent.is_arbiter)
+
+
+class Analyses(dict[str, Analysis]):
+    """Name -> what the agent makes of itself, in the order of activation."""
+
+
+def choose_arbiters(definitions: Iterable[AgentDefinition], config: BuildConfig) -> tuple[str, ...]:
+    """Give the arbiters: those that the settings name, in that order, else the classes with `IS_ARBITER = True`.
+
+    Raises:
+        NegotiationError: GBE401, the settings name an agent that is not there.
+    """
+    known = {definition.name: definition for definition in definitions}
+    named = config.settings.safety.arbiter_agents
+    for name in named:
+        if name not in known:
+            raise NegotiationError("GBE401", name=name, suggestion=did_you_mean(name, known), known=", ".join(known))
+    return tuple(dict.fromkeys(named)) or tuple(name for name, definition in known.items() if definition.is_arbiter)
+
+
+def activate(definitions: Iterable[AgentDefinition], order: Sequence[str], config: BuildConfig) -> ActiveAgents:
+    """Make an agent of every class, in the order of activation. Source: seed 001, ACTIVATE_AGENTS.
+
+    Raises:
+        NegotiationError: GBE401, see `choose_arbiters`.
+    """
+    place = {name: position for position, name in enumerate(order)}
+    ordered = sorted(definitions, key=lambda definition: place.get(definition.name, len(place)))
+    arbiters = choose_arbiters(ordered, config)
+    agents = {one.name: RuleAgent(one.name, is_arbiter=one.name in arbiters) for one in ordered}
+    first = [agents[name] for name in arbiters]
+    return ActiveAgents({agent.name: agent for agent in [*(a for a in agents.values() if not a.is_arbiter), *first]})

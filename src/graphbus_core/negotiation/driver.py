@@ -1,0 +1,339 @@
+"""Carries out what the engine asks: agents, gate and workspace on one side, the bus on the other.
+
+    engine --question--> driver --> agents (through an Ask), gate, virtual workspace
+    engine --announcement--> driver --> /Negotiation/... on the bus, and the transcript
+
+Nothing that a listener on the bus does can change the outcome. No source file is written here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from graphbus_core.bus import MessageBus
+from graphbus_core.compiler.conflicts import SchemaConflicts
+from graphbus_core.compiler.project import Project
+from graphbus_core.compiler.rules import check
+from graphbus_core.editing.edits import unified_diff
+from graphbus_core.editing.workspace import Workspace
+from graphbus_core.errors import EditError, GraphBusError
+from graphbus_core.model.config import BuildConfig
+from graphbus_core.model.findings import Finding
+from graphbus_core.model.proposals import GateReport, Json, Negotiations, Proposal, ProposalEvaluation
+from graphbus_core.negotiation import engine
+from graphbus_core.negotiation.agents import ActiveAgents, Analyses
+from graphbus_core.negotiation.asking import Ask, Asked, ask_in_turn
+from graphbus_core.negotiation.budget import Meter
+from graphbus_core.negotiation.protocol import (
+    AgentFailed,
+    AgentQuestion,
+    Applied,
+    ApplyProposal,
+    AskArbitration,
+    AskEvaluations,
+    AskProposals,
+    CheckProposal,
+    Command,
+    DraftsDropped,
+    Evaluated,
+    EvaluationMade,
+    Finished,
+    Gated,
+    Ground,
+    ProposalArbitrated,
+    ProposalCommitted,
+    ProposalGated,
+    ProposalMade,
+    ProposalPostponed,
+    ProposalRejected,
+    Question,
+    Reply,
+    RoundStarted,
+    State,
+    Step,
+    Stopped,
+)
+from graphbus_core.negotiation.transcript import RECORD_VERSION, Said, SessionRecord, next_session, save_session
+from graphbus_core.negotiation.views import Analysis, Trial, View
+
+BACKEND = "rules"
+
+TOPICS: dict[type, str] = {
+    RoundStarted: "/Negotiation/Round",
+    ProposalMade: "/Negotiation/Proposed",
+    DraftsDropped: "/Negotiation/Dropped",
+    AgentFailed: "/Negotiation/Failed",
+    ProposalGated: "/Negotiation/Gated",
+    EvaluationMade: "/Negotiation/Evaluated",
+    ProposalPostponed: "/Negotiation/Postponed",
+    ProposalArbitrated: "/Negotiation/Arbitrated",
+    ProposalCommitted: "/Negotiation/Committed",
+    ProposalRejected: "/Negotiation/Rejected",
+    Finished: "/Negotiation/Finished",
+}
+"""Announcement -> the topic on which its fields are published."""
+
+
+class Gate(Protocol):
+    """What must be passed before a vote; `editing.gate.Gate` is one."""
+
+    def check(self, proposal: Proposal, workspace: Workspace) -> GateReport:
+        """Let a proposal climb, on the workspace as it is now."""
+
+
+class Outcome(NamedTuple):
+    """What came of it, and the workspace that holds every accepted change."""
+
+    negotiations: Negotiations
+    workspace: Workspace
+
+
+class Negotiation:
+    """A session before and while it runs: its limits, its budget and the bus that carries it.
+
+    Source: seed 001, INIT_NEGOTIATION_ENGINE.
+    """
+
+    def __init__(
+        self,
+        config: BuildConfig,
+        bus: MessageBus,
+        *,
+        ask: Ask = ask_in_turn,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.config = config
+        self.bus = bus
+        self.ask = ask
+        self.meter = Meter(config.settings.budget, clock)
+        self.said: list[Said] = []
+        self.is_stopped = False
+        self.analyses = Analyses()
+
+    def stop(self) -> None:
+        """End the session before the next question, keeping what was accepted. Safe from any thread and any listener."""
+        self.is_stopped = True
+
+    def analyze(self, agents: ActiveAgents, project: Project) -> Analyses:
+        """Let every agent read its own class, in the order of activation. Source: seed 001, AGENT_ANALYSIS_PHASE."""
+        findings = find(project)
+        for name, agent in agents.items():
+            if self.meter.reserve(1):
+                break
+            view = View(name=name, project=project, findings=findings, intent=self.config.settings.intent)
+            self.analyses[name] = agent.analyze(view)
+        return self.analyses
+
+    def run(self, project: Project, agents: ActiveAgents, conflicts: SchemaConflicts, gate: Gate) -> Outcome:
+        """Negotiate to the end and keep the session in `.graphbus/sessions/`, except in a dry run.
+
+        Source: seed 001, MULTI_ROUND_NEGOTIATION_LOOP.
+        """
+        session = self.config.session or next_session(self.config.artifacts_dir)
+        names, arbiters = tuple(agents), agents.arbiters
+        intent = self.config.settings.intent
+        started = {"session": session, "backend": BACKEND, "agents": names, "arbiters": arbiters, "intent": intent}
+        self.tell("/Negotiation/Started", started)
+        self.meter.start()
+        table = _Table(self, project, agents, conflicts, gate)
+        negotiations = engine.conclude(table.negotiate(), session)
+        if not self.config.dry_run:
+            record = SessionRecord(
+                schema_version=RECORD_VERSION,
+                session=session,
+                backend=BACKEND,
+                agents=names,
+                arbiters=arbiters,
+                intent=intent,
+                negotiations=negotiations,
+            )
+            save_session(self.config.artifacts_dir, record, self.said)
+        return Outcome(negotiations, table.workspace)
+
+    def tell(self, topic: str, payload: Json) -> None:
+        """Write an event into the transcript and publish it."""
+        data = msgspec.to_builtins(payload)
+        self.said.append(Said(topic, data))
+        self.bus.publish(topic, data)
+
+
+def negotiate(  # noqa: PLR0917 - the products of six stages
+    project: Project,
+    config: BuildConfig,
+    agents: ActiveAgents,
+    conflicts: SchemaConflicts,
+    gate: Gate,
+    bus: MessageBus,
+) -> Outcome:
+    """Run one session whole: analysis and negotiation."""
+    session = Negotiation(config, bus)
+    session.analyze(agents, project)
+    return session.run(project, agents, conflicts, gate)
+
+
+def find(project: Project) -> tuple[Finding, ...]:
+    """Give what the rules find, as far as the settings select it."""
+    settings = project.config.settings
+    return check(project, select=settings.select, ignore=settings.ignore)
+
+
+class _Table:
+    """Where one session takes place: the engine's state, the workspace, and what is known of each proposal."""
+
+    def __init__(
+        self, session: Negotiation, project: Project, agents: ActiveAgents, conflicts: SchemaConflicts, gate: Gate
+    ) -> None:
+        self.session = session
+        self.agents = agents
+        self.conflicts = conflicts
+        self.gate = gate
+        self.workspace = Workspace(project)
+        self.findings = find(project)
+        self.trials: dict[str, Trial] = {}
+        owners = {path: project.owners(path) for path in project.agent_files}
+        self.ground = Ground(agents=tuple(agents), arbiters=agents.arbiters, owners=owners, edges=project.graph.edges)
+
+    def negotiate(self) -> State:
+        """Run the engine until it has ended."""
+        safety = self.session.config.settings.safety
+        state, commands = engine.begin(self.ground, safety, self.workspace.digest)
+        while True:
+            questions = self._announce(commands)
+            if state.phase == "FINISHED":
+                return state
+            state, commands = self._answer(state, questions)
+
+    def _announce(self, commands: Iterable[Command]) -> list[Question]:
+        questions: list[Question] = []
+        for command in commands:
+            topic = TOPICS.get(type(command))
+            if topic:
+                self.session.tell(topic, command)
+            else:
+                questions.append(command)  # type: ignore[arg-type] # TOPICS has every announcement
+        return questions
+
+    def _answer(self, state: State, questions: Sequence[Question]) -> Step:
+        commands: list[Command] = []
+        for reply in self._replies(state, questions):
+            state, more = engine.step(state, reply)
+            commands += more
+            if state.phase == "FINISHED":
+                break
+        return Step(state, tuple(commands))
+
+    def _replies(self, state: State, questions: Sequence[Question]) -> Iterator[Reply]:
+        for question in questions:
+            if isinstance(question, CheckProposal):
+                yield self._check(question)
+            elif isinstance(question, ApplyProposal):
+                yield self._apply(question)
+        batch = [self._prepare(state, q) for q in questions if not isinstance(q, CheckProposal | ApplyProposal)]
+        refusal = self.session.meter.reserve(len(batch))
+        if refusal:
+            yield Stopped("budget", refusal)
+            return
+        for reply in self.session.ask(batch):
+            yield self._verified(reply) if isinstance(reply, Evaluated) else reply
+            if self.session.is_stopped:
+                yield Stopped("manual", "stopped by hand")
+                return
+
+    # --- the world ---
+
+    def _check(self, question: CheckProposal) -> Reply:
+        proposal = question.proposal
+        try:
+            report = self.gate.check(proposal, self.workspace)
+            edges = self._try(proposal, report).after.graph.edges if report.passed else ()
+        except GraphBusError as error:
+            return Stopped("error", f"the gate broke down on {proposal.proposal_id}: {error.sentence}")
+        return Gated(proposal.proposal_id, report, edges)
+
+    def _try(self, proposal: Proposal, report: GateReport) -> Trial:
+        """Keep what the change would lead to, for those who will judge it."""
+        before, after = self.workspace.project, self.workspace.applied(proposal.code_changes)
+        old, new = {f.key for f in self.findings}, find(after)
+        keys = {finding.key for finding in new}
+        self.trials[proposal.proposal_id] = trial = Trial(
+            proposal=proposal,
+            report=report,
+            after=after,
+            diff="".join(_diffs(before, after, proposal.files).values()),
+            added=tuple(finding for finding in new if finding.key not in old),
+            mended=tuple(finding for finding in self.findings if finding.key not in keys),
+        )
+        return trial
+
+    def _apply(self, question: ApplyProposal) -> Reply:
+        proposal = question.proposal
+        before = self.workspace.project
+        refusal = ""
+        try:
+            self.workspace.commit(proposal)
+        except EditError as error:
+            refusal = error.sentence
+        after = self.workspace.project
+        if after is not before:
+            self.findings = find(after)
+        return Applied(
+            proposal_id=proposal.proposal_id,
+            digest=self.workspace.digest,
+            resolution=_diffs(before, after, proposal.files),
+            edges=after.graph.edges,
+            refusal=refusal,
+        )
+
+    def _verified(self, reply: Evaluated) -> Evaluated:
+        """Let no agent vouch for its own evidence: only what was computed here is a verified objection."""
+        return msgspec.structs.replace(reply, evaluations=tuple(self._weigh(vote) for vote in reply.evaluations))
+
+    def _weigh(self, vote: ProposalEvaluation) -> ProposalEvaluation:
+        trial = self.trials.get(vote.proposal_id)
+        facts = {finding.message for finding in trial.added} if trial else set()
+        evidence = tuple(
+            msgspec.structs.replace(item, is_verified=item.kind == "contract" and item.text in facts)
+            for item in vote.evidence
+        )
+        return msgspec.structs.replace(vote, evidence=evidence)
+
+    # --- the agents ---
+
+    def _prepare(self, state: State, question: AgentQuestion) -> Asked:
+        name, proposals = _addressed(question)
+        limit = question.limit if isinstance(question, AskProposals) else 0
+        trials = tuple(self.trials[proposal.proposal_id] for proposal in proposals)
+        return Asked(self.agents[name], question, self._view(state, name, limit), trials)
+
+    def _view(self, state: State, name: str, limit: int) -> View:
+        settings = self.session.config.settings
+        return View(
+            name=name,
+            project=self.workspace.project,
+            findings=self.findings,
+            conflicts=tuple(one for one in self.conflicts if name in {one.producer, one.consumer}),
+            round=state.round,
+            limit=limit,
+            intent=settings.intent,
+            goals=settings.refactoring_goals,
+            history=tuple(engine.record_of(case) for case in state.cases.values() if case.proposal.src == name),
+            analysis=self.session.analyses.get(name, Analysis()),
+        )
+
+
+def _addressed(question: AgentQuestion) -> tuple[str, tuple[Proposal, ...]]:
+    if isinstance(question, AskEvaluations):
+        return question.agent, tuple(review.proposal for review in question.reviews)
+    if isinstance(question, AskArbitration):
+        return question.arbiter, (question.review.proposal,)
+    return question.agent, ()
+
+
+def _diffs(before: Project, after: Project, paths: Iterable[str]) -> dict[str, str]:
+    """Give the unified diff of every file that is different."""
+    texts = ((path, before.source(path).data, after.source(path).data) for path in paths) if after is not before else ()
+    return {path: unified_diff(path, old, new) for path, old, new in texts if old != new}

@@ -1,0 +1,229 @@
+"""An agent without a model: the findings of the rules become its proposals, and its judgements are computed.
+
+Deterministic, without a key, in milliseconds; the same protocol as any other agent.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from graphbus_core.compiler.rules import REGISTER, fix_for
+from graphbus_core.model.agent import AgentDefinition
+from graphbus_core.model.findings import Finding, Fix, Severity
+from graphbus_core.model.proposals import (
+    Evidence,
+    GateReport,
+    Impact,
+    Proposal,
+    ProposalEvaluation,
+    ProposalRecord,
+    VoteDecision,
+)
+from graphbus_core.negotiation.views import Analysis, Trial, View, concerns
+
+_PRIORITY: dict[Severity, int] = {"error": 30, "warning": 20, "info": 10}
+_CONFLICT = 5
+"""Schema conflicts come before other findings of their severity (seed 002, SEED_INITIAL_PROPOSALS)."""
+
+_IDLE_WORDS = {
+    "and",
+    "any",
+    "are",
+    "but",
+    "for",
+    "from",
+    "has",
+    "have",
+    "into",
+    "not",
+    "our",
+    "out",
+    "that",
+    "the",
+    "this",
+    "with",
+}
+_STEM = 5
+
+
+class RuleAgent:
+    """See `ActiveAgent` for what its methods promise."""
+
+    def __init__(self, name: str, *, is_arbiter: bool = False) -> None:
+        self.name = name
+        self.is_arbiter = is_arbiter
+
+    def analyze(self, view: View) -> Analysis:
+        """Read the facts off the definition."""
+        definition = view.definition
+        if definition is None:
+            return Analysis()
+        return Analysis(
+            responsibilities=_responsibilities(definition),
+            dependencies=tuple(sorted(view.project.graph.providers(self.name))),
+            schema_expectations=_expectations(definition),
+            potential_issues=tuple(finding.message for finding in view.findings if finding.agent == self.name),
+        )
+
+    def propose(self, view: View) -> tuple[Proposal, ...]:
+        """Turn the most pressing findings at its own end into proposals, leaving out what was turned down before."""
+        mine = [finding for finding in view.findings if finding.agent == self.name and finding.is_fixable]
+        proposals: list[Proposal] = []
+        for finding in sorted(mine, key=lambda finding: _rank(finding, view)):
+            if len(proposals) >= view.limit:
+                break
+            fix = fix_for(finding, view.project)
+            if fix and fix.changes and not _was_turned_down(finding, fix, view.history):
+                proposals.append(self._draft(finding, fix, view))
+        return tuple(proposals)
+
+    def _draft(self, finding: Finding, fix: Fix, view: View) -> Proposal:
+        answered = matching_words(view.intent, _words_of(finding))
+        owners = {owner for change in fix.changes for owner in view.project.owners(change.file_path)}
+        others = sorted(owners - {self.name})
+        return Proposal(
+            proposal_id="",
+            round=view.round,
+            src=self.name,
+            dst=others[0] if len(others) == 1 and self.name not in owners else None,
+            affects=fix.affects,
+            intent=fix.intent,
+            title=fix.title,
+            reason=finding.message + (f" It answers the intent ({', '.join(answered)})." if answered else ""),
+            code_changes=fix.changes,
+            priority=_priority(finding, view),
+            finding=finding.code,
+        )
+
+    def repair(self, view: View, proposal: Proposal, report: GateReport) -> None:
+        """Give up: a rule knows one fix."""
+        return
+
+    def evaluate(self, view: View, trials: Sequence[Trial]) -> tuple[ProposalEvaluation, ...]:
+        """Accept unless an edge of its own breaks; then reject with the counterexample."""
+        return tuple(self._judge(trial, view.round) for trial in trials)
+
+    def _judge(self, trial: Trial, round_: int) -> ProposalEvaluation:
+        broken = [finding for finding in trial.added if concerns(finding, self.name)]
+        mended = [finding for finding in trial.mended if concerns(finding, self.name)]
+        if broken:
+            return self._say(
+                trial,
+                round_,
+                "reject",
+                f"it would break my side: {broken[0].message}",
+                concerns=tuple(finding.message for finding in broken),
+                impact_assessment=Impact(
+                    breaks_contracts=True, affects_dependencies=(self.name,), estimated_risk="high"
+                ),
+                evidence=tuple(Evidence("contract", finding.message) for finding in broken),
+            )
+        if mended:
+            return self._say(trial, round_, "accept", f"it mends {_codes(mended)} on my side")
+        return self._say(trial, round_, "accept", self._why_unharmed(trial))
+
+    def _why_unharmed(self, trial: Trial) -> str:
+        if self.name in {change.method.partition(".")[0] for change in trial.report.schema_changes}:
+            return "my contract changes as it says, and all my edges still fit"
+        if any(self.name in trial.after.owners(path) for path in trial.proposal.files):
+            return "my code changes, my contracts do not"
+        return "no schema impact on my side"
+
+    def arbitrate(self, view: View, trial: Trial, evaluations: Sequence[ProposalEvaluation]) -> ProposalEvaluation:
+        """Be conservative: accept what passed the gate, breaks nothing and leaves fewer findings; else reject."""
+        votes = [vote.decision for vote in evaluations if not vote.is_arbiter]
+        counted = f"({votes.count('accept')} for, {votes.count('reject')} against)"
+        if not trial.report.passed:
+            return self._say(trial, view.round, "reject", f"the gate refused it {counted}")
+        if trial.added:
+            return self._say(trial, view.round, "reject", f"it breaks something: {trial.added[0].message} {counted}")
+        if not trial.mended:
+            return self._say(trial, view.round, "reject", f"it mends nothing, and any change is a risk {counted}")
+        why = f"it passed the gate, mends {_codes(trial.mended)} and breaks no contract {counted}"
+        return self._say(trial, view.round, "accept", why)
+
+    def _say(
+        self,
+        trial: Trial,
+        round_: int,
+        decision: VoteDecision,
+        reasoning: str,
+        *,
+        concerns: tuple[str, ...] = (),
+        impact_assessment: Impact = Impact(),  # noqa: B008 - frozen
+        evidence: tuple[Evidence, ...] = (),
+    ) -> ProposalEvaluation:
+        return ProposalEvaluation(
+            proposal_id=trial.proposal.proposal_id,
+            evaluator=self.name,
+            round=round_,
+            decision=decision,
+            reasoning=reasoning,
+            concerns=concerns,
+            impact_assessment=impact_assessment,
+            evidence=evidence,
+        )
+
+
+def matching_words(intent: str, text: str) -> tuple[str, ...]:
+    """Give the words of an intent that a text speaks of, in the intent's order; `validate` and `validation` are one word."""
+    wanted = dict.fromkeys(_words(intent))
+    stems = {word[:_STEM] for word in _words(text)}
+    return tuple(word for word in wanted if word[:_STEM] in stems)
+
+
+def _words(text: str) -> list[str]:
+    spread = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", text)
+    found = re.findall(r"[^\W_]+", spread)
+    return [word.lower() for word in found if len(word) > 2 and word.lower() not in _IDLE_WORDS]
+
+
+def _words_of(finding: Finding) -> str:
+    title = REGISTER[finding.code].title
+    return " ".join((finding.code, title, finding.agent, finding.message, finding.hint, *finding.data.values()))
+
+
+def _rank(finding: Finding, view: View) -> tuple[object, ...]:
+    answered = len(matching_words(view.intent, _words_of(finding)))
+    return (-answered, -_priority(finding, view), finding.span.path, finding.span.line, finding.code, finding.message)
+
+
+def _priority(finding: Finding, view: View) -> int:
+    is_conflict = any(conflict.finding.key == finding.key for conflict in view.conflicts)
+    return _PRIORITY[finding.severity] + _CONFLICT * is_conflict
+
+
+def _was_turned_down(finding: Finding, fix: Fix, history: Iterable[ProposalRecord]) -> bool:
+    """Tell whether others rejected a fix of this finding, or a limit or the gate refused this very change.
+
+    A change that was refused because the ground had moved may be proposed again: it is written for other text now.
+    """
+    for record in history:
+        is_same = record.proposal.finding == finding.code and record.proposal.reason.startswith(finding.message)
+        if is_same and (record.status != "refused" or record.proposal.code_changes == fix.changes):
+            return True
+    return False
+
+
+def _codes(findings: Iterable[Finding]) -> str:
+    return ", ".join(sorted({finding.code for finding in findings}))
+
+
+def _responsibilities(definition: AgentDefinition) -> tuple[str, ...]:
+    text = definition.doc or definition.system_prompt
+    first = " ".join(text.split()).partition(". ")[0].rstrip(".")
+    offers = (f"offers {method.name}" for method in definition.methods if method.has_schema)
+    hears = (f"hears {topic}" for topic in dict.fromkeys(s.topic for s in definition.subscriptions if s.topic))
+    says = (f"publishes {topic}" for topic in dict.fromkeys(p.topic for p in definition.publications if p.topic))
+    return tuple(line for line in (first, *offers, *hears, *says) if line)
+
+
+def _expectations(definition: AgentDefinition) -> dict[str, str]:
+    heard = {
+        subscription.topic: ", ".join(dict.fromkeys(read.key for read in subscription.reads))
+        for subscription in definition.subscriptions
+        if subscription.topic and subscription.reads
+    }
+    called = {f"{call.agent}.{call.method}": str(call.arguments) for call in definition.calls}
+    return {**heard, **called}
