@@ -7,6 +7,7 @@ Text that comes from a user's files or from an agent passes through `plain` befo
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, Literal
@@ -33,11 +34,13 @@ _WIDTH_WITHOUT_TERMINAL = 1000
 _BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 _documents: list[None] = []
+_statuses: list[None] = []
 
 
 def begin() -> None:
     """Forget what an earlier command in this process has written."""
     _documents.clear()
+    _statuses.clear()
 
 
 def is_coloured(stream: IO[str]) -> bool:
@@ -74,12 +77,27 @@ def _visible(character: str) -> str:
 
 def out(text: str = "", *, end: str = "\n") -> None:
     """Write a result to stdout."""
+    status("")
     click.echo(text + end, nl=False, color=is_coloured(sys.stdout))
 
 
 def say(text: str = "", *, end: str = "\n") -> None:
     """Talk: progress, hints and all else that is not the result, to stderr."""
+    status("")
     click.echo(text + end, nl=False, err=True, color=is_coloured(sys.stderr))
+
+
+def status(text: str) -> None:
+    """Show on the last line of a terminal what is going on; the next text, or an empty status, takes its place."""
+    if not sys.stderr.isatty() or not is_coloured(sys.stderr):
+        return
+    if _statuses:
+        click.echo("\r\x1b[2K", nl=False, err=True, color=True)
+        _statuses.clear()
+    if text:
+        _statuses.append(None)
+        width = shutil.get_terminal_size().columns - 1
+        click.echo(paint(plain(text)[:width], "dim"), nl=False, err=True, color=True)
 
 
 def emit_json(document: object) -> None:

@@ -68,6 +68,7 @@ class _Case:
 
     def __init__(self, proposal: Proposal) -> None:
         self.proposal = proposal
+        self.is_gated = False
         self.failures: list[RungResult] = []
         self.evaluations: dict[str, ProposalEvaluation] = {}
 
@@ -96,6 +97,14 @@ class Live:
             "Finished": self._finished,
         }
 
+    @property
+    def status(self) -> str:
+        """What is going on in one line; empty while no proposal is open."""
+        for proposal_id, case in self._cases.items():
+            if not case.is_gated:
+                return f"Round {self._round}: verifying {proposal_id} of {case.proposal.src}"
+        return f"Round {self._round}: voting on {counted(len(self._cases), 'proposal')}" if self._cases else ""
+
     def lines(self, topic: str, payload: Mapping[str, Any]) -> list[str]:
         """Give the lines that this event completes; none for an event that only adds to an open proposal."""
         listener = self._listeners.get(topic.rsplit("/", 1)[-1])
@@ -113,13 +122,16 @@ class Live:
 
     def _proposed(self, payload: Mapping[str, Any]) -> Iterator[str]:
         proposal = msgspec.convert(payload["proposal"], Proposal)
-        self._cases.setdefault(proposal.proposal_id, _Case(proposal)).proposal = proposal
+        case = self._cases.setdefault(proposal.proposal_id, _Case(proposal))
+        case.proposal, case.is_gated = proposal, False
         yield from ()
 
     def _gated(self, payload: Mapping[str, Any]) -> Iterator[str]:
         report = msgspec.convert(payload["report"], GateReport)
+        case = self._cases[payload["proposal_id"]]
+        case.is_gated = True
         if report.failure:
-            self._cases[payload["proposal_id"]].failures.append(report.failure)
+            case.failures.append(report.failure)
         yield from ()
 
     def _evaluated(self, payload: Mapping[str, Any]) -> Iterator[str]:

@@ -1,0 +1,212 @@
+"""`graphbus generate agent`: the file of a new agent and a test for it; nothing that exists is touched."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+
+from graphbus_core.cli import console
+from graphbus_core.cli.agent_text import PLACEHOLDER, PLAIN_KINDS, Draft, Said, agent_source, snake, test_source
+from graphbus_core.compiler.discover import find_import_root, module_name
+from graphbus_core.compiler.project import Project
+from graphbus_core.errors import Place, UsageError, did_you_mean, raise_all
+from graphbus_core.model.agent import AgentDefinition
+from graphbus_core.model.config import BuildRequest
+from graphbus_core.model.schema import STR, Field, Schema, Type
+from graphbus_core.model.topics import is_topic, is_topic_or_pattern, matches
+from graphbus_core.settings import PROJECT_FILE, find_root, resolve_build
+
+CLASS_NAME = re.compile(r"[A-Z][A-Za-z0-9]{0,63}")
+TAKEN_NAMES = frozenset({"Event", "GraphBusNode"})
+
+
+class Wish(NamedTuple):
+    """What a person asks for on the command line."""
+
+    name: str
+    heard: tuple[str, ...]
+    said: tuple[str, ...]
+    needed: tuple[str, ...]
+
+
+@click.group("generate", short_help="Add an agent and its test to a project.")
+def generate() -> None:
+    """Write new files into a project; nothing that exists is ever overwritten.
+
+    \b
+    Examples:
+      graphbus generate agent ShippingService --subscribes /Order/Created
+    """
+
+
+@generate.command("agent", short_help="Add an agent and its test.")
+@click.argument("name")
+@click.option("--subscribes", "heard", multiple=True, metavar="TOPIC", help="A topic that it hears; may be repeated.")
+@click.option("--publishes", "said", multiple=True, metavar="TOPIC", help="A topic that it publishes; may be repeated.")
+@click.option("--depends-on", "needed", multiple=True, metavar="AGENT", help="An agent that it needs; may be repeated.")
+@click.option(
+    "--path",
+    "folder",
+    type=click.Path(path_type=Path),
+    default="agents",
+    show_default=True,
+    help="The folder of the agents.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
+def agent(*, folder: Path, as_json: bool, **wished: object) -> None:
+    """Write an agent called NAME, a class name, into a file of its own, and a test for it.
+
+    A topic that the project knows already is published with the fields that are sent or read there.
+
+    \b
+    Examples:
+      graphbus generate agent ShippingService
+      graphbus generate agent ShippingService --subscribes /Order/Created --publishes /Parcel/Sent
+      graphbus generate agent InvoiceService --depends-on OrderProcessor --path src/billing/agents
+    """
+    wish = Wish(**wished)  # type: ignore[arg-type]
+    raise_all(misspelt(wish))
+    project = read_whole(folder)
+    raise_all(misplaced(wish, project))
+    files = write_new(new_files(wish, folder, project))
+    if as_json:
+        console.emit_json({"agent": wish.name, "files": files})
+        return
+    for path in files:
+        console.out(f"{console.paint('✓', 'good')} Wrote {path}")
+    for remark in remarks(wish, project):
+        console.say(f"{console.paint('note:', 'warn')} {remark}")
+
+
+def misspelt(wish: Wish) -> Iterator[UsageError]:
+    """Give a refusal for each name and topic that cannot be one."""
+    reason = _why_no_class_name(wish.name)
+    if reason:
+        yield UsageError("GBE114", name=wish.name, reason=reason)
+    bad = [topic for topic in wish.heard if not is_topic_or_pattern(topic)]
+    bad += [topic for topic in wish.said if not is_topic(topic)]
+    for topic in dict.fromkeys(bad):
+        yield UsageError("GBE115", topic=topic)
+    for topics in (wish.heard, wish.said):
+        named: dict[str, str] = {}
+        for topic in dict.fromkeys(topics):
+            other = named.setdefault(snake(topic), topic)
+            if other != topic:
+                yield UsageError("GBE116", one=other, other=topic, method=snake(topic))
+
+
+def _why_no_class_name(name: str) -> str:
+    file = snake(name)
+    if name in TAKEN_NAMES or keyword.iskeyword(name):
+        return "the name is taken"
+    if file.startswith("test_") or file.endswith("_test"):
+        return f"its file, {file}.py, would count as a test"
+    if CLASS_NAME.fullmatch(name):
+        return ""
+    camel = "".join(word[:1].upper() + word[1:] for word in re.split(r"[^A-Za-z0-9]+", name))
+    return "it is no class name" + (f", {camel!r} is one" if CLASS_NAME.fullmatch(camel) else "")
+
+
+def read_whole(folder: Path) -> Project:
+    """Read the project that the folder belongs to; without a pyproject.toml, the folder.
+
+    Raises:
+        UsageError: There is no such folder.
+    """
+    if not folder.is_dir():
+        raise UsageError("GBE101", path=str(folder))
+    root = find_root([folder])
+    path = root if (root / PROJECT_FILE).is_file() else folder
+    return Project.read(resolve_build(BuildRequest(paths=(str(path),))))
+
+
+def misplaced(wish: Wish, project: Project) -> Iterator[UsageError]:
+    """Give a refusal for each name that does not fit the agents that are there."""
+    known = {definition.name: definition for definition in project.definitions}
+    if wish.name in known:
+        place = known[wish.name].name_span.place
+        yield UsageError("GBE114", name=wish.name, reason=f"there is one already at {place.path}:{place.line}")
+    for name in wish.needed:
+        if name not in known:
+            yield UsageError("GBE117", name=name, suggestion=did_you_mean(name, known))
+
+
+def new_files(wish: Wish, folder: Path, project: Project) -> dict[Path, str]:
+    """Give the files to write: the agent's in the folder, its test in the `tests` of the project."""
+    said = tuple(Said(topic, payload_of(topic, project.definitions)) for topic in dict.fromkeys(wish.said))
+    draft = Draft(wish.name, tuple(dict.fromkeys(wish.heard)), said, tuple(dict.fromkeys(wish.needed)))
+    root = Path(project.config.root)
+    file = f"{snake(wish.name)}.py"
+    relative = (folder.resolve() / file).relative_to(root).as_posix()
+    import_root = find_import_root(str(root), relative.rpartition("/")[0])
+    return {
+        folder / file: agent_source(draft),
+        _as_typed(root / "tests" / f"test_{file}"): test_source(draft, module_name(relative, import_root)),
+    }
+
+
+def _as_typed(path: Path) -> Path:
+    """Give the path relative to the working directory, where it is below it."""
+    here = Path.cwd().resolve()
+    return path.relative_to(here) if path.is_relative_to(here) else path
+
+
+def payload_of(topic: str, definitions: Iterable[AgentDefinition]) -> Schema:
+    """Give the fields that others send on a topic, or else those that they read there, or else a placeholder."""
+    sent: dict[str, Field] = {}
+    read: dict[str, Field] = {}
+    for definition in definitions:
+        for publication in definition.publications:
+            if publication.topic == topic and publication.payload:
+                sent |= {field.name: Field(field.name, _plain_type(field.type)) for field in publication.payload.fields}
+        for subscription in definition.subscriptions:
+            if subscription.topic and matches(subscription.topic, topic):
+                read |= {key.key: Field(key.key, STR) for key in subscription.reads}
+    fields = [
+        field for field in (sent or read).values() if field.name.isidentifier() and not keyword.iskeyword(field.name)
+    ]
+    return Schema(tuple(fields)) if fields else PLACEHOLDER
+
+
+def _plain_type(kind: Type) -> Type:
+    """Give a type that can be written with built-in names alone."""
+    return Type(kind.kind) if kind.kind in PLAIN_KINDS else STR
+
+
+def write_new(files: Mapping[Path, str]) -> list[str]:
+    """Write all files or none, and give their paths.
+
+    Raises:
+        UsageError: One of them exists already, or cannot be written.
+    """
+    raise_all(UsageError("GBE118", where=Place(str(path))) for path in files if path.exists() or path.is_symlink())
+    written: list[Path] = []
+    try:
+        for path, text in files.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("x", encoding="utf-8", newline="\n") as file:
+                written.append(path)
+                file.write(text)
+    except OSError as reason:
+        for path in written:
+            path.unlink()
+        raise UsageError("GBE113", where=Place(str(path)), reason=reason.strerror or str(reason)) from reason
+    return [str(path) for path in files]
+
+
+def remarks(wish: Wish, project: Project) -> Iterator[str]:
+    """Say what is still missing before `graphbus check` has nothing to find."""
+    published = {entry.topic for agent in project.definitions for entry in agent.publications} | set(wish.said)
+    heard = {entry.topic for agent in project.definitions for entry in agent.subscriptions} | set(wish.heard)
+    external = project.config.settings.external_topics
+    for topic in wish.heard:
+        if not any(matches(topic, other) for other in (*published, *external)):
+            yield f"Nobody publishes {topic} yet.{did_you_mean(topic, published)}"
+    for topic in wish.said:
+        if not any(matches(other, topic) for other in (*heard, *external) if other):
+            yield f"Nobody subscribes to {topic} yet.{did_you_mean(topic, heard)}"

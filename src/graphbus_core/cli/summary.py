@@ -1,0 +1,103 @@
+"""What came of a build or a negotiation, as lines to read: pure functions from the result."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from graphbus_core.build import BuildResult
+from graphbus_core.cli.console import Role, paint, plain
+from graphbus_core.cli.live import counted
+from graphbus_core.model.findings import Finding, Severity
+
+WHO_NEGOTIATES = (
+    "Rules, not a model, negotiate: no key is needed and nothing leaves this machine. This version has no models to choose",
+    'from; `model = "rules"` in [tool.graphbus.llm] is the only setting there is.',
+)
+
+_NOUNS: dict[Severity, str] = {"error": "error", "warning": "warning", "info": "note"}
+_TICK = paint("✓", "good")
+
+
+def built(result: BuildResult, paths: Sequence[str], seconds: float) -> Iterator[str]:
+    """Sum up a build without agents."""
+    artifacts = result.artifacts
+    agents = artifacts.agents.agents
+    topics, heard = len(artifacts.topics.topics), sum(len(agent.subscriptions) for agent in agents)
+    counts = f"{counted(len(agents), 'agent')}, {counted(topics, 'topic')}, {counted(heard, 'subscription')}"
+    if result.is_unchanged:
+        yield f"{_TICK} Nothing has changed since the last build: {counts} ({elapsed(seconds)})"
+        return
+    yield f"{_TICK} {'Read' if result.was_dry_run else 'Built'} {counts} in {elapsed(seconds)}"
+    if agents:
+        yield f"  order: {' → '.join(paint(plain(name), 'name') for name in artifacts.graph.activation_order)}"
+    yield from left_over(result.findings, paths)
+    yield from written(result)
+
+
+def improved(result: BuildResult, paths: Sequence[str], what: str) -> Iterator[str]:
+    """Sum up what agents did; `what` is `"Build"` or `"Negotiation"`."""
+    changed = {change.path: change.proposals for change in result.applied}
+    for path, proposals in changed.items():
+        accepted = paint(f"({', '.join(proposals)})", "dim")
+        yield f"  {_TICK} Modified: {plain(path)} {accepted}"
+    yield ""
+    yield f"{_TICK} {what} complete — {counted(len(changed), 'file')} improved by agents"
+    yield from written(result)
+    yield from left_over(result.findings, paths)
+    if changed:
+        yield paint("  Who agreed to what: graphbus inspect-negotiation. Take it back: graphbus undo", "dim")
+
+
+def dry(result: BuildResult) -> str:
+    """Say that nothing was written, and how much would have been."""
+    return f"Dry run: nothing was written. {counted(len(result.diffs), 'file')} would change."
+
+
+def written(result: BuildResult) -> Iterator[str]:
+    """Say where the artifacts are, if there are any."""
+    if _has_written(result):
+        yield f"{_TICK} Artifacts written to: {shown_folder(Path(result.config.artifacts_dir))}"
+
+
+def _has_written(result: BuildResult) -> bool:
+    return result.config.emit_artifacts and not result.was_dry_run
+
+
+def left_over(findings: Sequence[Finding], paths: Sequence[str]) -> Iterator[str]:
+    """Count the findings and point to where they are explained."""
+    if not findings:
+        return
+    counts = Counter(finding.severity for finding in findings)
+    listed = ", ".join(counted(counts[severity], noun) for severity, noun in _NOUNS.items() if counts[severity])
+    role: Role = "warn" if counts["error"] + counts["warning"] else "dim"
+    yield f"  {paint(f'{listed}:', role)} graphbus check {' '.join(paths)}".rstrip()
+
+
+def document(result: BuildResult) -> dict[str, object]:
+    """Give the result as `--json` shows it."""
+    negotiations = result.negotiations
+    return {
+        "is_unchanged": result.is_unchanged,
+        "was_dry_run": result.was_dry_run,
+        "artifacts": shown_folder(Path(result.config.artifacts_dir)) if _has_written(result) else None,
+        "agents": [agent.name for agent in result.artifacts.agents.agents],
+        "topics": [topic.name for topic in result.artifacts.topics.topics],
+        "activation_order": result.artifacts.graph.activation_order,
+        "findings": result.findings,
+        "negotiation": {"session": negotiations.session, "ending": negotiations.ending} if negotiations else None,
+        "modified": result.applied,
+        "diffs": result.diffs,
+    }
+
+
+def elapsed(seconds: float) -> str:
+    """Give a duration for people: `38 ms`, `1.2 s`."""
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
+
+
+def shown_folder(folder: Path) -> str:
+    """Give a folder relative to the working directory where it is below it."""
+    here = Path.cwd().resolve()
+    return f"{folder.relative_to(here) if folder.is_relative_to(here) else folder}/"

@@ -1,0 +1,194 @@
+"""`graphbus generate agent`: text that reads well, fits the project, passes its own test and overwrites nothing."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from graphbus_core.cli import main
+from graphbus_core.cli.agent_text import snake
+from tests.project_files import write_project
+
+PYPROJECT = """
+    [project]
+    name = "shop"
+    requires-python = ">=3.11"
+    [tool.graphbus]
+    [tool.pytest.ini_options]
+    pythonpath = [".", "src"]
+    addopts = ["--import-mode=importlib"]
+    """
+ORDERS = """
+    from graphbus_core import Event, GraphBusNode, subscribe
+
+    class OrderProcessor(GraphBusNode):
+        def place(self, order_id: str, total: float, items: list[str]) -> None:
+            self.publish("/Order/Created", {"order_id": order_id, "total": total, "items": items})
+
+        @subscribe("/Parcel/Sent")
+        def on_parcel_sent(self, event: Event) -> None:
+            self.log(event["tracking_number"])
+    """
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    write_project(tmp_path, {"pyproject.toml": PYPROJECT, "agents/__init__.py": "", "agents/orders.py": ORDERS})
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def generate(*arguments: str) -> int:
+    return main(["generate", "agent", *arguments])
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    found = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
+    return {name: path.read_bytes() for name, path in found.items() if ".graphbus" not in name}
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("Shop", "shop"),
+        ("ShippingService", "shipping_service"),
+        ("HTTPGateway", "http_gateway"),
+        ("OrderV2Reader", "order_v2_reader"),
+        ("/Order/Created", "order_created"),
+        ("/Order/re-opened", "order_re_opened"),
+        ("/Order/*", "order_any"),
+        ("/Order/**", "order_all"),
+    ],
+)
+def test_names_become_snake_case(name: str, expected: str) -> None:
+    assert snake(name) == expected
+
+
+def test_the_agent_hears_says_and_needs_what_was_asked_for(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wish = ["--subscribes", "/Order/Created", "--publishes", "/Parcel/Sent", "--depends-on", "OrderProcessor"]
+    assert generate("ShippingService", *wish) == 0
+    source = (shop / "agents/shipping_service.py").read_text()
+    assert '@depends_on("OrderProcessor")\nclass ShippingService(GraphBusNode):' in source
+    assert '@subscribe("/Order/Created")\n    def on_order_created(self, event: Event) -> None:' in source
+    assert 'self.publish("/Parcel/Sent", {"tracking_number": tracking_number})' in source
+    assert capsys.readouterr().out.splitlines() == [
+        "✓ Wrote agents/shipping_service.py",
+        "✓ Wrote tests/test_shipping_service.py",
+    ]
+
+
+def test_a_known_topic_is_published_with_the_fields_that_are_sent_there(shop: Path) -> None:
+    assert generate("ImportService", "--publishes", "/Order/Created") == 0
+    source = (shop / "agents/import_service.py").read_text()
+    assert 'input_schema={"order_id": str, "total": float, "items": list}' in source
+    assert '{"order_id": order_id, "total": total, "items": items}' in source
+
+
+def test_an_unknown_topic_carries_a_text_until_somebody_decides(shop: Path) -> None:
+    assert generate("ShippingService", "--publishes", "/Parcel/Lost") == 0
+    assert 'self.publish("/Parcel/Lost", {"text": text})' in (shop / "agents/shipping_service.py").read_text()
+
+
+WISHES = [
+    [],
+    ["--subscribes", "/Order/Created"],
+    ["--subscribes", "/Order/*", "--subscribes", "/Order/**"],
+    ["--publishes", "/Parcel/Sent", "--publishes", "/Order/Created"],
+    ["--depends-on", "OrderProcessor", "--subscribes", "/Order/Created", "--publishes", "/Parcel/Sent"],
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("wish", WISHES)
+@pytest.mark.parametrize("folder", ["agents", "src/billing/agents"])
+def test_the_test_of_a_new_agent_passes_and_its_text_is_clean(wish: list[str], folder: str, shop: Path) -> None:
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    assert generate("NewService", "--path", folder, *wish) == 0
+    pytest_command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", "tests"]
+    done = subprocess.run(pytest_command, capture_output=True, text=True, timeout=60, check=False, cwd=shop)
+    assert done.returncode == 0, done.stdout
+    new = [f"{folder}/new_service.py", "tests/test_new_service.py"]
+    for ruff in (["check", "--isolated", "--select", "E,F,I,UP,B,RUF"], ["format", "--isolated", "--check"]):
+        command = [sys.executable, "-m", "ruff", *ruff, "--line-length", "120", *new]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=shop)
+        assert done.returncode == 0, done.stdout
+
+
+def test_a_new_agent_passes_check_when_its_topics_have_both_ends(
+    shop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert generate("ShippingService", "--subscribes", "/Order/Created", "--publishes", "/Parcel/Sent") == 0
+    assert capsys.readouterr().err == ""
+    assert main(["check", "agents/"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("wish", "note"),
+    [
+        (["--subscribes", "/Order/Create"], "Nobody publishes /Order/Create yet. Did you mean '/Order/Created'?"),
+        (["--publishes", "/Parcel/Sennt"], "Nobody subscribes to /Parcel/Sennt yet. Did you mean '/Parcel/Sent'?"),
+        (["--publishes", "/X/Y"], "Nobody subscribes to /X/Y yet."),
+    ],
+)
+def test_a_topic_without_a_second_end_is_noted(
+    wish: list[str], note: str, shop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert generate("NewService", *wish) == 0
+    assert capsys.readouterr().err == f"note: {note}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["shipping-service"], "GBE114", "'ShippingService' is one"),
+        (["9Lives"], "GBE114", "no class name"),
+        (["../Evil"], "GBE114", "no class name"),
+        (["True"], "GBE114", "taken"),
+        (["Event"], "GBE114", "taken"),
+        (["TestService"], "GBE114", "count as a test"),
+        (["OrderProcessor"], "GBE114", "agents/orders.py:3"),
+        (["NewService", "--subscribes", "Order"], "GBE115", "'Order'"),
+        (["NewService", "--publishes", "/Order/*"], "GBE115", "'/Order/*'"),
+        (["NewService", "--subscribes", "/A/B", "--subscribes", "/a/b"], "GBE116", "'a_b'"),
+        (["NewService", "--depends-on", "OrderProcesor"], "GBE117", "Did you mean 'OrderProcessor'?"),
+        (["NewService", "--path", "nowhere"], "GBE101", "nowhere"),
+    ],
+)
+def test_what_cannot_be_is_refused_and_nothing_is_written(
+    arguments: list[str], code: str, words: str, shop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = files(shop)
+    assert generate(*arguments) == 2
+    shown = capsys.readouterr().err
+    assert f"[{code}]" in shown
+    assert words in shown
+    assert files(shop) == before
+
+
+@pytest.mark.parametrize("taken", ["agents/new_service.py", "tests/test_new_service.py"])
+def test_a_file_that_exists_is_never_overwritten(taken: str, shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_project(shop, {taken: "# mine\n"})
+    before = files(shop)
+    assert generate("NewService") == 2
+    assert f"{taken}: error: This file exists already. [GBE118]" in capsys.readouterr().err
+    assert files(shop) == before
+
+
+def test_a_place_that_cannot_be_written_leaves_no_half_of_the_pair(
+    shop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_project(shop, {"tests": "a file where a folder should be\n"})
+    before = files(shop)
+    assert generate("NewService") == 2
+    assert "[GBE113]" in capsys.readouterr().err
+    assert files(shop) == before
+
+
+def test_json_lists_the_files(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert generate("NewService", "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document == {"agent": "NewService", "files": ["agents/new_service.py", "tests/test_new_service.py"]}
