@@ -260,5 +260,26 @@ REGISTER: dict[str, Entry] = {
         "Delete its folder; sources and artifacts do not depend on it.",
     ),
     "GBE406": Entry("Session {session} has no {kind} {name}.{suggestion}", "It has: {known}."),
+    # artifacts: exit 6
+    "GBE501": Entry("There are no artifacts here.", "Run `graphbus build` first, or give the folder that it wrote."),
+    "GBE502": Entry("{name} cannot be read as an artifact: {reason}.", "Run `graphbus build` again."),
+    "GBE503": Entry(
+        "These artifacts have the old format {version}; this GraphBus reads format {wanted}.",
+        "Run `graphbus build` again.",
+    ),
+    "GBE504": Entry(
+        "These artifacts have format {version}; this GraphBus reads format {wanted}.",
+        "Upgrade GraphBus to the version that wrote them, or run `graphbus build` again.",
+    ),
+    "GBE505": Entry("The artifact {name} is missing.", "Run `graphbus build` again."),
+    "GBE506": Entry(
+        "{name} is not what the manifest says: it was edited, or a build was interrupted.",
+        "Run `graphbus build` again; artifacts are not edited by hand.",
+    ),
+    "GBE507": Entry("{name} cannot be opened: {reason}.", "Check the permissions of the artifact folder."),
+    "GBE510": Entry(
+        "The artifacts cannot be written here: {reason}.",
+        "Free some space or correct the permissions; the artifacts from before are still whole.",
+    ),
 }
 """Code -> sentence and hint. Codes are public: never reused, never renumbered."""

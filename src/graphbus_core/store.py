@@ -1,0 +1,321 @@
+"""`.graphbus/` on disk: artifacts written all or nothing and verified when they are read, and stamps that tell what changed.
+
+Every artifact is written next to its place and flushed before the first one is renamed; the manifest with the digests of the
+others comes last. A build that is killed half way leaves artifacts that do not fit their manifest, and `load` says so.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from graphbus_core.errors import ArtifactError, Place
+from graphbus_core.model.artifacts import (
+    SCHEMA_VERSION,
+    AgentsArtifact,
+    BuildArtifacts,
+    GraphArtifact,
+    Manifest,
+    ModifiedFilesArtifact,
+    NegotiationsArtifact,
+    TopicsArtifact,
+)
+
+MANIFEST = "manifest.json"
+ARTIFACTS: Mapping[str, type[msgspec.Struct]] = {
+    "graph.json": GraphArtifact,
+    "agents.json": AgentsArtifact,
+    "topics.json": TopicsArtifact,
+    "negotiations.json": NegotiationsArtifact,
+    "modified_files.json": ModifiedFilesArtifact,
+}
+CACHE = "cache"
+
+Artifact = TypeVar("Artifact", bound=msgspec.Struct)
+
+
+def encode(artifact: msgspec.Struct) -> bytes:
+    """Give an artifact as JSON: sorted keys, indented by two, final newline; equal values give equal bytes."""
+    return msgspec.json.format(msgspec.json.encode(artifact, order="sorted"), indent=2) + b"\n"
+
+
+# --- reading ------------------------------------------------------------------------------
+
+
+def load(folder: Path) -> BuildArtifacts:
+    """Read and verify the artifacts of a build.
+
+    Raises:
+        ArtifactError: GBE501 nothing there, GBE502 not readable as an artifact, GBE503 and GBE504 written by an older or newer
+            GraphBus, GBE505 an artifact is missing, GBE506 an artifact does not fit the manifest, GBE507 no permission.
+    """
+    manifest = load_manifest(folder)
+    parts = {name: _load_part(folder, manifest, name) for name in ARTIFACTS}
+    return BuildArtifacts(
+        manifest=manifest,
+        **{name.removesuffix(".json"): part for name, part in parts.items()},  # type: ignore[arg-type]
+    )
+
+
+def load_manifest(folder: Path) -> Manifest:
+    """Read the manifest alone.
+
+    Raises:
+        ArtifactError: GBE501-504, GBE507.
+    """
+    path = folder / MANIFEST
+    try:
+        data = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        raise ArtifactError("GBE501", where=Place(_shown(folder))) from None
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    version = _decode(data, _Versioned, path).schema_version
+    if version != SCHEMA_VERSION:
+        code = "GBE503" if version < SCHEMA_VERSION else "GBE504"
+        raise ArtifactError(code, where=Place(_shown(path)), version=version, wanted=SCHEMA_VERSION)
+    return _decode(data, Manifest, path)
+
+
+class _Versioned(msgspec.Struct):
+    schema_version: int
+
+
+def _load_part(folder: Path, manifest: Manifest, name: str) -> msgspec.Struct:
+    path = folder / name
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise ArtifactError("GBE505", where=Place(_shown(path)), name=name) from None
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    if sha256(data).hexdigest() != manifest.artifacts.get(name):
+        raise ArtifactError("GBE506", where=Place(_shown(path)), name=name)
+    return _decode(data, ARTIFACTS[name], path)
+
+
+def _decode(data: bytes, kind: type[Artifact], path: Path) -> Artifact:
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ArtifactError("GBE502", where=Place(_shown(path)), name=path.name, reason=_reason(error)) from None
+
+
+def _unreadable(path: Path, error: OSError) -> ArtifactError:
+    return ArtifactError("GBE507", where=Place(_shown(path)), name=path.name, reason=_reason(error))
+
+
+def _reason(error: Exception) -> str:
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return text[:1].lower() + text[1:]
+
+
+def _shown(path: Path) -> str:
+    """The path as a person would write it from the working directory."""
+    with suppress(ValueError):
+        return str(path.resolve().relative_to(Path.cwd())) or "."
+    return str(path)
+
+
+def project_root(folder: Path, manifest: Manifest) -> Path:
+    """Give the project that the artifacts belong to."""
+    return Path(os.path.normpath(folder.resolve() / manifest.project_root))
+
+
+def verify_sources(folder: Path, manifest: Manifest) -> tuple[str, ...]:
+    """Give the source files that are not what they were when the artifacts were built, missing ones included, by path."""
+    root = project_root(folder, manifest)
+    return tuple(path for path, digest in sorted(manifest.sources.items()) if digest_of(root / path) != digest)
+
+
+def digest_of(path: Path) -> str:
+    """Give the sha256 of a file, `""` when it cannot be read."""
+    try:
+        return sha256(path.read_bytes()).hexdigest()
+    except OSError:
+        return ""
+
+
+# --- writing ------------------------------------------------------------------------------
+
+
+def save(folder: Path, artifacts: BuildArtifacts) -> Manifest:
+    """Write all artifacts and a manifest with their digests, and give the manifest.
+
+    The manifest of `artifacts` says what the result rests on; only the digests of the artifacts are filled in here.
+
+    Raises:
+        ArtifactError: GBE510 when the folder cannot be written; the artifacts from before are still whole then.
+    """
+    if artifacts.manifest is None:
+        raise TypeError("artifacts without a manifest cannot be saved")
+    parts: dict[str, bytes] = {}
+    for name in ARTIFACTS:
+        part: msgspec.Struct = getattr(artifacts, name.removesuffix(".json"))
+        parts[name] = encode(part)
+    digests = {name: sha256(data).hexdigest() for name, data in parts.items()}
+    manifest = msgspec.structs.replace(artifacts.manifest, artifacts=digests)
+    parts[MANIFEST] = encode(manifest)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with _locked(folder):
+            _write_together(folder, parts)
+    except OSError as error:
+        raise ArtifactError("GBE510", where=Place(_shown(folder)), reason=_reason(error)) from None
+    return manifest
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Let one process at a time write to the folder."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _write_together(folder: Path, parts: Mapping[str, bytes]) -> None:
+    """Write all files beside their places first, so that a full disk is met before anything is replaced."""
+    for left_over in folder.glob(".*.json.tmp"):
+        left_over.unlink()
+    temporary = {name: folder / f".{name}.tmp" for name in parts}
+    try:
+        for name, data in parts.items():
+            _write_flushed(temporary[name], data)
+        for name, path in temporary.items():
+            path.replace(folder / name)
+    finally:
+        for path in temporary.values():
+            path.unlink(missing_ok=True)
+    _flush_folder(folder)
+
+
+def write_atomic(path: Path, data: bytes) -> None:
+    """Replace a file's content so that, whatever happens, it has either the old bytes or the new ones.
+
+    Permissions of an existing file are kept.
+
+    Raises:
+        OSError: The old content is still there.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        _write_flushed(temporary, data)
+        with suppress(FileNotFoundError):
+            temporary.chmod(path.stat().st_mode & 0o7777)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    _flush_folder(path.parent)
+
+
+def _write_flushed(path: Path, data: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _flush_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+# --- what changed since -----------------------------------------------------------------
+
+
+class Stamp(msgspec.Struct, frozen=True, array_like=True):
+    """A file as it was seen: `sha256` decides, the rest saves reading it. A file that was not there has size -1."""
+
+    size_bytes: int
+    mtime_ns: int
+    inode: int
+    sha256: str
+
+
+ABSENT = Stamp(-1, 0, 0, "")
+_RACY_NS = 50_000_000
+"""A file written so shortly before the stamp was taken may have been written again within the clock's resolution."""
+
+
+class Fingerprint(msgspec.Struct, frozen=True, array_like=True):
+    """The stamps of files at one moment.
+
+    Attributes:
+        key: What else the result rests on: settings, version, what was asked for.
+        taken_ns: When it was taken.
+        files: Path -> stamp.
+    """
+
+    key: str
+    taken_ns: int
+    files: dict[str, Stamp]
+
+    @classmethod
+    def take(cls, root: str, paths: Iterable[str], key: str = "", before: Fingerprint | None = None) -> Fingerprint:
+        """Look at the files at these paths below `root`; what is the same as `before` is not read again."""
+        taken_ns = time.time_ns()
+        files = {path: _stamp(f"{root}/{path}", before.files.get(path) if before else None, before) for path in paths}
+        return cls(key, taken_ns, files)
+
+    def changed(self, root: str, paths: Iterable[str]) -> tuple[str, ...]:
+        """Give those of the paths whose bytes are not what they were, new and vanished ones included."""
+        return tuple(path for path in paths if not self._is_same(f"{root}/{path}", self.files.get(path)))
+
+    def _is_same(self, path: str, stamp: Stamp | None) -> bool:
+        return stamp is not None and _stamp(path, stamp, self).sha256 == stamp.sha256
+
+    def holds(self, root: str, paths: Iterable[str], key: str) -> bool:
+        """True when the key and every file are what they were, and all of `paths` are among them."""
+        return key == self.key and all(path in self.files for path in paths) and not self.changed(root, self.files)
+
+    def save(self, path: Path) -> None:
+        """Write it; a cache that cannot be written is left out."""
+        write_cache(path, self)
+
+    @classmethod
+    def load(cls, path: Path) -> Fingerprint | None:
+        """Read it; None when there is none or it is damaged."""
+        return read_cache(path, cls)
+
+
+def _stamp(path: str, known: Stamp | None, taken: Fingerprint | None) -> Stamp:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return ABSENT
+    if known is not None and taken is not None:
+        is_same = (known.size_bytes, known.mtime_ns, known.inode) == (status.st_size, status.st_mtime_ns, status.st_ino)
+        if is_same and status.st_mtime_ns + _RACY_NS < taken.taken_ns:
+            return known
+    return Stamp(status.st_size, status.st_mtime_ns, status.st_ino, digest_of(Path(path)))
+
+
+def write_cache(path: Path, value: Any) -> None:
+    """Write a value to the cache. The cache only saves time, so that one that cannot be written is left out."""
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        temporary.write_bytes(msgspec.msgpack.encode(value))
+        temporary.replace(path)
+
+
+def read_cache(path: Path, kind: type[Artifact]) -> Artifact | None:
+    """Read a value from the cache; None when it is missing, damaged or of another shape."""
+    try:
+        return msgspec.msgpack.decode(path.read_bytes(), type=kind)
+    except (OSError, msgspec.DecodeError):
+        return None
