@@ -182,18 +182,22 @@ def open_votes(turn: Turn) -> None:
     state = turn.state
     inboxes: dict[str, list[Review]] = {name: [] for name in state.ground.agents}
     for case in turn.ready():
-        report = case.gate
-        if report is None:
-            raise ProtocolError("engine", f"{case.proposal_id} comes to a vote before the gate")
+        review = _review(case)
         if not case.evaluations:
             countered = turn.cases[case.proposal.parent].proposal.src if case.proposal.parent else ""
             names = votes.electorate(case, state.ground, state.safety, countered)
             turn.change(case, electorate=names, asked=names)
         for name in turn.cases[case.proposal_id].asked:
-            inboxes[name].append(Review(case.proposal, report))
+            inboxes[name].append(review)
     for name, inbox in inboxes.items():
         if inbox:
             turn.ask(AskEvaluations(state.round, name, tuple(inbox)))
+
+
+def _review(case: Case) -> Review:
+    if case.gate is None:
+        raise ProtocolError("engine", f"{case.proposal_id} comes to a vote before the gate")
+    return Review(case.proposal, case.gate)
 
 
 def take_evaluations(turn: Turn, reply: Evaluated) -> None:
@@ -221,32 +225,30 @@ def _count_vote(turn: Turn, case: Case, reply: Evaluated) -> ProposalEvaluation:
     if vote.decision == "defer" and has_voted:
         return replace(vote, decision="abstain", concerns=(*vote.concerns, "it deferred a second time"))
     if vote.decision == "counter":
-        refusal = _refuse_counter(turn, case, vote, has_voted)
-        if refusal:
-            return replace(
-                vote, decision="reject", concerns=(*vote.concerns, f"its counter-proposal was not taken: {refusal}")
-            )
-        _queue_counter(turn, vote)
+        return _take_counter(turn, case, vote, has_voted)
+    return vote
+
+
+def _take_counter(turn: Turn, case: Case, vote: ProposalEvaluation, has_voted: bool) -> ProposalEvaluation:
+    """Queue a counter-proposal for the next round; one that may not be made leaves a plain reject."""
+    draft = vote.counter_proposal
+    refusal = _refuse_counter(turn, case, vote, has_voted)
+    if draft is None or refusal:
+        concern = f"its counter-proposal was not taken: {refusal or 'it names no change'}"
+        return replace(vote, decision="reject", concerns=(*vote.concerns, concern))
+    own = replace(draft, src=vote.evaluator, round=turn.state.round + 1, parent=vote.proposal_id)
+    turn.set(drafts=(*turn.state.drafts, own))
     return vote
 
 
 def _refuse_counter(turn: Turn, case: Case, vote: ProposalEvaluation, has_voted: bool) -> str:
     safety = turn.state.safety
-    if vote.counter_proposal is None:
-        return "it names no change"
     if has_voted:
         return "this is its second vote"
     if case.depth >= safety.max_back_and_forth:
         return f"max_back_and_forth is {safety.max_back_and_forth}"
     limit, reason = _allowance(turn, vote.evaluator, turn.state.round + 1)
     return "" if limit else reason
-
-
-def _queue_counter(turn: Turn, vote: ProposalEvaluation) -> None:
-    draft = vote.counter_proposal
-    if draft is not None:
-        own = replace(draft, src=vote.evaluator, round=turn.state.round + 1, parent=vote.proposal_id)
-        turn.set(drafts=(*turn.state.drafts, own))
 
 
 # --- ARBITRATING -----------------------------------------------------------------------------
@@ -278,9 +280,8 @@ def _conclude(turn: Turn, case: Case) -> None:
         turn.change(case, agreed=verdict.consensus)
     elif verdict.outcome == "reject":
         turn.close(case, "rejected", verdict.reason)
-    elif case.gate is not None:
-        review = Review(case.proposal, case.gate)
-        turn.ask(AskArbitration(turn.state.round, ground.arbiters[0], review, case.evaluations))
+    else:
+        turn.ask(AskArbitration(turn.state.round, ground.arbiters[0], _review(case), case.evaluations))
 
 
 def take_arbitration(turn: Turn, reply: Arbitrated) -> None:

@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+import pytest
+
+from graphbus_core.model.artifacts import Edge
+from graphbus_core.model.config import SafetyConfig
+from graphbus_core.model.proposals import CodeChange, Evidence, Proposal, ProposalEvaluation, SchemaChange
+from graphbus_core.negotiation.protocol import Case, Ground
+from graphbus_core.negotiation.votes import decide, electorate, ends_of_changed_edges, find_veto, neighbours, tally
+from tests.fakes.negotiating_world import report
+
+LETTERS = {"a": "accept", "r": "reject", "x": "abstain", "c": "counter", "d": "defer"}
+VOTERS = ("B", "C", "D", "E", "F", "G")
+
+
+def case(votes: str = "", *, path: str = "free.py", evidence: Evidence | None = None, **fields: object) -> Case:
+    """A proposal of A with the votes of B, C, D ... one letter each."""
+    evaluations = tuple(
+        ProposalEvaluation(
+            proposal_id="P001",
+            evaluator=name,
+            round=1,
+            decision=LETTERS[letter],  # type: ignore[arg-type]
+            evidence=(evidence,) if evidence and letter == "r" else (),
+        )
+        for name, letter in zip(VOTERS, votes, strict=False)
+    )
+    proposal = Proposal(
+        proposal_id="P001",
+        round=1,
+        src="A",
+        intent="test",
+        code_changes=(CodeChange(file_path=path, target=str(fields.pop("target", "")), change_type="modify"),),
+        dst=fields.pop("dst", None),  # type: ignore[arg-type]
+        affects=fields.pop("affects", ()),  # type: ignore[arg-type]
+    )
+    return Case(proposal=proposal, evaluations=evaluations, electorate=VOTERS[: len(votes)], **fields)  # type: ignore[arg-type]
+
+
+def ground(*arbiters: str, edges: tuple[Edge, ...] = ()) -> Ground:
+    names = ("A", *VOTERS, *arbiters)
+    return Ground(agents=names, arbiters=arbiters, owners={f"{n.lower()}.py": (n,) for n in names}, edges=edges)
+
+
+@pytest.mark.parametrize(
+    ("votes", "with_arbiter", "without"),
+    [
+        ("a", "accept unanimous", "accept unanimous"),
+        ("aaa", "accept unanimous", "accept unanimous"),
+        ("aax", "accept unanimous", "accept unanimous"),
+        ("r", "reject", "reject"),
+        ("rrr", "reject", "reject"),
+        ("rxr", "reject", "reject"),
+        ("ar", "arbitrate", "reject"),
+        ("arx", "arbitrate", "reject"),
+        ("aarr", "arbitrate", "reject"),
+        ("aar", "arbitrate", "accept majority"),
+        ("arr", "arbitrate", "reject"),
+        ("aaarr", "arbitrate", "accept majority"),
+        ("aaar", "accept majority", "accept majority"),
+        ("arrr", "reject", "reject"),
+        ("x", "arbitrate", "reject"),
+        ("axx", "arbitrate", "reject"),
+        ("xxr", "arbitrate", "reject"),
+        ("axxx", "arbitrate", "reject"),
+        ("aaxx", "accept unanimous", "accept unanimous"),
+        ("", "arbitrate", "reject"),
+    ],
+)
+def test_what_the_votes_come_to(votes: str, with_arbiter: str, without: str) -> None:
+    for arbiters, expected in ((("Z",), with_arbiter), ((), without)):
+        verdict = decide(case(votes), ground(*arbiters), SafetyConfig())
+        assert f"{verdict.outcome} {verdict.consensus or ''}".strip() == expected
+
+
+@pytest.mark.parametrize(("votes", "expected"), [("ar", "reject"), ("aar", "accept"), ("arr", "reject")])
+def test_a_conflict_goes_to_no_arbiter_when_the_setting_says_so(votes: str, expected: str) -> None:
+    assert decide(case(votes), ground("Z"), SafetyConfig(require_arbiter_on_conflict=False)).outcome == expected
+
+
+def test_too_few_votes_go_to_the_arbiter_even_then() -> None:
+    assert decide(case("axx"), ground("Z"), SafetyConfig(require_arbiter_on_conflict=False)).outcome == "arbitrate"
+
+
+@pytest.mark.parametrize("letter", "xcd")
+def test_only_an_accept_is_an_accept(letter: str) -> None:
+    assert tally(case(letter).evaluations) == (0, 0, 1)
+
+
+def test_the_last_vote_of_an_agent_holds_and_the_arbiter_has_none() -> None:
+    first, second = case("r").evaluations[0], case("a").evaluations[0]
+    word = ProposalEvaluation(proposal_id="P001", evaluator="Z", round=1, decision="reject", is_arbiter=True)
+    assert tally((first, second, word)) == (1, 0, 0)
+    assert tally((first, second, word)).votes == 1
+
+
+def test_a_tally_reads_well() -> None:
+    assert str(tally(case("aar").evaluations)) == "2 for, 1 against"
+    assert str(tally(case("arx").evaluations)) == "1 for, 1 against, 1 abstained"
+
+
+def test_a_verified_objection_is_a_veto_against_any_majority() -> None:
+    proof = Evidence("contract", "GB003 at C", is_verified=True)
+    verdict = decide(case("aaaar", evidence=proof), ground("Z"), SafetyConfig())
+    assert verdict.outcome == "reject"
+    assert "GB003 at C" in verdict.reason
+
+
+def test_an_objection_that_is_not_verified_is_one_vote() -> None:
+    claim = Evidence("contract", "it feels wrong")
+    assert decide(case("aaaar", evidence=claim), ground("Z"), SafetyConfig()).outcome == "accept"
+
+
+def test_evidence_of_someone_who_accepts_is_no_veto() -> None:
+    accepted = case("aaaa")
+    proof = Evidence("contract", "x", is_verified=True)
+    votes = tuple(
+        ProposalEvaluation(proposal_id="P001", evaluator=v.evaluator, round=1, decision="accept", evidence=(proof,))
+        for v in accepted.evaluations
+    )
+    assert find_veto(Case(proposal=accepted.proposal, evaluations=votes), ground()) == ""
+
+
+def test_the_owner_of_a_touched_file_has_a_veto() -> None:
+    verdict = decide(case("aaaar", path="f.py"), ground("Z"), SafetyConfig())
+    assert (verdict.outcome, verdict.reason) == ("reject", "F owns a file that it would change, and rejects it")
+    assert decide(case("aaaar", path="b.py"), ground("Z"), SafetyConfig()).outcome == "accept"
+
+
+EDGES = (
+    Edge("A", "B", "topic", "/A/T"),
+    Edge("C", "A", "depends_on"),
+    Edge("D", "E", "call", "work"),
+    Edge("D", "F", "depends_on"),
+)
+
+
+def voters(
+    of: Case, edges: tuple[Edge, ...] = EDGES, *arbiters: str, countered: str = "", **safety: object
+) -> tuple[str, ...]:
+    return electorate(of, ground(*arbiters, edges=edges), SafetyConfig(**safety), countered)  # type: ignore[arg-type]
+
+
+def same_graph(**fields: object) -> Case:
+    return case(edges=EDGES, **fields)  # type: ignore[arg-type]
+
+
+def test_all_means_everybody_but_the_proposer_and_the_arbiters() -> None:
+    assert voters(same_graph(), EDGES, "Z", electorate="all", max_votes_per_proposal=1) == VOTERS
+
+
+def test_owners_and_declared_agents_vote_the_most_concerned_first() -> None:
+    of = same_graph(path="g.py", dst="F", affects=("E", "A", "nobody", "Z"))
+    assert voters(of, EDGES, "Z") == ("F", "G", "E")
+    assert voters(same_graph(path="g.py", dst="F", target="G.method"), EDGES) == ("G", "F")
+
+
+def test_the_author_of_a_countered_proposal_votes_on_the_counter() -> None:
+    assert voters(same_graph(affects=("B",)), EDGES, countered="G") == ("G", "B")
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [("/A/T", ("B",)), ("D.work", ("D", "E", "F")), ("D.other", ("D", "F")), ("/Other/T", ("B", "C"))],
+)
+def test_neighbours_over_an_edge_whose_contract_changes_vote(changed: str, expected: tuple[str, ...]) -> None:
+    of = same_graph(gate=report("P001", schema_changes=(SchemaChange(method=changed),)))
+    assert voters(of) == expected
+
+
+def test_both_ends_of_a_new_or_vanished_edge_vote() -> None:
+    of = case(edges=(*EDGES[1:], Edge("A", "G", "topic", "/A/T")))
+    assert ends_of_changed_edges(of, EDGES) == {"A", "B", "G"}
+    assert voters(of) == ("B", "G")
+
+
+def test_when_nobody_is_affected_the_neighbours_vote_and_without_any_all_others() -> None:
+    assert voters(same_graph()) == ("B", "C")
+    assert voters(case(), ()) == ("B", "C", "D")
+
+
+def test_no_more_than_max_votes_per_proposal_vote() -> None:
+    assert voters(same_graph(), max_votes_per_proposal=1) == ("B",)
+    assert voters(case(), (), max_votes_per_proposal=5) == ("B", "C", "D", "E", "F")
+
+
+def test_neighbours_are_at_either_end() -> None:
+    assert neighbours("A", EDGES) == {"B", "C"}
