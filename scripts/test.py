@@ -34,12 +34,12 @@ class Step(NamedTuple):
 
 def pytest_command(*extra: str) -> list[str]:
     """All tests on two processes, with the hypothesis examples that are the same every time."""
-    return [PYTHON, "-m", "pytest", "-q", "-n", "2", "--dist", "worksteal", "--hypothesis-profile=ci", *extra]
+    return [PYTHON, "-m", "pytest", "-n", "2", "--dist", "worksteal", "--hypothesis-profile=ci", *extra]
 
 
 FULL_TESTS = pytest_command(
     f"--junitxml={REPORT / 'junit.xml'}",
-    "-o", "junit_family=xunit1",
+    "-o", "junit_family=xunit1", "--durations=10",
     "--cov", "--cov-report=", f"--cov-report=json:{REPORT / 'coverage.json'}",
 )  # fmt: skip
 

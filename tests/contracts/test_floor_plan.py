@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -56,6 +58,34 @@ def test_every_import_contract_of_the_floor_plan_is_kept() -> None:
     finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert finished.returncode == 0, finished.stdout[-4000:] + finished.stderr
     assert "0 broken" in finished.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("module", "line", "contract"),
+    [
+        ("bus.py", "import graphbus_core.build", "Floors"),
+        ("compiler/graph.py", "import graphbus_core.editing.edits", "Floors"),
+        ("store.py", "import networkx", "Runtime Mode reaches"),
+        ("model/schema.py", "import httpx", "Runtime Mode reaches"),
+        ("negotiation/votes.py", "import time", "Engine, votes and protocol"),
+        ("negotiation/engine.py", "import graphbus_core.bus", "Engine, votes and protocol"),
+        ("editing/edits.py", "import rich.table", "Only the command line"),
+        ("model/agent.py", "import graphbus_core.model.findings", "No import cycles"),
+        ("basement.py", "", "Floors"),
+    ],
+)
+def test_a_line_that_breaks_a_contract_is_found(tmp_path: Path, module: str, line: str, contract: str) -> None:
+    """The contracts are not just kept: each of them can be broken."""
+    shutil.copytree(PACKAGE, tmp_path / "graphbus_core", ignore=shutil.ignore_patterns("__pycache__"))
+    with (tmp_path / "graphbus_core" / module).open("a", encoding="utf-8") as file:
+        file.write(f"\n{line}\n")
+    command = [Path(sys.executable).parent / "lint-imports", "--no-cache", "--config", ROOT / "pyproject.toml"]
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    finished = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert finished.returncode == 1, finished.stdout
+    said = " ".join(finished.stdout.split())
+    assert contract in said.partition("Broken contracts")[2] or (module == "basement.py" and "basement" in said), said
 
 
 @each_source
