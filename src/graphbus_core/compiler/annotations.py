@@ -156,14 +156,11 @@ def _read_subscript(expression: ast.Subscript, scope: Scope, depth: int) -> Type
         return _unknown(expression)
     name = _plain_name(target.dotted)
     parts = expression.slice.elts if isinstance(expression.slice, ast.Tuple) else [expression.slice]
-    if name in _TRANSPARENT:
-        return read_type(parts[0], scope, depth)
     if name == "Literal":
         return _read_literal(expression, parts, scope)
-    if name == "Optional":
-        return union(read_type(parts[0], scope, depth), NULL)
-    if name == "Union":
-        return union(*(read_type(part, scope, depth) for part in parts))
+    if name in _TRANSPARENT or name in ("Optional", "Union"):
+        choices = [read_type(part, scope, depth) for part in (parts[:1] if name in _TRANSPARENT else parts)]
+        return union(*choices, *([NULL] if name == "Optional" else []))
     container = _NAMED.get(name)
     if container is None or container.kind not in ("list", "dict", "tuple", "set"):
         return _unknown(expression)

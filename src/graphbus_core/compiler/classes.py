@@ -174,7 +174,7 @@ class _AgentReader:
         shape: HandlerShape = "topic_payload" if _takes_two(parameters) else "invalid"
         for item in member.node.elts:
             span = span_of(member.module.path, item)
-            yield make_subscription(span, text_of(item, scope) or "", method, parameters, view, shape)
+            yield make_subscription(method, parameters, view, span=span, topic=text_of(item, scope) or "", shape=shape)
 
     def _dependencies(self, decorators: Iterable[tuple[ClassSite, Sequence[Decorator]]]) -> Iterator[Dependency]:
         for site, listed in decorators:

@@ -6,7 +6,8 @@ Everything else is `NOT_CONSTANT`; nothing is ever guessed.
 from __future__ import annotations
 
 import ast
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
 from graphbus_core.compiler.modules import External, Symbol
 from graphbus_core.compiler.scopes import ClassSite, Scope, class_chain, external_bases, resolve
@@ -28,30 +29,23 @@ _DEDENT = "textwrap.dedent"
 
 def evaluate(expression: ast.expr, scope: Scope, depth: int = 0) -> object:
     """Give the value of a constant expression (text, number, truth value, None, or a tuple of these), or `NOT_CONSTANT`."""
-    if isinstance(expression, ast.Constant):
-        return expression.value
-    if depth > _MAX_DEPTH:
-        return NOT_CONSTANT
-    if isinstance(expression, ast.Name | ast.Attribute):
-        return _named(expression, scope, depth + 1)
-    if isinstance(expression, ast.JoinedStr):
-        return _joined(expression, scope, depth + 1)
-    if isinstance(expression, ast.BinOp):
-        return _sum(expression, scope, depth + 1)
-    if isinstance(expression, ast.Tuple | ast.List | ast.Set):
-        return _several(expression, scope, depth + 1)
-    if isinstance(expression, ast.Call):
-        return _dedented(expression, scope, depth + 1)
-    if isinstance(expression, ast.UnaryOp) and isinstance(expression.op, ast.USub):
-        value = evaluate(expression.operand, scope, depth + 1)
-        return -value if isinstance(value, int | float) else NOT_CONSTANT
-    return NOT_CONSTANT
+    reader = _READERS.get(expression.__class__)
+    return reader(expression, scope, depth + 1) if reader is not None and depth <= _MAX_DEPTH else NOT_CONSTANT
 
 
 def text_of(expression: ast.expr | None, scope: Scope) -> str | None:
     """Give the text that an expression always has, or None."""
     value = evaluate(expression, scope) if expression is not None else None
     return value if isinstance(value, str) else None
+
+
+def _literal(expression: ast.Constant, scope: Scope, depth: int) -> object:
+    return expression.value
+
+
+def _negative(expression: ast.UnaryOp, scope: Scope, depth: int) -> object:
+    value = evaluate(expression.operand, scope, depth)
+    return -value if isinstance(expression.op, ast.USub) and isinstance(value, int | float) else NOT_CONSTANT
 
 
 def _named(expression: ast.Name | ast.Attribute, scope: Scope, depth: int) -> object:
@@ -85,22 +79,24 @@ def _is_rebound(symbol: Symbol) -> bool:
 
 
 def _is_enum_member(symbol: Symbol, scope: Scope) -> bool:
-    return symbol.owner is not None and isinstance(symbol.node, ast.expr) and bool(_enum_bases(symbol, scope) & _ENUMS)
+    return isinstance(symbol.node, ast.expr) and bool(_enum_bases(symbol, scope) & _ENUMS)
 
 
 def _enum_bases(symbol: Symbol, scope: Scope) -> set[str]:
-    assert symbol.owner is not None
+    if symbol.owner is None:
+        return set()
     return external_bases(scope.library, class_chain(scope.library, ClassSite(symbol.module, symbol.owner)))
 
 
 def _joined(expression: ast.JoinedStr, scope: Scope, depth: int) -> object:
     parts: list[str] = []
     for part in expression.values:
-        is_plain = (
-            isinstance(part, ast.FormattedValue) and part.conversion in (-1, ord("s")) and part.format_spec is None
-        )
-        value = evaluate(part.value if is_plain else part, scope, depth)  # type: ignore[attr-defined]
-        if not isinstance(value, str | int) or isinstance(part, ast.FormattedValue) and not is_plain:
+        if isinstance(part, ast.FormattedValue):
+            if part.conversion not in (-1, ord("s")) or part.format_spec is not None:
+                return NOT_CONSTANT
+            part = part.value  # noqa: PLW2901 - what stands between the braces
+        value = evaluate(part, scope, depth)
+        if not isinstance(value, str | int):
             return NOT_CONSTANT
         parts.append(str(value))
     return "".join(parts)
@@ -140,3 +136,17 @@ def _dedented(expression: ast.Call, scope: Scope, depth: int) -> object:
     import textwrap
 
     return textwrap.dedent(value)
+
+
+_READERS: dict[type, Callable[[Any, Scope, int], object]] = {
+    ast.Attribute: _named,
+    ast.BinOp: _sum,
+    ast.Call: _dedented,
+    ast.Constant: _literal,
+    ast.JoinedStr: _joined,
+    ast.List: _several,
+    ast.Name: _named,
+    ast.Set: _several,
+    ast.Tuple: _several,
+    ast.UnaryOp: _negative,
+}

@@ -31,11 +31,17 @@ def read_subscriptions(
     for decorator in decorators:
         topic = decorator.argument(0, "topic")
         span = span_of(method.module.path, topic if topic is not None else decorator.node)
-        yield make_subscription(span, text_of(topic, scope) or "", method, parameters, view, shape)
+        yield make_subscription(method, parameters, view, span=span, topic=text_of(topic, scope) or "", shape=shape)
 
 
 def make_subscription(
-    span: SourceSpan, topic: str, method: Method, parameters: tuple[Parameter, ...], view: View, shape: HandlerShape
+    method: Method,
+    parameters: tuple[Parameter, ...],
+    view: View,
+    *,
+    span: SourceSpan,
+    topic: str,
+    shape: HandlerShape,
 ) -> Subscription:
     """Put together one subscription; `span` is where the topic is written."""
     reads, reads_all_known = _reads(shape, parameters, view)

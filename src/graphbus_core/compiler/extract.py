@@ -42,7 +42,7 @@ class AgentDefinitions(NamedTuple):
 def discover_classes(index: ModuleIndex, config: BuildConfig) -> NodeClasses:
     """Find the agent classes of an index. No user code is imported."""
     project = Project.of_index(config, index)
-    found = sorted(project.definitions, key=lambda agent: agent.span)
+    found = sorted(project.definitions, key=lambda agent: agent.span.place)
     return NodeClasses(tuple(NodeClass(agent.name, agent.module, agent.path) for agent in found), project)
 
 

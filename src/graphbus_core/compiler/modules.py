@@ -21,6 +21,9 @@ _PUBLIC_HOMES = frozenset(
     {"graphbus_core", "graphbus_core.node", "graphbus_core.decorators", "graphbus_core.model.messages"}
 )
 _MAX_STEPS = 30
+_BLOCKS = frozenset(
+    {ast.If, ast.Try, ast.TryStar, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Match}
+)
 
 
 class Import(NamedTuple):
@@ -75,36 +78,38 @@ class Bindings:
     def _collect(self, body: Iterable[ast.stmt], package: str, *, is_conditional: bool) -> None:
         for statement in body:
             kind = statement.__class__
-            if kind is ast.Expr:
-                continue
-            if kind is ast.ImportFrom:
-                self._import_from(statement, package)  # type: ignore[arg-type]
+            if kind in _BLOCKS:
+                self._block(statement, package)
+            elif isinstance(statement, ast.ImportFrom):
+                self._import_from(statement, package)
             elif isinstance(statement, ast.ClassDef):
                 self.classes.append((statement, is_conditional))
                 self._bind(statement.name, statement)
-            elif isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
-                self._bind(statement.name, statement)
-            elif isinstance(statement, ast.Assign):
-                for target in statement.targets:
-                    self._assign(target, statement.value)
-            elif isinstance(statement, ast.AnnAssign):
-                if statement.value is not None:
-                    self._assign(statement.target, statement.value)
-            elif isinstance(statement, ast.Import):
-                self._import(statement)
             else:
-                self._other(statement, package)
+                self._simple(statement)
 
-    def _other(self, statement: ast.stmt, package: str) -> None:
+    def _simple(self, statement: ast.stmt) -> None:
+        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+            self._bind(statement.name, statement)
+        elif isinstance(statement, ast.Assign):
+            for target in statement.targets:
+                self._assign(target, statement.value)
+        elif isinstance(statement, ast.AnnAssign):
+            if statement.value is not None:
+                self._assign(statement.target, statement.value)
+        elif isinstance(statement, ast.Import):
+            self._import(statement)
+        else:
+            self._unusual(statement)
+
+    def _unusual(self, statement: ast.stmt) -> None:
         if isinstance(statement, ast.AugAssign):
             self._assign(statement.target, None)
         elif isinstance(statement, ast.Delete):
             for target in statement.targets:
                 self._assign(target, None)
-        elif statement.__class__.__name__ == "TypeAlias":
+        elif statement.__class__.__name__ == "TypeAlias":  # Python 3.12
             self._bind(statement.name.id, statement.value)  # type: ignore[attr-defined]
-        else:
-            self._block(statement, package)
 
     def _block(self, statement: ast.stmt, package: str) -> None:
         if isinstance(statement, ast.For | ast.AsyncFor):
