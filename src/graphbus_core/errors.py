@@ -260,6 +260,10 @@ REGISTER: dict[str, Entry] = {
         "Delete its folder; sources and artifacts do not depend on it.",
     ),
     "GBE406": Entry("Session {session} has no {kind} {name}.{suggestion}", "It has: {known}."),
+    "GBE407": Entry(
+        "What was said in session {session} cannot be kept: {reason}; no source file was changed.",
+        "Make room or give permission, then negotiate again.",
+    ),
     # artifacts: exit 6
     "GBE501": Entry("There are no artifacts here.", "Run `graphbus build` first, or give the folder that it wrote."),
     "GBE502": Entry("{name} cannot be read as an artifact: {reason}.", "Run `graphbus build` again."),
@@ -281,5 +285,21 @@ REGISTER: dict[str, Entry] = {
         "The artifacts cannot be written here: {reason}.",
         "Free some space or correct the permissions; the artifacts from before are still whole.",
     ),
+    # running: exit 7
+    "GBE610": Entry("{topic!r} cannot be used here: {reason}.", "A topic is `/Segment/Segment`, with letters, digits, `_`, `-`."),
+    "GBE611": Entry(
+        "The handler {handler} has a signature that cannot be served: {reason}.",
+        "See the table of handler signatures in docs/runtime.md.",
+    ),
+    "GBE612": Entry("A payload must be JSON; {path} is {found}.", "Publish dicts, lists, text, numbers, booleans and None."),
+    "GBE613": Entry("The payload has more than {limit} bytes.", "Publish a reference to the data instead of the data."),
+    "GBE614": Entry("The payload of {topic} does not fit: {reason}.", "Correct the publisher, or the schema of the topic."),
+    "GBE615": Entry("{topic} was published to a bus that is closed.", "Publish before the shutdown begins."),
+    "GBE616": Entry("{name} is in no graph and so cannot {what}.", "Connect it: `with connect({name}) as graph: ...`."),
+    "GBE617": Entry(
+        "{handler} needs the field {field!r}, which the payload of {topic} does not have.",
+        "Send the field, or give the parameter a default.",
+    ),
+    "GBE618": Entry("The call was interrupted before it was done.", "The graph is shutting down, or a handler has ended it."),
 }
 """Code -> sentence and hint. Codes are public: never reused, never renumbered."""

@@ -1,1 +1,187 @@
-"""Event: what a handler receives."""
+"""Event: what a handler receives. Cheap to make; its ids are computed only when somebody asks for them."""
+
+from __future__ import annotations
+
+from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
+from threading import Lock
+from time import time
+from typing import Any
+
+import msgspec
+
+from graphbus_core.model.payload import freeze
+from graphbus_core.model.proposals import Json
+
+_KEPT_ANCESTORS = 50
+"""A chain of events holds on to between one and two times as many of its last links, however long it gets."""
+
+_identifying = Lock()
+
+
+class _Carried(msgspec.Struct, frozen=True, eq=False):
+    """The fields of an event, with the payload as it was handed over."""
+
+    topic: str
+    payload: Json = None
+    src: str = ""
+    timestamp: float = msgspec.field(default_factory=time)
+    hops: int = 0
+    _cause: Event | None = None
+    _root: Event | None = None
+    _by: str = ""
+    _ordinal: int = 0
+    _id: str = ""
+    _cause_id: str = ""
+    _descendants: int = 0
+
+
+_payload = _Carried.__dict__["payload"]
+_get_payload = _payload.__get__
+
+
+class Event(_Carried, frozen=True, eq=False):
+    """Something that happened. Nobody can change it; it is also a read-only mapping over its payload.
+
+    Attributes:
+        topic: `/Segment/Segment`.
+        src: The agent that published it; empty from outside of the graph.
+        timestamp: Seconds since the epoch, taken when it was published.
+        hops: How many events came before it in its causal chain.
+    """
+
+    @property  # type: ignore[misc]  # it stands before the field of the same name
+    def payload(self) -> Json:
+        """The payload; its dicts and lists are read-only.
+
+        Raises:
+            RunError: GBE612 or GBE613 for a payload that is not JSON or is too large.
+        """
+        carried = _get_payload(self)
+        frozen = freeze(carried)
+        if frozen is not carried:
+            _payload.__set__(self, frozen)
+        return frozen
+
+    @property
+    def event_id(self) -> str:
+        """32 hexadecimal digits.
+
+        A root's are random; those of an event that a handler published follow from its cause, the handler and how many the
+        handler had published before, so that an event that is delivered again makes the same children.
+        """
+        return self._id or _identify(self)
+
+    @property
+    def causation_id(self) -> str:
+        """The id of the event whose handler published this one; empty for a root."""
+        return self._cause_id or ("" if self._cause is None else self._cause.event_id)
+
+    @property
+    def correlation_id(self) -> str:
+        """The id of the event at the root of the causal tree; its own for a root."""
+        return self.event_id if self._root is None else self._root.event_id
+
+    @property
+    def trail(self) -> tuple[tuple[str, str], ...]:
+        """The last links of the causal chain, oldest first: (topic, handler that published the next event)."""
+        links: list[tuple[str, str]] = []
+        event = self
+        while event._cause is not None:
+            links.append((event._cause.topic, event._by))
+            event = event._cause
+        return tuple(reversed(links))
+
+    def __getitem__(self, key: str) -> Json:
+        return self.payload[key]
+
+    def get(self, key: str, default: Json = None) -> Json:
+        """Give a field of the payload, or the default."""
+        return self._fields.get(key, default)
+
+    def keys(self) -> KeysView[str]:
+        """Give the names of the payload's fields."""
+        return self._fields.keys()
+
+    def values(self) -> ValuesView[Json]:
+        """Give the values of the payload's fields."""
+        return self._fields.values()
+
+    def items(self) -> ItemsView[str, Json]:
+        """Give the payload's fields with their values."""
+        return self._fields.items()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._fields)
+
+    def __len__(self) -> int:
+        return len(self._fields)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._fields
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __repr__(self) -> str:
+        return f"Event({self.topic!r}, {_get_payload(self)!r}, src={self.src!r})"
+
+    @property
+    def _fields(self) -> dict[str, Any]:
+        payload = self.payload
+        return payload if isinstance(payload, dict) else {}
+
+
+Mapping.register(Event)
+
+
+def child_of(cause: Event, topic: str, payload: Json, src: str, *, by: str, ordinal: int) -> Event:
+    """Make the event that the handler `by` publishes while it handles `cause`, after `ordinal` others."""
+    root = cause if cause._root is None else cause._root
+    hops = cause.hops + 1
+    event = Event(topic, payload, src, time(), hops, cause, root, by, ordinal)
+    if hops % _KEPT_ANCESTORS == 0 and hops > _KEPT_ANCESTORS:
+        _let_go(cause)
+    return event
+
+
+def count_descendant(event: Event) -> int:
+    """Count one more event below the root of this one, and give their number."""
+    root = event if event._root is None else event._root
+    count = root._descendants + 1
+    msgspec.structs.force_setattr(root, "_descendants", count)
+    return count
+
+
+def _let_go(event: Event) -> None:
+    """Cut the causal chain some way up, so that a chain without end does not fill the memory."""
+    for _ in range(_KEPT_ANCESTORS):
+        if event._cause is None:
+            return
+        event = event._cause
+    if event._cause is not None:
+        msgspec.structs.force_setattr(event, "_cause_id", event._cause.event_id)
+        _identify(event)
+        msgspec.structs.force_setattr(event, "_cause", None)
+
+
+def _identify(event: Event) -> str:
+    """Settle the ids of the event and of its causes, from the oldest on."""
+    with _identifying:
+        line = [event]
+        while not line[-1]._id and not line[-1]._cause_id and (cause := line[-1]._cause) is not None:
+            line.append(cause)
+        for member in reversed(line):
+            if not member._id:
+                msgspec.structs.force_setattr(member, "_id", _new_id(member))
+    return event._id
+
+
+def _new_id(event: Event) -> str:
+    cause_id = event._cause_id or ("" if event._cause is None else event._cause._id)
+    if not cause_id:
+        from os import urandom
+
+        return urandom(16).hex()
+    from hashlib import sha256
+
+    return sha256(f"{cause_id}|{event._by}|{event._ordinal}".encode()).hexdigest()[:32]

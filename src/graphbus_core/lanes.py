@@ -1,0 +1,193 @@
+"""Lanes: where `async def` handlers run. One event loop on one thread, one bounded mailbox per agent, one event at a time.
+
+    the thread that drains  -- put -->  mailbox of the agent  -- worker task -->  handler
+                            <-- done, woken up; errands of handlers that call another agent --
+
+The thread that drains waits here until all mailboxes are empty, so that an outermost publish returns when all is quiet.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Hashable
+from contextlib import suppress
+from contextvars import ContextVar
+from threading import Condition, Thread, get_ident
+from time import monotonic
+from typing import Any
+
+Work = Callable[[], Any]
+Attempt = Callable[[Work], tuple[Any, Exception | None]]
+"""Calls the work and gives its result and None, or None and its exception."""
+
+
+class Delivery:
+    """One call of one handler or method on the loop; `about` is what the bus knows of it."""
+
+    __slots__ = ("about", "children", "error", "result", "work")
+
+    def __init__(self, work: Work, about: Any) -> None:
+        self.work = work
+        self.about = about
+        self.children = 0
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+
+_current: ContextVar[Delivery | None] = ContextVar("graphbus_delivery", default=None)
+
+
+class Lanes:
+    """The loop, its thread and its mailboxes. Only `wake`, `current`, `is_here` and `send_out` are for other threads."""
+
+    def __init__(self, mailbox: int, attempt: Attempt) -> None:
+        import asyncio
+
+        self.done: deque[Delivery] = deque()
+        self._asyncio = asyncio
+        self._limit = mailbox
+        self._attempt = attempt
+        self._changed = Condition()
+        self._boxes: dict[Hashable, deque[Delivery]] = {}
+        self._running: set[asyncio.Task[None]] = set()
+        self._errands: deque[Callable[[], None]] = deque()
+        self._pending = 0
+        self._is_woken = False
+        self._is_stopping = False
+        self._loop = asyncio.new_event_loop()
+        self._thread = Thread(target=self._run, name="graphbus-loop", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_here(self) -> bool:
+        """True on the thread of the loop."""
+        return get_ident() == self._thread.ident
+
+    @staticmethod
+    def current() -> Delivery | None:
+        """Give the delivery that the running task handles, or None outside of one."""
+        return _current.get()
+
+    def put(self, lane: Hashable, delivery: Delivery) -> None:
+        """Add to a mailbox; waits while it is full."""
+        box = self._boxes.setdefault(lane, deque())
+        self._wait(lambda: len(box) < self._limit)
+        with self._changed:
+            self._pending += 1
+            box.append(delivery)
+            is_first = len(box) == 1
+        if is_first:
+            self._loop.call_soon_threadsafe(self._start, box)
+
+    def wait(self, deadline: float | None = None) -> bool:
+        """Wait until a delivery is done or somebody calls `wake`; False when nothing is under way or the time is up."""
+        self._wait(lambda: bool(self.done) or self._is_woken or not self._pending, deadline)
+        with self._changed:
+            has_news = bool(self.done) or self._is_woken
+            self._is_woken = False
+        return has_news
+
+    def wait_for(self, delivery: Delivery) -> None:
+        """Wait until this delivery is done, and take it out."""
+        self._wait(lambda: delivery in self.done)
+        self.done.remove(delivery)
+        self.settle()
+
+    def settle(self) -> None:
+        """Count one delivery that was taken out of `done` as over."""
+        with self._changed:
+            self._pending -= 1
+
+    def wake(self) -> None:
+        """There is something to do for the thread that drains."""
+        with self._changed:
+            self._is_woken = True
+            self._changed.notify_all()
+
+    def send_out(self, work: Work) -> Awaitable[Any]:
+        """From the loop: let the thread that drains do the work, and await its result."""
+        future = self._loop.create_future()
+
+        def give(result: Any, error: Exception | None) -> None:
+            if future.done():
+                return
+            if error is None:
+                future.set_result(result)
+            else:
+                future.set_exception(error)
+
+        def errand() -> None:
+            result, error = self._attempt(work)
+            self._loop.call_soon_threadsafe(give, result, error)
+
+        with self._changed:
+            self._errands.append(errand)
+            self._changed.notify_all()
+        awaitable: Awaitable[Any] = future
+        return awaitable
+
+    def stop(self) -> list[Delivery]:
+        """Cancel what is under way, end the thread, and give every delivery that was not done."""
+        with self._changed:
+            left = [delivery for box in self._boxes.values() for delivery in box]
+            self._is_stopping = True
+        self._loop.call_soon_threadsafe(self._cancel)
+        self._thread.join(timeout=1.0)
+        if not self._thread.is_alive():
+            self._loop.close()
+        return left
+
+    def _wait(self, until: Callable[[], bool], deadline: float | None = None) -> None:
+        while True:
+            with self._changed:
+                while not until() and not self._errands:
+                    left_s = None if deadline is None else deadline - monotonic()
+                    if left_s is not None and left_s <= 0:
+                        return
+                    self._changed.wait(left_s)
+                if not self._errands:
+                    return
+                errand = self._errands.popleft()
+            errand()
+
+    def _run(self) -> None:
+        self._asyncio.set_event_loop(self._loop)
+        while not self._is_stopping:
+            with suppress(KeyboardInterrupt, SystemExit):  # the delivery keeps it; the thread that drains raises it
+                self._loop.run_forever()
+
+    def _start(self, box: deque[Delivery]) -> None:
+        worker = self._loop.create_task(self._work(box))
+        self._running.add(worker)
+        worker.add_done_callback(self._running.discard)
+
+    async def _work(self, box: deque[Delivery]) -> None:
+        is_over = False
+        while not is_over:
+            delivery = box[0]
+            task = self._loop.create_task(self._perform(delivery))
+            self._running.add(task)
+            await self._asyncio.wait({task})
+            self._running.discard(task)
+            delivery.error = self._asyncio.CancelledError() if task.cancelled() else task.exception()
+            with self._changed:
+                box.popleft()
+                self.done.append(delivery)
+                is_over = not box
+                self._changed.notify_all()
+
+    @staticmethod
+    async def _perform(delivery: Delivery) -> None:
+        _current.set(delivery)
+        result = delivery.work()
+        delivery.result = await result if isinstance(result, Awaitable) else result
+
+    def _cancel(self) -> None:
+        for task in self._running:
+            task.cancel()
+        ending = self._loop.create_task(self._end({*self._running}))
+        ending.add_done_callback(lambda _ended: self._loop.stop())
+
+    async def _end(self, tasks: set[Any]) -> None:
+        if tasks:
+            await self._asyncio.wait(tasks)

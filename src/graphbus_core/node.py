@@ -1,0 +1,78 @@
+"""GraphBusNode: the class that every agent is made from. At run time it is a plain object that hears and says events."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any, ClassVar, Protocol
+
+from graphbus_core.errors import RunError
+from graphbus_core.model.proposals import Json
+
+
+class Connection(Protocol):
+    """What ties a node to the graph that it runs in."""
+
+    def publish(self, topic: str, payload: Json = None, *, src: str = "") -> None:
+        """Send an event."""
+
+    def call_from(self, caller: str, agent: str, method: str, arguments: dict[str, Any]) -> Any:
+        """Call a method of another agent on behalf of `caller`."""
+
+
+class GraphBusNode:
+    """An agent. It is made without arguments; what it needs to start it sets up in `on_start`.
+
+    Attributes:
+        SYSTEM_PROMPT: The agent's role and strategy in negotiations; not used at run time.
+        IS_ARBITER: True for the agent that decides when the others disagree.
+        SUBSCRIBE: Topics and patterns whose events go to `handle_event(topic, payload)`, besides `@subscribe`.
+    """
+
+    SYSTEM_PROMPT: ClassVar[str] = ""
+    IS_ARBITER: ClassVar[bool] = False
+    SUBSCRIBE: ClassVar[Sequence[str]] = ()
+
+    _connection: Connection | None = None
+
+    @property
+    def name(self) -> str:
+        """The agent's name in the graph: the name of its class."""
+        return type(self).__name__
+
+    def publish(self, topic: str, payload: Json = None) -> None:
+        """Send an event. Inside a handler it is delivered after the handler has returned.
+
+        Args:
+            topic: The topic, without wildcards.
+            payload: A JSON-shaped value; inside a handler it is copied, so that it may be changed afterwards.
+
+        Raises:
+            RunError: GBE610-614 for a topic or payload that is refused, GBE616 for a node that is in no graph.
+        """
+        self._connected("publish").publish(topic, payload, src=self.name)
+
+    def call(self, agent: str, method: str, **arguments: Any) -> Any:
+        """Call a `@schema_method` of an agent that this one depends on, and give its result.
+
+        In an `async def` method: `await self.call(...)`.
+
+        Raises:
+            RunError: GBE620-625 for an unknown agent, method or argument, a wrong result, or a missing `@depends_on`.
+        """
+        return self._connected("call").call_from(self.name, agent, method, arguments)
+
+    def log(self, message: object, *arguments: object, level: int = logging.INFO) -> None:
+        """Write a line to the log of this agent, `graphbus.agent.<name>`."""
+        logging.getLogger(f"graphbus.agent.{self.name}").log(level, message, *arguments)
+
+    def on_start(self) -> None:
+        """Called once, when all agents are connected and before the first event."""
+
+    def on_stop(self) -> None:
+        """Called once, after the last event, in the reverse order of the starts."""
+
+    def _connected(self, what: str) -> Connection:
+        if self._connection is None:
+            raise RunError("GBE616", name=self.name, what=what)
+        return self._connection

@@ -1,0 +1,221 @@
+"""From a live handler to a function of one event, by the table of `model.handlers`. Decided once, when it is subscribed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from graphbus_core.errors import Place, RunError
+from graphbus_core.model.agent import HandlerShape, ParameterKind
+from graphbus_core.model.handlers import Annotation, HandlerParameter, decide
+from graphbus_core.model.messages import Event
+
+_POSITIONAL_REST, _KEYWORD_REST, _GENERATOR, _COROUTINE, _ASYNC_GENERATOR = 0x04, 0x08, 0x20, 0x80, 0x200
+
+Handler = Callable[..., object]
+
+
+class BoundHandler(NamedTuple):
+    """A handler that takes one event, whatever its signature says."""
+
+    call: Callable[[Event], object]
+    shape: HandlerShape
+    is_async: bool
+
+
+class _Parameter(NamedTuple):
+    name: str
+    kind: ParameterKind
+    annotation: object
+    has_default: bool
+
+
+def bind(handler: Handler, *, with_topic: bool = False) -> BoundHandler:
+    """Wrap a handler so that it takes one event; one that takes the event itself is not wrapped at all.
+
+    Args:
+        handler: A function, method or other callable. What has no Python signature, e.g. `list.append`, takes the event.
+        with_topic: It is a `handle_event(topic, payload)`.
+
+    Raises:
+        RunError: GBE611 for a signature that fits no row of the table.
+    """
+    function = _function_of(handler)
+    if function is None:
+        return BoundHandler(handler, "event", is_async=False)
+    code = function.__code__
+    if code.co_flags & (_GENERATOR | _ASYNC_GENERATOR):
+        raise _invalid(handler, "a generator does nothing when it is called")
+    is_async = bool(code.co_flags & _COROUTINE)
+    parameters = _parameters(handler, function)
+    if with_topic:
+        return BoundHandler(_call_with_topic(handler, parameters), "topic_payload", is_async)
+    shape = decide([HandlerParameter(each.name, each.kind, _classify(each.annotation)) for each in parameters])
+    if shape == "invalid":
+        raise _invalid(handler, f"({', '.join(each.name for each in parameters)}) fits no row of the table")
+    return BoundHandler(_ADAPTERS[shape](handler, parameters), shape, is_async)
+
+
+def describe(handler: Handler) -> str:
+    """Name a handler for people: its qualified name, as far as it has one."""
+    name: str = getattr(handler, "__qualname__", "") or type(handler).__qualname__
+    return name
+
+
+def place_of(handler: Handler) -> Place | None:
+    """Where the handler is defined, if it is Python."""
+    function = _function_of(handler)
+    return Place(function.__code__.co_filename, function.__code__.co_firstlineno) if function else None
+
+
+def _function_of(handler: Handler) -> Any:
+    """The Python function whose signature counts: below wrappers, methods and instances with `__call__`."""
+    function: Any = getattr(handler, "__func__", handler)
+    if not hasattr(function, "__code__"):
+        function = getattr(type(handler).__call__, "__func__", type(handler).__call__)
+    while hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
+    return function if hasattr(function, "__code__") else None
+
+
+def _parameters(handler: Handler, function: Any) -> list[_Parameter]:
+    code = function.__code__
+    names = code.co_varnames
+    positional, keywords = code.co_argcount, code.co_kwonlyargcount
+    first_default = positional - len(function.__defaults__ or ())
+    skipped = 1 if hasattr(handler, "__self__") or not hasattr(handler, "__code__") else 0
+    found = [
+        _Parameter(
+            names[index],
+            "positional_only" if index < code.co_posonlyargcount else "positional",
+            _annotation(function, names[index]),
+            index >= first_default,
+        )
+        for index in range(skipped, positional)
+    ]
+    for name in names[positional : positional + keywords]:
+        has_default = name in (function.__kwdefaults__ or {})
+        found.append(_Parameter(name, "keyword_only", _annotation(function, name), has_default))
+    rest = positional + keywords
+    if code.co_flags & _POSITIONAL_REST:
+        found.append(_Parameter(f"*{names[rest]}", "var_positional", None, has_default=True))
+        rest += 1
+    if code.co_flags & _KEYWORD_REST:
+        found.append(_Parameter(f"**{names[rest]}", "var_keyword", None, has_default=True))
+    return found
+
+
+def _annotation(function: Any, name: str) -> object:
+    """The annotation of a parameter; what is written as text is looked up where the function was defined."""
+    annotation = function.__annotations__.get(name)
+    if not isinstance(annotation, str):
+        return annotation
+    try:
+        return eval(annotation, function.__globals__)  # noqa: S307 - the text is the user's own code
+    except (NameError, AttributeError, TypeError, SyntaxError, KeyError, ValueError):
+        return object  # it is annotated, with something that exists for type checkers only
+
+
+def _classify(annotation: object) -> Annotation:
+    origin = getattr(annotation, "__origin__", annotation)
+    if origin is None:
+        return "none"
+    if not isinstance(origin, type):
+        return "other"
+    if issubclass(origin, Event):
+        return "event"
+    if _is_typed(origin):
+        return "typed"
+    return "mapping" if issubclass(origin, Mapping) else "other"
+
+
+def _is_typed(kind: type) -> bool:
+    is_typed_dict = issubclass(kind, dict) and hasattr(kind, "__required_keys__")
+    return (
+        is_typed_dict
+        or hasattr(kind, "__dataclass_fields__")
+        or issubclass(kind, msgspec.Struct)
+        or hasattr(kind, "model_validate")
+    )
+
+
+Adapter = Callable[[Handler, list[_Parameter]], Callable[[Event], object]]
+
+
+def _call_with_nothing(handler: Handler, _parameters: list[_Parameter]) -> Callable[[Event], object]:
+    return lambda _event: handler()
+
+
+def _call_with_event(handler: Handler, _parameters: list[_Parameter]) -> Callable[[Event], object]:
+    return handler
+
+
+def _call_with_payload(handler: Handler, _parameters: list[_Parameter]) -> Callable[[Event], object]:
+    return lambda event: handler(event.payload)
+
+
+def _call_with_typed(handler: Handler, parameters: list[_Parameter]) -> Callable[[Event], object]:
+    convert = _converter(parameters[0].annotation)
+    return lambda event: handler(convert(event))
+
+
+def _call_with_both(handler: Handler, parameters: list[_Parameter]) -> Callable[[Event], object]:
+    if _classify(parameters[1].annotation) == "typed":
+        convert = _converter(parameters[1].annotation)
+        return lambda event: handler(event, convert(event))
+    return lambda event: handler(event, event.payload)
+
+
+def _call_with_fields(handler: Handler, parameters: list[_Parameter]) -> Callable[[Event], object]:
+    named = [each for each in parameters if each.kind != "var_keyword"]
+    takes_rest = len(named) < len(parameters)
+
+    def call(event: Event) -> object:
+        payload = event.payload
+        if not isinstance(payload, dict):
+            raise RunError("GBE617", handler=describe(handler), field=named[0].name if named else "", topic=event.topic)
+        for each in named:
+            if not each.has_default and each.name not in payload:
+                raise RunError("GBE617", handler=describe(handler), field=each.name, topic=event.topic)
+        if takes_rest:
+            return handler(**payload)
+        return handler(**{each.name: payload[each.name] for each in named if each.name in payload})
+
+    return call
+
+
+def _call_with_topic(handler: Handler, parameters: list[_Parameter]) -> Callable[[Event], object]:
+    if len(parameters) != 2 or any(each.kind not in ("positional", "positional_only") for each in parameters):
+        raise _invalid(handler, "handle_event takes (topic, payload)")
+    return lambda event: handler(event.topic, event.payload)
+
+
+_ADAPTERS: dict[HandlerShape, Adapter] = {
+    "nothing": _call_with_nothing,
+    "event": _call_with_event,
+    "payload": _call_with_payload,
+    "typed": _call_with_typed,
+    "event_payload": _call_with_both,
+    "fields": _call_with_fields,
+}
+
+
+def _converter(kind: Any) -> Callable[[Event], Any]:
+    """How the payload becomes an object of the class; what does not fit is refused with field, expected and got."""
+    if hasattr(kind, "model_validate"):
+        return lambda event: kind.model_validate(event.payload)
+
+    def convert(event: Event) -> Any:
+        try:
+            return msgspec.convert(event.payload, kind)
+        except msgspec.ValidationError as error:
+            reason = f"{error}".replace("`$.", "`")
+            raise RunError("GBE614", topic=event.topic, reason=f"for {kind.__name__}: {reason}") from None
+
+    return convert
+
+
+def _invalid(handler: Handler, reason: str) -> RunError:
+    return RunError("GBE611", where=place_of(handler), handler=describe(handler), reason=reason)
