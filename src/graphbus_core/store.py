@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -237,71 +237,86 @@ def _flush_folder(folder: Path) -> None:
 # --- what changed since -----------------------------------------------------------------
 
 
-class Stamp(msgspec.Struct, frozen=True, array_like=True):
-    """A file as it was seen: `sha256` decides, the rest saves reading it. A file that was not there has size -1."""
+Status = tuple[int, int, int]
+"""Size, modification time in nanoseconds, inode."""
 
-    size_bytes: int
-    mtime_ns: int
-    inode: int
-    sha256: str
-
-
-ABSENT = Stamp(-1, 0, 0, "")
+ABSENT: Status = (-1, 0, 0)
 _RACY_NS = 50_000_000
-"""A file written so shortly before the stamp was taken may have been written again within the clock's resolution."""
+"""A file written so shortly before it was looked at may have been written again within the clock's resolution."""
+
+
+class Look(NamedTuple):
+    """The status of files at one moment, without their content."""
+
+    taken_ns: int
+    files: dict[str, Status]
+
+
+def look_at(root: str, paths: Iterable[str]) -> Look:
+    """Look at the files at these paths below `root`."""
+    taken_ns = time.time_ns()
+    return Look(taken_ns, {path: _status(f"{root}/{path}") for path in paths})
+
+
+def _status(path: str) -> Status:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return ABSENT
+    return found.st_size, found.st_mtime_ns, found.st_ino
 
 
 class Fingerprint(msgspec.Struct, frozen=True, array_like=True):
-    """The stamps of files at one moment.
+    """Files as they were at one moment. The digests decide; the status only saves reading a file again.
 
     Attributes:
         key: What else the result rests on: settings, version, what was asked for.
         taken_ns: When it was taken.
-        files: Path -> stamp.
+        files: Path -> status and sha256, `""` for a file that cannot be read.
     """
 
     key: str
     taken_ns: int
-    files: dict[str, Stamp]
+    files: dict[str, tuple[Status, str]]
 
     @classmethod
-    def take(cls, root: str, paths: Iterable[str], key: str = "", before: Fingerprint | None = None) -> Fingerprint:
-        """Look at the files at these paths below `root`; what is the same as `before` is not read again."""
-        taken_ns = time.time_ns()
-        files = {path: _stamp(f"{root}/{path}", before.files.get(path) if before else None, before) for path in paths}
-        return cls(key, taken_ns, files)
+    def take(cls, root: str, paths: Iterable[str], key: str = "") -> Fingerprint:
+        """Read the files at these paths below `root`."""
+        look = look_at(root, paths)
+        return cls.of(look, {path: digest_of(Path(root, path)) for path in look.files}, key)
 
-    def changed(self, root: str, paths: Iterable[str]) -> tuple[str, ...]:
-        """Give those of the paths whose bytes are not what they were, new and vanished ones included."""
-        return tuple(path for path in paths if not self._is_same(f"{root}/{path}", self.files.get(path)))
+    @classmethod
+    def of(cls, look: Look, digests: Mapping[str, str], key: str = "") -> Fingerprint:
+        """Join the status of files with their digests; the look must have come first."""
+        files = {path: (status, digests[path]) for path, status in look.files.items() if path in digests}
+        return cls(key, look.taken_ns, files)
 
-    def _is_same(self, path: str, stamp: Stamp | None) -> bool:
-        return stamp is not None and _stamp(path, stamp, self).sha256 == stamp.sha256
+    def trusted(self, look: Look) -> dict[str, str]:
+        """Give path -> sha256 of the files that surely did not change between the fingerprint and the look."""
+        latest_ns = self.taken_ns - _RACY_NS
+        known: dict[str, str] = {}
+        for path, status in look.files.items():
+            entry = self.files.get(path)
+            if entry is not None and entry[0] == status and status[1] < latest_ns:
+                known[path] = entry[1]
+        return known
 
-    def holds(self, root: str, paths: Iterable[str], key: str) -> bool:
-        """True when the key and every file are what they were, and all of `paths` are among them."""
-        return key == self.key and all(path in self.files for path in paths) and not self.changed(root, self.files)
+    def holds(self, root: str, paths: Iterable[str], key: str = "") -> bool:
+        """True when the key and all files are what they were, and `paths` names none that was not looked at."""
+        if key != self.key or any(path not in self.files for path in paths):
+            return False
+        look = look_at(root, self.files)
+        known = self.trusted(look)
+        return all(path in known or digest_of(Path(root, path)) == self.files[path][1] for path in look.files)
 
     def save(self, path: Path) -> None:
-        """Write it; a cache that cannot be written is left out."""
+        """Write it to the cache."""
         write_cache(path, self)
 
     @classmethod
     def load(cls, path: Path) -> Fingerprint | None:
         """Read it; None when there is none or it is damaged."""
         return read_cache(path, cls)
-
-
-def _stamp(path: str, known: Stamp | None, taken: Fingerprint | None) -> Stamp:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return ABSENT
-    if known is not None and taken is not None:
-        is_same = (known.size_bytes, known.mtime_ns, known.inode) == (status.st_size, status.st_mtime_ns, status.st_ino)
-        if is_same and status.st_mtime_ns + _RACY_NS < taken.taken_ns:
-            return known
-    return Stamp(status.st_size, status.st_mtime_ns, status.st_ino, digest_of(Path(path)))
 
 
 def write_cache(path: Path, value: Any) -> None:

@@ -9,7 +9,7 @@ import ast
 import gc
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import sha256
 
@@ -17,16 +17,15 @@ import msgspec
 
 from graphbus_core.compiler.classes import is_abstract, is_node_class, read_agent
 from graphbus_core.compiler.discover import ModuleFile, ModuleIndex
-from graphbus_core.compiler.modules import Import, Library, Module
+from graphbus_core.compiler.modules import NODE, External, Import, Library, Module, Symbol
 from graphbus_core.compiler.scopes import ClassSite
-from graphbus_core.compiler.source import Ignores, SourceFile
+from graphbus_core.compiler.source import Ignores
 from graphbus_core.errors import BuildError, GraphBusError, Place
 from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.model.findings import Finding
 
 _WORD = re.compile(rb"[^\W\d]\w*|[\x80-\xff]+")
 _FIRST_WORDS = (b"graphbus_core", b"GraphBusNode")
-CheckClass = Callable[[ast.ClassDef, AgentDefinition, SourceFile], tuple[Finding, ...]]
 
 
 class FileError(msgspec.Struct, frozen=True, array_like=True):
@@ -82,16 +81,16 @@ class FactsReader:
     Args:
         index: The files.
         read: Gives the bytes of a relative path, or raises BuildError.
-        check_class: The rules that need the syntax tree.
+        digests: Path -> sha256 of files that are known not to have changed; `read` adds all that it looks at.
     """
 
-    def __init__(self, index: ModuleIndex, read: Read, check_class: CheckClass) -> None:
+    def __init__(self, index: ModuleIndex, read: Read, digests: dict[str, str]) -> None:
+        self.digests = digests
+        self.parsed: list[str] = []
         self._index = index
         self._read = read
-        self._check_class = check_class
         self._data: dict[str, bytes] = {}
         self._library = Library(index, self._read_for_library)
-        self._digests: dict[str, str] = {}
 
     def _read_for_library(self, path: str) -> bytes | None:
         try:
@@ -105,62 +104,47 @@ class FactsReader:
             data = self._data[path] = self._read(path)
         return data
 
-    def read(self, known: Mapping[str, FileFacts], changed: Iterable[str]) -> Facts:
-        """Give the facts of all files.
+    def _digest(self, path: str) -> str:
+        found = self.digests.get(path)
+        if found is None:
+            data = self._read_for_library(path)
+            found = self.digests[path] = sha256(data).hexdigest() if data is not None else ""
+        return found
 
-        Args:
-            known: Facts from before; they are taken over where they still hold.
-            changed: Paths whose bytes may differ from what `known` rests on.
-        """
+    def read(self, known: Mapping[str, FileFacts]) -> Facts:
+        """Give the facts of all files; those in `known` are taken over where they still hold."""
         with _bulk():
-            return self._read_all(known, set(changed))
+            return self._read_all(known)
 
-    def _read_all(self, known: Mapping[str, FileFacts], changed: set[str]) -> Facts:
+    def _read_all(self, known: Mapping[str, FileFacts]) -> Facts:
         facts: Facts = {}
         waiting: list[ModuleFile] = []
-        stale: list[ModuleFile] = []
         for file in self._index.files:
-            before = known.get(file.path)
-            if before is not None and (file.path not in changed or self._digest(file.path) == before.sha256):
-                facts[file.path] = before
+            entry = known.get(file.path)
+            if entry is None or not self._still_holds(file, entry):
+                entry = self._first_look(file)
+            if entry is not None:
+                facts[file.path] = entry
             else:
-                stale.append(file)
-        for path in [path for path, entry in facts.items() if not self._still_holds(entry)]:
-            del facts[path]
-            stale.append(ModuleFile(path, self._library.module_name(path)))
-        for file in stale:
-            found = self._first_look(file)
-            if found is None:
                 waiting.append(file)
-            else:
-                facts[file.path] = found
-        waiting += [
-            file
-            for file in self._index.files
-            if file.path in facts and not facts[file.path].is_parsed and not facts[file.path].error
-        ]
         self._follow_names(facts, waiting, known)
-        return {file.path: facts[file.path] for file in self._index.files if file.path in facts}
+        return {file.path: facts[file.path] for file in self._index.files}
 
-    def _still_holds(self, entry: FileFacts) -> bool:
+    def _still_holds(self, file: ModuleFile, entry: FileFacts) -> bool:
+        if self._digest(file.path) != entry.sha256 or entry.error is not None:
+            return False
         return all(self._module_digest(name) == digest for name, digest in entry.uses.items())
 
     def _module_digest(self, name: str) -> str:
         path = self._library.path_of(name)
         return self._digest(path) if path else ""
 
-    def _digest(self, path: str) -> str:
-        found = self._digests.get(path)
-        if found is None:
-            data = self._read_for_library(path)
-            found = self._digests[path] = sha256(data).hexdigest() if data is not None else ""
-        return found
-
     def _first_look(self, file: ModuleFile) -> FileFacts | None:
         """The facts of a file; None when it has to wait until the names of all agent classes are known."""
         try:
             data = self._bytes(file.path)
         except BuildError as error:
+            self.digests[file.path] = ""
             return FileFacts("", error=FileError.of(error))
         if any(word in data for word in _FIRST_WORDS):
             return self._extract(file)
@@ -168,20 +152,32 @@ class FactsReader:
 
     def _follow_names(self, facts: Facts, waiting: list[ModuleFile], known: Mapping[str, FileFacts]) -> None:
         """Parse what mentions the name of an agent class, until no new name turns up: bases may be defined anywhere."""
-        words = {file.path: frozenset(_WORD.findall(self._bytes(file.path))) for file in waiting}
+        seen = {name for entry in known.values() for name in entry.node_names}
+        names = {name for entry in facts.values() for name in entry.node_names}
+        words = {file: self._words(file) for file in waiting}
+        if names - seen:
+            before = [file for file in self._index.files if file.path in facts and not facts[file.path].is_parsed]
+            words |= {file: self._words(file) for file in before if facts[file.path].error is None}
+        fresh = {name.encode() for name in names}
         tried: set[bytes] = set()
-        names = {name.encode() for entry in facts.values() for name in entry.node_names}
-        while names - tried:
-            fresh, tried = names - tried, tried | names
-            for file in [file for file in waiting if file.path in words and words[file.path] & fresh]:
-                del words[file.path]
-                entry = facts[file.path] = self._extract(file)
-                names |= {name.encode() for name in entry.node_names}
-        for path in words:
-            facts[path] = FileFacts(self._digest(path))
+        while fresh:
+            tried |= fresh
+            found: set[str] = set()
+            for file in [file for file, mentioned in words.items() if mentioned & fresh]:
+                del words[file]
+                facts[file.path] = self._extract(file)
+                found.update(facts[file.path].node_names)
+            fresh = {name.encode() for name in found} - tried
+        for file in words:
+            facts[file.path] = FileFacts(self._digest(file.path))
+
+    def _words(self, file: ModuleFile) -> frozenset[bytes]:
+        data = self._bytes(file.path)
+        return frozenset(_WORD.findall(data)) if b"class" in data or b"import" in data else frozenset()
 
     def _extract(self, file: ModuleFile) -> FileFacts:
         self._library.used = used = set()
+        self.parsed.append(file.path)
         module = self._library.parsed(file.path, self._bytes(file.path))
         if module is None:
             error = self._library.errors[file.path]
@@ -212,14 +208,11 @@ class FactsReader:
                 continue
             if not is_node_class(self._library, site) or is_abstract(self._library, site):
                 continue
-            definition = agents[node.name] = read_agent(self._library, module, node)
-            findings.extend(self._check_class(node, definition, module.source))
+            agents[node.name] = read_agent(self._library, module, node)
         return tuple(agents.values()), tuple(findings)
 
     def _node_names(self, module: Module) -> set[str]:
         """The names under which this module offers agent classes to others."""
-        from graphbus_core.compiler.modules import NODE, External, Symbol
-
         names: set[str] = set()
         for name, binding in module.bindings.first.items():
             if not isinstance(binding, Import | ast.ClassDef | ast.Name | ast.Attribute):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import os
+import sys
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
@@ -205,7 +206,8 @@ class Library:
     """The modules of a project, parsed when they are first asked for.
 
     Attributes:
-        used: The names of all modules that were asked for since it was last replaced, also of those that do not exist.
+        used: The names of all modules that were asked for since it was last replaced, also of those that do not exist (the
+            standard library left out).
         errors: Path -> why a file could not be parsed.
     """
 
@@ -222,8 +224,9 @@ class Library:
 
     def module(self, name: str) -> Module | None:
         """Give the module of a dotted name; None when it is not a readable file of the project."""
-        self.used.add(name)
         path = self.path_of(name)
+        if path or name.partition(".")[0] not in sys.stdlib_module_names:
+            self.used.add(name)
         return self.parsed(path) if path else None
 
     def path_of(self, name: str) -> str:

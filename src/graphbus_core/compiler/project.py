@@ -17,10 +17,11 @@ from graphbus_core.compiler.discover import (
     module_name,
     sort_errors,
 )
+from graphbus_core.compiler.disk import DiskReader, FactsCache
 from graphbus_core.compiler.facts import Facts, FactsReader
 from graphbus_core.compiler.graph import ActivationOrder, AgentGraph, build_graph, compute_order
 from graphbus_core.compiler.source import Ignores, SourceFile
-from graphbus_core.errors import BuildError, Place
+from graphbus_core.errors import BuildError
 from graphbus_core.model.agent import AgentDefinition, SourceSpan
 from graphbus_core.model.config import BuildConfig
 from graphbus_core.model.findings import Finding
@@ -38,20 +39,27 @@ class Project:
         errors: Every file that could not be read and everything that is wrong with the graph, by place.
     """
 
-    def __init__(self, config: BuildConfig, index: ModuleIndex, facts: Facts, overlay: Mapping[str, bytes]) -> None:
+    def __init__(
+        self,
+        config: BuildConfig,
+        index: ModuleIndex,
+        facts: Facts,
+        digests: Mapping[str, str],
+        overlay: Mapping[str, bytes],
+    ) -> None:
         self.config = config
         self.index = index
         self._facts = facts
-        self._overlay = dict(overlay)
+        self._digests = digests
+        self._overlay = overlay
         self._sources: dict[str, SourceFile] = {}
         found = [agent for entry in facts.values() for agent in entry.agents]
         self.graph: AgentGraph = build_graph(found, config.settings.external_topics)
         self.order: ActivationOrder = compute_order(self.graph)
-        by_name: dict[str, AgentDefinition] = {}
+        self._by_name: dict[str, AgentDefinition] = {}
         for agent in found:
-            by_name.setdefault(agent.name, agent)
-        self.definitions: tuple[AgentDefinition, ...] = tuple(by_name[name] for name in self.order.order)
-        self._by_name = by_name
+            self._by_name.setdefault(agent.name, agent)
+        self.definitions: tuple[AgentDefinition, ...] = tuple(self._by_name[name] for name in self.order.order)
         unreadable = [entry.error.to_error() for entry in facts.values() if entry.error]
         self.errors: tuple[BuildError, ...] = tuple(sort_errors([*index.errors, *unreadable, *self.graph.errors]))
 
@@ -68,15 +76,21 @@ class Project:
     @classmethod
     def of_index(cls, config: BuildConfig, index: ModuleIndex, *, cache: bool = True) -> Project:
         """Read the files of an index that is known already."""
-        facts = FactsReader(index, _DiskReader(config), _check_class).read({}, ())
-        return cls(config, index, facts, {})
+        kept = FactsCache(config) if cache else None
+        known, digests = kept.recall(index) if kept else ({}, {})
+        reader = FactsReader(index, DiskReader(config), digests)
+        facts = reader.read(known)
+        if kept and facts != known:
+            kept.keep(facts, digests)
+        return cls(config, index, facts, digests, {})
 
     def with_files(self, changed: Mapping[str, bytes]) -> Project:
         """Give the project in which these files, by relative path, have these bytes. Only they are read again."""
         overlay = {**self._overlay, **changed}
         index = self._index_with(changed)
-        reader = FactsReader(index, _DiskReader(self.config, overlay), _check_class)
-        return Project(self.config, index, reader.read(self._facts, changed), overlay)
+        digests = {path: digest for path, digest in self._digests.items() if path not in changed}
+        facts = FactsReader(index, DiskReader(self.config, overlay), digests).read(self._facts)
+        return Project(self.config, index, facts, digests, overlay)
 
     def _index_with(self, changed: Mapping[str, bytes]) -> ModuleIndex:
         known = {file.path for file in self.index.files}
@@ -106,6 +120,16 @@ class Project:
         """The files with an agent in them, by path."""
         return tuple(path for path, entry in self._facts.items() if entry.agents)
 
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Every file that the facts rest on, by path: the index, and modules that it imports from elsewhere in the project."""
+        return tuple(sorted(self._digests))
+
+    @property
+    def digests(self) -> Mapping[str, str]:
+        """Path -> sha256 of each of `inputs` as it was read; `""` for one that could not be."""
+        return self._digests
+
     @cached_property
     def local_findings(self) -> tuple[Finding, ...]:
         """What the rules that need the syntax tree found, by place."""
@@ -126,7 +150,7 @@ class Project:
         """
         found = self._sources.get(path)
         if found is None:
-            data = _DiskReader(self.config, self._overlay)(path)
+            data = DiskReader(self.config, self._overlay)(path)
             import_root = find_import_root(self.index.root, os.path.dirname(path))
             found = self._sources[path] = SourceFile(path, module_name(path, import_root), data)
         return found
@@ -134,30 +158,3 @@ class Project:
     def span_text(self, span: SourceSpan) -> str:
         """Give the text that a span covers."""
         return self.source(span.path).span_bytes(span).decode()
-
-
-class _DiskReader:
-    """Gives the bytes of a relative path, from the overlay or from disk."""
-
-    def __init__(self, config: BuildConfig, overlay: Mapping[str, bytes] | None = None) -> None:
-        self._root = config.root
-        self._limit = config.settings.max_source_bytes
-        self._overlay = overlay or {}
-
-    def __call__(self, path: str) -> bytes:
-        data = self._overlay.get(path)
-        return data if data is not None else self._from_disk(path)
-
-    def _from_disk(self, path: str) -> bytes:
-        try:
-            with open(os.path.join(self._root, path), "rb") as file:
-                size_bytes = os.fstat(file.fileno()).st_size
-                if size_bytes > self._limit:
-                    raise BuildError("GBE203", where=Place(path), size_bytes=size_bytes, limit_bytes=self._limit)
-                return file.read()
-        except OSError as error:
-            raise BuildError("GBE204", where=Place(path), reason=(error.strerror or str(error)).lower()) from None
-
-
-def _check_class(*_: object) -> tuple[Finding, ...]:
-    return ()

@@ -1,0 +1,90 @@
+"""The disk behind a project: the bytes of its files, and the facts that are kept between builds."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
+
+import msgspec
+
+from graphbus_core import __version__
+from graphbus_core.compiler.discover import ModuleIndex
+from graphbus_core.compiler.facts import Facts, FileFacts
+from graphbus_core.errors import BuildError, Place
+from graphbus_core.model.config import BuildConfig
+from graphbus_core.store import CACHE, Fingerprint, Look, look_at, read_cache, write_cache
+
+
+class DiskReader:
+    """Gives the bytes of a relative path, from the overlay or from disk."""
+
+    def __init__(self, config: BuildConfig, overlay: Mapping[str, bytes] | None = None) -> None:
+        self._root = config.root
+        self._limit = config.settings.max_source_bytes
+        self._overlay = overlay or {}
+
+    def __call__(self, path: str) -> bytes:
+        """Read a file.
+
+        Raises:
+            BuildError: GBE203 when it is too large, GBE204 when it cannot be read.
+        """
+        data = self._overlay.get(path)
+        return data if data is not None else self._from_disk(path)
+
+    def _from_disk(self, path: str) -> bytes:
+        try:
+            with open(os.path.join(self._root, path), "rb") as file:
+                size_bytes = os.fstat(file.fileno()).st_size
+                if size_bytes > self._limit:
+                    raise BuildError("GBE203", where=Place(path), size_bytes=size_bytes, limit_bytes=self._limit)
+                return file.read()
+        except OSError as error:
+            raise BuildError("GBE204", where=Place(path), reason=(error.strerror or str(error)).lower()) from None
+
+
+class _Kept(msgspec.Struct, frozen=True, array_like=True):
+    """What the cache holds."""
+
+    fingerprint: Fingerprint
+    facts: dict[str, FileFacts]
+
+
+class FactsCache:
+    """The facts of the last reading, in `.graphbus/cache/`, valid for the files that did not change since."""
+
+    def __init__(self, config: BuildConfig) -> None:
+        self._root = config.root
+        self._path = Path(config.artifacts_dir, CACHE, "facts")
+        self._key = f"{__version__}:{config.settings.max_source_bytes}:{_code_stamp()}"
+        self._look = Look(0, {})
+
+    def recall(self, index: ModuleIndex) -> tuple[Facts, dict[str, str]]:
+        """Give the facts of before and the digests of the files that surely have not changed."""
+        kept = read_cache(self._path, _Kept)
+        paths = [file.path for file in index.files]
+        if kept is None or kept.fingerprint.key != self._key:
+            self._look = look_at(self._root, paths)
+            return {}, {}
+        self._look = look_at(self._root, dict.fromkeys([*paths, *kept.fingerprint.files]))
+        return kept.facts, kept.fingerprint.trusted(self._look)
+
+    def keep(self, facts: Facts, digests: Mapping[str, str]) -> None:
+        """Keep facts for the next reading."""
+        further = [path for path in digests if path not in self._look.files]
+        look = self._look._replace(files={**self._look.files, **look_at(self._root, further).files})
+        write_cache(self._path, _Kept(Fingerprint.of(look, digests, self._key), facts))
+
+
+def _code_stamp() -> str:
+    """Changes with the code that makes facts, so that they are made anew after an upgrade."""
+    folder = os.path.dirname(__file__)
+    stamps = [
+        (entry.name, entry.stat().st_mtime_ns, entry.stat().st_size)
+        for place in (folder, os.path.join(folder, "rules"))
+        for entry in os.scandir(place)
+        if entry.name.endswith(".py")
+    ]
+    return sha256(repr(sorted(stamps)).encode()).hexdigest()
