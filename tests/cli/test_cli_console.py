@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 
 import pytest
 
 from graphbus_core.cli import console
+from graphbus_core.errors import Place, UsageError
 from graphbus_core.model.agent import Topic
 from graphbus_core.model.schema import STR, Field, Schema
 
@@ -114,3 +116,38 @@ def test_rich_drawings_have_colours_when_they_are_asked_for(
     monkeypatch.setenv("FORCE_COLOR", "1")
     console.table(["Agent"], [[console.paint("Shop", "name")]])
     assert "\x1b[36mShop" in capsys.readouterr().out
+
+
+def test_a_status_takes_the_last_line_of_a_terminal_and_gives_way_to_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "20")
+    console.begin()
+    console.status("verifying a proposal with a long name")
+    console.status("voting\x1b")
+    console.say("done")
+    console.status("")
+    erased = "\r\x1b[2K"
+    assert terminal.getvalue() == f"\x1b[2mverifying a proposa\x1b[0m{erased}\x1b[2mvoting␛\x1b[0m{erased}done\n"
+
+
+def test_a_status_is_not_written_into_a_pipe(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    console.status("verifying")
+    console.out("done")
+    assert capsys.readouterr() == ("done\n", "")
+
+
+@pytest.mark.parametrize("is_hinted", [True, False])
+def test_a_refusal_is_described_for_machines(is_hinted: bool) -> None:
+    error = UsageError("GBE101", path="x", where=Place("a.py", 2, 3) if is_hinted else None)
+    where = {"path": "a.py", "line": 2, "column": 3} if is_hinted else None
+    assert console.describe(error) == {
+        "code": "GBE101",
+        "message": error.sentence,
+        "hint": error.hint,
+        "where": where,
+    }

@@ -13,6 +13,9 @@ import pytest
 from graphbus_core.cli import main
 from graphbus_core.cli.init import NEXT_STEPS, TEMPLATES
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
+MADE_ELSEWHERE = {".graphbus", "__pycache__", ".pytest_cache", "digest.md"}
+
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -52,6 +55,24 @@ def test_a_new_project_is_python_toml_and_a_readme_without_blanks_left(template:
     assert settings["project"]["name"] == "my-project"
     assert "intent" not in settings["tool"]["graphbus"]
     assert made["README.md"].startswith(b"# my-project\n")
+
+
+@pytest.mark.parametrize(("template", "example"), [("hello", "hello_graphbus"), ("news", "news")])
+def test_a_template_and_the_example_that_it_is_made_from_do_not_drift_apart(
+    template: str, example: str, here: Path
+) -> None:
+    assert main(["init", "my-project", "--template", template]) == 0
+    made = files(here / "my-project")
+    shown = {
+        path: content for path, content in files(EXAMPLES / example).items() if not MADE_ELSEWHERE & {*Path(path).parts}
+    }
+    assert set(made) - {".gitignore"} == set(shown)
+    told_apart = {"README.md", "pyproject.toml"}
+    assert {path: made[path] for path in shown if path not in told_apart} == {
+        path: content for path, content in shown.items() if path not in told_apart
+    }
+    tools = [tomllib.loads(each["pyproject.toml"].decode())["tool"] for each in (made, shown)]
+    assert tools[0] == tools[1]
 
 
 def test_the_shop_is_the_default_and_has_its_four_agents(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -270,6 +270,31 @@ def test_the_beginning_names_agents_and_arbiters() -> None:
     ]
 
 
+def test_what_an_agent_could_not_do_is_said_at_once() -> None:
+    dropped = event("Dropped", agent="Stock", count=2, reason="max_proposals_per_round is 1")
+    failed = event("Failed", agent="Stock", task="evaluate", reason="no\nanswer")
+    assert shown(dropped, failed) == [
+        "[AGENT] Stock: 2 proposals too many: max_proposals_per_round is 1",
+        "[AGENT] Stock gave no usable answer (evaluate): no answer",
+    ]
+
+
+def test_the_status_line_follows_the_proposals() -> None:
+    live = Live()
+    statuses = [live.status]
+    for topic, payload in (
+        event("Round", round=2),
+        proposed(),
+        gated(),
+        vote("Stock", "accept"),
+        committed("unanimous", 1, 1),
+    ):
+        live.lines(f"/Negotiation/{topic}", payload)
+        statuses.append(live.status)
+    voting = "Round 2: voting on 1 proposal"
+    assert statuses == ["", "", "Round 2: verifying P001 of OrderProcessor", voting, voting, ""]
+
+
 def test_events_of_other_kinds_say_nothing() -> None:
     assert shown(event("SomethingNew", anything=1)) == []
 

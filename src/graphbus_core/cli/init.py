@@ -21,6 +21,9 @@ SUFFIX = ".tmpl"
 
 ORDER = '\'{"order_id": "1001", "items": [{"sku": "mug", "price": 12.5, "qty": 2}]}\''
 PROJECT_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
+NAMED_FILES = frozenset({"README.md", "pyproject.toml"})
+"""Where the name of the project is written; all other files of a template are the same in every project."""
+
 TAKEN_NAMES = frozenset({"graphbus", "graphbus-core"})
 
 
@@ -37,6 +40,14 @@ NEXT_STEPS: dict[str, tuple[NextStep, ...]] = {
         NextStep("graphbus build agents/ --enable-agents", "the agents negotiate and mend it"),
         NextStep("python -m pytest", "red before, green after"),
         NextStep(f"graphbus run .graphbus/ --publish /Order/Placed {ORDER}", ""),
+    ),
+    "hello": (
+        NextStep("graphbus build hello_graphbus", "the graph and its artifacts"),
+        NextStep("graphbus run .graphbus/ --entrypoint hello_graphbus.main:run", "three agents say hello"),
+    ),
+    "news": (
+        NextStep("graphbus build news", "the graph and its artifacts"),
+        NextStep("graphbus run .graphbus/ --entrypoint news.main:run", "feeds become digest.md"),
     ),
     "blank": (
         NextStep("graphbus generate agent HelloService", "the first agent and its test"),
@@ -98,8 +109,11 @@ def render(template: str, name: str, intent: str) -> dict[str, str]:
     """
     values = {"project_name": name, "intent": f"intent = {toml_string(intent)}\n" if intent else ""}
     root = TEMPLATES / template
-    sources = {path.relative_to(root).as_posix(): path.read_text("utf-8") for path in root.rglob(f"*{SUFFIX}")}
-    return {path.removesuffix(SUFFIX): Template(text).safe_substitute(values) for path, text in sources.items()}
+    files = {}
+    for source in sorted(root.rglob(f"*{SUFFIX}")):
+        path, text = source.relative_to(root).as_posix().removesuffix(SUFFIX), source.read_text("utf-8")
+        files[path] = Template(text).safe_substitute(values) if path in NAMED_FILES else text
+    return files
 
 
 def toml_string(text: str) -> str:

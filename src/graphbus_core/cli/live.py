@@ -94,6 +94,8 @@ class Live:
             "Arbitrated": self._arbitrated,
             "Committed": self._committed,
             "Rejected": self._rejected,
+            "Dropped": self._dropped,
+            "Failed": self._failed,
             "Finished": self._finished,
         }
 
@@ -169,6 +171,14 @@ class Live:
         count = f" ({payload['accepts']}/{votes})" if votes else ""
         verdict = f"{_CLOSINGS[payload['status']]}{count}. Not committed."
         yield from self._block(case, [_verdict("ARBITER", verdict, "warn"), *_because(payload["reason"])])
+
+    def _dropped(self, payload: Mapping[str, Any]) -> Iterator[str]:
+        count = counted(payload["count"], "proposal")
+        yield f"{_tag('AGENT')} {_names([payload['agent']])}: {count} too many: {_one_line(payload['reason'])}"
+
+    def _failed(self, payload: Mapping[str, Any]) -> Iterator[str]:
+        said = f"gave no usable answer ({payload['task']}): {_one_line(payload['reason'])}"
+        yield f"{_tag('AGENT')} {_names([payload['agent']])} {paint(said, 'warn')}"
 
     def _finished(self, payload: Mapping[str, Any]) -> Iterator[str]:
         ending = msgspec.convert(payload["ending"], Ending)
