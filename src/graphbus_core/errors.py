@@ -264,6 +264,10 @@ REGISTER: dict[str, Entry] = {
         "What was said in session {session} cannot be kept: {reason}; no source file was changed.",
         "Make room or give permission, then negotiate again.",
     ),
+    "GBE408": Entry(
+        "{session!r} is no name for a session.",
+        "Use letters, digits, `-`, `_` and `.`, or leave the name out to get the next free one.",
+    ),
     # artifacts: exit 6
     "GBE501": Entry("There are no artifacts here.", "Run `graphbus build` first, or give the folder that it wrote."),
     "GBE502": Entry("{name} cannot be read as an artifact: {reason}.", "Run `graphbus build` again."),

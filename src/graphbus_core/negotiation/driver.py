@@ -57,7 +57,14 @@ from graphbus_core.negotiation.protocol import (
     Step,
     Stopped,
 )
-from graphbus_core.negotiation.transcript import RECORD_VERSION, Said, SessionRecord, next_session, save_session
+from graphbus_core.negotiation.transcript import (
+    RECORD_VERSION,
+    Said,
+    SessionRecord,
+    fit_for_bus,
+    next_session,
+    save_session,
+)
 from graphbus_core.negotiation.views import Analysis, Trial, View
 
 BACKEND = "rules"
@@ -155,10 +162,10 @@ class Negotiation:
         return Outcome(negotiations, table.workspace)
 
     def tell(self, topic: str, payload: Json) -> None:
-        """Write an event into the transcript and publish it."""
-        data = msgspec.to_builtins(payload)
+        """Write an event into the transcript and publish it, shortened if it is too large for the bus."""
+        data = msgspec.json.decode(msgspec.json.encode(payload))
         self.said.append(Said(topic, data))
-        self.bus.publish(topic, data)
+        self.bus.publish(topic, fit_for_bus(data))
 
 
 def negotiate(  # noqa: PLR0917 - the products of six stages

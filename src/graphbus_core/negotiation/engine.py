@@ -106,7 +106,7 @@ def _finish_if_due(turn: Turn) -> None:
     elif len(state.files) >= safety.max_total_file_changes:
         _finish(turn, "file_limit", f"max_total_file_changes is {safety.max_total_file_changes}")
     elif state.quiet_rounds >= safety.convergence_threshold and not has_open:
-        _finish(turn, "convergence", f"{state.quiet_rounds} rounds without a new proposal")
+        _finish(turn, "convergence", f"{state.quiet_rounds} quiet round{'s' * (state.quiet_rounds != 1)}")
     elif state.round >= safety.max_negotiation_rounds:
         _finish(turn, "max_rounds", f"max_negotiation_rounds is {safety.max_negotiation_rounds}")
 

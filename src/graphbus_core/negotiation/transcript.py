@@ -13,11 +13,15 @@ from pathlib import Path
 import msgspec
 
 from graphbus_core.errors import NegotiationError, Place, did_you_mean
+from graphbus_core.model.payload import MAX_PAYLOAD_BYTES
 from graphbus_core.model.proposals import Json, Negotiations
 from graphbus_core.store import encode, write_atomic
 
 RECORD_VERSION = 1
-_SESSION = re.compile(r"S(\d{3,})")
+_LONG_TEXT, _LONG_LIST = 2000, 50
+_SESSION = re.compile(r"S\d{3,}")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_TRANSCRIPT, _RECORD = "transcript.jsonl", "record.json"
 
 
 class Said(msgspec.Struct, frozen=True):
@@ -44,22 +48,39 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     negotiations: Negotiations
 
 
+def fit_for_bus(payload: Json) -> Json:
+    """Give a payload that the bus takes: of one that is too large, the beginnings of its longest texts and lists."""
+    return _cut(payload) if len(msgspec.json.encode(payload)) > MAX_PAYLOAD_BYTES // 2 else payload
+
+
+def _cut(value: Json) -> Json:
+    if isinstance(value, str):
+        return value if len(value) <= _LONG_TEXT else f"{value[:_LONG_TEXT]}… ({len(value)} characters)"
+    if isinstance(value, dict):
+        return {key: _cut(item) for key, item in value.items()}
+    return [_cut(item) for item in value[:_LONG_LIST]] if isinstance(value, list) else value
+
+
 def sessions_dir(artifacts_dir: str | Path) -> Path:
     """Give the folder of all sessions."""
     return Path(artifacts_dir) / "sessions"
 
 
 def list_sessions(artifacts_dir: str | Path) -> tuple[str, ...]:
-    """Give the names of the sessions, the oldest first."""
+    """Give the names of the complete sessions, the oldest first."""
     folder = sessions_dir(artifacts_dir)
-    names = [path.name for path in folder.iterdir() if _SESSION.fullmatch(path.name)] if folder.is_dir() else []
-    return tuple(sorted(names, key=lambda name: (len(name), name)))
+    return tuple(name for name in _taken_names(folder) if (folder / name / _RECORD).is_file())
 
 
 def next_session(artifacts_dir: str | Path) -> str:
-    """Give the first free name after all sessions."""
-    names = list_sessions(artifacts_dir)
-    return f"S{int(names[-1][1:]) + 1 if names else 1:03}"
+    """Give the first free name after all sessions, complete or not."""
+    numbers = [int(name[1:]) for name in _taken_names(sessions_dir(artifacts_dir)) if _SESSION.fullmatch(name)]
+    return f"S{max(numbers, default=0) + 1:03}"
+
+
+def _taken_names(folder: Path) -> list[str]:
+    names = [path.name for path in folder.iterdir() if path.is_dir()] if folder.is_dir() else []
+    return sorted(names, key=lambda name: (len(name), name))
 
 
 def save_session(artifacts_dir: str | Path, record: SessionRecord, said: Iterable[Said]) -> Path:
@@ -69,16 +90,21 @@ def save_session(artifacts_dir: str | Path, record: SessionRecord, said: Iterabl
         The folder of the session.
 
     Raises:
-        NegotiationError: GBE402, a session of this name is there already.
-        ArtifactError: It cannot be written.
+        NegotiationError: GBE402 a session of this name is there already, GBE407 it cannot be written, GBE408 it is no name.
     """
+    if not _NAME.fullmatch(record.session):
+        raise NegotiationError("GBE408", session=record.session)
     folder = sessions_dir(artifacts_dir) / record.session
-    if folder.exists():
-        raise NegotiationError("GBE402", session=record.session, where=Place(str(folder)))
     lines = b"".join(msgspec.json.encode(event, order="sorted") + b"\n" for event in said)
-    folder.mkdir(parents=True)
-    write_atomic(folder / "transcript.jsonl", lines)
-    write_atomic(folder / "record.json", encode(record))
+    try:
+        folder.mkdir(parents=True)
+        write_atomic(folder / _TRANSCRIPT, lines)
+        write_atomic(folder / _RECORD, encode(record))
+    except FileExistsError:
+        raise NegotiationError("GBE402", session=record.session, where=Place(str(folder))) from None
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise NegotiationError("GBE407", session=record.session, reason=reason, where=Place(str(folder))) from error
     return folder
 
 
@@ -94,7 +120,7 @@ def load_session(artifacts_dir: str | Path, session: str = "") -> SessionRecord:
     name = session or names[-1]
     if name not in names:
         raise NegotiationError("GBE404", session=name, suggestion=did_you_mean(name, names), known=", ".join(names))
-    path = sessions_dir(artifacts_dir) / name / "record.json"
+    path = sessions_dir(artifacts_dir) / name / _RECORD
     try:
         return msgspec.json.decode(path.read_bytes(), type=SessionRecord)
     except (OSError, msgspec.DecodeError) as error:
@@ -107,7 +133,7 @@ def load_transcript(artifacts_dir: str | Path, session: str) -> tuple[Said, ...]
     Raises:
         NegotiationError: GBE405, it cannot be read.
     """
-    path = sessions_dir(artifacts_dir) / session / "transcript.jsonl"
+    path = sessions_dir(artifacts_dir) / session / _TRANSCRIPT
     try:
         return tuple(msgspec.json.decode(line, type=Said) for line in path.read_bytes().splitlines())
     except (OSError, msgspec.DecodeError) as error:

@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from graphbus_core.errors import NegotiationError
+from graphbus_core.model.payload import MAX_PAYLOAD_BYTES, freeze
+from graphbus_core.model.proposals import Ending, Negotiations
+from graphbus_core.negotiation.transcript import (
+    Said,
+    SessionRecord,
+    fit_for_bus,
+    list_sessions,
+    load_session,
+    load_transcript,
+    next_session,
+    save_session,
+)
+from tests.fakes.negotiating_world import World, draft
+
+SAID = (Said("/Negotiation/Round", {"round": 1}), Said("/Negotiation/Finished", {"ending": {"reason": "convergence"}}))
+
+
+def record(session: str = "S001") -> SessionRecord:
+    world = World("A", "B")
+    world.proposes("A", draft("one"))
+    outcome = world.run()
+    return SessionRecord(
+        schema_version=1,
+        session=session,
+        backend="rules",
+        agents=("A", "B"),
+        arbiters=(),
+        intent="",
+        negotiations=Negotiations(
+            session=session, completed=outcome.completed, records=outcome.records, ending=outcome.ending
+        ),
+    )
+
+
+def test_a_session_is_read_as_it_was_written(tmp_path: Path) -> None:
+    folder = save_session(tmp_path, record(), SAID)
+    assert folder == tmp_path / "sessions" / "S001"
+    assert load_session(tmp_path) == load_session(tmp_path, "S001") == record()
+    assert load_transcript(tmp_path, "S001") == SAID
+
+
+def test_a_transcript_has_one_event_a_line_and_nothing_but_topic_and_payload(tmp_path: Path) -> None:
+    save_session(tmp_path, record(), SAID)
+    lines = (tmp_path / "sessions/S001/transcript.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line) for line in lines] == [{"topic": said.topic, "payload": said.payload} for said in SAID]
+
+
+def test_the_same_session_gives_the_same_bytes(tmp_path: Path) -> None:
+    one, other = save_session(tmp_path / "1", record(), SAID), save_session(tmp_path / "2", record(), SAID)
+    for name in ("transcript.jsonl", "record.json"):
+        assert (one / name).read_bytes() == (other / name).read_bytes()
+
+
+def test_sessions_are_numbered_on(tmp_path: Path) -> None:
+    assert next_session(tmp_path) == "S001"
+    for name in ("S001", "S002", "S999"):
+        save_session(tmp_path, record(name), ())
+    assert next_session(tmp_path) == "S1000"
+    save_session(tmp_path, record("S1000"), ())
+    assert list_sessions(tmp_path) == ("S001", "S002", "S999", "S1000")
+    assert load_session(tmp_path).session == "S1000"
+
+
+def test_a_session_without_a_record_is_not_listed_and_its_number_not_used_again(tmp_path: Path) -> None:
+    (tmp_path / "sessions" / "S004").mkdir(parents=True)
+    (tmp_path / "sessions" / "notes").mkdir()
+    assert list_sessions(tmp_path) == ()
+    assert next_session(tmp_path) == "S005"
+
+
+def test_a_session_may_have_a_name_of_its_own(tmp_path: Path) -> None:
+    save_session(tmp_path, record("before-release"), ())
+    assert load_session(tmp_path, "before-release").session == "before-release"
+    assert next_session(tmp_path) == "S001"
+
+
+def test_a_session_is_never_overwritten(tmp_path: Path) -> None:
+    save_session(tmp_path, record(), SAID)
+    with pytest.raises(NegotiationError, match="S001 is there already") as info:
+        save_session(tmp_path, record(), ())
+    assert info.value.code == "GBE402"
+    assert load_transcript(tmp_path, "S001") == SAID
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "../S001", "a/b", "a b", "-x", "x" * 65])
+def test_a_session_s_name_is_a_plain_word(tmp_path: Path, name: str) -> None:
+    with pytest.raises(NegotiationError) as info:
+        save_session(tmp_path / "artifacts", record(name), ())
+    assert info.value.code == "GBE408"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_in_the_way_is_said_so(tmp_path: Path) -> None:
+    (tmp_path / "sessions").write_text("in the way")
+    with pytest.raises(NegotiationError, match=r"cannot be kept: .*directory; no source file was changed") as info:
+        save_session(tmp_path, record(), ())
+    assert info.value.code == "GBE407"
+
+
+def test_no_session_is_said_with_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(NegotiationError, match="No negotiation has taken place here yet") as info:
+        load_session(tmp_path)
+    assert info.value.code == "GBE403"
+    assert "graphbus negotiate" in info.value.hint
+
+
+def test_an_unknown_session_is_said_with_the_nearest(tmp_path: Path) -> None:
+    save_session(tmp_path, record(), ())
+    with pytest.raises(NegotiationError, match=r"no session S01\. Did you mean 'S001'") as info:
+        load_session(tmp_path, "S01")
+    assert info.value.code == "GBE404"
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b'{"session": 7}', b"\xff\xfe"])
+def test_a_damaged_session_is_said_with_its_file(tmp_path: Path, data: bytes) -> None:
+    folder = save_session(tmp_path, record(), SAID)
+    (folder / "record.json").write_bytes(data)
+    (folder / "transcript.jsonl").write_bytes(data or b"x")
+    for read in (load_session, load_transcript):
+        with pytest.raises(NegotiationError, match="cannot be read") as info:
+            read(tmp_path, "S001")
+        assert info.value.code == "GBE405"
+        assert info.value.where is not None
+
+
+def test_what_is_too_large_for_the_bus_is_shortened() -> None:
+    small = {"proposal": {"reason": "x" * 5000}}
+    assert fit_for_bus(small) is small
+    large = {"text": "x" * MAX_PAYLOAD_BYTES, "list": list(range(1000)), "number": 7, "short": "y"}
+    fitted = fit_for_bus(large)
+    freeze(fitted)
+    assert fitted["text"] == f"{'x' * 2000}… ({MAX_PAYLOAD_BYTES} characters)"
+    assert (fitted["list"], fitted["number"], fitted["short"]) == (list(range(50)), 7, "y")
+
+
+def test_an_ending_is_part_of_the_record(tmp_path: Path) -> None:
+    save_session(tmp_path, record(), ())
+    assert isinstance(load_session(tmp_path).negotiations.ending, Ending)
