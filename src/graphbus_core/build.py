@@ -1,10 +1,439 @@
 """Build Mode: fifteen stages from source files to artifacts, with or without agents. Source: seed 001, chapter 1.
 
-    1-7   config -> modules -> classes -> sources -> definitions -> graph -> order        compiler/
-    8-12  engine -> agents -> analysis -> conflicts -> rounds of negotiation              negotiation/, editing/
-    13-15 promote to the source files -> emit artifacts -> done                           editing/, store
+     1-7   configuration, modules, classes, sources, definitions, graph, order     settings, compiler/
+     8-12  engine, agents, analysis, conflicts, rounds of negotiation              negotiation/, editing/gate.py
+    13-15  promotion to the source files, artifacts, done                          editing/promotion.py, store.py
 
-A static build leaves out the stages that need agents. Nothing here imports or runs the code that is built.
+A static build leaves out the stages that need agents. No stage imports or runs the code that is built; only the gate does,
+in a child process.
 """
 
 from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from graphbus_core import __version__, settings, store
+from graphbus_core.bus import MessageBus
+from graphbus_core.compiler.conflicts import SchemaConflicts, detect_conflicts
+from graphbus_core.compiler.discover import ModuleIndex
+from graphbus_core.compiler.discover import discover_modules as walk
+from graphbus_core.compiler.extract import AgentDefinitions, NodeClasses, Sources
+from graphbus_core.compiler.extract import discover_classes as find_classes
+from graphbus_core.compiler.extract import extract_agents as extract
+from graphbus_core.compiler.extract import read_sources as read
+from graphbus_core.compiler.graph import ActivationOrder, AgentGraph
+from graphbus_core.compiler.project import Project
+from graphbus_core.editing.edits import unified_diff
+from graphbus_core.editing.gate import Gate
+from graphbus_core.editing.promotion import promote, recover
+from graphbus_core.editing.workspace import Workspace
+from graphbus_core.errors import ArtifactError, BuildError, GraphBusError, NegotiationError, raise_all
+from graphbus_core.model.artifacts import (
+    SCHEMA_VERSION,
+    AgentsArtifact,
+    BuildArtifacts,
+    GraphArtifact,
+    Manifest,
+    ModifiedFilesArtifact,
+    NegotiationsArtifact,
+    TopicsArtifact,
+)
+from graphbus_core.model.config import BuildConfig, BuildRequest
+from graphbus_core.model.findings import Finding
+from graphbus_core.model.messages import Event
+from graphbus_core.model.proposals import FileChange, GateReport, Negotiations
+from graphbus_core.negotiation.agents import ActiveAgents, Analyses, activate
+from graphbus_core.negotiation.driver import Negotiation, find
+from graphbus_core.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+BUILD = Pipeline("BUILD")
+
+
+class Agreement(NamedTuple):
+    """What a negotiation came to: its story, the virtual tree with every accepted change, and the gate's word on that tree."""
+
+    negotiations: Negotiations
+    workspace: Workspace
+    report: GateReport | None
+
+
+class AppliedChanges(NamedTuple):
+    """What was done to the source files, or would have been in a dry run; the defaults stand for a static build.
+
+    Attributes:
+        project: The sources after the changes, read again.
+        diffs: Path -> unified diff.
+    """
+
+    negotiations: Negotiations | None = None
+    files: tuple[FileChange, ...] = ()
+    diffs: Mapping[str, str] = {}
+    project: Project | None = None
+
+
+class BuildResult(NamedTuple):
+    """What came of a build.
+
+    Attributes:
+        findings: What the rules still find in the sources as they are now.
+        applied: The files that agents changed.
+        diffs: Path -> unified diff of what they changed, or would have in a dry run.
+        is_unchanged: Nothing had changed since the last build, so that nothing was done.
+    """
+
+    config: BuildConfig
+    artifacts: BuildArtifacts
+    findings: tuple[Finding, ...] = ()
+    negotiations: Negotiations | None = None
+    applied: tuple[FileChange, ...] = ()
+    diffs: Mapping[str, str] = {}
+    is_unchanged: bool = False
+    was_dry_run: bool = False
+
+
+# --- 1-7: from a request to a graph ---------------------------------------------------------
+
+
+@BUILD.stage("LOAD_BUILD_CONFIG")
+def load_build_config(request: BuildRequest) -> BuildConfig:
+    """Join the request and `[tool.graphbus]`, and end a promotion that an earlier process left unfinished."""
+    config = settings.resolve_build(request)
+    recover(config)
+    return config
+
+
+@BUILD.stage("DISCOVER_MODULES")
+def discover_modules(config: BuildConfig) -> ModuleIndex:
+    """Find the files and give them their module names."""
+    return walk(config)
+
+
+@BUILD.stage("DISCOVER_CLASSES")
+def discover_classes(index: ModuleIndex, config: BuildConfig) -> NodeClasses:
+    """Find the `GraphBusNode` subclasses, by reading.
+
+    Raises:
+        SeveralErrors: Everything that is wrong with the files and the graph, at once.
+    """
+    classes = find_classes(index, config)
+    raise_all(classes.project.errors)
+    if not classes.classes:
+        raise BuildError("GBE213", paths=", ".join(index.roots))
+    return classes
+
+
+@BUILD.stage("READ_SOURCE_CODE")
+def read_source_code(classes: NodeClasses) -> Sources:
+    """Hold the text of every file with an agent in it."""
+    return read(classes)
+
+
+@BUILD.stage("EXTRACT_AGENT_METADATA")
+def extract_agent_metadata(classes: NodeClasses, sources: Sources) -> AgentDefinitions:
+    """Give what each class offers, hears, says and needs."""
+    return extract(classes, sources)
+
+
+@BUILD.stage("BUILD_AGENT_GRAPH")
+def build_agent_graph(classes: NodeClasses, definitions: AgentDefinitions) -> AgentGraph:
+    """Draw the edges from providers to consumers."""
+    return classes.project.graph
+
+
+@BUILD.stage("COMPUTE_TOPOLOGICAL_ORDER")
+def compute_topological_order(classes: NodeClasses, graph: AgentGraph) -> ActivationOrder:
+    """Order the agents: dependencies first, arbiters last."""
+    return classes.project.order
+
+
+# --- 8-12: the negotiation ------------------------------------------------------------------
+
+
+@BUILD.stage("INIT_NEGOTIATION_ENGINE")
+def init_negotiation_engine(config: BuildConfig, order: ActivationOrder, bus: MessageBus) -> Negotiation:
+    """Make the engine with its limits, on the bus that carries what is said."""
+    return Negotiation(config, bus)
+
+
+@BUILD.stage("ACTIVATE_AGENTS")
+def activate_agents(config: BuildConfig, definitions: AgentDefinitions, order: ActivationOrder) -> ActiveAgents:
+    """Bring an agent to life for every class, in the order of activation."""
+    return activate(definitions.definitions, order.order, config)
+
+
+@BUILD.stage("AGENT_ANALYSIS_PHASE")
+def agent_analysis_phase(negotiation: Negotiation, agents: ActiveAgents, classes: NodeClasses) -> Analyses:
+    """Let each agent study its own class."""
+    return negotiation.analyze(agents, classes.project)
+
+
+def no_analysis(definitions: AgentDefinitions) -> Analyses:
+    """In a static build nobody studies anything; the rules alone look for conflicts."""
+    return Analyses()
+
+
+@BUILD.stage("DETECT_SCHEMA_CONFLICTS")
+def detect_schema_conflicts(classes: NodeClasses, analyses: Analyses) -> SchemaConflicts:
+    """Compare both ends of every edge."""
+    return detect_conflicts(classes.project)
+
+
+@BUILD.stage("MULTI_ROUND_NEGOTIATION_LOOP")
+def multi_round_negotiation_loop(
+    config: BuildConfig,
+    classes: NodeClasses,
+    negotiation: Negotiation,
+    agents: ActiveAgents,
+    conflicts: SchemaConflicts,
+) -> Agreement:
+    """Propose, verify, vote, arbitrate, commit to the virtual tree, until nobody has anything left; then verify the whole."""
+    with Gate(classes.project, config) as gate:
+        outcome = negotiation.run(classes.project, agents, conflicts, gate)
+        report = gate.check_tree(outcome.workspace) if outcome.workspace.changed() else None
+    return Agreement(outcome.negotiations, outcome.workspace, report)
+
+
+# --- 13-15: from agreement to artifacts -----------------------------------------------------
+
+
+@BUILD.stage("APPLY_CODE_CHANGES")
+def apply_code_changes(config: BuildConfig, agreement: Agreement) -> AppliedChanges:
+    """Write the accepted changes to the source files, all or none; in a dry run, only say what they are.
+
+    Raises:
+        NegotiationError: The accepted changes do not pass the gate together.
+        EditError: A file has changed meanwhile, or cannot be written.
+    """
+    negotiations, workspace, report = agreement
+    if report and not report.passed:
+        raise NegotiationError("GBE409", session=negotiations.session, reason=_refusal(report))
+    changed = workspace.changed()
+    diffs = {path: unified_diff(path, before, after) for path, (before, after) in changed.items()}
+    if config.dry_run:
+        return AppliedChanges(negotiations, (), diffs, workspace.project)
+    accepted = [record.proposal for record in negotiations.records if record.status == "accepted"]
+    files = promote(config, changed, negotiations.session, accepted)
+    return AppliedChanges(negotiations, files, diffs, Project.read(config))
+
+
+@BUILD.stage("EMIT_BUILD_ARTIFACTS")
+def emit_build_artifacts(config: BuildConfig, classes: NodeClasses, applied: AppliedChanges) -> BuildArtifacts:
+    """Describe the sources as they are now in `.graphbus/`."""
+    project = applied.project or classes.project
+    history = _history(config, applied)
+    artifacts = BuildArtifacts(
+        graph=GraphArtifact(
+            nodes=project.graph.nodes,
+            edges=project.graph.edges,
+            activation_order=project.order.order,
+            generations=project.order.generations,
+            topic_cycles=project.order.topic_cycles,
+        ),
+        agents=AgentsArtifact(project.definitions),
+        topics=TopicsArtifact(project.graph.topics),
+        negotiations=history[0],
+        modified_files=history[1],
+        manifest=_manifest(config, project),
+    )
+    if config.dry_run or not config.emit_artifacts:
+        return artifacts
+    manifest = store.save(Path(config.artifacts_dir), artifacts)
+    return msgspec.structs.replace(artifacts, manifest=manifest)
+
+
+@BUILD.stage("BUILD_COMPLETE")
+def build_complete(
+    config: BuildConfig,
+    classes: NodeClasses,
+    artifacts: BuildArtifacts,
+    conflicts: SchemaConflicts,
+    applied: AppliedChanges,
+) -> BuildResult:
+    """Sum up, and remember what the result rests on."""
+    project = applied.project or classes.project
+    findings = find(project)
+    if config.emit_artifacts and not config.dry_run:
+        _remember(config, project, findings)
+    return BuildResult(
+        config=config,
+        artifacts=artifacts,
+        findings=findings,
+        negotiations=applied.negotiations,
+        applied=applied.files,
+        diffs=applied.diffs,
+        was_dry_run=config.dry_run,
+    )
+
+
+# --- both doors to it -----------------------------------------------------------------------
+
+NEGOTIATED = ("ACTIVATE_AGENTS", "MULTI_ROUND_NEGOTIATION_LOOP", "APPLY_CODE_CHANGES")
+STATIC = BUILD.without(*NEGOTIATED).replacing({"AGENT_ANALYSIS_PHASE": no_analysis})
+"""The build without agents."""
+
+
+def run_build_pipeline(request: BuildRequest, *, bus: MessageBus | None = None) -> BuildResult:
+    """Build what the request names. Source: seed 001, 1.3.
+
+    Args:
+        bus: Carries `/Build/Stage` {stage, number, of} and everything that is said in the negotiation.
+
+    Raises:
+        GraphBusError: The request, the sources, the negotiation or the artifacts are at fault; every family of errors occurs.
+    """
+    if not (request.enable_agents or request.force or request.dry_run):
+        unchanged = _unchanged(load_build_config(request))
+        if unchanged:
+            return unchanged
+    carrier = bus or MessageBus(history=0)
+    pipeline, given = (BUILD, ()) if request.enable_agents else (STATIC, (AppliedChanges(),))
+    numbers = {name: number for number, name in enumerate(BUILD.names, start=1)}
+
+    def tell(stage: str) -> None:
+        carrier.publish("/Build/Stage", {"stage": stage, "number": numbers[stage], "of": len(numbers)})
+
+    return pipeline.run(request, carrier, *given, on_stage=tell)[BuildResult]
+
+
+def build_graph(*paths: str, enable_agents: bool = False, dry_run: bool = False, intent: str = "") -> BuildResult:
+    """Build the agents in these files and folders; the short form of `run_build_pipeline`."""
+    return run_build_pipeline(BuildRequest(paths=paths, enable_agents=enable_agents, dry_run=dry_run, intent=intent))
+
+
+def __getattr__(name: str) -> nx.DiGraph[Any]:
+    if name == "BUILD_PIPELINE":
+        return BUILD.as_graph()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _refusal(report: GateReport) -> str:
+    failure = report.failure
+    return f"{failure.code}: {failure.message}" if failure else ""
+
+
+# --- artifacts ------------------------------------------------------------------------------
+
+
+def _manifest(config: BuildConfig, project: Project) -> Manifest:
+    depth = len(Path(config.settings.artifacts).parts)
+    return Manifest(
+        schema_version=SCHEMA_VERSION,
+        graphbus_version=__version__,
+        project_root="/".join([".."] * depth),
+        import_roots=project.index.import_roots,
+        roots=project.index.roots,
+        artifacts={},
+        sources={path: project.source(path).sha256 for path in project.agent_files},
+        settings_digest=_settings_digest(config),
+    )
+
+
+def _settings_digest(config: BuildConfig) -> str:
+    """What of the settings decides the artifacts of a static build."""
+    kept = config.settings
+    return sha256(msgspec.json.encode([kept.exclude, kept.external_topics, kept.max_source_bytes])).hexdigest()
+
+
+def _history(config: BuildConfig, applied: AppliedChanges) -> tuple[NegotiationsArtifact, ModifiedFilesArtifact]:
+    """The session of this build; for a static build the last one, unless it was taken back."""
+    if applied.negotiations:
+        return (
+            NegotiationsArtifact(applied.negotiations),
+            ModifiedFilesArtifact(session=applied.negotiations.session, files=applied.files),
+        )
+    try:
+        before = store.load(Path(config.artifacts_dir))
+    except ArtifactError:
+        return NegotiationsArtifact(), ModifiedFilesArtifact()
+    files = before.modified_files.files
+    if files and all(store.digest_of(Path(config.root, file.path)) == file.sha256_before for file in files):
+        return NegotiationsArtifact(), ModifiedFilesArtifact()
+    return before.negotiations, before.modified_files
+
+
+# --- nothing has changed --------------------------------------------------------------------
+
+
+class _Remembered(msgspec.Struct, frozen=True, array_like=True):
+    """What the last build rested on, and what it found."""
+
+    fingerprint: store.Fingerprint
+    findings: tuple[Finding, ...]
+
+
+def _remember(config: BuildConfig, project: Project, findings: Sequence[Finding]) -> None:
+    look = store.look_at(config.root, project.inputs)
+    fingerprint = store.Fingerprint.of(look, project.digests, _build_key(config))
+    store.write_cache(_memory(config), _Remembered(fingerprint, tuple(findings)))
+
+
+def _unchanged(config: BuildConfig) -> BuildResult | None:
+    """The last result, if files, settings, GraphBus and artifacts are what they were; else None."""
+    last = store.read_cache(_memory(config), _Remembered)
+    paths = (file.path for file in walk(config).files)
+    if last is None or not last.fingerprint.holds(config.root, paths, _build_key(config)):
+        return None
+    try:
+        artifacts = store.load(Path(config.artifacts_dir))
+    except ArtifactError:
+        return None
+    return BuildResult(config, artifacts, last.findings, is_unchanged=True)
+
+
+def _memory(config: BuildConfig) -> Path:
+    return Path(config.artifacts_dir, store.CACHE, "build")
+
+
+def _build_key(config: BuildConfig) -> str:
+    wanted = [os.path.relpath(path, config.root) for path in config.paths]
+    return sha256(msgspec.json.encode([__version__, wanted, msgspec.to_builtins(config.settings)])).hexdigest()
+
+
+# --- python -m graphbus_core.build ----------------------------------------------------------
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Build from the command line with little more than the seed shows; `graphbus build` says and does more.
+
+    Returns:
+        The exit status: 0, or that of the family of the error.
+    """
+    from argparse import ArgumentParser
+
+    parser = ArgumentParser(prog="python -m graphbus_core.build", description="Build Mode; see also `graphbus build`.")
+    parser.add_argument("--root", required=True, metavar="PACKAGE", help="dotted name of the package with the agents")
+    parser.add_argument(
+        "--enable-agents", action="store_true", help="let the agents negotiate and change source files first"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="write nothing")
+    chosen = parser.parse_args(arguments)
+    bus = MessageBus(history=0)
+    bus.subscribe("/Build/Stage", _write_stage)
+    request = BuildRequest(root_package=chosen.root, enable_agents=chosen.enable_agents, dry_run=chosen.dry_run)
+    try:
+        result = run_build_pipeline(request, bus=bus)
+    except GraphBusError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.status
+    unchanged = " (nothing has changed)" if result.is_unchanged else ""
+    sys.stdout.write("".join(f"[BUILD] Modified: {change.path}\n" for change in result.applied))
+    sys.stdout.write(f"[BUILD] Built {len(result.artifacts.agents.agents)} agents{unchanged}\n")
+    return 0
+
+
+def _write_stage(event: Event) -> None:
+    sys.stdout.write(f"[BUILD] {event['number']:>2}/{event['of']} {event['stage']}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -52,6 +52,11 @@ class GraphBusError(Exception):
         self.hint = entry.hint.format(**data)
         super().__init__(code, self.sentence)
 
+    @property
+    def status(self) -> int:
+        """The exit status of the command that fails with it."""
+        return self.exit_status
+
     def __str__(self) -> str:
         place = f"{self.where}: " if self.where else ""
         hint = f"\n  hint: {self.hint}" if self.hint else ""
@@ -106,7 +111,12 @@ class SeveralErrors(GraphBusError):  # noqa: N818 - a group, like ExceptionGroup
         first = self.errors[0]
         super().__init__("GBE001", count=len(self.errors))
         self.where = first.where
-        self.family_status = first.exit_status
+        self._first = first
+
+    @property
+    def status(self) -> int:
+        """The exit status of the first failure."""
+        return self._first.status
 
     def __str__(self) -> str:
         return "\n".join(str(error) for error in self.errors)
@@ -191,6 +201,10 @@ REGISTER: dict[str, Entry] = {
         "The dependencies form a circle: {cycle}.",
         "Remove one @depends_on; events may go round, dependencies may not.",
     ),
+    "GBE213": Entry(
+        "There is no agent in {paths}.",
+        "An agent is a class that derives from GraphBusNode; `graphbus generate agent NAME` writes one.",
+    ),
     "GBE220": Entry(
         "There is no agent in {paths}.",
         "An agent is a class `class Name(GraphBusNode)` at the top level of a Python file; "
@@ -267,6 +281,10 @@ REGISTER: dict[str, Entry] = {
     "GBE408": Entry(
         "{session!r} is no name for a session.",
         "Use letters, digits, `-`, `_` and `.`, or leave the name out to get the next free one.",
+    ),
+    "GBE409": Entry(
+        "The changes accepted in session {session} do not pass the gate together ({reason}), so that none was written.",
+        "`graphbus inspect-negotiation --session {session}` shows them; negotiate again with fewer rounds.",
     ),
     # artifacts: exit 6
     "GBE501": Entry("There are no artifacts here.", "Run `graphbus build` first, or give the folder that it wrote."),

@@ -169,7 +169,7 @@ def _report(error: errors.GraphBusError, *, as_json: bool) -> int:
     status = error.exit_status
     found: tuple[errors.GraphBusError, ...] = (error,)
     if isinstance(error, errors.SeveralErrors):
-        found, status = error.errors, error.family_status
+        found, status = error.errors, error.status
     for each in found:
         console.error(each)
     if as_json and not console.has_emitted_json():

@@ -44,7 +44,7 @@ def test_several_failures_are_all_told_and_the_first_gives_the_status() -> None:
     with pytest.raises(SeveralErrors) as caught:
         raise_all(errors)
     assert caught.value.errors == tuple(errors)
-    assert caught.value.family_status == 3
+    assert caught.value.status == 3
     assert "a.py" in str(caught.value)
     assert "nowhere" in str(caught.value)
 
