@@ -205,11 +205,6 @@ REGISTER: dict[str, Entry] = {
         "There is no agent in {paths}.",
         "An agent is a class that derives from GraphBusNode; `graphbus generate agent NAME` writes one.",
     ),
-    "GBE220": Entry(
-        "There is no agent in {paths}.",
-        "An agent is a class `class Name(GraphBusNode)` at the top level of a Python file; "
-        "`graphbus generate agent Name` writes one.",
-    ),
     # changes to source text, promotion and undo: exit 4
     "GBE301": Entry("There is no {target} in this file.{suggestion}", "It has: {known}."),
     "GBE302": Entry(

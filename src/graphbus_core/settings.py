@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Iterator
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
@@ -216,8 +215,3 @@ def resolve_run(request: RuntimeRequest) -> RuntimeConfig:
         allow_drift=request.allow_drift,
         settings=settings,
     )
-
-
-def digest(settings: Settings) -> str:
-    """Give the sha256 of all settings: equal settings have equal digests on every machine."""
-    return sha256(msgspec.json.encode(settings, order="sorted")).hexdigest()

@@ -14,7 +14,7 @@ from graphbus_core.compiler.discover import ModuleIndex
 from graphbus_core.compiler.facts import Facts, FileFacts
 from graphbus_core.errors import BuildError, Place
 from graphbus_core.model.config import BuildConfig
-from graphbus_core.store import CACHE, Fingerprint, Look, look_at, read_cache, write_cache
+from graphbus_core.store import CACHE, Fingerprint, look_at, read_cache, write_cache
 
 
 class DiskReader:
@@ -55,27 +55,26 @@ class _Kept(msgspec.Struct, frozen=True, array_like=True):
 class FactsCache:
     """The facts of the last reading, in `.graphbus/cache/`, valid for the files that did not change since."""
 
-    def __init__(self, config: BuildConfig) -> None:
+    def __init__(self, config: BuildConfig, index: ModuleIndex) -> None:
         self._root = config.root
         self._path = Path(config.artifacts_dir, CACHE, "facts")
         self._key = f"{__version__}:{config.settings.max_source_bytes}:{_code_stamp()}"
-        self._look = Look(0, {})
+        self.look = look_at(config.root, [file.path for file in index.files])
 
-    def recall(self, index: ModuleIndex) -> tuple[Facts, dict[str, str]]:
+    def recall(self) -> tuple[Facts, dict[str, str]]:
         """Give the facts of before and the digests of the files that surely have not changed."""
         kept = read_cache(self._path, _Kept)
-        paths = [file.path for file in index.files]
         if kept is None or kept.fingerprint.key != self._key:
-            self._look = look_at(self._root, paths)
             return {}, {}
-        self._look = look_at(self._root, dict.fromkeys([*paths, *kept.fingerprint.files]))
-        return kept.facts, kept.fingerprint.trusted(self._look)
+        further = [path for path in kept.fingerprint.files if path not in self.look.files]
+        self.look.files.update(look_at(self._root, further).files)
+        return kept.facts, kept.fingerprint.trusted(self.look)
 
     def keep(self, facts: Facts, digests: Mapping[str, str]) -> None:
         """Keep facts for the next reading."""
-        further = [path for path in digests if path not in self._look.files]
-        look = self._look._replace(files={**self._look.files, **look_at(self._root, further).files})
-        write_cache(self._path, _Kept(Fingerprint.of(look, digests, self._key), facts))
+        further = [path for path in digests if path not in self.look.files]
+        self.look.files.update(look_at(self._root, further).files)
+        write_cache(self._path, _Kept(Fingerprint.of(self.look, digests, self._key), facts))
 
 
 def _code_stamp() -> str:

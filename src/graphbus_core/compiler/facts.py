@@ -18,7 +18,8 @@ import msgspec
 from graphbus_core.compiler.classes import is_abstract, is_node_class, read_agent
 from graphbus_core.compiler.discover import ModuleFile, ModuleIndex
 from graphbus_core.compiler.modules import NODE, External, Import, Library, Module, Symbol
-from graphbus_core.compiler.scopes import ClassSite
+from graphbus_core.compiler.rules.local import check_class
+from graphbus_core.compiler.scopes import ClassSite, Scope, resolve_through
 from graphbus_core.compiler.source import Ignores
 from graphbus_core.errors import BuildError, GraphBusError, Place
 from graphbus_core.model.agent import AgentDefinition
@@ -182,6 +183,7 @@ class FactsReader:
         if module is None:
             error = self._library.errors[file.path]
             return FileFacts(self._digest(file.path), is_parsed=True, error=FileError.of(error))
+        self.digests[file.path] = module.source.sha256
         try:
             agents, findings = self._agents(module)
             names = self._node_names(module)
@@ -208,7 +210,8 @@ class FactsReader:
                 continue
             if not is_node_class(self._library, site) or is_abstract(self._library, site):
                 continue
-            agents[node.name] = read_agent(self._library, module, node)
+            definition = agents[node.name] = read_agent(self._library, module, node)
+            findings.extend(check_class(node, definition, module.source))
         return tuple(agents.values()), tuple(findings)
 
     def _node_names(self, module: Module) -> set[str]:
@@ -217,7 +220,7 @@ class FactsReader:
         for name, binding in module.bindings.first.items():
             if not isinstance(binding, Import | ast.ClassDef | ast.Name | ast.Attribute):
                 continue
-            target = self._library.lookup(module, name)
+            target = resolve_through(ast.Name(name), Scope(self._library, module))
             if isinstance(target, Symbol) and isinstance(target.node, ast.ClassDef):
                 if is_node_class(self._library, ClassSite(target.module, target.node)):
                     names.add(name)

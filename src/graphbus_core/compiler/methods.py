@@ -10,7 +10,7 @@ from graphbus_core.compiler.annotations import read_schema, read_type
 from graphbus_core.compiler.bodies import Body, Function
 from graphbus_core.compiler.endings import is_stub, reaches_end
 from graphbus_core.compiler.modules import External, Module
-from graphbus_core.compiler.scopes import Scope, resolve
+from graphbus_core.compiler.scopes import Scope, resolve_through
 from graphbus_core.compiler.source import span_of
 from graphbus_core.compiler.values import View, infer, read_fields
 from graphbus_core.model.agent import MethodSpec, Parameter, ParameterKind, Returned, SourceSpan
@@ -92,7 +92,7 @@ def read_decorators(decorators: list[ast.expr], scope: Scope) -> tuple[Decorator
 
 def _read_decorator(node: ast.expr, scope: Scope) -> Decorator:
     call = node if isinstance(node, ast.Call) else None
-    target = resolve(call.func if call else node, scope)
+    target = resolve_through(call.func if call else node, scope)
     return Decorator(target.dotted if isinstance(target, External) else "", node, call)
 
 

@@ -21,6 +21,15 @@ PUBLIC_NAMES = frozenset({"GraphBusNode", "schema_method", "subscribe", "publish
 _PUBLIC_HOMES = frozenset(
     {"graphbus_core", "graphbus_core.node", "graphbus_core.decorators", "graphbus_core.model.messages"}
 )
+_TYPING_NAMES = frozenset(
+    {
+        *("Annotated", "Any", "ClassVar", "Dict", "Final", "FrozenSet", "Generic", "List", "Literal", "Mapping"),
+        *("MutableMapping", "NamedTuple", "NewType", "NotRequired", "Optional", "Protocol", "ReadOnly", "Required"),
+        *("Set", "Tuple", "TypedDict", "TypeVar", "Union"),
+    }
+)
+_STARS = {**dict.fromkeys(_PUBLIC_HOMES, PUBLIC_NAMES), "typing": _TYPING_NAMES, "typing_extensions": _TYPING_NAMES}
+"""What `from x import *` gives, as far as it matters here."""
 _MAX_STEPS = 30
 _BLOCKS = frozenset(
     {ast.If, ast.Try, ast.TryStar, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Match}
@@ -299,10 +308,8 @@ class Library:
         if steps > _MAX_STEPS:
             return None
         for star in module.bindings.stars:
-            if star in _PUBLIC_HOMES:
-                if name in PUBLIC_NAMES:
-                    return External(f"graphbus_core.{name}")
-                continue
+            if name in _STARS.get(star, ()):
+                return external(f"{star}.{name}")
             other = self.module(star)
             found = self.lookup(other, name, steps + 1) if other else None
             if found is not None:
@@ -315,9 +322,9 @@ class Library:
             return None
         if not binding.name:
             module = self.module(binding.module)
-            return ModuleRef(module) if module else _external(binding.module)
+            return ModuleRef(module) if module else external(binding.module)
         if binding.module in _PUBLIC_HOMES:
-            return _external(f"{binding.module}.{binding.name}")
+            return external(f"{binding.module}.{binding.name}")
         return self.member(binding.module, binding.name, steps)
 
     def member(self, module_name: str, name: str, steps: int = 0) -> Target:
@@ -327,9 +334,9 @@ class Library:
         if found is not None:
             return found
         if module is None and not self._is_namespace(module_name):
-            return _external(f"{module_name}.{name}")
+            return external(f"{module_name}.{name}")
         submodule = self.module(f"{module_name}.{name}")
-        return ModuleRef(submodule) if submodule else _external(f"{module_name}.{name}")
+        return ModuleRef(submodule) if submodule else external(f"{module_name}.{name}")
 
     def _is_namespace(self, name: str) -> bool:
         found = self._namespaces.get(name)
@@ -341,6 +348,7 @@ class Library:
         return found
 
 
-def _external(dotted: str) -> External:
+def external(dotted: str) -> External:
+    """Give the target of a dotted name outside of the project; what GraphBus offers has one name wherever it is taken from."""
     home, _, name = dotted.rpartition(".")
     return External(f"graphbus_core.{name}" if home in _PUBLIC_HOMES and name in PUBLIC_NAMES else dotted)

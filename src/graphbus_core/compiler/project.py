@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from functools import cached_property
+from typing import NamedTuple
 
 from graphbus_core.compiler.discover import (
     ModuleFile,
@@ -25,6 +26,15 @@ from graphbus_core.errors import BuildError
 from graphbus_core.model.agent import AgentDefinition, SourceSpan
 from graphbus_core.model.config import BuildConfig
 from graphbus_core.model.findings import Finding
+from graphbus_core.store import Fingerprint, Look, look_at
+
+
+class _Reading(NamedTuple):
+    """What came of reading the files: facts, path -> sha256, and the status of the files before they were read."""
+
+    facts: Facts
+    digests: Mapping[str, str]
+    look: Look
 
 
 class Project:
@@ -40,18 +50,15 @@ class Project:
     """
 
     def __init__(
-        self,
-        config: BuildConfig,
-        index: ModuleIndex,
-        facts: Facts,
-        digests: Mapping[str, str],
-        overlay: Mapping[str, bytes],
+        self, config: BuildConfig, index: ModuleIndex, reading: _Reading, overlay: Mapping[str, bytes]
     ) -> None:
+        facts, digests, look = reading
         self.config = config
         self.index = index
         self._facts = facts
         self._digests = digests
         self._overlay = overlay
+        self._look = look
         self._sources: dict[str, SourceFile] = {}
         found = [agent for entry in facts.values() for agent in entry.agents]
         self.graph: AgentGraph = build_graph(found, config.settings.external_topics)
@@ -76,13 +83,12 @@ class Project:
     @classmethod
     def of_index(cls, config: BuildConfig, index: ModuleIndex, *, cache: bool = True) -> Project:
         """Read the files of an index that is known already."""
-        kept = FactsCache(config) if cache else None
-        known, digests = kept.recall(index) if kept else ({}, {})
-        reader = FactsReader(index, DiskReader(config), digests)
-        facts = reader.read(known)
-        if kept and facts != known:
+        kept = FactsCache(config, index)
+        known, digests = kept.recall() if cache else ({}, {})
+        facts = FactsReader(index, DiskReader(config), digests).read(known)
+        if cache and facts != known:
             kept.keep(facts, digests)
-        return cls(config, index, facts, digests, {})
+        return cls(config, index, _Reading(facts, digests, kept.look), {})
 
     def with_files(self, changed: Mapping[str, bytes]) -> Project:
         """Give the project in which these files, by relative path, have these bytes. Only they are read again."""
@@ -90,7 +96,7 @@ class Project:
         index = self._index_with(changed)
         digests = {path: digest for path, digest in self._digests.items() if path not in changed}
         facts = FactsReader(index, DiskReader(self.config, overlay), digests).read(self._facts)
-        return Project(self.config, index, facts, digests, overlay)
+        return Project(self.config, index, _Reading(facts, digests, self._look), overlay)
 
     def _index_with(self, changed: Mapping[str, bytes]) -> ModuleIndex:
         known = {file.path for file in self.index.files}
@@ -129,6 +135,12 @@ class Project:
     def digests(self) -> Mapping[str, str]:
         """Path -> sha256 of each of `inputs` as it was read; `""` for one that could not be."""
         return self._digests
+
+    def fingerprint(self, key: str = "") -> Fingerprint:
+        """Give what tells whether the files on disk are still those that this project was read from."""
+        further = [path for path in self._digests if path not in self._look.files]
+        files = {**self._look.files, **look_at(self.config.root, further).files}
+        return Fingerprint.of(self._look._replace(files=files), self._digests, key)
 
     @cached_property
     def local_findings(self) -> tuple[Finding, ...]:

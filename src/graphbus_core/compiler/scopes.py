@@ -7,10 +7,11 @@ import builtins
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from graphbus_core.compiler.modules import External, Import, Library, Module, ModuleRef, Symbol, Target
+from graphbus_core.compiler.modules import External, Import, Library, Module, ModuleRef, Symbol, Target, external
 
 _BUILTINS = frozenset(dir(builtins))
 _MAX_BASES = 50
+_MAX_ALIASES = 10
 
 
 class ClassSite(NamedTuple):
@@ -53,6 +54,16 @@ def resolve(expression: ast.expr, scope: Scope) -> Target:
     return None
 
 
+def resolve_through(expression: ast.expr, scope: Scope) -> Target:
+    """Say what a name stands for, further names that are assigned to it followed: `Node = GraphBusNode`."""
+    target = resolve(expression, scope)
+    for _ in range(_MAX_ALIASES):
+        if not isinstance(target, Symbol) or not isinstance(target.node, ast.Name | ast.Attribute):
+            break
+        target = resolve(target.node, scope.within(target.module))
+    return target
+
+
 def _resolve_name(name: str, scope: Scope) -> Target:
     if name in scope.hidden:
         return None
@@ -83,7 +94,7 @@ def _resolve_attribute(expression: ast.Attribute, scope: Scope) -> Target:
     if isinstance(base, External):
         dotted = f"{base.dotted}.{expression.attr}"
         module = scope.library.module(dotted) if not base.dotted.startswith("builtins.") else None
-        return ModuleRef(module) if module else External(dotted)
+        return ModuleRef(module) if module else external(dotted)
     if isinstance(base, ModuleRef):
         return scope.library.member(base.module.name, expression.attr)
     if isinstance(base, Symbol) and isinstance(base.node, ast.ClassDef):
@@ -118,7 +129,7 @@ def _walk_bases(library: Library, site: ClassSite, depth: int) -> Iterator[Class
 def base_targets(library: Library, site: ClassSite) -> list[Target]:
     """Say what each base of a class stands for; `Generic[T]` counts as `Generic`."""
     scope = Scope(library, site.module)
-    return [resolve(base.value if isinstance(base, ast.Subscript) else base, scope) for base in site.node.bases]
+    return [resolve_through(base.value if isinstance(base, ast.Subscript) else base, scope) for base in site.node.bases]
 
 
 def external_bases(library: Library, chain: Sequence[ClassSite]) -> set[str]:

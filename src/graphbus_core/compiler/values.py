@@ -73,11 +73,15 @@ def _name(expression: ast.Name, view: View, depth: int) -> Type:
         value = view.body.bound_once(name) if name not in view.parameters else None
         if value is None:
             return UNKNOWN
-        found = infer(value, view, depth)
-        return _BARE.get(found.kind, found)
+        return _bare(infer(value, view, depth))
     if name in view.parameters:
         return view.parameters[name]
     return _LITERALS.get(type(evaluate(expression, view.scope)), UNKNOWN)
+
+
+def _bare(found: Type) -> Type:
+    """What is certain of a mutable value that others may have changed since: only what kind of container it is."""
+    return union(*map(_bare, found.args)) if found.kind == "union" else _BARE.get(found.kind, found)
 
 
 def _attribute(expression: ast.Attribute, view: View, depth: int) -> Type:
@@ -280,5 +284,5 @@ def _touch(fields: dict[str, Field], key: str, *, is_written: bool) -> None:
     field = fields.get(key)
     if is_written:
         fields[key] = Field(key, UNKNOWN, field is not None and field.required)
-    elif field is not None and field.type.kind in _BARE:
-        fields[key] = Field(key, _BARE[field.type.kind], field.required)
+    elif field is not None:
+        fields[key] = Field(key, _bare(field.type), field.required)
