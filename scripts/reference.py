@@ -10,7 +10,7 @@ import ast
 import difflib
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 
@@ -18,12 +18,16 @@ import click
 import msgspec
 
 from graphbus_core import errors
+from graphbus_core.build import BUILD, NEGOTIATED
 from graphbus_core.cli import COMMANDS, graphbus
 from graphbus_core.model import config
+from graphbus_core.pipeline import Pipeline
+from graphbus_core.runtime import RUNTIME
 
 ROOT = Path(__file__).resolve().parent.parent
 UNRELEASED = "<!-- unreleased: made from changes/ by scripts/reference.py -->"
 TREE = "<!-- tree: made from the module docstrings by scripts/reference.py -->"
+STAGES = "<!-- stages: made from both pipelines by scripts/reference.py -->"
 MADE = "<!-- Made by scripts/reference.py from the code; change it there. -->\n"
 
 FAMILIES = (
@@ -205,13 +209,10 @@ def help_of(command: click.Command, name: str) -> str:
 
 def changelog() -> str:
     """CHANGELOG.md with its section "Unreleased" made anew from the fragments."""
-    path = ROOT / "CHANGELOG.md"
-    before, opening, rest = path.read_text(encoding="utf-8").partition(UNRELEASED)
-    _, closing, after = rest.partition("<!-- /unreleased -->")
     areas = sorted(fragment for fragment in (ROOT / "changes").glob("*.md") if fragment.name != "README.md")
     parts = [f"### {area.stem.replace('-', ' ').capitalize()}\n\n{bullets(area)}" for area in areas]
-    section = "\n\n".join(["## Unreleased", *parts]) if parts else ""
-    return f"{before}{opening}\n{section}\n{closing}{after}"
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    return between(text, UNRELEASED, "\n\n".join(["## Unreleased", *parts]))
 
 
 def bullets(fragment: Path) -> str:
@@ -221,13 +222,40 @@ def bullets(fragment: Path) -> str:
 
 
 def architecture_page() -> str:
-    """docs/architecture.md with its tree made anew from the module docstrings."""
+    """docs/architecture.md with its tree made anew from the module docstrings, and its stages from the pipelines."""
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    before, opening, rest = text.partition(TREE)
-    _, closing, after = rest.partition("<!-- /tree -->")
     package = ROOT / "src" / "graphbus_core"
-    lines = [f"{'src/graphbus_core/':<28}{purpose(package)}", *tree(package, "  ")]
-    return "\n".join([before + opening, "", "```text", *lines, "```", "", closing + after])
+    lines = ["```text", f"{'src/graphbus_core/':<28}{purpose(package)}", *tree(package, "  "), "```"]
+    return between(between(text, TREE, "\n".join(lines)), STAGES, stage_tables())
+
+
+def between(text: str, opening: str, made: str) -> str:
+    """The text with what stands after its opening marker, up to the closing one, replaced."""
+    before, _, rest = text.partition(opening)
+    closing = f"<!-- /{opening.split()[1].rstrip(':')} -->"
+    if closing not in rest:
+        raise ValueError(f"the markers {opening} and {closing} are missing")
+    return f"{before}{opening}\n\n{made}\n\n{closing}{rest.partition(closing)[2]}"
+
+
+def stage_tables() -> str:
+    """Both pipelines: number, name, inputs and output of each stage."""
+    tables = [
+        stage_table("Build Mode", BUILD, NEGOTIATED),
+        "\\* left out of a static build",
+        stage_table("Runtime Mode", RUNTIME, ()),
+    ]
+    return "\n\n".join(tables)
+
+
+def stage_table(title: str, pipeline: Pipeline, starred: Sequence[str]) -> str:
+    """One pipeline as a table."""
+    rows = [f"| | stage of {title} | takes | gives |", "|---|---|---|---|"]
+    for number, stage in enumerate(pipeline, start=1):
+        star = " \\*" if stage.name in starred else ""
+        takes = ", ".join(kind.__name__ for kind in stage.takes)
+        rows.append(f"| {number} | {stage.name}{star} | {takes} | {stage.gives.__name__} |")
+    return "\n".join(rows)
 
 
 def tree(folder: Path, indent: str) -> Iterator[str]:

@@ -70,7 +70,7 @@ def test_every_import_contract_of_the_floor_plan_is_kept() -> None:
         ("model/schema.py", "import httpx", "Runtime Mode reaches"),
         ("negotiation/votes.py", "import time", "Engine, votes and protocol"),
         ("negotiation/engine.py", "import graphbus_core.bus", "Engine, votes and protocol"),
-        ("editing/edits.py", "import rich.table", "Only the command line"),
+        ("editing/edits.py", "import rich.table", "Only the command line knows"),
         ("model/agent.py", "import graphbus_core.model.findings", "No import cycles"),
         ("basement.py", "", "Floors"),
     ],
