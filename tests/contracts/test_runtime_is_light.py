@@ -15,7 +15,9 @@ from tests.conftest import Project
 pytestmark = pytest.mark.slow
 
 FORBIDDEN = {
-    "a build wing": " ".join(f"graphbus_core.{wing}" for wing in ("build", "compiler", "editing", "negotiation", "cli")),
+    "a build wing": " ".join(
+        f"graphbus_core.{wing}" for wing in ("build", "compiler", "editing", "negotiation", "cli")
+    ),
     "what draws or parses commands": "networkx click rich markdown_it pygments",
     "a model or an HTTP client": "anthropic openai pydantic pydantic_ai litellm httpx requests aiohttp urllib3 http.client",
     "what sync handlers do not need": "asyncio concurrent.futures multiprocessing sqlite3",
