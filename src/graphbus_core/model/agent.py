@@ -123,6 +123,7 @@ class Publication(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
 
     Attributes:
         topic: Empty when it is computed and so unknown.
+        prefix: The text that a computed topic surely begins with, `"/Order/"` of `f"/Order/{status}"`.
         method: The method that publishes; empty for a declaration on the class.
         span: The topic's text.
         payload: The fields that are sent; None when unknown.
@@ -136,6 +137,7 @@ class Publication(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     payload: Schema | None = None
     payload_span: SourceSpan | None = None
     is_declared: bool = False
+    prefix: str = ""
 
 
 class Dependency(msgspec.Struct, frozen=True):

@@ -1,0 +1,100 @@
+"""`graphbus check`: what is wrong between agents and within them, and what would mend it.
+
+register   what there is to find          wiring     who sends what to whom
+topics reads agreement handoff dependencies contracts error_shapes handlers     rules on the definitions
+local (defaults exceptions event_use blocking)                                  rules on the syntax tree of a class
+validation   the one rule that is off by default        mending    findings -> changes
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from graphbus_core.compiler.rules.agreement import check_agreement
+from graphbus_core.compiler.rules.contracts import check_contracts
+from graphbus_core.compiler.rules.dependencies import COVERED_ERRORS, check_dependencies
+from graphbus_core.compiler.rules.error_shapes import check_error_shapes
+from graphbus_core.compiler.rules.evidence import Evidence
+from graphbus_core.compiler.rules.handlers import check_handlers
+from graphbus_core.compiler.rules.handoff import check_handoff
+from graphbus_core.compiler.rules.ignores import not_ignored
+from graphbus_core.compiler.rules.reads import check_reads
+from graphbus_core.compiler.rules.register import REGISTER, Rule, selected
+from graphbus_core.compiler.rules.topics import check_topics
+from graphbus_core.compiler.rules.wiring import Wiring
+from graphbus_core.model.findings import Finding, Fix
+
+__all__ = ["COVERED_ERRORS", "REGISTER", "Evidence", "Rule", "check", "fix_for", "selected"]
+
+_CHECKS: tuple[tuple[str, Callable[[Wiring], Iterator[Finding]]], ...] = (
+    ("GB001 GB002", check_topics),
+    ("GB003", check_reads),
+    ("GB004", check_agreement),
+    ("GB010 GB011", check_dependencies),
+    ("GB101 GB102 GB103 GB104 GB105 GB201 GB202", check_contracts),
+    ("GB110", check_handoff),
+    ("GB120", check_error_shapes),
+    ("GB310", check_handlers),
+)
+
+
+def check(
+    project: Evidence, *, select: Iterable[str] = (), ignore: Iterable[str] = (), all_fixable: bool = False
+) -> tuple[Finding, ...]:
+    """Find everything that is wrong with a project, by path, line and code.
+
+    Args:
+        project: What was read.
+        select: Codes or prefixes to report; none: what the settings select, else every rule that is on by default.
+        ignore: Codes or prefixes to leave out, besides those of the settings.
+        all_fixable: Report what can be mended although its rule is off by default.
+
+    Raises:
+        UsageError: GBE120 for a code that does not exist.
+    """
+    settings = project.config.settings
+    wanted = selected(tuple(select) or settings.select, (*settings.ignore, *ignore))
+    if all_fixable:
+        wanted |= selected(["ALL"], (*settings.ignore, *ignore)) & {
+            c for c, rule in REGISTER.items() if rule.is_fixable
+        }
+    found = {(finding.code, finding.span, finding.message): finding for finding in _findings(project, wanted)}
+    kept = not_ignored(found.values(), project)
+    exact = (_with_exact_fix(finding, project) for finding in kept)
+    return tuple(sorted(exact, key=_place))
+
+
+def _place(finding: Finding) -> tuple[str, int, int, str, str]:
+    span = finding.span
+    return span.path, span.line, span.column, finding.code, finding.message
+
+
+def _findings(project: Evidence, wanted: frozenset[str]) -> Iterator[Finding]:
+    wiring = Wiring(project)
+    for codes, rule in _CHECKS:
+        if wanted & set(codes.split()):
+            yield from (finding for finding in rule(wiring) if finding.code in wanted)
+    yield from (finding for finding in project.local_findings if finding.code in wanted)
+    if "GB210" in wanted:
+        from graphbus_core.compiler.rules.validation import check_validation
+
+        yield from check_validation(wiring)
+
+
+def _with_exact_fix(finding: Finding, project: Evidence) -> Finding:
+    """A finding is called fixable only when its fix can really be made."""
+    if not finding.is_fixable:
+        return finding
+    from msgspec.structs import replace
+
+    fix = fix_for(finding, project)
+    return replace(finding, is_fixable=fix is not None, is_fix_safe=fix is not None and fix.is_safe)
+
+
+def fix_for(finding: Finding, project: Evidence) -> Fix | None:
+    """Give the change that mends a finding, or None when there is none that is surely right."""
+    if not finding.is_fixable:
+        return None
+    from graphbus_core.compiler.rules.mending import mend
+
+    return mend(finding, project)

@@ -1,0 +1,103 @@
+"""When two names may be meant to be one: a slip of the finger, another case or separator, an abbreviation.
+
+skuu / sku        orderId / order_id        qty / quantity        but not: min_price / max_price, item1 / item2
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+_VOWELS = frozenset("aeiouy")
+
+
+def near_match(word: str, known: Iterable[str]) -> str:
+    """Give the one name of `known` that `word` may be meant to be; the empty string when there is none or more than one."""
+    near = {name for name in known if name != word and are_near(word, name)}
+    return near.pop() if len(near) == 1 else ""
+
+
+def near_topic(topic: str, known: Iterable[str]) -> str:
+    """Give the one topic of `known` that `topic` may be meant to be, or the empty string."""
+    near = {name for name in known if name != topic and are_near_topics(topic, name)}
+    return near.pop() if len(near) == 1 else ""
+
+
+def are_near(one: str, other: str) -> bool:
+    """Tell whether two names of fields differ so little that one is likely meant to be the other."""
+    if _bare(one) == _bare(other):
+        return True
+    mine, theirs = one.lower().split("_"), other.lower().split("_")
+    if len(mine) != len(theirs):
+        return False
+    different = [(left, right) for left, right in zip(mine, theirs, strict=True) if left != right]
+    return len(different) == 1 and _are_near_words(*different[0])
+
+
+def are_near_topics(one: str, other: str) -> bool:
+    """Tell whether two topics are the same but for one segment that is nearly the same, or but for case and separators."""
+    if _bare(one) == _bare(other):
+        return True
+    mine, theirs = one.split("/"), other.split("/")
+    if len(mine) != len(theirs) or "*" in one + other:
+        return False
+    different = [(left.lower(), right.lower()) for left, right in zip(mine, theirs, strict=True) if left != right]
+    return len(different) == 1 and _is_slip(*different[0])
+
+
+def is_slip_of_topic(one: str, other: str) -> bool:
+    """Tell whether two topics differ by one slip: a letter too many, too few, wrong or swapped."""
+    return are_near_topics(one, other) and distance(one.lower(), other.lower()) <= 1
+
+
+def distance(one: str, other: str) -> int:
+    """Count the letters to insert, remove, replace or swap with their neighbour to make one word the other."""
+    before: list[int] = []
+    row = list(range(len(other) + 1))
+    for i, left in enumerate(one, 1):
+        older, before, row = before, row, [i]
+        for j, right in enumerate(other, 1):
+            cost = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (left != right))
+            if i > 1 and j > 1 and left == other[j - 2] and one[i - 2] == right:
+                cost = min(cost, older[j - 2] + 1)
+            row.append(cost)
+    return row[-1]
+
+
+def _bare(name: str) -> str:
+    return name.lower().replace("_", "").replace("-", "").replace("/", "")
+
+
+def _are_near_words(one: str, other: str) -> bool:
+    return _is_slip(one, other) or _is_abbreviation(*sorted((one, other), key=len))
+
+
+def _is_slip(one: str, other: str) -> bool:
+    if _digits(one) != _digits(other):
+        return False
+    if one[:1] != other[:1]:
+        return _is_swap_at_start(one, other)
+    longest = max(len(one), len(other))
+    allowed = 0 if longest < 3 else 1 if longest < 7 else 2
+    return distance(one, other) <= allowed
+
+
+def _digits(word: str) -> str:
+    return "".join(filter(str.isdigit, word))
+
+
+def _is_swap_at_start(one: str, other: str) -> bool:
+    return len(one) == len(other) > 3 and one[:2] == other[1::-1] and one[2:] == other[2:]
+
+
+def _is_abbreviation(short: str, long: str) -> bool:
+    """`msg` of `message`, `qty` of `quantity`, `desc` of `description`; not `order` of `order_id`."""
+    if len(short) < 2 or len(long) < len(short) + 2 or short[0] != long[0] or not (short + long).isalpha():
+        return False
+    if long.startswith(short):
+        return len(short) > 2
+    return not _VOWELS & set(short[1:-1]) and _is_subsequence(short, long)
+
+
+def _is_subsequence(short: str, long: str) -> bool:
+    letters = iter(long)
+    return all(letter in letters for letter in short)

@@ -1,0 +1,89 @@
+"""GB001 and GB002: topics with one end only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from graphbus_core.compiler.rules.elsewhere import is_sent_elsewhere
+from graphbus_core.compiler.rules.names import are_near_topics, is_slip_of_topic, near_topic
+from graphbus_core.compiler.rules.wiring import Heard, Sent, Wiring
+from graphbus_core.errors import did_you_mean
+from graphbus_core.model.findings import Finding, Related
+
+
+def check_topics(wiring: Wiring) -> Iterator[Finding]:
+    """Find subscriptions that hear nothing and publications that nobody hears."""
+    silent = tuple(heard for heard in wiring.heard if _hears_nothing(heard, wiring))
+    for heard in silent:
+        yield _without_publisher(heard, wiring)
+    if not any(not heard.topic for heard in wiring.heard) and not wiring.is_partial:
+        yield from _without_subscriber(wiring, {heard.topic for heard in silent})
+
+
+def _hears_nothing(heard: Heard, wiring: Wiring) -> bool:
+    return wiring.all_publishers(heard.topic) == () and not is_sent_elsewhere(heard.topic, wiring.evidence)
+
+
+def _without_publisher(heard: Heard, wiring: Wiring) -> Finding:
+    meant = meant_topic(heard.topic, wiring)
+    published = {sent.topic for sent in wiring.sent if sent.topic}
+    guess = f"Did you mean {meant!r}?" if meant else did_you_mean(heard.topic, published).strip()
+    outside = "it comes from outside, add it to external_topics in [tool.graphbus]."
+    mendable = end_to_rename(heard.topic, meant, wiring) if meant else ""
+    return Finding(
+        code="GB001",
+        severity="warning",
+        agent=heard.agent.name,
+        span=heard.subscription.span,
+        message=f"{heard.name} subscribes to {heard.topic!r}, which no agent publishes",
+        hint=f"{guess} If {outside}" if guess else f"Publish it; if {outside}",
+        related=tuple(_publisher(sent) for sent in wiring.publishers(meant)) if meant else (),
+        is_fixable=bool(mendable),
+        data={"old": heard.topic, "new": meant, "rename": mendable} if meant else {},
+    )
+
+
+def meant_topic(topic: str, wiring: Wiring) -> str:
+    """Give the one published topic that a subscription without publisher is likely meant for, or the empty string.
+
+    A published topic that somebody hears already is only meant when a single slip lies between the two.
+    """
+    published = {sent.topic for sent in wiring.sent if sent.topic}
+    unheard = {name for name in published if not wiring.hearers(name)}
+    return near_topic(topic, unheard) or near_topic(
+        topic, {name for name in published - unheard if is_slip_of_topic(topic, name)}
+    )
+
+
+def end_to_rename(topic: str, meant: str, wiring: Wiring) -> str:
+    """Say whose topic has to be renamed: `"publisher"` when several agents hear the one name and one place sends the other."""
+    subscribers = {heard.agent.name for heard in wiring.heard if heard.topic == topic}
+    senders = wiring.publishers(meant)
+    if len(subscribers) > 1 and len(senders) == 1 and not wiring.hearers(meant):
+        return "publisher"
+    return "subscriber"
+
+
+def _publisher(sent: Sent) -> Related:
+    return Related(sent.agent.name, sent.publication.span, f"{sent.agent.name} publishes {sent.topic!r}")
+
+
+def _without_subscriber(wiring: Wiring, dangling: set[str]) -> Iterator[Finding]:
+    reported: set[tuple[str, str]] = set()
+    for sent in wiring.sent:
+        key = (sent.agent.name, sent.topic)
+        if key in reported or not _is_unheard(sent, wiring) or any(are_near_topics(sent.topic, t) for t in dangling):
+            continue
+        reported.add(key)
+        yield Finding(
+            code="GB002",
+            severity="info",
+            agent=sent.agent.name,
+            span=sent.publication.span,
+            message=f"{sent.agent.name} publishes {sent.topic!r}, which no agent subscribes to",
+            hint="Subscribe to it, stop publishing it, or add it to external_topics if it is heard outside.",
+        )
+
+
+def _is_unheard(sent: Sent, wiring: Wiring) -> bool:
+    return bool(sent.topic) and not wiring.hearers(sent.topic) and not wiring.is_external(sent.topic)

@@ -1,0 +1,140 @@
+"""Who sends what to whom, as far as it is known, and what cannot be known.
+
+publication --topic--> subscription        agent --@depends_on--> agent        self.call --> method
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import NamedTuple
+
+from graphbus_core.compiler.rules.evidence import UNREADABLE, Evidence
+from graphbus_core.model.agent import AgentDefinition, Publication, SourceSpan, Subscription
+from graphbus_core.model.topics import matches
+
+
+class Sent(NamedTuple):
+    """A publication and the agent that makes it."""
+
+    agent: AgentDefinition
+    publication: Publication
+
+    @property
+    def topic(self) -> str:
+        """What it is published to, empty when computed."""
+        return self.publication.topic
+
+
+class Heard(NamedTuple):
+    """A subscription and the agent that has it."""
+
+    agent: AgentDefinition
+    subscription: Subscription
+
+    @property
+    def topic(self) -> str:
+        """What it listens to, empty when computed."""
+        return self.subscription.topic
+
+    @property
+    def name(self) -> str:
+        """The handler for people, `"Agent.method"`."""
+        return f"{self.agent.name}.{self.subscription.method}"
+
+
+class Wiring:
+    """The edges of a project.
+
+    Attributes:
+        agents: By name.
+        is_partial: True when some file could not be read; then nothing can be concluded from what is absent.
+    """
+
+    def __init__(self, evidence: Evidence) -> None:
+        self.evidence = evidence
+        self.agents = {definition.name: definition for definition in evidence.definitions}
+        self.is_partial = any(error.code in UNREADABLE for error in evidence.errors)
+        self._external = evidence.config.settings.external_topics
+
+    @cached_property
+    def sent(self) -> tuple[Sent, ...]:
+        """All publications, each place once, though subclasses inherit it."""
+        found: dict[tuple[SourceSpan, bool], Sent] = {}
+        for agent in self.agents.values():
+            for publication in agent.publications:
+                key = (publication.span, publication.is_declared)
+                if key not in found or owns(agent, publication.span):
+                    found[key] = Sent(agent, publication)
+        return tuple(found.values())
+
+    @cached_property
+    def heard(self) -> tuple[Heard, ...]:
+        """All subscriptions, each place once, though subclasses inherit it."""
+        found: dict[tuple[SourceSpan, str], Heard] = {}
+        for agent in self.agents.values():
+            for subscription in agent.subscriptions:
+                key = (subscription.span, subscription.method)
+                if key not in found or owns(agent, subscription.span):
+                    found[key] = Heard(agent, subscription)
+        return tuple(found.values())
+
+    def has_unknown_publishers(self, topic: str) -> bool:
+        """True when an event that reaches a subscription to `topic` may come from a place that cannot be read."""
+        head = topic.partition("*")[0]
+        return self.is_partial or any(
+            not sent.topic and _may_meet(sent.publication.prefix, head, is_whole=head == topic) for sent in self.sent
+        )
+
+    @cached_property
+    def has_unknown_subscribers(self) -> bool:
+        """True when any topic may be heard at a place that cannot be read."""
+        return self.is_partial or any(not heard.topic for heard in self.heard)
+
+    def is_external(self, topic: str) -> bool:
+        """True when the configuration says that the topic is published or heard outside of the graph."""
+        return any(matches(pattern, topic) or matches(topic, pattern) for pattern in self._external)
+
+    def publishers(self, topic: str) -> tuple[Sent, ...]:
+        """Give every known publication that reaches a subscription to `topic`, which may be a pattern."""
+        return tuple(sent for sent in self.sent if sent.topic and matches(topic, sent.topic))
+
+    def hearers(self, topic: str) -> tuple[Heard, ...]:
+        """Give every known subscription that an event of `topic` reaches."""
+        return tuple(heard for heard in self.heard if heard.topic and matches(heard.topic, topic))
+
+    def all_publishers(self, topic: str) -> tuple[Sent, ...] | None:
+        """Give every publication that reaches `topic`, or None when there may be others."""
+        if not topic or self.has_unknown_publishers(topic) or self.is_external(topic):
+            return None
+        return self.publishers(topic)
+
+    def callers(self, agent: str, method: str) -> Iterator[AgentDefinition]:
+        """Give the agents that call a method with `self.call`."""
+        for definition in self.agents.values():
+            if any(call.agent == agent and call.method in ("", method) for call in definition.calls):
+                yield definition
+
+    def neighbours(self, agent: str) -> tuple[str, ...]:
+        """Give the agents that depend on this one or call it, sorted."""
+        return tuple(
+            sorted(
+                definition.name
+                for definition in self.agents.values()
+                if definition.name != agent
+                and (
+                    any(dependency.name == agent for dependency in definition.dependencies)
+                    or any(call.agent == agent for call in definition.calls)
+                )
+            )
+        )
+
+
+def _may_meet(prefix: str, head: str, *, is_whole: bool) -> bool:
+    """Tell whether a text that begins with `prefix` can be `head` (`is_whole`), or begin with it."""
+    return head.startswith(prefix) or (not is_whole and prefix.startswith(head))
+
+
+def owns(agent: AgentDefinition, span: SourceSpan) -> bool:
+    """True when the place lies in the class statement of the agent itself, not in a base class."""
+    return agent.path == span.path and agent.span.line <= span.line <= agent.span.end_line
