@@ -6,9 +6,13 @@ where an answer takes a while.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple, Protocol, TypeVar
 
+import msgspec
+from msgspec.json import Decoder
+
+from graphbus_core.model.proposals import Proposal, ProposalEvaluation
 from graphbus_core.negotiation.agents import ActiveAgent
 from graphbus_core.negotiation.protocol import (
     AgentQuestion,
@@ -21,7 +25,15 @@ from graphbus_core.negotiation.protocol import (
     Repaired,
     Reply,
 )
-from graphbus_core.negotiation.views import Trial, View
+from graphbus_core.negotiation.views import Analysis, Trial, View
+
+T = TypeVar("T")
+
+_DRAFTS: Decoder[tuple[Proposal, ...]] = Decoder(tuple[Proposal, ...])
+_MENDED: Decoder[Proposal | None] = Decoder(Proposal | None)
+_VOTES: Decoder[tuple[ProposalEvaluation, ...]] = Decoder(tuple[ProposalEvaluation, ...])
+_WORD: Decoder[ProposalEvaluation] = Decoder(ProposalEvaluation)
+_ANALYSIS: Decoder[Analysis] = Decoder(Analysis)
 
 
 class Asked(NamedTuple):
@@ -47,30 +59,30 @@ def ask_in_turn(batch: Sequence[Asked]) -> Iterator[Reply]:
 
 
 def answer(asked: Asked) -> Reply:
-    """Let an agent answer. Whatever it raises becomes a failed reply: no proposal, or an abstention."""
-    try:
-        return _put(asked)
-    except Exception as error:  # noqa: BLE001 - an agent is foreign to the engine: its failure means no, never an end
-        return _failed(asked.question, f"{type(error).__name__}: {error}")
-
-
-def _put(asked: Asked) -> Reply:
+    """Let an agent answer. Whatever it raises or gives amiss becomes a failed reply: no proposal, or an abstention."""
     agent, question, view, trials = asked
     if isinstance(question, AskProposals):
-        return Proposed(question.agent, tuple(agent.propose(view)))
+        drafts = _hear(lambda: agent.propose(view), _DRAFTS)
+        return Proposed(question.agent, drafts[0] or (), drafts[1])
     if isinstance(question, AskRepair):
-        return Repaired(question.proposal.proposal_id, agent.repair(view, question.proposal, question.report))
+        mended = _hear(lambda: agent.repair(view, question.proposal, question.report), _MENDED)
+        return Repaired(question.proposal.proposal_id, *mended)
     if isinstance(question, AskEvaluations):
-        return Evaluated(question.agent, tuple(agent.evaluate(view, trials)))
-    word = agent.arbitrate(view, trials[0], question.evaluations)
-    return Arbitrated(question.review.proposal.proposal_id, word)
+        votes = _hear(lambda: agent.evaluate(view, trials), _VOTES)
+        return Evaluated(question.agent, votes[0] or (), votes[1])
+    word = _hear(lambda: agent.arbitrate(view, trials[0], question.evaluations), _WORD)
+    return Arbitrated(question.review.proposal.proposal_id, *word)
 
 
-def _failed(question: AgentQuestion, why: str) -> Reply:
-    if isinstance(question, AskProposals):
-        return Proposed(question.agent, failure=why)
-    if isinstance(question, AskRepair):
-        return Repaired(question.proposal.proposal_id, failure=why)
-    if isinstance(question, AskEvaluations):
-        return Evaluated(question.agent, failure=why)
-    return Arbitrated(question.review.proposal.proposal_id, failure=why)
+def study(agent: ActiveAgent, view: View) -> tuple[Analysis, str]:
+    """Let an agent analyse its class: an empty analysis and the reason when it fails."""
+    analysis = _hear(lambda: agent.analyze(view), _ANALYSIS)
+    return analysis[0] or Analysis(), analysis[1]
+
+
+def _hear(speak: Callable[[], object], decoder: Decoder[T]) -> tuple[T | None, str]:
+    """Give what an agent says if it is of the right kind through and through, else why it is nothing."""
+    try:
+        return decoder.decode(msgspec.json.encode(speak())), ""
+    except Exception as error:  # noqa: BLE001 - an agent is foreign to the engine: its failure means no, and is told
+        return None, f"{type(error).__name__}: {error}"

@@ -34,13 +34,14 @@ class Meter:
         budget = self._budget
         if self.calls + calls > budget.max_calls:
             return f"{calls} more calls after {self.calls}, and max_calls is {budget.max_calls}"
-        if self.is_late:
-            return f"max_seconds is {budget.max_seconds:g}"
+        if self.lateness:
+            return self.lateness
         self.calls += calls
         return ""
 
     @property
-    def is_late(self) -> bool:
-        """True when the time is used up."""
+    def lateness(self) -> str:
+        """Why there is no time left, naming the setting; empty while there is."""
         limit_s = self._budget.max_seconds
-        return limit_s > 0 and self._clock() - self._start_s >= limit_s
+        is_late = limit_s > 0 and self._clock() - self._start_s >= limit_s
+        return f"max_seconds is {limit_s:g}" if is_late else ""

@@ -17,7 +17,7 @@ import msgspec
 from graphbus_core.bus import MessageBus
 from graphbus_core.compiler.conflicts import SchemaConflicts
 from graphbus_core.compiler.project import Project
-from graphbus_core.compiler.rules import check
+from graphbus_core.compiler.rules import REGISTER, check
 from graphbus_core.editing.edits import unified_diff
 from graphbus_core.editing.workspace import Workspace
 from graphbus_core.errors import EditError, GraphBusError
@@ -26,7 +26,7 @@ from graphbus_core.model.findings import Finding
 from graphbus_core.model.proposals import GateReport, Json, Negotiations, Proposal, ProposalEvaluation
 from graphbus_core.negotiation import engine
 from graphbus_core.negotiation.agents import ActiveAgents, Analyses
-from graphbus_core.negotiation.asking import Ask, Asked, ask_in_turn
+from graphbus_core.negotiation.asking import Ask, Asked, ask_in_turn, study
 from graphbus_core.negotiation.budget import Meter
 from graphbus_core.negotiation.protocol import (
     AgentFailed,
@@ -57,12 +57,13 @@ from graphbus_core.negotiation.protocol import (
     Step,
     Stopped,
 )
+from graphbus_core.negotiation.rule_agent import matching_words
 from graphbus_core.negotiation.transcript import (
     RECORD_VERSION,
     Said,
     SessionRecord,
+    choose_session,
     fit_for_bus,
-    next_session,
     save_session,
 )
 from graphbus_core.negotiation.views import Analysis, Trial, View
@@ -127,20 +128,25 @@ class Negotiation:
 
     def analyze(self, agents: ActiveAgents, project: Project) -> Analyses:
         """Let every agent read its own class, in the order of activation. Source: seed 001, AGENT_ANALYSIS_PHASE."""
-        findings = find(project)
+        findings = find_for_agents(project)
         for name, agent in agents.items():
             if self.meter.reserve(1):
                 break
             view = View(name=name, project=project, findings=findings, intent=self.config.settings.intent)
-            self.analyses[name] = agent.analyze(view)
+            self.analyses[name], why = study(agent, view)
+            if why:
+                self.tell(TOPICS[AgentFailed], AgentFailed(name, "analyze", why))
         return self.analyses
 
     def run(self, project: Project, agents: ActiveAgents, conflicts: SchemaConflicts, gate: Gate) -> Outcome:
         """Negotiate to the end and keep the session in `.graphbus/sessions/`, except in a dry run.
 
+        Raises:
+            NegotiationError: GBE402 or GBE408, the session cannot have the name that was asked for; GBE407, it cannot be kept.
+
         Source: seed 001, MULTI_ROUND_NEGOTIATION_LOOP.
         """
-        session = self.config.session or next_session(self.config.artifacts_dir)
+        session = choose_session(self.config.artifacts_dir, self.config.session)
         names, arbiters = tuple(agents), agents.arbiters
         intent = self.config.settings.intent
         started = {"session": session, "backend": BACKEND, "agents": names, "arbiters": arbiters, "intent": intent}
@@ -160,6 +166,12 @@ class Negotiation:
             )
             save_session(self.config.artifacts_dir, record, self.said)
         return Outcome(negotiations, table.workspace)
+
+    def why_stopped(self) -> Stopped | None:
+        """Say why no further answer is waited for, if so."""
+        if self.is_stopped:
+            return Stopped("manual", "stopped by hand")
+        return Stopped("budget", self.meter.lateness) if self.meter.lateness else None
 
     def tell(self, topic: str, payload: Json) -> None:
         """Write an event into the transcript and publish it, shortened if it is too large for the bus."""
@@ -184,8 +196,19 @@ def negotiate(  # noqa: PLR0917 - the products of six stages
 
 def find(project: Project) -> tuple[Finding, ...]:
     """Give what the rules find, as far as the settings select it."""
+    return check(project)
+
+
+def find_for_agents(project: Project) -> tuple[Finding, ...]:
+    """Give what the rules find, and of the rules that are off by default what the intent or the goals ask for."""
     settings = project.config.settings
-    return check(project, select=settings.select, ignore=settings.ignore)
+    wishes = " ".join((settings.intent, *settings.refactoring_goals))
+    found = find(project)
+    if not wishes:
+        return found
+    keys = {finding.key for finding in found}
+    others = (finding for finding in check(project, all_fixable=True) if finding.key not in keys)
+    return (*found, *(finding for finding in others if matching_words(wishes, REGISTER[finding.code].title)))
 
 
 class _Table:
@@ -199,7 +222,7 @@ class _Table:
         self.conflicts = conflicts
         self.gate = gate
         self.workspace = Workspace(project)
-        self.findings = find(project)
+        self.findings = find_for_agents(project)
         self.trials: dict[str, Trial] = {}
         owners = {path: project.owners(path) for path in project.agent_files}
         self.ground = Ground(agents=tuple(agents), arbiters=agents.arbiters, owners=owners, edges=project.graph.edges)
@@ -246,8 +269,9 @@ class _Table:
             return
         for reply in self.session.ask(batch):
             yield self._verified(reply) if isinstance(reply, Evaluated) else reply
-            if self.session.is_stopped:
-                yield Stopped("manual", "stopped by hand")
+            stopped = self.session.why_stopped()
+            if stopped:
+                yield stopped
                 return
 
     # --- the world ---
@@ -264,7 +288,7 @@ class _Table:
     def _try(self, proposal: Proposal, report: GateReport) -> Trial:
         """Keep what the change would lead to, for those who will judge it."""
         before, after = self.workspace.project, self.workspace.applied(proposal.code_changes)
-        old, new = {f.key for f in self.findings}, find(after)
+        old, new = {f.key for f in self.findings}, find_for_agents(after)
         keys = {finding.key for finding in new}
         self.trials[proposal.proposal_id] = trial = Trial(
             proposal=proposal,
@@ -286,7 +310,7 @@ class _Table:
             refusal = error.sentence
         after = self.workspace.project
         if after is not before:
-            self.findings = find(after)
+            self.findings = find_for_agents(after)
         return Applied(
             proposal_id=proposal.proposal_id,
             digest=self.workspace.digest,

@@ -27,7 +27,7 @@ from graphbus_core.model.proposals import (
 )
 
 Phase = Literal["PROPOSING", "GATING", "EVALUATING", "ARBITRATING", "COMMITTING", "CONVERGING", "FINISHED"]
-Task = Literal["propose", "repair", "gate", "evaluate", "arbitrate", "apply"]
+Task = Literal["analyze", "propose", "repair", "gate", "evaluate", "arbitrate", "apply"]
 
 
 class Key(NamedTuple):

@@ -26,24 +26,10 @@ _PRIORITY: dict[Severity, int] = {"error": 30, "warning": 20, "info": 10}
 _CONFLICT = 5
 """Schema conflicts come before other findings of their severity (seed 002, SEED_INITIAL_PROPOSALS)."""
 
-_IDLE_WORDS = {
-    "and",
-    "any",
-    "are",
-    "but",
-    "for",
-    "from",
-    "has",
-    "have",
-    "into",
-    "not",
-    "our",
-    "out",
-    "that",
-    "the",
-    "this",
-    "with",
-}
+_IDLE_WORDS = (
+    " all and any are but code each every everywhere fix for from has have into make more not our out please shall should"
+    " that the this use want with "
+)
 _STEM = 5
 
 
@@ -79,7 +65,8 @@ class RuleAgent:
         return tuple(proposals)
 
     def _draft(self, finding: Finding, fix: Fix, view: View) -> Proposal:
-        answered = matching_words(view.intent, _words_of(finding))
+        answered = matching_words(_wishes(view), _words_of(finding))
+        what = "intent" if view.intent else "goals"
         owners = {owner for change in fix.changes for owner in view.project.owners(change.file_path)}
         others = sorted(owners - {self.name})
         return Proposal(
@@ -90,7 +77,7 @@ class RuleAgent:
             affects=fix.affects,
             intent=fix.intent,
             title=fix.title,
-            reason=finding.message + (f" It answers the intent ({', '.join(answered)})." if answered else ""),
+            reason=finding.message + (f"; it answers the {what} ({', '.join(answered)})" if answered else ""),
             code_changes=fix.changes,
             priority=_priority(finding, view),
             finding=finding.code,
@@ -176,16 +163,20 @@ def matching_words(intent: str, text: str) -> tuple[str, ...]:
 def _words(text: str) -> list[str]:
     spread = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", text)
     found = re.findall(r"[^\W_]+", spread)
-    return [word.lower() for word in found if len(word) > 2 and word.lower() not in _IDLE_WORDS]
+    return [word.lower() for word in found if len(word) > 2 and f" {word.lower()} " not in _IDLE_WORDS]
+
+
+def _wishes(view: View) -> str:
+    return view.intent or " ".join(view.goals)
 
 
 def _words_of(finding: Finding) -> str:
     title = REGISTER[finding.code].title
-    return " ".join((finding.code, title, finding.agent, finding.message, finding.hint, *finding.data.values()))
+    return " ".join((finding.code, title, finding.agent, finding.message, *finding.data.values()))
 
 
 def _rank(finding: Finding, view: View) -> tuple[object, ...]:
-    answered = len(matching_words(view.intent, _words_of(finding)))
+    answered = len(matching_words(_wishes(view), _words_of(finding)))
     return (-answered, -_priority(finding, view), finding.span.path, finding.span.line, finding.code, finding.message)
 
 

@@ -78,6 +78,22 @@ def next_session(artifacts_dir: str | Path) -> str:
     return f"S{max(numbers, default=0) + 1:03}"
 
 
+def choose_session(artifacts_dir: str | Path, wanted: str = "") -> str:
+    """Give the name that a person wants for a session, or the next free one.
+
+    Raises:
+        NegotiationError: GBE402 the name is taken, GBE408 it is no name.
+    """
+    if not wanted:
+        return next_session(artifacts_dir)
+    folder = sessions_dir(artifacts_dir) / wanted
+    if not _NAME.fullmatch(wanted):
+        raise NegotiationError("GBE408", session=wanted)
+    if folder.exists():
+        raise NegotiationError("GBE402", session=wanted, where=Place(str(folder)))
+    return wanted
+
+
 def _taken_names(folder: Path) -> list[str]:
     names = [path.name for path in folder.iterdir() if path.is_dir()] if folder.is_dir() else []
     return sorted(names, key=lambda name: (len(name), name))
@@ -90,10 +106,8 @@ def save_session(artifacts_dir: str | Path, record: SessionRecord, said: Iterabl
         The folder of the session.
 
     Raises:
-        NegotiationError: GBE402 a session of this name is there already, GBE407 it cannot be written, GBE408 it is no name.
+        NegotiationError: GBE402 a session of this name is there already, GBE407 it cannot be written.
     """
-    if not _NAME.fullmatch(record.session):
-        raise NegotiationError("GBE408", session=record.session)
     folder = sessions_dir(artifacts_dir) / record.session
     lines = b"".join(msgspec.json.encode(event, order="sorted") + b"\n" for event in said)
     try:

@@ -11,6 +11,7 @@ from graphbus_core.model.proposals import Ending, Negotiations
 from graphbus_core.negotiation.transcript import (
     Said,
     SessionRecord,
+    choose_session,
     fit_for_bus,
     list_sessions,
     load_session,
@@ -90,12 +91,19 @@ def test_a_session_is_never_overwritten(tmp_path: Path) -> None:
     assert load_transcript(tmp_path, "S001") == SAID
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "../S001", "a/b", "a b", "-x", "x" * 65])
+@pytest.mark.parametrize("name", [".", "..", "../S001", "a/b", "a b", "-x", "x" * 65])
 def test_a_session_s_name_is_a_plain_word(tmp_path: Path, name: str) -> None:
     with pytest.raises(NegotiationError) as info:
-        save_session(tmp_path / "artifacts", record(name), ())
+        choose_session(tmp_path, name)
     assert info.value.code == "GBE408"
-    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_session_s_name_must_be_free(tmp_path: Path) -> None:
+    assert choose_session(tmp_path, "mine") == "mine"
+    save_session(tmp_path, record("mine"), ())
+    assert choose_session(tmp_path) == "S001"
+    with pytest.raises(NegotiationError, match="mine is there already"):
+        choose_session(tmp_path, "mine")
 
 
 def test_a_file_in_the_way_is_said_so(tmp_path: Path) -> None:

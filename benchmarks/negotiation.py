@@ -1,0 +1,120 @@
+"""What the engine costs for each reply among a hundred agents, and a whole negotiation of the shop between rule agents."""
+
+from __future__ import annotations
+
+import io
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import chdir, redirect_stdout
+from pathlib import Path
+
+from stopwatch import Row, medians, report, timed
+
+from graphbus_core.model.artifacts import Edge
+from graphbus_core.model.config import BuildRequest, SafetyConfig
+from graphbus_core.model.proposals import CodeChange, GateReport, Proposal, ProposalEvaluation, RungResult
+from graphbus_core.negotiation import engine
+from graphbus_core.negotiation.protocol import (
+    KEYS,
+    Applied,
+    ApplyProposal,
+    AskEvaluations,
+    AskProposals,
+    CheckProposal,
+    Command,
+    Evaluated,
+    Gated,
+    Ground,
+    Proposed,
+    Reply,
+)
+
+AGENTS = 100
+LIMIT_S = 0.001
+
+
+def ring(count: int) -> Ground:
+    """So many agents, one file each, everybody heard by the next two."""
+    names = tuple(f"Agent{number:03}" for number in range(count))
+    edges = [Edge(names[i], names[(i + step) % count], "topic", f"/T{i}") for i in range(count) for step in (1, 2)]
+    return Ground(agents=names, owners={f"{name}.py": (name,) for name in names}, edges=tuple(edges))
+
+
+def reply_to(command: Command, ground: Ground) -> Reply:
+    """Everybody proposes in every round, everything passes, everybody accepts."""
+    if isinstance(command, AskProposals):
+        change = CodeChange(
+            file_path=f"{command.agent}.py", target="", change_type="modify", new_code=str(command.round)
+        )
+        return Proposed(
+            command.agent,
+            (Proposal(proposal_id="", round=0, src="", intent="x", code_changes=(change,)),),
+        )
+    if isinstance(command, CheckProposal):
+        proposal_id = command.proposal.proposal_id
+        rungs = (RungResult(rung="G0", status="passed"),)
+        return Gated(proposal_id, GateReport(proposal_id=proposal_id, passed=True, rungs=rungs), ground.edges)
+    if isinstance(command, AskEvaluations):
+        ids = [review.proposal.proposal_id for review in command.reviews]
+        votes = [ProposalEvaluation(proposal_id=i, evaluator="", round=0, decision="accept") for i in ids]
+        return Evaluated(command.agent, tuple(votes))
+    assert isinstance(command, ApplyProposal)
+    proposal = command.proposal
+    digest = f"{proposal.proposal_id}"
+    return Applied(
+        proposal_id=proposal.proposal_id, digest=digest, resolution={proposal.files[0]: "-+"}, edges=ground.edges
+    )
+
+
+def engine_s_per_reply() -> float:
+    """Time inside the engine alone, shared out over the replies of one negotiation."""
+    ground = ring(AGENTS)
+    safety = SafetyConfig(max_negotiation_rounds=5, max_total_file_changes=1000)
+    spent, replies = 0.0, 0
+    state, commands = engine.begin(ground, safety, "start")
+    while state.phase != "FINISHED":
+        questions = [command for command in commands if type(command) in KEYS]
+        commands = ()
+        for question in questions:
+            reply = reply_to(question, ground)
+            started = time.perf_counter()
+            state, more = engine.step(state, reply)
+            spent += time.perf_counter() - started
+            replies += 1
+            commands = (*commands, *more)
+    assert len(state.commits) == AGENTS * safety.max_proposals_per_agent, len(state.commits)
+    return spent / replies
+
+
+def negotiation_of(folder: Path) -> Callable[[], object]:
+    """A dry run of all fifteen stages on a fresh shop, everything forced."""
+    from graphbus_core.build import run_build_pipeline
+
+    request = BuildRequest(paths=(str(folder / "agents"),), enable_agents=True, dry_run=True, force=True)
+    return lambda: run_build_pipeline(request)
+
+
+def shop() -> list[Row]:
+    """The shop that `graphbus init` makes: read and checked only, and negotiated, with every rung of the gate."""
+    from graphbus_core.build import run_build_pipeline
+    from graphbus_core.cli import main as graphbus
+
+    with tempfile.TemporaryDirectory() as name, chdir(name), redirect_stdout(io.StringIO()), open(os.devnull, "w") as _:
+        assert graphbus(["init", "shop"]) == 0
+        folder = Path(name, "shop")
+        static = BuildRequest(paths=(str(folder / "agents"),), dry_run=True, force=True)
+        took = medians({"whole": timed(negotiation_of(folder)), "static": timed(lambda: run_build_pipeline(static))}, 5)
+    return [Row("negotiation of the shop, gate included", took["whole"], took["static"], "static build")]
+
+
+def main() -> list[Row]:
+    """Measure and print."""
+    took = medians({"engine": engine_s_per_reply})
+    per_reply = Row(f"engine, one reply among {AGENTS} agents", took["engine"], LIMIT_S, "limit", 1.0, "1 ms")
+    return report("Negotiation", [per_reply, *shop()])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""Agents and gates for negotiations over a real project: they do what a test tells them to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from graphbus_core.editing.workspace import Workspace
+from graphbus_core.errors import EditError
+from graphbus_core.model.proposals import CodeChange, GateReport, Proposal, ProposalEvaluation, RungResult
+from graphbus_core.negotiation.asking import Asked, answer
+from graphbus_core.negotiation.protocol import Reply
+from graphbus_core.negotiation.views import Analysis, Trial, View
+
+
+class ScriptedAgent:
+    """Proposes what it was given round by round, and votes as it was told; it keeps everything that it was shown.
+
+    A script entry that is an exception is raised; anything else is given back as it is, right or wrong.
+    """
+
+    def __init__(self, name: str, *, is_arbiter: bool = False) -> None:
+        self.name = name
+        self.is_arbiter = is_arbiter
+        self.drafts: dict[int, Any] = {}
+        self.vote: Any = "accept"
+        self.word: Any = "reject"
+        self.mended: Any = None
+        self.analysis: Any = Analysis(responsibilities=("something",))
+        self.views: list[View] = []
+        self.trials: list[Trial] = []
+
+    def analyze(self, view: View) -> Any:
+        return self._say(view, self.analysis)
+
+    def propose(self, view: View) -> Any:
+        return self._say(view, self.drafts.get(view.round, ()))
+
+    def repair(self, view: View, proposal: Proposal, report: GateReport) -> Any:
+        return self._say(view, self.mended)
+
+    def evaluate(self, view: View, trials: Sequence[Trial]) -> Any:
+        self.trials += trials
+        if isinstance(self.vote, str):
+            return self._say(view, tuple(self._evaluation(trial, self.vote) for trial in trials))
+        return self._say(view, self.vote)
+
+    def arbitrate(self, view: View, trial: Trial, evaluations: Sequence[ProposalEvaluation]) -> Any:
+        self.trials.append(trial)
+        if isinstance(self.word, str):
+            return self._say(view, self._evaluation(trial, self.word))
+        return self._say(view, self.word)
+
+    def _say(self, view: View, what: Any) -> Any:
+        self.views.append(view)
+        if isinstance(what, BaseException):
+            raise what
+        return what(view) if callable(what) else what
+
+    def _evaluation(self, trial: Trial, decision: Any) -> ProposalEvaluation:
+        return ProposalEvaluation(
+            proposal_id=trial.proposal.proposal_id, evaluator=self.name, round=0, decision=decision, reasoning="as told"
+        )
+
+
+class OpenGate:
+    """Lets everything pass that applies."""
+
+    def check(self, proposal: Proposal, workspace: Workspace) -> GateReport:
+        try:
+            workspace.applied(proposal.code_changes)
+        except EditError as error:
+            rung = RungResult(rung="G1", status="failed", code="G1.apply", message=error.sentence)
+            return GateReport(proposal_id=proposal.proposal_id, passed=False, rungs=(rung,))
+        rungs = (RungResult(rung="G1", status="passed"),)
+        return GateReport(proposal_id=proposal.proposal_id, passed=True, rungs=rungs)
+
+
+class BrokenGate:
+    """Raises what it is given."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def check(self, proposal: Proposal, workspace: Workspace) -> GateReport:
+        raise self.error
+
+
+def ask_backwards(batch: Sequence[Asked]) -> Iterator[Reply]:
+    """Answer the last question first."""
+    for asked in reversed(batch):
+        yield answer(asked)
+
+
+def replace_text(path: str, old: str, new: str, **fields: Any) -> Proposal:
+    """A draft that replaces a piece of text in a file."""
+    change = CodeChange(
+        file_path=path, target="", change_type="modify", operation="search_replace", old_code=old, new_code=new
+    )
+    return Proposal(
+        proposal_id="", round=0, src="", intent="test", title=f"replace {old}", code_changes=(change,), **fields
+    )
+
+
+Script = Callable[[dict[str, ScriptedAgent]], None]

@@ -1,0 +1,336 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from graphbus_core.bus import MessageBus
+from graphbus_core.compiler.conflicts import detect_conflicts
+from graphbus_core.compiler.project import Project
+from graphbus_core.errors import NegotiationError
+from graphbus_core.model.agent import SourceSpan
+from graphbus_core.model.config import BuildConfig, SafetyConfig, Settings
+from graphbus_core.model.findings import Finding, Related
+from graphbus_core.model.proposals import GateReport, Proposal, ProposalRecord, SchemaChange
+from graphbus_core.negotiation.agents import ActiveAgents, activate
+from graphbus_core.negotiation.driver import find, find_for_agents, negotiate
+from graphbus_core.negotiation.rule_agent import RuleAgent, matching_words
+from graphbus_core.negotiation.views import Trial, View
+from tests.fakes.negotiating_agents import OpenGate, ScriptedAgent, replace_text
+from tests.fakes.negotiating_world import report
+
+SHOP = {
+    "pyproject.toml": "[project]\nname = 'x'\n",
+    "agents/order.py": '''
+        from graphbus_core import GraphBusNode, schema_method
+
+
+        class Order(GraphBusNode):
+            """I take orders. And more."""
+
+            @schema_method(input_schema={"sku": str}, output_schema={"status": str})
+            def place(self, sku) -> dict:
+                self.publish("/Order/Created", {"sku": sku, "quantity": 1})
+                return {"status": "ok"}
+        ''',
+    "agents/stock.py": """
+        from graphbus_core import GraphBusNode, depends_on, subscribe
+
+
+        @depends_on("Order")
+        class Stock(GraphBusNode):
+            @subscribe("/Order/Created")
+            def on_order(self, event):
+                self.log(event["skuu"])
+
+            @subscribe("/Order/Creatd")
+            def on_typo(self, event):
+                self.log("seen")
+
+            def collect(self, items=[]):
+                items.append(1)
+        """,
+    "agents/judge.py": """
+        from graphbus_core import GraphBusNode
+
+
+        class Judge(GraphBusNode):
+            IS_ARBITER = True
+
+            def collect(self, items=[]):
+                items.append(1)
+        """,
+}
+
+
+@pytest.fixture
+def shop(project: Callable[[Mapping[str, str]], Path]) -> Callable[..., Project]:
+    root = project(SHOP)
+
+    def read(**settings: Any) -> Project:
+        config = BuildConfig(root=str(root), paths=(str(root / "agents"),), settings=Settings(**settings), dry_run=True)
+        return Project.read(config, cache=False)
+
+    return read
+
+
+def view_of(project: Project, name: str, **fields: Any) -> View:
+    settings = project.config.settings
+    given = {
+        "findings": find_for_agents(project),
+        "limit": 9,
+        "intent": settings.intent,
+        "goals": settings.refactoring_goals,
+    }
+    return View(name=name, project=project, **{**given, **fields})
+
+
+def codes(project: Project, name: str = "Stock", **fields: Any) -> list[str]:
+    return [proposal.finding for proposal in RuleAgent(name).propose(view_of(project, name, **fields))]
+
+
+# --- analysis --------------------------------------------------------------------------------
+
+
+def test_an_analysis_says_what_an_agent_does_needs_and_expects(shop: Callable[..., Project]) -> None:
+    project = shop()
+    order = RuleAgent("Order").analyze(view_of(project, "Order"))
+    assert order.responsibilities == ("I take orders", "offers place", "publishes /Order/Created")
+    stock = RuleAgent("Stock").analyze(view_of(project, "Stock"))
+    assert stock.responsibilities == ("hears /Order/Created", "hears /Order/Creatd")
+    assert stock.dependencies == ("Order",)
+    assert stock.schema_expectations == {"/Order/Created": "skuu"}
+    assert any("skuu" in issue for issue in stock.potential_issues)
+
+
+def test_an_agent_that_is_no_longer_there_has_an_empty_analysis(shop: Callable[..., Project]) -> None:
+    assert RuleAgent("Nobody").analyze(view_of(shop(), "Nobody")).responsibilities == ()
+
+
+# --- proposals -------------------------------------------------------------------------------
+
+
+def test_findings_at_its_own_end_become_proposals_the_worst_first(shop: Callable[..., Project]) -> None:
+    assert codes(shop()) == ["GB003", "GB001", "GB301"]
+    assert "GB003" not in codes(shop(), "Order")
+
+
+def test_a_proposal_says_what_why_and_whom_it_affects(shop: Callable[..., Project]) -> None:
+    project = shop()
+    first = RuleAgent("Stock").propose(view_of(project, "Stock", round=4))[0]
+    finding = next(one for one in find(project) if one.code == "GB003")
+    assert (first.src, first.round, first.finding, first.reason) == ("Stock", 4, "GB003", finding.message)
+    assert first.files == ("agents/stock.py",)
+    assert first.dst is None
+    assert "skuu" in first.code_change.old_code
+    assert "skuu" not in first.code_change.new_code
+
+
+def test_no_more_is_proposed_than_would_be_taken(shop: Callable[..., Project]) -> None:
+    assert codes(shop(), limit=1) == ["GB003"]
+    assert codes(shop(), limit=0) == []
+
+
+def history(project: Project, status: Any, position: int = 0, **changes: Any) -> tuple[ProposalRecord, ...]:
+    proposal = RuleAgent("Stock").propose(view_of(project, "Stock"))[position]
+    return (ProposalRecord(proposal=msgspec.structs.replace(proposal, **changes), status=status),)
+
+
+@pytest.mark.parametrize("status", ["rejected", "accepted", "superseded", "pending"])
+def test_what_was_turned_down_or_is_under_way_is_not_proposed_again(shop: Callable[..., Project], status: str) -> None:
+    project = shop()
+    assert codes(project, history=history(project, status)) == ["GB001", "GB301"]
+
+
+def test_what_was_refused_is_proposed_again_only_when_the_text_has_changed(shop: Callable[..., Project]) -> None:
+    project = shop()
+    assert codes(project, history=history(project, "refused")) == ["GB001", "GB301"]
+    other = replace_text("agents/stock.py", "a", "b").code_changes
+    assert codes(project, history=history(project, "refused", code_changes=other)) == ["GB003", "GB001", "GB301"]
+
+
+@pytest.mark.parametrize(
+    ("intent", "first", "said"),
+    [
+        ("no mutable defaults please", "GB301", "; it answers the intent (mutable, defaults)"),
+        ("every topic has a publisher", "GB001", "; it answers the intent ("),
+        ("make it purple", "GB003", ""),
+    ],
+)
+def test_what_answers_the_intent_comes_first_and_says_so(
+    shop: Callable[..., Project], intent: str, first: str, said: str
+) -> None:
+    proposals = RuleAgent("Stock").propose(view_of(shop(intent=intent), "Stock"))
+    assert proposals[0].finding == first
+    assert ("it answers the intent" in proposals[0].reason) == bool(said)
+    assert said in proposals[0].reason
+    assert len(proposals) == 3
+
+
+def test_goals_rank_like_an_intent(shop: Callable[..., Project]) -> None:
+    proposals = RuleAgent("Stock").propose(view_of(shop(refactoring_goals=("mutable_defaults",)), "Stock"))
+    assert proposals[0].finding == "GB301"
+    assert "; it answers the goals (mutable, defaults)" in proposals[0].reason
+
+
+def test_an_intent_wakes_a_rule_that_is_off_by_default(shop: Callable[..., Project]) -> None:
+    assert "GB210" not in codes(shop(), "Order")
+    assert "GB210" in codes(shop(intent="add validation"), "Order")
+    assert "GB210" in codes(shop(refactoring_goals=("add_validation",)), "Order")
+    assert "GB210" not in {finding.code for finding in find(shop(intent="add validation"))}
+
+
+@pytest.mark.parametrize(
+    ("intent", "text", "expected"),
+    [
+        ("add validation", "input not validated", ("validation",)),
+        ("align_schemas", "a schema differs", ("schemas",)),
+        ("OrderProcessor", "of OrderProcessor", ("order", "processor")),
+        ("the and for", "the and for", ()),
+        ("topic topic", "topics", ("topic",)),
+        ("sku", "'skuu' is read", ()),
+        ("", "anything", ()),
+    ],
+)
+def test_words_match_by_their_beginning(intent: str, text: str, expected: tuple[str, ...]) -> None:
+    assert matching_words(intent, text) == expected
+
+
+def test_a_rule_knows_no_second_fix(shop: Callable[..., Project]) -> None:
+    project = shop()
+    proposal = RuleAgent("Stock").propose(view_of(project, "Stock"))[0]
+    assert RuleAgent("Stock").repair(view_of(project, "Stock"), proposal, report("P001", passed=False)) is None
+
+
+# --- judgements ------------------------------------------------------------------------------
+
+
+def finding(code: str = "GB003", agent: str = "Stock", message: str = "it breaks", related: str = "") -> Finding:
+    span = SourceSpan("agents/stock.py", 1, 0, 1, 1)
+    others = (Related(related, span, "here"),) if related else ()
+    return Finding(code=code, severity="error", agent=agent, span=span, message=message, related=others)
+
+
+def trial(
+    project: Project, *, passed: bool = True, path: str = "agents/order.py", changes: tuple[str, ...] = (), **found: Any
+) -> Trial:
+    proposal: Proposal = msgspec.structs.replace(replace_text(path, "a", "b"), proposal_id="P001", src="Order")
+    gate = GateReport(
+        proposal_id="P001", passed=passed, rungs=(), schema_changes=tuple(SchemaChange(method=name) for name in changes)
+    )
+    return Trial(proposal=proposal, report=gate, after=project, **found)
+
+
+@pytest.mark.parametrize(
+    ("given", "decision", "reasoning"),
+    [
+        ({}, "accept", "no schema impact on my side"),
+        ({"path": "agents/stock.py"}, "accept", "my code changes, my contracts do not"),
+        ({"changes": ("Stock.work",)}, "accept", "my contract changes as it says, and all my edges still fit"),
+        ({"mended": (finding(),)}, "accept", "it mends GB003 on my side"),
+        ({"mended": (finding(agent="Other"),)}, "accept", "no schema impact on my side"),
+        ({"added": (finding(agent="Other"),)}, "accept", "no schema impact on my side"),
+        ({"added": (finding(),)}, "reject", "it would break my side: it breaks"),
+        ({"added": (finding(agent="Other", related="Stock"),)}, "reject", "it would break my side: it breaks"),
+        ({"added": (finding(),), "mended": (finding("GB001"),)}, "reject", "it would break my side: it breaks"),
+    ],
+)
+def test_a_judgement_is_computed_from_what_the_rules_find_on_its_own_edges(
+    shop: Callable[..., Project], given: dict[str, Any], decision: str, reasoning: str
+) -> None:
+    project = shop()
+    (vote,) = RuleAgent("Stock").evaluate(view_of(project, "Stock", round=2), [trial(project, **given)])
+    assert (vote.decision, vote.reasoning, vote.evaluator, vote.round) == (decision, reasoning, "Stock", 2)
+    assert [evidence.text for evidence in vote.evidence] == (["it breaks"] if decision == "reject" else [])
+    assert vote.impact_assessment.breaks_contracts is (decision == "reject")
+
+
+@pytest.mark.parametrize(
+    ("given", "decision", "reasoning"),
+    [
+        (
+            {"mended": (finding(),)},
+            "accept",
+            "it passed the gate, mends GB003 and breaks no contract (0 for, 0 against)",
+        ),
+        ({}, "reject", "it mends nothing, and any change is a risk (0 for, 0 against)"),
+        (
+            {"added": (finding(),), "mended": (finding(),)},
+            "reject",
+            "it breaks something: it breaks (0 for, 0 against)",
+        ),
+        ({"passed": False, "mended": (finding(),)}, "reject", "the gate refused it (0 for, 0 against)"),
+    ],
+)
+def test_the_arbiter_is_conservative_and_always_explains(
+    shop: Callable[..., Project], given: dict[str, Any], decision: str, reasoning: str
+) -> None:
+    project = shop()
+    word = RuleAgent("Judge", is_arbiter=True).arbitrate(view_of(project, "Judge"), trial(project, **given), ())
+    assert (word.decision, word.reasoning) == (decision, reasoning)
+
+
+def test_the_arbiter_counts_the_votes_in_its_explanation(shop: Callable[..., Project]) -> None:
+    project = shop()
+    case = trial(project, mended=(finding(),))
+    votes = RuleAgent("Stock").evaluate(view_of(project, "Stock"), [case]) * 2
+    word = RuleAgent("Judge", is_arbiter=True).arbitrate(view_of(project, "Judge"), case, votes)
+    assert "(2 for, 0 against)" in word.reasoning
+
+
+# --- activation ------------------------------------------------------------------------------
+
+
+def test_agents_come_to_life_in_the_order_of_activation_arbiters_last(shop: Callable[..., Project]) -> None:
+    project = shop()
+    agents = activate(project.definitions, project.order.order, project.config)
+    assert list(agents) == ["Order", "Stock", "Judge"]
+    assert agents.arbiters == ("Judge",)
+
+
+def test_the_settings_may_name_the_arbiters(shop: Callable[..., Project]) -> None:
+    project = shop(safety=SafetyConfig(arbiter_agents=("Stock", "Order")))
+    agents = activate(project.definitions, project.order.order, project.config)
+    assert agents.arbiters == ("Stock", "Order")
+    assert not agents["Judge"].is_arbiter
+
+
+def test_an_arbiter_that_is_not_there_is_an_error_with_the_nearest(shop: Callable[..., Project]) -> None:
+    project = shop(safety=SafetyConfig(arbiter_agents=("Jugde",)))
+    with pytest.raises(NegotiationError, match=r"names Jugde, which is no agent .* Did you mean 'Judge'") as info:
+        activate(project.definitions, project.order.order, project.config)
+    assert info.value.code == "GBE401"
+
+
+# --- the whole -------------------------------------------------------------------------------
+
+
+def test_rule_agents_mend_what_they_can_and_converge(shop: Callable[..., Project]) -> None:
+    project = shop()
+    agents = activate(project.definitions, project.order.order, project.config)
+    outcome = negotiate(project, project.config, agents, detect_conflicts(project), OpenGate(), MessageBus())
+    assert outcome.negotiations.converged
+    left = [(one.code, one.agent) for one in find(outcome.workspace.project) if one.is_fixable]
+    assert left == [("GB301", "Judge")], "arbiters do not propose"
+    assert {one.status for one in outcome.negotiations.records} == {"accepted"}
+
+
+def test_a_fix_that_its_voters_reject_is_not_tried_again(shop: Callable[..., Project]) -> None:
+    project = shop(safety=SafetyConfig(max_proposals_per_agent=9))
+    agents = activate(project.definitions, project.order.order, project.config)
+    stubborn = ScriptedAgent("Order")
+    stubborn.vote = "reject"
+    outcome = negotiate(
+        project,
+        project.config,
+        ActiveAgents({**agents, "Order": stubborn}),
+        detect_conflicts(project),
+        OpenGate(),
+        MessageBus(),
+    )
+    titles = [record.proposal.title for record in outcome.negotiations.records]
+    assert len(titles) == len(set(titles)) == 3
+    assert {record.status for record in outcome.negotiations.records} == {"rejected"}
