@@ -253,6 +253,7 @@ REGISTER: dict[str, Entry] = {
         "Take those changes back first; nothing was changed.",
     ),
     "GBE327": Entry("There is nothing to undo{of_session}.", "Sessions that can be undone: {known}."),
+    "GBE330": Entry("This file was changed while it was checked; it was left alone.", "Check again."),
     # negotiations: exit 5
     "GBE401": Entry(
         "arbiter_agents names {name}, which is no agent of this graph.{suggestion}",
@@ -298,10 +299,12 @@ REGISTER: dict[str, Entry] = {
         "Run `graphbus build` again; artifacts are not edited by hand.",
     ),
     "GBE507": Entry("{name} cannot be opened: {reason}.", "Check the permissions of the artifact folder."),
+    "GBE508": Entry("This file is not what it was when the artifacts were built.", "Run `graphbus build` again."),
     "GBE510": Entry(
         "The artifacts cannot be written here: {reason}.",
         "Free some space or correct the permissions; the artifacts from before are still whole.",
     ),
+    "GBE511": Entry("There is no agent {name} in these artifacts.{suggestion}", "Agents: {known}."),
     # running: exit 7
     "GBE610": Entry("{topic!r} cannot be used here: {reason}.", "A topic is `/Segment/Segment`, with letters, digits, `_`, `-`."),
     "GBE611": Entry(
