@@ -14,9 +14,7 @@ from tests.project_files import write_project
 HEAD = "from graphbus_core import GraphBusNode, depends_on, publishes, schema_method, subscribe, Event\n"
 
 
-def read_folder(
-    root: Path, *paths: str, settings: Settings | None = None, cache: bool = False
-) -> Project:
+def read_folder(root: Path, *paths: str, settings: Settings | None = None, cache: bool = False) -> Project:
     """Read the project in a folder; `paths` are relative to it."""
     wanted = tuple(str(root / path) for path in paths) or (str(root),)
     return Project.read(BuildConfig(root=str(root), paths=wanted, settings=settings or Settings()), cache=cache)

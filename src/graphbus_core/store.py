@@ -125,6 +125,22 @@ def _shown(path: Path) -> str:
     return str(path)
 
 
+def find_problems(folder: Path) -> tuple[ArtifactError, ...]:
+    """Give everything that is wrong with the artifacts, and each source file that is not what it was when they were built."""
+    try:
+        manifest = load_manifest(folder)
+    except ArtifactError as error:
+        return (error,)
+    problems: list[ArtifactError] = []
+    for name in ARTIFACTS:
+        try:
+            _load_part(folder, manifest, name)
+        except ArtifactError as error:
+            problems.append(error)
+    problems += [ArtifactError("GBE508", where=Place(path)) for path in verify_sources(folder, manifest)]
+    return tuple(problems)
+
+
 def project_root(folder: Path, manifest: Manifest) -> Path:
     """Give the project that the artifacts belong to."""
     return Path(os.path.normpath(folder.resolve() / manifest.project_root))

@@ -112,7 +112,7 @@ class _KeyReader:
         lost = {name for name in self._aliases if body.bound_once(name) is None}
         self._aliases -= lost
         names |= self._aliases
-        is_complete = not lost and not any(body.escapes(name) or name in body.shown for name in names)
+        lost |= {access.name for access in body.accesses if access.is_payload and access.name in names - {self._event}}
         accesses = [access for access in body.accesses if self._is_of_payload(access)]
         keyed = [(access, evaluate(access.key, self._view.scope)) for access in accesses]
         known = [(access, key) for access, key in keyed if isinstance(key, str) and access.how != "write"]
@@ -122,7 +122,8 @@ class _KeyReader:
             KeyRead(key, span_of(path, access.key), key in guarded)
             for access, key in sorted(known, key=lambda item: (item[0].key.lineno, item[0].key.col_offset))
         )
-        return reads, is_complete and len(known) == len(keyed)
+        is_handed_on = any(body.escapes(name) or name in body.shown for name in names)
+        return reads, not lost and not is_handed_on and len(known) == len(keyed)
 
     def _is_of_payload(self, access: Access) -> bool:
         if access.is_payload:

@@ -84,15 +84,21 @@ class SourceFile:
         """
         try:
             return ast.parse(self.data, self.path)
-        except SyntaxError as error:
-            raise self._encoding_error() or BuildError(
-                "GBE201", where=Place(self.path, error.lineno or 0, error.offset or 0), reason=error.msg
-            ) from None
-        except ValueError:
-            line = self.data[: self.data.index(b"\0")].count(b"\n") + 1
-            raise BuildError("GBE201", where=Place(self.path, line), reason="it contains a null byte") from None
+        except (SyntaxError, ValueError) as error:  # ValueError: a null byte, in some versions of Python
+            raise self._null_byte() or self._encoding_error() or self._syntax_error(error) from None
         except (RecursionError, MemoryError):
             raise BuildError("GBE206", where=Place(self.path)) from None
+
+    def _syntax_error(self, error: SyntaxError | ValueError) -> BuildError:
+        line, column = getattr(error, "lineno", None) or 0, getattr(error, "offset", None) or 0
+        return BuildError("GBE201", where=Place(self.path, line, column), reason=getattr(error, "msg", str(error)))
+
+    def _null_byte(self) -> BuildError | None:
+        position = self.data.find(b"\0")
+        if position < 0:
+            return None
+        line = self.data.count(b"\n", 0, position) + 1
+        return BuildError("GBE201", where=Place(self.path, line), reason="it contains a null byte")
 
     def _encoding_error(self) -> BuildError | None:
         try:

@@ -21,7 +21,8 @@ from tests.reading import HEAD, read_agent, read_files
         "from graphbus_core.node import GraphBusNode\nclass A(GraphBusNode): pass",
         "from graphbus_core import *\nclass A(GraphBusNode): pass",
         "from graphbus_core import GraphBusNode\nNode = GraphBusNode\nclass A(Node): pass",
-        "try:\n    from graphbus_core import GraphBusNode\nexcept ImportError:\n    GraphBusNode = object\nclass A(GraphBusNode): pass",
+        "try:\n    from graphbus_core import GraphBusNode\n"
+        "except ImportError:\n    GraphBusNode = object\nclass A(GraphBusNode): pass",
         "from graphbus_core import GraphBusNode\nif True:\n    class A(GraphBusNode): pass",
         "from graphbus_core import GraphBusNode\ntry:\n    class A(GraphBusNode): pass\nfinally:\n    pass",
         "from graphbus_core import GraphBusNode\nclass Mixin: pass\nclass A(Mixin, GraphBusNode): pass",
@@ -84,7 +85,10 @@ def test_an_agent_that_others_inherit_from_is_an_agent_itself(tmp_path: Path) ->
         {"kit.py": HEAD + "class Base(GraphBusNode): pass", "a.py": "import kit\nclass A(kit.Base): pass"},
         {"kit.py": HEAD + "class Base(GraphBusNode): pass", "a.py": "import kit as k\nclass A(k.Base): pass"},
         {"kit.py": HEAD + "class Base(GraphBusNode): pass", "a.py": "from kit import *\nclass A(Base): pass"},
-        {"kit.py": "from graphbus_core import GraphBusNode as Node", "a.py": "from kit import Node\nclass A(Node): pass"},
+        {
+            "kit.py": "from graphbus_core import GraphBusNode as Node",
+            "a.py": "from kit import Node\nclass A(Node): pass",
+        },
         {
             "kit/__init__.py": "from kit.node import Base as Renamed",
             "kit/node.py": HEAD + "class Base(GraphBusNode): pass",
@@ -101,7 +105,10 @@ def test_an_agent_that_others_inherit_from_is_an_agent_itself(tmp_path: Path) ->
             "z2.py": HEAD + "class Two(GraphBusNode, ABC): pass\nfrom abc import ABC",
             "a.py": "from z1 import BaseOne\nclass A(BaseOne): pass",
         },
-        {"space/node.py": HEAD + "class Base(GraphBusNode): pass", "a.py": "import space.node\nclass A(space.node.Base): pass"},
+        {
+            "space/node.py": HEAD + "class Base(GraphBusNode): pass",
+            "a.py": "import space.node\nclass A(space.node.Base): pass",
+        },
     ],
 )
 def test_a_base_class_is_followed_through_other_files(tmp_path: Path, files: dict[str, str]) -> None:
@@ -220,7 +227,9 @@ def test_dependencies_are_names_or_classes(tmp_path: Path, written: str, expecte
 
 
 def test_spans_cover_what_they_name(tmp_path: Path) -> None:
-    text = HEAD + "# ünïcode\n\n@depends_on('B')\nclass  A ( GraphBusNode ):\n    x = 'ä'; y = 1\n    @subscribe('/ü')\n    def f(self): pass\nclass B(GraphBusNode): pass\n"
+    text = HEAD + "# ünïcode\n\n@depends_on('B')\nclass  A ( GraphBusNode ):\n    x = 'ä'; y = 1\n"
+    text += "    @subscribe('/ü')\n    def f(self): pass\nclass B(GraphBusNode): pass\n"
+
     project = read_files(tmp_path, {"module.py": text})
     agent = project.agent("A")
     assert agent is not None

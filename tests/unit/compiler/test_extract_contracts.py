@@ -67,7 +67,8 @@ COMMON = {"status": str}
 
 def _input(tmp_path: Path, schema: str) -> str:
     agent = read_agent(
-        tmp_path, f"{PRELUDE}\nclass A(GraphBusNode):\n    @schema_method(input_schema={schema})\n    def f(self): return {{}}\n"
+        tmp_path,
+        f"{PRELUDE}\nclass A(GraphBusNode):\n    @schema_method(input_schema={schema})\n    def f(self): return {{}}\n",
     )
     spec = agent.method("f")
     assert spec is not None
@@ -161,7 +162,8 @@ def test_types_and_constants_are_read_from_other_files(tmp_path: Path) -> None:
     project = read_files(
         tmp_path,
         {
-            "shop/types.py": "from typing import TypedDict\nclass Item(TypedDict):\n    sku: str\nKEY = 'item'\nSHAPE = {KEY: Item}\n",
+            "shop/types.py": "from typing import TypedDict\nclass Item(TypedDict):\n    sku: str\n"
+            "KEY = 'item'\nSHAPE = {KEY: Item}\n",
             "shop/agents/a.py": HEAD
             + "from shop import types\nfrom shop.types import KEY, SHAPE\nclass A(GraphBusNode):\n"
             + "    @schema_method(SHAPE, {KEY: types.Item})\n    def f(self, item): return {}\n",

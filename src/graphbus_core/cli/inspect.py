@@ -1,0 +1,161 @@
+"""`graphbus inspect`: the agents, topics and edges that the artifacts describe, as a tree, as mermaid or as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from graphbus_core import store
+from graphbus_core.cli import console
+from graphbus_core.cli.console import paint, plain
+from graphbus_core.errors import ArtifactError, Place, did_you_mean
+from graphbus_core.model.agent import AgentDefinition, MethodSpec, Publication, Subscription, Topic
+from graphbus_core.model.artifacts import BuildArtifacts
+
+
+@click.command("inspect", short_help="Show agents, topics and the graph.")
+@click.argument("artifacts", metavar="[ARTIFACTS]", default=".graphbus")
+@click.option("--agent", default="", metavar="NAME", help="Only this agent, with its whole contract.")
+@click.option(
+    "--format", "form", type=click.Choice(["tree", "mermaid"]), default="tree", help="How the graph is drawn."
+)
+@click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
+def inspect(*, artifacts: str, agent: str, form: str, as_json: bool) -> None:
+    r"""Show what a build wrote to ARTIFACTS, a folder (.graphbus by default): agents, topics and the graph between them.
+
+    \b
+    Examples:
+      graphbus inspect .graphbus/
+      graphbus inspect --agent OrderProcessor
+      graphbus inspect .graphbus/ --format mermaid > graph.mmd
+    """
+    folder = Path(artifacts)
+    found = store.load(folder)
+    chosen = [_agent(found, agent, folder)] if agent else list(found.agents.agents)
+    if as_json:
+        console.emit_json(_document(found, chosen))
+    elif form == "mermaid":
+        console.out("\n".join(_mermaid(found, chosen)))
+    elif agent:
+        console.tree(_title(chosen[0]), _branches(chosen[0], has_detail=True))
+    else:
+        _show(found)
+
+
+def _agent(artifacts: BuildArtifacts, name: str, folder: Path) -> AgentDefinition:
+    names = artifacts.graph.nodes
+    found = next((agent for agent in artifacts.agents.agents if agent.name == name), None)
+    if found is None:
+        known = ", ".join(names)
+        suggestion = did_you_mean(name, names)
+        raise ArtifactError("GBE511", where=Place(str(folder)), name=name, suggestion=suggestion, known=known)
+    return found
+
+
+def _document(artifacts: BuildArtifacts, chosen: list[AgentDefinition]) -> dict[str, object]:
+    names = {agent.name for agent in chosen}
+    is_whole = len(names) == len(artifacts.graph.nodes)
+    edges = [edge for edge in artifacts.graph.edges if is_whole or {edge.source, edge.target} & names]
+    topics = [topic for topic in artifacts.topics.topics if is_whole or {*topic.publishers, *topic.subscribers} & names]
+    return {
+        "agents": chosen,
+        "topics": topics,
+        "edges": edges,
+        "activation_order": [name for name in artifacts.graph.activation_order if name in names],
+        "topic_cycles": artifacts.graph.topic_cycles,
+        "manifest": artifacts.manifest,
+    }
+
+
+# --- as text ------------------------------------------------------------------------------
+
+
+def _show(artifacts: BuildArtifacts) -> None:
+    agents = artifacts.agents.agents
+    heard = sum(len(agent.subscriptions) for agent in agents)
+    counts = (("agent", len(agents)), ("topic", len(artifacts.topics.topics)), ("subscription", heard))
+    console.out(", ".join(f"{number} {noun}{'' if number == 1 else 's'}" for noun, number in counts))
+    console.out()
+    console.tree(paint("Agents", "strong"), {_title(agent): _branches(agent) for agent in agents})
+    console.out()
+    if artifacts.topics.topics:
+        console.table(["Topic", "from", "to", "payload"], _topic_rows(artifacts))
+    for cycle in artifacts.graph.topic_cycles:
+        console.out(paint(f"Events go round between {', '.join(cycle)}.", "warn"))
+
+
+def _title(agent: AgentDefinition) -> str:
+    role = paint("  (arbiter)", "accent") if agent.is_arbiter else ""
+    return f"{paint(agent.name, 'name')}{role}  {paint(plain(f'{agent.path}:{agent.span.line}'), 'dim')}"
+
+
+def _branches(agent: AgentDefinition, *, has_detail: bool = False) -> dict[str, Any]:
+    """The contract of an agent: what it needs, offers, hears and says; with detail also the fields."""
+    listed = [
+        *(f"needs {plain(dependency.name)}" for dependency in agent.dependencies),
+        *(f"offers {plain(_method(method, has_detail))}" for method in agent.methods if method.has_schema),
+        *(f"hears {plain(_heard(subscription, has_detail))}" for subscription in agent.subscriptions),
+        *dict.fromkeys(f"says {plain(_said(publication, has_detail))}" for publication in agent.publications),
+        *dict.fromkeys(f"calls {plain(call.agent or '?')}.{plain(call.method or '?')}" for call in agent.calls),
+    ]
+    return {line: {} for line in listed}
+
+
+def _method(method: MethodSpec, has_detail: bool) -> str:
+    if not has_detail:
+        return method.name
+    given = "?" if method.input_schema is None else str(method.input_schema)
+    return f"{method.name} {given} → {'?' if method.output_schema is None else method.output_schema}"
+
+
+def _heard(subscription: Subscription, has_detail: bool) -> str:
+    line = f"{subscription.topic or '? (computed)'} → {subscription.method}"
+    if not has_detail:
+        return line
+    keys = [f"{read.key}{'?' if read.is_optional else ''}" for read in subscription.reads]
+    keys += [field.name for field in subscription.fields]
+    return f"{line}  reads {', '.join(dict.fromkeys(keys))}" if keys else line
+
+
+def _said(publication: Publication, has_detail: bool) -> str:
+    topic = publication.topic or "? (computed)"
+    return f"{topic} {publication.payload if publication.payload is not None else '?'}" if has_detail else topic
+
+
+def _topic_rows(artifacts: BuildArtifacts) -> Iterator[list[str]]:
+    for topic in artifacts.topics.topics:
+        outside = paint("(outside)", "dim") if topic.is_external else paint("nobody", "warn")
+        shown = [plain(", ".join(names)) if names else outside for names in (topic.publishers, topic.subscribers)]
+        yield [paint(plain(topic.name), "name"), *shown, plain(str(topic.schema)) if topic.schema else ""]
+
+
+# --- as mermaid ---------------------------------------------------------------------------
+
+
+def _mermaid(artifacts: BuildArtifacts, chosen: list[AgentDefinition]) -> Iterator[str]:
+    """A flowchart: agents as boxes, arbiters as hexagons, topics as rounded boxes between publisher and subscriber."""
+    names = {agent.name for agent in chosen}
+    edges = [edge for edge in artifacts.graph.edges if edge.kind != "topic" and {edge.source, edge.target} & names]
+    topics = [topic for topic in artifacts.topics.topics if {*topic.publishers, *topic.subscribers} & names]
+    shown = names.union(*({edge.source, edge.target} for edge in edges), *(_ends(topic) for topic in topics))
+    ids = {name: f"a{number}" for number, name in enumerate(sorted(shown))}
+    arbiters = {agent.name for agent in artifacts.agents.agents if agent.is_arbiter}
+    yield "flowchart LR"
+    for name, identity in ids.items():
+        opening, closing = ("{{", "}}") if name in arbiters else ("[", "]")
+        yield f'  {identity}{opening}"{name}"{closing}'
+    for number, topic in enumerate(topics):
+        yield f'  t{number}(["{topic.name}"])'
+        yield from (f"  {ids[name]} -.-> t{number}" for name in topic.publishers)
+        yield from (f"  t{number} -.-> {ids[name]}" for name in topic.subscribers)
+    for edge in edges:
+        label = f"calls {edge.label}" if edge.kind == "call" else "is needed by"
+        ends = (edge.target, edge.source) if edge.kind == "call" else (edge.source, edge.target)
+        yield f'  {ids[ends[0]]} -->|"{label}"| {ids[ends[1]]}'
+
+
+def _ends(topic: Topic) -> set[str]:
+    return {*topic.publishers, *topic.subscribers}

@@ -1,0 +1,116 @@
+"""Files that cannot be read: one clear error each, with its place, and everything else is still read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from graphbus_core.errors import UsageError
+from graphbus_core.model.config import Settings
+from tests.reading import HEAD, read_files, read_folder
+
+GOOD = HEAD + "class Good(GraphBusNode): pass\n"
+
+
+@pytest.mark.parametrize(
+    ("data", "code", "place"),
+    [
+        (HEAD.encode() + b"class (:\n", "GBE201", "bad.py:2:7"),
+        (HEAD.encode() + b"def f():\nreturn\n", "GBE201", "bad.py:3:1"),
+        (HEAD.encode() + b"x = 1\0\n", "GBE201", "bad.py:2"),
+        (HEAD.encode() + b"x = '\xff'\n", "GBE202", "bad.py:2"),
+        (b"# coding: ascii\n" + HEAD.encode() + b"x = '\xc3\xa4'\n", "GBE202", "bad.py:3"),
+        (b"# coding: klingon\n" + HEAD.encode(), "GBE202", "bad.py:1"),
+        (HEAD.encode() + b"x = " + b"(" * 300 + b")" * 300, "GBE201", "bad.py:2:205"),
+        (HEAD.encode() + b"x = " + b"-" * 20_000 + b"1", "GBE206", "bad.py"),
+        (
+            HEAD.encode() + b"class A(GraphBusNode):\n  def f(self, x: " + b"+".join([b"1"] * 900) + b"): pass",
+            "GBE206",
+            "bad.py",
+        ),
+        (b"#" * 2_000, "GBE203", "bad.py"),
+    ],
+)
+def test_one_bad_file_is_one_error_and_the_others_are_read(tmp_path: Path, data: bytes, code: str, place: str) -> None:
+    project = read_files(tmp_path, {"bad.py": data, "good.py": GOOD}, Settings(max_source_bytes=1_900))
+    large = len(data) > 1_900 and code != "GBE203"
+    if large:
+        project = read_folder(tmp_path)
+    assert [(error.code, str(error.where)) for error in project.errors] == [(code, place)]
+    assert [agent.name for agent in project.definitions] == ["Good"]
+
+
+def test_a_declared_encoding_is_honoured(tmp_path: Path) -> None:
+    text = f"# coding: latin-1\n{HEAD}class A(GraphBusNode):\n    SYSTEM_PROMPT = 'Grüße'\n"
+    project = read_files(tmp_path, {"a.py": text.encode("latin-1")})
+    assert project.definitions[0].system_prompt == "Grüße"
+
+
+def test_a_file_that_cannot_hold_an_agent_may_be_anything(tmp_path: Path) -> None:
+    project = read_files(tmp_path, {"good.py": GOOD, "bad.py": "class (:"})
+    assert project.errors == ()
+
+
+def test_all_errors_are_collected_in_the_order_of_their_places(tmp_path: Path) -> None:
+    project = read_files(
+        tmp_path,
+        {
+            "d.py": HEAD + "@depends_on('Godo')\nclass A(GraphBusNode): pass",
+            "c.py": GOOD,
+            "b.py": GOOD,
+            "a.py": HEAD + "class (",
+        },
+    )
+    assert [(error.code, str(error.where)) for error in project.errors] == [
+        ("GBE201", "a.py:2:7"),
+        ("GBE210", "c.py:2:7"),
+        ("GBE211", "d.py:2:13"),
+    ]
+    assert "Did you mean 'Good'?" in project.errors[2].sentence
+    assert str(project.errors[1].data["other"]) == "b.py:2:7"
+    assert [agent.name for agent in project.definitions] == ["A", "Good"]
+
+
+def test_a_warning_of_the_parser_is_no_error(tmp_path: Path) -> None:
+    project = read_files(tmp_path, {"a.py": HEAD + "class A(GraphBusNode):\n    x = '\\d'\n    y = 1 is 1\n"})
+    assert project.errors == ()
+
+
+def test_a_file_that_vanishes_is_reported(tmp_path: Path) -> None:
+    project = read_files(tmp_path, {"a.py": GOOD})
+    (tmp_path / "a.py").unlink()
+    with pytest.raises(Exception, match="cannot be read: no such file") as caught:
+        read_folder(tmp_path).source("a.py")
+    assert not isinstance(caught.value, UsageError)
+    assert project.definitions[0].name == "Good"
+
+
+def test_an_expression_of_a_thousand_parts_is_read(tmp_path: Path) -> None:
+    rows = ", ".join(f"'k{number}': {number}" for number in range(2_000))
+    project = read_files(
+        tmp_path, {"a.py": HEAD + f"class A(GraphBusNode):\n    def f(self): self.publish('/T', {{{rows}}})\n"}
+    )
+    payload = project.definitions[0].publications[0].payload
+    assert payload is not None
+    assert len(payload.fields) == 2_000
+
+
+@pytest.mark.parametrize(
+    ("comment", "ignores"),
+    [
+        ("# graphbus: ignore", ((2, ()),)),
+        ("# graphbus: ignore[GB001]", ((2, ("GB001",)),)),
+        ("#graphbus:ignore[ GB001 , GB2 ]", ((2, ("GB001", "GB2")),)),
+        ("# graphbus: ignore-file[GB001]", ((0, ("GB001",)),)),
+        ("# graphbus: ignore-file", ((0, ()),)),
+        ("# ignore", ()),
+        ("'# graphbus: ignore'", ()),
+    ],
+)
+def test_ignore_comments(tmp_path: Path, comment: str, ignores: object) -> None:
+    project = read_files(
+        tmp_path, {"a.py": f"{HEAD}x = 1  ;{comment}\n" if comment[0] == "'" else f"{HEAD}x = 1  {comment}\n"}
+    )
+    assert project.ignores("a.py") == ignores
+    assert project.ignores("none.py") == ()
