@@ -1,0 +1,105 @@
+"""What names can do, as far as the gate cares. Data only; `capability.py` says how it is read."""
+
+from __future__ import annotations
+
+import re
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+def _by_name(table: dict[str, str]) -> dict[str, str]:
+    return {name: code for code, names in table.items() for name in names.split()}
+
+
+USES: dict[str, str] = _by_name(
+    {
+        "": "urllib.parse http.HTTPStatus os.path os.sep os.linesep os.fspath os.urandom os.PathLike os.curdir os.getcwd "
+        "os.listdir os.stat os.getpid os.cpu_count os.scandir os.walk inspect.isawaitable inspect.iscoroutine",
+        "G3.exec": "importlib imp runpy pkgutil zipimport code codeop builtins marshal pickle shelve dill cloudpickle joblib "
+        "yaml.load yaml.unsafe_load types.FunctionType types.CodeType timeit cProfile profile pdb bdb doctest unittest trace "
+        "logging.config graphbus_core.build graphbus_core.cli graphbus_core.compiler graphbus_core.editing "
+        "graphbus_core.negotiation graphbus_core.hosting graphbus_core.runtime graphbus_core.store",
+        "G3.reflection": "inspect gc operator.attrgetter operator.methodcaller sys._getframe sys.modules",
+        "G3.process": "subprocess multiprocessing pty signal resource atexit site faulthandler sys.settrace sys.setprofile "
+        "sys.exit sys.path sys.meta_path sys.path_hooks sys.addaudithook sys.stdin sys.setrecursionlimit sys.excepthook "
+        "concurrent.futures.ProcessPoolExecutor concurrent.futures.process asyncio.subprocess asyncio.create_subprocess_exec "
+        "asyncio.create_subprocess_shell os.system os.popen os.fork os.forkpty os.kill os.killpg os._exit os.abort os.nice "
+        "os.execl os.execle os.execlp os.execlpe os.execv os.execve os.execvp os.execvpe os.posix_spawn os.posix_spawnp "
+        "os.spawnl os.spawnle os.spawnlp os.spawnlpe os.spawnv os.spawnve os.spawnvp os.spawnvpe os.setuid os.setgid os.setsid",
+        "G3.network": "socket ssl http urllib ftplib smtplib poplib imaplib nntplib telnetlib xmlrpc socketserver webbrowser "
+        "wsgiref asyncore smtpd asyncio.open_connection asyncio.start_server asyncio.open_unix_connection logging.handlers "
+        "requests httpx aiohttp urllib3 paramiko websockets",
+        "G3.native": "ctypes _ctypes cffi mmap fcntl",
+        "G3.files": "shutil tempfile sqlite3 dbm zipfile tarfile fileinput io.open io.FileIO io.open_code codecs.open "
+        "gzip.open bz2.open lzma.open logging.FileHandler logging.basicConfig os.*",
+        "G3.environment": "os.environ os.environb os.getenv os.getenvb os.putenv os.unsetenv getpass",
+    }
+)
+"""Dotted name -> code, empty for harmless; the longest prefix counts, and `os.*` stands for all of `os` that is not listed."""
+
+BARE_NAMES: dict[str, str] = _by_name(
+    {
+        "G3.exec": "exec eval compile __import__ __builtins__ __loader__ __spec__",
+        "G3.reflection": "globals locals vars setattr delattr breakpoint",
+        "G3.process": "exit quit input SystemExit",
+    }
+)
+"""Built-in names whose mere mention counts."""
+
+METHODS: dict[str, str] = _by_name(
+    {
+        "G3.files": "write_text write_bytes unlink rmdir touch symlink_to hardlink_to chmod mkdir rmtree truncate",
+        "G3.process": "system popen Popen check_output check_call fork execv execve",
+        "G3.exec": "exec_module load_module import_module run_path",
+    }
+)
+"""Methods that count on whatever object they are called."""
+
+SHARP_MODULES = _words("os sys io codecs operator types asyncio logging yaml")
+"""Modules that may be imported but not passed around: behind another name nobody sees what is done with them."""
+
+HARMLESS_DUNDERS = _words(
+    "__init__ __name__ __qualname__ __doc__ __class__ __len__ __str__ __repr__ __eq__ __hash__ __enter__ __exit__ __iter__ "
+    "__next__ __contains__ __lt__ __post_init__ __version__ __module__ __file__ __all__"
+)
+"""Attributes with internal names that tell nothing and change nothing."""
+
+MAGIC = _words(
+    "__getattr__ __getattribute__ __setattr__ __delattr__ __init_subclass__ __class_getitem__ __del__ __reduce__ "
+    "__reduce_ex__ __subclasshook__ __instancecheck__ __subclasscheck__ __set_name__ __new__ __prepare__ __get__ __set__"
+)
+"""Methods that run without being called by name."""
+
+HARMLESS_DECORATORS = _words(
+    "property staticmethod classmethod dataclasses.dataclass abc.abstractmethod contextlib.contextmanager "
+    "contextlib.asynccontextmanager functools.cache functools.lru_cache functools.cached_property functools.wraps "
+    "functools.total_ordering typing.overload typing.override typing.final typing_extensions.override "
+    "graphbus_core.subscribe graphbus_core.publishes graphbus_core.schema_method graphbus_core.decorators.subscribe "
+    "graphbus_core.decorators.publishes graphbus_core.decorators.schema_method"
+)
+"""What code may newly bear; `@depends_on` changes the graph and is not among them."""
+
+HARMLESS_BASES = _words(
+    "object Exception ValueError TypeError KeyError LookupError RuntimeError ArithmeticError str int float dict list "
+    "typing.TypedDict typing.NamedTuple typing.Protocol enum.Enum enum.StrEnum enum.IntEnum abc.ABC "
+    "typing_extensions.TypedDict msgspec.Struct"
+)
+"""What a new class may be made of; a class that is there already gets no new base."""
+
+HARMLESS_CLASS_KEYWORDS = _words("total frozen kw_only omit_defaults forbid_unknown_fields")
+
+SUPPRESSION = re.compile(
+    r"#\s*(?:graphbus:|noqa|nosec|type:\s*ignore|pragma:|pyright:|mypy:|pylint:|ruff:|flake8:|isort:|fmt:|yapf:)",
+    re.IGNORECASE,
+)
+ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"]*|://|\b(?:\d{1,3}\.){3}\d{1,3}\b")
+SECRET = re.compile(
+    r"sk-[A-Za-z0-9_-]{16,}|AKIA[0-9A-Z]{16}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}"
+    r"|xox[abeoprs]-[\w-]{10,}|AIza[\w-]{30,}|-----BEGIN [A-Z ]*PRIVATE KEY-----|eyJ[\w-]{8,}\.eyJ[\w-]{8,}|[sr]k_live_\w{16,}"
+)
+SECRET_NAME = re.compile(
+    r"pass(word|wd|phrase)|secret|api_?key|(access|auth|bearer)_?token|private_?key|credential", re.IGNORECASE
+)
+SECRET_VALUE = re.compile(r"(?=\S{8,}$)(?=.*\d)(?=.*[A-Za-z])")

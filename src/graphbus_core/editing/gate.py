@@ -1,0 +1,255 @@
+"""What a change must climb before anybody votes on it: rungs G0 to G6, in order, the first refusal ends it.
+
+    G0 scope -> G1 apply -> G2 parse -> G3 capability -> G4 contract -> G5 import -> G6 tests
+
+A rung that cannot be climbed (no tests, a project too large to copy) is `not_run`, says why, and lets the change pass.
+`gate_codes.CODES` lists every reason to refuse.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+
+from graphbus_core.compiler.project import Project
+from graphbus_core.editing import contract, scope
+from graphbus_core.editing.capability import check_growth
+from graphbus_core.editing.gate_codes import Problem, of_edit
+from graphbus_core.editing.imports import Allowed
+from graphbus_core.editing.sandbox import Sandbox
+from graphbus_core.editing.trials import NotRun, Trials, Verdict
+from graphbus_core.editing.workspace import Workspace, state_digest
+from graphbus_core.errors import EditError
+from graphbus_core.model.config import BuildConfig
+from graphbus_core.model.findings import Finding
+from graphbus_core.model.proposals import GateReport, Proposal, RungResult, SchemaChange
+
+Contents = dict[str, tuple[bytes, bytes]]
+
+_IMPORT_LINE = re.compile(rb"^[ \t]*(?:from[ \t]+([A-Za-z_]\w*)|import[ \t]+([^#\r\n]+))", re.MULTILINE)
+_REQUIRED = re.compile(r"(?:>=|~=|==)\s*3\.(\d+)")
+
+
+class Gate:
+    """The gate of one session.
+
+    Args:
+        base: The project as the session found it.
+        config: The limits.
+        sandbox: Where the changed project is imported and tested.
+    """
+
+    def __init__(self, base: Project, config: BuildConfig, sandbox: Sandbox) -> None:
+        self._base = base
+        self._config = config
+        self._trials = Trials(config, sandbox)
+        self._findings: dict[str, tuple[Finding, ...]] = {}
+
+    def check(self, proposal: Proposal, workspace: Workspace) -> GateReport:
+        """Let a proposal climb, from the present state of the workspace; the workspace does not change."""
+        problem = scope.check_scope(proposal, workspace.project)
+        if problem:
+            return _report(proposal.proposal_id, [_result("G0", problem)])
+        try:
+            fresh = workspace.edited(proposal.code_changes)
+        except EditError as error:
+            return _report(proposal.proposal_id, [_result("G0", None), _result("G1", of_edit(error))])
+        trial = _Trial(self, workspace.project, workspace.changed(), fresh, workspace.changed(fresh))
+        problem = scope.check_sizes(trial.contents, workspace.project)
+        if problem:
+            return _report(proposal.proposal_id, [_result("G0", problem)])
+        return trial.report(proposal.proposal_id, proposal.schema_changes)
+
+    def check_tree(self, workspace: Workspace) -> GateReport:
+        """Let all accepted proposals together climb, from the base: what will land is what was tested."""
+        changed = workspace.changed()
+        problem = _first(scope.check_path(path, self._base) for path in changed)
+        if problem:
+            return _report("", [_result("G0", problem)])
+        return _Trial(self, self._base, {}, _after(changed), changed).report("", ())
+
+    def findings(self, state: str, project: Project) -> tuple[Finding, ...]:
+        """What the rules find in a state; asked once for each."""
+        if state not in self._findings:
+            self._findings[state] = contract.findings_of(project)
+        return self._findings[state]
+
+    @property
+    def trials(self) -> Trials:
+        """Imports and test runs."""
+        return self._trials
+
+    @cached_property
+    def allowed(self) -> Allowed:
+        """The packages that the project uses or is."""
+        used = {"graphbus_core"}
+        for file in self._base.index.files:
+            used.update(_imported_packages(Path(self._config.root, file.path)))
+        for root in self._base.index.import_roots:
+            used.update(_own_packages(Path(self._config.root, root)))
+        return Allowed(frozenset(used), self._config.safety_config.allow_external_dependencies)
+
+    @cached_property
+    def minimum_python(self) -> int:
+        """The minor version of the oldest Python 3 that the project supports, not newer than this one."""
+        return min(_minor_version(self._config), sys.version_info.minor)
+
+
+class _Trial:
+    """One climb, from the files before it to the files after it."""
+
+    def __init__(
+        self,
+        gate: Gate,
+        before: Project,
+        changed_before: Contents,
+        fresh: Mapping[str, bytes],
+        changed_after: Contents,
+    ) -> None:
+        self.gate = gate
+        self.before = before
+        self.changed_before = changed_before
+        self.fresh = fresh
+        self.changed_after = changed_after
+        self.state_before = state_digest(changed_before)
+        self.state_after = state_digest(changed_after)
+
+    @cached_property
+    def after(self) -> Project:
+        return self.before.with_files(self.fresh)
+
+    @cached_property
+    def contents(self) -> Contents:
+        return {path: (self.before.source(path).data, data) for path, data in self.fresh.items()}
+
+    def report(self, proposal_id: str, declared: tuple[SchemaChange, ...]) -> GateReport:
+        """Climb the rungs above G1 and stop at the first refusal."""
+        results = [_result("G0", None), _result("G1", None)]
+        actual: tuple[SchemaChange, ...] = ()
+        for rung, climb in self.rungs(declared):
+            verdict = climb()
+            results.append(_result(rung, verdict))
+            if isinstance(verdict, Problem):
+                break
+            if rung == "G4":
+                actual = contract.schema_changes(self.before, self.after)
+        return _report(proposal_id, results, actual)
+
+    def rungs(self, declared: tuple[SchemaChange, ...]) -> Iterator[tuple[str, Callable[[], Verdict]]]:
+        """Give the rungs above G1 in order."""
+        yield "G2", self.parse
+        yield "G3", self.capability
+        yield "G4", lambda: self.contract(declared)
+        yield "G5", self.imports
+        yield "G6", self.tests
+
+    def parse(self) -> Verdict:
+        """G2: it compiles here and parses as the oldest Python of the project."""
+        return _first(check_source(path, data, self.gate.minimum_python) for path, data in self.fresh.items())
+
+    def capability(self) -> Verdict:
+        """G3: it can do no more than before."""
+        return _first(check_growth(path, *pair, self.gate.allowed) for path, pair in self.contents.items())
+
+    def contract(self, declared: tuple[SchemaChange, ...]) -> Verdict:
+        """G4: what agents promise each other still fits."""
+        problem = contract.check_agents(self.before, self.after)
+        if problem:
+            return problem
+        before = self.gate.findings(self.state_before, self.before)
+        after = self.gate.findings(self.state_after, self.after)
+        return contract.check_findings(before, after) or contract.check_declared(
+            declared, contract.schema_changes(self.before, self.after)
+        )
+
+    def imports(self) -> Verdict:
+        """G5: it imports, and gives the agents that its text shows."""
+        files = _after(self.changed_after)
+        return self.gate.trials.check_import(self.state_after, files, self.after)
+
+    def tests(self) -> Verdict:
+        """G6: the tests that passed before pass."""
+        files_before, files_after = _after(self.changed_before), _after(self.changed_after)
+        return self.gate.trials.check_tests(self.state_before, files_before, self.state_after, files_after, self.after)
+
+
+def check_source(path: str, data: bytes, minimum_python: int) -> Problem | None:
+    """Compile a file for this Python and parse it for an older one; nothing of it runs."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            compile(data, path, "exec", dont_inherit=True)
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as reason:
+            return Problem("G2.compile", f"It does not compile: {reason}.", path, getattr(reason, "lineno", 0) or 0)
+        try:
+            ast.parse(data, path, feature_version=(3, minimum_python))
+        except SyntaxError as reason:
+            message = f"It needs a newer Python than 3.{minimum_python}: {reason.msg}."
+            return Problem("G2.version", message, path, reason.lineno or 0)
+    return None
+
+
+def _first(problems: Iterator[Problem | None]) -> Problem | None:
+    return next((problem for problem in problems if problem), None)
+
+
+def _after(changed: Contents) -> dict[str, bytes]:
+    return {path: after for path, (_, after) in changed.items()}
+
+
+def _result(rung: str, verdict: Verdict) -> RungResult:
+    if verdict is None:
+        return RungResult(rung=rung, status="passed")
+    if isinstance(verdict, NotRun):
+        return RungResult(rung=rung, status="not_run", message=verdict.reason)
+    return RungResult(
+        rung=rung, status="failed", code=verdict.code, message=verdict.message, path=verdict.path, line=verdict.line
+    )
+
+
+def _report(proposal_id: str, results: list[RungResult], actual: tuple[SchemaChange, ...] = ()) -> GateReport:
+    has_failed = any(result.status == "failed" for result in results)
+    return GateReport(proposal_id=proposal_id, passed=not has_failed, rungs=tuple(results), schema_changes=actual)
+
+
+def _imported_packages(path: Path) -> set[str]:
+    """Give the first names of what a file imports, without parsing it."""
+    found: set[str] = set()
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return found
+    for module, names in _IMPORT_LINE.findall(data):
+        listed = [module] if module else [name.split(b" as ")[0] for name in names.split(b",")]
+        found.update(name.strip().partition(b".")[0].decode() for name in listed)
+    return found
+
+
+def _own_packages(root: Path) -> set[str]:
+    """Give the names under which files and folders of an import root can be imported."""
+    entries = root.iterdir() if root.is_dir() else ()
+    names = {
+        entry.name if entry.is_dir() else entry.stem for entry in entries if entry.is_dir() or entry.suffix == ".py"
+    }
+    return {name for name in names if name.isidentifier()}
+
+
+def _minor_version(config: BuildConfig) -> int:
+    """Read `target_python`, else `requires-python` of pyproject.toml, else take this Python."""
+    wanted = config.settings.gate.target_python
+    if wanted:
+        return int(wanted.rpartition(".")[2])
+    try:
+        text = Path(config.root, "pyproject.toml").read_text(encoding="utf-8")
+    except OSError:
+        return sys.version_info.minor
+    import tomllib
+
+    required = str(tomllib.loads(text).get("project", {}).get("requires-python", ""))
+    match = _REQUIRED.search(required)
+    return int(match.group(1)) if match else sys.version_info.minor

@@ -1,0 +1,83 @@
+"""Every reason for which the gate refuses, in one place: stable codes that go back to the proposer and into docs/gate.md."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from graphbus_core.errors import EditError
+
+CODES: dict[str, str] = {
+    "G0.path": "The path is absolute, leaves the project, or is written in another way than the file is.",
+    "G0.not-agent-file": "The file is none with an agent in it.",
+    "G0.protected": "The file is protected: by `protected_files`, or as a test, configuration, secret or lock file.",
+    "G0.link": "The file is a link or lies behind one.",
+    "G0.audience": "The file or class belongs to an agent that is neither the proposer nor named in `dst` or `affects`.",
+    "G0.size": "The change is larger than `max_file_size_bytes` or `max_changed_lines` allows.",
+    "G0.empty": "The proposal has no change.",
+    "G1.not-found": "What is to be changed is not in the file.",
+    "G1.ambiguous": "What is to be changed is in the file more than once.",
+    "G1.stale": "The change was written for another text than the present one.",
+    "G1.no-change": "The change changes nothing.",
+    "G1.touches-more": "The change touches something beside its target.",
+    "G1.malformed": "The new code is not what the operation needs, or is there already.",
+    "G1.parse": "The file does not parse after the change.",
+    "G2.version": "The code does not parse for the oldest Python of the project.",
+    "G2.compile": "The code does not compile.",
+    "G3.import": "A package is imported that is neither in the standard library nor used in the project.",
+    "G3.exec": "Code is run from text or data, or modules are loaded by computed name.",
+    "G3.reflection": "Attributes are reached by computed or internal names.",
+    "G3.process": "Processes, signals or the interpreter itself are controlled.",
+    "G3.network": "The network is used.",
+    "G3.native": "Native code is called or raw memory used.",
+    "G3.files": "Files or folders are written, moved or removed.",
+    "G3.environment": "Environment variables are read or changed.",
+    "G3.decorator": "A decorator is added that is not known to be harmless.",
+    "G3.base": "A base class or metaclass is added that is not known to be harmless.",
+    "G3.patch": "Something that belongs to another module or class is replaced.",
+    "G3.arbiter": "Who is an arbiter is changed.",
+    "G3.prompt": "A system prompt is changed.",
+    "G3.suppression": "A comment is added that silences a check.",
+    "G3.url": "An address of a server is added.",
+    "G3.secret": "Something that looks like a key or password is added.",
+    "G3.unicode": "Characters are added that are invisible, change the direction of text or imitate others.",
+    "G4.agents": "An agent appears, disappears or can no longer be read.",
+    "G4.finding": "The rules find something that they did not find before.",
+    "G4.undeclared": "Other contracts change than the proposal declares.",
+    "G5.import": "A module does not import in the sandbox.",
+    "G5.nodes": "The modules define other agents than their text shows.",
+    "G5.timeout": "Importing takes longer than `timeout_s`.",
+    "G6.tests": "A test that passed before does not pass any more.",
+    "G6.timeout": "The tests take longer than `timeout_s`, which they did not before.",
+}
+"""Code -> what it means. The part before the dot is the rung."""
+
+APPLY_CODES: dict[str, str] = {
+    "GBE301": "G1.not-found",
+    "GBE302": "G1.ambiguous",
+    "GBE303": "G1.stale",
+    "GBE304": "G1.no-change",
+    "GBE305": "G1.touches-more",
+    "GBE306": "G1.parse",
+    "GBE307": "G1.not-found",
+    "GBE308": "G1.ambiguous",
+    "GBE313": "G1.stale",
+}
+"""Why an edit did not apply -> code of the gate; all others are `G1.malformed`."""
+
+
+class Problem(NamedTuple):
+    """Why a rung refuses."""
+
+    code: str
+    message: str
+    path: str = ""
+    line: int = 0
+
+
+def of_edit(error: EditError) -> Problem:
+    """Give the problem of an edit that does not apply, with the nearest lines."""
+    where = error.where
+    message = f"{error.sentence} {error.hint}".strip()
+    return Problem(
+        APPLY_CODES.get(error.code, "G1.malformed"), message, where.path if where else "", where.line if where else 0
+    )

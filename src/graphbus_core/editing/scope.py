@@ -1,0 +1,115 @@
+"""Rung G0: which files a proposal may touch at all. An allow list: whatever is not clearly allowed is refused."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Mapping
+from fnmatch import fnmatch
+from pathlib import Path, PurePosixPath
+
+from graphbus_core.compiler.project import Project
+from graphbus_core.editing.gate_codes import Problem
+from graphbus_core.model.proposals import CodeChange, Proposal
+
+PROTECTED = (
+    *("tests/*", "test/*", "*/tests/*", "*/test/*", "test_*.py", "*_test.py", "conftest.py"),
+    *(".*", ".*/*", "*/.*", "setup.py", "noxfile.py", "*/settings/*", "tasks.py", "fabfile.py"),
+    *("*.toml", "*.cfg", "*.ini", "*.json", "*.yaml", "*.yml", "*.lock", "*.txt", "*.pem", "*.key", "*.pth"),
+    *("secrets.py", "credentials.py", "sitecustomize.py", "usercustomize.py"),
+)
+
+
+def check_scope(proposal: Proposal, project: Project) -> Problem | None:
+    """Give the first reason why a proposal may not touch what it wants to touch."""
+    if not proposal.code_changes:
+        return Problem("G0.empty", "The proposal has no change.")
+    for change in proposal.code_changes:
+        problem = check_path(change.file_path, project) or _check_audience(proposal, change, project)
+        if problem:
+            return problem
+    return _check_new_code(proposal, project)
+
+
+def check_path(path: str, project: Project) -> Problem | None:
+    """Give the reason why no proposal at all may touch a file."""
+    if path not in project.agent_files:
+        return _not_allowed(path, project)
+    protected = next(
+        (glob for glob in (*project.config.safety_config.protected_files, *PROTECTED) if _fits(path, glob)), ""
+    )
+    if protected:
+        return Problem("G0.protected", f"{path} is protected by {protected!r}.", path)
+    if _is_behind_link(project.config.root, path):
+        return Problem("G0.link", f"{path} is a link or lies behind one.", path)
+    return None
+
+
+def check_sizes(changed: Mapping[str, tuple[bytes, bytes]], project: Project) -> Problem | None:
+    """Give the reason why a result is too large: a file that has grown, or too many lines."""
+    from difflib import SequenceMatcher
+
+    limits = project.config.settings.gate
+    lines = 0
+    for path, (before, after) in changed.items():
+        if len(after) > limits.max_file_size_bytes and len(after) > len(before):
+            message = f"{path} grows to {len(after)} bytes; max_file_size_bytes is {limits.max_file_size_bytes}."
+            return Problem("G0.size", message, path)
+        blocks = SequenceMatcher(None, before.split(b"\n"), after.split(b"\n"), autojunk=False).get_opcodes()
+        lines += sum(max(i2 - i1, j2 - j1) for kind, i1, i2, j1, j2 in blocks if kind != "equal")
+    if lines > limits.max_changed_lines:
+        return Problem("G0.size", f"{lines} lines change; max_changed_lines is {limits.max_changed_lines}.")
+    return None
+
+
+def _not_allowed(path: str, project: Project) -> Problem:
+    parts = PurePosixPath(path).parts
+    plain = unicodedata.normalize("NFKC", path).casefold().replace("\\", "/")
+    known = {unicodedata.normalize("NFKC", known).casefold(): known for known in project.agent_files}
+    is_odd = (
+        not path
+        or path.startswith(("/", "~"))
+        or ".." in parts
+        or not path.isprintable()
+        or "\\" in path
+        or str(PurePosixPath(plain)) in known
+        or plain[1:2] == ":"
+    )
+    if is_odd:
+        return Problem("G0.path", f"{path!r} is not the path of a file as the project has it.", path)
+    return Problem("G0.not-agent-file", f"{path} is no file with an agent in it.", path)
+
+
+def _fits(path: str, glob: str) -> bool:
+    """Compare without regard to case; a folder name protects what is below it."""
+    wanted, whole = glob.casefold().rstrip("/"), path.casefold()
+    name = whole.rpartition("/")[2]
+    return fnmatch(whole, wanted) or fnmatch(name, wanted) or whole.startswith(f"{wanted}/")
+
+
+def _is_behind_link(root: str, path: str) -> bool:
+    step = Path(root)
+    for part in PurePosixPath(path).parts:
+        step /= part
+        if step.is_symlink():
+            return True
+    return False
+
+
+def _check_audience(proposal: Proposal, change: CodeChange, project: Project) -> Problem | None:
+    """A file may be touched by its owners and by those who ask them; so may a class of a file that has several."""
+    asked = {proposal.src, proposal.dst, *proposal.affects}
+    owners = project.owners(change.file_path)
+    name = change.target.partition(".")[0]
+    concerned = [name] if name in owners else list(owners)
+    if asked.isdisjoint(concerned):
+        message = f"{change.target or change.file_path} belongs to {', '.join(concerned)}; neither `dst` nor `affects` names it."
+        return Problem("G0.audience", message, change.file_path)
+    return None
+
+
+def _check_new_code(proposal: Proposal, project: Project) -> Problem | None:
+    limit = project.config.settings.gate.max_file_size_bytes
+    size_bytes = sum(len(change.new_code.encode(errors="replace")) for change in proposal.code_changes)
+    if size_bytes > limit:
+        return Problem("G0.size", f"The new code has {size_bytes} bytes; max_file_size_bytes is {limit}.")
+    return None

@@ -1,0 +1,207 @@
+"""Rungs G5 and G6: import the changed project and run its tests, in a sandbox and never in this process.
+
+What happened is written by code of ours, in the child, to a folder outside of the copy that the project's code runs in. A test
+that passed before must pass again: failing, erring, being skipped and not being there are all the same.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from graphbus_core.compiler.project import Project
+from graphbus_core.editing import child_code
+from graphbus_core.editing.gate_codes import Problem
+from graphbus_core.editing.sandbox import Finished, Limits, Sandbox, remove_tree
+from graphbus_core.editing.trial_tree import TooLarge, TrialTree
+from graphbus_core.model.config import BuildConfig
+
+_LAST_LINES = 12
+
+
+class NotRun(NamedTuple):
+    """Why a rung could not be climbed; that is allowed, and said."""
+
+    reason: str
+
+
+Read = TypeVar("Read")
+Verdict = Problem | NotRun | None
+
+
+class Imported(msgspec.Struct, frozen=True, kw_only=True):
+    """What importing gave: module -> names of its agents, module -> error."""
+
+    nodes: dict[str, list[str]]
+    errors: dict[str, str]
+
+
+class Tested(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run of the tests gave; `outcomes` is None when the command is no pytest and only its exit status is known."""
+
+    outcomes: dict[str, str] | None
+    returncode: int
+    timed_out: bool
+    tail: str = ""
+
+    @property
+    def passed(self) -> set[str]:
+        """The tests that passed."""
+        return {name for name, outcome in (self.outcomes or {}).items() if outcome == "passed"}
+
+
+class Trials:
+    """Imports and test runs of one session; a state of the files that was tried is not tried again."""
+
+    def __init__(self, config: BuildConfig, sandbox: Sandbox) -> None:
+        self._config = config
+        self._sandbox = sandbox
+        self._tree = TrialTree(config.root, config.artifacts_dir)
+        self._imported: dict[str, Imported | Finished] = {}
+        self._tested: dict[str, Tested] = {}
+        gate = config.settings.gate
+        self._limits = Limits(timeout_s=gate.timeout_s, memory_mb=gate.memory_mb)
+
+    def check_import(self, state: str, changed: Mapping[str, bytes], project: Project) -> Verdict:
+        """Import every module with an agent, and compare the agents found with those that the text shows."""
+        wanted: dict[str, list[str]] = {}
+        for agent in project.definitions:
+            wanted.setdefault(agent.module, []).append(agent.name)
+        try:
+            result = self._import(state, changed, project, sorted(wanted))
+        except TooLarge as reason:
+            return NotRun(f"The project is not copied: {reason}.")
+        if isinstance(result, Finished):
+            return _import_ended(result, self._limits.timeout_s)
+        for module, error in result.errors.items():
+            return Problem("G5.import", f"{module} does not import: {error}", _path_of(project, module))
+        for module, names in wanted.items():
+            found = result.nodes.get(module, [])
+            if sorted(found) != sorted(names):
+                message = f"{module} defines {', '.join(found) or 'no agent'}; its text shows {', '.join(names)}."
+                return Problem("G5.nodes", message, _path_of(project, module))
+        return None
+
+    def _import(
+        self, state: str, changed: Mapping[str, bytes], project: Project, modules: list[str]
+    ) -> Imported | Finished:
+        if state not in self._imported:
+            with self._tree.copy(changed) as folder, _report() as (report, token):
+                roots = [str(folder / root) for root in project.index.import_roots]
+                command = [sys.executable, "-B", "-c", child_code.IMPORT, str(report), token]
+                arguments = [msgspec.json.encode([roots, modules]).decode()]
+                done = self._sandbox.run([*command, *arguments], folder, limits=self._limits)
+                self._imported[state] = _read_report(report, token, Imported) or done
+        return self._imported[state]
+
+    def check_tests(
+        self, base_state: str, base: Mapping[str, bytes], state: str, changed: Mapping[str, bytes], project: Project
+    ) -> Verdict:
+        """Run the tests before (once for each state) and after, and compare."""
+        if not self.test_command:
+            return NotRun("The project has no tests.")
+        try:
+            before = self._test(base_state, base, project)
+            if before.timed_out:
+                return NotRun(
+                    f"The tests take longer than timeout_s ({self._limits.timeout_s:g} s) without the change."
+                )
+            if before.outcomes is None and before.returncode != 0:
+                return NotRun(f"The test command fails without the change, too (exit status {before.returncode}).")
+            return _compare(before, self._test(state, changed, project), self._limits.timeout_s)
+        except TooLarge as reason:
+            return NotRun(f"The project is not copied: {reason}.")
+
+    @cached_property
+    def test_command(self) -> tuple[str, ...]:
+        """The command of the configuration, or pytest if there are tests for it."""
+        if self._config.settings.gate.test_command:
+            return self._config.settings.gate.test_command
+        return (sys.executable, "-m", "pytest", "-q") if _has_tests(Path(self._config.root)) else ()
+
+    def _test(self, state: str, changed: Mapping[str, bytes], project: Project) -> Tested:
+        if state not in self._tested:
+            with self._tree.copy(changed) as folder, _report() as (report, token):
+                plugin = report.parent
+                (plugin / f"{child_code.PLUGIN_NAME}.py").write_text(child_code.PLUGIN)
+                roots = [str(folder / root) for root in project.index.import_roots]
+                environment = {
+                    "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
+                    "PYTHONPATH": os.pathsep.join([str(plugin), *roots]),
+                    "PYTEST_PLUGINS": child_code.PLUGIN_NAME,
+                    "PYTEST_ADDOPTS": "-p no:cacheprovider",
+                    child_code.REPORT: f"{token}:{report}",
+                }
+                done = self._sandbox.run(self.test_command, folder, limits=self._limits, environment=environment)
+                outcomes = _read_report(report, token, dict[str, str])
+                tail = "\n".join((done.stdout + done.stderr).splitlines()[-_LAST_LINES:])
+                self._tested[state] = Tested(
+                    outcomes=outcomes, returncode=done.returncode, timed_out=done.timed_out, tail=tail
+                )
+        return self._tested[state]
+
+
+def _compare(before: Tested, after: Tested, timeout_s: float) -> Problem | None:
+    if after.timed_out:
+        return Problem("G6.timeout", f"The tests take longer than timeout_s ({timeout_s:g} s).")
+    if before.outcomes is None:
+        if after.returncode:
+            return Problem("G6.tests", f"The test command fails (exit status {after.returncode}): {after.tail}")
+        return None
+    lost = sorted(before.passed - after.passed)
+    if not lost:
+        return None
+    outcomes = after.outcomes or {}
+    shown = ", ".join(f"{name} ({outcomes.get(name, 'gone')})" for name in lost[:5])
+    more = f" and {len(lost) - 5} more" if len(lost) > 5 else ""
+    return Problem("G6.tests", f"Passed before and not now: {shown}{more}.")
+
+
+def _import_ended(done: Finished, timeout_s: float) -> Problem:
+    if done.timed_out:
+        return Problem("G5.timeout", f"Importing takes longer than timeout_s ({timeout_s:g} s).")
+    tail = done.stderr.strip().rpartition("\n")[2]
+    return Problem("G5.import", f"The process ended while importing (exit status {done.returncode}). {tail}".strip())
+
+
+def _path_of(project: Project, module: str) -> str:
+    return next((agent.path for agent in project.definitions if agent.module == module), "")
+
+
+@contextmanager
+def _report() -> Iterator[tuple[Path, str]]:
+    """A file for the verdict, outside of the copy, and the token that only our code knows."""
+    folder = Path(tempfile.mkdtemp(prefix="graphbus-verdict-"))
+    try:
+        yield folder / "report.json", secrets.token_hex(16)
+    finally:
+        remove_tree(folder)
+
+
+def _read_report(report: Path, token: str, kind: type[Read]) -> Read | None:
+    try:
+        lines = report.read_bytes().split(b"\n", 1)
+        if lines[0].decode() != token:
+            return None
+        return msgspec.json.decode(lines[1], type=kind)
+    except (OSError, IndexError, msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def _has_tests(root: Path) -> bool:
+    """True when pytest is there and would find something: a folder `tests` or test files next to the project file."""
+    from importlib.util import find_spec
+
+    if find_spec("pytest") is None:
+        return False
+    folders = [folder for name in ("tests", "test") if (folder := root / name).is_dir()]
+    return any(True for folder in folders for _ in folder.rglob("*test*.py")) or any(root.glob("test_*.py"))
