@@ -262,12 +262,16 @@ def test_the_ending_says_why_and_how_much(reason: TerminationReason, detail: str
     assert shown(ending(reason, detail)) == [line]
 
 
-def test_the_beginning_names_agents_and_arbiters() -> None:
+def test_the_beginning_says_who_negotiates_and_that_no_model_does() -> None:
     started = event("Started", session="S001", backend="rules", agents=["Orders", "Stock", "Judge"], arbiters=["Judge"])
-    assert shown(started) == ["Orders, Stock negotiate; Judge settles what they cannot."]
-    assert shown(event("Started", session="S001", backend="rules", agents=["Orders"], arbiters=[])) == [
-        "Orders negotiate."
-    ]
+    first, *_, last = shown(started)
+    assert first.startswith("Rules, not a model, negotiate")
+    assert last == "Orders, Stock negotiate; Judge settles what they cannot."
+
+
+def test_a_graph_without_arbiter_names_none() -> None:
+    started = event("Started", session="S001", backend="scripted", agents=["Orders"], arbiters=[])
+    assert shown(started) == ["Orders negotiate."]
 
 
 def test_what_an_agent_could_not_do_is_said_at_once() -> None:

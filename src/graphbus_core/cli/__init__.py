@@ -166,12 +166,9 @@ def _as_usage_error(refusal: click.ClickException) -> errors.UsageError:
 
 def _report(error: errors.GraphBusError, *, as_json: bool) -> int:
     """Show a refusal, or every one of several, and give the exit status of its family."""
-    status = error.exit_status
-    found: tuple[errors.GraphBusError, ...] = (error,)
-    if isinstance(error, errors.SeveralErrors):
-        found, status = error.errors, error.status
+    found = error.errors if isinstance(error, errors.SeveralErrors) else (error,)
     for each in found:
         console.error(each)
     if as_json and not console.has_emitted_json():
         console.emit_json({"errors": [console.describe(each) for each in found]})
-    return status
+    return error.status

@@ -1,17 +1,8 @@
-"""`graphbus build`: the fifteen stages, with or without agents, and what they say while they run."""
+"""`graphbus build`: the fifteen stages, with or without agents."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable
-
 import click
-
-from graphbus_core.build import BuildResult, run_build_pipeline
-from graphbus_core.cli import console, summary
-from graphbus_core.model.config import BuildRequest
-
-Say = Callable[[str], None]
 
 
 @click.command("build", short_help="Write the artifacts; let the agents negotiate first.")
@@ -23,10 +14,11 @@ Say = Callable[[str], None]
 @click.option("--force", is_flag=True, help="Build although nothing has changed.")
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
 def build(*, paths: tuple[str, ...], as_json: bool, rounds: int | None, **wished: object) -> None:
-    """Read the agents in PATH, files or folders, and write the graph to .graphbus/; no code of yours is run.
+    """Read the agents in PATH, files or folders, and write the graph to .graphbus/; your code is read, not run.
 
-    With --enable-agents the agents negotiate first: they propose changes, every change is verified, those whom it
-    affects vote, and what they agree on is written to the source files. `graphbus undo` takes it back.
+    With --enable-agents the agents negotiate first: they propose changes, every change is verified (your tests run in
+    a process apart), those whom it affects vote, and what they agree on is written to the source files. `graphbus
+    undo` takes it back.
 
     \b
     Examples:
@@ -34,65 +26,8 @@ def build(*, paths: tuple[str, ...], as_json: bool, rounds: int | None, **wished
       graphbus build agents/ --enable-agents
       graphbus build agents/ --enable-agents --dry-run
     """
+    from graphbus_core.cli.build_session import perform
+    from graphbus_core.model.config import BuildRequest
+
     request = BuildRequest(paths=paths, rounds=rounds, **wished)  # type: ignore[arg-type]
     perform(request, "Build", as_json=as_json)
-
-
-def perform(request: BuildRequest, what: str, *, as_json: bool) -> None:
-    """Run a build or a negotiation and say what came of it; `what` is `"Build"` or `"Negotiation"`."""
-    write = console.say if as_json else console.out
-    started = time.monotonic()
-    result = run_with_agents(request, write) if request.enable_agents else run_build_pipeline(request)
-    seconds = time.monotonic() - started
-    if as_json:
-        console.emit_json(summary.document(result))
-    else:
-        show(result, request, what, seconds)
-
-
-def run_with_agents(request: BuildRequest, write: Say) -> BuildResult:
-    """Negotiate, and write each decision as it is made."""
-    from graphbus_core.bus import MessageBus
-    from graphbus_core.cli.live import TOPICS, Live
-    from graphbus_core.model.messages import Event
-
-    live = Live()
-    bus = MessageBus(history=0, on_error="raise")
-
-    def listen(event: Event) -> None:
-        for line in live.lines(event.topic, event.payload):
-            write(line)
-        console.status(live.status)
-
-    for line in summary.WHO_NEGOTIATES:
-        write(console.paint(line, "dim"))
-    bus.subscribe(TOPICS, listen)
-    try:
-        return run_build_pipeline(request, bus=bus)
-    finally:
-        console.status("")
-
-
-def show(result: BuildResult, request: BuildRequest, what: str, seconds: float) -> None:
-    """Write the diffs of a dry run and the summary."""
-    is_plain = result.is_unchanged or not request.enable_agents
-    if is_plain:
-        _write_lines(summary.built(result, request.paths, seconds))
-    elif result.was_dry_run:
-        _show_diffs(result)
-    else:
-        _write_lines(summary.improved(result, request.paths, what))
-    if result.was_dry_run:
-        console.out(summary.dry(result))
-
-
-def _show_diffs(result: BuildResult) -> None:
-    console.out()
-    for path in sorted(result.diffs):
-        console.diff(result.diffs[path])
-    console.out()
-
-
-def _write_lines(lines: Iterable[str]) -> None:
-    for line in lines:
-        console.out(line)

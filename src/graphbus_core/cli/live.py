@@ -31,6 +31,11 @@ from graphbus_core.model.proposals import (
 
 TOPICS = "/Negotiation/*"
 
+_RULES_NEGOTIATE = (
+    "Rules, not a model, negotiate: no key is needed and nothing leaves this machine. This version has no models to choose",
+    'from; `model = "rules"` in [tool.graphbus.llm] is the only setting there is.',
+)
+
 _INDENT = " " * 9
 _VERDICTS: dict[VoteDecision, str] = {
     "accept": "Accepted",
@@ -113,6 +118,8 @@ class Live:
         return list(listener(payload)) if listener else []
 
     def _started(self, payload: Mapping[str, Any]) -> Iterator[str]:
+        if payload["backend"] == "rules":
+            yield from (paint(line, "dim") for line in _RULES_NEGOTIATE)
         arbiters = payload["arbiters"]
         agents = [name for name in payload["agents"] if name not in arbiters]
         judges = f"; {_names(arbiters)} settles what they cannot" if arbiters else ""
@@ -210,7 +217,7 @@ class Live:
 def _proposal_lines(proposal: Proposal) -> Iterator[str]:
     title = _one_line(proposal.title or proposal.intent.replace("_", " "))
     verb = "I propose instead to" if proposal.parent else "I propose to"
-    said = f'"{verb} {title[:1].lower()}{title[1:]}"'
+    said = f'"{paint(f"{verb} {title[:1].lower()}{title[1:]}", "strong")}"'
     yield f"{_tag('AGENT')} {paint(plain(proposal.src), 'name')}: {said} {paint(f'({proposal.proposal_id})', 'dim')}"
     affected = [name for name in dict.fromkeys([proposal.dst, *proposal.affects]) if name]
     if proposal.reason:

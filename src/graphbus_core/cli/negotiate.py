@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import click
 
-from graphbus_core.cli.build import perform
-from graphbus_core.model.config import BuildRequest
-
 
 @click.command("negotiate", short_help="Let the agents improve the code.")
 @click.argument("paths", metavar="[PATH]...", nargs=-1)
@@ -25,6 +22,9 @@ def negotiate(*, paths: tuple[str, ...], rounds: int | None, intent: str, dry_ru
       graphbus negotiate agents/ --rounds 3 --dry-run
       graphbus negotiate agents/ --intent "typed payloads everywhere"
     """
+    from graphbus_core.cli.build_session import perform
+    from graphbus_core.model.config import BuildRequest
+
     request = BuildRequest(
         paths=paths, enable_agents=True, emit_artifacts=False, rounds=rounds, intent=intent, dry_run=dry_run
     )

@@ -11,11 +11,6 @@ from graphbus_core.cli.console import Role, paint, plain
 from graphbus_core.cli.live import counted
 from graphbus_core.model.findings import Finding, Severity
 
-WHO_NEGOTIATES = (
-    "Rules, not a model, negotiate: no key is needed and nothing leaves this machine. This version has no models to choose",
-    'from; `model = "rules"` in [tool.graphbus.llm] is the only setting there is.',
-)
-
 _NOUNS: dict[Severity, str] = {"error": "error", "warning": "warning", "info": "note"}
 _TICK = paint("✓", "good")
 
@@ -28,6 +23,7 @@ def built(result: BuildResult, paths: Sequence[str], seconds: float) -> Iterator
     counts = f"{counted(len(agents), 'agent')}, {counted(topics, 'topic')}, {counted(heard, 'subscription')}"
     if result.is_unchanged:
         yield f"{_TICK} Nothing has changed since the last build: {counts} ({elapsed(seconds)})"
+        yield from left_over(result.findings, paths)
         return
     yield f"{_TICK} {'Read' if result.was_dry_run else 'Built'} {counts} in {elapsed(seconds)}"
     if agents:
@@ -46,6 +42,8 @@ def improved(result: BuildResult, paths: Sequence[str], what: str) -> Iterator[s
     yield f"{_TICK} {what} complete — {counted(len(changed), 'file')} improved by agents"
     yield from written(result)
     yield from left_over(result.findings, paths)
+    if changed and not result.config.emit_artifacts:
+        yield f"  {_command('build', paths)} renews the artifacts"
     if changed:
         yield paint("  Who agreed to what: graphbus inspect-negotiation. Take it back: graphbus undo", "dim")
 
@@ -72,7 +70,11 @@ def left_over(findings: Sequence[Finding], paths: Sequence[str]) -> Iterator[str
     counts = Counter(finding.severity for finding in findings)
     listed = ", ".join(counted(counts[severity], noun) for severity, noun in _NOUNS.items() if counts[severity])
     role: Role = "warn" if counts["error"] + counts["warning"] else "dim"
-    yield f"  {paint(f'{listed}:', role)} graphbus check {' '.join(paths)}".rstrip()
+    yield f"  {paint(f'{listed}:', role)} {_command('check', paths)}"
+
+
+def _command(name: str, paths: Sequence[str]) -> str:
+    return " ".join(["graphbus", name, *paths])
 
 
 def document(result: BuildResult) -> dict[str, object]:

@@ -1,0 +1,70 @@
+"""Runs a build or a negotiation for the command line, and says what happens while it happens."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+
+from graphbus_core.build import BuildResult, run_build_pipeline
+from graphbus_core.cli import console, summary
+from graphbus_core.model.config import BuildRequest
+
+Say = Callable[[str], None]
+
+
+def perform(request: BuildRequest, what: str, *, as_json: bool) -> None:
+    """Run a build or a negotiation and say what came of it; `what` is `"Build"` or `"Negotiation"`."""
+    write = console.say if as_json else console.out
+    started = time.monotonic()
+    result = run_with_agents(request, write) if request.enable_agents else run_build_pipeline(request)
+    seconds = time.monotonic() - started
+    if as_json:
+        console.emit_json(summary.document(result))
+    else:
+        show(result, request, what, seconds)
+
+
+def run_with_agents(request: BuildRequest, write: Say) -> BuildResult:
+    """Negotiate, and write each decision as it is made."""
+    from graphbus_core.bus import MessageBus
+    from graphbus_core.cli.live import TOPICS, Live
+    from graphbus_core.model.messages import Event
+
+    live = Live()
+    bus = MessageBus(history=0)
+
+    def listen(event: Event) -> None:
+        for line in live.lines(event.topic, event.payload):
+            write(line)
+        console.status(live.status)
+
+    bus.subscribe(TOPICS, listen)
+    try:
+        return run_build_pipeline(request, bus=bus)
+    finally:
+        console.status("")
+
+
+def show(result: BuildResult, request: BuildRequest, what: str, seconds: float) -> None:
+    """Write the diffs of a dry run and the summary."""
+    is_plain = result.is_unchanged or not request.enable_agents
+    if is_plain:
+        _write_lines(summary.built(result, request.paths, seconds))
+    elif result.was_dry_run:
+        _show_diffs(result)
+    else:
+        _write_lines(summary.improved(result, request.paths, what))
+    if result.was_dry_run:
+        console.out(summary.dry(result))
+
+
+def _show_diffs(result: BuildResult) -> None:
+    console.out()
+    for path in sorted(result.diffs):
+        console.diff(result.diffs[path])
+    console.out()
+
+
+def _write_lines(lines: Iterable[str]) -> None:
+    for line in lines:
+        console.out(line)

@@ -1,0 +1,258 @@
+"""`graphbus build` and `graphbus negotiate`: what they say, what they write, and what they leave alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from graphbus_core.cli import main, summary
+from tests.project_files import write_project
+
+SENDER = """
+    from graphbus_core import GraphBusNode
+
+    class Sender(GraphBusNode):
+        def send(self) -> None:
+            self.publish("/Letter/Sent", {"recipient": "Ada", "weight_g": 12})
+    """
+READER = """
+    from graphbus_core import GraphBusNode, subscribe
+
+    class Reader(GraphBusNode):
+        @subscribe("/Letter/Sent")
+        def on_letter(self, event):
+            self.log(event["recipiant"])
+    """
+JUDGE = """
+    from graphbus_core import GraphBusNode
+
+    class Judge(GraphBusNode):
+        IS_ARBITER = True
+    """
+PYPROJECT = """
+    [project]
+    name = "post"
+    requires-python = ">=3.11"
+    [tool.graphbus]
+    """
+
+
+@pytest.fixture
+def post(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A post office in which a reader misspells what a sender sends."""
+    files = {"sender.py": SENDER, "reader.py": READER, "judge.py": JUDGE, "__init__.py": ""}
+    write_project(tmp_path, {"pyproject.toml": PYPROJECT, **{f"agents/{name}": text for name, text in files.items()}})
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def healthy_post(post: Path) -> Path:
+    write_project(post, {"agents/reader.py": READER.replace("recipiant", "recipient")})
+    return post
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def sources(folder: Path) -> dict[str, bytes]:
+    return {path: content for path, content in files(folder).items() if path.endswith(".py")}
+
+
+# --- without agents -------------------------------------------------------------------------
+
+
+def test_a_build_sums_up_agents_order_and_artifacts(healthy_post: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["build", "agents/"]) == 0
+    streams = capsys.readouterr()
+    first, *rest = streams.out.splitlines()
+    assert first.startswith("✓ Built 3 agents, 1 topic, 1 subscription in ")
+    assert rest == ["  order: Sender → Reader → Judge", "✓ Artifacts written to: .graphbus/"]
+    assert streams.err == ""
+    assert (healthy_post / ".graphbus" / "graph.json").is_file()
+
+
+def test_a_build_counts_what_the_rules_find_and_says_where_to_read_it(
+    post: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["build", "agents/"]) == 0
+    assert "  1 error: graphbus check agents/" in capsys.readouterr().out.splitlines()
+
+
+def test_a_build_of_nothing_new_says_so_and_leaves_every_file_as_it_is(
+    post: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["build", "agents/"]) == 0
+    before = {path: path.stat().st_mtime_ns for path in (post / ".graphbus").glob("*.json")}
+    capsys.readouterr()
+    assert main(["build", "agents/"]) == 0
+    first, *rest = capsys.readouterr().out.splitlines()
+    assert first.startswith("✓ Nothing has changed since the last build: 3 agents, 1 topic, 1 subscription (")
+    assert rest == ["  1 error: graphbus check agents/"]
+    assert {path: path.stat().st_mtime_ns for path in (post / ".graphbus").glob("*.json")} == before
+
+
+def test_force_builds_although_nothing_has_changed(post: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["build", "agents/"]) == 0
+    assert main(["build", "agents/", "--force"]) == 0
+    assert "Nothing has changed" not in capsys.readouterr().out
+
+
+def test_a_dry_run_without_agents_writes_nothing(post: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = files(post)
+    assert main(["build", "agents/", "--dry-run"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0].startswith("✓ Read 3 agents")
+    assert shown[-1] == "Dry run: nothing was written. 0 files would change."
+    assert {path: content for path, content in files(post).items() if "/cache/" not in path} == before
+
+
+def test_with_json_a_build_is_one_document(post: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["build", "agents/", "--json"]) == 0
+    streams = capsys.readouterr()
+    document = json.loads(streams.out)
+    assert document["agents"] == document["activation_order"] == ["Sender", "Reader", "Judge"]
+    assert document["topics"] == ["/Letter/Sent"]
+    assert document["artifacts"] == ".graphbus/"
+    assert [finding["code"] for finding in document["findings"]] == ["GB003"]
+    assert (document["is_unchanged"], document["negotiation"], document["modified"]) == (False, None, [])
+    assert streams.err == ""
+    assert main(["build", "agents/", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["is_unchanged"] is True
+
+
+def test_every_broken_file_is_reported_and_no_artifact_is_written(
+    post: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_project(
+        post,
+        {
+            "agents/one.py": "class One(GraphBusNode:\n",
+            "agents/two.py": b"class Two(GraphBusNode):\n    name = '\xff'\n",
+        },
+    )
+    assert main(["build", "agents/"]) == 3
+    streams = capsys.readouterr()
+    assert "agents/one.py:1" in streams.err
+    assert "agents/two.py" in streams.err
+    assert streams.out == ""
+    assert not (post / ".graphbus" / "graph.json").exists()
+
+
+@pytest.mark.parametrize("command", ["build", "negotiate"])
+def test_a_path_that_does_not_exist_is_refused(command: str, post: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, "agentz/"]) == 2
+    assert "[GBE101]" in capsys.readouterr().err
+
+
+# --- with agents ----------------------------------------------------------------------------
+
+AGREED = [
+    "Sender, Reader negotiate; Judge settles what they cannot.",
+    "Round 1",
+    "[AGENT] Reader: \"I propose to read 'recipient' instead of 'recipiant' in Reader.on_letter\" (P001)",
+    '[AGENT] Sender: "Accepted',
+    "[ARBITER] Consensus (1/1). Committing.",
+    "  ✓ Modified: agents/reader.py (P001)",
+    "✓ Build complete — 1 file improved by agents",
+    "✓ Artifacts written to: .graphbus/",
+]
+
+
+@pytest.mark.slow
+def test_a_build_with_agents_shows_who_negotiates_what_they_say_and_what_came_of_it(
+    post: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["build", "agents/", "--enable-agents"]) == 0
+    streams = capsys.readouterr()
+    lines = streams.out.splitlines()
+    assert lines[0].startswith("Rules, not a model, negotiate")
+    positions = [next(i for i, line in enumerate(lines) if line.startswith(wanted)) for wanted in AGREED]
+    assert positions == sorted(positions)
+    assert "\x1b" not in streams.out + streams.err
+    assert 'event["recipient"]' in (post / "agents" / "reader.py").read_text()
+
+
+@pytest.mark.slow
+def test_a_dry_run_with_agents_shows_the_diff_and_writes_nothing(
+    post: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = files(post)
+    assert main(["build", "agents/", "--enable-agents", "--dry-run"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert '-        self.log(event["recipiant"])' in lines
+    assert '+        self.log(event["recipient"])' in lines
+    assert lines[-1] == "Dry run: nothing was written. 1 file would change."
+    assert not any("Modified" in line or "Artifacts written" in line for line in lines)
+    assert {path: content for path, content in files(post).items() if "/cache/" not in path} == before
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert main(["build", "agents/", "--enable-agents", "--dry-run"]) == 0
+    assert '\x1b[32m+        self.log(event["recipient"])\x1b[0m' in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_with_json_the_negotiation_is_talk_and_the_document_is_alone_on_stdout(
+    post: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["build", "agents/", "--enable-agents", "--json"]) == 0
+    streams = capsys.readouterr()
+    document = json.loads(streams.out)
+    assert document["negotiation"]["ending"]["reason"] == "convergence"
+    assert [change["path"] for change in document["modified"]] == ["agents/reader.py"]
+    assert "recipient" in document["diffs"]["agents/reader.py"]
+    assert document["findings"] == []
+    assert "[ARBITER] Consensus (1/1). Committing." in streams.err
+
+
+@pytest.mark.slow
+def test_agents_with_nothing_to_say_change_nothing(healthy_post: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = sources(healthy_post)
+    assert main(["build", "agents/", "--enable-agents"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "✓ Build complete — 0 files improved by agents" in lines
+    assert not any("graphbus undo" in line for line in lines)
+    assert sources(healthy_post) == before
+
+
+@pytest.mark.slow
+def test_negotiate_changes_the_sources_and_no_artifact(post: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["build", "agents/"]) == 0
+    artifacts = {path: path.read_bytes() for path in (post / ".graphbus").glob("*.json")}
+    capsys.readouterr()
+    assert main(["negotiate", "agents/", "--rounds", "3", "--intent", "spell it right"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "✓ Negotiation complete — 1 file improved by agents" in lines
+    assert "  graphbus build agents/ renews the artifacts" in lines
+    assert 'event["recipient"]' in (post / "agents" / "reader.py").read_text()
+    assert {path: path.read_bytes() for path in (post / ".graphbus").glob("*.json")} == artifacts
+    assert main(["undo"]) == 0
+    assert 'event["recipiant"]' in (post / "agents" / "reader.py").read_text()
+
+
+@pytest.mark.slow
+def test_rounds_limit_a_negotiation(post: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["negotiate", "agents/", "--rounds", "1", "--dry-run", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["negotiation"]["ending"]["rounds_executed"] == 1
+
+
+@pytest.mark.parametrize("command", ["build", "negotiate"])
+def test_rounds_below_one_are_refused(command: str, post: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, "agents/", "--rounds", "0"]) == 2
+    assert "--rounds" in capsys.readouterr().err
+
+
+# --- words ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("seconds", "shown"), [(0.0381, "38 ms"), (0.9994, "999 ms"), (1.24, "1.2 s"), (75, "75.0 s")])
+def test_durations_are_for_people(seconds: float, shown: str) -> None:
+    assert summary.elapsed(seconds) == shown
+
+
+def test_a_folder_outside_of_the_working_directory_is_shown_whole(post: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert summary.shown_folder(post / ".graphbus") == ".graphbus/"
+    monkeypatch.chdir(post / "agents")
+    assert summary.shown_folder(post / ".graphbus") == f"{post}/.graphbus/"
