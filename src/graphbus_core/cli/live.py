@@ -215,16 +215,21 @@ class Live:
 
 
 def _proposal_lines(proposal: Proposal) -> Iterator[str]:
-    title = _one_line(proposal.title or proposal.intent.replace("_", " "))
     verb = "I propose instead to" if proposal.parent else "I propose to"
-    said = f'"{paint(f"{verb} {title[:1].lower()}{title[1:]}", "strong")}"'
-    yield f"{_tag('AGENT')} {paint(plain(proposal.src), 'name')}: {said} {paint(f'({proposal.proposal_id})', 'dim')}"
+    wish = paint(f"{verb} {_uncapitalised(_one_line(proposal.title or proposal.intent.replace('_', ' ')))}", "strong")
+    number = paint(f"({proposal.proposal_id})", "dim")
+    yield f'{_tag("AGENT")} {paint(plain(proposal.src), "name")}: "{wish}" {number}'
     affected = [name for name in dict.fromkeys([proposal.dst, *proposal.affects]) if name]
     if proposal.reason:
         yield f"{_INDENT}rationale: {_one_line(proposal.reason)}"
     if affected:
         yield f"{_INDENT}affects: {plain(', '.join(affected))}"
     yield f"{_INDENT}changes: {plain(', '.join(dict.fromkeys(map(_change_place, proposal.code_changes))))}"
+
+
+def _uncapitalised(text: str) -> str:
+    """Give `rename x` for `Rename x`, and `HTTP stays` as it is."""
+    return text[:1].lower() + text[1:] if text[1:2].islower() else text
 
 
 def _change_place(change: CodeChange) -> str:
