@@ -33,6 +33,7 @@ from graphbus_core.compiler.project import Project
 from graphbus_core.editing.edits import unified_diff
 from graphbus_core.editing.gate import Gate
 from graphbus_core.editing.promotion import promote, recover
+from graphbus_core.editing.sandbox import ProcessSandbox
 from graphbus_core.editing.workspace import Workspace
 from graphbus_core.errors import ArtifactError, BuildError, GraphBusError, NegotiationError, raise_all
 from graphbus_core.model.artifacts import (
@@ -197,9 +198,9 @@ def multi_round_negotiation_loop(
     conflicts: SchemaConflicts,
 ) -> Agreement:
     """Propose, verify, vote, arbitrate, commit to the virtual tree, until nobody has anything left; then verify the whole."""
-    with Gate(classes.project, config) as gate:
-        outcome = negotiation.run(classes.project, agents, conflicts, gate)
-        report = gate.check_tree(outcome.workspace) if outcome.workspace.changed() else None
+    gate = Gate(classes.project, config, ProcessSandbox())
+    outcome = negotiation.run(classes.project, agents, conflicts, gate)
+    report = gate.check_tree(outcome.workspace) if outcome.workspace.changed() else None
     return Agreement(outcome.negotiations, outcome.workspace, report)
 
 
