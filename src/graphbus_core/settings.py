@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -71,7 +72,7 @@ class _TableReader:
     def __init__(self, path: str, text: str) -> None:
         self.errors: list[GraphBusError] = []
         self._path = path
-        self._lines = text.splitlines()
+        self._paths = list(_spelled_paths(text))
 
     def read(self, kind: type[Table], table: object, names: tuple[str, ...]) -> Table:
         if not isinstance(table, dict):
@@ -119,18 +120,26 @@ class _TableReader:
         self.errors.append(UsageError("GBE103", where=where, key=key, table=table, expected=expected, got=repr(value)))
 
     def _place(self, names: tuple[str, ...], key: str) -> Place:
-        """The line that sets the key, as far as it can be found: a table may be spelled in many ways."""
-        table = ""
-        for number, line in enumerate(self._lines, 1):
-            stripped = line.strip()
-            if stripped.startswith("["):
-                table = stripped.split("#")[0].strip("[] \t").replace('"', "").replace(" ", "")
-            spelled = stripped.partition("=")[0].replace('"', "").replace("'", "").replace(" ", "")
-            path = f"{table}.{spelled}" if spelled and "=" in stripped and not stripped.startswith("[") else table
-            wanted = ".".join((*names, key))
-            if path == wanted or path.startswith(f"{wanted}."):
-                return Place(self._path, number)
-        return Place(self._path)
+        """The line that sets the key, or the table around it: a table may be spelled in many ways."""
+        wanted = [*names, key]
+        best, line = 1, 0
+        for number, path in self._paths:
+            depth = next((n for n, (a, b) in enumerate(zip(path, wanted, strict=False)) if a != b), len(wanted))
+            if best < min(depth, len(path)):
+                best, line = min(depth, len(path)), number
+        return Place(self._path, line)
+
+
+def _spelled_paths(text: str) -> Iterator[tuple[int, list[str]]]:
+    """The line and the dotted path of each table header and each key at the start of a line."""
+    table: list[str] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        stripped = re.sub(r"[\s\"']", "", line.partition("#")[0])
+        if stripped.startswith("["):
+            table = stripped.strip("[]").split(".")
+            yield number, table
+        elif "=" in stripped:
+            yield number, [*table, *stripped.partition("=")[0].split(".")]
 
 
 def _expected(hint: Any) -> str:

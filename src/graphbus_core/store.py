@@ -120,9 +120,8 @@ def _reason(error: Exception) -> str:
 
 def _shown(path: Path) -> str:
     """The path as a person would write it from the working directory."""
-    with suppress(ValueError):
-        return str(path.resolve().relative_to(Path.cwd())) or "."
-    return str(path)
+    below = os.path.relpath(path)
+    return str(path) if below.startswith("..") else below
 
 
 def find_problems(folder: Path) -> tuple[ArtifactError, ...]:

@@ -1,0 +1,284 @@
+"""`[tool.graphbus]` and requests: defaults, the order of precedence, and everything that is wrong at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from graphbus_core.errors import GraphBusError, SeveralErrors, UsageError
+from graphbus_core.model.config import BuildRequest, RuntimeRequest, Settings
+from graphbus_core.settings import find_root, load, resolve_build, resolve_run
+from tests.project_files import write_project
+
+
+def _load(root: Path, text: str) -> Settings:
+    return load(write_project(root, {"pyproject.toml": text}))
+
+
+def _refused(root: Path, text: str) -> list[tuple[str, str, str]]:
+    """Code, line and sentence of each error."""
+    with pytest.raises(GraphBusError) as caught:
+        _load(root, text)
+    errors = caught.value.errors if isinstance(caught.value, SeveralErrors) else (caught.value,)
+    assert all(isinstance(error, UsageError) for error in errors)
+    assert all(error.where and error.where.path == str(root / "pyproject.toml") for error in errors)
+    return [(error.code, str(error.where.line if error.where else 0), error.sentence) for error in errors]
+
+
+@pytest.mark.parametrize("text", ["", "[tool]\n", "[tool.graphbus]\n", "[project]\nname = 'x'\n"])
+def test_without_settings_the_defaults_hold(tmp_path: Path, text: str) -> None:
+    assert _load(tmp_path, text) == Settings()
+
+
+def test_without_a_project_file_the_defaults_hold(tmp_path: Path) -> None:
+    assert load(tmp_path) == Settings()
+
+
+def test_every_kind_of_value_is_read(tmp_path: Path) -> None:
+    found = _load(
+        tmp_path,
+        """
+        [tool.graphbus]
+        exclude = ["old/*"]
+        intent = "faster"
+        gate.timeout_s = 5
+        [tool.graphbus.safety]
+        electorate = "all"
+        require_arbiter_on_conflict = false
+        max_votes_per_proposal = 5
+        [tool.graphbus.llm]
+        model = "rules"
+        """,
+    )
+    assert found.exclude == ("old/*",)
+    assert found.intent == "faster"
+    assert found.gate.timeout_s == 5.0
+    assert found.safety.electorate == "all"
+    assert found.safety.require_arbiter_on_conflict is False
+    assert found.safety.max_votes_per_proposal == 5
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "line", "sentence"),
+    [
+        (
+            "[tool.graphbus]\nexlude = []",
+            "GBE102",
+            "2",
+            "Unknown key 'exlude' in [tool.graphbus]. Did you mean 'exclude'?",
+        ),
+        ("[tool.graphbus]\n\nzzz = 1", "GBE102", "3", "Unknown key 'zzz' in [tool.graphbus]."),
+        (
+            "[tool.graphbus.saftey]\nx = 1",
+            "GBE102",
+            "1",
+            "Unknown key 'saftey' in [tool.graphbus]. Did you mean 'safety'?",
+        ),
+        ("[tool.graphbus.safety]\nmax_round = 1", "GBE102", "2", "Unknown key 'max_round' in [tool.graphbus.safety]."),
+        ("[tool.graphbus]\nsafety.x = 1", "GBE102", "2", "Unknown key 'x' in [tool.graphbus.safety]."),
+        ("[tool.graphbus]\nsafety = { x = 1 }", "GBE102", "2", "Unknown key 'x' in [tool.graphbus.safety]."),
+        (
+            "[tool.graphbus]\n'exlude' = []",
+            "GBE102",
+            "2",
+            "Unknown key 'exlude' in [tool.graphbus]. Did you mean 'exclude'?",
+        ),
+        ("[tool.graphbus]\nintent = 3", "GBE103", "2", "intent in [tool.graphbus] must be text, not 3."),
+        (
+            "[tool.graphbus]\nexclude = 'a'",
+            "GBE103",
+            "2",
+            "exclude in [tool.graphbus] must be a list of texts, not 'a'.",
+        ),
+        (
+            "[tool.graphbus]\nexclude = [1]",
+            "GBE103",
+            "2",
+            "exclude in [tool.graphbus] must be a list of texts, not [1].",
+        ),
+        (
+            "[tool.graphbus]\nmax_source_bytes = '1'",
+            "GBE103",
+            "2",
+            "max_source_bytes in [tool.graphbus] must be a whole number, not '1'.",
+        ),
+        (
+            "[tool.graphbus]\nmax_source_bytes = -1",
+            "GBE103",
+            "2",
+            "max_source_bytes in [tool.graphbus] must be a whole number of at least 0, not -1.",
+        ),
+        (
+            "[tool.graphbus]\nmax_source_bytes = true",
+            "GBE103",
+            "2",
+            "max_source_bytes in [tool.graphbus] must be a whole number, not True.",
+        ),
+        (
+            "[tool.graphbus.gate]\ntimeout_s = 'a'",
+            "GBE103",
+            "2",
+            "timeout_s in [tool.graphbus.gate] must be a number, not 'a'.",
+        ),
+        (
+            "[tool.graphbus.safety]\nelectorate = 'some'",
+            "GBE103",
+            "2",
+            'electorate in [tool.graphbus.safety] must be "affected" or "all", not \'some\'.',
+        ),
+        (
+            "[tool.graphbus.safety]\nrequire_arbiter_on_conflict = 1",
+            "GBE103",
+            "2",
+            "require_arbiter_on_conflict in [tool.graphbus.safety] must be true or false, not 1.",
+        ),
+        ("[tool.graphbus]\nsafety = 1", "GBE103", "2", "safety in [tool.graphbus] must be a table, not 1."),
+        ("[tool]\ngraphbus = 1", "GBE103", "2", "graphbus in [tool] must be a table, not 1."),
+        (
+            "[tool.graphbus]\nartifacts = '../out'",
+            "GBE103",
+            "2",
+            "artifacts in [tool.graphbus] must be a folder below the project, not '../out'.",
+        ),
+        (
+            "[tool.graphbus]\nartifacts = '/out'",
+            "GBE103",
+            "2",
+            "artifacts in [tool.graphbus] must be a folder below the project, not '/out'.",
+        ),
+        (
+            "[tool.graphbus]\nartifacts = '.'",
+            "GBE103",
+            "2",
+            "artifacts in [tool.graphbus] must be a folder below the project, not '.'.",
+        ),
+        (
+            "[tool.graphbus]\nartifacts = ''",
+            "GBE103",
+            "2",
+            "artifacts in [tool.graphbus] must be a folder below the project, not ''.",
+        ),
+    ],
+)
+def test_a_wrong_setting_is_refused_with_its_line(
+    tmp_path: Path, text: str, code: str, line: str, sentence: str
+) -> None:
+    assert _refused(tmp_path, text) == [(code, line, sentence)]
+
+
+def test_all_that_is_wrong_is_reported_at_once(tmp_path: Path) -> None:
+    text = "[tool.graphbus]\none = 1\nintent = 2\n[tool.graphbus.gate]\ntwo = 2\n"
+    assert [(code, line) for code, line, _ in _refused(tmp_path, text)] == [
+        ("GBE102", "2"),
+        ("GBE103", "3"),
+        ("GBE102", "5"),
+    ]
+
+
+@pytest.mark.parametrize("text", ["[tool.graphbus\n", "x = \n", b"x = '\xff'"])
+def test_a_file_that_is_no_toml_is_refused(tmp_path: Path, text: str | bytes) -> None:
+    write_project(tmp_path, {"pyproject.toml": text})
+    with pytest.raises(UsageError) as caught:
+        load(tmp_path)
+    assert caught.value.code == "GBE104"
+
+
+# --- the project root ---------------------------------------------------------------------------
+
+
+def test_the_root_is_the_nearest_folder_with_a_project_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_project(tmp_path, {"pyproject.toml": "", "a/pyproject.toml": "", "a/b/c/x.py": ""})
+    monkeypatch.chdir(tmp_path)
+    assert find_root([tmp_path / "a/b/c/x.py"]) == tmp_path / "a"
+    assert find_root([Path("a/b/c")]) == tmp_path / "a"
+    assert find_root([Path("a")]) == tmp_path / "a"
+    assert find_root([Path("a/b"), tmp_path]) == tmp_path
+    assert find_root([]) == tmp_path
+
+
+def test_without_a_project_file_it_is_the_working_directory_or_what_holds_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_project(tmp_path, {"here/agents/x.py": "", "there/agents/x.py": ""})
+    monkeypatch.chdir(tmp_path / "here")
+    assert find_root([Path("agents")]) == tmp_path / "here"
+    assert find_root([Path()]) == tmp_path / "here"
+    assert find_root([tmp_path / "there/agents"]) == tmp_path / "there"
+    assert find_root([tmp_path / "there/agents/x.py"]) == tmp_path / "there/agents"
+
+
+# --- requests -----------------------------------------------------------------------------------
+
+
+def test_a_build_request_is_resolved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_project(tmp_path, {"pyproject.toml": "[tool.graphbus]\nintent = 'file'\n", "agents/a.py": ""})
+    monkeypatch.chdir(tmp_path)
+    config = resolve_build(BuildRequest(paths=("agents", "./agents"), enable_agents=True, dry_run=True, session="S1"))
+    assert (config.root, config.paths) == (str(tmp_path), (str(tmp_path / "agents"),))
+    assert (config.enable_agents, config.dry_run, config.force, config.session) == (True, True, False, "S1")
+    assert config.settings.intent == "file"
+    assert config.artifacts_dir == f"{tmp_path}/.graphbus"
+
+
+def test_the_command_line_comes_before_the_file(tmp_path: Path) -> None:
+    write_project(
+        tmp_path, {"pyproject.toml": "[tool.graphbus]\nintent = 'file'\nsafety.max_proposals_per_agent = 9\n"}
+    )
+    config = resolve_build(BuildRequest(paths=(str(tmp_path),), rounds=2, intent="command line"))
+    assert config.settings.intent == "command line"
+    assert config.safety_config.max_negotiation_rounds == 2
+    assert config.safety_config.max_proposals_per_agent == 9
+
+
+def test_settings_from_python_replace_the_file(tmp_path: Path) -> None:
+    write_project(tmp_path, {"pyproject.toml": "[tool.graphbus]\nnonsense = 1\n"})
+    assert resolve_build(BuildRequest(paths=(str(tmp_path),), settings=Settings(intent="x"))).settings.intent == "x"
+
+
+def test_without_a_path_the_working_directory_is_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert resolve_build(BuildRequest()).paths == (str(tmp_path),)
+
+
+def test_every_missing_path_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SeveralErrors) as caught:
+        resolve_build(BuildRequest(paths=(str(tmp_path / "a"), str(tmp_path), str(tmp_path / "b"))))
+    assert [(error.code, error.data["path"]) for error in caught.value.errors] == [
+        ("GBE101", str(tmp_path / "a")),
+        ("GBE101", str(tmp_path / "b")),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "found"),
+    [
+        ("shop/agents/a.py", "shop.agents", "shop/agents"),
+        ("src/shop/agents/a.py", "shop.agents", "src/shop/agents"),
+        ("shop/agents.py", "shop.agents", "shop/agents.py"),
+        ("lib/shop/agents/a.py", "shop.agents", "lib/shop/agents"),
+    ],
+)
+def test_a_package_is_found_without_importing_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, name: str, found: str
+) -> None:
+    write_project(tmp_path, {"pyproject.toml": "", place: "raise SystemExit"})
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path / "lib"))
+    assert resolve_build(BuildRequest(root_package=name)).paths == (str(tmp_path / found),)
+
+
+def test_a_package_that_is_nowhere_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError) as caught:
+        resolve_build(BuildRequest(root_package="no.such.package"))
+    assert caught.value.code == "GBE105"
+
+
+def test_a_run_request_is_resolved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_project(tmp_path, {"pyproject.toml": "[tool.graphbus.runtime]\nvalidation = 'warn'\nhistory = 5\n"})
+    monkeypatch.chdir(tmp_path)
+    config = resolve_run(RuntimeRequest(entrypoint="a:b", allow_drift=True))
+    assert (config.artifacts_dir, config.entrypoint) == (str(tmp_path / ".graphbus"), "a:b")
+    assert (config.allow_drift, config.settings.validation, config.settings.history) == (True, "warn", 5)
+    assert resolve_run(RuntimeRequest(validation="off")).settings.validation == "off"

@@ -1,0 +1,93 @@
+"""Whether files are still what they were: digests decide, the status of a file only saves reading it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from graphbus_core.store import ABSENT, Fingerprint, look_at, read_cache, write_cache
+
+
+def _age(path: Path, seconds: float = 10) -> None:
+    status = path.stat()
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns - int(seconds * 1e9)))
+
+
+def _files(root: Path) -> list[str]:
+    for name in ("a", "b"):
+        (root / name).write_text(name)
+        _age(root / name)
+    return ["a", "b"]
+
+
+def test_it_holds_while_nothing_changes(tmp_path: Path) -> None:
+    paths = _files(tmp_path)
+    found = Fingerprint.take(str(tmp_path), paths, "key")
+    assert found.holds(str(tmp_path), paths, "key")
+    assert found.holds(str(tmp_path), ["a"], "key")
+
+
+def test_another_key_a_new_path_and_a_vanished_file_are_changes(tmp_path: Path) -> None:
+    root, paths = str(tmp_path), _files(tmp_path)
+    found = Fingerprint.take(root, paths, "key")
+    assert not found.holds(root, paths, "other key")
+    assert not found.holds(root, [*paths, "c"], "key")
+    (tmp_path / "a").unlink()
+    assert not found.holds(root, paths, "key")
+
+
+def test_a_file_that_was_touched_but_not_changed_still_holds(tmp_path: Path) -> None:
+    root, paths = str(tmp_path), _files(tmp_path)
+    found = Fingerprint.take(root, paths)
+    (tmp_path / "a").write_text("a")
+    assert found.holds(root, paths)
+    (tmp_path / "a").write_text("changed")
+    assert not found.holds(root, paths)
+
+
+def test_a_change_within_the_resolution_of_the_clock_is_seen(tmp_path: Path) -> None:
+    """The same size, time and inode: only reading can tell, and it is read because the file was too young to be trusted."""
+    path = tmp_path / "a"
+    path.write_text("one")
+    status = path.stat()
+    found = Fingerprint.take(str(tmp_path), ["a"])
+    path.write_text("two")
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert not found.holds(str(tmp_path), ["a"])
+
+
+def test_a_file_that_was_absent_is_expected_to_be_absent(tmp_path: Path) -> None:
+    root = str(tmp_path)
+    found = Fingerprint.take(root, ["missing"])
+    assert found.files == {"missing": (ABSENT, "")}
+    assert found.holds(root, ["missing"])
+    (tmp_path / "missing").write_text("now it is there")
+    assert not found.holds(root, ["missing"])
+
+
+def test_only_files_that_surely_did_not_change_are_trusted(tmp_path: Path) -> None:
+    root, paths = str(tmp_path), _files(tmp_path)
+    found = Fingerprint.take(root, paths)
+    (tmp_path / "b").write_text("b")
+    assert set(found.trusted(look_at(root, [*paths, "new"]))) == {"a"}
+
+
+def test_it_comes_back_from_the_cache(tmp_path: Path) -> None:
+    found = Fingerprint.take(str(tmp_path), _files(tmp_path), "key")
+    found.save(tmp_path / "cache/stamps")
+    assert Fingerprint.load(tmp_path / "cache/stamps") == found
+
+
+def test_a_damaged_cache_is_no_cache(tmp_path: Path) -> None:
+    path = tmp_path / "stamps"
+    assert Fingerprint.load(path) is None
+    path.write_bytes(b"\x93\x01")
+    assert Fingerprint.load(path) is None
+    write_cache(path, ["something", "else"])
+    assert Fingerprint.load(path) is None
+
+
+def test_a_cache_that_cannot_be_written_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    write_cache(tmp_path / "file/below", [1])
+    assert read_cache(tmp_path / "file/below", Fingerprint) is None
