@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -236,6 +240,24 @@ def test_negotiate_changes_the_sources_and_no_artifact(post: Path, capsys: pytes
 def test_rounds_limit_a_negotiation(post: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["negotiate", "agents/", "--rounds", "1", "--dry-run", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["negotiation"]["ending"]["rounds_executed"] == 1
+
+
+@pytest.mark.slow
+def test_ctrl_c_in_a_negotiation_ends_it_with_130_and_leaves_the_sources_alone(post: Path) -> None:
+    write_project(post, {"tests/test_post.py": "import time\n\ndef test_letters_take_long():\n    time.sleep(20)\n"})
+    before = sources(post)
+    command = [sys.executable, "-m", "graphbus_core", "build", "agents/", "--enable-agents"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("Rules, not a model, negotiate")
+        time.sleep(1)  # by now the gate waits for the tests of the project
+        process.send_signal(signal.SIGINT)
+        _, talk = process.communicate(timeout=15)
+    assert process.returncode == 130
+    assert talk.endswith("Interrupted.\n")
+    assert "Traceback" not in talk
+    assert sources(post) == before
+    assert not (post / ".graphbus" / "graph.json").exists()
 
 
 @pytest.mark.parametrize("command", ["build", "negotiate"])
