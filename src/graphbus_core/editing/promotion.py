@@ -100,16 +100,16 @@ def undo(config: BuildConfig, session: str = "", *, dry_run: bool = False) -> tu
         dry_run: Say what would be done, and do nothing.
 
     Returns:
-        What was changed, from the session's bytes back to those before it.
+        The files, each from the session's bytes back to those before it.
 
     Raises:
         EditError: There is no such session, or one of its files was changed since.
     """
     journal = Journal(config)
-    if not journal.folder.is_dir():
-        raise _nothing_to_undo(session, [])
+    _to_undo(journal, session)  # before anything is written
     with _refusing(config), journal.locked():
-        _recover(config, journal)
+        if not dry_run:
+            _recover(config, journal)
         undone = _to_undo(journal, session)
         contents = _reversed_contents(config, journal, undone)
         files = tuple(
@@ -127,6 +127,15 @@ def undo(config: BuildConfig, session: str = "", *, dry_run: bool = False) -> tu
         if not dry_run:
             _write(config, journal, entry, contents)
     return _as_changes(entry)
+
+
+def last_session(config: BuildConfig, session: str = "") -> str:
+    """Give the session that `undo` would undo.
+
+    Raises:
+        EditError: There is none.
+    """
+    return _to_undo(Journal(config), session).session
 
 
 def _to_undo(journal: Journal, session: str) -> Entry:

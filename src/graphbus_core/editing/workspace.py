@@ -7,11 +7,11 @@ from hashlib import sha256
 
 from graphbus_core.compiler.project import Project
 from graphbus_core.editing.edits import apply_change
-from graphbus_core.editing.promotion import Recovered, promote, recover, undo
+from graphbus_core.editing.promotion import Recovered, last_session, promote, recover, undo
 from graphbus_core.errors import EditError, Place
 from graphbus_core.model.proposals import CodeChange, Proposal
 
-__all__ = ["Recovered", "Workspace", "promote", "recover", "state_digest", "undo"]
+__all__ = ["Recovered", "Workspace", "last_session", "promote", "recover", "state_digest", "undo"]
 
 
 class Workspace:

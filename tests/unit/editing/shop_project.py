@@ -85,7 +85,7 @@ class Ledger(GraphBusNode):
         self.log(event.payload["total"])
 '''
 
-TESTS = '''
+TESTS = """
 from agents.orders import Orders
 
 
@@ -108,7 +108,7 @@ def test_status():
 
 def test_is_red():
     assert Silent().order("apple", 1)["status"] == "pending"
-'''
+"""
 
 FILES = {
     "pyproject.toml": '[project]\nname = "shop"\nrequires-python = ">=3.10"\n',

@@ -1,0 +1,84 @@
+"""`graphbus undo` as a person types it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from graphbus_core.cli import main
+from graphbus_core.editing.journal import COMMITTING
+from graphbus_core.editing.workspace import promote
+from graphbus_core.model.config import BuildConfig
+
+OLD, NEW = b"a = 1\n", b"a = 2\n"
+
+
+@pytest.fixture
+def promoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project in which S001 changed one file; we stand in a folder of it."""
+    (tmp_path / "agents").mkdir()
+    (tmp_path / "pyproject.toml").write_text("[tool.graphbus]\n")
+    (tmp_path / "agents" / "a.py").write_bytes(OLD)
+    promote(BuildConfig(root=str(tmp_path), paths=()), {"agents/a.py": (OLD, NEW)}, "S001")
+    monkeypatch.chdir(tmp_path / "agents")
+    return tmp_path
+
+
+def test_the_last_session_is_undone_and_a_build_is_advised(promoted: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["undo"]) == 0
+
+    said = capsys.readouterr()
+    assert said.out == "✓ Restored: agents/a.py\n"
+    assert "S001 is undone" in said.err
+    assert "graphbus build" in said.err
+    assert (promoted / "agents/a.py").read_bytes() == OLD
+
+
+def test_a_dry_run_says_what_would_happen(promoted: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["undo", "S001", "--dry-run"]) == 0
+
+    assert capsys.readouterr().out == "Would restore: agents/a.py\n"
+    assert (promoted / "agents/a.py").read_bytes() == NEW
+
+
+def test_json_is_one_document(promoted: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["undo", "--json"]) == 0
+
+    document = json.loads(capsys.readouterr().out)
+    assert document["session"] == "S001"
+    assert document["dry_run"] is False
+    assert [file["path"] for file in document["files"]] == ["agents/a.py"]
+
+
+def test_a_file_that_was_changed_since_is_named(promoted: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (promoted / "agents/a.py").write_bytes(b"a = 'mine'\n")
+
+    assert main(["undo"]) == 4
+
+    said = capsys.readouterr().err
+    assert "[GBE326]" in said
+    assert "agents/a.py" in said
+
+
+def test_nothing_to_undo_is_told(promoted: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["undo"])
+
+    assert main(["undo"]) == 4
+    assert main(["undo", "S007"]) == 4
+    assert capsys.readouterr().err.count("[GBE327]") == 2
+
+
+@pytest.mark.parametrize(("content", "state"), [(NEW, "completed"), (OLD, "taken back")])
+def test_an_interrupted_promotion_is_ended_first(
+    promoted: Path, capsys: pytest.CaptureFixture[str], content: bytes, state: str
+) -> None:
+    folder = promoted / ".graphbus/journal/0001-S001"
+    folder.rename(folder.with_name(folder.name + COMMITTING))
+    (promoted / "agents/a.py").write_bytes(content)
+
+    main(["undo"])
+
+    assert f"An interrupted promote of S001 was {state}." in capsys.readouterr().err
+    assert (promoted / "agents/a.py").read_bytes() == OLD

@@ -1,0 +1,455 @@
+"""Promotion, undo and recovery: what is written, what is refused, and what is left as it was."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from graphbus_core.editing.journal import COMMITTING, PREPARING, Journal
+from graphbus_core.editing.workspace import last_session, promote, recover, undo
+from graphbus_core.errors import EditError
+from graphbus_core.model.config import BuildConfig
+from graphbus_core.model.proposals import CodeChange, Proposal
+from tests.project_files import write_project
+
+CHANGED = {"agents/a.py": (b"a = 1\n", b"a = 2\n"), "agents/b.py": (b"b = 1\r\n", b"b = 2\r\n")}
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> BuildConfig:
+    (tmp_path / "agents").mkdir()
+    for path, (before, _) in CHANGED.items():
+        (tmp_path / path).write_bytes(before)
+    return BuildConfig(root=str(tmp_path), paths=(f"{tmp_path}/agents",))
+
+
+def now(config: BuildConfig) -> dict[str, bytes]:
+    return {path: Path(config.root, path).read_bytes() for path in CHANGED}
+
+
+def before() -> dict[str, bytes]:
+    return {path: old for path, (old, _) in CHANGED.items()}
+
+
+def after() -> dict[str, bytes]:
+    return {path: new for path, (_, new) in CHANGED.items()}
+
+
+def refused(config: BuildConfig, code: str) -> EditError:
+    """Promotion is refused with this code, and nothing is left of it."""
+    names = sorted(os.listdir(f"{config.root}/agents"))
+    with pytest.raises(EditError) as caught:
+        promote(config, CHANGED, "S001")
+    assert caught.value.code == code
+    assert sorted(os.listdir(f"{config.root}/agents")) == names
+    assert Journal(config).unfinished() == []
+    return caught.value
+
+
+def test_changed_files_are_written_and_described(config: BuildConfig) -> None:
+    change = CodeChange(file_path="agents/a.py", target="a", change_type="modify")
+    proposals = [
+        Proposal(proposal_id="P001", round=0, src="A", intent="x", code_changes=(change,)),
+        Proposal(proposal_id="P002", round=0, src="A", intent="x", code_changes=(change,)),
+    ]
+
+    changes = promote(config, CHANGED, "S001", proposals)
+
+    assert now(config) == after()
+    assert [change.path for change in changes] == ["agents/a.py", "agents/b.py"]
+    assert [change.proposals for change in changes] == [("P001", "P002"), ()]
+    assert changes[0].sha256_before != changes[0].sha256_after
+
+
+def test_nothing_to_promote_writes_nothing(config: BuildConfig) -> None:
+    assert promote(config, {}, "S001") == ()
+    assert not Path(config.artifacts_dir).exists()
+
+
+def test_the_journal_holds_the_bytes_before_and_after(config: BuildConfig) -> None:
+    promote(config, CHANGED, "S001")
+
+    entry = Path(config.artifacts_dir, "journal", "0001-S001")
+    assert (entry / "before" / "0").read_bytes() == b"a = 1\n"
+    assert (entry / "after" / "1").read_bytes() == b"b = 2\r\n"
+
+
+def test_permissions_and_owner_stay(config: BuildConfig) -> None:
+    path = Path(config.root, "agents/a.py")
+    path.chmod(0o754)
+    if os.getuid() == 0:
+        os.chown(path, 1234, 4321)
+    was = path.stat()
+
+    promote(config, CHANGED, "S001")
+
+    now = path.stat()
+    assert stat.S_IMODE(now.st_mode) == 0o754
+    assert (now.st_uid, now.st_gid) == (was.st_uid, was.st_gid)
+
+
+def test_a_file_that_was_changed_meanwhile_stops_everything(config: BuildConfig) -> None:
+    Path(config.root, "agents/b.py").write_bytes(b"b = 'mine'\n")
+
+    error = refused(config, "GBE320")
+
+    assert error.where is not None
+    assert error.where.path == "agents/b.py"
+    assert now(config)["agents/a.py"] == b"a = 1\n"
+    assert now(config)["agents/b.py"] == b"b = 'mine'\n"
+
+
+def test_a_file_that_was_removed_meanwhile_stops_everything(config: BuildConfig) -> None:
+    Path(config.root, "agents/b.py").unlink()
+
+    refused(config, "GBE320")
+    assert not Path(config.root, "agents/b.py").exists()
+
+
+@pytest.mark.parametrize("link", ["agents/a.py", "agents"])
+def test_links_are_refused(config: BuildConfig, link: str, tmp_path: Path) -> None:
+    real = tmp_path / "real"
+    (tmp_path / link).rename(real)
+    (tmp_path / link).symlink_to(real)
+
+    refused(config, "GBE322")
+    assert now(config) == before()
+
+
+@pytest.mark.parametrize("path", ["../x.py", "/etc/hosts", "", "agents/../agents/a.py"])
+def test_paths_that_leave_the_project_are_refused(config: BuildConfig, path: str) -> None:
+    with pytest.raises(EditError) as caught:
+        promote(config, {path: (b"", b"x")}, "S001")
+
+    assert caught.value.code == "GBE323"
+
+
+def in_a_user_without_rights(config: BuildConfig, prepare: str = "") -> str:
+    """Promote in a process that is not root, because nothing is forbidden to root; give the code of the refusal."""
+    code = f"""
+import os, resource, signal, sys
+from graphbus_core.editing.workspace import promote, undo, recover
+from graphbus_core.errors import EditError
+from graphbus_core.model.config import BuildConfig
+config = BuildConfig(root={config.root!r}, paths=())
+if os.getuid() == 0:
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+{prepare}
+try:
+    promote(config, {CHANGED!r}, "S001")
+except EditError as error:
+    print(error.code, error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+@pytest.fixture
+def shared() -> Iterator[BuildConfig]:
+    """The same project, reachable and writable for every user."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = write_project(Path(folder), {path: old for path, (old, _) in CHANGED.items()})
+        for path in (root, root / "agents"):
+            path.chmod(0o777)
+        for name in CHANGED:
+            (root / name).chmod(0o666)
+        yield BuildConfig(root=str(root), paths=())
+
+
+@pytest.mark.slow
+def test_any_user_may_promote_what_he_may_write(shared: BuildConfig) -> None:
+    assert in_a_user_without_rights(shared) == ""
+    assert now(shared) == after()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("path", "mode"), [("agents/b.py", 0o444), ("agents", 0o555), (".", 0o555)], ids=["file", "its folder", "project"]
+)
+def test_what_is_read_only_is_refused_with_one_message(shared: BuildConfig, path: str, mode: int) -> None:
+    Path(shared.root, path).chmod(mode)
+
+    said = in_a_user_without_rights(shared)
+
+    Path(shared.root, path).chmod(0o777)
+    assert said.startswith("GBE321 ")
+    assert "nothing was changed" in said
+    assert now(shared) == before()
+    assert sorted(os.listdir(f"{shared.root}/agents")) == ["a.py", "b.py"]
+    assert Journal(shared).unfinished() == []
+
+
+@pytest.mark.slow
+def test_a_full_disk_changes_nothing(tmp_path: Path) -> None:
+    """On a file system of 256 KB of its own, mounted where nobody else sees it."""
+    code = """
+import ctypes, os, sys
+from pathlib import Path
+libc = ctypes.CDLL(None, use_errno=True)
+root = Path(sys.argv[1])
+CLONE_NEWNS, CLONE_NEWUSER, MS_REC, MS_PRIVATE = 0x20000, 0x10000000, 0x4000, 0x40000
+flags = CLONE_NEWNS if os.getuid() == 0 else CLONE_NEWNS | CLONE_NEWUSER
+if libc.unshare(flags) or libc.mount(None, b"/", None, MS_REC | MS_PRIVATE, None):
+    print("cannot", os.strerror(ctypes.get_errno())); sys.exit()
+if libc.mount(b"tmpfs", str(root).encode(), b"tmpfs", 0, b"size=256k"):
+    print("cannot", os.strerror(ctypes.get_errno())); sys.exit()
+from graphbus_core.editing.workspace import promote, recover
+from graphbus_core.errors import EditError
+from graphbus_core.model.config import BuildConfig
+(root / "agents").mkdir()
+files = {f"agents/{n}.py": (b"x = 1\\n" * 1000, f"x = {n}\\n".encode() * 3000) for n in range(6)}
+for path, (old, _) in files.items():
+    (root / path).write_bytes(old)
+config = BuildConfig(root=str(root), paths=())
+for attempt in range(2):
+    try:
+        promote(config, files, "S001")
+        print("promoted")
+    except EditError as error:
+        print(error.code, error.sentence)
+    print(all((root / path).read_bytes() == old for path, (old, _) in files.items()), sorted(os.listdir(root / "agents")) == [
+        f"{n}.py" for n in range(6)], len(os.listdir(root / ".graphbus/journal")))
+"""
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
+
+    said = done.stdout.splitlines()
+    if said[0].startswith("cannot"):
+        said = full_disk_by_limit(tmp_path)
+    assert said == ["GBE321 No space left on device; nothing was changed.", "True True 0"] * 2
+
+
+def full_disk_by_limit(tmp_path: Path) -> list[str]:
+    """Where no file system may be mounted: the same refusal from a limit on the size of files."""
+    code = """
+import os, resource, sys
+from pathlib import Path
+from graphbus_core.editing.workspace import promote
+from graphbus_core.errors import EditError
+from graphbus_core.model.config import BuildConfig
+root = Path(sys.argv[1])
+(root / "agents").mkdir()
+(root / "agents/0.py").write_bytes(b"x = 1\\n")
+resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
+for attempt in range(2):
+    try:
+        promote(BuildConfig(root=str(root), paths=()), {"agents/0.py": (b"x = 1\\n", b"x = 2\\n" * 9000)}, "S001")
+    except EditError as error:
+        print(error.code, error.sentence.replace("File too large", "No space left on device"))
+    print((root / "agents/0.py").read_bytes() == b"x = 1\\n", os.listdir(root / "agents") == ["0.py"],
+          len(os.listdir(root / ".graphbus/journal")))
+"""
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()
+
+
+def test_the_refusal_by_a_limit_on_files_is_the_same(tmp_path: Path) -> None:
+    assert full_disk_by_limit(tmp_path) == ["GBE321 No space left on device; nothing was changed.", "True True 0"] * 2
+
+
+def hold(folder: str, held: threading.Event, done: threading.Event) -> None:
+    with Journal(BuildConfig(root=folder, paths=())).locked():
+        held.set()
+        done.wait(30)
+
+
+@pytest.mark.slow
+def test_two_processes_never_promote_at_once(config: BuildConfig) -> None:
+    context = multiprocessing.get_context("spawn")
+    held, done = context.Event(), context.Event()
+    other = context.Process(target=hold, args=(config.root, held, done))
+    other.start()
+    assert held.wait(30)
+
+    refused(config, "GBE324")
+    assert recover(config) == ()
+
+    done.set()
+    other.join(30)
+    promote(config, CHANGED, "S001")
+    assert now(config) == after()
+
+
+# --- undo ----------------------------------------------------------------------------------
+
+
+def test_undo_restores_the_bytes_of_before(config: BuildConfig) -> None:
+    promote(config, CHANGED, "S001")
+
+    files = undo(config)
+
+    assert now(config) == before()
+    assert [file.path for file in files] == ["agents/a.py", "agents/b.py"]
+
+
+def test_sessions_are_undone_from_the_last_to_the_first(config: BuildConfig) -> None:
+    promote(config, {"agents/a.py": (b"a = 1\n", b"a = 2\n")}, "S001")
+    promote(config, {"agents/a.py": (b"a = 2\n", b"a = 3\n")}, "S002")
+
+    with pytest.raises(EditError) as caught:
+        undo(config, "S001")
+    assert caught.value.code == "GBE326"
+    assert last_session(config) == "S002"
+    undo(config)
+    assert last_session(config) == "S001"
+    undo(config)
+
+    assert now(config)["agents/a.py"] == b"a = 1\n"
+    with pytest.raises(EditError) as caught:
+        undo(config)
+    assert caught.value.code == "GBE327"
+
+
+def test_a_session_can_be_named(config: BuildConfig) -> None:
+    promote(config, {"agents/a.py": (b"a = 1\n", b"a = 2\n")}, "S001")
+    promote(config, {"agents/b.py": (b"b = 1\r\n", b"b = 3\r\n")}, "S002")
+
+    undo(config, "S001")
+
+    assert now(config) == {"agents/a.py": b"a = 1\n", "agents/b.py": b"b = 3\r\n"}
+
+
+def test_undo_refuses_when_a_file_was_changed_since_and_names_all_of_them(config: BuildConfig) -> None:
+    promote(config, CHANGED, "S001")
+    Path(config.root, "agents/a.py").write_bytes(b"a = 'mine'\n")
+    Path(config.root, "agents/b.py").unlink()
+
+    with pytest.raises(EditError) as caught:
+        undo(config)
+
+    assert caught.value.code == "GBE326"
+    assert "agents/a.py, agents/b.py" in caught.value.sentence
+    assert Path(config.root, "agents/a.py").read_bytes() == b"a = 'mine'\n"
+
+
+@pytest.mark.parametrize("session", ["", "S009"])
+def test_there_may_be_nothing_to_undo(config: BuildConfig, session: str) -> None:
+    with pytest.raises(EditError) as caught:
+        undo(config, session)
+    assert caught.value.code == "GBE327"
+
+    promote(config, CHANGED, "S001")
+    with pytest.raises(EditError) as caught:
+        undo(config, "S009")
+    assert "S001" in caught.value.hint
+
+
+def test_a_dry_run_restores_nothing(config: BuildConfig) -> None:
+    promote(config, CHANGED, "S001")
+
+    files = undo(config, dry_run=True)
+
+    assert len(files) == 2
+    assert now(config) == after()
+    assert last_session(config) == "S001"
+
+
+def test_an_undone_session_can_be_followed_by_one_of_the_same_name(config: BuildConfig) -> None:
+    promote(config, CHANGED, "S001")
+    undo(config)
+    promote(config, CHANGED, "S001")
+    undo(config, "S001")
+
+    assert now(config) == before()
+
+
+# --- recovery --------------------------------------------------------------------------------
+
+
+def interrupted(config: BuildConfig, state: str) -> Path:
+    """A promotion that was done, with its journal set back to an earlier state."""
+    promote(config, CHANGED, "S.1/x")
+    folder = Path(config.artifacts_dir, "journal", "0001-S_1_x")
+    return folder.rename(folder.with_name(folder.name + state))
+
+
+def test_there_is_nothing_to_recover_as_a_rule(config: BuildConfig) -> None:
+    assert recover(config) == ()
+    promote(config, CHANGED, "S001")
+    assert recover(config) == ()
+
+
+def test_when_all_files_are_new_the_promotion_is_completed(config: BuildConfig) -> None:
+    interrupted(config, COMMITTING)
+
+    (recovered,) = recover(config)
+
+    assert recovered.is_completed
+    assert recovered.paths == ("agents/a.py", "agents/b.py")
+    assert now(config) == after()
+    assert last_session(config) == "S.1/x"
+
+
+def test_when_one_file_is_old_the_others_are_taken_back(config: BuildConfig) -> None:
+    interrupted(config, COMMITTING)
+    Path(config.root, "agents/b.py").write_bytes(b"b = 1\r\n")
+
+    (recovered,) = recover(config)
+
+    assert not recovered.is_completed
+    assert now(config) == before()
+    assert Journal(config).done() == []
+
+
+def test_a_file_that_was_changed_after_the_interruption_is_left_alone(config: BuildConfig) -> None:
+    interrupted(config, COMMITTING)
+    Path(config.root, "agents/b.py").write_bytes(b"b = 'mine'\n")
+
+    with pytest.raises(EditError) as caught:
+        recover(config)
+
+    assert caught.value.code == "GBE325"
+    assert "agents/b.py" in str(caught.value)
+    assert now(config) == {"agents/a.py": b"a = 2\n", "agents/b.py": b"b = 'mine'\n"}
+
+
+def test_a_file_changed_before_its_turn_does_not_hinder_the_recovery_of_the_others(config: BuildConfig) -> None:
+    """Its temporary file is still there: it was never replaced."""
+    interrupted(config, COMMITTING)
+    Path(config.root, "agents/b.py").write_bytes(b"b = 'mine'\n")
+    Path(config.root, "agents/.b.py.graphbus-new").write_bytes(b"b = 2\r\n")
+
+    recover(config)
+
+    assert now(config) == {"agents/a.py": b"a = 1\n", "agents/b.py": b"b = 'mine'\n"}
+    assert sorted(os.listdir(f"{config.root}/agents")) == ["a.py", "b.py"]
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b'{"number": "x"}'])
+def test_a_damaged_entry_that_had_not_begun_is_removed(config: BuildConfig, damage: bytes) -> None:
+    folder = interrupted(config, PREPARING)
+    (folder / "journal.json").write_bytes(damage)
+
+    assert len(recover(config)) == 1
+    assert not folder.exists()
+
+
+def test_a_damaged_entry_that_had_begun_is_reported(config: BuildConfig) -> None:
+    folder = interrupted(config, COMMITTING)
+    (folder / "journal.json").write_bytes(b"{")
+
+    with pytest.raises(EditError) as caught:
+        promote(config, CHANGED, "S002")
+
+    assert caught.value.code == "GBE325"
+    assert str(folder) in caught.value.hint
+
+
+def test_promotion_recovers_first(config: BuildConfig) -> None:
+    interrupted(config, COMMITTING)
+    Path(config.root, "agents/b.py").write_bytes(b"b = 1\r\n")
+
+    promote(config, CHANGED, "S002")
+
+    assert now(config) == after()
+    assert [entry.session for entry in Journal(config).done()] == ["S002"]
