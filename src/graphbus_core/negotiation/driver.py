@@ -266,13 +266,16 @@ class _Table:
         refusal = self.session.meter.reserve(len(batch))
         if refusal:
             yield Stopped("budget", refusal)
-            return
+        else:
+            yield from self._heard(batch)
+
+    def _heard(self, batch: Sequence[Asked]) -> Iterator[Reply]:
+        """Give the answers as they come, and a stop between two of them; after a stop nobody asks for more."""
         for reply in self.session.ask(batch):
             yield self._verified(reply) if isinstance(reply, Evaluated) else reply
             stopped = self.session.why_stopped()
             if stopped:
                 yield stopped
-                return
 
     # --- the world ---
 

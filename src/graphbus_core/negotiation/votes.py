@@ -149,7 +149,9 @@ def ends_of_changed_edges(case: Case, before: tuple[Edge, ...]) -> set[str]:
 
 
 def _carries(edge: Edge, changed: set[str]) -> bool:
-    """Tell whether one of the changed topics and `Agent.method`s is what this edge is about."""
+    """Tell whether one of the changed topics, `Agent.method`s and agents is what this edge is about."""
+    if edge.source in changed or edge.target in changed:
+        return True
     if edge.kind == "depends_on":
         return any(name.startswith(f"{edge.source}.") for name in changed)
     return edge.label in changed or f"{edge.source}.{edge.label}" in changed

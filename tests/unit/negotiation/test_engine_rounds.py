@@ -490,6 +490,21 @@ def test_a_counter_proposal_costs_its_author_s_budget_of_the_next_round() -> Non
     assert [one.agent for one in world.questions(AskProposals) if one.round == 2] == ["A", "C"]
 
 
+def test_two_counters_of_one_agent_in_one_round_are_held_to_the_limit_of_a_round() -> None:
+    world = World("A", "B", "C", electorate="all")
+    world.proposes("A", draft("one"))
+    world.proposes("C", draft("two", change("c.py", "0", "1")))
+    world.votes("one", B=counter("other"))
+    world.votes("two", B=counter("another"))
+    outcome = world.run()
+    assert [record.proposal.title for record in outcome.records] == ["one", "two", "other"]
+    vote = next(vote for vote in outcome.records[1].evaluations if vote.evaluator == "B")
+    assert (vote.decision, vote.concerns[0]) == (
+        "reject",
+        "its counter-proposal was not taken: max_proposals_per_round is 1",
+    )
+
+
 def test_a_counter_to_a_counter_settles_the_whole_matter() -> None:
     world = World("A", "B", "C", electorate="all")
     world.proposes("A", draft("one"))
@@ -603,6 +618,16 @@ def test_convergence_waits_for_what_is_still_open() -> None:
     outcome = world.run()
     assert outcome.ending.reason == "convergence"
     assert outcome.records[0].status == "accepted"
+
+
+def test_a_quiet_round_does_not_end_it_while_an_original_waits_for_its_second_vote() -> None:
+    world = World("A", "B", "C", convergence_threshold=1)
+    world.proposes("A", draft("one"))
+    world.votes("one", B=[counter("other"), "accept"])
+    world.votes("other", A=["defer", "reject"])
+    outcome = world.run()
+    assert {r.proposal.title: r.status for r in outcome.records} == {"one": "accepted", "other": "rejected"}
+    assert (outcome.completed[0].round, outcome.ending.reason) == (4, "convergence")
 
 
 def test_the_summary_counts_what_is_still_open() -> None:

@@ -12,6 +12,8 @@ import pytest
 from graphbus_core.bus import MessageBus
 from graphbus_core.compiler.conflicts import detect_conflicts
 from graphbus_core.compiler.project import Project
+from graphbus_core.editing.gate import Gate
+from graphbus_core.editing.sandbox import ProcessSandbox
 from graphbus_core.errors import EditError, NegotiationError
 from graphbus_core.model.config import Budget, BuildConfig, SafetyConfig, Settings
 from graphbus_core.model.proposals import Evidence, ProposalEvaluation
@@ -444,8 +446,6 @@ def test_a_name_that_is_taken_is_refused_before_anybody_is_asked(scene: Callable
 def test_a_new_dependency_is_refused_unless_it_is_allowed(
     scene: Callable[..., Scene], allowed: bool, status: str
 ) -> None:
-    from graphbus_core.editing.gate import Gate
-
     here = scene(safety=SafetyConfig(allow_external_dependencies=allowed, max_repairs=0))
     importing = replace_text(
         "agents/order.py",
@@ -453,7 +453,6 @@ def test_a_new_dependency_is_refused_unless_it_is_allowed(
         "import msgspec\nfrom graphbus_core import GraphBusNode\n",
     )
     here.agents["Order"].drafts[1] = (importing,)
-    with Gate(here.project, here.config) as gate:
-        here.gate = gate
-        (record,) = here.run().negotiations.records
+    here.gate = Gate(here.project, here.config, ProcessSandbox())
+    (record,) = here.run().negotiations.records
     assert record.status == status, record.refusal

@@ -161,7 +161,13 @@ def test_the_author_of_a_countered_proposal_votes_on_the_counter() -> None:
 
 @pytest.mark.parametrize(
     ("changed", "expected"),
-    [("/A/T", ("B",)), ("D.work", ("D", "E", "F")), ("D.other", ("D", "F")), ("/Other/T", ("B", "C"))],
+    [
+        ("/A/T", ("B",)),
+        ("D.work", ("D", "E", "F")),
+        ("D.other", ("D", "F")),
+        ("F", ("D", "F")),
+        ("/Other/T", ("B", "C")),
+    ],
 )
 def test_neighbours_over_an_edge_whose_contract_changes_vote(changed: str, expected: tuple[str, ...]) -> None:
     of = same_graph(gate=report("P001", schema_changes=(SchemaChange(method=changed),)))
