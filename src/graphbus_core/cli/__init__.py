@@ -61,8 +61,6 @@ class LazyGroup(click.Group):
         """
         entry = COMMANDS.get(cmd_name)
         if entry is None:
-            if cmd_name.startswith("-"):
-                return None
             raise errors.UsageError(
                 "GBE110",
                 message=f"There is no command {cmd_name!r}.{errors.did_you_mean(cmd_name, COMMANDS)}",
