@@ -168,8 +168,10 @@ def _publication(call: ast.Call, method: Method, view: View) -> Publication:
     is_empty = payload is None and not is_hidden
     if isinstance(payload, ast.Constant) and payload.value is None:
         is_empty = True
+    known = _local_text(topic, view) or ""
     return Publication(
-        topic=_local_text(topic, view) or "",
+        topic=known,
+        prefix="" if known else _beginning(topic, view),
         method=method.node.name,
         span=span_of(path, topic if topic is not None else call),
         payload=Schema() if is_empty else read_fields(payload, view),
@@ -182,6 +184,29 @@ def _local_text(expression: ast.expr | None, view: View) -> str | None:
     if isinstance(expression, ast.Name) and expression.id not in view.parameters:
         expression = view.body.bound_once(expression.id) or expression
     return text_of(expression, view.scope)
+
+
+def _beginning(expression: ast.expr | None, view: View) -> str:
+    """The text that a computed topic surely begins with: of an f-string or a sum, as far as its parts are constant."""
+    if isinstance(expression, ast.Name) and expression.id not in view.parameters:
+        expression = view.body.bound_once(expression.id) or expression
+    parts: list[ast.expr] = []
+    while isinstance(expression, ast.BinOp) and isinstance(expression.op, ast.Add):
+        parts.insert(0, expression.right)
+        expression = expression.left
+    parts[:0] = expression.values if isinstance(expression, ast.JoinedStr) else [expression] if expression else []
+    known = ""
+    for part in parts:
+        value = part
+        if isinstance(part, ast.FormattedValue):
+            if part.conversion != -1 or part.format_spec is not None:
+                break
+            value = part.value
+        text = text_of(value, view.scope)
+        if text is None:
+            break
+        known += text
+    return known
 
 
 def read_calls(method: Method, view: View) -> Iterator[Call]:

@@ -83,7 +83,8 @@ def test_a_match_that_is_not_the_only_one_is_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "expected"), [("", "", 0), ("a", "", 1), ("ab", "ba", 1), ("abc", "abd", 1), ("kitten", "sitting", 3)]
+    ("one", "other", "expected"),
+    [("", "", 0), ("a", "", 1), ("ab", "ba", 1), ("abc", "abd", 1), ("kitten", "sitting", 3)],
 )
 def test_the_distance_counts_edits_and_swaps(one: str, other: str, expected: int) -> None:
     assert distance(one, other) == expected

@@ -1,0 +1,297 @@
+"""GB001 and GB002: topics with one end only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from graphbus_core.compiler import rules
+from graphbus_core.model.config import Settings
+from tests.checking import Files, assert_marked, mended, only_finding, read, text_of
+
+PUBLISHER = """
+class Publisher(GraphBusNode):
+    def go(self):
+        self.publish("/Stock/Changed", {"sku": "a"})
+"""
+
+WITHOUT_PUBLISHER = {
+    "nobody publishes at all": """
+class Listener(GraphBusNode):
+    @subscribe("/Stock/Changed")  #! GB001
+    def on_change(self, event): ...
+""",
+    "a slip in the topic": PUBLISHER
+    + """
+class Listener(GraphBusNode):
+    @subscribe("/Stock/Changd")  #! GB001
+    def on_change(self, event): ...
+""",
+    "a pattern that nothing matches": PUBLISHER
+    + """
+class Listener(GraphBusNode):
+    @subscribe("/Order/*")  #! GB001
+    def on_change(self, event): ...
+""",
+    "an entry of SUBSCRIBE": PUBLISHER
+    + """
+class Listener(GraphBusNode):
+    SUBSCRIBE = [
+        "/Stock/Changed",
+        "/Stock/Chnged",  #! GB001
+    ]
+    def handle_event(self, topic, payload): ...
+""",
+    "a computed topic that begins otherwise": """
+class Publisher(GraphBusNode):
+    def go(self, what):
+        self.publish(f"/Order/{what}", {})
+
+class Listener(GraphBusNode):
+    @subscribe("/Stock/Changed")  #! GB001
+    def on_change(self, event): ...
+""",
+    "a constant of another file": {
+        "topics.py": 'CHANGED = "/Stock/Changd"\n',
+        "agents.py": PUBLISHER
+        + """
+from topics import CHANGED
+class Listener(GraphBusNode):
+    @subscribe(CHANGED)  #! GB001
+    def on_change(self, event): ...
+""",
+    },
+}
+
+WITH_PUBLISHER = {
+    "the same topic": PUBLISHER
+    + """
+class Listener(GraphBusNode):
+    @subscribe("/Stock/Changed")
+    def on_change(self, event): ...
+""",
+    "a pattern": PUBLISHER
+    + """
+class Listener(GraphBusNode):
+    @subscribe("/Stock/*")
+    def one(self, event): ...
+    @subscribe("/**")
+    def all(self, event): ...
+""",
+    "a computed topic of somebody": """
+class Publisher(GraphBusNode):
+    def go(self, topic):
+        self.publish(topic, {})
+
+class Listener(GraphBusNode):
+    @subscribe("/Stock/Changed")
+    def on_change(self, event): ...
+""",
+    "a computed topic with a beginning that fits": """
+class Publisher(GraphBusNode):
+    def go(self, what):
+        self.publish(f"/Stock/{what}", {})
+
+class Listener(GraphBusNode):
+    @subscribe("/Stock/Changed")
+    def on_change(self, event): ...
+    @subscribe("/Stock/*")
+    def on_any(self, event): ...
+""",
+    "a declaration on the class": """
+@publishes("/Stock/Changed", {"sku": str})
+class Publisher(GraphBusNode):
+    def go(self): ...
+
+class Listener(GraphBusNode):
+    @subscribe("/Stock/Changed")
+    def on_change(self, event): ...
+""",
+    "a computed subscription": """
+def topic(): ...
+class Listener(GraphBusNode):
+    @subscribe(topic())
+    def on_change(self, event): ...
+""",
+    "a publication in a base class": """
+class BaseStock(GraphBusNode):
+    def changed(self, sku):
+        self.publish("/Stock/Changed", {"sku": sku})
+
+class Stock(BaseStock):
+    def go(self):
+        self.changed("a")
+
+class Listener(GraphBusNode):
+    @subscribe("/Stock/Changed")
+    def on_change(self, event): ...
+""",
+    "a start script that feeds the graph": {
+        "agents.py": """
+class Listener(GraphBusNode):
+    @subscribe("/Shop/Opened")
+    def on_open(self, event): ...
+""",
+        "main.py": """
+def run(graph):
+    graph.publish("/Shop/Opened", {})
+""",
+    },
+    "a function that publishes for an agent": """
+def announce(node, topic, payload):
+    node.publish(topic, payload)
+
+class Publisher(GraphBusNode):
+    def go(self):
+        announce(self, "/Stock/Changed", {"sku": "a"})
+
+class Listener(GraphBusNode):
+    @subscribe("/Stock/Changed")
+    def on_change(self, event): ...
+""",
+}
+
+
+@pytest.mark.parametrize("files", WITHOUT_PUBLISHER.values(), ids=WITHOUT_PUBLISHER)
+def test_a_subscription_without_publisher_is_found(tmp_path: Path, files: Files) -> None:
+    assert_marked(tmp_path, files, "GB001")
+
+
+@pytest.mark.parametrize("files", WITH_PUBLISHER.values(), ids=WITH_PUBLISHER)
+def test_a_subscription_that_may_have_a_publisher_is_left_alone(tmp_path: Path, files: Files) -> None:
+    assert_marked(tmp_path, files, "GB001")
+
+
+def test_topics_from_outside_are_silenced_by_the_settings(tmp_path: Path) -> None:
+    text = WITHOUT_PUBLISHER["nobody publishes at all"].replace("#! GB001", "")
+    for topics in [("/Stock/Changed",), ("/Stock/*",), ("/**",)]:
+        assert_marked(tmp_path, text, "GB001", settings=Settings(external_topics=topics))
+
+
+def test_nothing_is_said_of_missing_ends_while_a_file_cannot_be_read(tmp_path: Path) -> None:
+    files = {"agents.py": str(WITHOUT_PUBLISHER["nobody publishes at all"]), "broken.py": "def ("}
+    assert rules.check(read(tmp_path, files)) == ()
+
+
+def test_both_ends_and_the_likely_topic_are_named(tmp_path: Path) -> None:
+    finding = only_finding(read(tmp_path, WITHOUT_PUBLISHER["a slip in the topic"]), "GB001")
+    assert finding.message == "Listener.on_change subscribes to '/Stock/Changd', which no agent publishes"
+    assert finding.hint.startswith("Did you mean '/Stock/Changed'?")
+    assert [(each.agent, each.message) for each in finding.related] == [
+        ("Publisher", "Publisher publishes '/Stock/Changed'")
+    ]
+
+
+def test_the_subscription_gets_the_name_that_is_published(tmp_path: Path) -> None:
+    before = read(tmp_path, WITHOUT_PUBLISHER["a slip in the topic"])
+    after = mended(before, "GB001")
+    assert text_of(after) == text_of(before).replace('"/Stock/Changd"', '"/Stock/Changed"')
+    assert rules.fix_for(only_finding(before, "GB001"), before).affects == ("Publisher",)
+
+
+def test_an_entry_of_subscribe_is_renamed_in_its_class(tmp_path: Path) -> None:
+    before = read(tmp_path, WITHOUT_PUBLISHER["an entry of SUBSCRIBE"])
+    assert text_of(mended(before, "GB001")) == text_of(before).replace('"/Stock/Chnged"', '"/Stock/Changed"')
+
+
+def test_the_publisher_is_renamed_when_several_agents_hear_the_other_name(tmp_path: Path) -> None:
+    text = """
+class Publisher(GraphBusNode):
+    def go(self):
+        self.publish("/Stock/Changd", {"sku": "a"})
+
+class One(GraphBusNode):
+    @subscribe("/Stock/Changed")
+    def on_change(self, event): ...
+
+class Two(GraphBusNode):
+    @subscribe("/Stock/Changed")
+    def on_change(self, event): ...
+"""
+    project = read(tmp_path, text)
+    first = rules.check(project, select=["GB001"])[0]
+    fix = rules.fix_for(first, project)
+    assert [change.target for change in fix.changes] == ["Publisher.go"]
+    assert '"/Stock/Changed"' in fix.changes[0].new_code
+    assert fix.affects == ("Publisher", "Two")
+
+
+NOT_MENDED = {
+    "no topic is near": PUBLISHER
+    + """
+class Listener(GraphBusNode):
+    @subscribe("/Order/Placed")
+    def on_change(self, event): ...
+""",
+    "two topics are near": """
+class Publisher(GraphBusNode):
+    def go(self):
+        self.publish("/Stock/Change", {})
+        self.publish("/Stock/Changed", {})
+
+class Listener(GraphBusNode):
+    @subscribe("/Stock/Changes")
+    def on_change(self, event): ...
+""",
+    "the topic is a constant": PUBLISHER
+    + """
+TOPIC = "/Stock/Changd"
+class Listener(GraphBusNode):
+    @subscribe(TOPIC)
+    def on_change(self, event): ...
+""",
+    "the likely topic is heard already and further away": PUBLISHER
+    + """
+class Listener(GraphBusNode):
+    @subscribe("/Stock/Changed")
+    def on_changed(self, event): ...
+    @subscribe("/Stock/Chan")
+    def on_change(self, event): ...
+""",
+}
+
+
+@pytest.mark.parametrize("text", NOT_MENDED.values(), ids=NOT_MENDED)
+def test_a_topic_is_not_renamed_on_a_guess(tmp_path: Path, text: str) -> None:
+    project = read(tmp_path, text)
+    finding = only_finding(project, "GB001")
+    assert not finding.is_fixable
+    assert rules.fix_for(finding, project) is None
+
+
+WITHOUT_SUBSCRIBER = {
+    "nobody listens": PUBLISHER.replace('{"sku": "a"})', '{"sku": "a"})  #! GB002'),
+    "the same topic twice is said once": """
+class Publisher(GraphBusNode):
+    def go(self):
+        self.publish("/A", {})  #! GB002
+        self.publish("/A", {})
+""",
+}
+
+WITH_SUBSCRIBER = {
+    "a pattern hears it": WITH_PUBLISHER["a pattern"],
+    "a computed subscription may hear it": PUBLISHER
+    + """
+def topic(): ...
+class Listener(GraphBusNode):
+    @subscribe(topic())
+    def on_change(self, event): ...
+""",
+    "its subscription is misspelled, which GB001 says": WITHOUT_PUBLISHER["a slip in the topic"].replace(
+        "#! GB001", ""
+    ),
+    "a computed topic": """
+class Publisher(GraphBusNode):
+    def go(self, topic):
+        self.publish(topic)
+""",
+}
+
+
+@pytest.mark.parametrize("text", [*WITHOUT_SUBSCRIBER.values(), *WITH_SUBSCRIBER.values()],
+                         ids=[*WITHOUT_SUBSCRIBER, *WITH_SUBSCRIBER])  # fmt: skip
+def test_a_publication_that_nobody_hears_is_a_note(tmp_path: Path, text: str) -> None:
+    assert_marked(tmp_path, text, "GB002")
+    assert all(finding.severity == "info" for finding in rules.check(read(tmp_path, text), select=["GB002"]))

@@ -1,0 +1,341 @@
+"""GB003 and GB004: keys that nobody sends, and publishers that send different things."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from graphbus_core.compiler import rules
+from graphbus_core.model.config import Settings
+from tests.checking import assert_marked, mended, only_finding, read, text_of
+
+PUBLISHER = """
+class Stock(GraphBusNode):
+    def change(self, sku, count):
+        self.publish("/Stock/Changed", {"sku": sku, "in_stock": count})
+"""
+LISTENER = """
+class Listener(GraphBusNode):
+    @subscribe("/Stock/Changed")
+    def on_change(self, event):
+"""
+
+UNSENT = {
+    "a slip": PUBLISHER
+    + LISTENER
+    + """
+        return event["skuu"]  #! GB003
+""",
+    "through the payload": PUBLISHER
+    + LISTENER
+    + """
+        return event.payload["skuu"]  #! GB003
+""",
+    "through a local name": PUBLISHER
+    + LISTENER
+    + """
+        data = event.payload
+        return data["skuu"]  #! GB003
+""",
+    "said once for several reads": PUBLISHER
+    + LISTENER
+    + """
+        first = event["skuu"]  #! GB003
+        return first + event["skuu"]
+""",
+    "one finding for each key": PUBLISHER
+    + LISTENER
+    + """
+        return event["a"], event["b"], event["sku"]  #! GB003 GB003
+""",
+    "a handler of the payload": PUBLISHER
+    + """
+class Listener(GraphBusNode):
+    @subscribe("/Stock/Changed")
+    def on_change(self, payload):
+        return payload["count"]  #! GB003
+""",
+    "none of two publishers sends it": PUBLISHER
+    + """
+class Other(GraphBusNode):
+    def change(self):
+        self.publish("/Stock/Changed", dict(sku="a", in_stock=1))
+"""
+    + LISTENER
+    + """
+        return event["count"]  #! GB003
+""",
+    "a pattern, and no topic that matches sends it": PUBLISHER
+    + """
+class Listener(GraphBusNode):
+    @subscribe("/Stock/*")
+    def on_change(self, event):
+        return event["count"]  #! GB003
+""",
+    "a publication without payload": """
+class Stock(GraphBusNode):
+    def change(self):
+        self.publish("/Stock/Changed")
+"""
+    + LISTENER
+    + """
+        return event["sku"]  #! GB003
+""",
+}
+
+SENT = {
+    "exactly what is sent": PUBLISHER
+    + LISTENER
+    + """
+        return event["sku"], event.payload["in_stock"]
+""",
+    "get copes with the absence": PUBLISHER
+    + LISTENER
+    + """
+        return event.get("skuu")
+""",
+    "in copes with the absence": PUBLISHER
+    + LISTENER
+    + """
+        if "note" in event:
+            return event["note"]
+""",
+    "try copes with the absence": PUBLISHER
+    + LISTENER
+    + """
+        try:
+            return event["note"]
+        except KeyError:
+            return None
+""",
+    "one of two publishers sends it": PUBLISHER
+    + """
+class Other(GraphBusNode):
+    def change(self, payload):
+        self.publish("/Stock/Changed", payload)
+"""
+    + LISTENER
+    + """
+        return event["note"]
+""",
+    "further keys come from elsewhere": """
+class Stock(GraphBusNode):
+    def change(self, sku, **more):
+        self.publish("/Stock/Changed", {"sku": sku, **more})
+"""
+    + LISTENER
+    + """
+        return event["note"]
+""",
+    "a computed topic may bring it": PUBLISHER
+    + """
+class Other(GraphBusNode):
+    def change(self, what):
+        self.publish(f"/Stock/{what}", {"note": 1})
+"""
+    + LISTENER
+    + """
+        return event["note"]
+""",
+    "the payload is changed before it is sent": """
+class Stock(GraphBusNode):
+    def change(self, sku):
+        payload = {"sku": sku}
+        self.decorate(payload)
+        self.publish("/Stock/Changed", payload)
+
+    def decorate(self, payload):
+        payload["note"] = "x"
+"""
+    + LISTENER
+    + """
+        return event["note"]
+""",
+    "a handler of several topics": PUBLISHER
+    + """
+class Other(GraphBusNode):
+    def change(self):
+        self.publish("/Order/Placed", {"order_id": "1"})
+
+class Listener(GraphBusNode):
+    @subscribe("/Stock/Changed")
+    @subscribe("/Order/Placed")
+    def on_any(self, event):
+        return event["sku"] if event.topic == "/Stock/Changed" else event["order_id"]
+""",
+    "a pattern that hears several topics": PUBLISHER
+    + """
+class Other(GraphBusNode):
+    def change(self):
+        self.publish("/Stock/Ordered", {"order_id": "1"})
+
+class Listener(GraphBusNode):
+    @subscribe("/Stock/*")
+    def on_any(self, event):
+        return event["sku"] if event.topic == "/Stock/Changed" else event["order_id"]
+""",
+    "nobody publishes, which GB001 says": LISTENER
+    + """
+        return event["sku"]
+""",
+    "a computed key": PUBLISHER
+    + LISTENER
+    + """
+        key = self.key()
+        return event[key]
+
+    def key(self): ...
+""",
+}
+
+
+@pytest.mark.parametrize("text", [*UNSENT.values(), *SENT.values()], ids=[*UNSENT, *SENT])
+def test_a_key_that_nobody_sends_is_found_and_no_other(tmp_path: Path, text: str) -> None:
+    assert_marked(tmp_path, text, "GB003")
+
+
+def test_topics_that_are_fed_from_outside_may_bring_any_key(tmp_path: Path) -> None:
+    text = UNSENT["a slip"].replace("#! GB003", "")
+    assert_marked(tmp_path, text, "GB003", settings=Settings(external_topics=("/Stock/**",)))
+
+
+def test_the_publishers_and_what_they_send_are_named(tmp_path: Path) -> None:
+    finding = only_finding(read(tmp_path, UNSENT["a slip"]), "GB003")
+    assert finding.message == "Listener.on_change reads 'skuu', which no publisher of '/Stock/Changed' sends"
+    assert finding.hint == "Did you mean 'sku'?"
+    assert [each.message for each in finding.related] == ["Stock sends {sku: ?, in_stock: ?}"]
+
+
+def test_every_read_of_the_key_gets_the_name_that_is_sent(tmp_path: Path) -> None:
+    before = read(tmp_path, UNSENT["said once for several reads"])
+    assert text_of(mended(before, "GB003")) == text_of(before).replace('"skuu"', '"sku"')
+
+
+@pytest.mark.parametrize("key", ["x", "skus_in_stock", "stock"])
+def test_a_key_is_not_renamed_on_a_guess(tmp_path: Path, key: str) -> None:
+    project = read(tmp_path, UNSENT["a slip"].replace("skuu", key))
+    assert rules.fix_for(only_finding(project, "GB003"), project) is None
+
+
+TWO = """
+class One(GraphBusNode):
+    def go(self, sku: str, count: int):
+        self.publish("/Stock/Changed", {one})
+
+class Two(GraphBusNode):
+    def go(self, sku: str, count: int):
+        self.publish("/Stock/Changed", {two}){mark}
+
+class Listener(GraphBusNode):
+    @subscribe("/Stock/Changed")
+    {listener}
+"""
+
+
+def two(one: str, other: str, listener: str = "def on_change(self, event): ...", *, mark: str = "") -> str:
+    text = TWO.replace("{one}", one).replace("{two}", other).replace("{listener}", listener)
+    return text.replace("{mark}", f"  #! {mark}" if mark else "")
+
+
+READS_COUNT = """def on_change(self, event):
+        return event["count"]"""
+READS_COUNT_SOMETIMES = """def on_change(self, event):
+        if event["sku"] == "a":
+            return event["count"]"""
+READS_COUNT_LATE = """def on_change(self, event):
+        if event["sku"] == "a":
+            return None
+        return event["count"]"""
+
+BOTH = '{"sku": sku, "count": count}'
+DISAGREE = {
+    "types": two(BOTH, '{"sku": sku, "count": str(count)}', mark="GB004"),
+    "names": two(BOTH, '{"sku": sku, "cuont": count}', mark="GB004"),
+    "a key that is needed": two(BOTH, '{"sku": sku}', READS_COUNT, mark="GB004"),
+    "a key that a parameter needs": two(BOTH, '{"sku": sku}', "def on_change(self, sku, count): ...", mark="GB004"),
+    "a key that a typed payload needs": """
+from typing import TypedDict
+class Changed(TypedDict):
+    sku: str
+    count: int
+"""
+    + two(BOTH, '{"sku": sku}', "def on_change(self, change: Changed): ...", mark="GB004"),
+    "against the declaration": """
+@publishes("/Stock/Changed", {"sku": str, "count": int})
+class One(GraphBusNode):
+    def go(self, sku):
+        self.publish("/Stock/Changed", {"sku": sku})  #! GB004
+        self.publish("/Stock/Changed", {"sku": sku, "count": "3"})  #! GB004
+        self.publish("/Stock/Changed", {"sku": sku, "coumt": 3})  #! GB004
+""",
+}
+
+AGREE = {
+    "the same": two('{"sku": sku, "count": count}', '{"sku": sku, "count": 3}', READS_COUNT),
+    "int and float": two('{"sku": sku, "count": count}', '{"sku": sku, "count": 1.5}'),
+    "None and a value": two('{"sku": sku, "count": count}', '{"sku": sku, "count": None}'),
+    "what is unknown": two('{"sku": sku, "count": count}', '{"sku": sku, "count": self.count()}'),
+    "a further key": two('{"sku": sku, "count": count}', '{"sku": sku, "count": count, "note": "x"}'),
+    "a key that nobody needs": two('{"sku": sku, "count": count}', '{"sku": sku}'),
+    "other keys that nobody needs": two('{"sku": sku, "price": 1}', '{"sku": sku, "note": "x"}'),
+    "a key that is needed sometimes": two('{"sku": sku, "count": count}', '{"sku": sku}', READS_COUNT_SOMETIMES),
+    "a key that is needed after an exit": two('{"sku": sku, "count": count}', '{"sku": sku}', READS_COUNT_LATE),
+    "a key that has a default": two(
+        '{"sku": sku, "count": count}', '{"sku": sku}', "def on_change(self, sku, count=0): ..."
+    ),
+    "payloads with a label": two('{"kind": "a", "value": 1}', '{"kind": "b", "value": "x"}'),
+    "payloads with a truth value": two('{"ok": True, "value": 1}', '{"ok": False, "error": "x"}', READS_COUNT_LATE),
+    "payloads with a constant": "KIND_A = 'a'; KIND_B = 'b'\n"
+    + two('{"kind": KIND_A, "value": 1}', '{"kind": KIND_B, "value": "x"}'),
+    "an open payload": two('{"sku": sku, "count": count}', '{"sku": sku, **self.more()}', READS_COUNT),
+    "names that mean different things": two('{"min_price": 1}', '{"max_price": 2}'),
+    "a declaration that is kept": """
+@publishes("/Stock/Changed", {"sku": str, "count": float})
+class One(GraphBusNode):
+    def go(self, sku):
+        self.publish("/Stock/Changed", {"sku": sku, "count": 3})
+        self.publish("/Stock/Changed", {"sku": sku, "count": self.count(), "more": 1})
+""",
+}
+
+
+@pytest.mark.parametrize("text", [*DISAGREE.values(), *AGREE.values()], ids=[*DISAGREE, *AGREE])
+def test_publishers_that_let_somebody_down_are_found_and_no_others(tmp_path: Path, text: str) -> None:
+    assert_marked(tmp_path, text, "GB004")
+
+
+def test_the_odd_name_becomes_that_of_the_others(tmp_path: Path) -> None:
+    before = read(tmp_path, DISAGREE["names"])
+    finding = only_finding(before, "GB004")
+    assert finding.message == "Two sends 'cuont' to '/Stock/Changed', but One sends 'count'"
+    assert text_of(mended(before, "GB004")) == text_of(before).replace('"cuont"', '"count"')
+    assert rules.fix_for(finding, before).affects == ("Listener", "One")
+
+
+def test_the_name_that_a_handler_needs_wins(tmp_path: Path) -> None:
+    text = two('{"sku": sku, "cuont": count}', '{"sku": sku, "count": count}', READS_COUNT)
+    before = read(tmp_path, text)
+    finding = only_finding(before, "GB004")
+    assert (finding.agent, finding.data) == ("One", {"old": "cuont", "new": "count"})
+    assert text_of(mended(before, "GB004")) == text_of(before).replace('"cuont"', '"count"')
+
+
+def test_the_name_of_the_declaration_wins(tmp_path: Path) -> None:
+    text = """
+@publishes("/Stock/Changed", {"sku": str, "count": int})
+class One(GraphBusNode):
+    def go(self, sku):
+        payload = {"sku": sku, "coumt": 3}
+        self.publish("/Stock/Changed", payload)
+"""
+    before = read(tmp_path, text)
+    assert text_of(mended(before, "GB004")) == text_of(before).replace('"coumt"', '"count"')
+
+
+def test_those_who_need_what_is_missing_are_named(tmp_path: Path) -> None:
+    finding = only_finding(read(tmp_path, DISAGREE["a key that is needed"]), "GB004")
+    assert finding.message == (
+        "Two sends no 'count' to '/Stock/Changed', but One sends it and Listener.on_change needs it"
+    )
+    assert [each.agent for each in finding.related] == ["One", "Listener"]

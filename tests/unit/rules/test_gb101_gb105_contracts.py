@@ -1,0 +1,518 @@
+"""GB101 to GB105: a method against the contract that it declares."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from graphbus_core.compiler import rules
+from tests.checking import Files, assert_marked, mended, only_finding, read, text_of
+
+INPUT_WRONG = {
+    "a field that no parameter takes": """
+class Orders(GraphBusNode):
+    @schema_method(input_schema={"order_id": str, "discount": float})  #! GB101
+    def order(self, order_id): ...
+""",
+    "a parameter that the schema leaves out": """
+class Orders(GraphBusNode):
+    @schema_method(input_schema={"order_id": str})
+    def order(self, order_id, items): ...  #! GB102
+""",
+    "a keyword-only parameter that the schema leaves out": """
+class Orders(GraphBusNode):
+    @schema_method(input_schema={"order_id": str})
+    def order(self, order_id, *, items): ...  #! GB102
+""",
+    "one thing under two names is said once": """
+class Orders(GraphBusNode):
+    @schema_method(input_schema={"order_id": str})  #! GB101
+    def order(self, orderid): ...
+""",
+    "an inherited method is said once, where it is written": """
+class BaseOrders(GraphBusNode):
+    @schema_method(input_schema={"order_id": str})  #! GB101 GB101
+    def order(self): ...
+    @schema_method(input_schema={"more": str})
+    def more(self, more): ...
+class One(BaseOrders): ...
+class Two(BaseOrders): ...
+""".replace("GB101 GB101", "GB101"),
+}
+
+INPUT_RIGHT = {
+    "the same names": """
+class Orders(GraphBusNode):
+    @schema_method(input_schema={"order_id": str, "items": list})
+    def order(self, items, order_id): ...
+""",
+    "a default": """
+class Orders(GraphBusNode):
+    @schema_method(input_schema={"order_id": str})
+    def order(self, order_id, items=(), *, note=""): ...
+""",
+    "**kwargs takes the rest": """
+class Orders(GraphBusNode):
+    @schema_method(input_schema={"order_id": str, "items": list})
+    def order(self, order_id, **rest): ...
+""",
+    "a schema that cannot be read": """
+SCHEMA = {}
+SCHEMA.update(order_id=str)
+class Orders(GraphBusNode):
+    @schema_method(input_schema=SCHEMA | {"x": str})
+    def order(self, order_id): ...
+    @schema_method(make())
+    def other(self, order_id): ...
+    @schema_method()
+    def third(self, order_id): ...
+""",
+    "a schema with unknown parts": """
+MORE = load()
+class Orders(GraphBusNode):
+    @schema_method(input_schema={"order_id": str, **MORE})
+    def order(self, order_id, items): ...
+""",
+    "a handler gets its event": """
+class Orders(GraphBusNode):
+    @subscribe("/Order/Placed")
+    @schema_method(input_schema={"order_id": str})
+    def on_order(self, event): ...
+""",
+    "parameters by position": """
+class Orders(GraphBusNode):
+    @schema_method(input_schema={"order_id": str})
+    def order(self, order_id, items, /): ...
+""",
+    "a static method": """
+class Orders(GraphBusNode):
+    @staticmethod
+    @schema_method(input_schema={"order_id": str})
+    def order(order_id): ...
+""",
+    "an overridden method": """
+class BaseOrders(GraphBusNode):
+    @schema_method(input_schema={"order_id": str})
+    def order(self): ...
+class Orders(BaseOrders):
+    @schema_method(input_schema={"order_id": str})
+    def order(self, order_id): ...
+""",
+}
+
+OUTPUT = 'class Orders(GraphBusNode):\n    @schema_method({}, {"status": str, "total": float})\n    def order(self):\n'
+
+OUTPUT_WRONG = {
+    "a missing key": OUTPUT
+    + """
+        return {"status": "ok"}  #! GB103
+""",
+    "another name": OUTPUT
+    + """
+        return {"status": "ok", "totl": 1.0}  #! GB103
+""",
+    "a further key": OUTPUT
+    + """
+        return {"status": "ok", "total": 1.0, "note": "x"}  #! GB103
+""",
+    "another type": OUTPUT
+    + """
+        return {"status": "ok", "total": "1.0"}  #! GB103
+""",
+    "None where a value is declared": OUTPUT
+    + """
+        return {"status": None, "total": 1}  #! GB103
+""",
+    "one of several paths": OUTPUT
+    + """
+        if self.busy():
+            return {"status": "busy"}  #! GB103
+        return {"status": "ok", "total": 1.0}
+    def busy(self): ...
+""",
+    "by way of a name": OUTPUT
+    + """
+        result = {"status": "ok"}
+        return result  #! GB103
+""",
+    "a list": OUTPUT
+    + """
+        return ["ok", 1.0]  #! GB104
+""",
+    "a text": OUTPUT
+    + """
+        return "ok"  #! GB104
+""",
+    "nothing": OUTPUT
+    + """
+        return  #! GB105
+""",
+    "None": OUTPUT
+    + """
+        if self.busy():
+            return None  #! GB105
+        return {"status": "ok", "total": 1.0}
+    def busy(self): ...
+""",
+    "the end of the body": OUTPUT
+    + """
+        if self.busy():  #! GB105
+            return {"status": "ok", "total": 1.0}
+    def busy(self): ...
+""",
+    "either of two": OUTPUT
+    + """
+        return {"status": "ok", "total": 1.0} if self.busy() else None  #! GB105
+    def busy(self): ...
+""",
+}
+
+OUTPUT_RIGHT = {
+    "what is declared": OUTPUT
+    + """
+        return {"status": "ok", "total": 1}
+""",
+    "a key that is set later": OUTPUT
+    + """
+        result = {"status": "ok"}
+        result["total"] = 1.0
+        return result
+""",
+    "a key that is set on one path": OUTPUT
+    + """
+        result = {"status": "ok"}
+        if self.busy():
+            result["total"] = 1.0
+        return result
+    def busy(self): ...
+""",
+    "further keys from elsewhere": OUTPUT
+    + """
+        return {"status": "ok", **self.rest()}
+    def rest(self): ...
+""",
+    "the result of another method": OUTPUT
+    + """
+        return self.rest()
+    def rest(self): ...
+""",
+    "a result that others change": OUTPUT
+    + """
+        result = {"status": "ok"}
+        self.complete(result)
+        return result
+    def complete(self, result): ...
+""",
+    "raise at the end": OUTPUT
+    + """
+        for attempt in range(3):
+            if attempt:
+                return {"status": "ok", "total": 1.0}
+        raise RuntimeError("gave up")
+""",
+    "a loop without end": OUTPUT
+    + """
+        while True:
+            if self.busy():
+                return {"status": "ok", "total": 1.0}
+    def busy(self): ...
+""",
+    "every case": OUTPUT
+    + """
+        match self.busy():
+            case True:
+                return {"status": "ok", "total": 1.0}
+            case _:
+                return {"status": "no", "total": 0}
+    def busy(self): ...
+""",
+    "try and except": OUTPUT
+    + """
+        try:
+            return {"status": "ok", "total": self.busy()}
+        except ValueError:
+            return {"status": "failed", "total": 0}
+    def busy(self): ...
+""",
+    "a helper that always raises": OUTPUT
+    + """
+        if self.busy():
+            return {"status": "ok", "total": 1.0}
+        self.fail()
+    def fail(self):
+        raise RuntimeError("no")
+    def busy(self): ...
+""",
+    "not written yet": OUTPUT
+    + """
+        raise NotImplementedError
+""",
+    "a generator": OUTPUT
+    + """
+        yield {"status": "ok"}
+""",
+    "an unknown decorator": OUTPUT.replace("    @schema", "    @wrapped\n    @schema")
+    + """
+        return ["ok"]
+""",
+    "an optional key": """
+from typing import NotRequired
+class Orders(GraphBusNode):
+    @schema_method({}, {"status": str, "note": NotRequired[str]})
+    def order(self):
+        return {"status": "ok"}
+""",
+    "a declared choice": """
+class Orders(GraphBusNode):
+    @schema_method({}, {"status": str, "error": str | None})
+    def order(self):
+        return {"status": "ok", "error": None}
+""",
+    "no output schema": """
+class Orders(GraphBusNode):
+    @schema_method({})
+    def order(self):
+        return None
+    @schema_method({}, {})
+    def other(self): ...
+""",
+    "async": """
+class Orders(GraphBusNode):
+    @schema_method({}, {"status": str})
+    async def order(self):
+        return {"status": "ok"}
+""",
+    "a typed class as schema": """
+from typing import TypedDict
+class Result(TypedDict, total=False):
+    status: str
+    note: str
+class Orders(GraphBusNode):
+    @schema_method({}, Result)
+    def order(self) -> Result:
+        return {"status": "ok"}
+    @schema_method({}, Result)
+    def other(self) -> Result:
+        return Result(status="ok")
+""",
+}
+
+INPUTS = {**INPUT_WRONG, **INPUT_RIGHT}
+OUTPUTS = {**OUTPUT_WRONG, **OUTPUT_RIGHT}
+
+
+@pytest.mark.parametrize("text", INPUTS.values(), ids=INPUTS)
+def test_signatures_that_do_not_fit_their_schema_are_found_and_no_others(tmp_path: Path, text: Files) -> None:
+    assert_marked(tmp_path, text, "GB101", "GB102")
+
+
+@pytest.mark.parametrize("text", OUTPUTS.values(), ids=OUTPUTS)
+def test_results_that_do_not_fit_their_schema_are_found_and_no_others(tmp_path: Path, text: Files) -> None:
+    assert_marked(tmp_path, text, "GB103", "GB104", "GB105")
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "message"),
+    [
+        (INPUT_WRONG["a field that no parameter takes"], "GB101",
+         "Orders.order cannot take 'discount', which its input_schema declares"),
+        (INPUT_WRONG["a parameter that the schema leaves out"], "GB102",
+         "Orders.order needs 'items', which its input_schema does not declare"),
+        (OUTPUT_WRONG["a missing key"], "GB103", "Orders.order returns no 'total', which its output_schema declares"),
+        (OUTPUT_WRONG["another name"], "GB103", "Orders.order returns 'totl' where its output_schema declares 'total'"),
+        (OUTPUT_WRONG["a further key"], "GB103", "Orders.order returns 'note', which its output_schema does not declare"),
+        (OUTPUT_WRONG["another type"], "GB103",
+         "Orders.order returns 'total' against its output_schema: float is wanted, str is given"),
+        (OUTPUT_WRONG["a text"], "GB104",
+         "Orders.order returns str, but its output_schema declares {status: str, total: float}"),
+        (OUTPUT_WRONG["nothing"], "GB105",
+         "Orders.order may return None, but its output_schema declares {status: str, total: float}"),
+    ],
+    ids=lambda value: value if isinstance(value, str) and value.startswith("GB") else "",
+)  # fmt: skip
+def test_a_broken_contract_is_told_in_a_sentence(tmp_path: Path, text: str, code: str, message: str) -> None:
+    assert only_finding(read(tmp_path, text), code).message == message
+
+
+MENDED = {
+    "GB101 renames": (
+        "GB101",
+        """
+class Orders(GraphBusNode):
+    @schema_method(input_schema={"order_id": str})
+    def order(self, orderid: str) -> dict:
+        '''Order orderid.'''
+        total = [orderid for each in range(3)]  # orderid
+        return {"text": f"{orderid}", "orderid": total, "f": lambda: orderid}
+""",
+        """
+class Orders(GraphBusNode):
+    @schema_method(input_schema={"order_id": str})
+    def order(self, order_id: str) -> dict:
+        '''Order orderid.'''
+        total = [order_id for each in range(3)]  # orderid
+        return {"text": f"{order_id}", "orderid": total, "f": lambda: order_id}
+""",
+    ),
+    "GB101 adds": (
+        "GB101",
+        """
+class Orders(GraphBusNode):
+    @schema_method(input_schema={"order_id": str, "items": list[str]})
+    def order(self, order_id: str, *, note=""): ...
+""",
+        """
+class Orders(GraphBusNode):
+    @schema_method(input_schema={"order_id": str, "items": list[str]})
+    def order(self, order_id: str, items: list[str], *, note=""): ...
+""",
+    ),
+    "GB102 in one line": (
+        "GB102",
+        """
+class Orders(GraphBusNode):
+    @schema_method(input_schema={'order_id': str}, output_schema={})
+    def order(self, order_id: str, items: list[str]): ...
+""",
+        """
+class Orders(GraphBusNode):
+    @schema_method(input_schema={'order_id': str, 'items': list[str]}, output_schema={})
+    def order(self, order_id: str, items: list[str]): ...
+""",
+    ),
+    "GB102 line by line": (
+        "GB102",
+        """
+class Orders(GraphBusNode):
+    @schema_method(
+        input_schema={
+            "order_id": str,  # the id
+            "note": str,
+        },
+    )
+    def order(self, order_id: str, note: str, items): ...
+""",
+        """
+class Orders(GraphBusNode):
+    @schema_method(
+        input_schema={
+            "order_id": str,  # the id
+            "note": str,
+            "items": object,
+        },
+    )
+    def order(self, order_id: str, note: str, items): ...
+""",
+    ),
+    "GB102 into nothing": (
+        "GB102",
+        """
+class Orders(GraphBusNode):
+    @schema_method({})
+    def order(self, order_id: str): ...
+""",
+        """
+class Orders(GraphBusNode):
+    @schema_method({"order_id": str})
+    def order(self, order_id: str): ...
+""",
+    ),
+    "GB103": (
+        "GB103",
+        OUTPUT + '        return {"status": "ok", "totl": 1.0}  # totl\n',
+        OUTPUT + '        return {"status": "ok", "total": 1.0}  # totl\n',
+    ),
+    "GB103 by way of a name": (
+        "GB103",
+        OUTPUT + '        found = {"status": "ok", "totl": 1.0}\n        return found\n',
+        OUTPUT + '        found = {"status": "ok", "total": 1.0}\n        return found\n',
+    ),
+}
+
+
+@pytest.mark.parametrize(("code", "before", "after"), MENDED.values(), ids=MENDED)
+def test_a_contract_is_mended_token_by_token(tmp_path: Path, code: str, before: str, after: str) -> None:
+    assert text_of(mended(read(tmp_path, before), code)).strip() == after.strip()
+
+
+NOT_MENDED = {
+    "the new name is taken": (
+        "GB101",
+        """
+class Orders(GraphBusNode):
+    @schema_method(input_schema={"order_id": str})
+    def order(self, orderid: str):
+        order_id = orderid.strip()
+        return order_id
+""",
+    ),
+    "the parameter is passed by name": (
+        "GB101",
+        """
+class Orders(GraphBusNode):
+    @schema_method(input_schema={"order_id": str})
+    def order(self, orderid: str): ...
+    def again(self):
+        self.order(orderid="1")
+""",
+    ),
+    "an inner function has the name": (
+        "GB101",
+        """
+class Orders(GraphBusNode):
+    @schema_method(input_schema={"order_id": str})
+    def order(self, orderid: str):
+        def inner(orderid): return orderid
+        return inner(orderid)
+""",
+    ),
+    "a comprehension binds the name": (
+        "GB101",
+        """
+class Orders(GraphBusNode):
+    @schema_method(input_schema={"order_id": str})
+    def order(self, orderid: str):
+        return [orderid for orderid in orderid]
+""",
+    ),
+    "names are looked up as text": (
+        "GB101",
+        """
+class Orders(GraphBusNode):
+    @schema_method(input_schema={"order_id": str})
+    def order(self, orderid: str):
+        return "{orderid}".format(**locals())
+""",
+    ),
+    "no place without default": (
+        "GB101",
+        """
+class Orders(GraphBusNode):
+    @schema_method(input_schema={"order_id": str, "items": list})
+    def order(self, order_id: str = ""): ...
+""",
+    ),
+    "the schema stands elsewhere": (
+        "GB102",
+        """
+SCHEMA = {"order_id": str}
+class Orders(GraphBusNode):
+    @schema_method(SCHEMA)
+    def order(self, order_id: str, items): ...
+""",
+    ),
+    "the result is used for more": (
+        "GB103",
+        OUTPUT + '        found = {"status": "ok", "totl": 1.0}\n        print(found["totl"])\n        return found\n',
+    ),
+    "no key is near": ("GB103", OUTPUT + '        return {"status": "ok", "sum": 1.0}\n'),
+}
+
+
+@pytest.mark.parametrize(("code", "text"), NOT_MENDED.values(), ids=NOT_MENDED)
+def test_a_contract_is_not_mended_on_a_guess(tmp_path: Path, code: str, text: str) -> None:
+    project = read(tmp_path, text)
+    findings = [finding for finding in rules.check(project, select=[code]) if finding.code == code]
+    assert findings
+    assert not any(finding.is_fixable for finding in findings)

@@ -1,0 +1,274 @@
+"""GB110: what one agent gives does not fit what another takes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from graphbus_core.compiler import rules
+from tests.checking import Files, assert_marked, mended, only_finding, read, text_of
+
+STOCK = """
+class Stock(GraphBusNode):
+    def change(self, sku: str, count: int):
+        self.publish("/Stock/Changed", {"sku": sku, "count": count})
+"""
+
+EVENTS_WRONG = {
+    "a parameter that nobody sends": STOCK
+    + """
+class Listener(GraphBusNode):
+    @subscribe("/Stock/Changed")
+    def on_change(self, skuu, count): ...  #! GB110
+""",
+    "a parameter of another type": STOCK
+    + """
+class Listener(GraphBusNode):
+    @subscribe("/Stock/Changed")
+    def on_change(self, sku: str, count: str): ...  #! GB110
+""",
+    "a typed payload with a field that nobody sends": """
+from dataclasses import dataclass
+@dataclass
+class Changed:
+    sku: str
+    in_stock: int
+"""
+    + STOCK
+    + """
+class Listener(GraphBusNode):
+    @subscribe("/Stock/Changed")  #! GB110
+    def on_change(self, change: Changed): ...
+""",
+    "None for a text": """
+class Stock(GraphBusNode):
+    def change(self, sku: str | None):
+        self.publish("/Stock/Changed", {"sku": sku})
+class Listener(GraphBusNode):
+    @subscribe("/Stock/Changed")
+    def on_change(self, sku: str): ...  #! GB110
+""",
+}
+
+EVENTS_RIGHT = {
+    "what is sent": STOCK
+    + """
+class Listener(GraphBusNode):
+    @subscribe("/Stock/Changed")
+    def on_change(self, count: float, sku): ...
+""",
+    "less than is sent": STOCK
+    + """
+class Listener(GraphBusNode):
+    @subscribe("/Stock/Changed")
+    def on_change(self, sku: str): ...
+""",
+    "a default for what is not sent": STOCK
+    + """
+class Listener(GraphBusNode):
+    @subscribe("/Stock/Changed")
+    def on_change(self, sku, note: str = "", **more): ...
+""",
+    "a typed payload with an optional field": """
+from typing import NotRequired, TypedDict
+class Changed(TypedDict):
+    sku: str
+    note: NotRequired[str]
+"""
+    + STOCK
+    + """
+class Listener(GraphBusNode):
+    @subscribe("/Stock/Changed")
+    def on_change(self, change: Changed):
+        return change["sku"]
+""",
+    "an unknown payload": """
+class Stock(GraphBusNode):
+    def change(self, payload):
+        self.publish("/Stock/Changed", payload)
+class Listener(GraphBusNode):
+    @subscribe("/Stock/Changed")
+    def on_change(self, skuu: int): ...
+""",
+    "a class of another package": STOCK
+    + """
+from models import Changed
+class Listener(GraphBusNode):
+    @subscribe("/Stock/Changed")
+    def on_change(self, change: Changed): ...
+""",
+}
+
+ORDERS = """
+@depends_on("Stock")
+class Orders(GraphBusNode):
+    def go(self, sku: str, count: int):
+        return self.call({call})
+class Stock(GraphBusNode):
+    @schema_method({"sku": str, "qty": int}, {"ok": bool})
+    def reserve(self, sku: str, qty: int) -> dict:
+        return {"ok": True}
+    def helper(self): ...
+"""
+
+
+def calling(text: str, *, mark: str = "") -> str:
+    return ORDERS.replace("{call})", text + ")" + (f"  #! {mark}" if mark else ""))
+
+
+CALLS_WRONG = {
+    "another name": calling('"Stock", "reserve", sku=sku, quantity=count', mark="GB110"),
+    "a missing argument": calling('"Stock", "reserve", sku=sku', mark="GB110"),
+    "an argument too many": calling('"Stock", "reserve", sku=sku, qty=count, note="x"', mark="GB110"),
+    "another type": calling('"Stock", "reserve", sku=sku, qty="3"', mark="GB110"),
+    "no such method": calling('"Stock", "reserv", sku=sku, qty=count', mark="GB110"),
+    "a method without schema": calling('"Stock", "helper"', mark="GB110"),
+}
+
+CALLS_RIGHT = {
+    "what is declared": calling('"Stock", "reserve", sku=sku, qty=count'),
+    "by way of **": calling('"Stock", "reserve", **self.arguments()'),
+    "a computed method": calling('"Stock", self.method(), skuu=1'),
+    "unknown values": calling('"Stock", "reserve", sku=self.sku(), qty=self.qty()'),
+}
+
+HELLO = """
+class Hello(GraphBusNode):
+    @schema_method(input_schema={}, output_schema={"message": str})
+    def generate_message(self) -> dict:
+        return {"message": "Hello"}
+"""
+PRINTER = """
+@depends_on("Hello")
+class Printer(GraphBusNode):
+    @schema_method(input_schema={"msg": str}, output_schema={"printed": bool})
+    def print_message(self, msg: str) -> dict:{mark}
+        print(msg)
+        return {"printed": True}
+"""
+SEED = HELLO + PRINTER.replace("{mark}", "  #! GB110")
+QUIET = PRINTER.replace("{mark}", "")
+
+HANDED_ON_WRONG = {
+    "the consumer depends on the producer": SEED,
+    "the producer depends on the consumer": ('@depends_on("Printer")' + HELLO).replace(
+        ")\nclass Hello", ")\nclass Hello"
+    )
+    + PRINTER.replace("{mark}", "  #! GB110").replace('@depends_on("Hello")', ""),
+}
+
+HANDED_ON_RIGHT = {
+    "the same names": HELLO + QUIET.replace("msg", "message"),
+    "no dependency between them": HELLO + QUIET.replace('@depends_on("Hello")', ""),
+    "names that are not near": HELLO + QUIET.replace("msg", "text"),
+    "other types": HELLO + QUIET.replace("msg: str", "msg: int").replace('"msg": str', '"msg": int'),
+    "more fields": HELLO.replace('"message": str', '"message": str, "at": float') + QUIET,
+    "two methods in question": HELLO
+    + """
+    @schema_method(input_schema={}, output_schema={"msgs": str})
+    def other(self) -> dict:
+        return {"msgs": "x"}
+"""
+    + QUIET,
+    "another method gives exactly this": HELLO
+    + """
+    @schema_method(input_schema={}, output_schema={"msg": str})
+    def other(self) -> dict:
+        return {"msg": "x"}
+"""
+    + QUIET,
+    "a call shows where the input comes from": HELLO
+    + QUIET
+    + """
+@depends_on("Printer")
+class Other(GraphBusNode):
+    def go(self):
+        self.call("Printer", "print_message", msg="x")
+""",
+    "an unknown type": HELLO.replace("str", "Any") + QUIET,
+    "order and order_id": HELLO.replace("message", "order_id") + QUIET.replace("msg", "order"),
+}
+
+WRONG = {**EVENTS_WRONG, **CALLS_WRONG, **HANDED_ON_WRONG}
+RIGHT = {**EVENTS_RIGHT, **CALLS_RIGHT, **HANDED_ON_RIGHT}
+
+
+@pytest.mark.parametrize("text", WRONG.values(), ids=WRONG)
+def test_what_does_not_fit_its_taker_is_found(tmp_path: Path, text: Files) -> None:
+    assert_marked(tmp_path, text, "GB110")
+
+
+@pytest.mark.parametrize("text", RIGHT.values(), ids=RIGHT)
+def test_what_fits_or_may_fit_its_taker_is_left_alone(tmp_path: Path, text: Files) -> None:
+    assert_marked(tmp_path, text, "GB110")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (EVENTS_WRONG["a parameter that nobody sends"],
+         "Listener.on_change needs 'skuu', which no publisher of '/Stock/Changed' sends"),
+        (EVENTS_WRONG["a parameter of another type"],
+         "Listener.on_change takes 'count' of '/Stock/Changed' from Stock, but str is wanted, int is given"),
+        (CALLS_WRONG["another name"], "Orders gives Stock.reserve its 'qty' as 'quantity'"),
+        (CALLS_WRONG["a missing argument"], "Orders gives Stock.reserve its 'qty' not at all"),
+        (CALLS_WRONG["an argument too many"], "Orders gives Stock.reserve 'note', which it does not take"),
+        (CALLS_WRONG["another type"], "Orders gives Stock.reserve an unfit 'qty': int is wanted, str is given"),
+        (CALLS_WRONG["no such method"], "Orders calls Stock.reserv, but Stock has no method 'reserv'"),
+        (CALLS_WRONG["a method without schema"], "Orders calls Stock.helper, but Stock.helper has no @schema_method"),
+        (SEED, "Printer.print_message takes 'msg' where Hello.generate_message gives 'message'"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_both_ends_are_named(tmp_path: Path, text: str, message: str) -> None:
+    finding = only_finding(read(tmp_path, text), "GB110")
+    assert finding.message == message
+    assert [each.agent for each in finding.related] != []
+
+
+def test_the_consumers_parameter_is_renamed_with_its_field_and_its_uses(tmp_path: Path) -> None:
+    before = read(tmp_path, SEED)
+    after = mended(before, "GB110")
+    assert text_of(after) == text_of(before).replace('"msg": str', '"message": str').replace("msg: str", "message: str").replace(
+        "print(msg)", "print(message)"
+    )  # fmt: skip
+    fix = rules.fix_for(only_finding(before, "GB110"), before)
+    assert (fix.is_safe, fix.affects) == (False, ("Hello",))
+
+
+def test_the_handlers_parameter_gets_the_name_that_is_sent(tmp_path: Path) -> None:
+    before = read(tmp_path, EVENTS_WRONG["a parameter that nobody sends"])
+    assert text_of(mended(before, "GB110")) == text_of(before).replace("skuu", "sku")
+
+
+def test_the_callee_is_renamed_when_nobody_uses_its_name(tmp_path: Path) -> None:
+    before = read(tmp_path, CALLS_WRONG["another name"])
+    expected = text_of(before).replace('"qty": int', '"quantity": int').replace("qty: int", "quantity: int")
+    assert text_of(mended(before, "GB110")) == expected
+
+
+def test_the_caller_is_renamed_when_others_use_the_declared_name(tmp_path: Path) -> None:
+    text = (
+        CALLS_WRONG["another name"]
+        + """
+@depends_on("Stock")
+class Other(GraphBusNode):
+    def go(self):
+        return self.call("Stock", "reserve", sku="a", qty=1)
+"""
+    )
+    before = read(tmp_path, text)
+    assert text_of(mended(before, "GB110")) == text_of(before).replace("quantity=count", "qty=count")
+
+
+def test_a_handler_is_not_renamed_to_what_means_the_whole_payload(tmp_path: Path) -> None:
+    text = """
+class Stock(GraphBusNode):
+    def change(self):
+        self.publish("/Stock/Changed", {"data": 1})
+class Listener(GraphBusNode):
+    @subscribe("/Stock/Changed")
+    def on_change(self, datas): ...
+"""
+    assert not only_finding(read(tmp_path, text), "GB110").is_fixable
