@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from graphbus_core.decorators import schema_method as schema_method
     from graphbus_core.decorators import subscribe as subscribe
     from graphbus_core.errors import GraphBusError as GraphBusError
+    from graphbus_core.hosting.graph import LiveGraph as LiveGraph
+    from graphbus_core.hosting.members import connect as connect
     from graphbus_core.model.messages import Event as Event
     from graphbus_core.node import GraphBusNode as GraphBusNode
     from graphbus_core.runtime import run_graph as run_graph
@@ -23,6 +25,8 @@ _HOME = {
     "Event": "model.messages",
     "GraphBusError": "errors",
     "GraphBusNode": "node",
+    "LiveGraph": "hosting.graph",
+    "connect": "hosting.members",
     "depends_on": "decorators",
     "publishes": "decorators",
     "schema_method": "decorators",
@@ -34,7 +38,9 @@ __all__ = [
     "Event",
     "GraphBusError",
     "GraphBusNode",
+    "LiveGraph",
     "build_graph",
+    "connect",
     "depends_on",
     "publishes",
     "run_graph",

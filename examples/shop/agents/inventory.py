@@ -17,19 +17,19 @@ class InventoryService(GraphBusNode):
         """Begin the day with full shelves."""
         self.stock = {"mug": 12, "poster": 40, "shirt": 5}
 
-    @schema_method(input_schema={"sku": str, "qty": int}, output_schema={"reserved": bool, "in_stock": int})
-    def reserve(self, sku: str, qty: int) -> dict[str, bool | int]:
+    @schema_method(input_schema={"sku": str, "quantity": int}, output_schema={"reserved": bool, "in_stock": int})
+    def reserve(self, sku: str, quantity: int) -> dict[str, bool | int]:
         """Take items off the shelf, all of them or none."""
         available = self.stock.get(sku, 0)
-        if not 0 < qty <= available:
+        if not 0 < quantity <= available:
             return {"reserved": False, "in_stock": available}
-        self._set(sku, available - qty)
+        self._set(sku, available - quantity)
         return {"reserved": True, "in_stock": self.stock[sku]}
 
     @subscribe("/Delivery/Arrived")
-    def on_delivery(self, sku: str, qty: int) -> None:
+    def on_delivery(self, sku: str, quantity: int) -> None:
         """Put new items on the shelf."""
-        self._set(sku, self.stock.get(sku, 0) + qty)
+        self._set(sku, self.stock.get(sku, 0) + quantity)
 
     def _set(self, sku: str, in_stock: int) -> None:
         self.stock[sku] = in_stock

@@ -43,5 +43,5 @@ class OrderProcessor(GraphBusNode):
 
     def _reserve(self, item: Item) -> bool:
         """Ask for one item of an order; False when there is not enough of it."""
-        reservation = self.call("InventoryService", "reserve", sku=item["sku"], qty=item["qty"])
+        reservation = self.call("InventoryService", "reserve", sku=item["sku"], quantity=item["qty"])
         return bool(reservation["reserved"])

@@ -56,7 +56,7 @@ def test_the_buyer_is_warned_when_little_is_left(shop):
 
 
 def test_a_delivery_fills_the_shelf(shop):
-    shop.publish("/Delivery/Arrived", {"sku": "shirt", "qty": 20})
+    shop.publish("/Delivery/Arrived", {"sku": "shirt", "quantity": 20})
     place(shop, "1001", SHIRTS | {"qty": 25})
     assert shop.node("InventoryService").stock["shirt"] == 0
     assert "Your order 1001 over 500.00 is confirmed." in shop.node("NotificationService").sent
@@ -74,6 +74,6 @@ def test_a_day_without_orders_earns_nothing(shop):
 
 def test_an_order_that_is_placed_again_is_earned_once(shop):
     place(shop, "1001", SHIRTS | {"qty": 9})
-    shop.publish("/Delivery/Arrived", {"sku": "shirt", "qty": 10})
+    shop.publish("/Delivery/Arrived", {"sku": "shirt", "quantity": 10})
     place(shop, "1001", SHIRTS | {"qty": 9})
     assert shop.call("AccountsService", "balance") == {"earned": 180.0, "waiting": 0.0}
