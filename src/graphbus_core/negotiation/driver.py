@@ -53,8 +53,6 @@ from graphbus_core.negotiation.protocol import (
     Question,
     Reply,
     RoundStarted,
-    State,
-    Step,
     Stopped,
 )
 from graphbus_core.negotiation.rule_agent import matching_words
@@ -141,6 +139,8 @@ class Negotiation:
     def run(self, project: Project, agents: ActiveAgents, conflicts: SchemaConflicts, gate: Gate) -> Outcome:
         """Negotiate to the end and keep the session in `.graphbus/sessions/`, except in a dry run.
 
+        A KeyboardInterrupt goes up, after what was said until then is kept with the reason `manual`.
+
         Raises:
             NegotiationError: GBE402 or GBE408, the session cannot have the name that was asked for; GBE407, it cannot be kept.
 
@@ -153,19 +153,21 @@ class Negotiation:
         self.tell("/Negotiation/Started", started)
         self.meter.start()
         table = _Table(self, project, agents, conflicts, gate)
-        negotiations = engine.conclude(table.negotiate(), session)
-        if not self.config.dry_run:
-            record = SessionRecord(
-                schema_version=RECORD_VERSION,
-                session=session,
-                backend=BACKEND,
-                agents=names,
-                arbiters=arbiters,
-                intent=intent,
-                negotiations=negotiations,
-            )
-            save_session(self.config.artifacts_dir, record, self.said)
-        return Outcome(negotiations, table.workspace)
+        try:
+            table.negotiate()
+        finally:
+            if table.state.ending and not self.config.dry_run:
+                record = SessionRecord(
+                    schema_version=RECORD_VERSION,
+                    session=session,
+                    backend=BACKEND,
+                    agents=names,
+                    arbiters=arbiters,
+                    intent=intent,
+                    negotiations=engine.conclude(table.state, session),
+                )
+                save_session(self.config.artifacts_dir, record, self.said)
+        return Outcome(engine.conclude(table.state, session), table.workspace)
 
     def why_stopped(self) -> Stopped | None:
         """Say why no further answer is waited for, if so."""
@@ -225,17 +227,19 @@ class _Table:
         self.findings = find_for_agents(project)
         self.trials: dict[str, Trial] = {}
         owners = {path: project.owners(path) for path in project.agent_files}
-        self.ground = Ground(agents=tuple(agents), arbiters=agents.arbiters, owners=owners, edges=project.graph.edges)
+        ground = Ground(agents=tuple(agents), arbiters=agents.arbiters, owners=owners, edges=project.graph.edges)
+        self.state, self._first = engine.begin(ground, session.config.settings.safety, self.workspace.digest)
 
-    def negotiate(self) -> State:
+    def negotiate(self) -> None:
         """Run the engine until it has ended."""
-        safety = self.session.config.settings.safety
-        state, commands = engine.begin(self.ground, safety, self.workspace.digest)
-        while True:
-            questions = self._announce(commands)
-            if state.phase == "FINISHED":
-                return state
-            state, commands = self._answer(state, questions)
+        try:
+            questions = self._announce(self._first)
+            while self.state.phase != "FINISHED":
+                questions = self._announce(self._answer(questions))
+        except KeyboardInterrupt:
+            if self.state.phase != "FINISHED":
+                self._announce(self._step(Stopped("manual", "interrupted; no source file was changed")))
+            raise
 
     def _announce(self, commands: Iterable[Command]) -> list[Question]:
         questions: list[Question] = []
@@ -247,22 +251,27 @@ class _Table:
                 questions.append(command)  # type: ignore[arg-type] # TOPICS has every announcement
         return questions
 
-    def _answer(self, state: State, questions: Sequence[Question]) -> Step:
-        commands: list[Command] = []
-        for reply in self._replies(state, questions):
-            state, more = engine.step(state, reply)
-            commands += more
-            if state.phase == "FINISHED":
-                break
-        return Step(state, tuple(commands))
+    def _step(self, reply: Reply) -> tuple[Command, ...]:
+        self.state, commands = engine.step(self.state, reply)
+        return commands
 
-    def _replies(self, state: State, questions: Sequence[Question]) -> Iterator[Reply]:
+    def _answer(self, questions: Sequence[Question]) -> list[Command]:
+        commands: list[Command] = []
+        for reply in self._replies(questions):
+            commands += self._step(reply)
+            if self.state.phase == "FINISHED":
+                break
+        return commands
+
+    def _replies(self, questions: Sequence[Question]) -> Iterator[Reply]:
         for question in questions:
             if isinstance(question, CheckProposal):
                 yield self._check(question)
             elif isinstance(question, ApplyProposal):
                 yield self._apply(question)
-        batch = [self._prepare(state, q) for q in questions if not isinstance(q, CheckProposal | ApplyProposal)]
+        batch = [
+            self._prepare(question) for question in questions if not isinstance(question, CheckProposal | ApplyProposal)
+        ]
         refusal = self.session.meter.reserve(len(batch))
         if refusal:
             yield Stopped("budget", refusal)
@@ -337,24 +346,24 @@ class _Table:
 
     # --- the agents ---
 
-    def _prepare(self, state: State, question: AgentQuestion) -> Asked:
+    def _prepare(self, question: AgentQuestion) -> Asked:
         name, proposals = _addressed(question)
         limit = question.limit if isinstance(question, AskProposals) else 0
         trials = tuple(self.trials[proposal.proposal_id] for proposal in proposals)
-        return Asked(self.agents[name], question, self._view(state, name, limit), trials)
+        return Asked(self.agents[name], question, self._view(name, limit), trials)
 
-    def _view(self, state: State, name: str, limit: int) -> View:
+    def _view(self, name: str, limit: int) -> View:
         settings = self.session.config.settings
         return View(
             name=name,
             project=self.workspace.project,
             findings=self.findings,
             conflicts=tuple(one for one in self.conflicts if name in {one.producer, one.consumer}),
-            round=state.round,
+            round=self.state.round,
             limit=limit,
             intent=settings.intent,
             goals=settings.refactoring_goals,
-            history=tuple(engine.record_of(case) for case in state.cases.values() if case.proposal.src == name),
+            history=tuple(engine.record_of(case) for case in self.state.cases.values() if case.proposal.src == name),
             analysis=self.session.analyses.get(name, Analysis()),
         )
 

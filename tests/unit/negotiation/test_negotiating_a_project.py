@@ -246,13 +246,29 @@ def test_a_repair_is_asked_of_the_author_with_the_gate_s_report(scene: Callable[
     assert (record.status, record.proposal.title) == ("accepted", MORE.title)
 
 
-def test_ctrl_c_goes_up_and_leaves_nothing_behind(scene: Callable[..., Scene]) -> None:
+def test_ctrl_c_goes_up_and_changes_no_file_but_what_was_said_is_kept(scene: Callable[..., Scene]) -> None:
     here = scene()
-    here.agents["Order"].drafts[1] = (MORE,)
-    here.agents["Stock"].vote = KeyboardInterrupt()
+    here.agents["Order"].drafts = {1: (MORE,), 2: KeyboardInterrupt()}
+    before = Path(here.config.root, "agents/order.py").read_bytes()
     with pytest.raises(KeyboardInterrupt):
         here.run()
-    assert list_sessions(here.config.artifacts_dir) == ()
+    kept = load_session(here.config.artifacts_dir).negotiations
+    assert (kept.ending.reason, kept.ending.detail) == ("manual", "interrupted; no source file was changed")
+    assert [record.status for record in kept.records] == ["accepted"]
+    assert here.topics[-1] == "Finished"
+    assert Path(here.config.root, "agents/order.py").read_bytes() == before
+
+
+def test_ctrl_c_at_the_very_end_goes_up_as_well(scene: Callable[..., Scene]) -> None:
+    here = scene()
+
+    def interrupt(event: Any) -> None:
+        raise KeyboardInterrupt
+
+    here.bus.subscribe("/Negotiation/Finished", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        here.run()
+    assert load_session(here.config.artifacts_dir).negotiations.converged
 
 
 # --- listeners -------------------------------------------------------------------------------
