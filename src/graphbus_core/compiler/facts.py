@@ -17,7 +17,7 @@ import msgspec
 
 from graphbus_core.compiler.classes import is_abstract, is_node_class, read_agent
 from graphbus_core.compiler.discover import ModuleFile, ModuleIndex
-from graphbus_core.compiler.modules import NODE, External, Import, Library, Module, Symbol
+from graphbus_core.compiler.modules import NODE, External, Import, Library, Module, Symbol, absolute_name
 from graphbus_core.compiler.rules.local import check_class
 from graphbus_core.compiler.scopes import ClassSite, Scope, resolve_through
 from graphbus_core.compiler.source import Ignores
@@ -26,6 +26,8 @@ from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.model.findings import Finding
 
 _WORD = re.compile(rb"[^\W\d]\w*|[\x80-\xff]+")
+_CLASS_WITH_BASES = re.compile(rb"^[ \t]*class[ \t]+\w+[ \t]*[\[(]", re.MULTILINE)
+_IMPORT = re.compile(rb"^[ \t]*(?:from|import)[ \t]+(\.*)[ \t]*([\w.]*)", re.MULTILINE)
 _FIRST_WORDS = (b"graphbus_core", b"GraphBusNode")
 
 
@@ -82,12 +84,15 @@ class FactsReader:
     Args:
         index: The files.
         read: Gives the bytes of a relative path, or raises BuildError.
-        digests: Path -> sha256 of files that are known not to have changed; `read` adds all that it looks at.
+        trusted: Path -> sha256 of files that are known not to have changed, so that they need not be read.
+
+    Attributes:
+        digests: Path -> sha256 of every file that `read` took into account.
     """
 
-    def __init__(self, index: ModuleIndex, read: Read, digests: dict[str, str]) -> None:
-        self.digests = digests
-        self.parsed: list[str] = []
+    def __init__(self, index: ModuleIndex, read: Read, trusted: Mapping[str, str]) -> None:
+        self.digests: dict[str, str] = {}
+        self._trusted = trusted
         self._index = index
         self._read = read
         self._data: dict[str, bytes] = {}
@@ -107,7 +112,9 @@ class FactsReader:
 
     def _digest(self, path: str) -> str:
         found = self.digests.get(path)
-        if found is None:
+        if found is None and path in self._trusted:
+            found = self.digests[path] = self._trusted[path]
+        elif found is None:
             data = self._read_for_library(path)
             found = self.digests[path] = sha256(data).hexdigest() if data is not None else ""
         return found
@@ -170,7 +177,20 @@ class FactsReader:
                 found.update(facts[file.path].node_names)
             fresh = {name.encode() for name in found} - tried
         for file in words:
-            facts[file.path] = FileFacts(self._digest(file.path))
+            is_open = self._may_inherit_from_outside(file)
+            facts[file.path] = self._extract(file) if is_open else FileFacts(self._digest(file.path))
+
+    def _may_inherit_from_outside(self, file: ModuleFile) -> bool:
+        """True when a class with bases stands beside an import of a project file that is not built, e.g. a shared base."""
+        data = self._bytes(file.path)
+        if not _CLASS_WITH_BASES.search(data):
+            return False
+        package = file.module if file.path.endswith("__init__.py") else file.module.rpartition(".")[0]
+        for found in _IMPORT.finditer(data):
+            dots, name = len(found.group(1)), found.group(2).decode("ascii", "replace")
+            if self._library.is_outside(absolute_name(name, dots, package)):
+                return True
+        return False
 
     def _words(self, file: ModuleFile) -> frozenset[bytes]:
         data = self._bytes(file.path)
@@ -178,7 +198,6 @@ class FactsReader:
 
     def _extract(self, file: ModuleFile) -> FileFacts:
         self._library.used = used = set()
-        self.parsed.append(file.path)
         module = self._library.parsed(file.path, self._bytes(file.path))
         if module is None:
             error = self._library.errors[file.path]

@@ -192,7 +192,8 @@ def _topics(agents: Iterable[AgentDefinition], external_topics: Sequence[str]) -
             elif subscription.topic:
                 subscribers.setdefault(subscription.topic, {})[agent.name] = None
     fixed = {topic for topic in external_topics if not is_pattern(topic)}
-    names = {*publishers, *subscribers, *fixed, *(pattern for pattern, _ in patterns)}
+    names = {*publishers, *subscribers, *fixed}
+    names |= {pattern for pattern, _ in patterns if not any(matches(pattern, name) for name in names)}
     return tuple(
         Topic(
             name=name,

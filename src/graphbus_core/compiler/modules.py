@@ -161,7 +161,7 @@ class Bindings:
                     self._bind(top, Import(top, ""))
 
     def _import_from(self, statement: ast.ImportFrom, package: str) -> None:
-        module = _absolute(statement, package)
+        module = absolute_name(statement.module or "", statement.level, package)
         for alias in statement.names:
             if alias.name == "*":
                 self.stars.append(module)
@@ -169,12 +169,13 @@ class Bindings:
                 self._bind(alias.asname or alias.name, Import(module, alias.name))
 
 
-def _absolute(statement: ast.ImportFrom, package: str) -> str:
-    if not statement.level:
-        return statement.module or ""
+def absolute_name(name: str, dots: int, package: str) -> str:
+    """Give the module that a relative import in `package` means; a name without dots is absolute already."""
+    if not dots:
+        return name
     parts = package.split(".") if package else []
-    parts = parts[: len(parts) - (statement.level - 1)]
-    return ".".join([*parts, statement.module] if statement.module else parts)
+    parts = parts[: len(parts) - (dots - 1)]
+    return ".".join([*parts, name] if name else parts)
 
 
 class Module:
@@ -244,6 +245,11 @@ class Library:
         if path is None:
             path = self._paths[name] = self._find(name)
         return path
+
+    def is_outside(self, name: str) -> bool:
+        """True for a module or folder of the project that is not, or not as one file, part of the index."""
+        path = self.path_of(name)
+        return path not in self._names if path else self._is_namespace(name)
 
     def _find(self, name: str) -> str:
         top = name.partition(".")[0]

@@ -84,19 +84,21 @@ class Project:
     def of_index(cls, config: BuildConfig, index: ModuleIndex, *, cache: bool = True) -> Project:
         """Read the files of an index that is known already."""
         kept = FactsCache(config, index)
-        known, digests = kept.recall() if cache else ({}, {})
-        facts = FactsReader(index, DiskReader(config), digests).read(known)
+        known, trusted = kept.recall() if cache else ({}, {})
+        reader = FactsReader(index, DiskReader(config), trusted)
+        facts = reader.read(known)
         if cache and facts != known:
-            kept.keep(facts, digests)
-        return cls(config, index, _Reading(facts, digests, kept.look), {})
+            kept.keep(facts, reader.digests)
+        return cls(config, index, _Reading(facts, reader.digests, kept.look), {})
 
     def with_files(self, changed: Mapping[str, bytes]) -> Project:
         """Give the project in which these files, by relative path, have these bytes. Only they are read again."""
         overlay = {**self._overlay, **changed}
         index = self._index_with(changed)
-        digests = {path: digest for path, digest in self._digests.items() if path not in changed}
-        facts = FactsReader(index, DiskReader(self.config, overlay), digests).read(self._facts)
-        return Project(self.config, index, _Reading(facts, digests, self._look), overlay)
+        trusted = {path: digest for path, digest in self._digests.items() if path not in changed}
+        reader = FactsReader(index, DiskReader(self.config, overlay), trusted)
+        facts = reader.read(self._facts)
+        return Project(self.config, index, _Reading(facts, reader.digests, self._look), overlay)
 
     def _index_with(self, changed: Mapping[str, bytes]) -> ModuleIndex:
         known = {file.path for file in self.index.files}
