@@ -80,7 +80,7 @@ def mended(project: Project, code: str) -> Project:
     after = apply_fix(project, fix)
     left = {each.key for each in rules.check(after, select=wanted)}
     assert finding.key not in left
-    assert left <= before, [key for key in left - before]
+    assert left <= before, sorted(left - before)
     return after
 
 

@@ -36,7 +36,7 @@ def check_blocking(method: ast.AsyncFunctionDef, definition: AgentDefinition, so
     for call in calls:
         written = _dotted(call.func)
         first, _, rest = written.partition(".")
-        meant = ".".join(filter(None, [imports.get(first, ""), rest]))
+        meant = ".".join(filter(None, [imports.get(first, "?"), rest]))
         if meant in _BLOCKING and first not in bound:
             yield Finding(
                 code="GB310",

@@ -6,6 +6,7 @@ import ast
 import io
 import tokenize
 from itertools import accumulate
+from typing import TypeGuard
 
 from graphbus_core.compiler.rules.evidence import Evidence
 from graphbus_core.compiler.rules.mend_parameters import argument_of, schema_display
@@ -85,16 +86,26 @@ def _is_type(value: ast.expr) -> bool:
 
 def _refuse_hidden_names(symbol: Symbol, builtins: set[str], others: set[str] | frozenset[str] = frozenset()) -> None:
     """Give up when the class, or for builtins the module, gives one of the names another meaning."""
-    in_class = {getattr(node, "name", "") for node in symbol.owner.body} if symbol.owner else set()
-    stored = {
-        node.id for node in ast.walk(symbol.text.tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-    }
-    defined = {
-        getattr(node, "name", "") for node in symbol.text.tree.body
-    } | {alias.asname or alias.name for node in ast.walk(symbol.text.tree)
-         if isinstance(node, ast.Import | ast.ImportFrom) for alias in node.names}  # fmt: skip
+    in_class = _bound_by(symbol.owner.body) if symbol.owner else set()
+    stored = {node.id for node in ast.walk(symbol.text.tree) if _is_stored(node)}
+    defined = _bound_by(symbol.text.tree.body)
     if builtins & (in_class | stored | defined) or others & in_class:
         raise Refused("a name of the annotation means something else here")
+
+
+def _bound_by(body: list[ast.stmt]) -> set[str]:
+    """The names that statements bind in their own scope: definitions, imports, assignments."""
+    names = {getattr(statement, "name", "") for statement in body}
+    for statement in body:
+        if isinstance(statement, ast.Import | ast.ImportFrom):
+            names.update(alias.asname or alias.name for alias in statement.names)
+        elif not isinstance(statement, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            names.update(node.id for node in ast.walk(statement) if _is_stored(node))
+    return names
+
+
+def _is_stored(node: ast.AST) -> TypeGuard[ast.Name]:
+    return isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)
 
 
 def _default(symbol: Symbol, argument: ast.arg) -> ast.expr | None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from graphbus_core.errors import UsageError, did_you_mean
+from graphbus_core.compiler.rules.names import distance
+from graphbus_core.errors import UsageError
 from graphbus_core.model.findings import Severity
 
 

@@ -1,0 +1,150 @@
+"""GB301, GB302 and GB303: shared defaults, `except:` and exceptions that vanish."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from graphbus_core.compiler import rules
+from tests.checking import assert_marked, found, mended, only_finding, read, text_of
+
+
+def method(signature: str, body: str, *, head: str = "") -> str:
+    lines = "".join(f"        {line}\n" for line in body.splitlines())
+    return f"{head}class A(GraphBusNode):\n    def f({signature}):\n{lines}"
+
+
+CHANGED = {
+    "append": ("self, x=[]", "x.append(1)"),
+    "add": ("self, x=set()", "x.add(1)"),
+    "a key": ("self, x={}", "x['a'] = 1"),
+    "a deleted key": ("self, x={}", "del x['a']"),
+    "+=": ("self, x=[]", "x += [1]"),
+    "+= of an entry": ("self, x={'a': 1}", "x['a'] += 1"),
+    "keyword only": ("self, *, x=[]", "x.append(1)"),
+    "in an inner function": ("self, x=[]", "def inner():\n    x.append(1)\nreturn inner"),
+    "made by a call": ("self, x=list()", "x.append(1)"),
+    "made by a class": ("self, x=collections.deque()", "x.appendleft(1)"),
+}
+NOT_CHANGED = {
+    "only read": ("self, x=[]", "return [each for each in x if each in x], len(x), x[0], x.copy()"),
+    "given another value": ("self, x=[]", "x = list(x)\nx.append(1)"),
+    "given another value on one path": ("self, x=[]", "if not x:\n    x = []\nx.append(1)"),
+    "handed on": ("self, x=[]", "return self.g(x)"),
+    "immutable": ("self, x=(), y='', z=None, n=frozenset()", "return x, y, z, n"),
+    "a memory on purpose": ("self, cache={}, _seen=set()", "cache['a'] = 1\n_seen.add(1)"),
+    "an inner parameter of that name": ("self, x=[]", "def inner(x):\n    x.append(1)\nreturn inner"),
+    "another object's method": ("self, x=[]", "self.log.append(x)"),
+    "a loop variable": ("self, x=[]", "for x in ([], []):\n    x.append(1)"),
+}
+
+
+@pytest.mark.parametrize(("signature", "body"), CHANGED.values(), ids=CHANGED)
+def test_a_default_that_is_changed_is_found(tmp_path: Path, signature: str, body: str) -> None:
+    assert [code for _, _, code in found(read(tmp_path, method(signature, body)), "GB301")] == ["GB301"]
+
+
+@pytest.mark.parametrize(("signature", "body"), NOT_CHANGED.values(), ids=NOT_CHANGED)
+def test_a_default_that_does_no_harm_is_left_alone(tmp_path: Path, signature: str, body: str) -> None:
+    assert found(read(tmp_path, method(signature, body)), "GB301") == []
+
+
+MADE_ANEW = {
+    "plain": (
+        method("self, x=[]", "x.append(1)"),
+        method("self, x=None", "if x is None:\n    x = []\nx.append(1)"),
+    ),
+    "annotated": (
+        method("self, x: list[int] = [1]", "x.append(1)"),
+        method("self, x: list[int] | None = None", "if x is None:\n    x = [1]\nx.append(1)"),
+    ),
+    "annotated in text": (
+        method('self, x: "list[int]" = []', "x.append(1)"),
+        method('self, x: "list[int] | None" = None', "if x is None:\n    x = []\nx.append(1)"),
+    ),
+    "annotated with None already": (
+        method("self, x: list | None = []", "x.append(1)"),
+        method("self, x: list | None = None", "if x is None:\n    x = []\nx.append(1)"),
+    ),
+    "docstring and comment": (
+        method("self, *, x={}", "'''Text.'''\n# first\nx['a'] = 1"),
+        method("self, *, x=None", "'''Text.'''\nif x is None:\n    x = {}\n# first\nx['a'] = 1"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("before", "after"), MADE_ANEW.values(), ids=MADE_ANEW)
+def test_the_default_is_made_anew_in_each_call(tmp_path: Path, before: str, after: str) -> None:
+    assert text_of(mended(read(tmp_path, before), "GB301")) == after
+
+
+def test_two_calls_no_longer_share_the_default(tmp_path: Path) -> None:
+    names: dict[str, object] = {}
+    text = method("self, x=[]", "x.append(1)\nreturn x")
+    exec(mended(read(tmp_path, text), "GB301").source("agents.py").text, names)
+    agent = names["A"]()  # type: ignore[operator]
+    assert [agent.f(), agent.f(), agent.f([0])] == [[1], [1], [0, 1]]
+
+
+KEPT = {
+    "None means something": method("self, x=[]", "if x is None:\n    return\nx.append(1)"),
+    "several lines": method("self, x=[\n    1,\n]", "x.append(1)"),
+    "on the line of the def": "class A(GraphBusNode):\n    def f(self, x=[]): x.append(1)\n",
+    "a handler": 'class A(GraphBusNode):\n    @subscribe("/X")\n    def f(self, event, x=[]):\n        x.append(event)\n',
+    "a name of the class": "class A(GraphBusNode):\n    SIZE = 3\n    def f(self, x=[SIZE]):\n        x.append(1)\n",
+    "two methods of one name": "class A(GraphBusNode):\n    if A:\n        def f(self, x=[]):\n            x.append(1)\n"
+    "    else:\n        def f(self): ...\n",
+}
+
+
+@pytest.mark.parametrize("text", KEPT.values(), ids=KEPT)
+def test_a_default_is_kept_where_none_could_mean_something_else(tmp_path: Path, text: str) -> None:
+    findings = rules.check(read(tmp_path, text), select=["GB301"])
+    assert findings
+    assert not any(each.is_fixable for each in findings)
+
+
+def trying(clause: str, body: str) -> str:
+    return method("self", f"for each in range(3):\n    try:\n        self.g()\n    {clause}  #! mark\n        {body}")
+
+
+BARE = {
+    "log": ("except:", "self.log('x')", "GB302"),
+    "pass": ("except:", "pass", "GB302 GB303"),
+    "raise on one path": ("except:", "if each: raise", "GB302"),
+    "Exception and pass": ("except Exception:", "pass", "GB303"),
+    "Exception as error and ...": ("except Exception as error:", "...", "GB303"),
+    "BaseException and continue": ("except BaseException:", "continue", "GB303"),
+    "a tuple with Exception": ("except (KeyError, Exception):", "pass", "GB303"),
+}
+FINE = {
+    "raise": ("except:", "raise", ""),
+    "clean up and raise": ("except:", "self.log('x'); raise", ""),
+    "raise something else": ("except:", "raise RuntimeError from None", ""),
+    "raise on every path": (
+        "except:",
+        "if each:\n            raise\n        else:\n            raise RuntimeError",
+        "",
+    ),
+    "a named exception": ("except KeyError:", "pass", ""),
+    "several named exceptions": ("except (KeyError, ValueError):", "continue", ""),
+    "logged": ("except Exception:", "self.log('failed')", ""),
+    "answered": ("except Exception as error:", "return {'error': str(error)}", ""),
+}
+
+
+@pytest.mark.parametrize(("clause", "body", "codes"), [*BARE.values(), *FINE.values()], ids=[*BARE, *FINE])
+def test_clauses_that_catch_or_hide_too_much_are_found(tmp_path: Path, clause: str, body: str, codes: str) -> None:
+    assert_marked(tmp_path, trying(clause, body).replace("#! mark", f"#! {codes}"), "GB302", "GB303")
+
+
+def test_a_bare_except_lets_ctrl_c_through(tmp_path: Path) -> None:
+    before = read(tmp_path, trying("except :", "self.log('x')").replace("#! mark", "# except:"))
+    assert text_of(mended(before, "GB302")) == text_of(before).replace("except :  #", "except Exception :  #")
+
+
+def test_a_bare_except_stays_where_exception_means_something_else(tmp_path: Path) -> None:
+    for line in ["Exception = OSError", "from mine import Exception", "from mine import *"]:
+        project = read(tmp_path, f"{line}\n" + trying("except:", "self.log('x')"))
+        assert not only_finding(project, "GB302").is_fixable
