@@ -10,106 +10,28 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Hashable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from operator import length_hint
 from threading import Event as Signal
-from threading import Lock, Thread, get_ident
+from threading import Thread, get_ident
 from time import monotonic, time
-from typing import Any, Literal, NamedTuple, TypeVar
-
-import msgspec
+from typing import Any, Literal, TypeVar
 
 from graphbus_core.errors import RunError
 from graphbus_core.lanes import Delivery, Lanes
+from graphbus_core.model.deliveries import DeadLetter, Reason, Statistics
 from graphbus_core.model.messages import Event, child_of, count_descendant
 from graphbus_core.model.payload import freeze
 from graphbus_core.model.proposals import Json
-from graphbus_core.model.topics import is_pattern, is_topic, is_topic_or_pattern, matches
-from graphbus_core.signatures import Handler, bind, describe
+from graphbus_core.routing import Admit, Dispatch, Routes, Subscription
+from graphbus_core.signatures import Handler
 
 T = TypeVar("T")
 R = TypeVar("R")
 
-PayloadCheck = Callable[[Json], Json]
-"""Gives the payload as it is to be delivered, or raises RunError."""
-
 OnError = Literal["isolate", "raise"]
-Reason = Literal["handler", "hops", "tree", "closed"]
 
 _log = logging.getLogger("graphbus.bus")
-
-
-class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
-    """An event that one subscription, or all of them, did not get or could not handle.
-
-    Attributes:
-        subscription: The name of the handler; empty when the event was stopped before it reached any.
-        reason: `handler` raised, the chain had too many `hops`, the root's `tree` was too large, or the bus was `closed`.
-        error: What was wrong, one line.
-        trail: For `hops` and `tree`: the last (topic, handler) of the causal chain.
-    """
-
-    event: Event
-    subscription: str
-    reason: Reason
-    error: str
-    timestamp: float
-    trail: tuple[tuple[str, str], ...] = ()
-
-
-class Counts(NamedTuple):
-    """What became of the events of one subscription."""
-
-    delivered: int
-    failed: int
-
-
-class Statistics(msgspec.Struct, frozen=True, kw_only=True):
-    """What the bus has done so far.
-
-    Attributes:
-        published: Events whose delivery has begun.
-        queued: Events that wait.
-        delivered: Calls of handlers, failed ones included.
-        dead_letters: All of them, also those that the ring has forgotten.
-        subscriptions: By the name of the subscription; the topic is part of it.
-    """
-
-    published: int
-    queued: int
-    delivered: int
-    failed: int
-    dead_letters: int
-    subscriptions: dict[str, Counts]
-
-
-class Subscription:
-    """One handler of one topic or pattern: what `subscribe` gives and `unsubscribe` takes."""
-
-    __slots__ = ("call", "delivered", "failed", "is_active", "is_async", "lane", "name", "owner", "topic")
-
-    def __init__(self, topic: str, name: str, owner: str, lane: Hashable, call: Callable[[Event], object]) -> None:
-        self.topic = topic
-        self.name = name
-        self.owner = owner
-        self.lane = lane
-        self.call = call
-        self.is_async = False
-        self.is_active = True
-        self.delivered = 0
-        self.failed = 0
-
-
-class _Dispatch:
-    """Who gets the events of one topic, compiled: the calls, and for each its subscription."""
-
-    __slots__ = ("calls", "check", "events", "subscriptions")
-
-    def __init__(self, subscriptions: list[Subscription], check: PayloadCheck | None) -> None:
-        self.subscriptions = subscriptions
-        self.calls: list[Callable[[Event], object]] = []
-        self.check = check
-        self.events = 0
 
 
 class _Job:
@@ -153,6 +75,14 @@ def _skip(_event: Event) -> None:
     """Takes the place of a handler that was unsubscribed while an event was on its way to it."""
 
 
+def _place_of(error: Exception) -> str:
+    """Where it was raised, `file:line`."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}" if trace is not None else ""
+
+
 class MessageBus:
     """Delivers events to handlers, in one total order.
 
@@ -180,17 +110,14 @@ class MessageBus:
         dead_letters: int = 1000,
         mailbox: int = 1024,
         known_topics: int = 4096,
-        admit: Callable[[str], PayloadCheck | None] | None = None,
+        admit: Admit | None = None,
     ) -> None:
         self._on_error = on_error
         self._max_hops = max_hops
         self._max_tree = max_tree
         self._mailbox = mailbox
-        self._known_topics = known_topics
-        self._admit = admit
-        self._subscriptions: list[Subscription] = []
-        self._dispatches: dict[str, _Dispatch] = {}
-        self._published = 0
+        self._routes = Routes(self._put, admit, known_topics)
+        self._dispatches = self._routes.dispatches
         self._history: deque[Event] = deque(maxlen=history)
         self._dead: deque[DeadLetter] = deque(maxlen=dead_letters)
         self._dead_count = 0
@@ -198,15 +125,14 @@ class MessageBus:
         self._right_to_drain: deque[None] = deque([None])  # whoever pops the one token drains; append gives it back
         self._drainer = 0
         self._event: Event | None = None  # being delivered; still set after an interruption
-        self._dispatch = _Dispatch([], None)
+        self._dispatch = Dispatch([], [], None)
         self._calls: Iterator[Callable[[Event], object]] = iter(())
         self._parent: Event | None = None  # of the last child, with the place of its handler and how many it has
         self._parent_position = -1
         self._children = 0
-        self._changing = Lock()
         self._lanes: Lanes | None = None
-        self._async_lanes: set[Hashable] = set()
         self._is_closing = False
+        self._on_failure = self._failed  # bound once: binding costs as much as a handler
         self._deadline: float | None = None
 
     # --- subscriptions ---
@@ -226,53 +152,28 @@ class MessageBus:
         Raises:
             RunError: GBE610 for a malformed topic, GBE611 for a handler whose signature fits no row of the table.
         """
-        if not is_topic_or_pattern(topic):
-            raise RunError("GBE610", topic=topic, reason="it is no topic and no pattern")
-        bound = bind(handler, with_topic=with_topic)
-        lane = owner or id(getattr(handler, "__self__", handler))
-        subscription = Subscription(topic, name or describe(handler), owner, lane, bound.call)
-        subscription.is_async = bound.is_async
-        with self._changing:
-            self._subscriptions = [*self._subscriptions, subscription]
-            if bound.is_async and lane not in self._async_lanes:
-                self._async_lanes.add(lane)
-                self._forget_dispatches()
-            elif is_pattern(topic):
-                self._forget_dispatches()
-            elif topic in self._dispatches:
-                self._forget_dispatch(topic)
-        return subscription
+        return self._routes.add(topic, handler, name=name, owner=owner, with_topic=with_topic)
 
     def unsubscribe(self, subscription: Subscription) -> None:
         """Stop calling the handler, also for an event that is on its way; unsubscribing twice does nothing."""
-        with self._changing:
-            if not subscription.is_active:
-                return
-            subscription.is_active = False
-            self._subscriptions = [each for each in self._subscriptions if each is not subscription]
-            if self._event is not None:
-                self._take_out(self._dispatch, subscription)
-            for topic, dispatch in list(self._dispatches.items()):
-                if subscription in dispatch.subscriptions:
-                    self._forget_dispatch(topic)
+        if self._routes.remove(subscription) and self._event is not None:
+            self._take_out(self._dispatch, subscription)
 
-    def use_lane(self, owner: str) -> None:
-        """Run everything of this owner on the event loop, one after the other, as if it had an async handler."""
-        with self._changing:
-            self._async_lanes.add(owner)
-            self._forget_dispatches()
-
-    def _take_out(self, dispatch: _Dispatch, subscription: Subscription) -> None:
+    def _take_out(self, dispatch: Dispatch, subscription: Subscription) -> None:
         """Of the event that is being delivered, if it has not got there yet."""
         for index, each in enumerate(dispatch.subscriptions):
             if each is subscription and index > self._position:
                 dispatch.calls[index] = _skip
                 subscription.delivered -= 1
 
+    def use_lane(self, owner: str) -> None:
+        """Run everything of this owner on the event loop, one after the other, as if it had an async handler."""
+        self._routes.use_lane(owner)
+
     @property
     def subscriptions(self) -> tuple[Subscription, ...]:
         """All subscriptions, in the order in which they are served."""
-        return tuple(self._subscriptions)
+        return self._routes.subscriptions
 
     # --- publishing ---
 
@@ -286,7 +187,8 @@ class MessageBus:
         dispatch = self._dispatches.get(topic) or self._open(topic)
         if dispatch.check is not None:
             payload = dispatch.check(payload)
-        if self._lanes is not None and self._lanes.is_here:
+        lanes, queue = self._lanes, self._queue
+        if lanes is not None and lanes.is_here:
             self._enqueue(topic, payload, src)
             return
         try:
@@ -297,16 +199,22 @@ class MessageBus:
         try:
             self._drainer = get_ident()
             event = Event(topic, payload, src, time())
-            if self._queue or self._event is not None:
-                self._queue.append(event)
-            else:
-                self._deliver(event, dispatch)
-            if self._queue or self._lanes is not None:
+            if queue or self._event is not None:
+                queue.append(event)
+            else:  # what `_deliver` does, without the call
+                self._history.append(event)
+                dispatch.events += 1
+                self._dispatch = dispatch
+                self._calls = calls = iter(dispatch.calls)
+                self._event = event
+                run_each(calls, event, self._on_failure)
+                self._event = None
+            if queue or self._lanes is not None:
                 self._drain()
         finally:
             self._drainer = 0
             self._right_to_drain.append(None)
-        if self._queue:
+        if queue:
             self._drain_if_free()
 
     def run(self, work: Callable[[], R], *, owner: str = "") -> R | Awaitable[R]:
@@ -333,7 +241,7 @@ class MessageBus:
         return result
 
     def _run_here(self, work: Callable[[], R], owner: str) -> R:
-        if owner not in self._async_lanes:
+        if owner not in self._routes.async_lanes:
             return work()
         delivery = Delivery(work, None)
         lanes = self._ready_lanes()
@@ -379,9 +287,9 @@ class MessageBus:
 
     def _runs_away(self, child: Event) -> bool:
         if child.hops > self._max_hops:
-            self._bury(child, "", "hops", f"the causal chain has more than {self._max_hops} events", child.trail)
+            self._bury(child, "", "hops", f"the causal chain has more than {self._max_hops} events", trail=child.trail)
         elif count_descendant(child) > self._max_tree:
-            self._bury(child, "", "tree", f"more than {self._max_tree} events came of one", child.trail)
+            self._bury(child, "", "tree", f"more than {self._max_tree} events came of one", trail=child.trail)
         else:
             return False
         return True
@@ -393,23 +301,24 @@ class MessageBus:
         """Which call of the dispatch is running: a list iterator knows how much of it is left."""
         return len(self._dispatch.calls) - length_hint(self._calls) - 1
 
-    def _deliver(self, event: Event, dispatch: _Dispatch) -> None:
+    def _deliver(self, event: Event, dispatch: Dispatch) -> None:
         self._history.append(event)
         dispatch.events += 1
         self._dispatch = dispatch
         self._calls = calls = iter(dispatch.calls)
         self._event = event
-        run_each(calls, event, self._failed)
+        run_each(calls, event, self._on_failure)
         self._event = None
 
     def _resume(self, event: Event) -> None:
         """Go on after an interruption: the handlers that have not been called yet."""
-        run_each(self._calls, event, self._failed)
+        run_each(self._calls, event, self._on_failure)
         self._event = None
 
     def _drain_if_free(self) -> None:
-        if self._lanes is not None and self._lanes.is_here:  # the loop must not wait for itself
-            Thread(target=self._drain_if_free, name="graphbus-drain").start()
+        if self._lanes is not None and self._lanes.is_here:
+            if self._right_to_drain:  # nobody drains, and the loop must not wait for itself
+                Thread(target=self._drain_if_free, name="graphbus-drain").start()
             return
         while self._queue and not self._is_late():
             try:
@@ -438,7 +347,7 @@ class MessageBus:
         if isinstance(item, _Job):
             item.perform()
         else:
-            self._deliver(item, self._dispatches.get(item.topic) or self._compile(item.topic))
+            self._deliver(item, self._dispatches.get(item.topic) or self._routes.compile(item.topic))
 
     def _settle(self, lanes: Lanes) -> None:
         while lanes.done:
@@ -459,16 +368,29 @@ class MessageBus:
     def _fail(self, event: Event, subscription: Subscription, error: Exception) -> None:
         subscription.failed += 1
         _log.error("%s failed on %s (event %s)", subscription.name, event.topic, event.event_id, exc_info=error)
-        self._bury(event, subscription.name, "handler", f"{type(error).__name__}: {error}")
+        self._bury(event, subscription.name, "handler", f"{type(error).__name__}: {error}", place=_place_of(error))
         if self._on_error == "raise":
             raise error
 
     def _bury(
-        self, event: Event, subscription: str, reason: Reason, error: str, trail: tuple[tuple[str, str], ...] = ()
+        self,
+        event: Event,
+        subscription: str,
+        reason: Reason,
+        error: str,
+        *,
+        place: str = "",
+        trail: tuple[tuple[str, str], ...] = (),
     ) -> None:
         self._dead_count += 1
         letter = DeadLetter(
-            event=event, subscription=subscription, reason=reason, error=error, timestamp=time(), trail=trail
+            event=event,
+            subscription=subscription,
+            reason=reason,
+            error=error,
+            timestamp=time(),
+            place=place,
+            trail=trail,
         )
         self._dead.append(letter)
         if reason != "handler":
@@ -483,74 +405,60 @@ class MessageBus:
 
     # --- dispatch tables ---
 
-    def _open(self, topic: str) -> _Dispatch:
+    def _open(self, topic: str) -> Dispatch:
         """A topic that is published for the first time, or any topic of a bus that is closing."""
         if self._is_closing and self._cause() is None:
             raise RunError("GBE615", topic=topic)
-        return self._compile(topic)
+        return self._routes.compile(topic)
 
-    def _compile(self, topic: str) -> _Dispatch:
-        if not is_topic(topic):
-            reason = "only subscriptions may have wildcards" if is_topic_or_pattern(topic) else "it is malformed"
-            raise RunError("GBE610", topic=topic, reason=reason)
-        check = self._admit(topic) if self._admit is not None else None
-        with self._changing:
-            dispatch = _Dispatch([each for each in self._subscriptions if matches(each.topic, topic)], check)
-            dispatch.calls = [self._call_of(each) for each in dispatch.subscriptions]
-            if len(self._dispatches) >= self._known_topics:
-                self._forget_dispatches()
-            if not self._is_closing:
-                self._dispatches[topic] = dispatch
-        return dispatch
+    def _put(self, subscription: Subscription, event: Event) -> None:
+        """Send the event to a handler that runs on the event loop."""
 
-    def _call_of(self, subscription: Subscription) -> Callable[[Event], object]:
-        if subscription.lane not in self._async_lanes:
-            return subscription.call
+        def work() -> object:
+            return subscription.call(event) if subscription.is_active else None
 
-        def put(event: Event) -> None:
-            work = lambda: subscription.call(event) if subscription.is_active else None  # noqa: E731
-            self._ready_lanes().put(subscription.lane, Delivery(work, (event, subscription)))
-
-        return put
+        self._ready_lanes().put(subscription.lane, Delivery(work, (event, subscription)))
 
     def _ready_lanes(self) -> Lanes:
         if self._lanes is None:
             self._lanes = Lanes(self._mailbox, attempt)
         return self._lanes
 
-    def _forget_dispatches(self) -> None:
-        for topic in list(self._dispatches):
-            self._forget_dispatch(topic)
-
-    def _forget_dispatch(self, topic: str) -> None:
-        dispatch = self._dispatches.pop(topic)
-        self._published += dispatch.events
-        for subscription in dispatch.subscriptions:
-            subscription.delivered += dispatch.events
-
     # --- the end ---
 
-    def close(self, grace_s: float = 10.0) -> None:
-        """Refuse new events, deliver what waits, and stop.
+    def close(self, grace_s: float = 10.0, last: Callable[[], None] | None = None) -> None:
+        """Refuse new events, deliver what waits, and stop. Closing twice does nothing.
 
-        What is not delivered when the grace is over goes to the dead letters; async handlers are cancelled. Closing twice does
-        nothing.
+        What is not delivered when the grace is over goes to the dead letters; async handlers are cancelled.
+
+        Args:
+            grace_s: How long to wait.
+            last: Called after the last event, while the event loop still runs.
         """
         if self._is_closing:
             return
-        with self._changing:
-            self._is_closing = True
-            self._forget_dispatches()
+        self._is_closing = True
+        self._routes.stop_caching()
         self._deadline = monotonic() + grace_s
-        last = _Job(lambda: None)
-        self._queue.append(last)
+        quiet = _Job(lambda: None)
+        self._queue.append(quiet)
         self._wake()
         self._drain_if_free()
-        last.done.wait(max(0.0, self._deadline - monotonic()))
-        left: list[tuple[Event, str]] = [(item, "") for item in self._queue if isinstance(item, Event)]
+        quiet.done.wait(max(0.0, self._deadline - monotonic()))
+        self._bury_the_rest()
+        try:
+            if last is not None:
+                self._deadline = None
+                self.run(last)
+        finally:
+            if self._lanes is not None:
+                self._lanes.stop()
+
+    def _bury_the_rest(self) -> None:
+        left = [(item, "") for item in self._queue if isinstance(item, Event)]
         self._queue.clear()
         if self._lanes is not None:
-            left += [(about[0], about[1].name) for each in self._lanes.stop() if (about := each.about) is not None]
+            left += [(about[0], about[1].name) for each in self._lanes.cancel() if (about := each.about) is not None]
         for event, subscription in left:
             self._bury(event, subscription, "closed", "the bus was closed before it was delivered")
 
@@ -572,14 +480,9 @@ class MessageBus:
 
     def statistics(self) -> Statistics:
         """Count what has happened so far."""
-        with self._changing:
-            dispatches = list(self._dispatches.values())
-            counts: dict[str, Counts] = {}
-            for each in self._subscriptions:
-                delivered = each.delivered + sum(d.events for d in dispatches if each in d.subscriptions)
-                counts[f"{each.name} <- {each.topic}"] = Counts(delivered, each.failed)
+        published, counts = self._routes.counts()
         return Statistics(
-            published=self._published + sum(dispatch.events for dispatch in dispatches),
+            published=published,
             queued=len(self._queue),
             delivered=sum(count.delivered for count in counts.values()),
             failed=sum(count.failed for count in counts.values()),

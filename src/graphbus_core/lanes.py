@@ -34,6 +34,9 @@ class Delivery:
         self.error: BaseException | None = None
 
 
+_PATIENCE_S = 1.0
+"""How long a cancelled handler may take to end."""
+
 _current: ContextVar[Delivery | None] = ContextVar("graphbus_delivery", default=None)
 
 
@@ -49,6 +52,7 @@ class Lanes:
         self._attempt = attempt
         self._changed = Condition()
         self._boxes: dict[Hashable, deque[Delivery]] = {}
+        self._workers: set[asyncio.Task[None]] = set()  # the loop itself keeps weak references only
         self._running: set[asyncio.Task[None]] = set()
         self._errands: deque[Callable[[], None]] = deque()
         self._pending = 0
@@ -126,16 +130,22 @@ class Lanes:
         awaitable: Awaitable[Any] = future
         return awaitable
 
-    def stop(self) -> list[Delivery]:
-        """Cancel what is under way, end the thread, and give every delivery that was not done."""
+    def cancel(self) -> list[Delivery]:
+        """Cancel what is under way, and give every delivery that was not done."""
         with self._changed:
             left = [delivery for box in self._boxes.values() for delivery in box]
-            self._is_stopping = True
         self._loop.call_soon_threadsafe(self._cancel)
-        self._thread.join(timeout=1.0)
+        self._wait(lambda: not any(self._boxes.values()), monotonic() + _PATIENCE_S)
+        self.done.clear()
+        return left
+
+    def stop(self) -> None:
+        """End the loop and its thread; a handler that does not let itself be cancelled is left behind."""
+        self._is_stopping = True
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(_PATIENCE_S)
         if not self._thread.is_alive():
             self._loop.close()
-        return left
 
     def _wait(self, until: Callable[[], bool], deadline: float | None = None) -> None:
         while True:
@@ -158,8 +168,8 @@ class Lanes:
 
     def _start(self, box: deque[Delivery]) -> None:
         worker = self._loop.create_task(self._work(box))
-        self._running.add(worker)
-        worker.add_done_callback(self._running.discard)
+        self._workers.add(worker)
+        worker.add_done_callback(self._workers.discard)
 
     async def _work(self, box: deque[Delivery]) -> None:
         is_over = False
@@ -183,11 +193,8 @@ class Lanes:
         delivery.result = await result if isinstance(result, Awaitable) else result
 
     def _cancel(self) -> None:
-        for task in self._running:
+        for box in self._boxes.values():
+            while len(box) > 1:
+                box.pop()
+        for task in list(self._running):
             task.cancel()
-        ending = self._loop.create_task(self._end({*self._running}))
-        ending.add_done_callback(lambda _ended: self._loop.stop())
-
-    async def _end(self, tasks: set[Any]) -> None:
-        if tasks:
-            await self._asyncio.wait(tasks)

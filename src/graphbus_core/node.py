@@ -35,11 +35,6 @@ class GraphBusNode:
 
     _connection: Connection | None = None
 
-    @property
-    def name(self) -> str:
-        """The agent's name in the graph: the name of its class."""
-        return type(self).__name__
-
     def publish(self, topic: str, payload: Json = None) -> None:
         """Send an event. Inside a handler it is delivered after the handler has returned.
 
@@ -50,9 +45,9 @@ class GraphBusNode:
         Raises:
             RunError: GBE610-614 for a topic or payload that is refused, GBE616 for a node that is in no graph.
         """
-        self._connected("publish").publish(topic, payload, src=self.name)
+        self._connected("publish").publish(topic, payload, src=type(self).__name__)
 
-    def call(self, agent: str, method: str, **arguments: Any) -> Any:
+    def call(self, agent: str, method: str, /, **arguments: Any) -> Any:
         """Call a `@schema_method` of an agent that this one depends on, and give its result.
 
         In an `async def` method: `await self.call(...)`.
@@ -60,11 +55,11 @@ class GraphBusNode:
         Raises:
             RunError: GBE620-625 for an unknown agent, method or argument, a wrong result, or a missing `@depends_on`.
         """
-        return self._connected("call").call_from(self.name, agent, method, arguments)
+        return self._connected("call").call_from(type(self).__name__, agent, method, arguments)
 
     def log(self, message: object, *arguments: object, level: int = logging.INFO) -> None:
         """Write a line to the log of this agent, `graphbus.agent.<name>`."""
-        logging.getLogger(f"graphbus.agent.{self.name}").log(level, message, *arguments)
+        logging.getLogger(f"graphbus.agent.{type(self).__name__}").log(level, message, *arguments)
 
     def on_start(self) -> None:
         """Called once, when all agents are connected and before the first event."""
@@ -74,5 +69,5 @@ class GraphBusNode:
 
     def _connected(self, what: str) -> Connection:
         if self._connection is None:
-            raise RunError("GBE616", name=self.name, what=what)
+            raise RunError("GBE616", name=type(self).__name__, what=what)
         return self._connection

@@ -1,0 +1,154 @@
+"""The contracts of a running graph: which topics there are and what their payloads look like, which methods can be called."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from graphbus_core.errors import RunError, did_you_mean
+from graphbus_core.model.agent import MethodSpec
+from graphbus_core.model.artifacts import BuildArtifacts
+from graphbus_core.model.config import Validation
+from graphbus_core.model.payload import freeze
+from graphbus_core.model.proposals import Json
+from graphbus_core.model.schema import Schema
+from graphbus_core.model.topics import matches
+from graphbus_core.model.validation import Problem, SchemaCheck, compile_schema
+from graphbus_core.routing import PayloadCheck
+
+_log = logging.getLogger("graphbus.contracts")
+
+
+class Topics:
+    """The topics of a graph.
+
+    Args:
+        schemas: Topic or pattern -> what its payloads look like; None: anything.
+        prefixes: What topics may begin with that are computed at run time; None: any topic may be published.
+        validation: What happens to a topic or payload that does not fit.
+    """
+
+    def __init__(
+        self, schemas: Mapping[str, Schema | None], prefixes: Iterable[str] | None, validation: Validation
+    ) -> None:
+        self._schemas = dict(schemas)
+        self._prefixes = None if prefixes is None else tuple(prefixes)
+        self._validation = validation
+
+    def admit(self, topic: str) -> PayloadCheck | None:
+        """Give the check of the topic's payloads; the bus asks once per topic.
+
+        Raises:
+            RunError: GBE619 for a topic that no agent knows.
+        """
+        if self._validation == "off":
+            return None
+        if not self._is_known(topic):
+            unknown = RunError("GBE619", topic=topic, suggestion=did_you_mean(topic, self._schemas))
+            if self._validation == "strict":
+                raise unknown
+            _log.warning("%s", unknown.sentence)
+        schema = self._schemas.get(topic)
+        check = None if schema is None else compile_schema(schema)
+        return lambda payload: self._checked(topic, check, payload)
+
+    def _is_known(self, topic: str) -> bool:
+        if self._prefixes is None or any(map(topic.startswith, self._prefixes)):
+            return True
+        return topic in self._schemas or any(matches(pattern, topic) for pattern in self._schemas)
+
+    def _checked(self, topic: str, check: SchemaCheck | None, payload: Json) -> Json:
+        frozen = freeze(payload)
+        if check is not None and (problems := check(frozen)):
+            wrong = RunError("GBE614", topic=topic, reason=describe(problems))
+            if self._validation == "strict":
+                raise wrong
+            _log.warning("%s", wrong.sentence)
+        return frozen
+
+
+def topics_of_artifacts(artifacts: BuildArtifacts, validation: Validation) -> Topics:
+    """Take the topics from a build: those with an agent or the outside world at one end, and computed ones by their prefix."""
+    agents = artifacts.agents.agents
+    schemas: dict[str, Schema | None] = {
+        subscription.topic: None for agent in agents for subscription in agent.subscriptions if subscription.topic
+    }
+    schemas |= {topic.name: topic.schema for topic in artifacts.topics.topics}
+    computed = [said.prefix for agent in agents for said in agent.publications if not said.topic]
+    return Topics(schemas, computed, validation)
+
+
+class Method:
+    """One method that can be called; its checks are compiled when it is called first."""
+
+    def __init__(self, agent: str, spec: MethodSpec, validation: Validation) -> None:
+        self._agent = agent
+        self._spec = spec
+        self._validation = validation
+
+    @cached_property
+    def _input(self) -> SchemaCheck | None:
+        schema = self._spec.input_schema
+        return None if schema is None else compile_schema(schema, is_closed=True)
+
+    @cached_property
+    def _output(self) -> SchemaCheck | None:
+        schema = self._spec.output_schema
+        return None if schema is None else compile_schema(schema)
+
+    def check_arguments(self, arguments: Mapping[str, Any]) -> None:
+        """Raise RunError GBE622 for arguments that do not fit the input schema."""
+        if self._input:
+            self._report("GBE622", self._input(arguments))
+
+    def check_result(self, result: object) -> None:
+        """Raise RunError GBE623 for a result that does not fit the output schema."""
+        promised = self._spec.output_schema
+        if self._output and not (result is None and promised is not None and not promised.fields):
+            self._report("GBE623", self._output(result))
+
+    def _report(self, code: str, problems: tuple[Problem, ...]) -> None:
+        if not problems or self._validation == "off":
+            return
+        wrong = RunError(code, agent=self._agent, method=self._spec.name, reason=describe(problems))
+        if self._validation == "strict":
+            raise wrong
+        _log.warning("%s", wrong.sentence)
+
+
+class Methods(NamedTuple):
+    """What can be called, by agent and method."""
+
+    by_agent: Mapping[str, Mapping[str, Method]]
+
+    def of(self, agent: str) -> Mapping[str, Method]:
+        """Give the methods of an agent.
+
+        Raises:
+            RunError: GBE620 for an unknown agent.
+        """
+        methods = self.by_agent.get(agent)
+        if methods is None:
+            known = ", ".join(sorted(self.by_agent))
+            raise RunError("GBE620", agent=agent, suggestion=did_you_mean(agent, self.by_agent), known=known)
+        return methods
+
+    def find(self, agent: str, method: str) -> Method:
+        """Give a method.
+
+        Raises:
+            RunError: GBE620 for an unknown agent, GBE621 for an unknown method.
+        """
+        methods = self.of(agent)
+        found = methods.get(method)
+        if found is None:
+            known = ", ".join(sorted(methods)) or "none"
+            raise RunError("GBE621", agent=agent, method=method, suggestion=did_you_mean(method, methods), known=known)
+        return found
+
+
+def describe(problems: Iterable[Problem]) -> str:
+    """All problems in one sentence, without its full stop."""
+    return "; ".join(map(str, problems))

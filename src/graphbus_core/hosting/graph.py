@@ -1,0 +1,198 @@
+"""LiveGraph: agents that are connected to a bus, started, called and stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from graphbus_core.bus import MessageBus, attempt
+from graphbus_core.errors import GraphBusError, Place, RunError, raise_all
+from graphbus_core.hosting.contracts import Method, Methods
+from graphbus_core.hosting.imports import describe_exception
+from graphbus_core.model.proposals import Json
+from graphbus_core.node import GraphBusNode
+
+
+class Member(NamedTuple):
+    """An agent of a graph before it lives.
+
+    Attributes:
+        node: The class, or an object of it that is taken as it is.
+        handlers: (topic, method) in the order in which they are served.
+        methods: What can be called.
+        dependencies: The agents that it may call.
+        is_async: It has an `async def` method, and so everything of it runs on the event loop.
+        place: Its class statement.
+    """
+
+    name: str
+    node: type[GraphBusNode] | GraphBusNode
+    handlers: tuple[tuple[str, str], ...]
+    methods: Mapping[str, Method]
+    dependencies: frozenset[str]
+    is_async: bool = False
+    place: Place | None = None
+
+
+class LiveGraph:
+    """A running graph. Use it in a `with` statement, or call `stop` when you are done.
+
+    Attributes:
+        bus: The message bus that connects the agents.
+        nodes: The agents by name, in the order of activation.
+    """
+
+    def __init__(self, bus: MessageBus, members: Iterable[Member], *, grace_s: float = 10.0) -> None:
+        self.bus = bus
+        self.nodes: dict[str, GraphBusNode] = {}
+        self._members = {member.name: member for member in members}
+        self._methods = Methods({name: member.methods for name, member in self._members.items()})
+        self._grace_s = grace_s
+        self._started: list[str] = []
+        self._at_end: list[Callable[[], None]] = []
+        self._is_stopped = False
+
+    def __enter__(self) -> LiveGraph:
+        return self
+
+    def __exit__(self, *_raised: object) -> None:
+        self.stop()
+
+    # --- use ---
+
+    def publish(self, topic: str, payload: Json = None, *, src: str = "") -> None:
+        """Send an event; from outside of the graph it returns when everything that came of it is delivered.
+
+        Raises:
+            RunError: GBE610-615 and GBE619 for a topic or payload that is refused.
+        """
+        self.bus.publish(topic, payload, src=src)
+
+    def call(self, agent: str, method: str, /, **arguments: Any) -> Any:
+        """Call a `@schema_method` and give its result; what it publishes is delivered before this returns.
+
+        Raises:
+            RunError: GBE620 unknown agent, GBE621 unknown method, GBE622 arguments that do not fit, GBE623 a result that does
+                not fit.
+        """
+        found = self._methods.find(agent, method)
+        found.check_arguments(arguments)
+        bound = getattr(self.nodes[agent], method)
+        result = self.bus.run(lambda: bound(**arguments), owner=agent)
+        if isinstance(result, Awaitable):  # it was called in an async handler
+            return _checked_later(found, result)
+        found.check_result(result)
+        return result
+
+    def call_from(self, caller: str, agent: str, method: str, arguments: dict[str, Any]) -> Any:
+        """Call on behalf of an agent, which must have declared that it depends on the other.
+
+        Raises:
+            RunError: GBE624 for an agent that it does not depend on, and what `call` raises.
+        """
+        known = self._members[caller].dependencies
+        if agent in self._members and agent not in known:
+            raise RunError("GBE624", where=self._members[caller].place, agent=caller, other=agent)
+        return self.call(agent, method, **arguments)
+
+    def node(self, name: str) -> GraphBusNode:
+        """Give the object of an agent.
+
+        Raises:
+            RunError: GBE620 for an unknown agent.
+        """
+        self._methods.of(name)
+        return self.nodes[name]
+
+    # --- life ---
+
+    def start(self) -> None:
+        """Make all agents, connect them and call their `on_start`; all of them live afterwards, or none.
+
+        Raises:
+            RunError: GBE603 an agent that cannot be made, GBE605 an `on_start` that fails, GBE611 an impossible handler.
+            SeveralErrors: More than one of the first or last kind.
+        """
+        problems: list[GraphBusError] = []
+        for member in self._members.values():
+            node, error = attempt(lambda member=member: _make(member))  # type: ignore[misc]
+            if node is None:
+                problems.append(_refuse("GBE603", member, error))
+                continue
+            node._connection = self
+            self.nodes[member.name] = node
+            problems += self._subscribe(member, node)
+        if not problems:
+            self.bus.run(lambda: problems.extend(self._start_nodes()))
+        if problems:
+            self.stop()
+        raise_all(problems)
+
+    def stop(self) -> None:
+        """Refuse new events, deliver what waits while the grace lasts, call `on_stop` in reverse order. Twice is once.
+
+        Raises:
+            RunError: GBE626 when an `on_stop` failed; the others were still called.
+            SeveralErrors: More than one.
+        """
+        if self._is_stopped:
+            return
+        self._is_stopped = True
+        problems: list[GraphBusError] = []
+        try:
+            self.bus.close(self._grace_s, last=lambda: problems.extend(self._stop_nodes()))
+        finally:
+            for clean_up in reversed(self._at_end):
+                clean_up()
+        raise_all(problems)
+
+    def at_end(self, clean_up: Callable[[], None]) -> None:
+        """Have a function called when the graph has stopped."""
+        self._at_end.append(clean_up)
+
+    def _subscribe(self, member: Member, node: GraphBusNode) -> list[GraphBusError]:
+        problems: list[GraphBusError] = []
+        if member.is_async:
+            self.bus.use_lane(member.name)
+        for topic, method in member.handlers:
+            handler = getattr(node, method)
+            name = f"{member.name}.{method}"
+            is_plain = method == "handle_event" and topic in node.SUBSCRIBE
+            try:
+                self.bus.subscribe(topic, handler, name=name, owner=member.name, with_topic=is_plain)
+            except RunError as error:
+                problems.append(error)
+        return problems
+
+    def _start_nodes(self) -> list[GraphBusError]:
+        for name, node in self.nodes.items():
+            _, error = attempt(lambda name=name, node=node: self.bus.run(node.on_start, owner=name))  # type: ignore[misc]
+            if error is not None:
+                return [_refuse("GBE605", self._members[name], error)]
+            self._started.append(name)
+        return []
+
+    def _stop_nodes(self) -> list[GraphBusError]:
+        problems: list[GraphBusError] = []
+        for name in reversed(self._started):
+            _, error = attempt(lambda name=name: self.bus.run(self.nodes[name].on_stop, owner=name))  # type: ignore[misc]
+            if error is not None:
+                problems.append(_refuse("GBE626", self._members[name], error))
+        self._started.clear()
+        return problems
+
+
+def _make(member: Member) -> GraphBusNode:
+    return member.node() if isinstance(member.node, type) else member.node
+
+
+def _refuse(code: str, member: Member, error: Exception | None) -> RunError:
+    refusal = RunError(code, where=member.place, name=member.name, reason=describe_exception(error))
+    refusal.__cause__ = error
+    return refusal
+
+
+async def _checked_later(method: Method, result: Awaitable[Any]) -> Any:
+    value = await result
+    method.check_result(value)
+    return value

@@ -1,0 +1,144 @@
+"""The user's modules: imported from the project and from nowhere else, every failure reported."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from graphbus_core.bus import attempt
+from graphbus_core.errors import GraphBusError, Place, RunError, did_you_mean, raise_all
+from graphbus_core.model.agent import AgentDefinition
+from graphbus_core.node import GraphBusNode
+
+
+def describe_exception(error: BaseException | None) -> str:
+    """Name an exception in one line: `ValueError: message`."""
+    if isinstance(error, SyntaxError):
+        return f"SyntaxError: {error.msg}"
+    return f"{type(error).__name__}: {error}".rstrip(".: ")
+
+
+class NodeModules:
+    """The classes of the agents, imported; `forget` leaves the interpreter as it was.
+
+    Attributes:
+        classes: In the order of activation.
+    """
+
+    def __init__(self, root: Path, import_roots: Sequence[str]) -> None:
+        self.classes: dict[str, type[GraphBusNode]] = {}
+        self.root = root.resolve()
+        self._before = set(sys.modules)
+        self._paths = [str((self.root / each).resolve()) for each in import_roots]
+        sys.path[:0] = self._paths
+
+    def import_all(self, definitions: Sequence[AgentDefinition]) -> None:
+        """Import the class of every agent.
+
+        Raises:
+            RunError: GBE601 a module does not import, GBE602 its class is missing, GBE604 the module is not the project's.
+            SeveralErrors: All of them; then nothing stays imported.
+        """
+        modules: dict[str, ModuleType | GraphBusError] = {}
+        problems: list[GraphBusError] = []
+        for definition in definitions:
+            if definition.module not in modules:
+                modules[definition.module] = self._import(definition)
+            module = modules[definition.module]
+            if isinstance(module, ModuleType):
+                problems += self._take_class(module, definition)
+            elif module not in problems:
+                problems.append(module)
+        if problems:
+            self.forget()
+        raise_all(problems)
+
+    def import_name(self, module: str) -> ModuleType:
+        """Import another module, e.g. that of the entry point.
+
+        Raises:
+            RunError: GBE606 when it does not import.
+        """
+        result, error = _import(module)
+        if result is None:
+            raise RunError(
+                "GBE606", name=module, reason=describe_exception(error), where=self.place_of(error)
+            ) from error
+        return result
+
+    def forget(self) -> None:
+        """Take the project's modules and folders out of the interpreter again."""
+        for name, module in list(sys.modules.items()):
+            if name not in self._before and self._is_ours(module):
+                del sys.modules[name]
+        for path in self._paths:
+            if path in sys.path:
+                sys.path.remove(path)
+        self._paths = []
+
+    def place_of(self, error: BaseException | None) -> Place | None:
+        """The innermost line of the project that took part in the failure."""
+        if isinstance(error, SyntaxError) and error.filename:
+            return Place(self._shown(error.filename), error.lineno or 0)
+        places = [Place(self._shown(path), line) for path, line in _frames(error) if self._contains(path)]
+        return places[-1] if places else None
+
+    def _import(self, definition: AgentDefinition) -> ModuleType | GraphBusError:
+        wanted = (self.root / definition.path).resolve()
+        if not self._contains(str(wanted)) or not wanted.is_file():
+            return RunError("GBE604", module=definition.module, path=definition.path, found="nowhere")
+        present = sys.modules.get(definition.module) or sys.modules.get(definition.module.partition(".")[0])
+        if present is not None and not self._is_ours(present):
+            return RunError("GBE604", module=definition.module, path=definition.path, found=_origin(present))
+        module, error = _import(definition.module)
+        if module is None:
+            where = self.place_of(error) or Place(definition.path, 1)
+            refusal = RunError("GBE601", module=definition.module, reason=describe_exception(error), where=where)
+            refusal.__cause__ = error
+            return refusal
+        if Path(_origin(module)).resolve() != wanted:
+            return RunError("GBE604", module=definition.module, path=definition.path, found=_origin(module))
+        return module
+
+    def _take_class(self, module: ModuleType, definition: AgentDefinition) -> Iterator[GraphBusError]:
+        found = getattr(module, definition.name, None)
+        if isinstance(found, type) and issubclass(found, GraphBusNode):
+            self.classes[definition.name] = found
+            return
+        names = [name for name, value in vars(module).items() if isinstance(value, type)]
+        suggestion = did_you_mean(definition.name, names)
+        place = Place(definition.path, definition.span.line)
+        yield RunError("GBE602", name=definition.name, module=definition.module, suggestion=suggestion, where=place)
+
+    def _is_ours(self, module: ModuleType) -> bool:
+        origins = [getattr(module, "__file__", None) or "", *getattr(module, "__path__", ())]
+        return any(self._contains(origin) for origin in origins if origin)
+
+    def _contains(self, path: str) -> bool:
+        return Path(path).resolve().is_relative_to(self.root)
+
+    def _shown(self, path: str) -> str:
+        resolved = Path(path).resolve()
+        return resolved.relative_to(self.root).as_posix() if resolved.is_relative_to(self.root) else path
+
+
+def _import(name: str) -> tuple[ModuleType | None, BaseException | None]:
+    try:
+        return attempt(lambda: import_module(name))
+    except SystemExit as leaving:  # a script without a `__main__` guard
+        return None, leaving
+
+
+def _origin(module: ModuleType) -> str:
+    return getattr(module, "__file__", None) or "the interpreter itself"
+
+
+def _frames(error: BaseException | None) -> Iterator[tuple[str, int]]:
+    trace: Any = error.__traceback__ if error else None
+    while trace is not None:
+        yield trace.tb_frame.f_code.co_filename, trace.tb_lineno
+        trace = trace.tb_next

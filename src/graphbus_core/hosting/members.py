@@ -1,0 +1,86 @@
+"""What a graph is made of: its members, from the artifacts of a build or from classes alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from graphbus_core.bus import MessageBus, OnError
+from graphbus_core.errors import Place
+from graphbus_core.hosting import declared
+from graphbus_core.hosting.contracts import Method, Topics
+from graphbus_core.hosting.graph import LiveGraph, Member
+from graphbus_core.model.agent import AgentDefinition
+from graphbus_core.model.config import Validation
+from graphbus_core.model.schema import Schema
+from graphbus_core.node import GraphBusNode
+
+_COROUTINE = 0x80
+
+
+def connect(
+    *agents: type[GraphBusNode] | GraphBusNode, validation: Validation = "strict", on_error: OnError = "raise"
+) -> LiveGraph:
+    """Start a graph of these agents without a build, for tests: `with connect(Shop, Stock) as graph: ...`.
+
+    Args:
+        agents: Classes, or objects that were made before; they are served in this order.
+        validation: What happens to arguments, results and payloads that do not fit the declared schemas.
+        on_error: `raise`: the first exception of a handler comes out of the publish or call that caused it.
+
+    Raises:
+        RunError: GBE603, GBE605 or GBE611 for an agent that cannot be started.
+    """
+    classes = [agent if isinstance(agent, type) else type(agent) for agent in agents]
+    schemas: dict[str, Schema | None] = {}
+    for each in classes:
+        schemas |= declared.topics_of(each)
+    topics = Topics(schemas, None, validation)
+    members = [_from_class(agent, each, validation) for agent, each in zip(agents, classes, strict=True)]
+    graph = LiveGraph(MessageBus(on_error=on_error, admit=topics.admit), members)
+    graph.start()
+    return graph
+
+
+def from_definition(definition: AgentDefinition, node: type[GraphBusNode], validation: Validation) -> Member:
+    """Describe an agent as the build has read it; what could be known at run time only is taken from the class."""
+    specs = [spec for spec in definition.methods if spec.has_schema]
+    if any(spec.input_schema is None or spec.output_schema is None for spec in specs):
+        live = {spec.name: spec for spec in declared.methods_of(node)}
+        specs = [live.get(spec.name, spec) for spec in specs]
+    return Member(
+        name=definition.name,
+        node=node,
+        handlers=tuple(_handlers_of(node)),
+        methods={spec.name: Method(definition.name, spec, validation) for spec in specs},
+        dependencies=frozenset(dependency.name for dependency in definition.dependencies),
+        is_async=any(method.is_async for method in definition.methods),
+        place=Place(definition.path, definition.span.line),
+    )
+
+
+def _from_class(agent: type[GraphBusNode] | GraphBusNode, node: type[GraphBusNode], validation: Validation) -> Member:
+    name = node.__name__
+    return Member(
+        name=name,
+        node=agent,
+        handlers=tuple(_handlers_of(node)),
+        methods={spec.name: Method(name, spec, validation) for spec in declared.methods_of(node)},
+        dependencies=frozenset(each for kind in node.__mro__ for each in vars(kind).get("__graphbus_depends_on__", ())),
+        is_async=any(
+            getattr(getattr(node, each, None), "__code__", _Nothing).co_flags & _COROUTINE for each in dir(node)
+        ),
+    )
+
+
+class _Nothing:
+    co_flags = 0
+
+
+def _handlers_of(node: type[GraphBusNode]) -> Iterable[tuple[str, str]]:
+    """(topic, method) in the order of the source, those of base classes first."""
+    names = dict.fromkeys(name for kind in reversed(node.__mro__) for name in vars(kind))
+    for name in names:
+        for topic in getattr(getattr(node, name), "__graphbus_subscriptions__", ()):
+            yield topic, name
+    for topic in node.SUBSCRIBE:
+        yield topic, "handle_event"

@@ -1,0 +1,57 @@
+"""What a bus tells about its deliveries: dead letters and counts."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from graphbus_core.model.messages import Event
+
+Reason = Literal["handler", "hops", "tree", "closed"]
+
+
+class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
+    """An event that one subscription, or all of them, did not get or could not handle.
+
+    Attributes:
+        subscription: The name of the handler; empty when the event was stopped before it reached any.
+        reason: `handler` raised, the chain had too many `hops`, the root's `tree` was too large, or the bus was `closed`.
+        error: What was wrong, one line.
+        place: For `handler`: where it raised, `file:line`.
+        trail: For `hops` and `tree`: the last (topic, handler) of the causal chain.
+    """
+
+    event: Event
+    subscription: str
+    reason: Reason
+    error: str
+    timestamp: float
+    place: str = ""
+    trail: tuple[tuple[str, str], ...] = ()
+
+
+class Counts(msgspec.Struct, frozen=True):
+    """What became of the events of one subscription; those that failed were delivered, too."""
+
+    delivered: int
+    failed: int
+
+
+class Statistics(msgspec.Struct, frozen=True, kw_only=True):
+    """What a bus has done so far.
+
+    Attributes:
+        published: Events whose delivery has begun.
+        queued: Events that wait.
+        delivered: Calls of handlers of present subscriptions, failed ones included.
+        dead_letters: All of them, also those that the ring has forgotten.
+        subscriptions: `"handler <- topic"` -> its counts.
+    """
+
+    published: int
+    queued: int
+    delivered: int
+    failed: int
+    dead_letters: int
+    subscriptions: dict[str, Counts]

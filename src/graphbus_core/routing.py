@@ -1,0 +1,161 @@
+"""Who gets the events of which topic: the subscriptions, and for each topic in use the compiled list of calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from threading import Lock
+
+from graphbus_core.errors import RunError
+from graphbus_core.model.deliveries import Counts
+from graphbus_core.model.messages import Event
+from graphbus_core.model.proposals import Json
+from graphbus_core.model.topics import is_pattern, is_topic, is_topic_or_pattern, matches
+from graphbus_core.signatures import Handler, bind, describe
+
+PayloadCheck = Callable[[Json], Json]
+"""Gives the payload as it is to be delivered, or raises RunError."""
+
+Admit = Callable[[str], PayloadCheck | None]
+"""Asked when a topic comes into use: raises RunError for an unknown one, or gives the check of its payloads, or None."""
+
+Call = Callable[[Event], object]
+
+
+class Subscription:
+    """One handler of one topic or pattern: what `subscribe` gives and `unsubscribe` takes.
+
+    Attributes:
+        lane: Who the handler belongs to: two handlers of one lane never run at once.
+    """
+
+    __slots__ = ("call", "delivered", "failed", "is_active", "lane", "name", "topic")
+
+    def __init__(self, topic: str, name: str, lane: Hashable, call: Call) -> None:
+        self.topic = topic
+        self.name = name
+        self.lane = lane
+        self.call = call
+        self.is_active = True
+        self.delivered = 0
+        self.failed = 0
+
+
+class Dispatch:
+    """One topic, compiled: whom to call, in order, and for each call its subscription; `events` counts how often."""
+
+    __slots__ = ("calls", "check", "events", "subscriptions")
+
+    def __init__(self, calls: list[Call], subscriptions: list[Subscription], check: PayloadCheck | None) -> None:
+        self.calls = calls
+        self.subscriptions = subscriptions
+        self.check = check
+        self.events = 0
+
+
+class Routes:
+    """The subscriptions of a bus. Safe from any thread.
+
+    Args:
+        put: How an event goes to a subscription whose lane is on the event loop.
+        admit: See `Admit`.
+        limit: How many topics are kept compiled.
+    """
+
+    def __init__(self, put: Callable[[Subscription, Event], None], admit: Admit | None, limit: int) -> None:
+        self.dispatches: dict[str, Dispatch] = {}
+        self.subscriptions: tuple[Subscription, ...] = ()
+        self.async_lanes: set[Hashable] = set()
+        self._put = put
+        self._admit = admit
+        self._limit = limit
+        self._published = 0
+        self._is_frozen = False
+        self._changing = Lock()
+
+    def add(self, topic: str, handler: Handler, *, name: str, owner: str, with_topic: bool) -> Subscription:
+        """Subscribe; see `MessageBus.subscribe`."""
+        if not is_topic_or_pattern(topic):
+            raise RunError("GBE610", topic=topic, reason="it is no topic and no pattern")
+        bound = bind(handler, with_topic=with_topic)
+        lane = owner or id(getattr(handler, "__self__", handler))
+        subscription = Subscription(topic, name or describe(handler), lane, bound.call)
+        with self._changing:
+            self.subscriptions = (*self.subscriptions, subscription)
+            if bound.is_async and lane not in self.async_lanes:
+                self.async_lanes.add(lane)
+                self._forget_all()
+            elif is_pattern(topic):
+                self._forget_all()
+            elif topic in self.dispatches:
+                self._forget(topic)
+        return subscription
+
+    def remove(self, subscription: Subscription) -> bool:
+        """Unsubscribe; False when it was done before."""
+        with self._changing:
+            if not subscription.is_active:
+                return False
+            subscription.is_active = False
+            self.subscriptions = tuple(each for each in self.subscriptions if each is not subscription)
+            for topic, dispatch in list(self.dispatches.items()):
+                if subscription in dispatch.subscriptions:
+                    self._forget(topic)
+        return True
+
+    def use_lane(self, owner: str) -> None:
+        """Let everything of this owner run on the event loop, as if it had an async handler."""
+        with self._changing:
+            self.async_lanes.add(owner)
+            self._forget_all()
+
+    def compile(self, topic: str) -> Dispatch:
+        """Find out who gets the events of the topic.
+
+        Raises:
+            RunError: GBE610 for what is no topic, and what `admit` refuses.
+        """
+        if not is_topic(topic):
+            reason = "only subscriptions may have wildcards" if is_topic_or_pattern(topic) else "it is malformed"
+            raise RunError("GBE610", topic=topic, reason=reason)
+        check = self._admit(topic) if self._admit is not None else None
+        with self._changing:
+            subscriptions = [each for each in self.subscriptions if matches(each.topic, topic)]
+            dispatch = Dispatch([self._call_of(each) for each in subscriptions], subscriptions, check)
+            if len(self.dispatches) >= self._limit:
+                self._forget_all()
+            if not self._is_frozen:
+                self.dispatches[topic] = dispatch
+        return dispatch
+
+    def stop_caching(self) -> None:
+        """From now on each event is looked up anew, so that a closing bus is asked about each."""
+        with self._changing:
+            self._is_frozen = True
+            self._forget_all()
+
+    def counts(self) -> tuple[int, dict[str, Counts]]:
+        """Give how many events were delivered, and the counts by subscription."""
+        with self._changing:
+            dispatches = list(self.dispatches.values())
+            counts: dict[str, Counts] = {}
+            for each in self.subscriptions:
+                name = f"{each.name} <- {each.topic}"
+                before = counts.get(name, Counts(0, 0))
+                now = sum(dispatch.events for dispatch in dispatches if each in dispatch.subscriptions)
+                counts[name] = Counts(before.delivered + each.delivered + now, before.failed + each.failed)
+            return self._published + sum(dispatch.events for dispatch in dispatches), counts
+
+    def _call_of(self, subscription: Subscription) -> Call:
+        if subscription.lane not in self.async_lanes:
+            return subscription.call
+        return lambda event: self._put(subscription, event)
+
+    def _forget_all(self) -> None:
+        for topic in list(self.dispatches):
+            self._forget(topic)
+
+    def _forget(self, topic: str) -> None:
+        dispatch = self.dispatches.pop(topic)
+        self._published += dispatch.events
+        for subscription in dispatch.subscriptions:
+            subscription.delivered += dispatch.events

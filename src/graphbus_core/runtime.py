@@ -1,0 +1,293 @@
+"""Runtime Mode: six stages from artifacts to a graph that runs as plain Python. Source: seed 001, chapter 2.
+
+    config -> artifacts (verified) -> modules -> bus and agents -> entry point -> shutdown
+
+Nothing here can ask a model, negotiate or change code: the modules that do so are not within reach.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from graphbus_core import settings, store
+from graphbus_core.bus import MessageBus, attempt
+from graphbus_core.errors import ArtifactError, GraphBusError, Place, RunError, did_you_mean, raise_all
+from graphbus_core.hosting.contracts import topics_of_artifacts
+from graphbus_core.hosting.graph import LiveGraph
+from graphbus_core.hosting.imports import NodeModules, describe_exception
+from graphbus_core.hosting.logs import show_logs
+from graphbus_core.hosting.members import from_definition
+from graphbus_core.hosting.signals import Stopped, stop_on_signals, wait_for_signal
+from graphbus_core.model.artifacts import BuildArtifacts
+from graphbus_core.model.config import RuntimeConfig, RuntimeRequest, Validation
+from graphbus_core.model.deliveries import DeadLetter, Statistics
+from graphbus_core.pipeline import Pipeline, Products
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+PIPELINE = Pipeline("RUNTIME")
+
+_log = logging.getLogger("graphbus.runtime")
+
+
+class EntrypointResult(msgspec.Struct, frozen=True):
+    """What the entry point gave, or the exception that it raised."""
+
+    value: Any = None
+    error: Exception | None = None
+
+
+class RuntimeResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of a run."""
+
+    value: Any
+    statistics: Statistics
+    dead_letters: tuple[DeadLetter, ...]
+
+
+@PIPELINE.stage("LOAD_RUNTIME_CONFIG")
+def load_runtime_config(request: RuntimeRequest) -> RuntimeConfig:
+    """Find the artifacts and the settings of their project."""
+    return settings.resolve_run(request)
+
+
+@PIPELINE.stage("LOAD_BUILD_ARTIFACTS")
+def load_build_artifacts(config: RuntimeConfig) -> BuildArtifacts:
+    """Read the artifacts, and prove that they describe the source files as they are.
+
+    Raises:
+        ArtifactError: GBE501-507 for damaged artifacts, GBE508 for each source file that was changed since.
+    """
+    folder = Path(config.artifacts_dir)
+    artifacts = store.load(folder)
+    if not config.allow_drift and artifacts.manifest is not None:
+        drifted = store.verify_sources(folder, artifacts.manifest)
+        raise_all(ArtifactError("GBE508", where=Place(path)) for path in drifted)
+    return artifacts
+
+
+@PIPELINE.stage("IMPORT_MODULES")
+def import_modules(artifacts: BuildArtifacts, config: RuntimeConfig) -> NodeModules:
+    """Import the module of every agent, from inside the project only.
+
+    Raises:
+        RunError: GBE601, GBE602, GBE604; SeveralErrors for more than one.
+    """
+    manifest = artifacts.manifest
+    folder = Path(config.artifacts_dir)
+    root = folder.parent if manifest is None else store.project_root(folder, manifest)
+    modules = NodeModules(root, ["."] if manifest is None else manifest.import_roots)
+    modules.import_all(artifacts.agents.agents)
+    return modules
+
+
+@PIPELINE.stage("INIT_SIMPLE_BUS")
+def init_simple_bus(artifacts: BuildArtifacts, modules: NodeModules, config: RuntimeConfig) -> LiveGraph:
+    """Make the agents in the order of activation, connect them to the bus and start them.
+
+    Raises:
+        RunError: GBE603, GBE605, GBE611; SeveralErrors for more than one. Then nothing of the graph stays alive.
+    """
+    validation = config.settings.validation
+    topics = topics_of_artifacts(artifacts, validation)
+    bus = MessageBus(history=config.settings.history, admit=topics.admit)
+    members = [from_definition(each, modules.classes[each.name], validation) for each in artifacts.agents.agents]
+    graph = LiveGraph(bus, members, grace_s=config.settings.grace_s)
+    graph.at_end(modules.forget)
+    graph.start()
+    return graph
+
+
+@PIPELINE.stage("EXECUTE_ENTRYPOINT")
+def execute_entrypoint(config: RuntimeConfig, modules: NodeModules, graph: LiveGraph) -> EntrypointResult:
+    """Call the entry point with the graph, or with nothing if it takes nothing; an exception of it is kept for later.
+
+    Raises:
+        RunError: GBE606 when there is no such function.
+    """
+    if not config.entrypoint:
+        return EntrypointResult()
+    function = _find_function(config.entrypoint, modules)
+    code = getattr(function, "__code__", None)
+    arguments = (graph,) if code is not None and code.co_argcount else ()
+    value, error = attempt(lambda: _run_to_end(function(*arguments)))
+    if error is None or isinstance(error, GraphBusError):
+        return EntrypointResult(value, error)
+    _log.error("the entry point %s failed", config.entrypoint, exc_info=error)
+    refusal = RunError(
+        "GBE607", where=modules.place_of(error), name=config.entrypoint, reason=describe_exception(error)
+    )
+    refusal.__cause__ = error
+    return EntrypointResult(None, refusal)
+
+
+@PIPELINE.stage("SHUTDOWN")
+def shut_down(graph: LiveGraph, entrypoint: EntrypointResult) -> RuntimeResult:
+    """Deliver what waits, stop the agents in reverse order, and say what came of it all."""
+    graph.stop()
+    return RuntimeResult(
+        value=entrypoint.value, statistics=graph.bus.statistics(), dead_letters=graph.bus.dead_letters()
+    )
+
+
+def _find_function(entrypoint: str, modules: NodeModules) -> Callable[..., Any]:
+    module_name, colon, name = entrypoint.partition(":")
+    if not colon or not module_name or not name:
+        raise RunError("GBE606", name=entrypoint, reason="it must be written as package.module:function")
+    module = modules.import_name(module_name)
+    function: Any = module
+    for part in name.split("."):
+        known = vars(function) if hasattr(function, "__dict__") else {}
+        function = known.get(part)
+    if not callable(function):
+        suggestion = did_you_mean(name, [each for each, value in vars(module).items() if callable(value)])
+        raise RunError(
+            "GBE606", name=entrypoint, reason=f"{module_name} has no function {name!r}{suggestion}".rstrip("?")
+        )
+    result: Callable[..., Any] = function
+    return result
+
+
+def _run_to_end(value: Any) -> Any:
+    """The result of a plain function as it is; an `async def` entry point gets an event loop of its own."""
+    if not isinstance(value, Coroutine):
+        return value
+    from asyncio import run
+
+    return run(value)
+
+
+# --- from Python ----------------------------------------------------------------------------
+
+
+def run_runtime_pipeline(
+    request: RuntimeRequest,
+    *,
+    work: Callable[[LiveGraph], Any] | None = None,
+    on_ready: Callable[[BuildArtifacts], None] | None = None,
+) -> RuntimeResult:
+    """Run all stages.
+
+    Args:
+        request: What to run.
+        work: Done with the running graph in the place of the entry point.
+        on_ready: Called when all agents are started.
+
+    Raises:
+        GraphBusError: What a stage refuses, and RunError GBE607 for an exception of the entry point; the graph is stopped first.
+    """
+    pipeline = PIPELINE if work is None else PIPELINE.replacing({"EXECUTE_ENTRYPOINT": _stage_of(work)})
+    pipeline.check(RuntimeRequest)
+    products = Products(request)
+    try:
+        for stage in pipeline:
+            if stage.name == "EXECUTE_ENTRYPOINT" and on_ready is not None:
+                on_ready(products[BuildArtifacts])
+            pipeline.run_stage(stage, products)
+    finally:
+        graph = products.get(LiveGraph)
+        if graph is not None:
+            graph.stop()
+    error = products[EntrypointResult].error
+    if error is not None:
+        raise error
+    return products[RuntimeResult]
+
+
+def run_graph(
+    artifacts: str | Path = ".graphbus", *, allow_drift: bool = False, validation: Validation | None = None
+) -> LiveGraph:
+    """Start a built graph and give it; use it in a `with` statement.
+
+    Raises:
+        GraphBusError: What the first four stages refuse.
+    """
+    request = RuntimeRequest(artifacts=str(artifacts), allow_drift=allow_drift, validation=validation)
+    return PIPELINE.without("EXECUTE_ENTRYPOINT", "SHUTDOWN").run(request)[LiveGraph]
+
+
+def ready_lines(artifacts: BuildArtifacts) -> tuple[str, str]:
+    """What a person sees when a graph is ready. Source: seed 000."""
+    agents = artifacts.agents.agents
+    subscriptions = sum(len(agent.subscriptions) for agent in agents)
+    counts = f"{len(agents)} agents, {len(artifacts.topics.topics)} topics, {subscriptions} subscriptions"
+    return f"[RUNTIME] Loaded {counts}", "[RUNTIME] Ready. Zero LLM calls will be made during execution."
+
+
+def raise_for_dead_letters(result: RuntimeResult) -> None:
+    """Raise RunError GBE630 when events could not be handled: a run with an end must not look as if all were well."""
+    if result.dead_letters:
+        first = result.dead_letters[0]
+        path, _, line = first.place.rpartition(":")
+        raise RunError(
+            "GBE630",
+            where=Place(path, int(line)) if line else None,
+            count=result.statistics.dead_letters,
+            topic=first.event.topic,
+            subscription=first.subscription or "the bus",
+            error=first.error,
+        )
+
+
+def _stage_of(work: Callable[[LiveGraph], Any]) -> Callable[[LiveGraph], EntrypointResult]:
+    def execute(graph: LiveGraph) -> EntrypointResult:
+        return EntrypointResult(work(graph))
+
+    return execute
+
+
+# --- python -m graphbus_core.runtime --------------------------------------------------------
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a graph with little more than the seed shows; `graphbus run` says and does more.
+
+    Returns:
+        The exit status: 0, also after SIGTERM and Ctrl-C, or that of the family of the error.
+    """
+    from argparse import ArgumentParser
+
+    parser = ArgumentParser(
+        prog="python -m graphbus_core.runtime", description="Runtime Mode; see also `graphbus run`."
+    )
+    parser.add_argument("--entrypoint", default="", metavar="MODULE:FUNCTION", help="called when the graph is ready")
+    parser.add_argument("--artifacts", default=".graphbus", metavar="DIR", help="the artifact folder (.graphbus)")
+    parser.add_argument("--allow-drift", action="store_true", help="start although source files have changed")
+    chosen = parser.parse_args(arguments)
+    request = RuntimeRequest(artifacts=chosen.artifacts, entrypoint=chosen.entrypoint, allow_drift=chosen.allow_drift)
+    try:
+        with show_logs(), stop_on_signals():
+            work = None if chosen.entrypoint else _stay_up
+            raise_for_dead_letters(run_runtime_pipeline(request, work=work, on_ready=_write_ready))
+    except Stopped:
+        return 0
+    except GraphBusError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.status
+    return 0
+
+
+def _stay_up(_graph: LiveGraph) -> None:
+    wait_for_signal()
+
+
+def _write_ready(artifacts: BuildArtifacts) -> None:
+    sys.stdout.write("".join(f"{line}\n" for line in ready_lines(artifacts)))
+    sys.stdout.flush()
+
+
+def __getattr__(name: str) -> nx.DiGraph[Any]:
+    if name == "RUNTIME_PIPELINE":
+        return PIPELINE.as_graph()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
