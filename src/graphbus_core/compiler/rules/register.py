@@ -91,7 +91,7 @@ def _known(names: Iterable[str]) -> tuple[str, ...]:
     prefixes = tuple("GB" if name.strip().upper() == "ALL" else name.strip().upper() for name in names if name.strip())
     for prefix in prefixes:
         if not any(code.startswith(prefix) for code in REGISTER):
-            raise UsageError(
-                "GBE120", name=prefix, suggestion=did_you_mean(prefix, REGISTER), known=", ".join(REGISTER)
-            )
+            nearest = min(REGISTER, key=lambda code: distance(prefix, code))
+            suggestion = f" Did you mean {nearest!r}?" if distance(prefix, nearest) < 3 else ""
+            raise UsageError("GBE120", name=prefix, suggestion=suggestion, known=", ".join(REGISTER))
     return prefixes
