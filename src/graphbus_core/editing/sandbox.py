@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 PASSED_ON = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SYSTEMROOT")
 _MARK = "GRAPHBUS_SANDBOX"
@@ -168,10 +168,9 @@ def _listen(child: subprocess.Popen[bytes], deadline: float, cap: int) -> tuple[
     """Read both streams to the end, or until the child has ended or its time is up; keep the first bytes of each."""
     kept = (bytearray(), bytearray())
     with selectors.DefaultSelector() as selector:
-        for stream, part in zip((child.stdout, child.stderr), kept, strict=True):
-            if stream:
-                os.set_blocking(stream.fileno(), False)
-                selector.register(stream, selectors.EVENT_READ, part)
+        for stream, part in zip(filter(None, (child.stdout, child.stderr)), kept, strict=True):
+            os.set_blocking(stream.fileno(), False)
+            selector.register(stream, selectors.EVENT_READ, part)
         while selector.get_map() or child.poll() is None:
             left = deadline - time.monotonic()
             if left <= 0:
@@ -211,18 +210,13 @@ def _end_all(child: subprocess.Popen[bytes], mark: str) -> None:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.01)
-    for stream in (child.stdout, child.stderr):
-        _close(stream)
+    for stream in filter(None, (child.stdout, child.stderr)):
+        stream.close()
 
 
 def _kill_group(group: int) -> None:
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(group, signal.SIGKILL)
-
-
-def _close(stream: IO[bytes] | None) -> None:
-    if stream:
-        stream.close()
 
 
 def _marked(mark: str) -> list[int]:

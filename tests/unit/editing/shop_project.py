@@ -86,6 +86,8 @@ class Ledger(GraphBusNode):
 '''
 
 TESTS = """
+import pytest
+
 from agents.orders import Orders
 
 
@@ -96,6 +98,16 @@ class Silent(Orders):
 
     def publish(self, topic, payload=None):
         self.sent.append(topic)
+
+
+def test_status_is_documented():
+    if Orders.__doc__ != "Takes orders.":
+        pytest.skip("undocumented")
+
+
+@pytest.mark.parametrize("word", Orders.order.__doc__.split())
+def test_words(word):
+    assert word
 
 
 def test_total():

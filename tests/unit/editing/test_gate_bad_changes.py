@@ -412,7 +412,7 @@ def test_another_contract_change_than_the_declared_one_is_refused(shop: Shop) ->
         (*at_top("def f(): f()\nf()"), "G5.import"),
         (*at_top("while True: pass"), "G5.timeout"),
         (*at_top("import threading\nthreading.Event().wait()"), "G5.timeout"),
-        (*at_top("GraphBusNode = type('Other', (), {'log': print})"), "G5.nodes"),
+        ('"I decide."\n', '"I decide."\n\n\nReferee = None\n', "G5.nodes"),
         (
             "class Referee(GraphBusNode):",
             "Hidden = type(GraphBusNode)('Hidden', (GraphBusNode,), {'__module__': __name__})\n\n\nclass Referee(GraphBusNode):",
@@ -434,10 +434,8 @@ def test_a_test_that_does_not_pass_any_more_is_refused(tmp_path: Path) -> None:
     for old, new in [
         ("2.5 * count", "3.5 * count"),
         ('"status": "confirmed", "total"', '"status": "pending", "total"'),
-        (
-            "        self.publish(CREATED",
-            "        import pytest\n        pytest.skip('later')\n        self.publish(CREATED",
-        ),
+        ('"""Takes orders."""', '"""Takes other orders."""'),  # a test skips itself
+        ('"""Order something."""', '"""Order."""'),  # a test is gone
         ("        self.publish(CREATED", "        raise KeyboardInterrupt\n        self.publish(CREATED"),
     ]:
         report = shop.replace(old, new)

@@ -1,0 +1,538 @@
+"""How the gate climbs: order, reports, what is tried once, what is not run and why."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from graphbus_core.editing import contract, trial_tree
+from graphbus_core.editing.capability import check_growth
+from graphbus_core.editing.gate import Gate, check_source
+from graphbus_core.editing.gate_codes import CODES
+from graphbus_core.editing.imports import Allowed
+from graphbus_core.editing.sandbox import Finished, Limits, ProcessSandbox
+from graphbus_core.model.config import BuildConfig, GateConfig, SafetyConfig, Settings
+from tests.unit.editing.shop_project import Shop, code_of
+
+ORDERS = "agents/orders.py"
+ALL = ["G0", "G1", "G2", "G3", "G4", "G5", "G6"]
+
+
+class CountingSandbox(ProcessSandbox):
+    """A real sandbox that remembers what it ran."""
+
+    def __init__(self) -> None:
+        self.commands: list[Sequence[str]] = []
+        self.folders: list[Path] = []
+
+    def run(
+        self, command: Sequence[str], cwd: Path, *, limits: Limits, environment: Mapping[str, str] | None = None
+    ) -> Finished:
+        self.commands.append(command)
+        self.folders.append(cwd)
+        return super().run(command, cwd, limits=limits, environment=environment)
+
+
+def counted(shop: Shop) -> CountingSandbox:
+    """Give the shop a new gate whose sandbox counts."""
+    sandbox = CountingSandbox()
+    shop.gate = Gate(shop.project, shop.config, sandbox)
+    return sandbox
+
+
+def test_a_refusal_ends_the_climb_and_says_where(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    sandbox = counted(shop)
+
+    report = shop.replace("2.5 * count", "eval('2.5') * count")
+
+    assert not report.passed
+    assert [rung.rung for rung in report.rungs] == ["G0", "G1", "G2", "G3"]
+    assert [rung.status for rung in report.rungs] == ["passed"] * 3 + ["failed"]
+    assert report.failure is not None
+    assert (report.failure.code, report.failure.path, report.failure.line) == ("G3.exec", ORDERS, 21)
+    assert sandbox.commands == []
+
+
+def test_the_proposal_is_named_in_the_report_and_the_workspace_stays(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    digest = shop.workspace.digest
+
+    assert shop.replace("2.5 * count", "(").proposal_id == "P001"
+    assert shop.workspace.digest == digest
+    assert shop.workspace.changed() == {}
+
+
+@pytest.mark.slow
+def test_passing_all_rungs_reports_all_of_them_and_the_contract_change(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+
+    report = shop.replace('"total": total})', '"total": total, "unit": "kg"})')
+
+    assert report.passed
+    assert [rung.rung for rung in report.rungs] == ALL
+    (change,) = report.schema_changes
+    assert change.method == "/Order/Created"
+    assert change.output_schema_after is not None
+    assert change.output_schema_after.names == {"sku", "count", "total", "unit"}
+
+
+@pytest.mark.slow
+def test_the_files_on_disk_are_never_written(tmp_path: Path) -> None:
+    shop = Shop(tmp_path, with_tests=True)
+    before = {path: path.read_bytes() for path in sorted(tmp_path.rglob("*")) if path.is_file()}
+
+    shop.replace("        total", "        from pathlib import Path\n        Path(__file__)\n        total")
+
+    assert {path: path.read_bytes() for path in sorted(tmp_path.rglob("*")) if path.is_file()} == before
+
+
+@pytest.mark.slow
+def test_a_state_that_was_tried_is_not_tried_again(tmp_path: Path) -> None:
+    shop = Shop(tmp_path, with_tests=True)
+    sandbox = counted(shop)
+    proposal = shop.proposal(shop.change(ORDERS, "", "count * 2.5", "search_replace", "2.5 * count"))
+
+    assert shop.gate.check(proposal, shop.workspace).passed
+    assert len(sandbox.commands) == 3  # import after, tests before, tests after
+    shop.workspace.commit(proposal)
+    assert shop.gate.check_tree(shop.workspace).passed
+    assert len(sandbox.commands) == 3
+    shop.replace("count * 2.5", "count * 2.50")
+    assert len(sandbox.commands) == 5  # what was after is before now
+    assert not any(folder.exists() for folder in sandbox.folders)
+
+
+@pytest.mark.slow
+def test_the_whole_tree_is_measured_against_the_start(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    proposal = shop.proposal(shop.change(ORDERS, "", "import socket\nimport json", "search_replace", "import json"))
+    shop.workspace.commit(proposal)
+
+    report = shop.gate.check_tree(shop.workspace)
+
+    assert code_of(report) == "G3.network"
+    assert report.proposal_id == ""
+
+
+def test_an_unchanged_tree_passes_up_to_the_tests(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+
+    assert shop.gate.check_tree(shop.workspace).passed
+
+
+def test_a_protected_file_in_the_tree_is_refused(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    shop.workspace.commit(shop.proposal(shop.change(ORDERS, "", "3.5", "search_replace", "2.5")))
+    (tmp_path / "real.py").write_bytes((tmp_path / ORDERS).read_bytes())
+    (tmp_path / ORDERS).unlink()
+    (tmp_path / ORDERS).symlink_to(tmp_path / "real.py")
+
+    assert code_of(shop.gate.check_tree(shop.workspace)) == "G0.link"
+
+
+# --- imports ---------------------------------------------------------------------------------
+
+
+def test_packages_that_the_project_uses_may_be_imported_anywhere(tmp_path: Path) -> None:
+    shop = Shop(
+        tmp_path, more={"agents/prices.py": "import yaml_like, other.deep as o  # x\nfrom third.part import y\n"}
+    )
+
+    assert {"yaml_like", "other", "third", "agents", "lib", "graphbus_core"} <= shop.gate.allowed.packages
+    assert "tests" not in shop.gate.allowed.packages
+
+
+def test_external_packages_can_be_allowed(tmp_path: Path) -> None:
+    shop = Shop(tmp_path, safety=SafetyConfig(allow_external_dependencies=True))
+
+    assert code_of(shop.replace("import json\n", "import json\nimport no_such_package\n")) == "G5.import"
+    assert code_of(shop.replace("import json\n", "import json\nimport subprocess\n")) == "G3.process"
+
+
+def test_a_file_that_disappears_adds_no_packages(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    (tmp_path / "agents/prices.py").unlink()
+
+    assert "agents" in shop.gate.allowed.packages
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "code"),
+    [
+        ("x = 1", "import os\nimport sys\nx = os.getcwd() + sys.version", ""),
+        ("import os\nx = os.remove", "import os\nx = os.remove", ""),
+        ("import os\nx = os.remove", "import os\nx = os.unlink", "G3.files"),
+        ("import os.path", "import os.path\nos.remove('x')", "G3.files"),
+        ("x = 1", "def f(x):\n    return x.open('r').read()", ""),
+        ("x = 1", "def f(x):\n    return x.open(3)", ""),
+        ("x = 1", "def f(x):\n    return x.rename('a', 'b')", ""),
+        ("x = 1", "def f(x):\n    return x.rename(target='b')", "G3.files"),
+        ("x = 1", "from codecs import open\nf = open", "G3.files"),
+        ("x = 1", "hasattr(x, 'real')", ""),
+        ("x = 1", "getattr(x)", "G3.reflection"),
+        ("x = 1", "class A:\n    __slots__ = ()\n    def __len__(self): return 1", ""),
+        ("class A: pass", "class A(Exception): pass", "G3.base"),
+        ("x = 1", "class A(Exception, total=False): pass", ""),
+        ("x = 1", "class A(object):\n    class B(A): pass", "G3.base"),
+        ("x = 1", "from typing import Generic\nclass A(Generic[int]): pass", "G3.base"),
+        ("x = 1", "def f():\n    def g(): pass\n    return g", ""),
+        ("x = 1", "def f():\n    @wild\n    def g(): pass", "G3.decorator"),
+        ("x = 1", "class A:\n    @property\n    def x(self): return 1\n    @x.setter\n    def x(self, v): pass", ""),
+        ("x = 1", "def f(a):\n    a.b = 1\n    del a.c", ""),
+        ("x = 1", "def f(cls):\n    cls.b = 1", "G3.patch"),
+        ("x = 1", "import json\njson.decoder.x = 1", "G3.patch"),
+        ("x = 1", "def f(a):\n    super().b = 1", "G3.patch"),
+        ("x = 1", "def f(a):\n    other().b = 1", ""),
+        ("x = 1", "def f(a):\n    a[0].b = 1", ""),
+        ("IS_ARBITER = True", "IS_ARBITER = True\ny = 1", ""),
+        ("IS_ARBITER = True", "IS_ARBITER = 1", "G3.arbiter"),
+        ("x = 1", "del SYSTEM_PROMPT", "G3.prompt"),
+        ("x = 1", "SYSTEM_PROMPT += 'x'", "G3.prompt"),
+        ("x = 1", "x, SYSTEM_PROMPT = 1, 2", "G3.prompt"),
+        ("x = 1", "print(SYSTEM_PROMPT)", ""),
+        ("x = 1", "import a as IS_ARBITER", "G3.arbiter"),
+        ("x = 1  # noqa", "y = 1  # noqa", ""),
+        ("x = 1  # noqa", "x = 1  # noqa: E501", "G3.suppression"),
+        ("x = 'https://a.b'", "x = 'https://a.b/c'", "G3.url"),
+        ("x = 1", "password = ''", ""),
+        ("x = 1", "password: str\nf(**{'password': x}, password=x)", ""),
+        ("x = 1", "password = 'change me please'", ""),
+        ("x = 1", "x = {1: 2, **y}", ""),
+        ("x = 1", "größe = 1\nплан = 2", ""),
+        ("x = 1", "from . import prices\nfrom .prices import y", ""),
+        ("x = 1", "from urllib.parse import quote\nfrom http import HTTPStatus", ""),
+        ("x = 1", "from inspect import isawaitable", ""),
+        ("x = 1", "y.__name__, y.__dict__", "G3.reflection"),
+        ("x = 1", "import os\nclass A:\n    x: os.PathLike", ""),
+        ("x = 1", "from os import path\npath.join('a')", ""),
+        ("x = 1", "import sys as s\nprint(s)", "G3.reflection"),
+    ],
+)
+def test_growth_is_what_counts(before: str, after: str, code: str) -> None:
+    allowed = Allowed(frozenset({"a"}))
+
+    problem = check_growth("f.py", before.encode(), after.encode(), allowed)
+
+    assert (problem.code if problem else "") == code, problem
+
+
+@pytest.mark.parametrize(
+    ("settings", "pyproject", "minor"),
+    [
+        (GateConfig(target_python="3.9"), 'requires-python = ">=3.11"', 9),
+        (GateConfig(), 'requires-python = ">=3.8,<4"', 8),
+        (GateConfig(), 'requires-python = "~=3.10"', 10),
+        (GateConfig(), 'requires-python = ">=3.99"', sys.version_info.minor),
+        (GateConfig(), "", sys.version_info.minor),
+    ],
+)
+def test_the_oldest_python_comes_from_the_settings_or_the_project(
+    tmp_path: Path, settings: GateConfig, pyproject: str, minor: int
+) -> None:
+    shop = Shop(tmp_path, gate=settings, more={"pyproject.toml": f'[project]\nname = "shop"\n{pyproject}\n'})
+
+    assert shop.gate.minimum_python == minor
+
+
+def test_without_a_project_file_the_oldest_python_is_this_one(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    (tmp_path / "pyproject.toml").unlink()
+
+    assert shop.gate.minimum_python == sys.version_info.minor
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("x = 1", ""),
+        ("'\\d'", ""),
+        ("x = (", "G2.compile"),
+        ("x = 1\0", "G2.compile"),
+        ("x = " + "-" * 100_000 + "1", "G2.compile"),
+        ("match x:\n    case 1: pass", "G2.version"),
+    ],
+)
+def test_sources_are_compiled_but_not_run(text: str, code: str) -> None:
+    problem = check_source("f.py", text.encode(), 8)
+
+    assert (problem.code if problem else "") == code
+
+
+# --- not run -----------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_project_that_is_too_large_to_copy_is_not_run_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = Shop(tmp_path, with_tests=True)
+    monkeypatch.setattr(trial_tree, "MAX_FILES", 3)
+
+    report = shop.replace("2.5 * count", "count * 2.5")
+
+    assert report.passed
+    assert [rung.status for rung in report.rungs[-2:]] == ["not_run", "not_run"]
+    assert "more than 3 files" in report.rungs[-1].message
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("command", "new", "code", "says"),
+    [
+        (("true",), "count * 2.5", "", ""),
+        (("false",), "count * 2.5", "not_run", "exit status 1"),
+        (("grep", "-rq", "2.5 . count", "agents"), "3.5 * count", "G6.tests", "exit status 1"),
+        (("sleep", "60"), "count * 2.5", "not_run", "longer than timeout_s (1.5 s)"),
+        (("sh", "-c", "grep -q '2.5 . count' agents/orders.py || sleep 60"), "3.5 * count", "G6.timeout", "1.5 s"),
+    ],
+    ids=["passes", "always fails", "fails after", "always slow", "slow after"],
+)
+def test_any_test_command_is_judged_by_its_exit_status(
+    tmp_path: Path, command: tuple[str, ...], new: str, code: str, says: str
+) -> None:
+    shop = Shop(tmp_path, gate=GateConfig(test_command=command, timeout_s=1.5))
+
+    rung = shop.replace("2.5 * count", new).rungs[-1]
+
+    assert rung.rung == "G6"
+    assert (rung.code or rung.status.replace("passed", "")) == code
+    assert says in rung.message
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_pytest_behind_another_command_is_judged_test_by_test(tmp_path: Path) -> None:
+    command = ("sh", "-c", f"exec {sys.executable} -m pytest -q tests")
+    shop = Shop(tmp_path, with_tests=True, gate=GateConfig(test_command=command))
+
+    rung = shop.replace("2.5 * count", "3.5 * count").rungs[-1]
+
+    assert rung.code == "G6.tests"
+    assert rung.message == "Passed before and not now: tests/test_orders.py::test_total (failed)."
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_many_lost_tests_are_counted(tmp_path: Path) -> None:
+    many = "".join(f"\n\ndef test_{n}():\n    from agents.orders import PRICE\n" for n in range(8))
+    text = "PRICE = 1\n"
+    shop = Shop(tmp_path, more={"tests/test_many.py": many, ORDERS: orders_with(text)})
+
+    rung = shop.replace("PRICE = 1\n", "VALUE = 1\n").rungs[-1]
+
+    assert rung.code == "G6.tests"
+    assert rung.message.endswith("and 3 more.")
+
+
+def orders_with(line: str) -> str:
+    from tests.unit.editing.shop_project import ORDERS as TEXT
+
+    return TEXT.replace("CREATED =", f"{line}CREATED =")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_code_that_ends_the_test_run_loses_all_tests(tmp_path: Path) -> None:
+    """Even with a forged verdict next to it: only the token that our plugin got counts."""
+    shop = Shop(tmp_path, with_tests=True)
+    base = shop.workspace.changed()
+    trials = shop.gate.trials
+    after = (tmp_path / ORDERS).read_bytes() + b"\nimport os\nos._exit(0)\n"
+
+    verdict = trials.check_tests(
+        "a", {path: new for path, (_, new) in base.items()}, "b", {ORDERS: after}, shop.project
+    )
+
+    assert verdict is not None
+    assert "gone" in str(verdict)
+
+
+@pytest.mark.slow
+def test_an_import_that_kills_the_process_is_refused(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    after = (
+        tmp_path / ORDERS
+    ).read_bytes() + b"\nimport os, sys\nprint('bye', file=sys.stderr, flush=True)\nos._exit(0)\n"
+
+    verdict = shop.gate.trials.check_import("x", {ORDERS: after}, shop.project)
+
+    assert verdict is not None
+    assert "The process ended while importing (exit status 0). bye" in str(verdict)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("forged", ["", "nothing", "0\\n{}", "' + token + '\\nx"])
+def test_a_forged_report_is_no_report(tmp_path: Path, forged: str) -> None:
+    """Code that finds the report's path in the frames above, but not the token, gains nothing."""
+    shop = Shop(tmp_path)
+    attack = f"""
+import sys, os
+token = sys._getframe(0).f_globals.get("token", "x")
+frame = sys._getframe(0)
+while "report" not in frame.f_globals:
+    frame = frame.f_back
+open(frame.f_globals["report"], "w").write('{forged}')
+os._exit(0)
+"""
+    after = (tmp_path / ORDERS).read_bytes() + attack.encode()
+
+    assert code_of_verdict(shop.gate.trials.check_import("x", {ORDERS: after}, shop.project)) == "G5.import"
+
+
+def code_of_verdict(verdict: object) -> str:
+    return getattr(verdict, "code", "")
+
+
+@pytest.mark.slow
+def test_without_pytest_the_tests_are_not_run(tmp_path: Path) -> None:
+    command = (sys.executable, "-c", "import no_pytest_here")
+    shop = Shop(tmp_path, with_tests=True, gate=GateConfig(test_command=command))
+
+    rung = shop.replace("2.5 * count", "3.5 * count").rungs[-1]
+
+    assert rung.status == "not_run"
+    assert "fails without the change" in rung.message
+
+
+def test_what_was_wrong_before_is_no_reason_to_refuse(tmp_path: Path) -> None:
+    """Findings, notes, an unreadable file and topics that nobody can know stay as they are."""
+    text = (
+        orders_with("")
+        .replace("event.payload['left']", "event.payload['lift']")
+        .replace(
+            "    def describe",
+            "    @subscribe(CREATED + str(1))\n    def on_any(self, event): self.publish(str(event), {})\n\n    def describe",
+        )
+    )
+    shop = Shop(tmp_path, more={ORDERS: text, "agents/broken.py": "import graphbus_core\nclass A(GraphBusNode:\n"})
+    assert shop.project.errors
+
+    report = shop.replace("event.payload['sku']", "event.payload.get('sku')")
+
+    assert code_of(report) == "", report.failure
+    assert [change.method for change in report.schema_changes] == ["/Stock/Low"]
+
+
+def test_a_change_that_adds_only_a_note_passes(tmp_path: Path) -> None:
+    report = Shop(tmp_path).replace(
+        '        return {"status"', "        self.publish('/Nobody/Hears', {})\n        return {\"status\""
+    )
+
+    assert code_of(report) == "", report.failure
+
+
+def test_a_contract_change_without_schema_is_told_by_the_name_of_the_agent(tmp_path: Path) -> None:
+    report = Shop(tmp_path).replace('@depends_on("Inventory")', '@depends_on("Inventory", "Ledger")')
+
+    assert [change.method for change in report.schema_changes] == ["Orders"]
+
+
+@pytest.mark.parametrize(
+    "old",
+    [
+        '    @subscribe("/Stock/Low")\n',
+        '@schema_method(input_schema={"sku": str, "count": int}, output_schema={"status": str, "total": float})',
+    ],
+)
+def test_a_contract_that_goes_is_in_the_report(tmp_path: Path, old: str) -> None:
+    shop = Shop(tmp_path)
+
+    trial = shop.workspace.applied([shop.change(ORDERS, "", "", "search_replace", old)])
+
+    (change,) = contract.schema_changes(shop.project, trial)
+    assert change.method in ("/Stock/Low", "Orders.order")
+    assert change.input_schema_before is not None
+    assert change.input_schema_after is None
+
+
+def test_tests_are_looked_for_in_the_usual_places(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    assert shop.gate.trials.test_command == ()
+
+    (tmp_path / "test_root.py").write_text("")
+    assert counted_command(shop) == (sys.executable, "-m", "pytest", "-q")
+
+    (tmp_path / "test_root.py").unlink()
+    (tmp_path / "test" / "deep").mkdir(parents=True)
+    assert counted_command(shop) == ()
+    (tmp_path / "test" / "deep" / "a_test.py").write_text("")
+    assert counted_command(shop) != ()
+
+
+def counted_command(shop: Shop) -> tuple[str, ...]:
+    return Gate(shop.project, shop.config, ProcessSandbox()).trials.test_command
+
+
+# --- copies ------------------------------------------------------------------------------------
+
+
+def test_a_copy_leaves_out_what_is_secret_large_or_made(tmp_path: Path) -> None:
+    root = tmp_path / "project"
+    for path in (
+        *("a.py", ".env", ".env.local", "key.pem", ".git/config", ".venv/x.py", "env/pyvenv.cfg", "env/y.py", "a.pyc"),
+        *("__pycache__/b.py", "node_modules/c.js", ".graphbus/agents.json", "deep/er/d.txt", "out/x"),
+    ):
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(path)
+    (root / "inside").symlink_to("deep")
+    (root / "inside.py").symlink_to("a.py")
+    (root / "outside").symlink_to(tmp_path)
+    (root / "outside.py").symlink_to("../elsewhere.py")
+    (root / "absolute.py").symlink_to(root / "a.py")
+    tree = trial_tree.TrialTree(str(root), str(root / "out"))
+
+    with tree.copy({"a.py": b"new"}) as folder:
+        found = sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+        assert (folder / "a.py").read_bytes() == b"new"
+        (folder / "a.py").write_bytes(b"spoilt")
+        (folder / "inside" / "er" / "d.txt").write_bytes(b"spoilt")
+    with tree.copy({}) as again:
+        assert (again / "a.py").read_text() == "a.py"
+        assert (again / "deep/er/d.txt").read_text() == "deep/er/d.txt"
+
+    assert not folder.exists()
+    assert found == ["a.py", "deep", "deep/er", "deep/er/d.txt", "inside", "inside.py"]
+
+
+def test_pipes_and_sockets_are_not_copied(tmp_path: Path) -> None:
+    import os
+
+    os.mkfifo(tmp_path / "pipe")
+
+    with trial_tree.TrialTree(str(tmp_path), str(tmp_path / ".graphbus")).copy({}) as folder:
+        assert list(folder.iterdir()) == []
+
+
+def test_copies_go_with_the_gate(tmp_path: Path) -> None:
+    tree = trial_tree.TrialTree(str(tmp_path), str(tmp_path / ".graphbus"))
+    with tree.copy({}) as folder:
+        home = folder.parent
+    del tree
+
+    assert not home.exists()
+
+
+# --- the register ------------------------------------------------------------------------------
+
+
+def test_the_documentation_lists_every_code_with_its_meaning() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "gate.md").read_text()
+    listed = dict(re.findall(r"^\| `(G\d\.[a-z-]+)` \| (.*) \|$", page, re.MULTILINE))
+
+    assert listed == CODES
+
+
+def test_every_code_belongs_to_a_rung() -> None:
+    assert {code.partition(".")[0] for code in CODES} == set(ALL)
+
+
+def test_a_gate_can_be_made_with_settings_only(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    config = BuildConfig(root=str(tmp_path), paths=shop.config.paths, settings=Settings())
+
+    assert Gate(shop.project, config, ProcessSandbox()).check(shop.proposal(), shop.workspace).failure is not None

@@ -1,0 +1,114 @@
+"""The virtual tree: what agents see, while the files stay as they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from graphbus_core.errors import EditError
+from tests.unit.editing.shop_project import Shop
+
+ORDERS, INVENTORY = "agents/orders.py", "agents/inventory.py"
+
+
+def test_a_trial_gives_the_project_after_the_changes_and_changes_nothing(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+
+    trial = shop.workspace.applied([shop.change(ORDERS, "", "3.5", "search_replace", "2.5")])
+
+    assert b"3.5 * count" in trial.source(ORDERS).data
+    assert b"2.5 * count" in shop.workspace.project.source(ORDERS).data
+    assert shop.workspace.changed() == {}
+
+
+def test_a_commit_changes_the_tree_and_not_the_disk(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    before = (tmp_path / ORDERS).read_bytes()
+
+    shop.workspace.commit(
+        shop.proposal(shop.change(ORDERS, "", '"sum": total})', "search_replace", '"total": total})'))
+    )
+
+    agent = shop.workspace.project.agent("Orders")
+    assert agent is not None
+    assert agent.publications[0].payload is not None
+    assert "sum" in agent.publications[0].payload.names
+    assert (tmp_path / ORDERS).read_bytes() == before
+    assert shop.workspace.changed() == {ORDERS: (before, before.replace(b'"total": total})', b'"sum": total})'))}
+
+
+def test_changes_of_one_proposal_build_on_each_other(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    first = shop.change(ORDERS, "", "3.5", "search_replace", "2.5")
+    second = shop.change(ORDERS, "", "4.5", "search_replace", "3.5")
+
+    shop.workspace.commit(shop.proposal(first, second))
+
+    assert b"4.5 * count" in shop.workspace.data(ORDERS)
+
+
+def test_changes_of_one_proposal_stand_or_fall_together(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    good = shop.change(INVENTORY, "", "< 6", "search_replace", "< 5")
+    bad = shop.change(ORDERS, "", "x", "search_replace", "not there")
+
+    with pytest.raises(EditError) as caught:
+        shop.workspace.commit(shop.proposal(good, bad))
+
+    assert caught.value.code == "GBE307"
+    assert shop.workspace.changed() == {}
+
+
+def test_a_change_to_another_symbol_of_a_file_that_has_moved_on_still_applies(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    first = shop.change(
+        INVENTORY,
+        "Inventory.left",
+        '@schema_method(input_schema={"sku": str}, output_schema={"left": int})\n'
+        'def left(self, sku: str) -> dict:\n    return {"left": 1}',
+    )
+    second = shop.change(
+        INVENTORY, "Ledger.on_created", '@subscribe("/Order/Created")\ndef on_created(self, event):\n    pass'
+    )
+
+    shop.workspace.commit(shop.proposal(first))
+    shop.workspace.commit(shop.proposal(second))
+
+    assert b'return {"left": 1}' in shop.workspace.data(INVENTORY)
+    assert shop.workspace.data(INVENTORY).endswith(b"    def on_created(self, event):\n        pass\n")
+
+
+def test_a_change_to_a_symbol_that_has_moved_on_is_refused(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    first = shop.change(ORDERS, "Orders.describe", "def describe(self, order: dict) -> str:\n    return str(order)")
+    second = shop.change(ORDERS, "Orders.describe", "def describe(self, order: dict) -> str:\n    return repr(order)")
+    shop.workspace.commit(shop.proposal(first))
+
+    with pytest.raises(EditError) as caught:
+        shop.workspace.commit(shop.proposal(second))
+
+    assert caught.value.code == "GBE303"
+
+
+@pytest.mark.parametrize("path", ["agents/prices.py", "nothing.py", "../x.py"])
+def test_only_files_with_agents_can_change(tmp_path: Path, path: str) -> None:
+    shop = Shop(tmp_path)
+
+    with pytest.raises(EditError) as caught:
+        shop.workspace.applied([shop.change(path, "", "b", "search_replace", "a")])
+
+    assert caught.value.code == "GBE323"
+
+
+def test_the_digest_tells_states_apart_and_knows_them_again(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    start = shop.workspace.digest
+
+    shop.workspace.commit(shop.proposal(shop.change(ORDERS, "", "3.5", "search_replace", "2.5")))
+    changed = shop.workspace.digest
+    shop.workspace.commit(shop.proposal(shop.change(ORDERS, "", "2.5", "search_replace", "3.5")))
+
+    assert changed != start
+    assert shop.workspace.digest == start
+    assert shop.workspace.changed() == {}
