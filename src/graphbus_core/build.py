@@ -10,18 +10,18 @@ in a child process.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping, Sequence
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from graphbus_core import __version__, settings, store
+from graphbus_core import settings, store
 from graphbus_core.bus import MessageBus
+from graphbus_core.compiler import memory
 from graphbus_core.compiler.conflicts import SchemaConflicts, detect_conflicts
+from graphbus_core.compiler.description import describe
 from graphbus_core.compiler.discover import ModuleIndex
 from graphbus_core.compiler.discover import discover_modules as walk
 from graphbus_core.compiler.extract import AgentDefinitions, NodeClasses, Sources
@@ -37,14 +37,9 @@ from graphbus_core.editing.sandbox import ProcessSandbox
 from graphbus_core.editing.workspace import Workspace
 from graphbus_core.errors import ArtifactError, BuildError, GraphBusError, NegotiationError, raise_all
 from graphbus_core.model.artifacts import (
-    SCHEMA_VERSION,
-    AgentsArtifact,
     BuildArtifacts,
-    GraphArtifact,
-    Manifest,
     ModifiedFilesArtifact,
     NegotiationsArtifact,
-    TopicsArtifact,
 )
 from graphbus_core.model.config import BuildConfig, BuildRequest
 from graphbus_core.model.findings import Finding
@@ -231,21 +226,7 @@ def apply_code_changes(config: BuildConfig, agreement: Agreement) -> AppliedChan
 def emit_build_artifacts(config: BuildConfig, classes: NodeClasses, applied: AppliedChanges) -> BuildArtifacts:
     """Describe the sources as they are now in `.graphbus/`."""
     project = applied.project or classes.project
-    history = _history(config, applied)
-    artifacts = BuildArtifacts(
-        graph=GraphArtifact(
-            nodes=project.graph.nodes,
-            edges=project.graph.edges,
-            activation_order=project.order.order,
-            generations=project.order.generations,
-            topic_cycles=project.order.topic_cycles,
-        ),
-        agents=AgentsArtifact(project.definitions),
-        topics=TopicsArtifact(project.graph.topics),
-        negotiations=history[0],
-        modified_files=history[1],
-        manifest=_manifest(config, project),
-    )
+    artifacts = describe(project, *_history(config, applied))
     if config.dry_run or not config.emit_artifacts:
         return artifacts
     manifest = store.save(Path(config.artifacts_dir), artifacts)
@@ -264,7 +245,7 @@ def build_complete(
     project = applied.project or classes.project
     findings = find(project)
     if config.emit_artifacts and not config.dry_run:
-        _remember(config, project, findings)
+        memory.keep(project, findings)
     return BuildResult(
         config=config,
         artifacts=artifacts,
@@ -293,9 +274,10 @@ def run_build_pipeline(request: BuildRequest, *, bus: MessageBus | None = None) 
         GraphBusError: The request, the sources, the negotiation or the artifacts are at fault; every family of errors occurs.
     """
     if not (request.enable_agents or request.force or request.dry_run):
-        unchanged = _unchanged(load_build_config(request))
-        if unchanged:
-            return unchanged
+        config = load_build_config(request)
+        last = memory.recall(config)
+        if last:
+            return BuildResult(config, last.artifacts, last.findings, is_unchanged=True)
     carrier = bus or MessageBus(history=0)
     pipeline, given = (BUILD, ()) if request.enable_agents else (STATIC, (AppliedChanges(),))
     numbers = {name: number for number, name in enumerate(BUILD.names, start=1)}
@@ -322,29 +304,6 @@ def _refusal(report: GateReport) -> str:
     return f"{failure.code}: {failure.message}" if failure else ""
 
 
-# --- artifacts ------------------------------------------------------------------------------
-
-
-def _manifest(config: BuildConfig, project: Project) -> Manifest:
-    depth = len(Path(config.settings.artifacts).parts)
-    return Manifest(
-        schema_version=SCHEMA_VERSION,
-        graphbus_version=__version__,
-        project_root="/".join([".."] * depth),
-        import_roots=project.index.import_roots,
-        roots=project.index.roots,
-        artifacts={},
-        sources={path: project.source(path).sha256 for path in project.agent_files},
-        settings_digest=_settings_digest(config),
-    )
-
-
-def _settings_digest(config: BuildConfig) -> str:
-    """What of the settings decides the artifacts of a static build."""
-    kept = config.settings
-    return sha256(msgspec.json.encode([kept.exclude, kept.external_topics, kept.max_source_bytes])).hexdigest()
-
-
 def _history(config: BuildConfig, applied: AppliedChanges) -> tuple[NegotiationsArtifact, ModifiedFilesArtifact]:
     """The session of this build; for a static build the last one, unless it was taken back."""
     if applied.negotiations:
@@ -360,44 +319,6 @@ def _history(config: BuildConfig, applied: AppliedChanges) -> tuple[Negotiations
     if files and all(store.digest_of(Path(config.root, file.path)) == file.sha256_before for file in files):
         return NegotiationsArtifact(), ModifiedFilesArtifact()
     return before.negotiations, before.modified_files
-
-
-# --- nothing has changed --------------------------------------------------------------------
-
-
-class _Remembered(msgspec.Struct, frozen=True, array_like=True):
-    """What the last build rested on, and what it found."""
-
-    fingerprint: store.Fingerprint
-    findings: tuple[Finding, ...]
-
-
-def _remember(config: BuildConfig, project: Project, findings: Sequence[Finding]) -> None:
-    look = store.look_at(config.root, project.inputs)
-    fingerprint = store.Fingerprint.of(look, project.digests, _build_key(config))
-    store.write_cache(_memory(config), _Remembered(fingerprint, tuple(findings)))
-
-
-def _unchanged(config: BuildConfig) -> BuildResult | None:
-    """The last result, if files, settings, GraphBus and artifacts are what they were; else None."""
-    last = store.read_cache(_memory(config), _Remembered)
-    paths = (file.path for file in walk(config).files)
-    if last is None or not last.fingerprint.holds(config.root, paths, _build_key(config)):
-        return None
-    try:
-        artifacts = store.load(Path(config.artifacts_dir))
-    except ArtifactError:
-        return None
-    return BuildResult(config, artifacts, last.findings, is_unchanged=True)
-
-
-def _memory(config: BuildConfig) -> Path:
-    return Path(config.artifacts_dir, store.CACHE, "build")
-
-
-def _build_key(config: BuildConfig) -> str:
-    wanted = [os.path.relpath(path, config.root) for path in config.paths]
-    return sha256(msgspec.json.encode([__version__, wanted, msgspec.to_builtins(config.settings)])).hexdigest()
 
 
 # --- python -m graphbus_core.build ----------------------------------------------------------

@@ -34,9 +34,7 @@ class _Remembered(msgspec.Struct, frozen=True, array_like=True):
 def keep(project: Project, findings: Sequence[Finding]) -> None:
     """Remember what a build that has just ended rests on, and what it found."""
     config = project.config
-    look = store.look_at(config.root, project.inputs)
-    fingerprint = store.Fingerprint.of(look, project.digests, _key(config))
-    store.write_cache(_place(config), _Remembered(fingerprint, tuple(findings)))
+    store.write_cache(_place(config), _Remembered(project.fingerprint(_key(config)), tuple(findings)))
 
 
 def recall(config: BuildConfig) -> LastBuild | None:

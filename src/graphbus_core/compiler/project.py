@@ -82,12 +82,12 @@ class Project:
 
     @classmethod
     def of_index(cls, config: BuildConfig, index: ModuleIndex, *, cache: bool = True) -> Project:
-        """Read the files of an index that is known already."""
+        """Read the files of an index that is known already. A dry run does not renew the cache."""
         kept = FactsCache(config, index)
         known, trusted = kept.recall() if cache else ({}, {})
         reader = FactsReader(index, DiskReader(config), trusted)
         facts = reader.read(known)
-        if cache and facts != known:
+        if cache and facts != known and not config.dry_run:
             kept.keep(facts, reader.digests)
         return cls(config, index, _Reading(facts, reader.digests, kept.look), {})
 

@@ -1,0 +1,71 @@
+"""`python -m graphbus_core.build`, as seed 001 shows it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from graphbus_core.build import main
+from tests.conftest import Project
+
+AGENT = """
+    from graphbus_core import GraphBusNode
+
+    class Hello(GraphBusNode):
+        def greet(self, names=[]):
+            names.append("you")
+            return len(names)
+
+    class Printer(GraphBusNode):
+        pass
+    """
+
+
+@pytest.fixture
+def hello(project: Project, monkeypatch: pytest.MonkeyPatch) -> Path:
+    root = project({"hello/__init__.py": "", "hello/agents/__init__.py": "", "hello/agents/hello.py": AGENT})
+    monkeypatch.chdir(root)
+    return root
+
+
+@pytest.mark.slow
+def test_a_package_is_built_by_its_name(hello: Path) -> None:
+    command = [sys.executable, "-m", "graphbus_core.build", "--root", "hello.agents"]
+    done = subprocess.run(command, cwd=hello, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert lines[0] == "[BUILD]  1/15 LOAD_BUILD_CONFIG"
+    assert lines[-1] == "[BUILD] Built 2 agents"
+    assert (hello / ".graphbus/agents.json").is_file()
+
+
+def test_a_second_time_there_is_nothing_to_do(hello: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--root", "hello.agents"]) == 0
+    capsys.readouterr()
+    assert main(["--root", "hello.agents"]) == 0
+    assert capsys.readouterr().out == "[BUILD] Built 2 agents (nothing has changed)\n"
+
+
+def test_agents_improve_the_package_when_asked(hello: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--root", "hello.agents", "--enable-agents"]) == 0
+    assert "[BUILD] Modified: hello/agents/hello.py\n" in capsys.readouterr().out
+    assert "names=None" in (hello / "hello/agents/hello.py").read_text()
+
+
+def test_a_dry_run_leaves_the_package_alone(hello: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = (hello / "hello/agents/hello.py").read_bytes()
+    assert main(["--root", "hello.agents", "--enable-agents", "--dry-run"]) == 0
+    assert (hello / "hello/agents/hello.py").read_bytes() == before
+    assert not (hello / ".graphbus").exists()
+    assert "Modified" not in capsys.readouterr().out
+
+
+def test_a_refusal_is_one_message_and_the_status_of_its_family(hello: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (hello / "hello/agents/hello.py").write_text("class Hello(GraphBusNode:\n")
+    assert main(["--root", "hello.agents"]) == 3
+    said = capsys.readouterr()
+    assert said.err.startswith("hello/agents/hello.py:1:")
+    assert "Traceback" not in said.err
