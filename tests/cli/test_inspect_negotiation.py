@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from graphbus_core.cli import main
 from graphbus_core.model.proposals import Evidence, ProposalEvaluation, SchemaChange
@@ -182,6 +183,33 @@ def test_what_is_not_there_is_said_with_the_nearest(
     status, out, err = run(capsys, *arguments)
     assert (status, out) == (5, "")
     assert sentence in err
+
+
+def test_concerns_and_suggestions_are_shown_and_evidence_only_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world = World("Order", "Stock", max_negotiation_rounds=1)
+    world.proposes("Order", draft("rename"))
+    world.votes("rename", Stock="defer")
+    outcome = world.run()
+    proof = Evidence("test", "it fails on an empty cart")
+    said = vote(
+        "reject", concerns=("it fails on an empty cart", "it is slow"), suggestions=("cache it",), evidence=(proof,)
+    )
+    said = replace(said, evaluator="Stock", reasoning="no")
+    negotiations = replace(outcome, records=(replace(outcome.records[0], evaluations=(said,)),))
+    save_session(tmp_path / ".graphbus", replace(negotiated("S001"), intent="", negotiations=negotiations), ())
+    monkeypatch.chdir(tmp_path)
+    _, out, _ = run(capsys, "P001")
+    assert "test evidence, unsubstantiated: it fails on an empty cart" in out
+    assert out.count("empty cart") == 1
+    assert "concern: it is slow" in out
+    assert "suggestion: cache it" in out
+    assert out.endswith("Outcome\n  deferred\n")
+    _, out, err = run(capsys)
+    assert "intent:" not in out
+    assert "Other sessions" not in err
+    assert "ended by max rounds (max_negotiation_rounds is 1)" in out
 
 
 def test_no_session_says_what_to_do(

@@ -26,6 +26,9 @@ _PRIORITY: dict[Severity, int] = {"error": 30, "warning": 20, "info": 10}
 _CONFLICT = 5
 """Schema conflicts come before other findings of their severity (seed 002, SEED_INITIAL_PROPOSALS)."""
 
+_WANTED = 100
+"""Each word of the intent that a proposal answers counts more than any severity."""
+
 _IDLE_WORDS = (
     " all and any are but code each every everywhere fix for from has have into make more not our out please shall should"
     " that the this use want with "
@@ -79,7 +82,7 @@ class RuleAgent:
             title=fix.title,
             reason=finding.message + (f"; it answers the {what} ({', '.join(answered)})" if answered else ""),
             code_changes=fix.changes,
-            priority=_priority(finding, view),
+            priority=_priority(finding, view) + _WANTED * len(answered),
             finding=finding.code,
         )
 

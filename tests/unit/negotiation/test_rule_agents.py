@@ -167,6 +167,7 @@ def test_what_answers_the_intent_comes_first_and_says_so(
     assert proposals[0].finding == first
     assert ("it answers the intent" in proposals[0].reason) == bool(said)
     assert said in proposals[0].reason
+    assert [proposal.priority for proposal in proposals] == sorted((p.priority for p in proposals), reverse=True)
     assert len(proposals) == 3
 
 
