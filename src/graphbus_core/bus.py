@@ -8,79 +8,27 @@ Who publishes while nobody drains, drains. A publish inside a handler, or from a
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from operator import length_hint
-from threading import Event as Signal
 from threading import Thread, get_ident
 from time import monotonic, time
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from graphbus_core.errors import RunError
+from graphbus_core.isolation import Job, run_each
 from graphbus_core.lanes import Delivery, Lanes
-from graphbus_core.model.deliveries import DeadLetter, Reason, Statistics
+from graphbus_core.ledger import Ledger
+from graphbus_core.model.deliveries import DeadLetter, Statistics
 from graphbus_core.model.messages import Event, child_of, count_descendant
 from graphbus_core.model.payload import freeze
 from graphbus_core.model.proposals import Json
 from graphbus_core.routing import Admit, Dispatch, Routes, Subscription
 from graphbus_core.signatures import Handler
 
-T = TypeVar("T")
 R = TypeVar("R")
 
 OnError = Literal["isolate", "raise"]
-
-_log = logging.getLogger("graphbus.bus")
-
-
-class _Job:
-    """A function that another thread wants to have run while no handler runs."""
-
-    __slots__ = ("done", "error", "result", "work")
-
-    def __init__(self, work: Callable[[], object]) -> None:
-        self.work = work
-        self.result: Any = None
-        self.error: Exception | None = RunError("GBE618")  # what stays when it is interrupted
-        self.done = Signal()
-
-    def perform(self) -> None:
-        try:
-            self.result, self.error = attempt(self.work)
-        finally:
-            self.done.set()
-
-
-def run_each(calls: Iterator[Callable[[T], object]], argument: T, failed: Callable[[Exception], object]) -> None:
-    """Call each of `calls`; the Exception of one goes to `failed` and does not keep the next from being called."""
-    while True:
-        try:
-            for call in calls:
-                call(argument)
-            return
-        except Exception as error:  # noqa: BLE001 - what a handler raises is its own affair: isolation
-            failed(error)
-
-
-def attempt(work: Callable[[], R]) -> tuple[R | None, Exception | None]:
-    """Call `work` and give its result and None, or None and the Exception that it raised."""
-    results: list[R] = []
-    errors: list[Exception] = []
-    run_each(iter([lambda _nothing: results.append(work())]), None, errors.append)
-    return (results[0], None) if results else (None, errors[0])
-
-
-def _skip(_event: Event) -> None:
-    """Takes the place of a handler that was unsubscribed while an event was on its way to it."""
-
-
-def _place_of(error: Exception) -> str:
-    """Where it was raised, `file:line`."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}" if trace is not None else ""
 
 
 class MessageBus:
@@ -118,11 +66,11 @@ class MessageBus:
         self._mailbox = mailbox
         self._routes = Routes(self._put, admit, known_topics)
         self._dispatches = self._routes.dispatches
-        self._history: deque[Event] = deque(maxlen=history)
-        self._dead: deque[DeadLetter] = deque(maxlen=dead_letters)
-        self._dead_count = 0
-        self._queue: deque[Event | _Job] = deque()
-        self._right_to_drain: deque[None] = deque([None])  # whoever pops the one token drains; append gives it back
+        self._ledger = Ledger(history, dead_letters)
+        self._history = self._ledger.history
+        self._queue: deque[Event | Job] = deque()
+        # Whoever deletes the one token drains; append gives it back. No signal can arrive between `del` and the `try` after it.
+        self._right_to_drain: list[None] = [None]
         self._drainer = 0
         self._event: Event | None = None  # being delivered; still set after an interruption
         self._dispatch = Dispatch([], [], None)
@@ -134,6 +82,7 @@ class MessageBus:
         self._is_closing = False
         self._on_failure = self._failed  # bound once: binding costs as much as a handler
         self._deadline: float | None = None
+        self._is_abandoned = False
 
     # --- subscriptions ---
 
@@ -157,14 +106,7 @@ class MessageBus:
     def unsubscribe(self, subscription: Subscription) -> None:
         """Stop calling the handler, also for an event that is on its way; unsubscribing twice does nothing."""
         if self._routes.remove(subscription) and self._event is not None:
-            self._take_out(self._dispatch, subscription)
-
-    def _take_out(self, dispatch: Dispatch, subscription: Subscription) -> None:
-        """Of the event that is being delivered, if it has not got there yet."""
-        for index, each in enumerate(dispatch.subscriptions):
-            if each is subscription and index > self._position:
-                dispatch.calls[index] = _skip
-                subscription.delivered -= 1
+            self._dispatch.take_out(subscription, after=self._position)
 
     def use_lane(self, owner: str) -> None:
         """Run everything of this owner on the event loop, one after the other, as if it had an async handler."""
@@ -181,8 +123,7 @@ class MessageBus:
         """Send an event to all handlers of the topic; safe from any thread.
 
         Raises:
-            RunError: GBE610 for a malformed topic, GBE612 and GBE613 for a payload that is not JSON or too large, GBE615 once
-                the bus is closed, and what `admit` refuses.
+            RunError: GBE610 a malformed topic, GBE612, GBE613 not JSON or too large, GBE615 a closed bus, and what `admit` refuses.
         """
         dispatch = self._dispatches.get(topic) or self._open(topic)
         if dispatch.check is not None:
@@ -192,7 +133,7 @@ class MessageBus:
             self._enqueue(topic, payload, src)
             return
         try:
-            self._right_to_drain.pop()
+            del self._right_to_drain[0]
         except IndexError:  # a handler of this thread publishes, or another thread drains
             self._enqueue(topic, payload, src)
             return
@@ -201,7 +142,7 @@ class MessageBus:
             event = Event(topic, payload, src, time())
             if queue or self._event is not None:
                 queue.append(event)
-            else:  # what `_deliver` does, without the call
+            else:  # what `_take_next` does, without the queue
                 self._history.append(event)
                 dispatch.events += 1
                 self._dispatch = dispatch
@@ -228,20 +169,21 @@ class MessageBus:
         """
         if self._lanes is not None and self._lanes.is_here:
             return self._lanes.send_out(lambda: self._run_here(work, owner))
-        if self._drainer == get_ident():
+        if self._is_inside or self._is_abandoned:
             return self._run_here(work, owner)
-        job = _Job(lambda: self._run_here(work, owner))
+        job = Job(lambda: self._run_here(work, owner))
         self._queue.append(job)
         self._wake()
-        self._drain_if_free()
-        job.done.wait()
-        if job.error is not None:
-            raise job.error
-        result: R = job.result
+        try:
+            self._drain_if_free()
+            job.done.wait()
+        finally:
+            job.give_up()
+        result: R = job.result()
         return result
 
     def _run_here(self, work: Callable[[], R], owner: str) -> R:
-        if owner not in self._routes.async_lanes:
+        if owner not in self._routes.async_lanes or self._is_abandoned:
             return work()
         delivery = Delivery(work, None)
         lanes = self._ready_lanes()
@@ -270,14 +212,14 @@ class MessageBus:
     def _cause(self) -> tuple[Event, str, int] | None:
         """The event whose handler is publishing, the handler, and how many it has published before."""
         event = self._event
-        if event is not None and self._drainer == get_ident():
+        if event is not None and self._is_inside:
             position = self._position
             if self._parent is not event or self._parent_position != position:
                 self._parent, self._parent_position, self._children = event, position, 0
             ordinal = self._children
             self._children += 1
             return event, self._dispatch.subscriptions[position].name, ordinal
-        delivery = self._lanes.current() if self._lanes is not None else None
+        delivery = Lanes.current()
         if delivery is None or delivery.about is None:
             return None
         ordinal = delivery.children
@@ -285,11 +227,16 @@ class MessageBus:
         event, subscription = delivery.about
         return event, subscription.name, ordinal
 
+    @property
+    def _is_inside(self) -> bool:
+        """In a handler, or in a function that `run` runs."""
+        return self._drainer == get_ident()
+
     def _runs_away(self, child: Event) -> bool:
         if child.hops > self._max_hops:
-            self._bury(child, "", "hops", f"the causal chain has more than {self._max_hops} events", trail=child.trail)
+            self._ledger.stopped(child, "hops", f"the causal chain has more than {self._max_hops} events")
         elif count_descendant(child) > self._max_tree:
-            self._bury(child, "", "tree", f"more than {self._max_tree} events came of one", trail=child.trail)
+            self._ledger.stopped(child, "tree", f"more than {self._max_tree} events came of one")
         else:
             return False
         return True
@@ -301,17 +248,8 @@ class MessageBus:
         """Which call of the dispatch is running: a list iterator knows how much of it is left."""
         return len(self._dispatch.calls) - length_hint(self._calls) - 1
 
-    def _deliver(self, event: Event, dispatch: Dispatch) -> None:
-        self._history.append(event)
-        dispatch.events += 1
-        self._dispatch = dispatch
-        self._calls = calls = iter(dispatch.calls)
-        self._event = event
-        run_each(calls, event, self._on_failure)
-        self._event = None
-
     def _resume(self, event: Event) -> None:
-        """Go on after an interruption: the handlers that have not been called yet."""
+        """Call the handlers that have not been called yet: all, or after an interruption the rest."""
         run_each(self._calls, event, self._on_failure)
         self._event = None
 
@@ -322,7 +260,7 @@ class MessageBus:
             return
         while self._queue and not self._is_late():
             try:
-                self._right_to_drain.pop()
+                del self._right_to_drain[0]
             except IndexError:
                 return
             try:
@@ -343,11 +281,22 @@ class MessageBus:
             self._settle(self._lanes)
 
     def _take_next(self) -> None:
-        item = self._queue.popleft()
-        if isinstance(item, _Job):
-            item.perform()
-        else:
-            self._deliver(item, self._dispatches.get(item.topic) or self._routes.compile(item.topic))
+        """Deliver the first of the queue; it leaves the queue when it cannot get lost any more."""
+        item = self._queue[0]
+        if isinstance(item, Job):
+            try:
+                item.perform()
+            finally:
+                self._queue.popleft()
+            return
+        dispatch = self._dispatches.get(item.topic) or self._routes.compile(item.topic)
+        self._history.append(item)
+        dispatch.events += 1
+        self._dispatch = dispatch
+        self._calls = iter(dispatch.calls)
+        self._event = item
+        self._queue.popleft()
+        self._resume(item)
 
     def _settle(self, lanes: Lanes) -> None:
         while lanes.done:
@@ -367,34 +316,9 @@ class MessageBus:
 
     def _fail(self, event: Event, subscription: Subscription, error: Exception) -> None:
         subscription.failed += 1
-        _log.error("%s failed on %s (event %s)", subscription.name, event.topic, event.event_id, exc_info=error)
-        self._bury(event, subscription.name, "handler", f"{type(error).__name__}: {error}", place=_place_of(error))
+        self._ledger.failed(event, subscription.name, error)
         if self._on_error == "raise":
             raise error
-
-    def _bury(
-        self,
-        event: Event,
-        subscription: str,
-        reason: Reason,
-        error: str,
-        *,
-        place: str = "",
-        trail: tuple[tuple[str, str], ...] = (),
-    ) -> None:
-        self._dead_count += 1
-        letter = DeadLetter(
-            event=event,
-            subscription=subscription,
-            reason=reason,
-            error=error,
-            timestamp=time(),
-            place=place,
-            trail=trail,
-        )
-        self._dead.append(letter)
-        if reason != "handler":
-            _log.error("%s was not delivered: %s", event.topic, error)
 
     def _wake(self) -> None:
         if self._lanes is not None:
@@ -403,11 +327,9 @@ class MessageBus:
     def _is_late(self) -> bool:
         return self._deadline is not None and monotonic() >= self._deadline
 
-    # --- dispatch tables ---
-
     def _open(self, topic: str) -> Dispatch:
         """A topic that is published for the first time, or any topic of a bus that is closing."""
-        if self._is_closing and self._cause() is None:
+        if self._is_closing and not self._is_inside and Lanes.current() is None:
             raise RunError("GBE615", topic=topic)
         return self._routes.compile(topic)
 
@@ -420,8 +342,7 @@ class MessageBus:
         self._ready_lanes().put(subscription.lane, Delivery(work, (event, subscription)))
 
     def _ready_lanes(self) -> Lanes:
-        if self._lanes is None:
-            self._lanes = Lanes(self._mailbox, attempt)
+        self._lanes = self._lanes or Lanes(self._mailbox)
         return self._lanes
 
     # --- the end ---
@@ -434,21 +355,27 @@ class MessageBus:
         Args:
             grace_s: How long to wait.
             last: Called after the last event, while the event loop still runs.
+
+        Raises:
+            RunError: GBE627 inside a handler, which would wait for itself.
         """
         if self._is_closing:
             return
+        if self._is_inside:
+            raise RunError("GBE627")
         self._is_closing = True
         self._routes.stop_caching()
         self._deadline = monotonic() + grace_s
-        quiet = _Job(lambda: None)
+        quiet = Job(lambda: None)
         self._queue.append(quiet)
         self._wake()
         self._drain_if_free()
         quiet.done.wait(max(0.0, self._deadline - monotonic()))
+        self._is_abandoned = not quiet.done.is_set()  # another thread drains, and its handler does not return
+        self._deadline = None
         self._bury_the_rest()
         try:
             if last is not None:
-                self._deadline = None
                 self.run(last)
         finally:
             if self._lanes is not None:
@@ -460,7 +387,7 @@ class MessageBus:
         if self._lanes is not None:
             left += [(about[0], about[1].name) for each in self._lanes.cancel() if (about := each.about) is not None]
         for event, subscription in left:
-            self._bury(event, subscription, "closed", "the bus was closed before it was delivered")
+            self._ledger.stopped(event, "closed", "the bus was closed first", subscription)
 
     def __enter__(self) -> MessageBus:
         return self
@@ -476,7 +403,7 @@ class MessageBus:
 
     def dead_letters(self) -> tuple[DeadLetter, ...]:
         """The last dead letters, oldest first."""
-        return tuple(self._dead)
+        return tuple(self._ledger.dead)
 
     def statistics(self) -> Statistics:
         """Count what has happened so far."""
@@ -486,7 +413,7 @@ class MessageBus:
             queued=len(self._queue),
             delivered=sum(count.delivered for count in counts.values()),
             failed=sum(count.failed for count in counts.values()),
-            dead_letters=self._dead_count,
+            dead_letters=self._ledger.dead_count,
             subscriptions=counts,
         )
 

@@ -170,6 +170,7 @@ REGISTER: dict[str, Entry] = {
     "GBE117": Entry("There is no agent called {name!r}.{suggestion}", "`graphbus inspect` lists the agents."),
     "GBE118": Entry("This file exists already.", "Choose another name, or remove the file; GraphBus never overwrites."),
     "GBE120": Entry("There is no rule {name}.{suggestion}", "Codes and prefixes are known: {known}."),
+    "GBE130": Entry("`{option} {name}` cannot be understood: {reason}.", "Example: `{option} {example}`."),
     # reading and the graph: exit 3
     "GBE201": Entry("This file has a syntax error: {reason}.", "Correct it; the other files were still read."),
     "GBE202": Entry(
@@ -365,9 +366,13 @@ REGISTER: dict[str, Entry] = {
         'Write @depends_on("{other}") above the class {agent}.',
     ),
     "GBE626": Entry("`on_stop` of {name} failed: {reason}.", "The other agents were still stopped."),
+    "GBE627": Entry(
+        "The graph was told to stop inside one of its handlers.",
+        "Let the code that started it stop it; a handler may raise SystemExit.",
+    ),
     "GBE630": Entry(
-        "{count} deliveries failed; the first: {subscription} on {topic}: {error}.",
-        "The log above has the traceback of each.",
+        "{count} failed; the first: {subscription} on {topic}: {error}.",
+        "The log above says more about each.",
     ),
 }
 """Code -> sentence and hint. Codes are public: never reused, never renumbered."""

@@ -16,9 +16,9 @@ from threading import Condition, Thread, get_ident
 from time import monotonic
 from typing import Any
 
+from graphbus_core.isolation import attempt
+
 Work = Callable[[], Any]
-Attempt = Callable[[Work], tuple[Any, Exception | None]]
-"""Calls the work and gives its result and None, or None and its exception."""
 
 
 class Delivery:
@@ -43,13 +43,12 @@ _current: ContextVar[Delivery | None] = ContextVar("graphbus_delivery", default=
 class Lanes:
     """The loop, its thread and its mailboxes. Only `wake`, `current`, `is_here` and `send_out` are for other threads."""
 
-    def __init__(self, mailbox: int, attempt: Attempt) -> None:
+    def __init__(self, mailbox: int) -> None:
         import asyncio
 
         self.done: deque[Delivery] = deque()
         self._asyncio = asyncio
         self._limit = mailbox
-        self._attempt = attempt
         self._changed = Condition()
         self._boxes: dict[Hashable, deque[Delivery]] = {}
         self._workers: set[asyncio.Task[None]] = set()  # the loop itself keeps weak references only
@@ -121,7 +120,7 @@ class Lanes:
                 future.set_exception(error)
 
         def errand() -> None:
-            result, error = self._attempt(work)
+            result, error = attempt(work)
             self._loop.call_soon_threadsafe(give, result, error)
 
         with self._changed:

@@ -51,6 +51,17 @@ class Dispatch:
         self.check = check
         self.events = 0
 
+    def take_out(self, subscription: Subscription, *, after: int) -> None:
+        """Skip the subscription in the round that is going on, if its turn comes after this position."""
+        for index, each in enumerate(self.subscriptions):
+            if each is subscription and index > after:
+                self.calls[index] = _skip
+                subscription.delivered -= 1
+
+
+def _skip(_event: Event) -> None:
+    """Takes the place of a handler that was unsubscribed while an event was on its way to it."""
+
 
 class Routes:
     """The subscriptions of a bus. Safe from any thread.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from graphbus_core import settings, store
-from graphbus_core.bus import MessageBus, attempt
+from graphbus_core.bus import MessageBus
 from graphbus_core.errors import ArtifactError, GraphBusError, Place, RunError, did_you_mean, raise_all
 from graphbus_core.hosting.contracts import topics_of_artifacts
 from graphbus_core.hosting.graph import LiveGraph
@@ -24,6 +24,7 @@ from graphbus_core.hosting.imports import NodeModules, describe_exception
 from graphbus_core.hosting.logs import show_logs
 from graphbus_core.hosting.members import from_definition
 from graphbus_core.hosting.signals import Stopped, stop_on_signals, wait_for_signal
+from graphbus_core.isolation import attempt
 from graphbus_core.model.artifacts import BuildArtifacts
 from graphbus_core.model.config import RuntimeConfig, RuntimeRequest, Validation
 from graphbus_core.model.deliveries import DeadLetter, Statistics
@@ -170,15 +171,17 @@ def _run_to_end(value: Any) -> Any:
 def run_runtime_pipeline(
     request: RuntimeRequest,
     *,
-    work: Callable[[LiveGraph], Any] | None = None,
     on_ready: Callable[[BuildArtifacts], None] | None = None,
+    before: Callable[[LiveGraph], None] | None = None,
+    work: Callable[[LiveGraph], Any] | None = None,
 ) -> RuntimeResult:
     """Run all stages.
 
     Args:
         request: What to run.
-        work: Done with the running graph in the place of the entry point.
         on_ready: Called when all agents are started.
+        before: Done with the running graph before the entry point.
+        work: Done with it in the place of the entry point.
 
     Raises:
         GraphBusError: What a stage refuses, and RunError GBE607 for an exception of the entry point; the graph is stopped first.
@@ -188,8 +191,8 @@ def run_runtime_pipeline(
     products = Products(request)
     try:
         for stage in pipeline:
-            if stage.name == "EXECUTE_ENTRYPOINT" and on_ready is not None:
-                on_ready(products[BuildArtifacts])
+            if stage.name == "EXECUTE_ENTRYPOINT":
+                _prepare(products, on_ready, before)
             pipeline.run_stage(stage, products)
     finally:
         graph = products.get(LiveGraph)
@@ -199,6 +202,17 @@ def run_runtime_pipeline(
     if error is not None:
         raise error
     return products[RuntimeResult]
+
+
+def _prepare(
+    products: Products,
+    on_ready: Callable[[BuildArtifacts], None] | None,
+    before: Callable[[LiveGraph], None] | None,
+) -> None:
+    if on_ready is not None:
+        on_ready(products[BuildArtifacts])
+    if before is not None:
+        before(products[LiveGraph])
 
 
 def run_graph(
@@ -225,11 +239,11 @@ def raise_for_dead_letters(result: RuntimeResult) -> None:
     """Raise RunError GBE630 when events could not be handled: a run with an end must not look as if all were well."""
     if result.dead_letters:
         first = result.dead_letters[0]
-        path, _, line = first.place.rpartition(":")
+        count = result.statistics.dead_letters
         raise RunError(
             "GBE630",
-            where=Place(path, int(line)) if line else None,
-            count=result.statistics.dead_letters,
+            where=Place(first.place) if first.place else None,
+            count=f"{count} deliver{'y' if count == 1 else 'ies'}",
             topic=first.event.topic,
             subscription=first.subscription or "the bus",
             error=first.error,

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from graphbus_core.bus import MessageBus, attempt
+from graphbus_core.bus import MessageBus
 from graphbus_core.errors import GraphBusError, Place, RunError, raise_all
 from graphbus_core.hosting.contracts import Method, Methods
 from graphbus_core.hosting.imports import describe_exception
+from graphbus_core.isolation import attempt
 from graphbus_core.model.proposals import Json
 from graphbus_core.node import GraphBusNode
 

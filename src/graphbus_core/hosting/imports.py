@@ -9,8 +9,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from graphbus_core.bus import attempt
 from graphbus_core.errors import GraphBusError, Place, RunError, did_you_mean, raise_all
+from graphbus_core.isolation import attempt
 from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.node import GraphBusNode
 

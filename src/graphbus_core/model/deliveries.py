@@ -18,8 +18,7 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
         subscription: The name of the handler; empty when the event was stopped before it reached any.
         reason: `handler` raised, the chain had too many `hops`, the root's `tree` was too large, or the bus was `closed`.
         error: What was wrong, one line.
-        place: For `handler`: where it raised, `file:line`.
-        trail: For `hops` and `tree`: the last (topic, handler) of the causal chain.
+        place: For `handler`: where it raised, `file:line`. For `hops` and `tree`, `event.trail` says how it came there.
     """
 
     event: Event
@@ -28,7 +27,6 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     error: str
     timestamp: float
     place: str = ""
-    trail: tuple[tuple[str, str], ...] = ()
 
 
 class Counts(msgspec.Struct, frozen=True):

@@ -1,0 +1,60 @@
+"""Calling what users wrote: an Exception of it is an outcome and spreads to nobody; all other ways to end go on up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from threading import Event as Signal
+from typing import Any, TypeVar
+
+from graphbus_core.errors import RunError
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def run_each(calls: Iterator[Callable[[T], object]], argument: T, failed: Callable[[Exception], object]) -> None:
+    """Call each of `calls`; the Exception of one goes to `failed` and does not keep the next from being called."""
+    while True:
+        try:
+            for call in calls:
+                call(argument)
+            return
+        except Exception as error:  # noqa: BLE001 - what a handler raises is its own affair: isolation
+            failed(error)
+
+
+def attempt(work: Callable[[], R]) -> tuple[R | None, Exception | None]:
+    """Call `work` and give its result and None, or None and the Exception that it raised."""
+    results: list[R] = []
+    errors: list[Exception] = []
+    run_each(iter([lambda _nothing: results.append(work())]), None, errors.append)
+    return (results[0], None) if results else (None, errors[0])
+
+
+class Job:
+    """Work that another thread does and this one waits for."""
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        self.done = Signal()
+        self._work: Callable[[], Any] | None = work
+        self._result: Any = None
+        self._error: Exception | None = RunError("GBE618")  # what stays when it is interrupted
+
+    def perform(self) -> None:
+        """Do the work, once, and let the one who waits go on."""
+        work, self._work = self._work, None
+        try:
+            if work is not None:
+                self._result, self._error = attempt(work)
+        finally:
+            self.done.set()
+
+    def give_up(self) -> None:
+        """Nobody waits any more: what has not begun is not done."""
+        self._work = None
+
+    def result(self) -> Any:
+        """Give the result, or raise the Exception that the work has raised."""
+        if self._error is not None:
+            raise self._error
+        return self._result
