@@ -49,9 +49,7 @@ def negotiated(session: str) -> SessionRecord:
         agents=world.ground.agents,
         arbiters=world.ground.arbiters,
         intent="one name for one thing",
-        negotiations=outcome.__class__(
-            session=session, completed=outcome.completed, records=outcome.records, ending=outcome.ending
-        ),
+        negotiations=replace(outcome, session=session),
     )
 
 

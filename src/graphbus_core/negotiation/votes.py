@@ -122,15 +122,14 @@ def electorate(case: Case, ground: Ground, safety: SafetyConfig, countered: str 
 
 
 def _affected(case: Case, ground: Ground, countered: str) -> tuple[set[str], ...]:
-    """Give the affected agents in groups, the most concerned first."""
+    """Give the affected agents in groups: first whom the change concerns in fact, last whom its author names."""
     proposal = case.proposal
     owners = owners_of(proposal, ground)
     return (
         {change.target.partition(".")[0] for change in proposal.code_changes} & owners,
-        {proposal.dst or "", countered},
-        owners,
+        owners | {countered},
         ends_of_changed_edges(case, ground.edges),
-        set(proposal.affects),
+        {proposal.dst or "", *proposal.affects},
     )
 
 

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from graphbus_core.model.artifacts import Edge
-from graphbus_core.model.proposals import Evidence, ProposalEvaluation
+from graphbus_core.model.proposals import Evidence, GateReport, ProposalEvaluation
 from graphbus_core.negotiation.engine import NEXT, begin, call_bound, conclude, step, summarize
+from graphbus_core.negotiation.phases import open_votes
 from graphbus_core.negotiation.protocol import (
     AgentFailed,
     Applied,
@@ -13,6 +15,7 @@ from graphbus_core.negotiation.protocol import (
     AskEvaluations,
     AskProposals,
     AskRepair,
+    Case,
     CheckProposal,
     DraftsDropped,
     EvaluationMade,
@@ -25,7 +28,9 @@ from graphbus_core.negotiation.protocol import (
     ProposalRejected,
     Proposed,
     ProtocolError,
+    Review,
     RoundStarted,
+    State,
     Stopped,
 )
 from graphbus_core.negotiation.turn import MOVES, Turn
@@ -156,7 +161,7 @@ def test_a_gate_that_refuses_without_a_reason_still_refuses() -> None:
     state, _ = begin(world.ground, world.safety, "d")
     state, _ = step(state, Proposed("A", (draft("one"),)))
     state, _ = step(state, Proposed("B"))
-    state, _ = step(state, Gated("P001", report("P001").__class__(proposal_id="P001", passed=False, rungs=())))
+    state, _ = step(state, Gated("P001", GateReport(proposal_id="P001", passed=False, rungs=())))
     assert state.cases["P001"].refusal == "the gate refused it"
 
 
@@ -453,7 +458,7 @@ def test_a_counter_beyond_a_limit_is_a_reject_that_names_the_setting(safety: dic
     state, _ = begin(world.ground, world.safety, "d")
     for reply in (Proposed("A", (draft("one"),)), Proposed("B"), Proposed("C"), Gated("P001", report("P001"))):
         state, _ = step(state, reply)
-    state = type(state)(**{**{f: getattr(state, f) for f in state.__struct_fields__}, "safety": World(**safety).safety})
+    state = replace(state, safety=World(**safety).safety)
     world.votes("one", B=counter("other"))
     for name in "BC":
         (question,) = [q for q in _inboxes(state) if q.agent == name]
@@ -462,12 +467,12 @@ def test_a_counter_beyond_a_limit_is_a_reject_that_names_the_setting(safety: dic
     assert (vote.decision, vote.concerns) == ("reject", (f"its counter-proposal was not taken: {why}",))
 
 
-def _inboxes(state: object) -> list[AskEvaluations]:
-    from graphbus_core.negotiation.protocol import Review
-
-    cases = state.cases.values()  # type: ignore[attr-defined]
+def _inboxes(state: State) -> list[AskEvaluations]:
+    cases = state.cases.values()
     return [
-        AskEvaluations(1, name, tuple(Review(case.proposal, case.gate) for case in cases if name in case.asked))
+        AskEvaluations(
+            1, name, tuple(Review(case.proposal, report(case.proposal_id)) for case in cases if name in case.asked)
+        )
         for name in "BC"
     ]
 
@@ -672,7 +677,6 @@ def test_the_outcome_exists_only_at_the_end() -> None:
 
 
 def test_a_decided_proposal_cannot_be_decided_again() -> None:
-    from graphbus_core.negotiation.protocol import State
 
     world = World("A", "B")
     world.proposes("A", draft("one"))
@@ -686,8 +690,6 @@ def test_a_decided_proposal_cannot_be_decided_again() -> None:
 
 
 def test_nothing_comes_to_a_vote_before_the_gate() -> None:
-    from graphbus_core.negotiation.phases import open_votes
-    from graphbus_core.negotiation.protocol import Case, State
 
     world = World("A", "B")
     turn = Turn(State(ground=world.ground, safety=world.safety, digest="d"))

@@ -6,6 +6,7 @@ import inspect
 import sys
 
 import pytest
+from msgspec.structs import replace
 
 from graphbus_core.model.config import SafetyConfig
 from graphbus_core.model.proposals import ProposalEvaluation
@@ -186,7 +187,7 @@ def test_protected_patterns_are_for_paths_names_and_folders(path: str, pattern: 
 
 
 def test_a_proposal_without_a_change_is_refused() -> None:
-    empty = draft("x").__class__(proposal_id="", round=1, src="A", intent="x", code_changes=())
+    empty = replace(draft("x"), code_changes=())
     assert refuse(empty, SafetyConfig(), (), ()) == "it changes nothing"
 
 
@@ -200,8 +201,7 @@ def test_files_that_were_changed_before_do_not_count_twice() -> None:
 
 
 def test_an_allowance_is_never_negative() -> None:
-    made = [draft("x", proposal_id="P1")] * 5
-    own = [type(one)(**{**{f: getattr(one, f) for f in one.__struct_fields__}, "src": "A", "round": 1}) for one in made]
+    own = [replace(draft("x"), src="A", round=1)] * 5
     assert allowance("A", own, 1, SafetyConfig()).limit == 0
     assert allowance("A", own, 2, SafetyConfig(max_proposals_per_agent=9)).limit == 1
     assert allowance("A", own, 1, SafetyConfig(max_proposals_per_agent=9)) == (0, "max_proposals_per_round is 1")

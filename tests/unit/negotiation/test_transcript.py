@@ -4,10 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from graphbus_core.errors import NegotiationError
 from graphbus_core.model.payload import MAX_PAYLOAD_BYTES, freeze
-from graphbus_core.model.proposals import Ending, Negotiations
+from graphbus_core.model.proposals import Ending
 from graphbus_core.negotiation.transcript import (
     Said,
     SessionRecord,
@@ -35,9 +36,7 @@ def record(session: str = "S001") -> SessionRecord:
         agents=("A", "B"),
         arbiters=(),
         intent="",
-        negotiations=Negotiations(
-            session=session, completed=outcome.completed, records=outcome.records, ending=outcome.ending
-        ),
+        negotiations=replace(outcome, session=session),
     )
 
 

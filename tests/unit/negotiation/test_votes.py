@@ -149,10 +149,22 @@ def test_all_means_everybody_but_the_proposer_and_the_arbiters() -> None:
     assert voters(same_graph(), EDGES, "Z", electorate="all", max_votes_per_proposal=1) == VOTERS
 
 
-def test_owners_and_declared_agents_vote_the_most_concerned_first() -> None:
+def test_owners_and_declared_agents_vote_the_owners_first() -> None:
     of = same_graph(path="g.py", dst="F", affects=("E", "A", "nobody", "Z"))
-    assert voters(of, EDGES, "Z") == ("F", "G", "E")
-    assert voters(same_graph(path="g.py", dst="F", target="G.method"), EDGES) == ("G", "F")
+    assert voters(of, EDGES, "Z") == ("G", "E", "F")
+
+
+def test_the_owner_of_the_changed_class_comes_before_others_in_its_file() -> None:
+    place = Ground(agents=("A", "B", "C"), owners={"x.py": ("B", "C")})
+    of = case(path="x.py", target="C.method")
+    assert electorate(of, place, SafetyConfig(max_votes_per_proposal=1)) == ("C",)
+
+
+def test_an_author_cannot_crowd_out_whom_its_change_concerns() -> None:
+    changed = same_graph(
+        dst="G", affects=("E", "F"), gate=report("P001", schema_changes=(SchemaChange(method="/A/T"),))
+    )
+    assert voters(changed, max_votes_per_proposal=2) == ("B", "E")
 
 
 def test_the_author_of_a_countered_proposal_votes_on_the_counter() -> None:
