@@ -18,11 +18,11 @@ import click
 import msgspec
 
 from graphbus_core import errors
-from graphbus_core.build import BUILD, NEGOTIATED
+from graphbus_core.build import BUILD, STATIC
 from graphbus_core.cli import COMMANDS, graphbus
 from graphbus_core.model import config
 from graphbus_core.pipeline import Pipeline
-from graphbus_core.runtime import RUNTIME
+from graphbus_core.runtime import PIPELINE as RUNTIME
 
 ROOT = Path(__file__).resolve().parent.parent
 UNRELEASED = "<!-- unreleased: made from changes/ by scripts/reference.py -->"
@@ -240,8 +240,10 @@ def between(text: str, opening: str, made: str) -> str:
 
 def stage_tables() -> str:
     """Both pipelines: number, name, inputs and output of each stage."""
+    static = {stage.function for stage in STATIC}
+    negotiated = [stage.name for stage in BUILD if stage.function not in static]
     tables = [
-        stage_table("Build Mode", BUILD, NEGOTIATED),
+        stage_table("Build Mode", BUILD, negotiated),
         "\\* left out of a static build",
         stage_table("Runtime Mode", RUNTIME, ()),
     ]

@@ -130,7 +130,7 @@ def names_in(node: ast.AST) -> set[str]:
     return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
 
 
-def test_two_places_catch_everything_the_dispatch_of_the_bus_and_the_command_line() -> None:
+def test_two_places_catch_everything_the_isolation_of_users_code_and_the_command_line() -> None:
     files = sorted(found.partition(":")[0] for path in SOURCES for found in broad_excepts(path))
     assert files == ["cli/__init__.py", "isolation.py"], [found for path in SOURCES for found in broad_excepts(path)]
 
