@@ -12,7 +12,7 @@ from graphbus_core import settings
 from graphbus_core.cli import console, formats
 from graphbus_core.compiler import rules
 from graphbus_core.compiler.project import Project
-from graphbus_core.errors import BuildError, GraphBusError
+from graphbus_core.errors import BuildError, GraphBusError, UsageError
 from graphbus_core.model.config import BuildRequest
 from graphbus_core.model.findings import Finding, Fix
 
@@ -84,6 +84,8 @@ def _codes(given: Iterable[str]) -> tuple[str, ...]:
 
 def _check(paths: tuple[str, ...], wanted: Wanted) -> int:
     rules.selected(wanted.select, wanted.ignore)  # refuses what is no code before anything is read
+    if wanted.is_diff and wanted.form in ("sarif", "github"):
+        raise UsageError("GBE110", message=f"A diff has no {wanted.form} form.", command="graphbus check")
     config = settings.resolve_build(BuildRequest(paths=tuple(map(_to_read, paths))))
     project = Project.read(config)
     only = _only(paths, Path(config.root))
@@ -129,7 +131,7 @@ def _report(
     fixed: tuple[tuple[Finding, Fix], ...] = (),
 ) -> formats.Report:
     found = rules.check(project, select=wanted.select, ignore=wanted.ignore)
-    errors = [error for error in project.errors if error.code not in rules.COVERED_ERRORS]
+    errors = _uncovered(project)
     return formats.Report(
         findings=tuple(finding for finding in found if only is None or finding.span.path in only),
         errors=tuple(error for error in errors if only is None or error.where is None or error.where.path in only),
@@ -140,6 +142,11 @@ def _report(
         files=len(project.index.files),
         agents=len(project.definitions),
     )
+
+
+def _uncovered(project: Project) -> list[GraphBusError]:
+    """What stops a build and is not reported as a finding already."""
+    return [error for error in project.errors if error.code not in rules.COVERED_ERRORS]
 
 
 # --- what is shown --------------------------------------------------------------------------
@@ -181,13 +188,17 @@ def _show_diff(project: Project, wanted: Wanted, only: frozenset[str] | None) ->
     from graphbus_core.editing.edits import unified_diff
 
     mended = fixing.mend(project, fixing.Choice(wanted.select, wanted.ignore), only)
-    for path, (before, after) in mended.files.items():
-        console.diff(unified_diff(path, before, after))
-    errors: list[GraphBusError] = [error for error in project.errors if error.code not in rules.COVERED_ERRORS]
-    for error in errors:
-        console.error(error)
-    console.say(f"{len(mended.fixed)} to mend in {len(mended.files)} files; nothing was written.")
-    return FAILED if (mended.files or errors) and not wanted.is_exit_zero else 0
+    errors = _uncovered(project)
+    diffs = {path: unified_diff(path, before, after) for path, (before, after) in mended.files.items()}
+    if wanted.form == "json":
+        console.emit_json({"diffs": diffs, "errors": [console.describe(error) for error in errors]})
+    else:
+        for diff in diffs.values():
+            console.diff(diff)
+        for error in errors:
+            console.error(error)
+        console.say(f"{len(mended.fixed)} to mend in {formats.counted(len(diffs), 'file')}; nothing was written.")
+    return FAILED if (diffs or errors) and not wanted.is_exit_zero else 0
 
 
 def _status(report: formats.Report, wanted: Wanted) -> int:

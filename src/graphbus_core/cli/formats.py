@@ -96,7 +96,8 @@ def _finding_lines(finding: Finding, report: Report) -> Iterator[str]:
     place = f"{report.shown(finding.span.path)}:{finding.span.line}:{report.columns(finding.span)[0]}:"
     label = console.paint(finding.code, role) + (" note:" if finding.severity == "info" else "")
     yield f"{console.paint(console.plain(place), 'strong')} {label} {console.plain(finding.message)}"
-    width = max(len(str(each.span.line)) for each in (finding, *finding.related[:_MOST_RELATED]))
+    spans = [finding.span, *(related.span for related in finding.related[:_MOST_RELATED])]
+    width = max(len(str(span.line)) for span in spans)
     yield from _excerpt(finding.span, "^", role, width, report)
     for related in finding.related[:_MOST_RELATED]:
         yield from _related_lines(related, width, report)
@@ -145,17 +146,17 @@ def _cells(letter: str) -> int:
 
 def _summary(report: Report) -> str:
     if not report.findings and not report.errors:
-        extent = f"{_counted(report.agents, 'agent')} in {_counted(report.files, 'file')}"
+        extent = f"{counted(report.agents, 'agent')} in {counted(report.files, 'file')}"
         return f"{console.paint('✓', 'good')} {extent}: everything fits together."
     counts = [
-        _counted(report.count("error"), "error"),
-        _counted(report.count("warning"), "warning"),
-        _counted(report.count("info"), "note"),
+        counted(report.count("error"), "error"),
+        counted(report.count("warning"), "warning"),
+        counted(report.count("info"), "note"),
     ]
     places = {finding.span.path for finding in report.findings}
     places |= {error.where.path for error in report.errors if error.where}
     found = ", ".join(text for text in counts if not text.startswith("0 "))
-    return f"Found {found} in {_counted(len(places), 'file')}.{_mendable(report)}"
+    return f"Found {found} in {counted(len(places), 'file')}.{_mendable(report)}"
 
 
 def _mendable(report: Report) -> str:
@@ -166,7 +167,8 @@ def _mendable(report: Report) -> str:
     return f" Can be mended: {', '.join(ways)}." if ways else ""
 
 
-def _counted(number: int, noun: str) -> str:
+def counted(number: int, noun: str) -> str:
+    """Give a number with its noun: `1 file`, `2 files`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 

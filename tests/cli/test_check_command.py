@@ -1,0 +1,476 @@
+"""`graphbus check`: what it reports, in which form, with which exit status, and what it mends."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from graphbus_core import __version__
+from graphbus_core.cli import main
+
+Write = Callable[[Mapping[str, str | bytes]], Path]
+
+STOCK = """
+from graphbus_core import GraphBusNode, schema_method, subscribe
+
+
+class Stock(GraphBusNode):
+    def change(self, sku: str, count: int):
+        self.publish("/Stock/Changed", {"sku": sku, "in_stock": count})
+"""
+LISTENER = """
+from graphbus_core import GraphBusNode, schema_method, subscribe
+
+
+class Listener(GraphBusNode):
+    @subscribe("/Stock/Changed")
+    def on_change(self, event):
+        self.note(f"é {event['instock']}")
+
+    @schema_method({"text": str})
+    def note(self, text, log=[]):
+        log.append(text)
+"""
+BROKEN = "import graphbus_core\ndef ("
+FILES = {"agents/stock.py": STOCK, "agents/listener.py": LISTENER, "pyproject.toml": ""}
+CLEAN = {"agents/stock.py": STOCK, "agents/listener.py": LISTENER.replace("instock", "in_stock")
+         .replace("text, log=[]", "text: str, log: list | None = None").replace("log.append(text)", "self.log(text)"),
+         "pyproject.toml": ""}  # fmt: skip
+
+
+@pytest.fixture
+def shop(project: Write, monkeypatch: pytest.MonkeyPatch) -> Path:
+    root = project(FILES)
+    monkeypatch.chdir(root)
+    return root
+
+
+@pytest.fixture
+def clean(project: Write, monkeypatch: pytest.MonkeyPatch) -> Path:
+    root = project(CLEAN)
+    monkeypatch.chdir(root)
+    return root
+
+
+def document(capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
+    found: dict[str, object] = json.loads(capsys.readouterr().out)
+    return found
+
+
+TEXT = """\
+agents/listener.py:7:30: GB003 Listener.on_change reads 'instock', which no publisher of '/Stock/Changed' sends
+7 |         self.note(f"é {event['instock']}")
+  |                              ^^^^^^^^^
+  :: agents/stock.py:6:22: Stock sends {sku: str, in_stock: int}
+6 |         self.publish("/Stock/Changed", {"sku": sku, "in_stock": count})
+  |                      ----------------
+  = help: Did you mean 'in_stock'?
+  = fix: Read 'in_stock' instead of 'instock' in Listener.on_change (graphbus negotiate)
+
+agents/listener.py:10:20: GB201 note: Listener.note takes 'text' without an annotation; its input_schema says str
+10 |     def note(self, text, log=[]):
+   |                    ^^^^
+   = help: Annotate it: `text: str`.
+   = fix: Annotate 'text' of Listener.note with str (--fix)
+
+agents/listener.py:10:30: GB301 Listener.note changes the default value of 'log', which all calls share
+10 |     def note(self, text, log=[]):
+   |                              ^^
+   = help: Write `log=None` and make a new value in the body.
+   = fix: Make the default of 'log' anew in each call of Listener.note (--fix)
+
+Found 1 error, 1 warning, 1 note in 1 file. \
+Can be mended: 2 with `graphbus check --fix`, 1 by the agents, with `graphbus negotiate`.
+"""
+
+
+@pytest.mark.usefixtures("shop")
+def test_text_shows_the_line_the_other_end_and_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "agents"]) == 3
+    shown = capsys.readouterr()
+    assert shown.out == TEXT
+    assert shown.err == ""
+
+
+@pytest.mark.usefixtures("clean")
+def test_nothing_found_is_said_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "agents", "--strict"]) == 0
+    assert capsys.readouterr().out == "✓ 2 agents in 2 files: everything fits together.\n"
+
+
+@pytest.mark.usefixtures("shop")
+def test_without_a_path_the_working_directory_is_read(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check"]) == 3
+    assert "Found 1 error, 1 warning, 1 note in 1 file." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "status"),
+    [
+        ([], 3),
+        (["--exit-zero"], 0),
+        (["--select", "GB301"], 3),
+        (["--select", "GB201"], 0),
+        (["--select", "GB201", "--strict"], 3),
+        (["--select", "GB2,GB310"], 0),
+        (["--ignore", "GB003", "--ignore", "GB3"], 0),
+        (["--format", "sarif"], 3),
+        (["--format", "github"], 3),
+        (["--json"], 3),
+        (["--statistics"], 3),
+        (["--diff"], 3),
+        (["--diff", "--select", "GB003"], 0),
+        (["--select", "GB999"], 2),
+        (["--diff", "--format", "sarif"], 2),
+        (["nowhere"], 2),
+    ],
+    ids=str,
+)
+@pytest.mark.usefixtures("shop", "capsys")
+def test_the_exit_status_tells_what_was_found(options: list[str], status: int) -> None:
+    assert main(["check", "agents", *options]) == status
+
+
+@pytest.mark.usefixtures("shop")
+def test_a_file_is_checked_within_its_package_and_only_its_findings_are_shown(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["check", "agents/stock.py", "--json"]) == 0
+    assert document(capsys)["findings"] == []
+    assert main(["check", "agents/listener.py", "--json"]) == 3
+    findings = document(capsys)["findings"]
+    assert {finding["path"] for finding in findings} == {"agents/listener.py"}  # type: ignore[attr-defined]
+    assert len(findings) == 3  # type: ignore[arg-type]
+
+
+def test_a_file_deep_in_a_package_is_checked_within_the_outermost_one(
+    project: Write, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = {"shop/__init__.py": "", "shop/a/__init__.py": "", "shop/a/stock.py": STOCK, "shop/b/__init__.py": ""}
+    monkeypatch.chdir(project({**files, "shop/b/listener.py": LISTENER}))
+    assert main(["check", "shop/b/listener.py", "--json"]) == 3
+    assert [finding["code"] for finding in document(capsys)["findings"]] == ["GB003", "GB201", "GB301"]  # type: ignore[attr-defined]
+
+
+# --- other forms ------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("shop")
+def test_json_is_one_document_with_places_in_characters(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["check", "agents", "--json"])
+    found = document(capsys)
+    assert found["summary"] == {
+        "errors": 1,
+        "warnings": 1,
+        "notes": 1,
+        "fixable": 2,
+        "negotiable": 1,
+        "agents": 2,
+        "files": 2,
+    }
+    assert found["errors"] == found["fixed"] == []
+    assert found["findings"][0] == {  # type: ignore[index]
+        "code": "GB003",
+        "severity": "error",
+        "agent": "Listener",
+        "path": "agents/listener.py",
+        "line": 7,
+        "column": 30,
+        "end_line": 7,
+        "end_column": 39,
+        "message": "Listener.on_change reads 'instock', which no publisher of '/Stock/Changed' sends",
+        "hint": "Did you mean 'in_stock'?",
+        "related": [
+            {
+                "agent": "Stock",
+                "path": "agents/stock.py",
+                "line": 6,
+                "column": 22,
+                "end_line": 6,
+                "end_column": 38,
+                "message": "Stock sends {sku: str, in_stock: int}",
+            }
+        ],
+        "fix": {
+            "title": "Read 'in_stock' instead of 'instock' in Listener.on_change",
+            "intent": "align_schema",
+            "is_safe": False,
+            "affects": ["Stock"],
+        },
+    }
+
+
+@pytest.mark.usefixtures("shop")
+def test_github_gets_one_escaped_command_per_finding(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["check", "agents", "--format", "github"])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(" ")[0] for line in lines] == ["::error", "::notice", "::warning"]
+    assert lines[0] == (
+        "::error file=agents/listener.py,line=7,endLine=7,col=30,endColumn=39,title=GB003 key that nobody sends::"
+        "Listener.on_change reads 'instock', which no publisher of '/Stock/Changed' sends%0A"
+        "agents/stock.py:6: Stock sends {sku: str, in_stock: int}%0ADid you mean 'in_stock'?"
+    )
+
+
+# The part of the SARIF 2.1.0 schema that a log of ours uses: name -> (is it required, what it holds).
+REGION = {
+    "startLine": (True, int),
+    "startColumn": (False, int),
+    "endLine": (False, int),
+    "endColumn": (False, int),
+}
+PHYSICAL = {
+    "artifactLocation": (True, {"uri": (True, str), "uriBaseId": (False, str)}),
+    "region": (False, REGION),
+}
+MESSAGE = {"text": (True, str)}
+RULE = {
+    "id": (True, str),
+    "name": (False, str),
+    "shortDescription": (False, MESSAGE),
+    "fullDescription": (False, MESSAGE),
+    "defaultConfiguration": (False, {"level": (True, {"none", "note", "warning", "error"})}),
+}
+RESULT = {
+    "ruleId": (True, str),
+    "ruleIndex": (False, int),
+    "level": (True, {"none", "note", "warning", "error"}),
+    "message": (True, MESSAGE),
+    "locations": (True, [{"physicalLocation": (True, PHYSICAL)}]),
+    "relatedLocations": (
+        False,
+        [{"id": (False, int), "message": (False, MESSAGE), "physicalLocation": (True, PHYSICAL)}],
+    ),
+    "partialFingerprints": (False, {"finding/v1": (True, str)}),
+}
+NOTIFICATION = {
+    "level": (False, {"none", "note", "warning", "error"}),
+    "message": (True, MESSAGE),
+    "descriptor": (False, {"id": (True, str)}),
+    "locations": (False, [{"physicalLocation": (True, PHYSICAL)}]),
+}
+DRIVER = {"name": (True, str), "semanticVersion": (False, str), "rules": (False, [RULE])}
+RUN = {
+    "tool": (True, {"driver": (True, DRIVER)}),
+    "columnKind": (False, {"utf16CodeUnits", "unicodeCodePoints"}),
+    "originalUriBaseIds": (False, {"SRCROOT": (True, {"uri": (True, str)})}),
+    "invocations": (
+        False,
+        [{"executionSuccessful": (True, bool), "toolExecutionNotifications": (False, [NOTIFICATION])}],
+    ),
+    "results": (False, [RESULT]),
+}
+LOG = {"$schema": (False, str), "version": (True, {"2.1.0"}), "runs": (True, [RUN])}
+
+
+def mismatches(value: object, shape: object, path: str = "$") -> list[str]:
+    """Compare a document with a shape as above; every property must be known, and the required ones there."""
+    if isinstance(shape, list):
+        if not isinstance(value, list):
+            return [f"{path} is no array"]
+        return [line for at, item in enumerate(value) for line in mismatches(item, shape[0], f"{path}[{at}]")]
+    if isinstance(shape, dict):
+        if not isinstance(value, dict):
+            return [f"{path} is no object"]
+        lines = [f"{path}.{name} is not known" for name in value.keys() - shape.keys()]
+        lines += [f"{path}.{name} is missing" for name, (needed, _) in shape.items() if needed and name not in value]
+        return lines + [
+            line
+            for name in value.keys() & shape.keys()
+            for line in mismatches(value[name], shape[name][1], f"{path}.{name}")
+        ]
+    if isinstance(shape, set):
+        return [] if value in shape else [f"{path} is {value!r}"]
+    return [] if type(value) is shape else [f"{path} is {value!r}, no {shape}"]
+
+
+def test_sarif_has_the_structure_of_2_1_0(
+    project: Write, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = project({**FILES, "agents/brök en.py": BROKEN, "agents/other.py": LISTENER.replace("Listener", "Öther")})
+    monkeypatch.chdir(root)
+    assert main(["check", "agents", "--format", "sarif"]) == 3
+    log = document(capsys)
+    assert mismatches(log, LOG) == []
+    (run,) = log["runs"]  # type: ignore[misc,attr-defined]
+    assert run["tool"]["driver"]["semanticVersion"] == __version__
+    codes = [rule["id"] for rule in run["tool"]["driver"]["rules"]]
+    assert len(set(codes)) == len(codes)
+    assert all(codes[result["ruleIndex"]] == result["ruleId"] for result in run["results"])
+    prints = [result["partialFingerprints"]["finding/v1"] for result in run["results"]]
+    assert len(set(prints)) == len(prints)
+    (invocation,) = run["invocations"]
+    assert invocation["executionSuccessful"] is False
+    (notification,) = invocation["toolExecutionNotifications"]
+    assert notification["descriptor"]["id"] == "GBE201"
+    place = notification["locations"][0]["physicalLocation"]
+    assert place["artifactLocation"]["uri"] == "agents/br%C3%B6k%20en.py"
+
+
+@pytest.mark.usefixtures("shop")
+def test_sarif_places_point_at_the_text(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["check", "agents", "--format", "sarif"])
+    for result in document(capsys)["runs"][0]["results"]:  # type: ignore[index]
+        place = result["locations"][0]["physicalLocation"]
+        region = place["region"]
+        line = Path(place["artifactLocation"]["uri"]).read_text().splitlines()[region["startLine"] - 1]
+        marked = line[region["startColumn"] - 1 : region["endColumn"] - 1]
+        assert marked in {"'instock'", "text", "[]"}
+
+
+@pytest.mark.usefixtures("shop")
+def test_statistics_count_the_findings_of_each_rule(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["check", "agents", "--statistics", "--select", "GB"])
+    assert capsys.readouterr().out.splitlines() == [
+        "1  GB003  key that nobody sends",
+        "1  GB201  parameter without annotation",
+        "1  GB210  input not validated",
+        "1  GB301  mutable default",
+    ]
+
+
+# --- what cannot be read ----------------------------------------------------------------------
+
+
+def test_files_that_cannot_be_read_are_reported_together_with_the_findings(
+    project: Write, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = project({**FILES, "agents/broken.py": BROKEN, "agents/binary.py": b"import graphbus_core\nx = '\xff'\n"})
+    monkeypatch.chdir(root)
+    assert main(["check", "agents"]) == 3
+    shown = capsys.readouterr()
+    assert "GB301" in shown.out
+    assert "Found 2 errors, 1 warning, 1 note in 3 files." in shown.out
+    assert "agents/broken.py:2" in shown.err
+    assert "[GBE201]" in shown.err
+    assert "[GBE202]" in shown.err
+
+
+def test_what_a_finding_says_is_not_said_again_as_an_error(
+    project: Write, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = """
+    from graphbus_core import GraphBusNode, depends_on
+
+    @depends_on("B", "Nobody")
+    class A(GraphBusNode): ...
+
+    @depends_on("A")
+    class B(GraphBusNode): ...
+    """
+    monkeypatch.chdir(project({"agents/a.py": text}))
+    assert main(["check", "agents", "--json"]) == 3
+    found = document(capsys)
+    assert found["errors"] == []
+    assert sorted(finding["code"] for finding in found["findings"]) == ["GB010", "GB011"]  # type: ignore[attr-defined]
+
+
+# --- mending ----------------------------------------------------------------------------------
+
+
+def test_fix_mends_what_is_safe_and_says_so(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "agents", "--fix"]) == 3
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == [
+        "✓ agents/listener.py: GB201 Annotate 'text' of Listener.note with str",
+        "✓ agents/listener.py: GB301 Make the default of 'log' anew in each call of Listener.note",
+    ]
+    assert lines[-1] == "Found 1 error in 1 file. Can be mended: 1 by the agents, with `graphbus negotiate`."
+    assert (shop / "agents/listener.py").read_text() == dedent(LISTENER).removeprefix("\n").replace(
+        "text, log=[]):\n", "text: str, log=None):\n        if log is None:\n            log = []\n"
+    )
+    assert main(["check", "agents", "--fix", "--json"]) == 3
+    assert document(capsys)["fixed"] == []
+
+
+def test_fix_changes_nothing_where_nothing_is_to_mend(clean: Path) -> None:
+    before = {path: path.read_bytes() for path in clean.rglob("*.py")}
+    assert main(["check", "agents", "--fix"]) == 0
+    assert {path: path.read_bytes() for path in clean.rglob("*.py")} == before
+
+
+def test_fix_mends_the_named_file_only(shop: Path) -> None:
+    other = shop / "agents/other.py"
+    other.write_text((shop / "agents/listener.py").read_text().replace("Listener", "Other"))
+    before = other.read_bytes()
+    main(["check", "agents/listener.py", "--fix"])
+    assert other.read_bytes() == before
+    assert "log=None" in (shop / "agents/listener.py").read_text()
+
+
+def test_fix_keeps_permissions_and_follows_a_link(shop: Path) -> None:
+    real = shop / "agents/listener.py"
+    real.chmod(0o640)
+    main(["check", "agents", "--fix"])
+    assert real.stat().st_mode & 0o777 == 0o640
+
+
+def test_many_fixes_in_one_file_are_made_until_nothing_is_left(
+    project: Write, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    methods = "".join(
+        f"    @schema_method({{'a': int, 'b': str}}, {{'c': int}})\n"
+        f"    def m{n}(self, a, b, x=[], y={{}}):\n        x.append(a)\n        y[b] = a\n"
+        f"        try:\n            pass\n        except:\n            self.log(1)\n        return {{'c': 1}}\n"
+        for n in range(5)
+    )
+    text = f"from graphbus_core import GraphBusNode, schema_method\n\nclass A(GraphBusNode):\n{methods}"
+    root = project({"agents/a.py": text})
+    monkeypatch.chdir(root)
+    assert main(["check", "agents", "--fix", "--json"]) == 0
+    assert len(document(capsys)["fixed"]) == 30  # type: ignore[arg-type]
+    after = (root / "agents/a.py").read_text()
+    assert after.count("from typing import Any") == 1
+    assert after.count("except Exception:") == 5
+    assert main(["check", "agents", "--diff"]) == 0
+
+
+def test_a_diff_shows_what_fix_would_do_and_writes_nothing(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = (shop / "agents/listener.py").read_bytes()
+    assert main(["check", "agents", "--diff"]) == 3
+    shown = capsys.readouterr()
+    assert "-    def note(self, text, log=[]):\n+    def note(self, text: str, log=None):\n" in shown.out
+    assert shown.err == "2 to mend in 1 file; nothing was written.\n"
+    assert (shop / "agents/listener.py").read_bytes() == before
+    assert main(["check", "agents", "--diff", "--json"]) == 3
+    assert list(document(capsys)["diffs"]) == ["agents/listener.py"]  # type: ignore[call-overload]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may write anywhere")
+def test_a_folder_that_cannot_be_written_is_one_clear_refusal(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (shop / "agents").chmod(0o500)
+    try:
+        assert main(["check", "agents", "--fix"]) == 4
+    finally:
+        (shop / "agents").chmod(0o700)
+    assert "[GBE321]" in capsys.readouterr().err
+
+
+# --- the whole process ------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_check_loads_nothing_heavy_and_runs_no_code_of_the_project(shop: Path) -> None:
+    (shop / "agents/trap.py").write_text("from graphbus_core import GraphBusNode\nraise SystemExit('imported')\n")
+    script = "import sys; from graphbus_core.cli import main; main(['check', 'agents']); print(*sys.modules, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    loaded = set(done.stderr.split())
+    assert not loaded & {"networkx", "rich", "asyncio", "difflib", "graphbus_core.negotiation", "graphbus_core.bus"}
+    assert "GB003" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("shop")
+def test_findings_go_to_stdout_and_the_exit_status_is_the_one_of_the_build_family() -> None:
+    command = [sys.executable, "-m", "graphbus_core", "check", "agents", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 3
+    assert done.stderr == ""
+    assert len(json.loads(done.stdout)["findings"]) == 3
