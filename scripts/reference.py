@@ -20,6 +20,7 @@ import msgspec
 from graphbus_core import errors
 from graphbus_core.build import BUILD, STATIC
 from graphbus_core.cli import COMMANDS, graphbus
+from graphbus_core.compiler.rules import REGISTER
 from graphbus_core.model import config
 from graphbus_core.pipeline import Pipeline
 from graphbus_core.runtime import PIPELINE as RUNTIME
@@ -48,19 +49,29 @@ TABLES = (
 )
 
 
-ERRORS_INTRO = """
+ERRORS_INTRO = """\
 Each refusal of GraphBus has a code, a sentence that says what happened, the place (`file:line`) where there is one, and
 a hint. It goes to stderr without a traceback; with `--json` the same facts are one JSON document on stdout. The family
 decides the exit status; 1 means a bug of GraphBus, 130 that you pressed Ctrl-C. Codes are never reused or renumbered.
 Findings of `graphbus check` (GB001 …) are not errors of this kind: they have [pages of their own](rules/index.md).
 """
-CONFIGURATION_INTRO = """
+CONFIGURATION_INTRO = """\
 GraphBus reads `[tool.graphbus]` of the nearest `pyproject.toml`. Every key has a default, so an empty or missing table
 is fine. An unknown key is an error that names the keys that exist. What the command line says wins over the file.
 
 The defaults, ready to copy:
 """
-CLI_INTRO = """
+RULES_INTRO = """\
+`graphbus check` reads the agents and reports what does not fit together. Each finding names file, line and column, both
+ends of a broken edge, and what to do. A value that only exists at run time is unknown, and nothing is reported about it.
+
+A fix is *safe* when no other agent and no caller can notice it: `graphbus check --fix` applies it. Other fixes are
+*negotiated*: `graphbus build --enable-agents` proposes them to the agents that they concern. `select` and `ignore` of
+`[tool.graphbus]` or of the command choose rules by code or prefix; `# graphbus: ignore[GB002]` on the line of a finding or
+on the line above it silences one place, `# graphbus: ignore-file[GB002]` a file. Findings of severity error or warning
+give the exit status 3.
+"""
+CLI_INTRO = """\
 Results go to stdout, talk goes to stderr. With `--json` a command writes one JSON document to stdout and nothing else.
 [Error codes](errors.md) says what each exit status means.
 """
@@ -181,6 +192,18 @@ def defaults_as_toml() -> str:
     return "\n\n".join(blocks)
 
 
+def rules_page() -> str:
+    """Every rule with what it finds, how grave it is and whether it can be mended."""
+    rows = []
+    for rule in REGISTER.values():
+        severity = rule.severity if rule.is_default else f"{rule.severity}, off by default"
+        fix = ("safe" if rule.is_safe else "negotiated") if rule.is_fixable else ""
+        rows.append(f"| [{rule.code}]({rule.code}.md) | {rule.summary} | {severity} | {fix} |")
+    return "\n".join(
+        ["# Rules\n", MADE, RULES_INTRO, "| code | finds | severity | fix |", "|---|---|---|---|", *rows, ""]
+    )
+
+
 def cli_page() -> str:
     """What `--help` says, of every command."""
     parts = [
@@ -282,6 +305,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/errors.md": errors_page,
     "docs/configuration.md": configuration_page,
     "docs/cli.md": cli_page,
+    "docs/rules/index.md": rules_page,
     "docs/architecture.md": architecture_page,
     "CHANGELOG.md": changelog,
 }
