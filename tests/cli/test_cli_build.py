@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -240,6 +241,17 @@ def test_negotiate_changes_the_sources_and_no_artifact(post: Path, capsys: pytes
 def test_rounds_limit_a_negotiation(post: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["negotiate", "agents/", "--rounds", "1", "--dry-run", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["negotiation"]["ending"]["rounds_executed"] == 1
+
+
+@pytest.mark.slow
+def test_a_reader_that_goes_away_does_not_stop_a_negotiation(post: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "graphbus_core", "negotiate", "agents/"]
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (141, "")
+    assert 'event["recipient"]' in (post / "agents" / "reader.py").read_text()
 
 
 @pytest.mark.slow

@@ -232,6 +232,15 @@ def test_the_process_ends_with_the_status_and_keeps_the_streams_apart() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("encoding", "tick"), [("utf-8", "✓"), ("latin-1", "\\u2713")])
+def test_a_character_that_the_stream_cannot_hold_is_escaped(encoding: str, tick: str, tmp_path: Path) -> None:
+    environment = os.environ | {"PYTHONIOENCODING": encoding}
+    done = graphbus("init", "my-shop", cwd=tmp_path, env=environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"{tick} Made my-shop")
+
+
+@pytest.mark.slow
 def test_shell_completion_knows_the_commands() -> None:
     environment = os.environ | {"_GRAPHBUS_COMPLETE": "bash_complete", "COMP_WORDS": "graphbus ne", "COMP_CWORD": "1"}
     assert graphbus(env=environment).stdout.splitlines() == ["plain,negotiate"]

@@ -34,11 +34,14 @@ def run_with_agents(request: BuildRequest, write: Say) -> BuildResult:
     bus = MessageBus(history=0)
 
     def listen(event: Event) -> None:
-        for line in live.lines(event.topic, event.payload):
-            write(line)
-        console.status(live.status)
+        try:
+            for line in live.lines(event.topic, event.payload):
+                write(line)
+            console.status(live.status)
+        except BrokenPipeError:  # nobody reads any more; what was asked for is still done
+            bus.unsubscribe(subscription)
 
-    bus.subscribe(TOPICS, listen)
+    subscription = bus.subscribe(TOPICS, listen)
     try:
         return run_build_pipeline(request, bus=bus)
     finally:

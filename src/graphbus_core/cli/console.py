@@ -6,6 +6,7 @@ Text that comes from a user's files or from an agent passes through `plain` befo
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import sys
@@ -38,9 +39,12 @@ _statuses: list[None] = []
 
 
 def begin() -> None:
-    """Forget what an earlier command in this process has written."""
+    """Forget what an earlier command has written, and let no character stop this one: what a stream cannot hold is escaped."""
     _documents.clear()
     _statuses.clear()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def is_coloured(stream: IO[str]) -> bool:
