@@ -12,7 +12,7 @@ import ast
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from graphbus_core.editing.capability import check_growth
 from graphbus_core.editing.gate_codes import Problem, of_edit
 from graphbus_core.editing.imports import Allowed
 from graphbus_core.editing.sandbox import Sandbox
-from graphbus_core.editing.trials import NotRun, Trials, Verdict
+from graphbus_core.editing.trials import NotRun, State, Trials, Verdict
 from graphbus_core.editing.workspace import Workspace, state_digest
 from graphbus_core.errors import EditError
 from graphbus_core.model.config import BuildConfig
@@ -59,8 +59,11 @@ class Gate:
             fresh = workspace.edited(proposal.code_changes)
         except EditError as error:
             return _report(proposal.proposal_id, [_result("G0", None), _result("G1", of_edit(error))])
-        trial = _Trial(self, workspace.project, workspace.changed(), fresh, workspace.changed(fresh))
-        problem = scope.check_sizes(trial.contents, workspace.project)
+        contents = {path: (workspace.data(path), data) for path, data in fresh.items()}
+        trial = _Trial(self, workspace.project, contents, workspace.changed(), workspace.changed(fresh))
+        problem = scope.check_sizes(contents, workspace.project) or scope.check_touched(
+            proposal, workspace.project, trial.after
+        )
         if problem:
             return _report(proposal.proposal_id, [_result("G0", problem)])
         return trial.report(proposal.proposal_id, proposal.schema_changes)
@@ -71,7 +74,7 @@ class Gate:
         problem = _first(scope.check_path(path, self._base) for path in changed)
         if problem:
             return _report("", [_result("G0", problem)])
-        return _Trial(self, self._base, {}, _after(changed), changed).report("", ())
+        return _Trial(self, self._base, changed, {}, changed).report("", ())
 
     def findings(self, state: str, project: Project) -> tuple[Finding, ...]:
         """What the rules find in a state; asked once for each."""
@@ -107,25 +110,19 @@ class _Trial:
         self,
         gate: Gate,
         before: Project,
+        contents: Contents,
         changed_before: Contents,
-        fresh: Mapping[str, bytes],
         changed_after: Contents,
     ) -> None:
         self.gate = gate
         self.before = before
-        self.changed_before = changed_before
-        self.fresh = fresh
-        self.changed_after = changed_after
-        self.state_before = state_digest(changed_before)
-        self.state_after = state_digest(changed_after)
+        self.contents = contents
+        self.base = State(state_digest(changed_before), _after(changed_before))
+        self.head = State(state_digest(changed_after), _after(changed_after))
 
     @cached_property
     def after(self) -> Project:
-        return self.before.with_files(self.fresh)
-
-    @cached_property
-    def contents(self) -> Contents:
-        return {path: (self.before.source(path).data, data) for path, data in self.fresh.items()}
+        return self.before.with_files(_after(self.contents))
 
     def report(self, proposal_id: str, declared: tuple[SchemaChange, ...]) -> GateReport:
         """Climb the rungs above G1 and stop at the first refusal."""
@@ -150,7 +147,8 @@ class _Trial:
 
     def parse(self) -> Verdict:
         """G2: it compiles here and parses as the oldest Python of the project."""
-        return _first(check_source(path, data, self.gate.minimum_python) for path, data in self.fresh.items())
+        minimum = self.gate.minimum_python
+        return _first(check_source(path, data, minimum) for path, (_, data) in self.contents.items())
 
     def capability(self) -> Verdict:
         """G3: it can do no more than before."""
@@ -161,21 +159,19 @@ class _Trial:
         problem = contract.check_agents(self.before, self.after)
         if problem:
             return problem
-        before = self.gate.findings(self.state_before, self.before)
-        after = self.gate.findings(self.state_after, self.after)
+        before = self.gate.findings(self.base.digest, self.before)
+        after = self.gate.findings(self.head.digest, self.after)
         return contract.check_findings(before, after) or contract.check_declared(
             declared, contract.schema_changes(self.before, self.after)
         )
 
     def imports(self) -> Verdict:
         """G5: it imports, and gives the agents that its text shows."""
-        files = _after(self.changed_after)
-        return self.gate.trials.check_import(self.state_after, files, self.after)
+        return self.gate.trials.check_import(self.base, self.head, self.after)
 
     def tests(self) -> Verdict:
         """G6: the tests that passed before pass."""
-        files_before, files_after = _after(self.changed_before), _after(self.changed_after)
-        return self.gate.trials.check_tests(self.state_before, files_before, self.state_after, files_after, self.after)
+        return self.gate.trials.check_tests(self.base, self.head, self.after)
 
 
 def check_source(path: str, data: bytes, minimum_python: int) -> Problem | None:

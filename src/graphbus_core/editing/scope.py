@@ -61,6 +61,17 @@ def check_sizes(changed: Mapping[str, tuple[bytes, bytes]], project: Project) ->
     return None
 
 
+def check_touched(proposal: Proposal, before: Project, after: Project) -> Problem | None:
+    """Give the agent whose text a proposal would change without being its own or naming it, whatever the edits say."""
+    asked = {proposal.src, proposal.dst, *proposal.affects}
+    for old in before.definitions:
+        new = after.agent(old.name)
+        if new and new.source_digest != old.source_digest and old.name not in asked:
+            message = f"The text of {old.name} would change; neither `dst` nor `affects` names it."
+            return Problem("G0.audience", message, new.path, new.span.line)
+    return None
+
+
 def _not_allowed(path: str, project: Project) -> Problem:
     parts = PurePosixPath(path).parts
     plain = unicodedata.normalize("NFKC", path).casefold().replace("\\", "/")

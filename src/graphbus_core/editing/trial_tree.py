@@ -23,8 +23,8 @@ SKIPPED_FOLDERS = frozenset(
 SKIPPED_FILES = (".env", ".env.*", "*.pyc", "*.pem", "*.key", ".netrc", ".coverage*")
 
 
-class TooLarge(Exception):  # noqa: N818 - it is an answer, not a failure
-    """The project has more files or bytes than may be copied."""
+class NotCopied(Exception):  # noqa: N818 - it is an answer, not a failure
+    """The project cannot be copied, or is larger than what may be copied."""
 
 
 class TrialTree:
@@ -42,20 +42,26 @@ class TrialTree:
         """Give a folder with the project and these files in it; it is gone afterwards.
 
         Raises:
-            TooLarge: There is too much to copy.
+            NotCopied: There is too much to copy, or a file cannot be read or written.
         """
-        base = self._home / "base"
-        if not base.exists():
-            self._copy_base(base)
         self._count += 1
         folder = self._home / f"trial{self._count}"
         try:
-            shutil.copytree(base, folder, symlinks=True, copy_function=shutil.copyfile)
-            for path, data in changed.items():
-                (folder / path).write_bytes(data)
+            self._fill(folder, changed)
             yield folder
         finally:
             remove_tree(folder)
+
+    def _fill(self, folder: Path, changed: Mapping[str, bytes]) -> None:
+        base = self._home / "base"
+        try:
+            if not base.exists():
+                self._copy_base(base)
+            shutil.copytree(base, folder, symlinks=True, copy_function=shutil.copyfile)
+            for path, data in changed.items():
+                (folder / path).write_bytes(data)
+        except OSError as reason:
+            raise NotCopied(str(reason)) from None
 
     def _copy_base(self, base: Path) -> None:
         fresh = base.with_name("base.part")
@@ -70,7 +76,7 @@ class TrialTree:
                 if stat.S_ISREG(information.st_mode):
                     files, size_bytes = files + 1, size_bytes + information.st_size
                     if files > MAX_FILES or size_bytes > MAX_BYTES:
-                        raise TooLarge(f"it has more than {MAX_FILES} files or {MAX_BYTES} bytes")
+                        raise NotCopied(f"it has more than {MAX_FILES} files or {MAX_BYTES} bytes")
                     shutil.copyfile(source, target / name)
                 elif stat.S_ISLNK(information.st_mode):
                     self._copy_link(source, target / name)

@@ -22,10 +22,17 @@ from graphbus_core.compiler.project import Project
 from graphbus_core.editing import child_code
 from graphbus_core.editing.gate_codes import Problem
 from graphbus_core.editing.sandbox import Finished, Limits, Sandbox, remove_tree
-from graphbus_core.editing.trial_tree import TooLarge, TrialTree
+from graphbus_core.editing.trial_tree import NotCopied, TrialTree
 from graphbus_core.model.config import BuildConfig
 
 _LAST_LINES = 12
+
+
+class State(NamedTuple):
+    """The files that differ from the start of the session, and the digest by which the state is known again."""
+
+    digest: str
+    files: Mapping[str, bytes]
 
 
 class NotRun(NamedTuple):
@@ -71,54 +78,65 @@ class Trials:
         gate = config.settings.gate
         self._limits = Limits(timeout_s=gate.timeout_s, memory_mb=gate.memory_mb)
 
-    def check_import(self, state: str, changed: Mapping[str, bytes], project: Project) -> Verdict:
-        """Import every module with an agent, and compare the agents found with those that the text shows."""
+    def check_import(self, base: State, head: State, project: Project) -> Verdict:
+        """Import every module with an agent, and compare the agents found with those that the text shows.
+
+        What does not import without the change either, in this environment, is no reason to refuse.
+        """
         wanted: dict[str, list[str]] = {}
         for agent in project.definitions:
             wanted.setdefault(agent.module, []).append(agent.name)
         try:
-            result = self._import(state, changed, project, sorted(wanted))
-        except TooLarge as reason:
+            failures = self._import_failures(head, project, wanted)
+            known = self._import_failures(base, project, wanted) if failures else {}
+        except NotCopied as reason:
             return NotRun(f"The project is not copied: {reason}.")
+        fresh = [problem for module, problem in failures.items() if module not in known and "" not in known]
+        if failures and not fresh:
+            return NotRun(f"Without the change, too: {next(iter(failures.values())).message}")
+        return fresh[0] if fresh else None
+
+    def _import_failures(self, state: State, project: Project, wanted: Mapping[str, list[str]]) -> dict[str, Problem]:
+        """Give what is wrong by module; the empty name when the process ended before it could say."""
+        result = self._import(state, project, sorted(wanted))
         if isinstance(result, Finished):
-            return _import_ended(result, self._limits.timeout_s)
-        for module, error in result.errors.items():
-            return Problem("G5.import", f"{module} does not import: {error}", _path_of(project, module))
+            return {"": _import_ended(result, self._limits.timeout_s)}
+        failures = {
+            module: Problem("G5.import", f"{module} does not import: {error}", _path_of(project, module))
+            for module, error in result.errors.items()
+        }
         for module, names in wanted.items():
             found = result.nodes.get(module, [])
-            if sorted(found) != sorted(names):
+            if module not in failures and sorted(found) != sorted(names):
                 message = f"{module} defines {', '.join(found) or 'no agent'}; its text shows {', '.join(names)}."
-                return Problem("G5.nodes", message, _path_of(project, module))
-        return None
+                failures[module] = Problem("G5.nodes", message, _path_of(project, module))
+        return failures
 
-    def _import(
-        self, state: str, changed: Mapping[str, bytes], project: Project, modules: list[str]
-    ) -> Imported | Finished:
-        if state not in self._imported:
-            with self._tree.copy(changed) as folder, _report() as (report, token):
+    def _import(self, state: State, project: Project, modules: list[str]) -> Imported | Finished:
+        if state.digest not in self._imported:
+            with self._tree.copy(state.files) as folder, _report() as (report, token):
                 roots = [str(folder / root) for root in project.index.import_roots]
                 command = [sys.executable, "-B", "-c", child_code.IMPORT, str(report), token]
                 arguments = [msgspec.json.encode([roots, modules]).decode()]
                 done = self._sandbox.run([*command, *arguments], folder, limits=self._limits)
-                self._imported[state] = _read_report(report, token, Imported) or done
-        return self._imported[state]
+                self._imported[state.digest] = _read_report(report, token, Imported) or done
+        return self._imported[state.digest]
 
-    def check_tests(
-        self, base_state: str, base: Mapping[str, bytes], state: str, changed: Mapping[str, bytes], project: Project
-    ) -> Verdict:
+    def check_tests(self, base: State, head: State, project: Project) -> Verdict:
         """Run the tests before (once for each state) and after, and compare."""
         if not self.test_command:
             return NotRun("The project has no tests.")
         try:
-            before = self._test(base_state, base, project)
+            before = self._test(base, project)
             if before.timed_out:
-                return NotRun(
-                    f"The tests take longer than timeout_s ({self._limits.timeout_s:g} s) without the change."
-                )
+                limit = f"timeout_s ({self._limits.timeout_s:g} s)"
+                return NotRun(f"The tests take longer than {limit} without the change.")
             if before.outcomes is None and before.returncode != 0:
                 return NotRun(f"The test command fails without the change, too (exit status {before.returncode}).")
-            return _compare(before, self._test(state, changed, project), self._limits.timeout_s)
-        except TooLarge as reason:
+            if before.outcomes is not None and not before.passed:
+                return NotRun("No test passes without the change.")
+            return _compare(before, self._test(head, project), self._limits.timeout_s)
+        except NotCopied as reason:
             return NotRun(f"The project is not copied: {reason}.")
 
     @cached_property
@@ -128,9 +146,9 @@ class Trials:
             return self._config.settings.gate.test_command
         return (sys.executable, "-m", "pytest", "-q") if _has_tests(Path(self._config.root)) else ()
 
-    def _test(self, state: str, changed: Mapping[str, bytes], project: Project) -> Tested:
-        if state not in self._tested:
-            with self._tree.copy(changed) as folder, _report() as (report, token):
+    def _test(self, state: State, project: Project) -> Tested:
+        if state.digest not in self._tested:
+            with self._tree.copy(state.files) as folder, _report() as (report, token):
                 plugin = report.parent
                 (plugin / f"{child_code.PLUGIN_NAME}.py").write_text(child_code.PLUGIN)
                 roots = [str(folder / root) for root in project.index.import_roots]
@@ -144,10 +162,10 @@ class Trials:
                 done = self._sandbox.run(self.test_command, folder, limits=self._limits, environment=environment)
                 outcomes = _read_report(report, token, dict[str, str])
                 tail = "\n".join((done.stdout + done.stderr).splitlines()[-_LAST_LINES:])
-                self._tested[state] = Tested(
+                self._tested[state.digest] = Tested(
                     outcomes=outcomes, returncode=done.returncode, timed_out=done.timed_out, tail=tail
                 )
-        return self._tested[state]
+        return self._tested[state.digest]
 
 
 def _compare(before: Tested, after: Tested, timeout_s: float) -> Problem | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -15,10 +16,12 @@ from graphbus_core.editing.gate import Gate, check_source
 from graphbus_core.editing.gate_codes import CODES
 from graphbus_core.editing.imports import Allowed
 from graphbus_core.editing.sandbox import Finished, Limits, ProcessSandbox
+from graphbus_core.editing.trials import NotRun, State
 from graphbus_core.model.config import BuildConfig, GateConfig, SafetyConfig, Settings
 from tests.unit.editing.shop_project import Shop, code_of
 
 ORDERS = "agents/orders.py"
+START = State("start", {})
 ALL = ["G0", "G1", "G2", "G3", "G4", "G5", "G6"]
 
 
@@ -340,13 +343,9 @@ def orders_with(line: str) -> str:
 def test_code_that_ends_the_test_run_loses_all_tests(tmp_path: Path) -> None:
     """Even with a forged verdict next to it: only the token that our plugin got counts."""
     shop = Shop(tmp_path, with_tests=True)
-    base = shop.workspace.changed()
-    trials = shop.gate.trials
     after = (tmp_path / ORDERS).read_bytes() + b"\nimport os\nos._exit(0)\n"
 
-    verdict = trials.check_tests(
-        "a", {path: new for path, (_, new) in base.items()}, "b", {ORDERS: after}, shop.project
-    )
+    verdict = shop.gate.trials.check_tests(START, State("b", {ORDERS: after}), shop.project)
 
     assert verdict is not None
     assert "gone" in str(verdict)
@@ -359,7 +358,7 @@ def test_an_import_that_kills_the_process_is_refused(tmp_path: Path) -> None:
         tmp_path / ORDERS
     ).read_bytes() + b"\nimport os, sys\nprint('bye', file=sys.stderr, flush=True)\nos._exit(0)\n"
 
-    verdict = shop.gate.trials.check_import("x", {ORDERS: after}, shop.project)
+    verdict = shop.gate.trials.check_import(START, State("x", {ORDERS: after}), shop.project)
 
     assert verdict is not None
     assert "The process ended while importing (exit status 0). bye" in str(verdict)
@@ -381,7 +380,9 @@ os._exit(0)
 """
     after = (tmp_path / ORDERS).read_bytes() + attack.encode()
 
-    assert code_of_verdict(shop.gate.trials.check_import("x", {ORDERS: after}, shop.project)) == "G5.import"
+    assert (
+        code_of_verdict(shop.gate.trials.check_import(START, State("x", {ORDERS: after}), shop.project)) == "G5.import"
+    )
 
 
 def code_of_verdict(verdict: object) -> str:
@@ -397,6 +398,59 @@ def test_without_pytest_the_tests_are_not_run(tmp_path: Path) -> None:
 
     assert rung.status == "not_run"
     assert "fails without the change" in rung.message
+
+
+@pytest.mark.slow
+def test_tests_that_never_passed_are_not_run(tmp_path: Path) -> None:
+    shop = Shop(tmp_path, more={"tests/test_red.py": "def test_red():\n    assert False\n"})
+
+    rung = shop.replace("2.5 * count", "3.5 * count").rungs[-1]
+
+    assert (rung.status, rung.message) == ("not_run", "No test passes without the change.")
+
+
+@pytest.mark.slow
+def test_what_did_not_import_before_is_no_reason_to_refuse_but_the_rest_must_import(tmp_path: Path) -> None:
+    missing = (
+        "import package_that_is_not_here\nfrom graphbus_core import GraphBusNode\n\nclass Away(GraphBusNode): pass\n"
+    )
+    shop = Shop(tmp_path, more={"agents/away.py": missing})
+
+    rung = shop.replace("2.5 * count", "3.5 * count").rungs[5]
+    broken = shop.replace("import json\n", "import json\n1 / 0\n").rungs[5]
+
+    assert rung.status == "not_run"
+    assert rung.message.startswith("Without the change, too: agents.away does not import: ModuleNotFoundError")
+    assert broken.code == "G5.import"
+    assert "agents.orders" in broken.message
+
+
+@pytest.mark.slow
+def test_a_start_that_kills_the_import_is_no_reason_to_refuse(tmp_path: Path) -> None:
+    shop = Shop(tmp_path, more={ORDERS: orders_with("import os\nos._exit(3)\n")})
+
+    assert shop.replace("2.5 * count", "3.5 * count").rungs[5].status == "not_run"
+
+
+@pytest.mark.slow
+def test_a_project_that_cannot_be_copied_is_not_run(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+
+    verdict = shop.gate.trials.check_import(START, State("x", {"no/such/folder.py": b""}), shop.project)
+
+    assert isinstance(verdict, NotRun)
+    assert verdict.reason.startswith("The project is not copied: [Errno 2] No such file or directory")
+
+
+def test_the_text_of_an_agent_that_is_not_asked_stays_whatever_the_edit_says(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+
+    report = shop.replace(
+        'self.log(event.payload["total"])', "pass", "agents/inventory.py", src="Inventory", affects=()
+    )
+
+    assert code_of(report) == "G0.audience"
+    assert "Ledger" in report.rungs[0].message
 
 
 def test_what_was_wrong_before_is_no_reason_to_refuse(tmp_path: Path) -> None:
@@ -500,8 +554,6 @@ def test_a_copy_leaves_out_what_is_secret_large_or_made(tmp_path: Path) -> None:
 
 
 def test_pipes_and_sockets_are_not_copied(tmp_path: Path) -> None:
-    import os
-
     os.mkfifo(tmp_path / "pipe")
 
     with trial_tree.TrialTree(str(tmp_path), str(tmp_path / ".graphbus")).copy({}) as folder:
