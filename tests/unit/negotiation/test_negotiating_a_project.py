@@ -160,6 +160,25 @@ def test_evaluators_see_the_diff_and_what_breaks(scene: Callable[..., Scene]) ->
     assert trial.mended == ()
 
 
+def test_agents_see_the_findings_as_they_are_now_and_the_conflicts_of_the_beginning(
+    scene: Callable[..., Scene],
+) -> None:
+    here = scene()
+    here.agents["Order"].drafts = {1: (BREAKING,), 2: (MORE,)}
+    here.run()
+    seen = {view.round: [finding.code for finding in view.findings] for view in here.agents["Stock"].views}
+    assert "GB003" not in seen[1]
+    assert "GB003" in seen[2]
+    assert all(view.conflicts == () for view in here.agents["Stock"].views)
+
+    path = Path(here.config.root, "agents/order.py")
+    path.write_text(path.read_text(encoding="utf-8").replace('"sku": "mug"', '"code": "mug"'), encoding="utf-8")
+    here = scene(artifacts=".other")
+    here.run()
+    assert [conflict.consumer for conflict in here.agents["Stock"].views[-1].conflicts] == ["Stock"]
+    assert here.agents["Mail"].views[-1].conflicts == ()
+
+
 def reject_with(text: str, *, kind: Any = "contract", is_verified: bool = False) -> ProposalEvaluation:
     evidence = (Evidence(kind, text, is_verified=is_verified),)
     return ProposalEvaluation(proposal_id="P001", evaluator="Stock", round=1, decision="reject", evidence=evidence)

@@ -129,6 +129,49 @@ def test_a_proposal_says_what_why_and_whom_it_affects(shop: Callable[..., Projec
     assert "skuu" not in first.code_change.new_code
 
 
+def test_a_proposal_names_the_agents_at_the_other_ends(shop: Callable[..., Project]) -> None:
+    project = shop()
+    affected = {one.finding: one.affects for one in RuleAgent("Stock").propose(view_of(project, "Stock"))}
+    assert affected == {"GB003": ("Order",), "GB001": ("Order",), "GB301": ()}
+
+
+def test_a_proposal_for_another_agent_s_file_is_addressed_to_it(project: Callable[[Mapping[str, str]], Path]) -> None:
+    root = project(
+        {
+            "agents/caller.py": """
+                from graphbus_core import GraphBusNode, depends_on
+
+
+                @depends_on("Callee")
+                class Caller(GraphBusNode):
+                    def work(self) -> None:
+                        self.call("Callee", "reserve", quantity=1)
+                """,
+            "agents/callee.py": """
+                from graphbus_core import GraphBusNode, schema_method
+
+
+                class Callee(GraphBusNode):
+                    @schema_method(input_schema={"quantit": int}, output_schema={"ok": bool})
+                    def reserve(self, quantit: int) -> dict:
+                        return {"ok": quantit > 0}
+                """,
+        }
+    )
+    here = Project.read(BuildConfig(root=str(root), paths=(str(root / "agents"),)), cache=False)
+    (proposal,) = RuleAgent("Caller").propose(view_of(here, "Caller"))
+    assert (proposal.finding, proposal.files, proposal.dst) == ("GB110", ("agents/callee.py",), "Callee")
+
+
+def test_schema_conflicts_come_before_other_findings_of_their_severity(shop: Callable[..., Project]) -> None:
+    project = shop()
+    conflicts = tuple(detect_conflicts(project))
+    assert {one.finding.code for one in conflicts} >= {"GB003"}
+    without = RuleAgent("Stock").propose(view_of(project, "Stock"))[0]
+    first = RuleAgent("Stock").propose(view_of(project, "Stock", conflicts=conflicts))[0]
+    assert (without.priority, first.priority, first.finding) == (30, 35, "GB003")
+
+
 def test_no_more_is_proposed_than_would_be_taken(shop: Callable[..., Project]) -> None:
     assert codes(shop(), limit=1) == ["GB003"]
     assert codes(shop(), limit=0) == []
