@@ -122,6 +122,7 @@ def test_the_whole_tree_is_measured_against_the_start(tmp_path: Path) -> None:
     assert report.proposal_id == ""
 
 
+@pytest.mark.slow
 def test_an_unchanged_tree_passes_up_to_the_tests(tmp_path: Path) -> None:
     shop = Shop(tmp_path)
 
@@ -150,6 +151,7 @@ def test_packages_that_the_project_uses_may_be_imported_anywhere(tmp_path: Path)
     assert "tests" not in shop.gate.allowed.packages
 
 
+@pytest.mark.slow
 def test_external_packages_can_be_allowed(tmp_path: Path) -> None:
     shop = Shop(tmp_path, safety=SafetyConfig(allow_external_dependencies=True))
 
@@ -453,11 +455,13 @@ def test_the_text_of_an_agent_that_is_not_asked_stays_whatever_the_edit_says(tmp
     assert "Ledger" in report.rungs[0].message
 
 
+@pytest.mark.slow
 def test_what_was_wrong_before_is_no_reason_to_refuse(tmp_path: Path) -> None:
     """Findings, notes, an unreadable file and topics that nobody can know stay as they are."""
     text = (
         orders_with("")
         .replace("event.payload['left']", "event.payload['lift']")
+        .replace('return {"status"', 'return {"state"')
         .replace(
             "    def describe",
             "    @subscribe(CREATED + str(1))\n    def on_any(self, event): self.publish(str(event), {})\n\n    def describe",
@@ -472,6 +476,7 @@ def test_what_was_wrong_before_is_no_reason_to_refuse(tmp_path: Path) -> None:
     assert [change.method for change in report.schema_changes] == ["/Stock/Low"]
 
 
+@pytest.mark.slow
 def test_a_change_that_adds_only_a_note_passes(tmp_path: Path) -> None:
     report = Shop(tmp_path).replace(
         '        return {"status"', "        self.publish('/Nobody/Hears', {})\n        return {\"status\""
@@ -480,6 +485,7 @@ def test_a_change_that_adds_only_a_note_passes(tmp_path: Path) -> None:
     assert code_of(report) == "", report.failure
 
 
+@pytest.mark.slow
 def test_a_contract_change_without_schema_is_told_by_the_name_of_the_agent(tmp_path: Path) -> None:
     report = Shop(tmp_path).replace('@depends_on("Inventory")', '@depends_on("Inventory", "Ledger")')
 

@@ -362,7 +362,7 @@ def test_an_arbiter_behind_a_constant_is_guarded_too(tmp_path: Path) -> None:
         ('return {"status": "confirmed", "total": total}', "return [total]", "G4.finding", "order"),
         (
             "def describe(self, order: dict) -> str:",
-            "def describe(self, order: dict, seen=[]) -> str:",
+            "def describe(self, order: dict, seen=[]) -> str:\n        seen.append(order)",
             "G4.finding",
             "seen",
         ),
