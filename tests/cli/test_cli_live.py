@@ -220,6 +220,14 @@ def test_a_counter_proposal_says_that_it_is_one() -> None:
     assert lines[1] == "         affects: Stock"
 
 
+def test_a_proposal_that_names_nobody_shows_nobody() -> None:
+    alone = msgspec.structs.replace(PROPOSAL, affects=(), reason="")
+    lines = shown(proposed(alone), committed("unanimous", 0, 0))
+    assert [line for line in lines if line.startswith("   ")] == [
+        "         changes: agents/order_processor.py (OrderProcessor.process_order)"
+    ]
+
+
 def test_a_round_is_named_once_and_only_if_something_was_decided_in_it() -> None:
     other = msgspec.structs.replace(PROPOSAL, proposal_id="P002")
     commit = committed("unanimous", 1, 1)

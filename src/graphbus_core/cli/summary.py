@@ -26,8 +26,7 @@ def built(result: BuildResult, paths: Sequence[str], seconds: float) -> Iterator
         yield from left_over(result.findings, paths)
         return
     yield f"{_TICK} {'Read' if result.was_dry_run else 'Built'} {counts} in {elapsed(seconds)}"
-    if agents:
-        yield f"  order: {' → '.join(paint(plain(name), 'name') for name in artifacts.graph.activation_order)}"
+    yield f"  order: {' → '.join(paint(plain(name), 'name') for name in artifacts.graph.activation_order)}"
     yield from left_over(result.findings, paths)
     yield from written(result)
 
