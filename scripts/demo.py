@@ -226,7 +226,7 @@ def without_colours(text: str) -> str:
 
 DIFF_COLOURS = {"+": "32", "-": "31", "@": "36"}
 TRACES_OF_THE_ORDER = ("Your order 1001 over 25.00 is confirmed.", "Inventory changed: 10 x mug left")
-TESTS = (sys.executable, "-m", "pytest", "-q", "--tb=line", "-p", "no:cacheprovider")
+TESTS = (sys.executable, "-m", "pytest", "-q", "--tb=no")
 RUN = ("graphbus", "run", ".graphbus/")
 BEFORE_THE_NEGOTIATION = (
     Step("Check it: the rules read the code and never import it", ("graphbus", "check", "agents/"), finds_defects),

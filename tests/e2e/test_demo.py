@@ -14,26 +14,49 @@ DEMO = Path(__file__).parents[2] / "scripts" / "demo.py"
 pytestmark = pytest.mark.slow
 
 
-def demo(folder: Path, *arguments: str, path: str = "") -> subprocess.CompletedProcess[str]:
+def demo(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, DEMO, *arguments],
-        env=os.environ | {"TMPDIR": str(folder), "PYTHONUTF8": "1"} | ({"PATH": path} if path else {}),
+        env=os.environ | {"TMPDIR": str(folder), "PYTHONUTF8": "1"} | environment,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=280,
         check=False,
     )
 
 
-def test_the_demo_runs_to_its_end_and_cleans_up(tmp_path: Path) -> None:
-    finished = demo(tmp_path)
+@pytest.fixture
+def broken(tmp_path: Path) -> str:
+    """Give a PYTHONPATH with which every graphbus command fails at once."""
+    package = tmp_path / "broken" / "graphbus_core"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("raise SystemExit(9)\n")
+    return str(package.parent)
+
+
+@pytest.fixture
+def scratch(tmp_path: Path) -> Path:
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    return folder
+
+
+@pytest.mark.timeout(300)
+def test_the_demo_runs_to_its_end_and_cleans_up(scratch: Path) -> None:
+    finished = demo(scratch)
     assert finished.returncode == 0, finished.stdout + finished.stderr
     assert "\x1b[" not in finished.stdout
-    assert list(tmp_path.iterdir()) == []
+    assert list(scratch.iterdir()) == []
 
 
-def test_the_demo_keeps_its_shop_when_it_is_told_to(tmp_path: Path) -> None:
-    finished = demo(tmp_path, "--keep")
-    (folder,) = tmp_path.iterdir()
-    assert f"Kept: {folder / 'my-shop'}" in finished.stdout
-    assert (folder / "my-shop" / ".graphbus" / "graph.json").is_file()
+def test_the_demo_fails_and_cleans_up_when_a_step_fails(scratch: Path, broken: str) -> None:
+    finished = demo(scratch, PYTHONPATH=broken)
+    assert finished.returncode == 1
+    assert finished.stdout.splitlines()[-1] == "✗ Make a shop: exit status 9"
+    assert list(scratch.iterdir()) == []
+
+
+def test_the_demo_keeps_its_folder_when_it_is_told_to(scratch: Path, broken: str) -> None:
+    finished = demo(scratch, "--keep", PYTHONPATH=broken)
+    (folder,) = scratch.iterdir()
+    assert finished.stdout.splitlines()[-1] == f"Kept: {folder / 'my-shop'}"

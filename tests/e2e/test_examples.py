@@ -15,7 +15,11 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 SEEN = {
     "hello_graphbus": ("Hello, world!", "printed 'Hello, world!' (13 characters)"),
-    "shop": ("Your order 1001 over 25.00 is confirmed.", "Inventory changed: 10 x mug left", '"earned": 0.0'),
+    "shop": (
+        "Your order 1001 over 25.00 is confirmed.",
+        "Inventory changed: 10 x mug left",
+        '{"earned":0.0,"waiting":0.0}',
+    ),
     "news": ("skipped 1 item(s)", "left out tw-8, a retelling of mp-101", "Digest of 5 articles", "## Culture"),
 }
 """What must be seen when the commands of an example's README are run."""

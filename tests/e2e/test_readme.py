@@ -14,6 +14,7 @@ README = ROOT / "README.md"
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     "page", ["README.md", "docs/tutorial.md", "docs/runtime.md", "docs/how-a-negotiation-works.md"]
 )

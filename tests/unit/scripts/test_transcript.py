@@ -35,8 +35,27 @@ def test_a_difference_in_durations_alone_is_none() -> None:
     assert rerun(text) == text
 
 
+@pytest.mark.parametrize(
+    "shown", [("1", "...", "5"), ("...", "4", "5"), ("1", "..."), ("...",), ("1", "2", "...", "3", "4", "5")]
+)
+def test_lines_may_be_left_out(shown: tuple[str, ...]) -> None:
+    text = console("$ seq 5", *shown)
+    assert rerun(text) == text
+
+
+@pytest.mark.parametrize("shown", [("2", "...", "5"), ("...", "3"), ("1", "...", "6", "...", "5")])
+def test_what_is_not_left_out_must_be_there_in_this_order(shown: tuple[str, ...]) -> None:
+    assert rerun(console("$ seq 5", *shown)) == console("$ seq 5", "1", "2", "3", "4", "5")
+
+
 def test_a_block_with_a_file_is_written_and_seen_by_later_commands() -> None:
     text = "<!-- file: a/b.txt -->\n```text\nhello\n```\n" + console("$ cd a", "$ cat b.txt", "hello")
+    assert rerun(text) == text
+
+
+def test_a_note_belongs_to_the_block_that_follows_and_to_no_other() -> None:
+    text = "<!-- file: a.txt -->\n```text\none\n```\n\n<!-- file: b.txt -->\n```text\ntwo\n```\n"
+    text += console("$ cat a.txt b.txt", "one", "two")
     assert rerun(text) == text
 
 
