@@ -87,7 +87,7 @@ def test_a_diff_is_coloured_line_by_line(capsys: pytest.CaptureFixture[str], mon
         "\x1b[1m+++ b/x\x1b[0m",
         "\x1b[36m@@ -1 +1 @@\x1b[0m",
         " same",
-        "\x1b[31m\x1b[1m-old␛\x1b[0m",
+        "\x1b[31m-old␛\x1b[0m",
         "\x1b[32m+new\x1b[0m",
     ]
 
@@ -125,6 +125,7 @@ def test_a_status_takes_the_last_line_of_a_terminal_and_gives_way_to_text(monkey
     monkeypatch.setenv("COLUMNS", "20")
     console.begin()
     console.status("verifying a proposal with a long name")
+    console.status("voting\x1b")
     console.status("voting\x1b")
     console.say("done")
     console.status("")

@@ -20,12 +20,13 @@ from graphbus_core.errors import GraphBusError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-Role = Literal["good", "bad", "warn", "name", "accent", "strong", "dim"]
+Role = Literal["good", "bad", "warn", "gone", "name", "accent", "strong", "dim"]
 
 _STYLES: dict[Role, dict[str, Any]] = {
     "good": {"fg": "green"},
     "bad": {"fg": "red", "bold": True},
     "warn": {"fg": "yellow"},
+    "gone": {"fg": "red"},
     "name": {"fg": "cyan"},
     "accent": {"fg": "magenta"},
     "strong": {"bold": True},
@@ -35,7 +36,7 @@ _WIDTH_WITHOUT_TERMINAL = 1000
 _BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 _documents: list[None] = []
-_statuses: list[None] = []
+_statuses: list[str] = []
 
 
 def begin() -> None:
@@ -93,13 +94,13 @@ def say(text: str = "", *, end: str = "\n") -> None:
 
 def status(text: str) -> None:
     """Show on the last line of a terminal what is going on; the next text, or an empty status, takes its place."""
-    if not sys.stderr.isatty() or not is_coloured(sys.stderr):
+    if _statuses == [text] or not sys.stderr.isatty() or not is_coloured(sys.stderr):
         return
     if _statuses:
         click.echo("\r\x1b[2K", nl=False, err=True, color=True)
         _statuses.clear()
     if text:
-        _statuses.append(None)
+        _statuses.append(text)
         width = shutil.get_terminal_size().columns - 1
         click.echo(paint(plain(text)[:width], "dim"), nl=False, err=True, color=True)
 
@@ -152,7 +153,7 @@ def diff(text: str) -> None:
 def _diff_role(line: str) -> Role | None:
     if line.startswith(("+++", "---")):
         return "strong"
-    roles: dict[str, Role] = {"+": "good", "-": "bad", "@": "name"}
+    roles: dict[str, Role] = {"+": "good", "-": "gone", "@": "name"}
     return roles.get(line[:1])
 
 
