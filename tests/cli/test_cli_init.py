@@ -66,7 +66,7 @@ def test_a_template_and_the_example_that_it_is_made_from_do_not_drift_apart(
     shown = {
         path: content for path, content in files(EXAMPLES / example).items() if not MADE_ELSEWHERE & {*Path(path).parts}
     }
-    assert set(made) - {".gitignore"} == set(shown) - {".gitignore"}
+    assert set(made) - {".gitignore"} == set(shown) - {".gitignore"}, "run scripts/templates.py"
     told_apart = {"README.md", "pyproject.toml", ".gitignore"}
     assert {path: made[path] for path in shown if path not in told_apart} == {
         path: content for path, content in shown.items() if path not in told_apart
