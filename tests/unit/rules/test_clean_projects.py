@@ -1,4 +1,4 @@
-"""Correct code gives no finding at all, not even a note: real projects in tests/projects/clean_*, the examples, the rules' own fixes."""
+"""Correct code gives no finding at all, not even a note; a slip in it is found where it can be known."""
 
 from __future__ import annotations
 

@@ -32,11 +32,11 @@ class Known(NamedTuple):
 
 def check_agreement(wiring: Wiring) -> Iterator[Finding]:
     """Compare the publications of each topic with the declared payload, else with each other."""
-    for topic in sorted({sent.topic for sent in wiring.sent if sent.topic}):
+    for topic in sorted(wiring.topics):
         publications = [
             Known(sent, sent.publication.payload)
-            for sent in wiring.sent
-            if sent.topic == topic and sent.publication.payload is not None
+            for sent in wiring.publishers(topic)
+            if sent.publication.payload is not None
         ]
         if len(publications) > 1:
             yield from _check_topic(publications, wiring)
@@ -47,11 +47,12 @@ def _check_topic(publications: list[Known], wiring: Wiring) -> Iterator[Finding]
     model = declared or _usual(publications)
     needs = _needs(publications, wiring)
     for other in publications:
-        if other is model or (declared is None and _are_told_apart(model, other, wiring.evidence)):
+        if other is model:
             continue
         pair = _Pair(model, other, needs)
-        yield from pair.different_types()
-        yield from pair.missing_keys()
+        found = [*pair.different_types(), *pair.missing_keys()]
+        if found and (declared or not _are_told_apart(model, other, wiring.evidence)):
+            yield from found
 
 
 def _usual(publications: list[Known]) -> Known:

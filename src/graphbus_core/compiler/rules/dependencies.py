@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from graphbus_core.compiler.graph import components, find_circle
 from graphbus_core.compiler.rules.wiring import Wiring, owns
 from graphbus_core.errors import did_you_mean
 from graphbus_core.model.agent import AgentDefinition, Dependency
@@ -61,8 +62,10 @@ def _circles(wiring: Wiring) -> Iterator[Finding]:
         name: [dependency for dependency in agent.dependencies if dependency.name in wiring.agents]
         for name, agent in wiring.agents.items()
     }
-    for circle in _circles_of({name: [each.name for each in found] for name, found in edges.items()}):
-        yield _circle(circle, edges, wiring.agents)
+    needs = {name: {each.name for each in found} for name, found in edges.items()}
+    for group in components(needs):
+        if len(group) > 1 or group[0] in needs[group[0]]:
+            yield _circle(find_circle(group, needs)[:-1], edges, wiring.agents)
 
 
 def _circle(circle: tuple[str, ...], edges: dict[str, list[Dependency]], agents: dict[str, AgentDefinition]) -> Finding:
@@ -80,43 +83,3 @@ def _circle(circle: tuple[str, ...], edges: dict[str, list[Dependency]], agents:
             for source, target in steps[1:]
         ),
     )
-
-
-def _circles_of(edges: dict[str, list[str]]) -> list[tuple[str, ...]]:
-    """Give one shortest circle through the first agent of each group that reaches itself, each group once."""
-    found: list[tuple[str, ...]] = []
-    seen: set[str] = set()
-    for start in sorted(edges):
-        circle = () if start in seen else _shortest_way_back(start, edges)
-        if circle and not seen & set(circle):
-            found.append(circle)
-            seen.update(_group(start, edges))
-    return found
-
-
-def _shortest_way_back(start: str, edges: dict[str, list[str]]) -> tuple[str, ...]:
-    ways: list[tuple[str, ...]] = [(start,)]
-    visited: set[str] = set()
-    for way in ways:
-        for target in sorted(edges[way[-1]]):
-            if target == start:
-                return way
-            if target not in visited:
-                visited.add(target)
-                ways.append((*way, target))
-    return ()
-
-
-def _group(start: str, edges: dict[str, list[str]]) -> set[str]:
-    """Everybody who reaches `start` and is reached from it."""
-    return {name for name in _reached(start, edges) if start in _reached(name, edges)}
-
-
-def _reached(start: str, edges: dict[str, list[str]]) -> set[str]:
-    waiting, reached = [start], set()
-    while waiting:
-        for target in edges[waiting.pop()]:
-            if target not in reached:
-                reached.add(target)
-                waiting.append(target)
-    return reached

@@ -209,28 +209,17 @@ def _handed_on(wiring: Wiring) -> Iterator[_Pair]:
 def _is_fed_otherwise(consumer: AgentDefinition, takes: MethodSpec, wiring: Wiring) -> bool:
     """True when a call or an event shows, or may show, where the method gets its input from."""
     is_handler = any(subscription.method == takes.name for subscription in consumer.subscriptions)
-    return is_handler or any(
-        call.method in ("", takes.name) and call.agent in ("", consumer.name)
-        for agent in wiring.agents.values()
-        for call in agent.calls
-    )
+    possible = {(agent, method) for agent in ("", consumer.name) for method in ("", takes.name)}
+    return is_handler or bool(possible & wiring.called)
 
 
 def _candidates(consumer: AgentDefinition, takes: MethodSpec, wanted: Schema, wiring: Wiring) -> Iterator[_Pair]:
     """Every method of an agent at the other end of a dependency whose result has just as many fields, named alike."""
-    for producer in wiring.agents.values():
-        if producer is consumer or not _are_connected(producer, consumer):
-            continue
+    for producer in wiring.partners(consumer.name):
         for gives in producer.methods:
             renamed = _correspondence(wanted, gives.output_schema) if gives.output_schema else None
             if renamed is not None:
                 yield _Pair(producer, gives, consumer, takes, renamed)
-
-
-def _are_connected(one: AgentDefinition, other: AgentDefinition) -> bool:
-    return any(dependency.name == other.name for dependency in one.dependencies) or any(
-        dependency.name == one.name for dependency in other.dependencies
-    )
 
 
 def _correspondence(wanted: Schema, given: Schema) -> tuple[tuple[str, str], ...] | None:

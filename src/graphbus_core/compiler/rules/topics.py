@@ -16,7 +16,7 @@ def check_topics(wiring: Wiring) -> Iterator[Finding]:
     silent = tuple(heard for heard in wiring.heard if _hears_nothing(heard, wiring))
     for heard in silent:
         yield _without_publisher(heard, wiring)
-    if not any(not heard.topic for heard in wiring.heard) and not wiring.is_partial:
+    if not wiring.has_unknown_subscribers:
         yield from _without_subscriber(wiring, {heard.topic for heard in silent})
 
 
@@ -26,8 +26,7 @@ def _hears_nothing(heard: Heard, wiring: Wiring) -> bool:
 
 def _without_publisher(heard: Heard, wiring: Wiring) -> Finding:
     meant = meant_topic(heard.topic, wiring)
-    published = {sent.topic for sent in wiring.sent if sent.topic}
-    guess = f"Did you mean {meant!r}?" if meant else did_you_mean(heard.topic, published).strip()
+    guess = f"Did you mean {meant!r}?" if meant else did_you_mean(heard.topic, wiring.topics).strip()
     outside = "it comes from outside, add it to external_topics in [tool.graphbus]."
     mendable = end_to_rename(heard.topic, meant, wiring) if meant else ""
     return Finding(
@@ -48,11 +47,9 @@ def meant_topic(topic: str, wiring: Wiring) -> str:
 
     A published topic that somebody hears already is only meant when a single slip lies between the two.
     """
-    published = {sent.topic for sent in wiring.sent if sent.topic}
-    unheard = {name for name in published if not wiring.hearers(name)}
-    return near_topic(topic, unheard) or near_topic(
-        topic, {name for name in published - unheard if is_slip_of_topic(topic, name)}
-    )
+    near = {name for name in wiring.topics if are_near_topics(topic, name)}
+    unheard = {name for name in near if not wiring.hearers(name)}
+    return near_topic(topic, unheard) or near_topic(topic, {name for name in near if is_slip_of_topic(topic, name)})
 
 
 def end_to_rename(topic: str, meant: str, wiring: Wiring) -> str:

@@ -5,13 +5,13 @@ publication --topic--> subscription        agent --@depends_on--> agent        s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from graphbus_core.compiler.rules.evidence import UNREADABLE, Evidence
 from graphbus_core.model.agent import AgentDefinition, Publication, SourceSpan, Subscription
-from graphbus_core.model.topics import matches
+from graphbus_core.model.topics import is_pattern, matches
 
 
 class Sent(NamedTuple):
@@ -79,17 +79,35 @@ class Wiring:
                     found[key] = Heard(agent, subscription)
         return tuple(found.values())
 
+    @cached_property
+    def _sent_to(self) -> dict[str, tuple[Sent, ...]]:
+        """Topic -> its known publications; under the empty topic those whose topic is computed."""
+        return _grouped((sent.topic, sent) for sent in self.sent)
+
+    @cached_property
+    def _heard_at(self) -> dict[str, tuple[Heard, ...]]:
+        return _grouped((heard.topic, heard) for heard in self.heard)
+
+    @cached_property
+    def _patterns(self) -> tuple[str, ...]:
+        return tuple(topic for topic in self._heard_at if is_pattern(topic))
+
+    @cached_property
+    def topics(self) -> frozenset[str]:
+        """Every topic that is published to, as far as it is known."""
+        return frozenset(self._sent_to) - {""}
+
+    @property
+    def has_unknown_subscribers(self) -> bool:
+        """True when events of any topic may be heard at a place that cannot be read."""
+        return self.is_partial or "" in self._heard_at
+
     def has_unknown_publishers(self, topic: str) -> bool:
         """True when an event that reaches a subscription to `topic` may come from a place that cannot be read."""
         head = topic.partition("*")[0]
         return self.is_partial or any(
-            not sent.topic and _may_meet(sent.publication.prefix, head, is_whole=head == topic) for sent in self.sent
+            _may_meet(sent.publication.prefix, head, is_whole=head == topic) for sent in self._sent_to.get("", ())
         )
-
-    @cached_property
-    def has_unknown_subscribers(self) -> bool:
-        """True when any topic may be heard at a place that cannot be read."""
-        return self.is_partial or any(not heard.topic for heard in self.heard)
 
     def is_external(self, topic: str) -> bool:
         """True when the configuration says that the topic is published or heard outside of the graph."""
@@ -97,17 +115,39 @@ class Wiring:
 
     def publishers(self, topic: str) -> tuple[Sent, ...]:
         """Give every known publication that reaches a subscription to `topic`, which may be a pattern."""
-        return tuple(sent for sent in self.sent if sent.topic and matches(topic, sent.topic))
+        if not is_pattern(topic):
+            return self._sent_to.get(topic, ()) if topic else ()
+        return tuple(sent for name in self._sent_to if matches(topic, name) for sent in self._sent_to[name])
 
     def hearers(self, topic: str) -> tuple[Heard, ...]:
         """Give every known subscription that an event of `topic` reaches."""
-        return tuple(heard for heard in self.heard if heard.topic and matches(heard.topic, topic))
+        patterns = [pattern for pattern in self._patterns if matches(pattern, topic)]
+        return tuple(heard for name in (topic, *patterns) for heard in self._heard_at.get(name, ()))
 
     def all_publishers(self, topic: str) -> tuple[Sent, ...] | None:
         """Give every publication that reaches `topic`, or None when there may be others."""
         if not topic or self.has_unknown_publishers(topic) or self.is_external(topic):
             return None
         return self.publishers(topic)
+
+    @cached_property
+    def called(self) -> frozenset[tuple[str, str]]:
+        """Agent and method of every call; either is empty when it is computed."""
+        return frozenset((call.agent, call.method) for agent in self.agents.values() for call in agent.calls)
+
+    @cached_property
+    def _partners(self) -> dict[str, set[str]]:
+        partners: dict[str, set[str]] = {name: set() for name in self.agents}
+        for agent in self.agents.values():
+            for dependency in agent.dependencies:
+                if dependency.name in partners and dependency.name != agent.name:
+                    partners[agent.name].add(dependency.name)
+                    partners[dependency.name].add(agent.name)
+        return partners
+
+    def partners(self, agent: str) -> tuple[AgentDefinition, ...]:
+        """Give the agents that this one depends on and those that depend on it, by name."""
+        return tuple(self.agents[name] for name in sorted(self._partners[agent]))
 
     def callers(self, agent: str, method: str) -> Iterator[AgentDefinition]:
         """Give the agents that call a method with `self.call`."""
@@ -128,6 +168,16 @@ class Wiring:
                 )
             )
         )
+
+
+Found = TypeVar("Found")
+
+
+def _grouped(pairs: Iterable[tuple[str, Found]]) -> dict[str, tuple[Found, ...]]:
+    groups: dict[str, list[Found]] = {}
+    for key, value in pairs:
+        groups.setdefault(key, []).append(value)
+    return {key: tuple(values) for key, values in groups.items()}
 
 
 def _may_meet(prefix: str, head: str, *, is_whole: bool) -> bool:
