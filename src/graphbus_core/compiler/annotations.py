@@ -11,8 +11,8 @@ from typing import Any
 
 from graphbus_core.compiler.constants import NOT_CONSTANT, evaluate
 from graphbus_core.compiler.modules import External, Symbol
-from graphbus_core.compiler.scopes import ClassSite, Scope, class_chain, external_bases, resolve
-from graphbus_core.model.schema import ANY, BOOL, BYTES, DICT, FLOAT, INT, LIST, NULL, STR, Field, Schema, Type
+from graphbus_core.compiler.scopes import ClassSite, Scope, family_of, resolve
+from graphbus_core.model.schema import ANY, BOOL, BYTES, DICT, FLOAT, INT, LIST, NULL, STR, UNKNOWN, Field, Schema, Type
 
 _MAX_DEPTH = 12
 _TYPING = ("typing.", "typing_extensions.", "collections.abc.", "collections.", "types.")
@@ -40,6 +40,7 @@ _NAMED = {
     "None": NULL,
     "NoneType": NULL,
 }
+_BUILTIN_TYPES = {f"builtins.{name}": kind for name, kind in _NAMED.items()}
 _JSON_NAMES = {"string": STR, "integer": INT, "number": FLOAT, "boolean": BOOL, "array": LIST, "null": NULL, "any": ANY}
 _TRANSPARENT = frozenset({"Annotated", "Final", "ClassVar", "Required", "NotRequired", "ReadOnly"})
 _RECORD_BASES = frozenset(
@@ -58,7 +59,7 @@ EVENT = "graphbus_core.Event"
 def read_type(expression: ast.expr | None, scope: Scope, depth: int = 0) -> Type:
     """Give the type that an annotation names."""
     if expression is None:
-        return Type("unknown")
+        return UNKNOWN
     if depth > _MAX_DEPTH:
         return _unknown(expression)
     reader = _READERS.get(expression.__class__)
@@ -99,8 +100,8 @@ def _read_text(text: str, scope: Scope, depth: int) -> Type:
 def _read_name(expression: ast.Name | ast.Attribute, scope: Scope, depth: int) -> Type:
     target = resolve(expression, scope)
     if isinstance(target, External):
-        plain = _plain_name(target.dotted)
-        return _NAMED.get(plain) or _unknown(expression)
+        found = _BUILTIN_TYPES.get(target.dotted) or _NAMED.get(_plain_name(target.dotted))
+        return found or _unknown(expression)
     if isinstance(target, Symbol):
         if isinstance(target.node, ast.ClassDef):
             return read_class(ClassSite(target.module, target.node), scope, depth)
@@ -277,8 +278,7 @@ def read_class(site: ClassSite, scope: Scope, depth: int = 0) -> Type:
     unknown = Type("unknown", name=site.node.name)
     if depth > _MAX_DEPTH:
         return unknown
-    chain = class_chain(scope.library, site)
-    bases = external_bases(scope.library, chain)
+    chain, bases = family_of(scope.library, site)
     is_dataclass = any(_is_dataclass(entry, scope) for entry in chain)
     is_known = not bases - _RECORD_BASES - {"builtins.object", "typing.Generic", "typing.Protocol"}
     if not is_known or not (is_dataclass or bases & _RECORD_BASES) or _renames_fields(chain):

@@ -7,7 +7,7 @@ that whatever is concluded from "bound once" holds.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any, Literal, NamedTuple
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -44,6 +44,7 @@ class Body:
         aliases: Name -> the event whose payload is assigned to it.
         shown: Names that are handed on whole to something that only reads them.
         self_writes: Attributes of `self` that are assigned.
+        is_own: True while the function itself is visited, False in the functions inside.
     """
 
     def __init__(self, function: Function, self_name: str) -> None:
@@ -59,35 +60,38 @@ class Body:
         self.shown: set[str] = set()
         self.self_writes: set[str] = set()
         self._tried: list[tuple[int, int]] = []
-        self._walk(function)
+        self.is_own = True
+        inner = self._drain(list(function.body))
+        self.is_own = False
+        self._drain(inner)
         self.calls.sort(key=lambda call: (call[1].lineno, call[1].col_offset))
         self.returns.sort(key=lambda node: (node.lineno, node.col_offset))
 
-    def _walk(self, function: Function) -> None:
-        inner = self._drain(list(function.body), is_own=True)
-        self._drain(inner, is_own=False)
-
-    def _drain(self, stack: list[ast.AST], *, is_own: bool) -> list[ast.AST]:
-        """Visit these nodes and all below; the parts of inner functions are given back while the own part is visited."""
+    def _drain(self, stack: list[ast.AST]) -> list[ast.AST]:
+        """Visit these nodes and all below; while the own part is visited, the parts of inner functions are given back."""
         inner: list[ast.AST] = []
+        loads, pop, push, extend = self.loads, stack.pop, stack.append, stack.extend
         while stack:
-            node = stack.pop()
+            node = pop()
             kind = node.__class__
-            visit = _VISITS.get(kind)
+            if kind is ast.Name and node.ctx.__class__ is ast.Load:  # type: ignore[attr-defined]
+                name: str = node.id  # type: ignore[attr-defined]
+                loads[name] = loads.get(name, 0) + 1
+                continue
+            visit, is_scope, singles, lists = PLANS.get(kind) or make_plan(kind)
             children = visit(self, node) if visit is not None else None
-            if is_own:
-                if kind in _SCOPES:
-                    inner.extend(_children(node))
-                    continue
-                self._note_own(kind, node)
-            stack.extend(_children(node) if children is None else children)
+            if is_scope and self.is_own:
+                inner.extend(children_of(node))
+            elif children is not None:
+                extend(children)
+            else:
+                for field in singles:
+                    child = getattr(node, field)
+                    if child is not None:
+                        push(child)
+                for field in lists:
+                    extend(getattr(node, field))
         return inner
-
-    def _note_own(self, kind: type, node: ast.AST) -> None:
-        if kind is ast.Return:
-            self.returns.append(node)  # type: ignore[arg-type]
-        elif kind is ast.Yield or kind is ast.YieldFrom:
-            self.is_generator = True
 
     def bind(self, name: str, value: ast.expr | None) -> None:
         """Count a binding of a name."""
@@ -124,14 +128,6 @@ class Body:
         return self.loads.get(name, 0) > self.harmless.get(name, 0)
 
 
-def _children(node: ast.AST) -> Iterator[ast.AST]:
-    for value in node.__dict__.values():
-        if isinstance(value, list):
-            yield from (item for item in value if isinstance(item, ast.AST))
-        elif isinstance(value, ast.AST):
-            yield value
-
-
 def container_root(container: ast.expr) -> tuple[str, bool] | None:
     """Give the name behind `name` or `name.payload`, and whether it is the payload."""
     if isinstance(container, ast.Name):
@@ -154,12 +150,8 @@ def payload_owner(expression: ast.expr) -> str:
 # --- what is noted at which node; each gives the children still to visit, None for all ------------
 
 
-def _visit_name(body: Body, node: ast.Name) -> tuple[()]:
-    if node.ctx.__class__ is ast.Load:
-        body.loads[node.id] = body.loads.get(node.id, 0) + 1
-    else:
-        body.bind(node.id, None)
-    return ()
+def _visit_stored_name(body: Body, node: ast.Name) -> None:
+    body.bind(node.id, None)
 
 
 def _visit_assign(body: Body, node: ast.Assign) -> list[ast.AST] | None:
@@ -242,7 +234,13 @@ def _visit_formatted(body: Body, node: ast.FormattedValue) -> None:
 
 
 def _visit_return(body: Body, node: ast.Return) -> None:
+    if body.is_own:
+        body.returns.append(node)
     _show(body, node.value)
+
+
+def _visit_yield(body: Body, node: ast.Yield | ast.YieldFrom) -> None:
+    body.is_generator = body.is_generator or body.is_own
 
 
 def _visit_try(body: Body, node: ast.Try) -> None:
@@ -295,10 +293,6 @@ def _visit_capture(body: Body, node: ast.AST) -> None:
             body.bind(name, None)
 
 
-def _visit_constant(body: Body, node: ast.Constant) -> tuple[()]:
-    return ()
-
-
 _VISITS: dict[type, Callable[[Body, Any], Any]] = {
     ast.AnnAssign: _visit_ann_assign,
     ast.Assign: _visit_assign,
@@ -308,7 +302,6 @@ _VISITS: dict[type, Callable[[Body, Any], Any]] = {
     ast.Call: _visit_call,
     ast.ClassDef: _visit_definition,
     ast.Compare: _visit_compare,
-    ast.Constant: _visit_constant,
     ast.FormattedValue: _visit_formatted,
     ast.FunctionDef: _visit_definition,
     ast.Global: _visit_outer,
@@ -317,7 +310,7 @@ _VISITS: dict[type, Callable[[Body, Any], Any]] = {
     ast.MatchAs: _visit_capture,
     ast.MatchMapping: _visit_capture,
     ast.MatchStar: _visit_capture,
-    ast.Name: _visit_name,
+    ast.Name: _visit_stored_name,
     ast.NamedExpr: _visit_named,
     ast.Nonlocal: _visit_outer,
     ast.Return: _visit_return,
@@ -325,5 +318,82 @@ _VISITS: dict[type, Callable[[Body, Any], Any]] = {
     ast.Try: _visit_try,
     ast.TryStar: _visit_try,
     ast.With: _visit_with,
+    ast.Yield: _visit_yield,
+    ast.YieldFrom: _visit_yield,
     ast.arg: _visit_argument,
 }
+
+
+# --- which fields of a node hold nodes; walking by this table is four times as fast as by `ast.iter_child_nodes` ------
+
+
+class Plan(NamedTuple):
+    """How a kind of node is walked: what to note, whether names below have a scope of their own, and the fields with nodes."""
+
+    visit: Callable[[Body, Any], Iterable[ast.AST] | None] | None
+    is_scope: bool
+    singles: tuple[str, ...]
+    lists: tuple[str, ...]
+
+
+_FIELDS: dict[type, tuple[str, str]] = {
+    ast.Assert: ("test msg", ""),
+    ast.Assign: ("value", "targets"),
+    ast.Attribute: ("value", ""),
+    ast.AugAssign: ("target value", ""),
+    ast.Await: ("value", ""),
+    ast.BinOp: ("left right", ""),
+    ast.BoolOp: ("", "values"),
+    ast.Call: ("func", "args keywords"),
+    ast.Compare: ("left", "comparators"),
+    ast.Constant: ("", ""),
+    ast.Expr: ("value", ""),
+    ast.For: ("target iter", "body orelse"),
+    ast.FormattedValue: ("value format_spec", ""),
+    ast.GeneratorExp: ("elt", "generators"),
+    ast.If: ("test", "body orelse"),
+    ast.IfExp: ("test body orelse", ""),
+    ast.JoinedStr: ("", "values"),
+    ast.List: ("", "elts"),
+    ast.ListComp: ("elt", "generators"),
+    ast.Name: ("", ""),
+    ast.Pass: ("", ""),
+    ast.Raise: ("exc cause", ""),
+    ast.Return: ("value", ""),
+    ast.Starred: ("value", ""),
+    ast.Subscript: ("value slice", ""),
+    ast.Tuple: ("", "elts"),
+    ast.UnaryOp: ("operand", ""),
+    ast.comprehension: ("target iter", "ifs"),
+    ast.keyword: ("value", ""),
+    type(None): ("", ""),
+}
+"""The common kinds; the children of the others are looked for."""
+
+PLANS: dict[type, Plan] = {
+    kind: Plan(_VISITS.get(kind), False, tuple(singles.split()), tuple(lists.split()))
+    for kind, (singles, lists) in _FIELDS.items()
+}
+
+
+def make_plan(kind: type) -> Plan:
+    """Plan for an uncommon kind of node, and keep the plan."""
+    note = _VISITS.get(kind)
+
+    def visit(body: Body, node: ast.AST) -> Iterable[ast.AST]:
+        noted = note(body, node) if note is not None else None
+        return children_of(node) if noted is None else noted
+
+    plan = PLANS[kind] = Plan(visit, kind in _SCOPES, (), ())
+    return plan
+
+
+def children_of(node: ast.AST) -> list[ast.AST]:
+    """Give the nodes right below a node."""
+    found: list[ast.AST] = []
+    for value in node.__dict__.values():
+        if isinstance(value, list):
+            found.extend(item for item in value if isinstance(item, ast.AST))
+        elif isinstance(value, ast.AST):
+            found.append(value)
+    return found

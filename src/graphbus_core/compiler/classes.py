@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
+from operator import itemgetter
+from typing import Any
 
 import msgspec
 
@@ -28,13 +30,13 @@ from graphbus_core.compiler.methods import (
     read_method,
     read_parameters,
 )
-from graphbus_core.compiler.modules import NODE, External, Library, Module, Symbol
+from graphbus_core.compiler.modules import FUNCTIONS, NODE, External, Library, Module, Symbol
 from graphbus_core.compiler.scopes import (
     ClassSite,
     Scope,
     base_targets,
     class_chain,
-    external_bases,
+    family_of,
     find_member,
     resolve,
 )
@@ -53,12 +55,13 @@ from graphbus_core.model.agent import (
 )
 
 DEPENDS_ON = "graphbus_core.depends_on"
+_BLOCKS = (ast.If, ast.Try, ast.With)
 _ABSTRACT_BASES = frozenset({"abc.ABC"})
 
 
 def is_node_class(library: Library, site: ClassSite) -> bool:
     """True when `GraphBusNode` is among the bases of a class, at whatever distance."""
-    return NODE in external_bases(library, class_chain(library, site))
+    return NODE in family_of(library, site).external
 
 
 def is_abstract(library: Library, site: ClassSite) -> bool:
@@ -86,8 +89,9 @@ class _AgentReader:
 
     def _scope(self, site: ClassSite) -> Scope:
         """The class body that a member is written in, with the lookups of the class that is read."""
-        nearest_first = (site, *(entry for entry in self._chain if entry is not site))
-        chain = self._chain if site is self._chain[0] else nearest_first
+        chain = self._chain
+        if site is not chain[0]:
+            chain = (site, *(entry for entry in chain if entry is not site))
         return Scope(self._library, site.module, chain, in_class_body=True, instance_names=self._instance_names)
 
     def _read_methods(self) -> Iterator[Method]:
@@ -215,9 +219,9 @@ def _takes_two(parameters: tuple[Parameter, ...]) -> bool:
 def _functions(body: Iterable[ast.stmt]) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
     """The methods of a class body, those in conditional blocks included; of equals the last counts."""
     for statement in body:
-        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+        if isinstance(statement, FUNCTIONS):
             yield statement
-        elif isinstance(statement, ast.If | ast.Try | ast.With):
+        elif isinstance(statement, _BLOCKS):
             yield from _functions(statement.body)
             yield from _functions(getattr(statement, "orelse", ()))
 
@@ -251,8 +255,10 @@ def contract_digest(definition: AgentDefinition) -> str:
         for item in definition.subscriptions
     ]
     said = [(item.topic, item.payload) for item in definition.publications]
-    needed = sorted(dependency.name for dependency in definition.dependencies)
     asked = [(call.agent, call.method, call.arguments, call.has_unknown) for call in definition.calls]
-    parts = [sorted(msgspec.json.encode(item) for item in listed) for listed in (methods, heard, said, asked)]
-    whole = (definition.name, definition.is_arbiter, needed, [[item.decode() for item in part] for part in parts])
+    every: tuple[list[Any], ...] = (methods, heard, said, asked)
+    for listed in every:
+        listed.sort(key=itemgetter(0))
+    needed = sorted(dependency.name for dependency in definition.dependencies)
+    whole = (definition.name, definition.is_arbiter, methods, heard, said, needed, asked)
     return sha256(msgspec.json.encode(whole)).hexdigest()

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from graphbus_core.compiler.modules import External, Symbol
-from graphbus_core.compiler.scopes import ClassSite, Scope, class_chain, external_bases, resolve
+from graphbus_core.compiler.scopes import ClassSite, Scope, family_of, resolve
 
 
 class _NotConstant:
@@ -82,10 +82,10 @@ def _is_enum_member(symbol: Symbol, scope: Scope) -> bool:
     return isinstance(symbol.node, ast.expr) and bool(_enum_bases(symbol, scope) & _ENUMS)
 
 
-def _enum_bases(symbol: Symbol, scope: Scope) -> set[str]:
+def _enum_bases(symbol: Symbol, scope: Scope) -> frozenset[str]:
     if symbol.owner is None:
-        return set()
-    return external_bases(scope.library, class_chain(scope.library, ClassSite(symbol.module, symbol.owner)))
+        return frozenset()
+    return family_of(scope.library, ClassSite(symbol.module, symbol.owner)).external
 
 
 def _joined(expression: ast.JoinedStr, scope: Scope, depth: int) -> object:

@@ -19,12 +19,11 @@ def reaches_end(body: Sequence[ast.stmt], raising: frozenset[str] = frozenset())
         body: The statements.
         raising: Methods of `self` that never return.
     """
-    return all(_goes_on(statement, raising) for statement in body)
-
-
-def _goes_on(statement: ast.stmt, raising: frozenset[str]) -> bool:
-    judge = _JUDGES.get(statement.__class__)
-    return judge(statement, raising) if judge is not None else True
+    for statement in body:
+        judge = _JUDGES.get(statement.__class__)
+        if judge is not None and not judge(statement, raising):
+            return False
+    return True
 
 
 def _never(statement: ast.stmt, raising: frozenset[str]) -> bool:
@@ -32,11 +31,10 @@ def _never(statement: ast.stmt, raising: frozenset[str]) -> bool:
 
 
 def _loop_goes_on(statement: ast.For | ast.AsyncFor | ast.While, raising: frozenset[str]) -> bool:
-    if _has_break(statement.body):
+    is_endless = isinstance(statement, ast.While) and _is_true(statement.test)
+    if not is_endless and not statement.orelse:
         return True
-    if isinstance(statement, ast.While) and _is_true(statement.test):
-        return False
-    return reaches_end(statement.orelse, raising)
+    return _has_break(statement.body) or (not is_endless and reaches_end(statement.orelse, raising))
 
 
 def _with_goes_on(statement: ast.With | ast.AsyncWith, raising: frozenset[str]) -> bool:
@@ -103,12 +101,12 @@ def _never_returns(value: ast.expr, raising: frozenset[str]) -> bool:
 
 def is_stub(body: Sequence[ast.stmt]) -> bool:
     """True for a body of nothing but a docstring and `...`: what it gives is left to others."""
-    return all(
-        isinstance(statement, ast.Expr)
-        and isinstance(statement.value, ast.Constant)
-        and (isinstance(statement.value.value, str) or statement.value.value is ...)
-        for statement in body
-    )
+    for statement in body:
+        if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Constant):
+            return False
+        if not isinstance(statement.value.value, str) and statement.value.value is not ...:
+            return False
+    return True
 
 
 _JUDGES: dict[type, Callable[[Any, frozenset[str]], bool]] = {

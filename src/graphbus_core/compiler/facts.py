@@ -26,6 +26,7 @@ from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.model.findings import Finding
 
 _WORD = re.compile(rb"[^\W\d]\w*|[\x80-\xff]+")
+_NAMING = (Import, ast.ClassDef, ast.Name, ast.Attribute)
 _CLASS_WITH_BASES = re.compile(rb"^[ \t]*class[ \t]+\w+[ \t]*[\[(]", re.MULTILINE)
 _IMPORT = re.compile(rb"^[ \t]*(?:from|import)[ \t]+(\.*)[ \t]*([\w.]*)", re.MULTILINE)
 _FIRST_WORDS = (b"graphbus_core", b"GraphBusNode")
@@ -88,6 +89,7 @@ class FactsReader:
 
     Attributes:
         digests: Path -> sha256 of every file that `read` took into account.
+        data: Path -> the bytes of those that it opened.
     """
 
     def __init__(self, index: ModuleIndex, read: Read, trusted: Mapping[str, str]) -> None:
@@ -95,7 +97,7 @@ class FactsReader:
         self._trusted = trusted
         self._index = index
         self._read = read
-        self._data: dict[str, bytes] = {}
+        self.data: dict[str, bytes] = {}
         self._library = Library(index, self._read_for_library)
 
     def _read_for_library(self, path: str) -> bytes | None:
@@ -105,9 +107,9 @@ class FactsReader:
             return None
 
     def _bytes(self, path: str) -> bytes:
-        data = self._data.get(path)
+        data = self.data.get(path)
         if data is None:
-            data = self._data[path] = self._read(path)
+            data = self.data[path] = self._read(path)
         return data
 
     def _digest(self, path: str) -> str:
@@ -209,6 +211,8 @@ class FactsReader:
         except RecursionError:
             error = BuildError("GBE206", where=Place(file.path))
             return FileFacts(module.source.sha256, is_parsed=True, error=FileError.of(error))
+        finally:
+            self._library.forget(file.path)
         used.discard(file.module)
         return FileFacts(
             module.source.sha256,
@@ -237,7 +241,7 @@ class FactsReader:
         """The names under which this module offers agent classes to others."""
         names: set[str] = set()
         for name, binding in module.bindings.first.items():
-            if not isinstance(binding, Import | ast.ClassDef | ast.Name | ast.Attribute):
+            if not isinstance(binding, _NAMING):
                 continue
             target = resolve_through(ast.Name(name), Scope(self._library, module))
             if isinstance(target, Symbol) and isinstance(target.node, ast.ClassDef):

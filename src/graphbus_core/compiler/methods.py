@@ -18,7 +18,6 @@ from graphbus_core.model.schema import DICT, NULL, UNKNOWN, Type
 
 _TRANSPARENT = frozenset(
     {
-        "abc.abstractmethod",
         "builtins.classmethod",
         "builtins.staticmethod",
         "functools.cache",
@@ -75,8 +74,8 @@ class Method(NamedTuple):
         )
 
     @property
-    def is_wrapped(self) -> bool:
-        """True when a decorator that is not known may change what the method gives or takes."""
+    def is_replaced(self) -> bool:
+        """True when subclasses or a decorator that is not known decide what the method gives."""
         return any(decorator.name not in _TRANSPARENT for decorator in self.decorators)
 
     @property
@@ -147,7 +146,7 @@ def make_view(method: Method, parameters: tuple[Parameter, ...], scope: Scope) -
         parameter.name: parameter.type if parameter.kind not in ("var_positional", "var_keyword") else UNKNOWN
         for parameter in parameters
     }
-    hidden = frozenset(method.body.bound) | frozenset(types) | {method.body.self_name}
+    hidden = frozenset((*method.body.bound, *types, method.body.self_name))
     inner = Scope(
         scope.library,
         scope.module,
@@ -192,8 +191,7 @@ def make_spec(
 def _returned(method: Method, view: View, raising: frozenset[str]) -> Iterator[Returned]:
     body = method.node.body
     path = method.module.path
-    is_abstract = any(decorator.name == "abc.abstractmethod" for decorator in method.decorators)
-    if method.body.is_generator or method.is_wrapped or is_abstract or is_stub(body):
+    if method.body.is_generator or is_stub(body) or (method.decorators and method.is_replaced):
         yield Returned(span_of(path, method.node), UNKNOWN)
         return
     for node in method.body.returns:
@@ -224,6 +222,8 @@ def never_returns(method: Method) -> bool:
 
 def clean_text(text: str) -> str:
     """Give a text without its common indentation and without blank ends, as docstrings are shown."""
+    if "\n" not in text:
+        return text.strip()
     lines = text.expandtabs().splitlines()
     margins = [len(line) - len(line.lstrip()) for line in lines[1:] if line.strip()]
     margin = min(margins, default=0)

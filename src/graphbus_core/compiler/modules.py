@@ -10,7 +10,7 @@ import ast
 import os
 import sys
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from graphbus_core.compiler.discover import ModuleIndex
 from graphbus_core.compiler.source import SourceFile
@@ -31,6 +31,7 @@ _TYPING_NAMES = frozenset(
 _STARS = {**dict.fromkeys(_PUBLIC_HOMES, PUBLIC_NAMES), "typing": _TYPING_NAMES, "typing_extensions": _TYPING_NAMES}
 """What `from x import *` gives, as far as it matters here."""
 _MAX_STEPS = 30
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _BLOCKS = frozenset(
     {ast.If, ast.Try, ast.TryStar, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Match}
 )
@@ -64,6 +65,7 @@ class ModuleRef(NamedTuple):
 
 
 Target = External | Symbol | ModuleRef | None
+_WRITTEN_HERE = (Symbol, ModuleRef)
 Binding = Import | ast.AST
 
 
@@ -99,7 +101,7 @@ class Bindings:
                 self._simple(statement)
 
     def _simple(self, statement: ast.stmt) -> None:
-        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+        if isinstance(statement, FUNCTIONS):
             self._bind(statement.name, statement)
         elif isinstance(statement, ast.Assign):
             for target in statement.targets:
@@ -179,9 +181,13 @@ def absolute_name(name: str, dots: int, package: str) -> str:
 
 
 class Module:
-    """A parsed file and the names that it binds at its top level."""
+    """A parsed file and the names that it binds at its top level.
 
-    __slots__ = ("_class_bindings", "bindings", "name", "path", "source", "tree")
+    Attributes:
+        known: What names stand for, as far as no other file has a say in it.
+    """
+
+    __slots__ = ("_class_bindings", "bindings", "known", "name", "path", "source", "tree")
 
     def __init__(self, source: SourceFile, tree: ast.Module) -> None:
         self.source = source
@@ -194,6 +200,7 @@ class Module:
         if b"global " in source.data:
             self.bindings.rebound.update(_global_names(tree))
         self._class_bindings: dict[int, Bindings] = {}
+        self.known: dict[str, External | None] = {}
 
     def class_bindings(self, node: ast.ClassDef) -> Bindings:
         """Give the names that a class body binds."""
@@ -218,6 +225,8 @@ class Library:
     Attributes:
         used: The names of all modules that were asked for since it was last replaced, also of those that do not exist (the
             standard library left out).
+        asked: How often a module was asked for.
+        families: Path -> line -> what is known of a class and its bases, see `scopes`.
         errors: Path -> why a file could not be parsed.
     """
 
@@ -228,8 +237,11 @@ class Library:
         self._names: dict[str, str] = {file.path: file.module for file in index.files}
         self._modules: dict[str, Module | None] = {}
         self._listings: dict[str, frozenset[str]] = {}
+        self._shared: set[str] = set()
         self._namespaces: dict[str, bool] = {}
         self.used: set[str] = set()
+        self.asked = 0
+        self.families: dict[str, dict[int, Any]] = {}
         self.errors: dict[str, BuildError] = {}
 
     def module(self, name: str) -> Module | None:
@@ -237,7 +249,11 @@ class Library:
         path = self.path_of(name)
         if path or name.partition(".")[0] not in sys.stdlib_module_names:
             self.used.add(name)
-        return self.parsed(path) if path else None
+            self.asked += 1
+        if not path:
+            return None
+        self._shared.add(path)
+        return self.parsed(path)
 
     def path_of(self, name: str) -> str:
         """Give the relative path of a module, `""` when it is none of the project."""
@@ -292,6 +308,12 @@ class Library:
             self.errors[path] = error
             return None
 
+    def forget(self, path: str) -> None:
+        """Let go of the syntax tree of a file that no other one has asked for: thousands of trees fill the memory."""
+        if path not in self._shared:
+            self._modules.pop(path, None)
+            self.families.pop(path, None)
+
     def module_name(self, path: str) -> str:
         """Give the dotted name of the file at a relative path."""
         name = self._names.get(path)
@@ -303,6 +325,15 @@ class Library:
 
     def lookup(self, module: Module, name: str, steps: int = 0) -> Target:
         """Say what a name at the top level of a module stands for, imports followed."""
+        if name in module.known:
+            return module.known[name]
+        asked = self.asked
+        found = self._lookup(module, name, steps)
+        if asked == self.asked and not isinstance(found, _WRITTEN_HERE):
+            module.known[name] = found
+        return found
+
+    def _lookup(self, module: Module, name: str, steps: int) -> Target:
         binding = module.bindings.first.get(name)
         if binding is None:
             return self._lookup_star(module, name, steps)

@@ -30,10 +30,11 @@ from graphbus_core.store import Fingerprint, Look, look_at
 
 
 class _Reading(NamedTuple):
-    """What came of reading the files: facts, path -> sha256, and the status of the files before they were read."""
+    """What came of reading the files: facts, path -> sha256, path -> bytes, and the status of the files before."""
 
     facts: Facts
     digests: Mapping[str, str]
+    data: Mapping[str, bytes]
     look: Look
 
 
@@ -52,12 +53,13 @@ class Project:
     def __init__(
         self, config: BuildConfig, index: ModuleIndex, reading: _Reading, overlay: Mapping[str, bytes]
     ) -> None:
-        facts, digests, look = reading
+        facts, digests, data, look = reading
         self.config = config
         self.index = index
         self._facts = facts
         self._digests = digests
         self._overlay = overlay
+        self._data = data
         self._look = look
         self._sources: dict[str, SourceFile] = {}
         found = [agent for entry in facts.values() for agent in entry.agents]
@@ -89,7 +91,7 @@ class Project:
         facts = reader.read(known)
         if cache and facts != known and not config.dry_run:
             kept.keep(facts, reader.digests)
-        return cls(config, index, _Reading(facts, reader.digests, kept.look), {})
+        return cls(config, index, _Reading(facts, reader.digests, reader.data, kept.look), {})
 
     def with_files(self, changed: Mapping[str, bytes]) -> Project:
         """Give the project in which these files, by relative path, have these bytes. Only they are read again."""
@@ -98,7 +100,9 @@ class Project:
         trusted = {path: digest for path, digest in self._digests.items() if path not in changed}
         reader = FactsReader(index, DiskReader(self.config, overlay), trusted)
         facts = reader.read(self._facts)
-        return Project(self.config, index, _Reading(facts, reader.digests, self._look), overlay)
+        return Project(
+            self.config, index, _Reading(facts, reader.digests, {**self._data, **reader.data}, self._look), overlay
+        )
 
     def _index_with(self, changed: Mapping[str, bytes]) -> ModuleIndex:
         known = {file.path for file in self.index.files}
@@ -164,7 +168,9 @@ class Project:
         """
         found = self._sources.get(path)
         if found is None:
-            data = DiskReader(self.config, self._overlay)(path)
+            data = self._overlay.get(path, self._data.get(path))
+            if data is None:
+                data = DiskReader(self.config, self._overlay)(path)
             import_root = find_import_root(self.index.root, os.path.dirname(path))
             found = self._sources[path] = SourceFile(path, module_name(path, import_root), data)
         return found

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from graphbus_core.compiler.modules import External, Import, Library, Module, ModuleRef, Symbol, Target, external
 
-_BUILTINS = frozenset(dir(builtins))
+_BUILTINS = {name: External(f"builtins.{name}") for name in dir(builtins)}
 _MAX_BASES = 50
 _MAX_ALIASES = 10
 
@@ -74,7 +74,7 @@ def _resolve_name(name: str, scope: Scope) -> Target:
             return _class_member(site, name)
     found = scope.library.lookup(scope.module, name)
     if found is None and name in _BUILTINS and name not in scope.module.bindings.first:
-        return External(f"builtins.{name}")
+        return _BUILTINS[name]
     return found
 
 
@@ -110,28 +110,54 @@ def find_member(chain: Sequence[ClassSite], name: str) -> Target:
     return None
 
 
-def class_chain(library: Library, site: ClassSite) -> tuple[ClassSite, ...]:
-    """Give a class and its bases of the project in the order of lookup (depth first, the last of equals kept)."""
-    found = list(_walk_bases(library, site, 0))
+class Family(NamedTuple):
+    """A class and what it inherits from.
+
+    Attributes:
+        chain: The class and its bases of the project in the order of lookup (depth first, the last of equals kept).
+        external: The dotted names of all bases outside of the project, those of the bases included.
+    """
+
+    chain: tuple[ClassSite, ...]
+    external: frozenset[str]
+
+
+def family_of(library: Library, site: ClassSite) -> Family:
+    """Give a class and what it inherits from."""
+    kept: dict[int, Family] = library.families.setdefault(site.module.path, {})
+    family = kept.get(site.node.lineno)
+    if family is None:
+        asked = library.asked
+        family = _find_family(library, site)
+        if asked == library.asked:  # no other file has a say in it
+            kept[site.node.lineno] = family
+    return family
+
+
+def _find_family(library: Library, site: ClassSite) -> Family:
+    external: set[str] = set()
+    found = list(_walk_bases(library, site, external, 0))
     last = {(entry.module.path, entry.node.lineno): position for position, entry in enumerate(found)}
-    return tuple(found[position] for position in sorted(last.values()))
+    return Family(tuple(found[position] for position in sorted(last.values())), frozenset(external))
 
 
-def _walk_bases(library: Library, site: ClassSite, depth: int) -> Iterator[ClassSite]:
+def class_chain(library: Library, site: ClassSite) -> tuple[ClassSite, ...]:
+    """Give a class and its bases of the project in the order of lookup."""
+    return family_of(library, site).chain
+
+
+def _walk_bases(library: Library, site: ClassSite, external: set[str], depth: int) -> Iterator[ClassSite]:
     yield site
     if depth > _MAX_BASES:
         return
     for base in base_targets(library, site):
-        if isinstance(base, Symbol) and isinstance(base.node, ast.ClassDef) and base.node is not site.node:
-            yield from _walk_bases(library, ClassSite(base.module, base.node), depth + 1)
+        if isinstance(base, External):
+            external.add(base.dotted)
+        elif isinstance(base, Symbol) and isinstance(base.node, ast.ClassDef) and base.node is not site.node:
+            yield from _walk_bases(library, ClassSite(base.module, base.node), external, depth + 1)
 
 
 def base_targets(library: Library, site: ClassSite) -> list[Target]:
     """Say what each base of a class stands for; `Generic[T]` counts as `Generic`."""
     scope = Scope(library, site.module)
     return [resolve_through(base.value if isinstance(base, ast.Subscript) else base, scope) for base in site.node.bases]
-
-
-def external_bases(library: Library, chain: Sequence[ClassSite]) -> set[str]:
-    """Give the dotted names of all bases of a class that lie outside of the project."""
-    return {base.dotted for site in chain for base in base_targets(library, site) if isinstance(base, External)}

@@ -6,6 +6,7 @@ import ast
 import re
 from functools import cached_property
 from hashlib import sha256
+from itertools import accumulate
 
 from graphbus_core.errors import BuildError, Place
 from graphbus_core.model.agent import SourceSpan
@@ -69,7 +70,7 @@ class SourceFile:
     @cached_property
     def line_starts(self) -> tuple[int, ...]:
         """The offset in `utf8` at which each line begins."""
-        return (0, *(found.end() for found in _LINE_END.finditer(self.utf8)))
+        return (0, *accumulate(map(len, self.utf8.splitlines(keepends=True))))
 
     def span_bytes(self, span: SourceSpan) -> bytes:
         """Give the part of `utf8` that a span covers."""

@@ -235,11 +235,11 @@ def read_display(expression: ast.Dict, view: View, depth: int) -> Schema | None:
                 fields = {name: Field(name, UNKNOWN, field.required) for name, field in fields.items()}
             fields |= {field.name: field for field in (spread.fields if spread else ())}
             continue
-        name = evaluate(key, view.scope)
-        if name is NOT_CONSTANT:
-            is_open = True
-        elif isinstance(name, str):
+        name = key.value if isinstance(key, ast.Constant) else evaluate(key, view.scope)
+        if isinstance(name, str):
             fields[name] = Field(name, infer(value, view, depth))
+        elif name is NOT_CONSTANT:
+            is_open = True
         else:
             return None
     return Schema(tuple(fields.values()), is_open)
