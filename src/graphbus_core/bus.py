@@ -75,9 +75,8 @@ class MessageBus:
         self._event: Event | None = None  # being delivered; still set after an interruption
         self._dispatch = Dispatch([], [], None)
         self._calls: Iterator[Callable[[Event], object]] = iter(())
-        self._parent: Event | None = None  # of the last child, with the place of its handler and how many it has
-        self._parent_position = -1
-        self._children = 0
+        self._publishing = (self._calls, -1)  # the delivery, by its iterator, and the handler that published last
+        self._children = 0  # how many it has published
         self._lanes: Lanes | None = None
         self._is_closing = False
         self._on_failure = self._failed  # bound once: binding costs as much as a handler
@@ -123,7 +122,7 @@ class MessageBus:
         """Send an event to all handlers of the topic; safe from any thread.
 
         Raises:
-            RunError: GBE610 a malformed topic, GBE612, GBE613 not JSON or too large, GBE615 a closed bus, and what `admit` refuses.
+            RunError: GBE610 malformed topic, GBE612, GBE613 not JSON or too large, GBE615 closed bus, and what `admit` refuses.
         """
         dispatch = self._dispatches.get(topic) or self._open(topic)
         if dispatch.check is not None:
@@ -206,7 +205,7 @@ class MessageBus:
                 return
             self._queue.append(child)
         self._wake()
-        if cause is None:
+        if not self._is_inside:
             self._drain_if_free()
 
     def _cause(self) -> tuple[Event, str, int] | None:
@@ -214,8 +213,8 @@ class MessageBus:
         event = self._event
         if event is not None and self._is_inside:
             position = self._position
-            if self._parent is not event or self._parent_position != position:
-                self._parent, self._parent_position, self._children = event, position, 0
+            if self._publishing[0] is not self._calls or self._publishing[1] != position:
+                self._publishing, self._children = (self._calls, position), 0
             ordinal = self._children
             self._children += 1
             return event, self._dispatch.subscriptions[position].name, ordinal
@@ -345,8 +344,6 @@ class MessageBus:
         self._lanes = self._lanes or Lanes(self._mailbox)
         return self._lanes
 
-    # --- the end ---
-
     def close(self, grace_s: float = 10.0, last: Callable[[], None] | None = None) -> None:
         """Refuse new events, deliver what waits, and stop. Closing twice does nothing.
 
@@ -394,8 +391,6 @@ class MessageBus:
 
     def __exit__(self, *_raised: object) -> None:
         self.close()
-
-    # --- inspection ---
 
     def history(self) -> tuple[Event, ...]:
         """The last events in the order of their delivery."""

@@ -16,6 +16,7 @@ from threading import Condition, Thread, get_ident
 from time import monotonic
 from typing import Any
 
+from graphbus_core.errors import RunError
 from graphbus_core.isolation import attempt
 
 Work = Callable[[], Any]
@@ -24,7 +25,7 @@ Work = Callable[[], Any]
 class Delivery:
     """One call of one handler or method on the loop; `about` is what the bus knows of it."""
 
-    __slots__ = ("about", "children", "error", "result", "work")
+    __slots__ = ("about", "children", "error", "is_over", "result", "work")
 
     def __init__(self, work: Work, about: Any) -> None:
         self.work = work
@@ -32,6 +33,7 @@ class Delivery:
         self.children = 0
         self.result: Any = None
         self.error: BaseException | None = None
+        self.is_over = False
 
 
 _PATIENCE_S = 1.0
@@ -56,6 +58,7 @@ class Lanes:
         self._errands: deque[Callable[[], None]] = deque()
         self._pending = 0
         self._is_woken = False
+        self._is_cancelled = False
         self._is_stopping = False
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(target=self._run, name="graphbus-loop", daemon=True)
@@ -92,9 +95,10 @@ class Lanes:
 
     def wait_for(self, delivery: Delivery) -> None:
         """Wait until this delivery is done, and take it out."""
-        self._wait(lambda: delivery in self.done)
-        self.done.remove(delivery)
-        self.settle()
+        self._wait(lambda: delivery.is_over)
+        if delivery in self.done:
+            self.done.remove(delivery)
+            self.settle()
 
     def settle(self) -> None:
         """Count one delivery that was taken out of `done` as over."""
@@ -132,10 +136,12 @@ class Lanes:
     def cancel(self) -> list[Delivery]:
         """Cancel what is under way, and give every delivery that was not done."""
         with self._changed:
+            self._is_cancelled = True
             left = [delivery for box in self._boxes.values() for delivery in box]
         self._loop.call_soon_threadsafe(self._cancel)
         self._wait(lambda: not any(self._boxes.values()), monotonic() + _PATIENCE_S)
-        self.done.clear()
+        with self._changed:
+            self._is_cancelled = False
         return left
 
     def stop(self) -> None:
@@ -181,9 +187,18 @@ class Lanes:
             delivery.error = self._asyncio.CancelledError() if task.cancelled() else task.exception()
             with self._changed:
                 box.popleft()
-                self.done.append(delivery)
                 is_over = not box
+                self._end(delivery)
                 self._changed.notify_all()
+
+    def _end(self, delivery: Delivery) -> None:
+        """Hand the delivery back to the thread that drains; a cancelled one is nobody's any more."""
+        delivery.is_over = True
+        if self._is_cancelled:
+            delivery.error = RunError("GBE618")
+            self._pending -= 1
+        else:
+            self.done.append(delivery)
 
     @staticmethod
     async def _perform(delivery: Delivery) -> None:
@@ -192,8 +207,9 @@ class Lanes:
         delivery.result = await result if isinstance(result, Awaitable) else result
 
     def _cancel(self) -> None:
-        for box in self._boxes.values():
-            while len(box) > 1:
-                box.pop()
+        with self._changed:
+            for box in self._boxes.values():
+                while len(box) > 1:
+                    self._end(box.pop())
         for task in list(self._running):
             task.cancel()

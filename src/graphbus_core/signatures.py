@@ -173,7 +173,7 @@ def _call_with_fields(handler: Handler, parameters: list[_Parameter]) -> Callabl
     takes_rest = len(named) < len(parameters)
 
     def call(event: Event) -> object:
-        payload = event.payload
+        payload = {} if event.payload is None else event.payload
         if not isinstance(payload, dict):
             raise RunError("GBE617", handler=describe(handler), field=named[0].name if named else "", topic=event.topic)
         for each in named:

@@ -1,0 +1,143 @@
+"""The end of a bus: nothing new, everything old, and nothing dropped in silence."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from graphbus_core import Event
+from graphbus_core.bus import MessageBus
+from graphbus_core.errors import RunError
+
+
+def test_a_closed_bus_refuses_events() -> None:
+    bus = MessageBus()
+    bus.publish("/A/B")
+    bus.close()
+    with pytest.raises(RunError) as refused:
+        bus.publish("/A/B")
+    assert refused.value.code == "GBE615"
+
+
+def test_closing_twice_is_closing_once() -> None:
+    calls: list[str] = []
+    bus = MessageBus()
+    bus.close(last=lambda: calls.append("last"))
+    bus.close(last=lambda: calls.append("again"))
+    assert calls == ["last"]
+
+
+def test_leaving_the_with_statement_closes() -> None:
+    with MessageBus() as bus:
+        bus.publish("/A/B")
+    with pytest.raises(RunError):
+        bus.publish("/A/B")
+
+
+def test_what_waits_is_delivered_with_everything_that_comes_of_it() -> None:
+    bus = MessageBus()
+    log: list[str] = []
+
+    def interrupt() -> None:
+        bus.publish("/A/Waiting")
+        raise KeyboardInterrupt
+
+    bus.subscribe("/A/B", interrupt)
+    bus.subscribe("/A/Waiting", lambda: (log.append("waiting"), bus.publish("/A/New/Topic")))
+    bus.subscribe("/A/New/Topic", lambda: log.append("child"))
+    with pytest.raises(KeyboardInterrupt):
+        bus.publish("/A/B")
+    bus.close(last=lambda: log.append("last"))
+    assert log == ["waiting", "child", "last"]
+    assert bus.dead_letters() == ()
+
+
+def test_what_is_not_delivered_in_time_is_a_dead_letter() -> None:
+    bus = MessageBus()
+
+    def interrupt() -> None:
+        for n in range(3):
+            bus.publish("/A/Waiting", {"n": n})
+        raise KeyboardInterrupt
+
+    bus.subscribe("/A/B", interrupt)
+    bus.subscribe("/A/Waiting", lambda: time.sleep(0.06))
+    with pytest.raises(KeyboardInterrupt):
+        bus.publish("/A/B")
+    bus.close(grace_s=0.05)
+    assert [(letter.reason, letter.event["n"]) for letter in bus.dead_letters()] == [("closed", 1), ("closed", 2)]
+
+
+def test_an_async_handler_that_takes_too_long_is_cancelled_and_its_events_are_dead_letters() -> None:
+    bus = MessageBus()
+    log: list[str] = []
+
+    async def slow(event: Event) -> None:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            log.append("cancelled")
+            raise
+
+    bus.subscribe("/A/B", slow, name="Agent.slow")
+    threads = [threading.Thread(target=bus.publish, args=("/A/B", {"n": n}), daemon=True) for n in range(2)]
+    for thread in threads:
+        thread.start()
+    while bus.statistics().published < 2:
+        time.sleep(0.001)
+    started = time.monotonic()
+    bus.close(grace_s=0.05)
+    assert time.monotonic() - started < 5
+    for thread in threads:
+        thread.join(5)
+        assert not thread.is_alive()
+    assert log == ["cancelled"]
+    letters = bus.dead_letters()
+    assert [(letter.reason, letter.subscription) for letter in letters] == [("closed", "Agent.slow")] * 2
+
+
+def test_a_handler_that_does_not_return_does_not_keep_the_bus_from_closing() -> None:
+    bus = MessageBus()
+    may_end, is_inside = threading.Event(), threading.Event()
+    log: list[str] = []
+
+    def stuck() -> None:
+        is_inside.set()
+        may_end.wait(20)
+
+    bus.subscribe("/A/B", stuck)
+    publisher = threading.Thread(target=bus.publish, args=("/A/B",), daemon=True)
+    publisher.start()
+    assert is_inside.wait(5)
+    threading.Thread(target=bus.publish, args=("/A/C", {"n": 1}), daemon=True).start()
+    while not bus.statistics().queued:
+        time.sleep(0.001)
+    bus.close(grace_s=0.05, last=lambda: log.append(bus.run(lambda: "last", owner="Agent")))
+    assert log == ["last"]
+    assert [letter.event.topic for letter in bus.dead_letters()] == ["/A/C"]
+    may_end.set()
+    publisher.join(5)
+    assert not publisher.is_alive()
+
+
+def test_a_handler_cannot_close_the_bus_that_calls_it() -> None:
+    bus = MessageBus()
+    bus.subscribe("/A/B", lambda event: bus.close())
+    bus.publish("/A/B")
+    assert "[GBE627]" in bus.dead_letters()[0].error
+
+
+def test_the_loop_still_runs_for_the_last_call() -> None:
+    async def last() -> str:
+        await asyncio.sleep(0)
+        return threading.current_thread().name
+
+    bus = MessageBus()
+    bus.use_lane("Agent")
+    names: list[object] = []
+    bus.close(last=lambda: names.append(bus.run(last, owner="Agent")))
+    assert names == ["graphbus-loop"]
+    assert "graphbus-loop" not in {thread.name for thread in threading.enumerate()}
