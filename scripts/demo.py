@@ -76,6 +76,7 @@ def parse_arguments() -> argparse.Namespace:
 def show_everything(folder: Path) -> None:
     shop = folder / "my-shop"
     perform(Step("Make a shop", ("graphbus", "init", "my-shop"), succeeds), folder)
+    print(paint("$ cd my-shop", "1"))
     before = sources(shop)
     for step in BEFORE_THE_NEGOTIATION:
         perform(step, shop)

@@ -8,7 +8,7 @@ All blocks of one document run in order, in one empty folder. A line `...` stand
     ```console                      each line `$ command` is run, and its output follows it
     <!-- file: agents/a.py -->      the code block that follows is written to this file
     <!-- exit status 3 -->          the last command of the block that follows ends like this; without it, with 0
-    <!-- run: graphbus init . -->   this command is run before the block that follows, unseen
+    <!-- run: graphbus init . -->   this command is run before the block that follows, unseen; $EXAMPLES is our examples/
     <!-- not run -->                the block that follows is left alone
 """
 
@@ -26,6 +26,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 TIMEOUT_S = 120
 WIDTH = "100"
 BLOCK = re.compile(
@@ -148,7 +149,8 @@ def environment(home: Path) -> dict[str, str]:
     """Give the surroundings of a terminal of fixed width without colours, with the commands of this environment."""
     kept = {name: os.environ[name] for name in ("LANG", "LC_ALL", "COVERAGE_PROCESS_START") if name in os.environ}
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-    return kept | {"PATH": path, "HOME": str(home), "COLUMNS": WIDTH, "NO_COLOR": "1", "PYTHONUTF8": "1"}
+    fixed = {"HOME": str(home), "COLUMNS": WIDTH, "NO_COLOR": "1", "PYTHONUTF8": "1", "EXAMPLES": str(EXAMPLES)}
+    return kept | fixed | {"PATH": path}
 
 
 def tidy(output: str, home: Path) -> str:
