@@ -64,17 +64,18 @@ class _Reader:
         self.allowed = allowed
         self.old_classes = old_classes
         self.imports = Imports(tree)
+        self.harmless = {name for name in table.HARMLESS_DECORATORS | table.HARMLESS_BASES if "." not in name}
         self.own_names = {node.name for node in tree.body if isinstance(node, Definition)}
         self.names = {id(symbol.node): symbol.name for symbol in definitions(tree)}
         self.inner: set[int] = set()
         for node in ast.walk(tree):
             if isinstance(node, ast.Attribute):
                 self.inner.add(id(node.value))
-            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "open":
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in table.CALLED_ONLY:
                 self.inner.add(id(node.func))
         self.readers = (
             *(self.of_import, self.of_attribute, self.of_name, self.of_call, self.of_class, self.of_definition),
-            *(self.of_replacement, self.of_guarded, self.of_secret),
+            *(self.of_replacement, self.of_rebinding, self.of_guarded, self.of_secret),
         )
 
     def of_import(self, node: ast.AST) -> Named:
@@ -82,6 +83,8 @@ class _Reader:
             package = name.partition(".")[0]
             if use_of(name):
                 yield use_of(name), f"the import of {name}"
+            elif package.startswith("_") and package != "__future__":
+                yield "G3.native", f"the import of {name}"
             elif name.endswith(".*") or (package and not self.allowed.has(package)):
                 yield "G3.import", f"the import of {name}"
 
@@ -103,8 +106,8 @@ class _Reader:
         if id(node) in self.inner:
             return
         dotted = self.imports.names.get(node.id, "")
-        if node.id == "open" and not dotted:
-            yield "G3.files", "open under another name"
+        if node.id in table.CALLED_ONLY and not dotted:
+            yield table.CALLED_ONLY[node.id], f"{node.id} as a value"
         elif use_of(dotted):
             yield use_of(dotted), f"the use of {dotted}"
         elif dotted in table.SHARP_MODULES:
@@ -162,6 +165,18 @@ class _Reader:
         is_type = isinstance(root, ast.Call) and isinstance(root.func, ast.Name) and root.func.id in ("type", "super")
         if is_known or is_type or "__class__" in steps:
             yield "G3.patch", f"setting {ast.unparse(node)}"
+
+    def of_rebinding(self, node: ast.AST) -> Named:
+        """A new meaning for a name that is imported, or that makes a decorator or base look harmless."""
+        name = ""
+        if isinstance(node, Definition):
+            name = node.name
+        elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            name = node.id
+        elif isinstance(node, ast.alias):
+            name = node.asname if node.asname in self.harmless else ""
+        if name and (name in self.imports.names or name in self.harmless):
+            yield "G3.patch", f"another meaning for {name}"
 
     def of_guarded(self, node: ast.AST) -> Named:
         """What binds IS_ARBITER or SYSTEM_PROMPT, with its value; anything but a plain assignment shows its kind only."""

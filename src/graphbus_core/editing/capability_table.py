@@ -19,17 +19,20 @@ USES: dict[str, str] = _by_name(
         "os.listdir os.stat os.getpid os.cpu_count os.scandir os.walk inspect.isawaitable inspect.iscoroutine",
         "G3.exec": "importlib imp runpy pkgutil zipimport code codeop builtins marshal pickle shelve dill cloudpickle joblib "
         "yaml.load yaml.unsafe_load types.FunctionType types.CodeType timeit cProfile profile pdb bdb doctest unittest trace "
-        "logging.config graphbus_core.build graphbus_core.cli graphbus_core.compiler graphbus_core.editing "
+        "logging.config typing.get_type_hints typing.ForwardRef dataclasses.make_dataclass ensurepip venv zipapp py_compile "
+        "compileall pydoc idlelib test graphbus_core.build graphbus_core.cli graphbus_core.compiler graphbus_core.editing "
         "graphbus_core.negotiation graphbus_core.hosting graphbus_core.runtime graphbus_core.store",
         "G3.reflection": "inspect gc operator.attrgetter operator.methodcaller sys._getframe sys.modules",
-        "G3.process": "subprocess multiprocessing pty signal resource atexit site faulthandler sys.settrace sys.setprofile "
+        "G3.process": "posix nt subprocess multiprocessing pty signal "
+        "resource atexit site faulthandler sys.settrace sys.setprofile "
         "sys.exit sys.path sys.meta_path sys.path_hooks sys.addaudithook sys.stdin sys.setrecursionlimit sys.excepthook "
         "concurrent.futures.ProcessPoolExecutor concurrent.futures.process asyncio.subprocess asyncio.create_subprocess_exec "
         "asyncio.create_subprocess_shell os.system os.popen os.fork os.forkpty os.kill os.killpg os._exit os.abort os.nice "
         "os.execl os.execle os.execlp os.execlpe os.execv os.execve os.execvp os.execvpe os.posix_spawn os.posix_spawnp "
         "os.spawnl os.spawnle os.spawnlp os.spawnlpe os.spawnv os.spawnve os.spawnvp os.spawnvpe os.setuid os.setgid os.setsid",
         "G3.network": "socket ssl http urllib ftplib smtplib poplib imaplib nntplib telnetlib xmlrpc socketserver webbrowser "
-        "wsgiref asyncore smtpd asyncio.open_connection asyncio.start_server asyncio.open_unix_connection logging.handlers "
+        "wsgiref asyncore smtpd antigravity "
+        "asyncio.open_connection asyncio.start_server asyncio.open_unix_connection logging.handlers "
         "requests httpx aiohttp urllib3 paramiko websockets",
         "G3.native": "ctypes _ctypes cffi mmap fcntl",
         "G3.files": "shutil tempfile sqlite3 dbm zipfile tarfile fileinput io.open io.FileIO io.open_code codecs.open "
@@ -51,11 +54,15 @@ BARE_NAMES: dict[str, str] = _by_name(
 METHODS: dict[str, str] = _by_name(
     {
         "G3.files": "write_text write_bytes unlink rmdir touch symlink_to hardlink_to chmod mkdir rmtree truncate",
-        "G3.process": "system popen Popen check_output check_call fork execv execve",
+        "G3.process": "system popen Popen check_output check_call fork execv execve subprocess_exec subprocess_shell",
         "G3.exec": "exec_module load_module import_module run_path",
+        "G3.network": "create_connection create_server create_datagram_endpoint sock_connect open_connection",
     }
 )
 """Methods that count on whatever object they are called."""
+
+CALLED_ONLY: dict[str, str] = {"open": "G3.files", "getattr": "G3.reflection", "hasattr": "G3.reflection"}
+"""Built-in functions whose calls are looked at one by one; as values they could be called anywhere."""
 
 SHARP_MODULES = _words("os sys io codecs operator types asyncio logging yaml")
 """Modules that may be imported but not passed around: behind another name nobody sees what is done with them."""
@@ -94,6 +101,7 @@ SUPPRESSION = re.compile(
     r"#\s*(?:graphbus:|noqa|nosec|type:\s*ignore|pragma:|pyright:|mypy:|pylint:|ruff:|flake8:|isort:|fmt:|yapf:)",
     re.IGNORECASE,
 )
+INTERNAL = re.compile(r"[.\[]_*__(?:globals|builtins|subclasses|bases|base|mro|code|dict|class|init|import)__")
 ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"]*|://|\b(?:\d{1,3}\.){3}\d{1,3}\b")
 SECRET = re.compile(
     r"sk-[A-Za-z0-9_-]{16,}|AKIA[0-9A-Z]{16}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}"

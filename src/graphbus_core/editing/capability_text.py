@@ -7,7 +7,7 @@ import tokenize
 import unicodedata
 from collections.abc import Iterator
 
-from graphbus_core.editing.capability_table import ADDRESS, SECRET, SUPPRESSION
+from graphbus_core.editing.capability_table import ADDRESS, INTERNAL, SECRET, SUPPRESSION
 from graphbus_core.editing.source_text import SourceText, tokens, with_lf
 
 _FOREIGN = frozenset({"CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC"})
@@ -38,6 +38,8 @@ def signs_of_text(source: SourceText) -> Iterator[Found]:
 def _of_words(words: str, line: int) -> Iterator[Found]:
     for match in ADDRESS.finditer(words):
         yield "G3.url", f"the address {match.group()!r}", line
+    for match in INTERNAL.finditer(words):  # what `"{0.__globals__}".format(x)` reaches
+        yield "G3.reflection", f"the text {match.group()!r}", line
     for match in SECRET.finditer(words):
         yield "G3.secret", f"a key that begins with {match.group()[:6]!r}", line
 

@@ -81,11 +81,12 @@ def recover(config: BuildConfig) -> tuple[Recovered, ...]:
         EditError: A file is neither as before nor as after; it is left alone.
     """
     journal = Journal(config)
-    if not journal.unfinished():
-        return ()
     try:
-        with _refusing(config), journal.locked():
-            return _recover(config, journal)
+        with _refusing(config):
+            if not journal.unfinished():
+                return ()
+            with journal.locked():
+                return _recover(config, journal)
     except EditError as error:
         if error.code == "GBE324":
             return ()  # the other process is at work on it
@@ -106,7 +107,7 @@ def undo(config: BuildConfig, session: str = "", *, dry_run: bool = False) -> tu
         EditError: There is no such session, or one of its files was changed since.
     """
     journal = Journal(config)
-    _to_undo(journal, session)  # before anything is written
+    last_session(config, session)  # refused before anything is written, the lock file included
     with _refusing(config), journal.locked():
         if not dry_run:
             _recover(config, journal)
@@ -135,7 +136,8 @@ def last_session(config: BuildConfig, session: str = "") -> str:
     Raises:
         EditError: There is none.
     """
-    return _to_undo(Journal(config), session).session
+    with _refusing(config):
+        return _to_undo(Journal(config), session).session
 
 
 def _to_undo(journal: Journal, session: str) -> Entry:
