@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from operator import length_hint
 from threading import Thread, get_ident
 from time import monotonic, time
-from typing import Literal, TypeVar
+from typing import Literal, TypeVar, cast
 
 from graphbus_core.errors import RunError
 from graphbus_core.isolation import Job, run_each
@@ -286,7 +286,7 @@ class MessageBus:
             try:
                 item.perform()
             finally:
-                self._queue.popleft()
+                self._leave_queue(item)
             return
         dispatch = self._dispatches.get(item.topic) or self._routes.compile(item.topic)
         self._history.append(item)
@@ -294,8 +294,12 @@ class MessageBus:
         self._dispatch = dispatch
         self._calls = iter(dispatch.calls)
         self._event = item
-        self._queue.popleft()
+        self._leave_queue(item)
         self._resume(item)
+
+    def _leave_queue(self, item: Event | Job) -> None:
+        if self._queue and self._queue[0] is item:  # another thread may have closed the bus and emptied the queue
+            self._queue.popleft()
 
     def _settle(self, lanes: Lanes) -> None:
         while lanes.done:
@@ -310,8 +314,7 @@ class MessageBus:
 
     def _failed(self, error: Exception) -> None:
         """A handler that was called in place has raised."""
-        if self._event is not None:
-            self._fail(self._event, self._dispatch.subscriptions[self._position], error)
+        self._fail(cast("Event", self._event), self._dispatch.subscriptions[self._position], error)
 
     def _fail(self, event: Event, subscription: Subscription, error: Exception) -> None:
         subscription.failed += 1

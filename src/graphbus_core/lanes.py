@@ -125,7 +125,8 @@ class Lanes:
 
         def errand() -> None:
             result, error = attempt(work)
-            self._loop.call_soon_threadsafe(give, result, error)
+            with suppress(RuntimeError):  # the loop has ended, and with it the one who waited
+                self._loop.call_soon_threadsafe(give, result, error)
 
         with self._changed:
             self._errands.append(errand)
@@ -149,8 +150,6 @@ class Lanes:
         self._is_stopping = True
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(_PATIENCE_S)
-        if not self._thread.is_alive():
-            self._loop.close()
 
     def _wait(self, until: Callable[[], bool], deadline: float | None = None) -> None:
         while True:
@@ -170,6 +169,10 @@ class Lanes:
         while not self._is_stopping:
             with suppress(KeyboardInterrupt, SystemExit):  # the delivery keeps it; the thread that drains raises it
                 self._loop.run_forever()
+        left = self._workers | self._running
+        if left:
+            self._loop.run_until_complete(self._asyncio.wait(left, timeout=_PATIENCE_S))
+        self._loop.close()
 
     def _start(self, box: deque[Delivery]) -> None:
         worker = self._loop.create_task(self._work(box))

@@ -154,14 +154,13 @@ def count_descendant(event: Event) -> int:
 
 def _let_go(event: Event) -> None:
     """Cut the causal chain some way up, so that a chain without end does not fill the memory."""
-    for _ in range(_KEPT_ANCESTORS):
-        if event._cause is None:
-            return
+    kept = _KEPT_ANCESTORS
+    while kept and event._cause is not None:
         event = event._cause
-    if event._cause is not None:
-        msgspec.structs.force_setattr(event, "_cause_id", event._cause.event_id)
-        _identify(event)
-        msgspec.structs.force_setattr(event, "_cause", None)
+        kept -= 1
+    msgspec.structs.force_setattr(event, "_cause_id", event.causation_id)
+    _identify(event)
+    msgspec.structs.force_setattr(event, "_cause", None)
 
 
 def _identify(event: Event) -> str:

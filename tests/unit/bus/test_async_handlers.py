@@ -339,3 +339,19 @@ print("asyncio" in sys.modules)
 """
     finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert finished.stdout.strip() == "False"
+
+
+def test_an_async_handler_may_give_up_waiting_for_work_of_others(bus: MessageBus) -> None:
+    log: list[str] = []
+
+    async def impatient(event: Event) -> None:
+        try:
+            await asyncio.wait_for(bus.run(lambda: time.sleep(0.1)), timeout=0.01)
+        except TimeoutError:
+            log.append("gave up")
+        await asyncio.sleep(0.15)
+
+    bus.subscribe("/A/B", impatient)
+    bus.publish("/A/B")
+    assert log == ["gave up"]
+    assert bus.dead_letters() == ()

@@ -141,3 +141,85 @@ def test_the_loop_still_runs_for_the_last_call() -> None:
     bus.close(last=lambda: names.append(bus.run(last, owner="Agent")))
     assert names == ["graphbus-loop"]
     assert "graphbus-loop" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_a_call_that_waits_for_a_cancelled_method_is_refused() -> None:
+    bus = MessageBus()
+    bus.use_lane("Agent")
+    codes: list[str] = []
+
+    def ask() -> None:
+        try:
+            bus.run(lambda: asyncio.sleep(60), owner="Agent")
+        except RunError as error:
+            codes.append(error.code)
+
+    waiting = threading.Thread(target=ask, daemon=True)
+    waiting.start()
+    while bus._lanes is None or not bus._lanes._running:
+        time.sleep(0.001)
+    bus.close(grace_s=0.01)
+    waiting.join(5)
+    assert codes == ["GBE618"]
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def test_the_grace_ends_for_async_handlers_of_the_thread_that_closes() -> None:
+    bus = MessageBus()
+
+    async def slow(event: Event) -> None:
+        await asyncio.sleep(60)
+
+    bus.subscribe("/A/B", slow, name="Agent.slow")
+    bus.subscribe("/A/B", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        bus.publish("/A/B")
+    bus.close(grace_s=0.05)
+    assert [(letter.reason, letter.subscription) for letter in bus.dead_letters()] == [("closed", "Agent.slow")]
+
+
+def test_a_handler_that_is_cancelled_while_it_awaits_work_lets_the_work_end() -> None:
+    bus = MessageBus()
+    is_working, may_end = threading.Event(), threading.Event()
+
+    def work() -> None:
+        is_working.set()
+        may_end.wait(5)
+
+    async def ask(event: Event) -> None:
+        await bus.run(work)
+
+    bus.subscribe("/A/B", ask, name="Agent.ask")
+    publisher = threading.Thread(target=bus.publish, args=("/A/B",), daemon=True)
+    publisher.start()
+    assert is_working.wait(5)
+    threading.Timer(0.3, may_end.set).start()
+    bus.close(grace_s=0.01)
+    publisher.join(5)
+    assert not publisher.is_alive()
+    assert [letter.reason for letter in bus.dead_letters()] == ["closed"]
+
+
+@pytest.mark.slow
+def test_an_async_handler_that_blocks_the_loop_is_left_behind() -> None:
+    bus = MessageBus()
+    may_end, is_inside = threading.Event(), threading.Event()
+
+    async def blocking(event: Event) -> None:
+        is_inside.set()
+        may_end.wait(20)  # what GB310 warns of
+
+    bus.subscribe("/A/B", blocking)
+    publisher = threading.Thread(target=bus.publish, args=("/A/B",), daemon=True)
+    publisher.start()
+    assert is_inside.wait(5)
+    started = time.monotonic()
+    bus.close(grace_s=0.01)
+    assert time.monotonic() - started < 5
+    assert [letter.reason for letter in bus.dead_letters()] == ["closed"]
+    may_end.set()
+    publisher.join(5)
+    assert not publisher.is_alive()

@@ -134,6 +134,9 @@ class Agent:
     def of_class(cls, event):
         return event
 
+    def optional(self, event: Event | None):
+        return event
+
     def for_type_checkers(self, event: NotThere):  # noqa: F821
         return event
 
@@ -143,6 +146,7 @@ ROWS: dict[str, Any] = {
     "nothing": "called",
     **dict.fromkeys(["event", "evt", "ev", "message", "msg", "annotated", "with_default", "static", "of_class"], EVENT),
     "for_type_checkers": EVENT,
+    "optional": EVENT,
     **dict.fromkeys(["payload", "data", "body", "as_dict", "as_dict_of", "as_mapping", "event_as_dict"], PAYLOAD),
     "typed_dict": PAYLOAD,
     **dict.fromkeys(["typed_data", "typed_struct", "typed_model", "one_field"], 2.5),

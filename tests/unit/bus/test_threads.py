@@ -172,3 +172,19 @@ def test_subscribing_and_publishing_at_once_loses_no_subscription() -> None:
     heard.clear()
     bus.publish("/A/B")
     assert heard == list(range(200))
+
+
+def test_an_event_that_another_thread_queues_while_the_drain_ends_is_not_left_behind() -> None:
+    bus = MessageBus()
+    heard: list[str] = []
+
+    class Token(list[None]):
+        def append(self, token: None) -> None:
+            if not heard:
+                bus._queue.append(Event("/A/Late"))
+            super().append(token)
+
+    bus.subscribe("/A/Late", lambda: heard.append("late"))
+    bus._right_to_drain = Token([None])
+    bus.publish("/A/B")
+    assert heard == ["late"]
