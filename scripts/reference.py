@@ -278,8 +278,7 @@ def stage_table(title: str, pipeline: Pipeline, starred: Sequence[str]) -> str:
     rows = [f"| | stage of {title} | takes | gives |", "|---|---|---|---|"]
     for number, stage in enumerate(pipeline, start=1):
         star = " \\*" if stage.name in starred else ""
-        takes = ", ".join(kind.__name__ for kind in stage.takes)
-        rows.append(f"| {number} | {stage.name}{star} | {takes} | {stage.gives.__name__} |")
+        rows.append(f"| {number} | {stage.name}{star} | {', '.join(stage.takes)} | {stage.gives} |")
     return "\n".join(rows)
 
 

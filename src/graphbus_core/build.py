@@ -6,6 +6,8 @@
 
 A static build leaves out the stages that need agents. No stage imports or runs the code that is built; only the gate does,
 in a child process.
+
+Each stage imports its wing when it runs: a build in which nothing has changed pays for none.
 """
 
 from __future__ import annotations
@@ -18,41 +20,30 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from graphbus_core import settings, store
-from graphbus_core.bus import MessageBus
 from graphbus_core.compiler import memory
-from graphbus_core.compiler.conflicts import SchemaConflicts, detect_conflicts
-from graphbus_core.compiler.description import describe
-from graphbus_core.compiler.discover import ModuleIndex
-from graphbus_core.compiler.discover import discover_modules as walk
-from graphbus_core.compiler.extract import AgentDefinitions, NodeClasses, Sources
-from graphbus_core.compiler.extract import discover_classes as find_classes
-from graphbus_core.compiler.extract import extract_agents as extract
-from graphbus_core.compiler.extract import read_sources as read
-from graphbus_core.compiler.graph import ActivationOrder, AgentGraph
-from graphbus_core.compiler.project import Project
-from graphbus_core.editing.edits import unified_diff
-from graphbus_core.editing.gate import Gate
-from graphbus_core.editing.promotion import promote, recover
-from graphbus_core.editing.sandbox import ProcessSandbox
-from graphbus_core.editing.workspace import Workspace
 from graphbus_core.errors import ArtifactError, BuildError, GraphBusError, NegotiationError, raise_all
-from graphbus_core.model.artifacts import (
-    BuildArtifacts,
-    ModifiedFilesArtifact,
-    NegotiationsArtifact,
-)
+from graphbus_core.model.artifacts import BuildArtifacts, ModifiedFilesArtifact, NegotiationsArtifact
 from graphbus_core.model.config import BuildConfig, BuildRequest
-from graphbus_core.model.findings import Finding
-from graphbus_core.model.messages import Event
-from graphbus_core.model.proposals import FileChange, GateReport, Negotiations
-from graphbus_core.negotiation.agents import ActiveAgents, Analyses, activate
-from graphbus_core.negotiation.driver import Negotiation, find
 from graphbus_core.pipeline import Pipeline
 
 if TYPE_CHECKING:
     import networkx as nx
 
+    from graphbus_core.bus import MessageBus
+    from graphbus_core.compiler.conflicts import SchemaConflicts
+    from graphbus_core.compiler.discover import ModuleIndex
+    from graphbus_core.compiler.extract import AgentDefinitions, NodeClasses, Sources
+    from graphbus_core.compiler.graph import ActivationOrder, AgentGraph
+    from graphbus_core.compiler.project import Project
+    from graphbus_core.editing.workspace import Workspace
+    from graphbus_core.model.findings import Finding
+    from graphbus_core.model.messages import Event
+    from graphbus_core.model.proposals import FileChange, GateReport, Negotiations
+    from graphbus_core.negotiation.agents import ActiveAgents, Analyses
+    from graphbus_core.negotiation.driver import Negotiation
+
 BUILD = Pipeline("BUILD")
+JOURNAL = "journal"
 
 
 class Agreement(NamedTuple):
@@ -104,14 +95,19 @@ class BuildResult(NamedTuple):
 def load_build_config(request: BuildRequest) -> BuildConfig:
     """Join the request and `[tool.graphbus]`, and end a promotion that an earlier process left unfinished."""
     config = settings.resolve_build(request)
-    recover(config)
+    if Path(config.artifacts_dir, JOURNAL).is_dir():
+        from graphbus_core.editing.promotion import recover
+
+        recover(config)
     return config
 
 
 @BUILD.stage("DISCOVER_MODULES")
 def discover_modules(config: BuildConfig) -> ModuleIndex:
     """Find the files and give them their module names."""
-    return walk(config)
+    from graphbus_core.compiler import discover
+
+    return discover.discover_modules(config)
 
 
 @BUILD.stage("DISCOVER_CLASSES")
@@ -121,7 +117,9 @@ def discover_classes(index: ModuleIndex, config: BuildConfig) -> NodeClasses:
     Raises:
         SeveralErrors: Everything that is wrong with the files and the graph, at once.
     """
-    classes = find_classes(index, config)
+    from graphbus_core.compiler import extract
+
+    classes = extract.discover_classes(index, config)
     raise_all(classes.project.errors)
     if not classes.classes:
         raise BuildError("GBE213", paths=", ".join(index.roots))
@@ -131,13 +129,17 @@ def discover_classes(index: ModuleIndex, config: BuildConfig) -> NodeClasses:
 @BUILD.stage("READ_SOURCE_CODE")
 def read_source_code(classes: NodeClasses) -> Sources:
     """Hold the text of every file with an agent in it."""
-    return read(classes)
+    from graphbus_core.compiler import extract
+
+    return extract.read_sources(classes)
 
 
 @BUILD.stage("EXTRACT_AGENT_METADATA")
 def extract_agent_metadata(classes: NodeClasses, sources: Sources) -> AgentDefinitions:
     """Give what each class offers, hears, says and needs."""
-    return extract(classes, sources)
+    from graphbus_core.compiler import extract
+
+    return extract.extract_agents(classes, sources)
 
 
 @BUILD.stage("BUILD_AGENT_GRAPH")
@@ -158,12 +160,16 @@ def compute_topological_order(classes: NodeClasses, graph: AgentGraph) -> Activa
 @BUILD.stage("INIT_NEGOTIATION_ENGINE")
 def init_negotiation_engine(config: BuildConfig, order: ActivationOrder, bus: MessageBus) -> Negotiation:
     """Make the engine with its limits, on the bus that carries what is said."""
+    from graphbus_core.negotiation.driver import Negotiation
+
     return Negotiation(config, bus)
 
 
 @BUILD.stage("ACTIVATE_AGENTS")
 def activate_agents(config: BuildConfig, definitions: AgentDefinitions, order: ActivationOrder) -> ActiveAgents:
     """Bring an agent to life for every class, in the order of activation."""
+    from graphbus_core.negotiation.agents import activate
+
     return activate(definitions.definitions, order.order, config)
 
 
@@ -175,12 +181,16 @@ def agent_analysis_phase(negotiation: Negotiation, agents: ActiveAgents, classes
 
 def no_analysis(definitions: AgentDefinitions) -> Analyses:
     """In a static build nobody studies anything; the rules alone look for conflicts."""
+    from graphbus_core.negotiation.agents import Analyses
+
     return Analyses()
 
 
 @BUILD.stage("DETECT_SCHEMA_CONFLICTS")
 def detect_schema_conflicts(classes: NodeClasses, analyses: Analyses) -> SchemaConflicts:
     """Compare both ends of every edge."""
+    from graphbus_core.compiler.conflicts import detect_conflicts
+
     return detect_conflicts(classes.project)
 
 
@@ -193,6 +203,9 @@ def multi_round_negotiation_loop(
     conflicts: SchemaConflicts,
 ) -> Agreement:
     """Propose, verify, vote, arbitrate, commit to the virtual tree, until nobody has anything left; then verify the whole."""
+    from graphbus_core.editing.gate import Gate
+    from graphbus_core.editing.sandbox import ProcessSandbox
+
     gate = Gate(classes.project, config, ProcessSandbox())
     outcome = negotiation.run(classes.project, agents, conflicts, gate)
     report = gate.check_tree(outcome.workspace) if outcome.workspace.changed() else None
@@ -210,6 +223,10 @@ def apply_code_changes(config: BuildConfig, agreement: Agreement) -> AppliedChan
         NegotiationError: The accepted changes do not pass the gate together.
         EditError: A file has changed meanwhile, or cannot be written.
     """
+    from graphbus_core.compiler.project import Project
+    from graphbus_core.editing.edits import unified_diff
+    from graphbus_core.editing.promotion import promote
+
     negotiations, workspace, report = agreement
     if report and not report.passed:
         raise NegotiationError("GBE409", session=negotiations.session, reason=_refusal(report))
@@ -225,6 +242,8 @@ def apply_code_changes(config: BuildConfig, agreement: Agreement) -> AppliedChan
 @BUILD.stage("EMIT_BUILD_ARTIFACTS")
 def emit_build_artifacts(config: BuildConfig, classes: NodeClasses, applied: AppliedChanges) -> BuildArtifacts:
     """Describe the sources as they are now in `.graphbus/`."""
+    from graphbus_core.compiler.description import describe
+
     project = applied.project or classes.project
     artifacts = describe(project, *_history(config, applied))
     if config.dry_run or not config.emit_artifacts:
@@ -242,10 +261,12 @@ def build_complete(
     applied: AppliedChanges,
 ) -> BuildResult:
     """Sum up, and remember what the result rests on."""
+    from graphbus_core.negotiation.driver import find
+
     project = applied.project or classes.project
     findings = find(project)
     if config.emit_artifacts and not config.dry_run:
-        memory.keep(project, findings)
+        memory.keep(config, project.fingerprint(memory.key_of(config)), findings)
     return BuildResult(
         config=config,
         artifacts=artifacts,
@@ -278,6 +299,8 @@ def run_build_pipeline(request: BuildRequest, *, bus: MessageBus | None = None) 
         last = memory.recall(config)
         if last:
             return BuildResult(config, last.artifacts, last.findings, is_unchanged=True)
+    from graphbus_core.bus import MessageBus
+
     carrier = bus or MessageBus(history=0)
     pipeline, given = (BUILD, ()) if request.enable_agents else (STATIC, (AppliedChanges(),))
     numbers = {name: number for number, name in enumerate(BUILD.names, start=1)}
@@ -331,6 +354,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit status: 0, or that of the family of the error.
     """
     from argparse import ArgumentParser
+
+    from graphbus_core.bus import MessageBus
 
     parser = ArgumentParser(prog="python -m graphbus_core.build", description="Build Mode; see also `graphbus build`.")
     parser.add_argument("--root", required=True, metavar="PACKAGE", help="dotted name of the package with the agents")

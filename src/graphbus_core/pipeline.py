@@ -5,14 +5,15 @@
     @PIPELINE.stage("DISCOVER_MODULES")
     def discover_modules(config: BuildConfig) -> ModuleIndex: ...
 
-A stage's parameter types are its inputs and its return type is its one output. `check` proves before the first stage runs that
-each input has exactly one maker that comes earlier.
+A stage's parameter types are its inputs and its return type is its one output. They are known by their names, so that a stage
+whose types are expensive to import costs nothing until it runs. `check` proves before the first stage runs that each input has
+exactly one maker that comes earlier.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast, get_type_hints
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -29,32 +30,39 @@ class Products:
     """What the stages have made so far, each found by its type: `products[AgentGraph]`."""
 
     def __init__(self, *given: object) -> None:
-        self._made: dict[type, object] = {type(value): value for value in given}
+        self._made: dict[str, object] = {}
+        for value in given:
+            self.add(value)
 
     def __getitem__(self, kind: type[T]) -> T:
-        return cast("T", self._made[kind])
+        return cast("T", self._made[kind.__name__])
 
     def get(self, kind: type[T]) -> T | None:
         """Give the product of this type, or None while it is not made."""
-        return self[kind] if kind in self._made else None
+        return cast("T | None", self._made.get(kind.__name__))
 
-    def __contains__(self, kind: object) -> bool:
-        return kind in self._made
+    def __contains__(self, kind: type) -> bool:
+        return kind.__name__ in self._made
+
+    def named(self, names: Iterable[str]) -> tuple[object, ...]:
+        """Give the products of these types, by their names."""
+        return tuple(self._made[name] for name in names)
 
     def add(self, value: object) -> None:
         """Keep a product; a stage never replaces what another one made."""
-        if type(value) in self._made:
-            raise PipelineError(f"{type(value).__name__} was made twice")
-        self._made[type(value)] = value
+        name = type(value).__name__
+        if name in self._made:
+            raise PipelineError(f"{name} was made twice")
+        self._made[name] = value
 
 
 class Stage(NamedTuple):
-    """A named step: `function(*takes) -> gives`."""
+    """A named step: `function(*takes) -> gives`, where both are names of types."""
 
     name: str
     function: Callable[..., object]
-    takes: tuple[type, ...]
-    gives: type
+    takes: tuple[str, ...]
+    gives: str
 
 
 class Pipeline:
@@ -87,10 +95,9 @@ class Pipeline:
             raise PipelineError(f"{self.name} has no stage {after}")
 
         def register(function: Function) -> Function:
-            hints = get_type_hints(function)
-            gives = hints.pop("return")
+            *takes, gives = map(_name_of, function.__annotations__.values())
             position = self.names.index(after) + 1 if after else len(self._stages)
-            self._stages.insert(position, Stage(name, function, tuple(hints.values()), gives))
+            self._stages.insert(position, Stage(name, function, tuple(takes), gives))
             return function
 
         return register
@@ -118,13 +125,13 @@ class Pipeline:
         Raises:
             PipelineError: With the stage and the type.
         """
-        known = set(given)
+        known = {kind.__name__ for kind in given}
         for stage in self:
             for needed in stage.takes:
                 if needed not in known:
-                    raise PipelineError(f"{stage.name} needs {needed.__name__}, which no earlier stage makes")
+                    raise PipelineError(f"{stage.name} needs {needed}, which no earlier stage makes")
             if stage.gives in known:
-                raise PipelineError(f"{stage.name} makes {stage.gives.__name__}, which is there already")
+                raise PipelineError(f"{stage.name} makes {stage.gives}, which is there already")
             known.add(stage.gives)
 
     def run(self, *given: object, on_stage: Callable[[str], None] | None = None) -> Products:
@@ -145,7 +152,7 @@ class Pipeline:
     @staticmethod
     def run_stage(stage: Stage, products: Products) -> None:
         """Run one stage on what there is and keep what it makes."""
-        products.add(stage.function(*(products[kind] for kind in stage.takes)))
+        products.add(stage.function(*products.named(stage.takes)))
 
     def as_graph(self) -> nx.DiGraph[Any]:
         """Show the stages as a `networkx.DiGraph` whose topological order is the order of the stages."""
@@ -155,3 +162,8 @@ class Pipeline:
         graph.add_nodes_from(self.names)
         graph.add_edges_from(zip(self.names, self.names[1:], strict=False))
         return graph
+
+
+def _name_of(annotation: type | str) -> str:
+    """The name of an annotated type; modules with postponed annotations hold it as text already."""
+    return annotation if isinstance(annotation, str) else annotation.__name__

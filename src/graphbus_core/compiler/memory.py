@@ -12,7 +12,6 @@ import msgspec
 
 from graphbus_core import __version__, store
 from graphbus_core.compiler.discover import discover_modules
-from graphbus_core.compiler.project import Project
 from graphbus_core.errors import ArtifactError
 from graphbus_core.model.artifacts import BuildArtifacts
 from graphbus_core.model.config import BuildConfig
@@ -31,10 +30,9 @@ class _Remembered(msgspec.Struct, frozen=True, array_like=True):
     findings: tuple[Finding, ...]
 
 
-def keep(project: Project, findings: Sequence[Finding]) -> None:
-    """Remember what a build that has just ended rests on, and what it found."""
-    config = project.config
-    store.write_cache(_place(config), _Remembered(project.fingerprint(_key(config)), tuple(findings)))
+def keep(config: BuildConfig, fingerprint: store.Fingerprint, findings: Sequence[Finding]) -> None:
+    """Remember what a build that has just ended rests on, taken with `key_of(config)`, and what it found."""
+    store.write_cache(_place(config), _Remembered(fingerprint, tuple(findings)))
 
 
 def recall(config: BuildConfig) -> LastBuild | None:
@@ -46,7 +44,7 @@ def recall(config: BuildConfig) -> LastBuild | None:
     if last is None:
         return None
     index = discover_modules(config)
-    if index.errors or not last.fingerprint.holds(config.root, (file.path for file in index.files), _key(config)):
+    if index.errors or not last.fingerprint.holds(config.root, (file.path for file in index.files), key_of(config)):
         return None
     try:
         return LastBuild(store.load(Path(config.artifacts_dir)), last.findings)
@@ -58,6 +56,7 @@ def _place(config: BuildConfig) -> Path:
     return Path(config.artifacts_dir, store.CACHE, "build")
 
 
-def _key(config: BuildConfig) -> str:
+def key_of(config: BuildConfig) -> str:
+    """Give what a build rests on besides its files: GraphBus, the paths and the settings."""
     wanted = [os.path.relpath(path, config.root) for path in config.paths]
     return sha256(msgspec.json.encode([__version__, wanted, msgspec.to_builtins(config.settings)])).hexdigest()

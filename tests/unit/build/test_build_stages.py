@@ -12,6 +12,8 @@ import pytest
 from graphbus_core import build, build_graph
 from graphbus_core.build import BUILD, STATIC, AppliedChanges, BuildResult, run_build_pipeline
 from graphbus_core.bus import MessageBus
+from graphbus_core.compiler.project import Project as SourceProject
+from graphbus_core.editing.workspace import Workspace
 from graphbus_core.errors import BuildError, NegotiationError, SeveralErrors
 from graphbus_core.model.config import BuildConfig, BuildRequest, Settings
 from graphbus_core.model.messages import Event
@@ -234,7 +236,7 @@ def test_changes_that_fail_the_gate_together_are_not_written(shop: Path) -> None
         rungs=(RungResult(rung="G6", status="failed", code="G6.failed", message="test_a fails"),),
     )
     negotiations = Negotiations(session="S001", completed=(), records=(), ending=ending)
-    workspace = build.Workspace(build.Project.read(config))
+    workspace = Workspace(SourceProject.read(config))
     before = snapshot(shop)
     with pytest.raises(NegotiationError, match=r"G6\.failed: test_a fails"):
         build.apply_code_changes(config, build.Agreement(negotiations, workspace, refused))
