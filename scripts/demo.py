@@ -51,6 +51,7 @@ class Step(NamedTuple):
 
 def main() -> int:
     arguments = parse_arguments()
+    sys.stdout.reconfigure(errors="replace")  # a terminal that knows no check marks gets question marks
     started = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="graphbus-demo-"))
     try:
@@ -103,7 +104,7 @@ def perform(step: Step, cwd: Path) -> None:
 def run(command: tuple[str, ...], cwd: Path) -> Finished:
     """Run a command of this virtual environment, show its output line by line as it comes, and keep it."""
     executables = Path(sys.executable).parent
-    environment = os.environ | {"PATH": f"{executables}{os.pathsep}{os.environ.get('PATH', '')}"}
+    environment = os.environ | {"PATH": f"{executables}{os.pathsep}{os.environ.get('PATH', '')}", "PYTHONUTF8": "1"}
     if HAS_COLOURS:
         environment["FORCE_COLOR"] = "1"
     with (
@@ -173,17 +174,15 @@ def is_green(finished: Finished) -> str:
 
 
 def negotiates(finished: Finished) -> str:
-    for expected in ("[AGENT]", "Committing", "Modified:"):
-        if expected not in finished.output:
-            return f"the negotiation does not show {expected!r}"
-    return succeeds(finished)
+    return succeeds(finished) or shows(finished, "[AGENT]", "Committing", "Modified:")
 
 
 def processes_the_order(finished: Finished) -> str:
-    for expected in ("[RUNTIME]", *TRACES_OF_THE_ORDER):
-        if expected not in finished.output:
-            return f"the run does not show {expected!r}"
-    return succeeds(finished)
+    return succeeds(finished) or shows(finished, "[RUNTIME]", *TRACES_OF_THE_ORDER)
+
+
+def shows(finished: Finished, *expected: str) -> str:
+    return next((f"it does not show {text!r}" for text in expected if text not in finished.output), "")
 
 
 def sources(shop: Path) -> dict[str, str]:
