@@ -64,7 +64,7 @@ def help_and_version(work: Path) -> list[Row]:
     old = old_graphbus()
     if old:
         commands["old help"] = process([old / "graphbus", "--help"], work, **QUIET)
-    took = medians(commands)
+    took = medians(commands, rounds=5)
     rows = [
         Row(f"`graphbus --{name}`, whole process", took[name], took["bare"], "bare click group", 1.3)
         for name in ("help", "version")
@@ -87,7 +87,7 @@ def whole_build(work: Path) -> list[Row]:
     old = old_graphbus()
     if old:
         commands["old"] = process([old / "graphbus", "build", "agents"], theirs, **QUIET)
-    took = medians(commands)
+    took = medians(commands, rounds=5)
     against = "python + click + msgspec"
     rows = [
         at_most("static build of 4 agents, whole process", took["build"], took["bare"], against, 0.060),

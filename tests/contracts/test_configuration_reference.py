@@ -46,8 +46,3 @@ def test_the_generated_pages_say_what_the_code_says() -> None:
 )
 def test_a_sentence_of_the_register_is_shown_with_its_fields_named(template: str, text: str) -> None:
     assert reference.shown(template) == text
-
-
-def test_every_rule_has_a_page_and_every_page_a_rule() -> None:
-    pages = {path.stem for path in (reference.ROOT / "docs" / "rules").glob("*.md")}
-    assert pages == {"index", *reference.REGISTER}

@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol, TypeVar
 import msgspec
 from msgspec.json import Decoder
 
+from graphbus_core.isolation import attempt
 from graphbus_core.model.proposals import Proposal, ProposalEvaluation
 from graphbus_core.negotiation.agents import ActiveAgent
 from graphbus_core.negotiation.protocol import (
@@ -82,7 +83,5 @@ def study(agent: ActiveAgent, view: View) -> tuple[Analysis, str]:
 
 def _hear(speak: Callable[[], object], decoder: Decoder[T]) -> tuple[T | None, str]:
     """Give what an agent says if it is of the right kind through and through, else why it is nothing."""
-    try:
-        return decoder.decode(msgspec.json.encode(speak())), ""
-    except Exception as error:  # noqa: BLE001 - an agent is foreign to the engine: its failure means no, and is told
-        return None, f"{type(error).__name__}: {error}"
+    said, error = attempt(lambda: decoder.decode(msgspec.json.encode(speak())))
+    return said, f"{type(error).__name__}: {error}" if error else ""
