@@ -3,7 +3,7 @@
     G0 scope -> G1 apply -> G2 parse -> G3 capability -> G4 contract -> G5 import -> G6 tests
 
 A rung that cannot be climbed (no tests, a project too large to copy) is `not_run`, says why, and lets the change pass.
-`gate_codes.CODES` lists every reason to refuse.
+`rungs.codes.CODES` lists every reason to refuse.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from functools import cached_property
 from pathlib import Path
 
 from graphbus_core.compiler.project import Project
-from graphbus_core.editing import contract, scope
-from graphbus_core.editing.capability import check_growth
-from graphbus_core.editing.gate_codes import Problem, of_edit
-from graphbus_core.editing.imports import Allowed
+from graphbus_core.editing.rungs import contract, scope
+from graphbus_core.editing.rungs.capability import check_growth
+from graphbus_core.editing.rungs.codes import Problem, of_edit
+from graphbus_core.editing.rungs.imports import Allowed
+from graphbus_core.editing.rungs.trials import NotRun, State, Trials, Verdict
 from graphbus_core.editing.sandbox import Sandbox
-from graphbus_core.editing.trials import NotRun, State, Trials, Verdict
 from graphbus_core.editing.workspace import Workspace, state_digest
 from graphbus_core.errors import EditError
 from graphbus_core.model.config import BuildConfig

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from graphbus_core.editing import contract, trial_tree
-from graphbus_core.editing.capability import check_growth
 from graphbus_core.editing.gate import Gate, check_source
-from graphbus_core.editing.gate_codes import CODES
-from graphbus_core.editing.imports import Allowed
+from graphbus_core.editing.rungs import contract, trial_tree
+from graphbus_core.editing.rungs.capability import check_growth
+from graphbus_core.editing.rungs.codes import CODES
+from graphbus_core.editing.rungs.imports import Allowed
+from graphbus_core.editing.rungs.trials import NotRun, State
 from graphbus_core.editing.sandbox import Finished, Limits, ProcessSandbox
-from graphbus_core.editing.trials import NotRun, State
 from graphbus_core.model.config import BuildConfig, GateConfig, SafetyConfig, Settings
 from tests.unit.editing.shop_project import Shop, code_of
 

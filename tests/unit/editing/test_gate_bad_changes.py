@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from graphbus_core.editing.gate_codes import CODES
+from graphbus_core.editing.rungs.codes import CODES
 from graphbus_core.model.config import GateConfig, SafetyConfig
 from graphbus_core.model.proposals import CodeChange, SchemaChange
 from tests.unit.editing.shop_project import Shop, code_of

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from graphbus_core.editing.source_text import SourceText, parse, tokens, with_lf
-from graphbus_core.editing.symbols import find
+from graphbus_core.editing.text.source_text import SourceText, parse, tokens, with_lf
+from graphbus_core.editing.text.symbols import find
 from graphbus_core.errors import EditError
 from graphbus_core.model.proposals import CodeChange
 

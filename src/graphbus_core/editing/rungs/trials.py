@@ -19,10 +19,10 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from graphbus_core.compiler.project import Project
-from graphbus_core.editing import child_code
-from graphbus_core.editing.gate_codes import Problem
+from graphbus_core.editing.rungs import child_code
+from graphbus_core.editing.rungs.codes import Problem
+from graphbus_core.editing.rungs.trial_tree import NotCopied, TrialTree
 from graphbus_core.editing.sandbox import Finished, Limits, Sandbox, remove_tree
-from graphbus_core.editing.trial_tree import NotCopied, TrialTree
 from graphbus_core.model.config import BuildConfig
 
 _LAST_LINES = 12

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
-from graphbus_core.editing.ladder import Splice, reindented
-from graphbus_core.editing.source_text import SourceText, lines_inside_strings, with_lf
+from graphbus_core.editing.text.ladder import Splice, reindented
+from graphbus_core.editing.text.source_text import SourceText, lines_inside_strings, with_lf
 
 
 def spliced(source: SourceText, start: int, end: int, splices: tuple[Splice, ...]) -> str:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from graphbus_core.editing.capability_table import USES
+from graphbus_core.editing.rungs.capability_table import USES
 
 
 class Allowed(NamedTuple):

@@ -7,8 +7,8 @@ import tokenize
 import unicodedata
 from collections.abc import Iterator
 
-from graphbus_core.editing.capability_table import ADDRESS, INTERNAL, SECRET, SUPPRESSION
-from graphbus_core.editing.source_text import SourceText, tokens, with_lf
+from graphbus_core.editing.rungs.capability_table import ADDRESS, INTERNAL, SECRET, SUPPRESSION
+from graphbus_core.editing.text.source_text import SourceText, tokens, with_lf
 
 _FOREIGN = frozenset({"CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC"})
 _BLANK_LETTERS = frozenset("\u115f\u1160\u3164\uffa0\u2800")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import NamedTuple
 
-from graphbus_core.editing.indentation import leading_blanks
+from graphbus_core.editing.text.indentation import leading_blanks
 
 ELISIONS = ("...", "# ...")
 

@@ -6,8 +6,8 @@ import ast
 import re
 from typing import NamedTuple
 
-from graphbus_core.editing.source_text import SourceText
-from graphbus_core.editing.symbols import bound_line, find, imported_names
+from graphbus_core.editing.text.source_text import SourceText
+from graphbus_core.editing.text.symbols import bound_line, find, imported_names
 from graphbus_core.errors import EditError
 
 _HEAD_LINE = re.compile(r"#!|#.*coding[:=]")

@@ -6,12 +6,12 @@ import ast
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from graphbus_core.editing import capability_table as table
-from graphbus_core.editing.capability_text import signs_of_text
-from graphbus_core.editing.gate_codes import Problem
-from graphbus_core.editing.imports import Allowed, Imports, imported, use_of
-from graphbus_core.editing.source_text import SourceText
-from graphbus_core.editing.symbols import Definition, definitions
+from graphbus_core.editing.rungs import capability_table as table
+from graphbus_core.editing.rungs.capability_text import signs_of_text
+from graphbus_core.editing.rungs.codes import Problem
+from graphbus_core.editing.rungs.imports import Allowed, Imports, imported, use_of
+from graphbus_core.editing.text.source_text import SourceText
+from graphbus_core.editing.text.symbols import Definition, definitions
 
 _GUARDED = {"IS_ARBITER": "G3.arbiter", "SYSTEM_PROMPT": "G3.prompt"}
 Named = Iterator[tuple[str, str]]

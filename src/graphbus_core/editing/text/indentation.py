@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection
 
-from graphbus_core.editing.source_text import lines_inside_strings, parse, with_lf
-from graphbus_core.editing.symbols import Definition
+from graphbus_core.editing.text.source_text import lines_inside_strings, parse, with_lf
+from graphbus_core.editing.text.symbols import Definition
 
 
 def trimmed(code: str) -> str:

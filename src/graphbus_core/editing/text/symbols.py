@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from graphbus_core.editing.source_text import SourceText
+from graphbus_core.editing.text.source_text import SourceText
 from graphbus_core.errors import EditError, did_you_mean
 
 Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from graphbus_core.compiler import rules
 from graphbus_core.compiler.project import Project
-from graphbus_core.editing.gate_codes import Problem
+from graphbus_core.editing.rungs.codes import Problem
 from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.model.findings import Finding
 from graphbus_core.model.proposals import SchemaChange

@@ -8,7 +8,7 @@ from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
 
 from graphbus_core.compiler.project import Project
-from graphbus_core.editing.gate_codes import Problem
+from graphbus_core.editing.rungs.codes import Problem
 from graphbus_core.model.proposals import CodeChange, Proposal
 
 PROTECTED = (

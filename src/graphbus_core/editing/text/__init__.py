@@ -1,0 +1,1 @@
+"""Symbols and spans in the bytes of a source file."""
