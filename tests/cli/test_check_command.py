@@ -336,6 +336,38 @@ def test_statistics_count_the_findings_of_each_rule(capsys: pytest.CaptureFixtur
     ]
 
 
+def test_many_other_ends_are_counted(
+    project: Write, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    senders = {f"agents/s{n}.py": STOCK.replace("class Stock", f"class Stock{n}") for n in range(5)}
+    monkeypatch.chdir(project({**senders, "agents/listener.py": LISTENER}))
+    main(["check", "agents", "--select", "GB003"])
+    assert "  = and 2 more places\n" in capsys.readouterr().out
+
+
+def test_a_place_over_several_lines_is_marked_to_the_end_of_its_first(
+    project: Write, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = """
+    from graphbus_core import GraphBusNode, schema_method
+
+
+    class A(GraphBusNode):
+    \t@schema_method({}, {"日本": str, "total": float})
+    \tdef f(self) -> dict:
+    \t\treturn {"日本": "", "total": [
+    \t\t\t1.0]}
+    """
+    monkeypatch.chdir(project({"agents/a.py": text}))
+    main(["check", "agents", "--select", "GB103"])
+    lines = capsys.readouterr().out.splitlines()
+    assert (
+        lines[0]
+        == "agents/a.py:7:3: GB103 A.f returns 'total' against its output_schema: float is wanted, list[float] is given"
+    )
+    assert lines[2] == "  | \t\t" + "^" * len('return {"1234": "", "total": [')
+
+
 # --- what cannot be read ----------------------------------------------------------------------
 
 
@@ -441,6 +473,34 @@ def test_a_diff_shows_what_fix_would_do_and_writes_nothing(shop: Path, capsys: p
     assert (shop / "agents/listener.py").read_bytes() == before
     assert main(["check", "agents", "--diff", "--json"]) == 3
     assert list(document(capsys)["diffs"]) == ["agents/listener.py"]  # type: ignore[call-overload]
+
+
+@pytest.mark.usefixtures("capsys")
+def test_a_file_that_changed_meanwhile_is_left_alone(shop: Path) -> None:
+    from graphbus_core import settings
+    from graphbus_core.cli import fixing
+    from graphbus_core.compiler.project import Project
+    from graphbus_core.errors import EditError
+    from graphbus_core.model.config import BuildRequest
+
+    project = Project.read(settings.resolve_build(BuildRequest(paths=("agents",))))
+    mended = fixing.mend(project, fixing.Choice())
+    path = shop / "agents/listener.py"
+    path.write_text("# mine\n")
+    with pytest.raises(EditError, match="GBE330"):
+        fixing.write(mended)
+    assert path.read_text() == "# mine\n"
+    path.unlink()
+    with pytest.raises(EditError, match="GBE321"):
+        fixing.write(mended)
+
+
+def test_a_diff_reports_what_cannot_be_read(
+    project: Write, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(project({**FILES, "agents/broken.py": BROKEN}))
+    assert main(["check", "agents", "--diff", "--select", "GB003"]) == 3
+    assert "[GBE201]" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may write anywhere")

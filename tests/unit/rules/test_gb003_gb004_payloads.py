@@ -290,6 +290,19 @@ AGREE = {
     + two('{"kind": KIND_A, "value": 1}', '{"kind": KIND_B, "value": "x"}'),
     "an open payload": two('{"sku": sku, "count": count}', '{"sku": sku, **self.more()}', READS_COUNT),
     "names that mean different things": two('{"min_price": 1}', '{"max_price": 2}'),
+    "payloads that may be told apart": """
+class One(GraphBusNode):
+    def go(self, sku: str, count: int):
+        payload = {"sku": sku, "count": count}
+        self.publish("/Stock/Changed", payload)
+        self.publish("/Stock/Changed", dict(sku=sku, count="3"))
+""",
+    "a publication without payload": """
+class One(GraphBusNode):
+    def go(self, sku: str):
+        self.publish("/Stock/Changed", {"sku": sku})
+        self.publish("/Stock/Changed")
+""",
     "a declaration that is kept": """
 @publishes("/Stock/Changed", {"sku": str, "count": float})
 class One(GraphBusNode):
@@ -303,6 +316,62 @@ class One(GraphBusNode):
 @pytest.mark.parametrize("text", [*DISAGREE.values(), *AGREE.values()], ids=[*DISAGREE, *AGREE])
 def test_publishers_that_let_somebody_down_are_found_and_no_others(tmp_path: Path, text: str) -> None:
     assert_marked(tmp_path, text, "GB004")
+
+
+CERTAIN = {
+    "a branch on it": ("if event['count']: pass", True),
+    "a loop over it": ("for each in event['count']: pass", True),
+    "a match of it": ("match event['count']:\n            case _: pass", True),
+    "a while on it": ("while event['count']: break", True),
+    "with": ("with self.lock(event['count']): pass", True),
+    "the first thing": ("self.log(event['count'])\n        if event['sku']: return", True),
+    "a constant key": ("key = 'count'; return event[key]", False),
+    "either": ("return event['sku'] or event['count']", False),
+    "later": ("return lambda: event['count']", False),
+    "in a try": ("try: event['count']\n        except Exception as error: self.log(error)", False),
+    "in a comprehension": ("return [event['count'] for each in []]", False),
+    "with a default": ("return event.get('count')", False),
+}
+
+
+@pytest.mark.parametrize(("body", "is_needed"), CERTAIN.values(), ids=CERTAIN)
+def test_a_key_counts_as_needed_only_where_nothing_can_pass_it_by(tmp_path: Path, body: str, is_needed: bool) -> None:
+    listener = f"def on_change(self, event):\n        {body}"
+    text = two(BOTH, '{"sku": sku}', listener, mark="GB004" if is_needed else "")
+    assert_marked(tmp_path, text, "GB004")
+
+
+NOT_MENDED = {
+    "the payload is made by a call": """
+class One(GraphBusNode):
+    def go(self):
+        self.publish("/Stock/Changed", dict(sku="a", cuont=1))
+""",
+    "the payload is used for more": """
+class One(GraphBusNode):
+    def go(self):
+        payload = {"sku": "a", "cuont": 1}
+        self.log(payload["cuont"])
+        self.publish("/Stock/Changed", payload)
+""",
+    "the key is written twice": """
+class One(GraphBusNode):
+    def go(self):
+        self.publish("/Stock/Changed", {"cuont": 1, "sku": "a", "cuont": 2})
+""",
+    "the key is a constant": """
+KEY = "cuont"
+class One(GraphBusNode):
+    def go(self):
+        self.publish("/Stock/Changed", {"sku": "a", KEY: 1})
+""",
+}
+
+
+@pytest.mark.parametrize("text", NOT_MENDED.values(), ids=NOT_MENDED)
+def test_a_key_that_is_sent_is_not_renamed_on_a_guess(tmp_path: Path, text: str) -> None:
+    declared = '@publishes("/Stock/Changed", {"sku": str, "count": int})\nclass Two(GraphBusNode): ...\n'
+    assert not only_finding(read(tmp_path, declared + text), "GB004").is_fixable
 
 
 def test_the_odd_name_becomes_that_of_the_others(tmp_path: Path) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
 from graphbus_core.compiler import rules
+from graphbus_core.model.config import Settings
 from tests.checking import Files, assert_marked, mended, only_finding, read, text_of
+from tests.reading import HEAD, read_files
 
 INPUT_WRONG = {
     "a field that no parameter takes": """
@@ -437,6 +440,59 @@ def test_a_contract_is_mended_token_by_token(tmp_path: Path, code: str, before: 
 
 
 NOT_MENDED = {
+    "the annotation is a text": (
+        "GB102",
+        """
+class Orders(GraphBusNode):
+    @schema_method({})
+    def order(self, order_id: "str"): ...
+""",
+    ),
+    "the name is global": (
+        "GB101",
+        """
+class Orders(GraphBusNode):
+    @schema_method(input_schema={"order_id": str})
+    def order(self, orderid: str):
+        def inner():
+            global order_id
+            order_id = 1
+""",
+    ),
+    "the name is caught": (
+        "GB101",
+        """
+class Orders(GraphBusNode):
+    @schema_method(input_schema={"order_id": str})
+    def order(self, orderid: str):
+        try:
+            return orderid
+        except ValueError as orderid:
+            pass
+""",
+    ),
+    "the field that is added is used already": (
+        "GB101",
+        """
+class Orders(GraphBusNode):
+    @schema_method(input_schema={"order_id": str, "items": list})
+    def order(self, order_id: str):
+        items = []
+""",
+    ),
+    "the name of the field is no name": (
+        "GB101",
+        """
+class Orders(GraphBusNode):
+    @schema_method(input_schema={"order_id": str, "the items": list})
+    def order(self, order_id: str): ...
+""",
+    ),
+    "the result is no display": ("GB103", OUTPUT + '        return dict(status="ok", totl=1.0)\n'),
+    "one of two results": (
+        "GB103",
+        OUTPUT + '        return {"status": "ok", "totl": 1.0} if self else {"status": "ok", "total": 1.0}\n',
+    ),
     "the new name is taken": (
         "GB101",
         """
@@ -508,6 +564,21 @@ class Orders(GraphBusNode):
     ),
     "no key is near": ("GB103", OUTPUT + '        return {"status": "ok", "sum": 1.0}\n'),
 }
+
+
+def test_further_keys_are_a_note_since_a_running_graph_lets_them_pass(tmp_path: Path) -> None:
+    finding = only_finding(read(tmp_path, OUTPUT_WRONG["a further key"]), "GB103")
+    assert (finding.severity, finding.is_fixable) == ("info", False)
+
+
+def test_a_parameter_is_not_renamed_while_a_file_that_may_pass_it_cannot_be_read(tmp_path: Path) -> None:
+    text = INPUT_WRONG["one thing under two names is said once"]
+    files = {"agents.py": HEAD + dedent(text), "broken.py": "order(orderid=1"}
+    assert only_finding(read_files(tmp_path / "1", {"agents.py": files["agents.py"]}), "GB101").is_fixable
+    assert not only_finding(read_files(tmp_path / "2", files), "GB101").is_fixable
+    large = {**files, "broken.py": "x = 1\n" * 200}
+    limited = read_files(tmp_path / "3", large, Settings(max_source_bytes=1000))
+    assert not only_finding(limited, "GB101").is_fixable
 
 
 @pytest.mark.parametrize(("code", "text"), NOT_MENDED.values(), ids=NOT_MENDED)

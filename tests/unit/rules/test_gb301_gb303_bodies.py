@@ -36,6 +36,7 @@ NOT_CHANGED = {
     "a memory on purpose": ("self, cache={}, _seen=set()", "cache['a'] = 1\n_seen.add(1)"),
     "an inner parameter of that name": ("self, x=[]", "def inner(x):\n    x.append(1)\nreturn inner"),
     "another object's method": ("self, x=[]", "self.log.append(x)"),
+    "bound by with": ("self, x=[]", "with self.open() as x:\n    x.append(1)"),
     "a loop variable": ("self, x=[]", "for x in ([], []):\n    x.append(1)"),
 }
 
@@ -88,6 +89,7 @@ def test_two_calls_no_longer_share_the_default(tmp_path: Path) -> None:
 
 
 KEPT = {
+    "an annotation that is no plain text": method('self, x: "list" "[int]" = []', "x.append(1)"),
     "None means something": method("self, x=[]", "if x is None:\n    return\nx.append(1)"),
     "several lines": method("self, x=[\n    1,\n]", "x.append(1)"),
     "on the line of the def": "class A(GraphBusNode):\n    def f(self, x=[]): x.append(1)\n",

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from graphbus_core.compiler.rules.demands import Demand, demands
-from graphbus_core.compiler.rules.evidence import Evidence
+from graphbus_core.compiler.rules.evidence import Evidence, parse
 from graphbus_core.compiler.rules.names import near_match
 from graphbus_core.compiler.rules.reads import described
 from graphbus_core.compiler.rules.wiring import Heard, Sent, Wiring
@@ -210,7 +210,7 @@ def _is_label(value: ast.expr) -> bool:
 
 
 def _display(span: SourceSpan, evidence: Evidence) -> ast.Dict | None:
-    for node in ast.walk(ast.parse(evidence.source(span.path).text)):
+    for node in ast.walk(parse(evidence.source(span.path).text)):
         if isinstance(node, ast.Dict) and (node.lineno, node.col_offset) == (span.line, span.column):
             return node
     return None

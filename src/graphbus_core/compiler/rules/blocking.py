@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from graphbus_core.compiler.rules.evidence import Source
+from graphbus_core.compiler.rules.evidence import Source, parse
 from graphbus_core.compiler.source import span_of
 from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.model.findings import Finding
@@ -31,7 +31,7 @@ _LAST_WORDS = frozenset(name.rpartition(".")[2] for name in _BLOCKING)
 def check_blocking(method: ast.AsyncFunctionDef, definition: AgentDefinition, source: Source) -> Iterator[Finding]:
     """Find calls that wait without letting others go on."""
     calls = [call for call in _calls(method) if _dotted(call.func).rpartition(".")[2] in _suspects(call, source)]
-    imports = _imports(ast.parse(source.text)) if calls else {}
+    imports = _imports(parse(source.text)) if calls else {}
     bound = {node.id for node in ast.walk(method) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     for call in calls:
         written = _dotted(call.func)

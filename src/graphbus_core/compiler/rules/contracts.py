@@ -170,6 +170,7 @@ class _Contract:
             span,
             f"{self._name} returns {name!r}, which its output_schema does not declare",
             f"Add {name!r} to the output_schema, or do not return it.",
+            severity="info",  # a running graph lets further fields pass
             related=self._schema_place(),
         )
 

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from graphbus_core.compiler.rules.evidence import Evidence
+from graphbus_core.compiler.rules.evidence import Evidence, parse
 from graphbus_core.compiler.rules.wiring import Heard
 from graphbus_core.model.agent import SourceSpan
 from graphbus_core.model.schema import UNKNOWN, Type
@@ -84,7 +84,7 @@ def _certain_places(heard: Heard, evidence: Evidence) -> set[tuple[int, int]]:
     method = heard.agent.method(heard.subscription.method)
     if method is None:
         return set()
-    for node in ast.walk(ast.parse(evidence.source(method.span.path).text)):
+    for node in ast.walk(parse(evidence.source(method.span.path).text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == method.name:
             first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
             if first <= method.span.line <= node.lineno:

@@ -5,25 +5,19 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from graphbus_core.compiler.rules.evidence import UNREADABLE, Evidence
+from graphbus_core.compiler.rules.evidence import Evidence, trees_with
 
 _LISTENING = frozenset({"subscribe", "unsubscribe"})
 
 
 def is_sent_elsewhere(topic: str, evidence: Evidence) -> bool:
-    """Tell whether some file of the build passes the topic to a call other than one that subscribes.
+    """Tell whether some file of the build passes the topic to a call other than one that subscribes, or may do so.
 
     Only asked when no publication is known, so that reading a file once more costs nothing in a project without findings.
     """
-    needle = topic.encode()
-    unreadable = {error.where.path for error in evidence.errors if error.code in UNREADABLE and error.where}
-    for module in evidence.index.files:
-        if module.path in unreadable:
-            continue
-        source = evidence.source(module.path)
-        if needle in source.data and any(topic in _texts(call) for call in _calls(ast.parse(source.text))):
-            return True
-    return False
+    return any(
+        tree is None or any(topic in _texts(call) for call in _calls(tree)) for tree in trees_with([topic], evidence)
+    )
 
 
 def _calls(tree: ast.Module) -> Iterator[ast.Call]:

@@ -16,41 +16,61 @@ EVENT_FIELDS = frozenset(
     {"topic", "payload", "src", "event_id", "timestamp", "correlation_id", "causation_id", "hops", "trail"}
 )
 _CHANGING = frozenset({"clear", "pop", "popitem", "setdefault", "update"})
+_SCOPES = frozenset({ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef})
+_USES = frozenset({ast.Attribute, ast.Subscript, ast.Call})
+_YIELDS = frozenset({ast.Yield, ast.YieldFrom})
+_CONTEXTS = frozenset({ast.Load, ast.Store, ast.Del})
 _READ_ONLY = "Events and payloads are read-only: change a copy, `dict(event.payload)`."
 
 
 def check_event_use(method: Function, definition: AgentDefinition, subscription: Subscription) -> Iterator[Finding]:
     """Look at every use of the event and the payload in the body of a handler."""
-    if any(isinstance(node, ast.Yield | ast.YieldFrom) for node in _own_nodes(method)):
+    uses = _Uses(method)
+    if uses.is_generator:
         problem = ("is a generator: it does nothing when it is called", "Do the work in the body, without `yield`.")
         yield _finding(definition, method, subscription.span, problem)
         return
-    names = _names(method, subscription)
-    rebound = {
-        node.id for node in ast.walk(method) if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)
-    } | {argument.arg for node in ast.walk(method) if node is not method for argument in _arguments(node)}
-    event, payload = (name if name not in rebound else "" for name in names)
-    for node in ast.walk(method) if event or payload else ():
+    event, payload = (name if name not in uses.bound else "" for name in _names(method, subscription))
+    for node in uses.nodes if event or payload else ():
         found = _misuse(node, event, payload)
         if found:
-            span = span_of(definition.path, node) if isinstance(node, ast.expr) else subscription.span
-            yield _finding(definition, method, span, found)
+            yield _finding(definition, method, span_of(definition.path, node), found)
 
 
-def _own_nodes(method: Function) -> Iterator[ast.AST]:
-    """The nodes of a function, those of functions within it left out."""
-    waiting: list[ast.AST] = list(method.body)
-    while waiting:
-        node = waiting.pop()
-        yield node
-        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
-            waiting.extend(ast.iter_child_nodes(node))
+class _Uses:
+    """One look at a body.
 
+    Attributes:
+        nodes: What may be a use: attributes, subscripts and calls.
+        bound: The names that are given a value, or are parameters of a function within.
+        is_generator: True when the body itself yields.
+    """
 
-def _arguments(node: ast.AST) -> list[ast.arg]:
-    if isinstance(node, ast.Lambda | ast.FunctionDef | ast.AsyncFunctionDef):
-        return [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
-    return []
+    def __init__(self, method: Function) -> None:
+        self.nodes: list[ast.Attribute | ast.Subscript | ast.Call] = []
+        self.bound: set[str] = set()
+        self.is_generator = False
+        waiting: list[tuple[ast.AST, bool]] = [(statement, False) for statement in method.body]
+        while waiting:
+            node, is_within = waiting.pop()
+            self._note(node, is_within)
+            is_within = is_within or node.__class__ in _SCOPES
+            for value in node.__dict__.values():
+                if value.__class__ is list:
+                    waiting.extend((item, is_within) for item in value if isinstance(item, ast.AST))
+                elif isinstance(value, ast.AST) and value.__class__ not in _CONTEXTS:
+                    waiting.append((value, is_within))
+
+    def _note(self, node: ast.AST, is_within: bool) -> None:
+        if node.__class__ is ast.Name:
+            if node.ctx.__class__ is not ast.Load:
+                self.bound.add(node.id)
+        elif node.__class__ in _USES:
+            self.nodes.append(node)  # type: ignore[arg-type]
+        elif isinstance(node, ast.arg):
+            self.bound.add(node.arg)
+        elif node.__class__ in _YIELDS and not is_within:
+            self.is_generator = True
 
 
 def _names(method: Function, subscription: Subscription) -> tuple[str, str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import ast
+import warnings
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from graphbus_core.errors import BuildError
@@ -86,3 +88,30 @@ class Evidence(Protocol):
 
     def ignores(self, path: str) -> Sequence[tuple[int, tuple[str, ...]]]:
         """Give the ignore comments of a file: line (0: the whole file) and codes (none: all)."""
+
+
+def trees_with(words: Sequence[str], evidence: Evidence) -> Iterator[ast.Module | None]:
+    """Give the tree of each file whose bytes hold all these words, None for one that holds them but cannot be read."""
+    needles = [word.encode() for word in words]
+    for module in evidence.index.files:
+        try:
+            source = evidence.source(module.path)
+        except BuildError:
+            yield None
+            continue
+        if all(needle in source.data for needle in needles):
+            yield _tree(source)
+
+
+def _tree(source: Source) -> ast.Module | None:
+    try:
+        return parse(source.text)
+    except (SyntaxError, ValueError, LookupError, RecursionError, MemoryError):
+        return None
+
+
+def parse(text: str) -> ast.Module:
+    """Give the tree of a text without the warnings of the parser: they are not for those who check."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ast.parse(text)

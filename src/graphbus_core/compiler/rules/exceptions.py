@@ -14,9 +14,21 @@ _EVERYTHING = frozenset({"Exception", "BaseException"})
 
 def check_exceptions(method: ast.FunctionDef | ast.AsyncFunctionDef, definition: AgentDefinition) -> Iterator[Finding]:
     """Find `except:` without a `raise`, and clauses that catch everything and do nothing."""
-    for node in ast.walk(method):
+    for clause in _clauses(method.body):
+        yield from _check_clause(clause, f"{definition.name}.{method.name}", definition)
+
+
+def _clauses(body: list[ast.stmt]) -> Iterator[ast.ExceptHandler]:
+    """The clauses of a body and of the blocks within it; expressions hold none, so that only statements are visited."""
+    waiting: list[ast.AST] = list(reversed(body))
+    while waiting:
+        node = waiting.pop()
         if isinstance(node, ast.ExceptHandler):
-            yield from _check_clause(node, f"{definition.name}.{method.name}", definition)
+            yield node
+        for field in ("finalbody", "orelse", "cases", "handlers", "body"):
+            block = getattr(node, field, None)
+            if block.__class__ is list:
+                waiting.extend(reversed(block))
 
 
 def _check_clause(clause: ast.ExceptHandler, name: str, definition: AgentDefinition) -> Iterator[Finding]:

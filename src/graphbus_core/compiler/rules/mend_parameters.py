@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from graphbus_core.compiler.rules.evidence import UNREADABLE, Evidence
+from graphbus_core.compiler.rules.evidence import Evidence, trees_with
 from graphbus_core.compiler.rules.mend_names import others
 from graphbus_core.compiler.rules.rewrite import Function, Refused, Symbol
 from graphbus_core.compiler.rules.wiring import Wiring
@@ -220,15 +220,12 @@ def _last_word(expression: ast.expr) -> str:
 def _refuse_if_passed_by_name(symbol: Symbol, parameter: str, evidence: Evidence) -> None:
     """Give up when some file of the project calls the method and names the parameter."""
     method = symbol.function.name
-    unreadable = {error.where.path for error in evidence.errors if error.code in UNREADABLE and error.where}
-    for module in evidence.index.files:
-        if module.path in unreadable:
-            continue
-        source = evidence.source(module.path)
-        if method.encode() in source.data and parameter.encode() in source.data:
-            for node in ast.walk(ast.parse(source.text)):
-                if isinstance(node, ast.Call) and _last_word(node.func) == method and _passes(node, parameter):
-                    raise Refused("the parameter is passed by name")
+    for tree in trees_with([method, parameter], evidence):
+        for node in ast.walk(tree) if tree is not None else ():
+            if isinstance(node, ast.Call) and _last_word(node.func) == method and _passes(node, parameter):
+                raise Refused("the parameter is passed by name")
+        if tree is None:
+            raise Refused("a file that may pass it cannot be read")
 
 
 def _passes(call: ast.Call, parameter: str) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from hashlib import sha256
 from typing import NamedTuple
 
-from graphbus_core.compiler.rules.evidence import Evidence, Source
+from graphbus_core.compiler.rules.evidence import Evidence, Source, parse
 from graphbus_core.model.agent import SourceSpan
 from graphbus_core.model.proposals import CodeChange
 
@@ -33,7 +33,7 @@ class Text:
 
     def __init__(self, source: Source) -> None:
         self.source = source
-        self.tree = ast.parse(source.text)
+        self.tree = parse(source.text)
         self.utf8 = source.utf8
         self._starts = source.line_starts
 
@@ -190,7 +190,7 @@ class Symbol:
             raise Refused("nothing changes")
         whole = self.text.utf8[: self.start] + new + self.text.utf8[self.end :]
         try:
-            ast.parse(whole.decode())
+            parse(whole.decode())
         except SyntaxError:
             raise Refused("the result does not parse") from None
         return CodeChange(
