@@ -62,14 +62,9 @@ is fine. An unknown key is an error that names the keys that exist. What the com
 The defaults, ready to copy:
 """
 RULES_INTRO = """\
-`graphbus check` reads the agents and reports what does not fit together. Each finding names file, line and column, both
-ends of a broken edge, and what to do. A value that only exists at run time is unknown, and nothing is reported about it.
-
-A fix is *safe* when no other agent and no caller can notice it: `graphbus check --fix` applies it. Other fixes are
-*negotiated*: `graphbus build --enable-agents` proposes them to the agents that they concern. `select` and `ignore` of
-`[tool.graphbus]` or of the command choose rules by code or prefix; `# graphbus: ignore[GB002]` on the line of a finding or
-on the line above it silences one place, `# graphbus: ignore-file[GB002]` a file. Findings of severity error or warning
-give the exit status 3.
+`graphbus check` reads the agents and reports what does not fit together; [Checking a project](checking.md) explains the
+command, its comments and settings, and the exit status. A *safe* fix is one that no other agent and no caller can notice;
+a *negotiated* one is proposed to the agents that it concerns.
 """
 CLI_INTRO = """\
 Results go to stdout, talk goes to stderr. With `--json` a command writes one JSON document to stdout and nothing else.
