@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from os.path import dirname
 from time import time
 
 from graphbus_core.errors import GraphBusError
@@ -11,6 +12,7 @@ from graphbus_core.model.deliveries import DeadLetter, Reason
 from graphbus_core.model.messages import Event
 
 _log = logging.getLogger("graphbus.bus")
+_OURS = dirname(__file__) + "/"
 
 
 class Ledger:
@@ -52,8 +54,12 @@ class Ledger:
 
 
 def _place_of(error: Exception) -> str:
-    """Where it was raised, `file:line`."""
+    """Where it was raised, `file:line`: the innermost line that is not ours."""
+    place = ""
     trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
+    while trace is not None:
+        path = trace.tb_frame.f_code.co_filename
+        if not path.startswith(_OURS):
+            place = f"{path}:{trace.tb_lineno}"
         trace = trace.tb_next
-    return f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}" if trace is not None else ""
+    return place

@@ -97,7 +97,7 @@ def init_simple_bus(artifacts: BuildArtifacts, modules: NodeModules, config: Run
         RunError: GBE603, GBE605, GBE611; SeveralErrors for more than one. Then nothing of the graph stays alive.
     """
     validation = config.settings.validation
-    topics = topics_of_artifacts(artifacts, validation)
+    topics = topics_of_artifacts(artifacts, config.external_topics, validation)
     bus = MessageBus(history=config.settings.history, admit=topics.admit)
     members = [from_definition(each, modules.classes[each.name], validation) for each in artifacts.agents.agents]
     graph = LiveGraph(bus, members, grace_s=config.settings.grace_s)

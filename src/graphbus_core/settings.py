@@ -215,12 +215,14 @@ def resolve_run(request: RuntimeRequest) -> RuntimeConfig:
         UsageError: What `load` raises.
     """
     folder = Path(request.artifacts).resolve()
-    settings = load(find_root([folder.parent])).runtime
+    found = load(find_root([folder.parent]))
+    settings = found.runtime
     if request.validation is not None:
         settings = msgspec.structs.replace(settings, validation=request.validation)
     return RuntimeConfig(
         artifacts_dir=str(folder),
         entrypoint=request.entrypoint,
         allow_drift=request.allow_drift,
+        external_topics=found.external_topics,
         settings=settings,
     )

@@ -69,12 +69,13 @@ class Topics:
         return frozen
 
 
-def topics_of_artifacts(artifacts: BuildArtifacts, validation: Validation) -> Topics:
+def topics_of_artifacts(artifacts: BuildArtifacts, external: Iterable[str], validation: Validation) -> Topics:
     """Take the topics from a build: those with an agent or the outside world at one end, and computed ones by their prefix."""
     agents = artifacts.agents.agents
     schemas: dict[str, Schema | None] = {
         subscription.topic: None for agent in agents for subscription in agent.subscriptions if subscription.topic
     }
+    schemas |= dict.fromkeys(external)
     schemas |= {topic.name: topic.schema for topic in artifacts.topics.topics}
     computed = [said.prefix for agent in agents for said in agent.publications if not said.topic]
     return Topics(schemas, computed, validation)

@@ -132,10 +132,10 @@ def _record_of(kind: type, depth: int) -> Type:
     if required is None:
         return UNKNOWN
     try:
-        hints = get_type_hints(kind)
+        hints = get_type_hints(kind, include_extras=True)
     except (NameError, TypeError):
         return UNKNOWN
-    fields = tuple(Field(name, type_of(hints[name], depth + 1), needed) for name, needed in required.items())
+    fields = tuple(_field(name, hints[name], depth, is_required=needed) for name, needed in required.items())
     return Type("record", name=kind.__name__, fields=fields)
 
 
@@ -154,6 +154,8 @@ def _required_of(kind: Any) -> dict[str, bool] | None:
     return None
 
 
-def _field(name: str, annotation: object, depth: int) -> Field:
-    """A field of a display; `"sku?"` or `NotRequired[...]` may be missing."""
-    return Field(name, type_of(annotation, depth + 1), get_origin(annotation) is not NotRequired)
+def _field(name: str, annotation: object, depth: int, *, is_required: bool = True) -> Field:
+    """A field; `NotRequired[...]` is looked for here, because a TypedDict does not see it in annotations that are text."""
+    origin = get_origin(annotation)
+    needed = origin is not NotRequired and (is_required or origin is Required)
+    return Field(name, type_of(annotation, depth + 1), needed)

@@ -33,6 +33,7 @@ class NodeModules:
         self.classes: dict[str, type[GraphBusNode]] = {}
         self.root = root.resolve()
         self._before = set(sys.modules)
+        self._names: set[str] = set()
         self._paths = [str((self.root / each).resolve()) for each in import_roots]
         sys.path[:0] = self._paths
 
@@ -73,7 +74,7 @@ class NodeModules:
     def forget(self) -> None:
         """Take the project's modules and folders out of the interpreter again."""
         for name, module in list(sys.modules.items()):
-            if name not in self._before and self._is_ours(module):
+            if name not in self._before and (name in self._names or self._is_ours(module)):
                 del sys.modules[name]
         for path in self._paths:
             if path in sys.path:
@@ -94,6 +95,7 @@ class NodeModules:
         present = sys.modules.get(definition.module) or sys.modules.get(definition.module.partition(".")[0])
         if present is not None and not self._is_ours(present):
             return RunError("GBE604", module=definition.module, path=definition.path, found=_origin(present))
+        self._names.add(definition.module)
         module, error = _import(definition.module)
         if module is None:
             where = self.place_of(error) or Place(definition.path, 1)

@@ -179,11 +179,13 @@ class RuntimeConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         artifacts_dir: Absolute.
+        external_topics: Topics (patterns allowed) that are published or heard outside of the graph.
     """
 
     artifacts_dir: str
     entrypoint: str = ""
     allow_drift: bool = False
+    external_topics: tuple[str, ...] = ()
     settings: RuntimeSettings = RuntimeSettings()
 
 

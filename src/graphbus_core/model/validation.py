@@ -24,7 +24,8 @@ class Problem(NamedTuple):
     suggestion: str = ""
 
     def __str__(self) -> str:
-        return f"{self.path}: expected {self.expected}, got {self.got}.{self.suggestion}".rstrip(".")
+        suggestion = f".{self.suggestion}" if self.suggestion else ""
+        return f"{self.path}: expected {self.expected}, got {self.got}{suggestion}"
 
 
 SchemaCheck = Callable[[Any], tuple[Problem, ...]]

@@ -1,0 +1,393 @@
+"""`connect`: a graph of live classes, called, published to, started and stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from typing import Any, TypedDict
+
+import pytest
+
+from graphbus_core import Event, GraphBusNode, connect, depends_on, publishes, schema_method, subscribe
+from graphbus_core.errors import GraphBusError, RunError, SeveralErrors
+
+
+class Item(TypedDict):
+    sku: str
+    qty: int
+
+
+class Stock(GraphBusNode):
+    def on_start(self) -> None:
+        self.shelf = {"mug": 3}
+
+    @schema_method(input_schema={"sku": str, "qty": int}, output_schema={"reserved": bool})
+    def reserve(self, sku: str, qty: int = 1) -> dict[str, Any]:
+        self.shelf[sku] -= qty
+        self.publish("/Stock/Changed", {"sku": sku, "left": self.shelf[sku]})
+        return {"reserved": True}
+
+    @schema_method(input_schema={"kind": str}, output_schema={"answer": float})
+    def lie(self, kind: str) -> Any:
+        return {"text": {"answer": "x"}, "near": {"anwser": 1.0}, "none": None, "list": [], "good": {"answer": 1}}[kind]
+
+    @schema_method(input_schema={}, output_schema={})
+    def nothing(self) -> None:
+        """Give nothing, as promised."""
+
+    @schema_method()
+    def free(self, **anything: Any) -> Any:
+        return anything
+
+    def hidden(self) -> None:
+        raise AssertionError("only contracts can be called")
+
+
+@depends_on(Stock)
+class Shop(GraphBusNode):
+    def on_start(self) -> None:
+        self.changes: list[int] = []
+
+    @subscribe("/Order/Placed")
+    def on_order(self, items: list[Item]) -> None:
+        for item in items:
+            self.call("Stock", "reserve", **item)
+
+    @subscribe("/Stock/Changed")
+    def on_change(self, event: Event) -> None:
+        self.changes.append(event["left"])
+
+
+def test_agents_are_started_connected_and_reachable() -> None:
+    with connect(Stock, Shop) as graph:
+        graph.publish("/Order/Placed", {"items": [{"sku": "mug", "qty": 2}]})
+        assert graph.node("Stock").shelf == {"mug": 1}
+        assert graph.node("Shop").changes == [1]
+        assert graph.call("Stock", "reserve", sku="mug", qty=1) == {"reserved": True}
+        assert graph.node("Shop").changes == [1, 0]
+        assert list(graph.nodes) == ["Stock", "Shop"]
+        assert [event.src for event in graph.bus.history()] == ["", "Stock", "Stock"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"sku": "mug", "qty": "two"}, "qty: expected int, got str 'two'"),
+        ({"sku": "mug", "qty": True}, "qty: expected int, got bool True"),
+        ({"sku": "mug"}, "qty: expected int, got nothing"),
+        ({"sku": "mug", "qty": 1, "colour": "red"}, "colour: expected one of sku, qty, got an unknown name"),
+        ({"sku": "mug", "qtyy": 1}, "qtyy: expected one of sku, qty, got an unknown name. Did you mean 'qty'?"),
+        ({"sku": 3, "qty": "two"}, "sku: expected str, got int 3; qty: expected int, got str 'two'"),
+    ],
+)
+def test_wrong_arguments_are_refused_before_the_method_sees_them(arguments: dict[str, Any], reason: str) -> None:
+    with connect(Stock) as graph:
+        with pytest.raises(RunError) as refused:
+            graph.call("Stock", "reserve", **arguments)
+        assert graph.node("Stock").shelf == {"mug": 3}
+    assert refused.value.code == "GBE622"
+    assert "Stock.reserve" in refused.value.sentence
+    assert reason in refused.value.sentence
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("text", "answer: expected float, got str 'x'"),
+        ("near", "answer: expected float, got nothing. Is it 'anwser'?"),
+        ("none", "expected an object with {answer: float}, got None"),
+        ("list", "expected an object with {answer: float}, got list []"),
+    ],
+)
+def test_a_result_that_breaks_its_contract_is_refused(kind: str, reason: str) -> None:
+    with connect(Stock) as graph, pytest.raises(RunError) as refused:
+        graph.call("Stock", "lie", kind=kind)
+    assert refused.value.code == "GBE623"
+    assert "Stock.lie" in refused.value.sentence
+    assert reason in refused.value.sentence
+
+
+def test_what_fits_and_what_has_no_contract_passes() -> None:
+    with connect(Stock) as graph:
+        assert graph.call("Stock", "lie", kind="good") == {"answer": 1}
+        assert graph.call("Stock", "nothing") is None
+        assert graph.call("Stock", "free", agent=1, method=2) == {"agent": 1, "method": 2}
+
+
+@pytest.mark.parametrize(
+    ("agent", "method", "code", "suggestion"),
+    [
+        ("Stok", "reserve", "GBE620", "Did you mean 'Stock'?"),
+        ("Stock", "reserv", "GBE621", "Did you mean 'reserve'?"),
+        ("Stock", "hidden", "GBE621", "Stock has no method hidden"),
+        ("Shop", "on_order", "GBE621", "Shop has no method on_order"),
+    ],
+)
+def test_what_cannot_be_called_is_refused_with_what_can(agent: str, method: str, code: str, suggestion: str) -> None:
+    with connect(Stock, Shop) as graph, pytest.raises(RunError) as refused:
+        graph.call(agent, method)
+    assert refused.value.code == code
+    assert suggestion in refused.value.sentence
+    assert refused.value.hint
+
+
+def test_an_unknown_node_is_refused() -> None:
+    with connect(Stock) as graph, pytest.raises(RunError, match="Did you mean 'Stock'"):
+        graph.node("Stok")
+
+
+class Stranger(GraphBusNode):
+    @schema_method(input_schema={}, output_schema={"reserved": bool})
+    def ask(self) -> Any:
+        return self.call("Stock", "reserve", sku="mug", qty=1)
+
+    @schema_method(input_schema={}, output_schema={})
+    def ask_nobody(self) -> Any:
+        return self.call("Nobody", "reserve")
+
+
+def test_an_agent_may_call_only_what_it_depends_on() -> None:
+    with connect(Stock, Stranger) as graph:
+        with pytest.raises(RunError) as refused:
+            graph.call("Stranger", "ask")
+        assert refused.value.code == "GBE624"
+        assert '@depends_on("Stock")' in refused.value.hint
+        with pytest.raises(RunError, match="GBE620"):
+            graph.call("Stranger", "ask_nobody")
+
+
+class Announcer(GraphBusNode):
+    @publishes("/News/Told", {"title": str, "words": int})
+    @schema_method(input_schema={"payload": dict}, output_schema={})
+    def tell(self, payload: dict[str, Any]) -> None:
+        self.publish("/News/Told", payload)
+
+
+BAD_NEWS = {"title": "x", "words": "many"}
+
+
+def test_a_payload_that_breaks_its_topic_is_refused_at_the_publish() -> None:
+    with connect(Announcer) as graph, pytest.raises(RunError) as refused:
+        graph.call("Announcer", "tell", payload=BAD_NEWS)
+    assert refused.value.code == "GBE614"
+    assert "words: expected int, got str 'many'" in refused.value.sentence
+
+
+def test_a_warning_lets_pass_what_does_not_fit(caplog: pytest.LogCaptureFixture) -> None:
+    with connect(Announcer, Stock, validation="warn") as graph:
+        graph.call("Announcer", "tell", payload=BAD_NEWS)
+        assert graph.call("Stock", "lie", kind="text") == {"answer": "x"}
+        assert graph.bus.history()[0].payload == BAD_NEWS
+    assert "words: expected int" in caplog.text
+    assert "answer: expected float" in caplog.text
+
+
+def test_without_validation_nothing_is_looked_at() -> None:
+    with connect(Announcer, Stock, validation="off") as graph:
+        graph.publish("/News/Told", {"words": "many"})
+        assert graph.call("Stock", "lie", kind="none") is None
+        assert graph.bus.history()[0].payload == {"words": "many"}
+
+
+def test_further_fields_of_a_payload_are_no_mistake() -> None:
+    with connect(Announcer) as graph:
+        graph.publish("/News/Told", {"title": "x", "words": 3, "source": "radio"})
+        assert len(graph.bus.history()) == 1
+
+
+class Life(GraphBusNode):
+    log: list[str] = []  # noqa: RUF012 - shared on purpose
+
+    def on_start(self) -> None:
+        self.log.append(f"start {type(self).__name__}")
+        self.publish("/Life/Begun", {"who": type(self).__name__})
+
+    def on_stop(self) -> None:
+        self.log.append(f"stop {type(self).__name__}")
+
+    @subscribe("/Life/Begun")
+    def on_begun(self, who: str) -> None:
+        self.log.append(f"{type(self).__name__} hears {who}")
+
+
+class Second(Life):
+    pass
+
+
+def test_all_agents_are_started_before_the_first_event_and_stopped_in_reverse_order() -> None:
+    Life.log.clear()
+    with connect(Life, Second):
+        pass
+    heard = [f"{one} hears {other}" for other in ("Life", "Second") for one in ("Life", "Second")]
+    assert Life.log == ["start Life", "start Second", *heard, "stop Second", "stop Life"]
+
+
+def test_stopping_twice_is_stopping_once() -> None:
+    Life.log.clear()
+    graph = connect(Life)
+    graph.stop()
+    graph.stop()
+    assert Life.log.count("stop Life") == 1
+
+
+class Needy(GraphBusNode):
+    def __init__(self, price: int) -> None:
+        self.price = price
+
+
+class Broken(GraphBusNode):
+    def __init__(self) -> None:
+        raise OSError("no disk")
+
+
+class Odd(GraphBusNode):
+    @subscribe("/A/B")
+    def on_b(self, *anything: object) -> None: ...
+
+
+def test_all_agents_that_cannot_be_made_are_reported_and_nothing_runs() -> None:
+    Life.log.clear()
+    with pytest.raises(SeveralErrors) as refused:
+        connect(Life, Needy, Broken, Odd)
+    assert [error.code for error in refused.value.errors] == ["GBE603", "GBE603", "GBE611"]
+    assert "price" in str(refused.value)
+    assert "OSError: no disk" in str(refused.value)
+    assert Life.log == []
+
+
+class Unlucky(Life):
+    def on_start(self) -> None:
+        raise OSError("no network")
+
+
+def test_an_agent_that_does_not_start_takes_the_started_ones_down_again() -> None:
+    Life.log.clear()
+    with pytest.raises(RunError) as refused:
+        connect(Life, Unlucky, Second)
+    assert refused.value.code == "GBE605"
+    assert "OSError: no network" in refused.value.sentence
+    assert Life.log[0] == "start Life"
+    assert Life.log[-1] == "stop Life"
+    assert "start Second" not in Life.log
+
+
+class Clinging(Life):
+    def on_stop(self) -> None:
+        raise OSError("still busy")
+
+
+def test_an_agent_that_does_not_stop_does_not_keep_the_others_from_stopping() -> None:
+    Life.log.clear()
+    graph = connect(Life, Clinging, Second)
+    with pytest.raises(RunError) as refused:
+        graph.stop()
+    assert refused.value.code == "GBE626"
+    assert Life.log[-2:] == ["stop Second", "stop Life"]
+
+
+def test_objects_are_taken_as_they_are() -> None:
+    node = Needy(3)
+    with connect(node) as graph:
+        assert graph.node("Needy") is node
+
+
+def test_a_node_in_no_graph_says_how_to_connect_it() -> None:
+    for use in (lambda: Stock().publish("/A/B"), lambda: Stock().call("Shop", "x")):
+        with pytest.raises(RunError) as refused:
+            use()
+        assert refused.value.code == "GBE616"
+        assert "connect(Stock)" in refused.value.hint
+
+
+class Listener(GraphBusNode):
+    SUBSCRIBE = ("/A/*", "/B/C")
+
+    def __init__(self) -> None:
+        self.heard: list[Any] = []
+
+    def handle_event(self, topic: str, payload: Any) -> None:
+        self.heard.append((topic, payload))
+
+    @subscribe("/A/B")
+    @subscribe("/A/C")
+    def also(self, event: Event) -> None:
+        self.heard.append(event.topic)
+
+
+def test_a_list_of_topics_goes_to_handle_event() -> None:
+    with connect(Listener) as graph:
+        for topic in ("/A/B", "/A/C", "/B/C"):
+            graph.publish(topic, 1)
+        heard = graph.node("Listener").heard
+    assert heard == ["/A/B", ("/A/B", 1), "/A/C", ("/A/C", 1), ("/B/C", 1)]
+
+
+def test_an_inherited_handler_is_connected_once_and_an_overridden_one_as_it_says() -> None:
+    class Child(Listener):
+        SUBSCRIBE = ()
+
+        def also(self, event: Event) -> None:
+            raise AssertionError("it lost its @subscribe")
+
+    with connect(Child) as graph:
+        graph.publish("/A/B")
+        assert graph.node("Child").heard == []
+
+
+def test_the_log_of_an_agent_bears_its_name(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        Stock().log("plain 100%")
+        Stock().log("with %s", "argument", level=logging.WARNING)
+    assert [(record.name, record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("graphbus.agent.Stock", "INFO", "plain 100%"),
+        ("graphbus.agent.Stock", "WARNING", "with argument"),
+    ]
+
+
+class Slow(GraphBusNode):
+    async def on_start(self) -> None:
+        await asyncio.sleep(0)
+        self.thread = threading.current_thread().name
+        self.sums: list[int] = []
+
+    @schema_method(input_schema={"a": int, "b": int}, output_schema={"sum": int})
+    async def add(self, a: int, b: int) -> Any:
+        await asyncio.sleep(0)
+        return {"sum": a + b if a else "nothing"}
+
+    @subscribe("/Sum/Wanted")
+    def on_wanted(self, a: int) -> None:
+        self.thread = threading.current_thread().name
+
+
+@depends_on("Slow", "Stock")
+class Asker(GraphBusNode):
+    @subscribe("/Sum/Wanted")
+    async def on_wanted(self, a: int) -> None:
+        self.answers = [
+            await self.call("Slow", "add", a=a, b=1),
+            await self.call("Stock", "reserve", sku="mug", qty=1),
+        ]
+
+    @subscribe("/Sum/Badly")
+    async def on_badly(self) -> None:
+        await self.call("Slow", "add", a=0, b=0)
+
+
+def test_async_agents_start_are_called_and_call_others() -> None:
+    with connect(Slow, Stock, Asker) as graph:
+        assert graph.node("Slow").thread == "graphbus-loop"
+        assert graph.call("Slow", "add", a=1, b=2) == {"sum": 3}
+        graph.publish("/Sum/Wanted", {"a": 5})
+        assert graph.node("Asker").answers == [{"sum": 6}, {"reserved": True}]
+        assert graph.node("Slow").thread == "graphbus-loop", "plain handlers of an async agent run on its lane"
+        with pytest.raises(RunError, match="GBE623"):
+            graph.publish("/Sum/Badly")
+        with pytest.raises(RunError, match="GBE623"):
+            graph.call("Slow", "add", a=0, b=0)
+
+
+def test_every_refusal_is_a_graphbus_error() -> None:
+    assert issubclass(RunError, GraphBusError)
+    assert RunError("GBE627").exit_status == 7

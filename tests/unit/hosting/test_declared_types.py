@@ -1,0 +1,122 @@
+"""Contracts of live classes, in the terms of the compiler."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NotRequired, TypedDict
+
+import msgspec
+import pytest
+
+from graphbus_core import GraphBusNode, publishes, schema_method
+from graphbus_core.hosting.declared import methods_of, schema_of, topics_of, type_of
+
+
+class Movie(TypedDict):
+    title: str
+    year: NotRequired[int]
+
+
+@dataclasses.dataclass
+class Data:
+    a: int
+    b: str = ""
+    c: list[int] = dataclasses.field(default_factory=list)
+
+
+class Struct(msgspec.Struct):
+    a: int
+    b: str = ""
+
+
+class Model:
+    class Field:
+        def __init__(self, needed: bool) -> None:
+            self.needed = needed
+
+        def is_required(self) -> bool:
+            return self.needed
+
+    a: int
+    b: str
+    model_fields = {"a": Field(True), "b": Field(False)}  # noqa: RUF012 - as pydantic has it
+
+
+class Unresolvable(TypedDict):
+    a: NotThere  # noqa: F821
+
+
+class Node(TypedDict):
+    child: Node
+
+
+@pytest.mark.parametrize(
+    ("annotation", "shown"),
+    [
+        (str, "str"),
+        (None, "None"),
+        (Any, "Any"),
+        (object, "Any"),
+        (list, "list"),
+        (list[int], "list[int]"),
+        (Sequence[str], "list[str]"),
+        (dict[str, int], "dict[str, int]"),
+        (Mapping[str, Any], "dict[str, Any]"),
+        (tuple[int, str], "tuple[int, str]"),
+        (tuple[int, ...], "list[int]"),
+        (set[str], "set[str]"),
+        (int | None, "int | None"),
+        (Literal["a", 1], "Literal['a', 1]"),
+        ({"a": int, "b": [str]}, "{a: int, b: list[str]}"),
+        ({"a": {"b": NotRequired[int]}}, "{a: {b?: int}}"),
+        ([], "list"),
+        (Movie, "Movie"),
+        (complex, "?"),
+        ("unread", "?"),
+        (Unresolvable, "?"),
+        (type[int], "?"),
+    ],
+)
+def test_an_annotation_is_read_as_the_compiler_reads_it(annotation: object, shown: str) -> None:
+    assert str(type_of(annotation)) == shown
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        (Movie, "{title: str, year?: int}"),
+        (Data, "{a: int, b?: str, c?: list[int]}"),
+        (Struct, "{a: int, b?: str}"),
+        (Model, "{a: int, b?: str}"),
+        ({"a": int}, "{a: int}"),
+        (None, "None"),
+        (int, "None"),
+    ],
+)
+def test_a_typed_class_is_a_schema(kind: object, fields: str) -> None:
+    assert str(schema_of(kind)) == fields
+
+
+def test_a_type_that_holds_itself_is_read_to_a_bounded_depth() -> None:
+    assert str(type_of(Node)) == "Node"
+
+
+def test_methods_and_topics_of_a_class_and_its_bases_are_found() -> None:
+    class Base(GraphBusNode):
+        @schema_method(input_schema={"a": int})
+        def inherited(self, a: int) -> None: ...
+
+    @publishes("/A/Class", {"n": int})
+    class Child(Base):
+        @schema_method(output_schema={"b": str})
+        @publishes("/A/Method")
+        def own(self) -> dict[str, str]:
+            return {}
+
+    methods = {spec.name: (str(spec.input_schema), str(spec.output_schema)) for spec in methods_of(Child)}
+    assert methods == {"inherited": ("{a: int}", "None"), "own": ("None", "{b: str}")}
+    assert {topic: str(schema) for topic, schema in topics_of(Child).items()} == {
+        "/A/Class": "{n: int}",
+        "/A/Method": "None",
+    }
