@@ -19,27 +19,35 @@ _ARRAYS = frozenset({"list", "tuple", "set"})
 _MAPPINGS = frozenset({"dict", "record"})
 
 
-def why_not(wanted: Type, given: Type) -> str | None:
+def why_not(wanted: Type, given: Type, *, is_narrowed: bool = False) -> str | None:
     """Give the reason why some value of the type `given` is not one of `wanted`, or None where none is known.
 
     `int` fits `float`; `bool` does not fit `int`; None fits only where it is one of the choices; records are compared
     field by field; arrays are arrays, whatever Python calls them. Whatever is unknown fits.
+
+    Args:
+        wanted: The type that is declared.
+        given: The type of what is handed over.
+        is_narrowed: One fitting choice of `given` is enough, as of a parameter `str | None` behind `if x is None: return`.
     """
     if wanted.kind in _OPEN or given.kind in _OPEN:
         return None
     if given.kind == "union" or (given.kind == "literal" and len(given.values) > 1):
-        return next((reason for part in _parts(given) if (reason := why_not(wanted, part))), None)
+        reasons = [why_not(wanted, part, is_narrowed=is_narrowed) for part in _parts(given)]
+        is_excused = is_narrowed and None in reasons
+        return None if is_excused else next(filter(None, reasons), None)
     if wanted.kind == "union":
-        return _fits_no_choice(wanted, given)
-    return _why_not_one(wanted, given)
+        return _fits_no_choice(wanted, given, is_narrowed=is_narrowed)
+    return _why_not_one(wanted, given, is_narrowed=is_narrowed)
 
 
-def why_not_fields(wanted: Schema, given: Schema) -> tuple[tuple[str, str], ...]:
+def why_not_fields(wanted: Schema, given: Schema, *, is_narrowed: bool = False) -> tuple[tuple[str, str], ...]:
     """Give `(field, reason)` for every field of `wanted` that `given` does not provide as wanted, in the order of `wanted`.
 
     Further fields of `given` are no reason. A field that is missing from an open `given` may still be there, and so fits.
     """
-    return tuple((field.name, reason) for field in wanted.fields if (reason := _field_differs(field, given)))
+    pairs = ((field.name, _field_differs(field, given, is_narrowed=is_narrowed)) for field in wanted.fields)
+    return tuple((name, reason) for name, reason in pairs if reason)
 
 
 def is_disjoint(one: Type, other: Type) -> bool:
@@ -72,20 +80,20 @@ def to_json_schema(what: Schema | Type) -> dict[str, Any]:
     return _json_schema_of(what)
 
 
-def _why_not_one(wanted: Type, given: Type) -> str | None:
+def _why_not_one(wanted: Type, given: Type, *, is_narrowed: bool) -> str | None:
     kinds = {wanted.kind, given.kind}
     if "literal" in kinds:
         return _literals_differ(wanted, given)
     if kinds <= _ARRAYS:
-        return _items_differ(wanted, given)
+        return _items_differ(wanted, given, is_narrowed=is_narrowed)
     if kinds <= _MAPPINGS:
-        return _mappings_differ(wanted, given)
+        return _mappings_differ(wanted, given, is_narrowed=is_narrowed)
     fits = wanted.kind == given.kind or (wanted.kind, given.kind) == ("float", "int")
     return None if fits else _mismatch(wanted, given)
 
 
-def _fits_no_choice(wanted: Type, given: Type) -> str | None:
-    reasons = [why_not(choice, given) for choice in wanted.args]
+def _fits_no_choice(wanted: Type, given: Type, *, is_narrowed: bool) -> str | None:
+    reasons = [why_not(choice, given, is_narrowed=is_narrowed) for choice in wanted.args]
     return None if None in reasons else _mismatch(wanted, given)
 
 
@@ -119,7 +127,7 @@ def _type_of(value: str | int | bool | None) -> Type:
     return INT if isinstance(value, int) else STR
 
 
-def _items_differ(wanted: Type, given: Type) -> str | None:
+def _items_differ(wanted: Type, given: Type, *, is_narrowed: bool) -> str | None:
     if wanted.kind == given.kind == "tuple" and wanted.args and given.args and len(wanted.args) != len(given.args):
         return f"{len(wanted.args)} items are wanted, {len(given.args)} are given"
     if wanted.kind == given.kind == "tuple":
@@ -128,26 +136,28 @@ def _items_differ(wanted: Type, given: Type) -> str | None:
         pairs = [
             (want, have) for want in wanted.args for have in given.args if "tuple" not in {wanted.kind, given.kind}
         ]
-    return next((f"in its items, {reason}" for want, have in pairs if (reason := why_not(want, have))), None)
+    reasons = (why_not(want, have, is_narrowed=is_narrowed) for want, have in pairs)
+    return next((f"in its items, {reason}" for reason in reasons if reason), None)
 
 
-def _mappings_differ(wanted: Type, given: Type) -> str | None:
+def _mappings_differ(wanted: Type, given: Type, *, is_narrowed: bool) -> str | None:
     if wanted.kind == given.kind == "record":
-        differences = why_not_fields(Schema(wanted.fields), Schema(given.fields))
+        differences = why_not_fields(Schema(wanted.fields), Schema(given.fields), is_narrowed=is_narrowed)
         return f"{differences[0][0]}: {differences[0][1]}" if differences else None
     if wanted.kind == given.kind == "dict":
         pairs = zip(wanted.args, given.args, strict=False)
-        return next((f"in its entries, {reason}" for want, have in pairs if (reason := why_not(want, have))), None)
+        reasons = (why_not(want, have, is_narrowed=is_narrowed) for want, have in pairs)
+        return next((f"in its entries, {reason}" for reason in reasons if reason), None)
     return None
 
 
-def _field_differs(field: Field, given: Schema) -> str | None:
+def _field_differs(field: Field, given: Schema, *, is_narrowed: bool) -> str | None:
     found = given.get(field.name)
     if found is None:
         return "it is missing" if field.required and not given.is_open else None
     if field.required and not found.required and not given.is_open:
         return "it may be missing"
-    return why_not(field.type, found.type)
+    return why_not(field.type, found.type, is_narrowed=is_narrowed)
 
 
 def _mismatch(wanted: Type, given: Type) -> str:

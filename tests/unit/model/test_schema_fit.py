@@ -105,6 +105,24 @@ def test_what_does_not_fit_says_why(wanted: Type, given_type: Type, reason: str)
     assert why_not(wanted, given_type) == reason
 
 
+@pytest.mark.parametrize(
+    ("wanted", "given_type", "fits"),
+    [
+        (STR, union(STR, NULL), True),
+        (STR, union(INT, NULL), False),
+        (array(STR), array(union(STR, NULL)), True),
+        (mapping(STR, INT), mapping(STR, union(STR, INT)), True),
+        (record(sku=STR), record(sku=union(INT, STR)), True),
+        (union(STR, array(STR)), union(INT, array(union(STR, INT))), True),
+        (literal("a"), literal("a", "b"), True),
+        (STR, NULL, False),
+    ],
+    ids=str,
+)
+def test_of_what_may_be_narrowed_one_fitting_choice_is_enough(wanted: Type, given_type: Type, fits: bool) -> None:
+    assert (why_not(wanted, given_type, is_narrowed=True) is None) is fits
+
+
 def test_the_fields_of_a_schema_are_compared_one_by_one_in_its_order() -> None:
     wanted = schema(order_id=STR, total=FLOAT, note=STR)
     assert why_not_fields(wanted, schema(total=STR, order_id=STR)) == (
@@ -319,6 +337,12 @@ def test_every_type_fits_itself(kind: Type) -> None:
 def test_a_reason_is_given_only_where_some_value_really_does_not_fit(wanted: Type, given_type: Type) -> None:
     if why_not(wanted, given_type) is not None:
         assert not all(is_a(value, wanted) for value in values_of(given_type))
+
+
+@given(TYPES, TYPES)
+def test_what_is_refused_though_it_may_be_narrowed_is_refused_anyway(wanted: Type, given_type: Type) -> None:
+    if why_not(wanted, given_type, is_narrowed=True) is not None:
+        assert why_not(wanted, given_type) is not None
 
 
 @given(TYPES, TYPES)

@@ -272,6 +272,14 @@ class Orders(GraphBusNode):
     def order(self):
         return {"status": "ok", "error": None}
 """,
+    "a choice that is narrowed": """
+class Orders(GraphBusNode):
+    @schema_method({"note": str | None}, {"note": str})
+    def order(self, note: str | None = None):
+        if note is None:
+            raise ValueError
+        return {"note": note}
+""",
     "no output schema": """
 class Orders(GraphBusNode):
     @schema_method({})

@@ -43,8 +43,8 @@ class Listener(GraphBusNode):
 """,
     "None for a text": """
 class Stock(GraphBusNode):
-    def change(self, sku: str | None):
-        self.publish("/Stock/Changed", {"sku": sku})
+    def change(self):
+        self.publish("/Stock/Changed", {"sku": None})
 class Listener(GraphBusNode):
     @subscribe("/Stock/Changed")
     def on_change(self, sku: str): ...  #! GB110
@@ -52,6 +52,16 @@ class Listener(GraphBusNode):
 }
 
 EVENTS_RIGHT = {
+    "a choice that is narrowed": """
+class Stock(GraphBusNode):
+    def change(self, sku: str | None, counts: list[int | None]):
+        if sku is None or None in counts:
+            return
+        self.publish("/Stock/Changed", {"sku": sku, "counts": counts})
+class Listener(GraphBusNode):
+    @subscribe("/Stock/Changed")
+    def on_change(self, sku: str, counts: list[int]): ...
+""",
     "what is sent": STOCK
     + """
 class Listener(GraphBusNode):

@@ -97,7 +97,7 @@ class _Pair:
                 )
 
     def _differ(self, wanted: Type, given: Type) -> bool:
-        return why_not(wanted, given) is not None if self._is_declared else is_disjoint(wanted, given)
+        return why_not(wanted, given, is_narrowed=True) is not None if self._is_declared else is_disjoint(wanted, given)
 
     def missing_keys(self) -> Iterator[Finding]:
         """Find keys that go by another name, and keys that are left out though somebody needs them."""

@@ -143,7 +143,7 @@ class _Contract:
             yield self._extra_key(name, span)
         for field in schema.fields:
             given = shape.get(field.name)
-            reason = why_not(field.type, given.type) if given else None
+            reason = why_not(field.type, given.type, is_narrowed=True) if given else None
             if reason:
                 yield self._wrong_value(field.name, reason, span)
 

@@ -61,7 +61,7 @@ def _event(heard: Heard, wiring: Wiring) -> Iterator[Finding]:
         payload = sent.publication.payload
         for demand in accepted_fields(heard) if payload else ():
             given = payload.get(demand.name) if payload else None
-            reason = why_not(demand.type, given.type) if given else None
+            reason = why_not(demand.type, given.type, is_narrowed=True) if given else None
             message = f"{heard.name} takes {demand.name!r} of {sent.topic!r} from {sent.agent.name}, but {reason}"
             if reason and message not in seen:
                 seen.add(message)
@@ -159,7 +159,7 @@ def _argument_types(
 ) -> Iterator[Finding]:
     for field in wanted.fields:
         given = call.arguments.get(field.name)
-        reason = why_not(field.type, given.type) if given else None
+        reason = why_not(field.type, given.type, is_narrowed=True) if given else None
         if reason:
             message = f"{caller.name} gives {name} an unfit {field.name!r}: {reason}"
             yield _finding(caller.name, call.span, message, "Pass what the input_schema declares.", (taken,))
