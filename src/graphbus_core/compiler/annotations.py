@@ -299,8 +299,18 @@ def _is_dataclass(site: ClassSite, scope: Scope) -> bool:
 
 
 def _renames_fields(chain: tuple[ClassSite, ...]) -> bool:
+    """True when the fields go by other names outside: `rename=`, `Field(alias=...)`, `msgspec.field(name=...)`."""
+    calls = [node for site in chain for statement in site.node.body for node in _values(statement)]
     keywords = {keyword.arg for site in chain for keyword in site.node.keywords}
-    return bool(keywords & {"rename", "array_like", "tag", "alias_generator"})
+    keywords |= {keyword.arg for call in calls for keyword in call.keywords}
+    return bool(keywords & {"rename", "array_like", "tag", "alias_generator", "alias", "validation_alias", "name"})
+
+
+def _values(statement: ast.stmt) -> Iterator[ast.Call]:
+    """The call that a statement of a class body assigns: that of a field, or of `model_config`."""
+    value = statement.value if isinstance(statement, ast.AnnAssign | ast.Assign) else None
+    if isinstance(value, ast.Call):
+        yield value
 
 
 def _class_fields(site: ClassSite, scope: Scope, depth: int) -> Iterator[Field]:

@@ -52,6 +52,51 @@ class Listener(GraphBusNode):
 }
 
 EVENTS_RIGHT = {
+    "a pydantic alias": """
+from pydantic import BaseModel, Field
+class Changed(BaseModel):
+    stock_code: str = Field(alias="sku")
+"""
+    + STOCK
+    + """
+class Listener(GraphBusNode):
+    @subscribe("/Stock/Changed")
+    def on_change(self, change: Changed): ...
+""",
+    "a pydantic alias generator": """
+from pydantic import BaseModel, ConfigDict
+class Changed(BaseModel):
+    model_config = ConfigDict(alias_generator=shorten)
+    stock_code: str
+"""
+    + STOCK
+    + """
+class Listener(GraphBusNode):
+    @subscribe("/Stock/Changed")
+    def on_change(self, change: Changed): ...
+""",
+    "a msgspec name": """
+import msgspec
+class Changed(msgspec.Struct):
+    stock_code: str = msgspec.field(name="sku")
+"""
+    + STOCK
+    + """
+class Listener(GraphBusNode):
+    @subscribe("/Stock/Changed")
+    def on_change(self, change: Changed): ...
+""",
+    "a msgspec rename": """
+import msgspec
+class Changed(msgspec.Struct, rename={"stock_code": "sku"}):
+    stock_code: str
+"""
+    + STOCK
+    + """
+class Listener(GraphBusNode):
+    @subscribe("/Stock/Changed")
+    def on_change(self, change: Changed): ...
+""",
     "a choice that is narrowed": """
 class Stock(GraphBusNode):
     def change(self, sku: str | None, counts: list[int | None]):
