@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
-from urllib.parse import quote
 
 from graphbus_core import __version__
 from graphbus_core.cli import console
@@ -250,7 +249,7 @@ def as_sarif(report: Report) -> dict[str, Any]:
                     }
                 },
                 "columnKind": "unicodeCodePoints",
-                "originalUriBaseIds": {"SRCROOT": {"uri": f"file://{quote(report.root)}/"}},
+                "originalUriBaseIds": {"SRCROOT": {"uri": f"file://{_quoted(report.root)}/"}},
                 "invocations": [
                     {
                         "executionSuccessful": not report.errors,
@@ -294,6 +293,12 @@ def _sarif_result(finding: Finding, index: int, report: Report) -> dict[str, Any
     }
 
 
+def _quoted(path: str) -> str:
+    from urllib.parse import quote
+
+    return quote(path)
+
+
 def _fingerprint(finding: Finding) -> str:
     from hashlib import sha256
 
@@ -303,7 +308,7 @@ def _fingerprint(finding: Finding) -> str:
 def _sarif_location(span: SourceSpan, report: Report) -> dict[str, Any]:
     start, end = report.columns(span)
     return {
-        "artifactLocation": {"uri": quote(span.path), "uriBaseId": "SRCROOT"},
+        "artifactLocation": {"uri": _quoted(span.path), "uriBaseId": "SRCROOT"},
         "region": {"startLine": span.line, "startColumn": start, "endLine": span.end_line, "endColumn": end},
     }
 
@@ -316,7 +321,7 @@ def _sarif_notification(error: GraphBusError) -> dict[str, Any]:
     }
     if error.where:
         region = {"region": {"startLine": error.where.line}} if error.where.line else {}
-        uri = {"uri": quote(error.where.path), "uriBaseId": "SRCROOT"}
+        uri = {"uri": _quoted(error.where.path), "uriBaseId": "SRCROOT"}
         notification["locations"] = [{"physicalLocation": {"artifactLocation": uri, **region}}]
     return notification
 
