@@ -63,9 +63,12 @@ class Body:
         self.is_own = True
         inner = self._drain(list(function.body))
         self.is_own = False
-        self._drain(inner)
-        self.calls.sort(key=lambda call: (call[1].lineno, call[1].col_offset))
-        self.returns.sort(key=lambda node: (node.lineno, node.col_offset))
+        if inner:
+            self._drain(inner)
+        if len(self.calls) > 1:
+            self.calls.sort(key=lambda call: (call[1].lineno, call[1].col_offset))
+        if len(self.returns) > 1:
+            self.returns.sort(key=lambda node: (node.lineno, node.col_offset))
 
     def _drain(self, stack: list[ast.AST]) -> list[ast.AST]:
         """Visit these nodes and all below; while the own part is visited, the parts of inner functions are given back."""

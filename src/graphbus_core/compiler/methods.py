@@ -63,6 +63,8 @@ class Method(NamedTuple):
     body: Body
     decorators: tuple[Decorator, ...]
     is_static: bool
+    is_stub: bool
+    reaches_end: bool
 
     @property
     def is_callable(self) -> bool:
@@ -101,7 +103,8 @@ def read_method(node: Function, scope: Scope) -> Method:
     is_static = any(decorator.name == "builtins.staticmethod" for decorator in decorators)
     arguments = node.args.posonlyargs or node.args.args
     self_name = arguments[0].arg if arguments and not is_static else ""
-    return Method(scope.module, node, Body(node, self_name), decorators, is_static)
+    body = Body(node, self_name)
+    return Method(scope.module, node, body, decorators, is_static, is_stub(node.body), reaches_end(node.body))
 
 
 def read_parameters(method: Method, scope: Scope) -> tuple[Parameter, ...]:
@@ -184,19 +187,19 @@ def make_spec(
         returned=tuple(_returned(method, view, raising)),
         is_async=isinstance(node, ast.AsyncFunctionDef),
         is_static=method.is_static,
-        doc=clean_text(ast.get_docstring(node, clean=False) or ""),
+        doc=docstring(node),
     )
 
 
 def _returned(method: Method, view: View, raising: frozenset[str]) -> Iterator[Returned]:
     body = method.node.body
     path = method.module.path
-    if method.body.is_generator or is_stub(body) or (method.decorators and method.is_replaced):
+    if method.body.is_generator or method.is_stub or (method.decorators and method.is_replaced):
         yield Returned(span_of(path, method.node), UNKNOWN)
         return
     for node in method.body.returns:
         yield from _returned_value(node.value, span_of(path, node), view)
-    if reaches_end(body, raising):
+    if method.reaches_end and (not raising or reaches_end(body, raising)):
         yield Returned(span_of(path, body[-1]), NULL)
 
 
@@ -216,8 +219,15 @@ def _returned_value(value: ast.expr | None, span: SourceSpan, view: View) -> Ite
 
 def never_returns(method: Method) -> bool:
     """True for a method that only raises."""
-    has_value = method.body.returns or method.body.is_generator
-    return not has_value and not is_stub(method.node.body) and not reaches_end(method.node.body)
+    return not (method.reaches_end or method.is_stub or method.body.returns or method.body.is_generator)
+
+
+def docstring(node: ast.ClassDef | Function) -> str:
+    """Give the docstring of a class or function, as it is shown."""
+    first = node.body[0]
+    if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+        return clean_text(first.value.value)
+    return ""
 
 
 def clean_text(text: str) -> str:
