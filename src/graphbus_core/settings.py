@@ -187,6 +187,8 @@ def _override(settings: Settings, request: BuildRequest) -> Settings:
     if request.rounds is not None:
         safety = msgspec.structs.replace(settings.safety, max_negotiation_rounds=request.rounds)
         settings = msgspec.structs.replace(settings, safety=safety)
+    if request.unsafe_verify:
+        settings = msgspec.structs.replace(settings, gate=msgspec.structs.replace(settings.gate, allow_unverified=True))
     return msgspec.structs.replace(settings, intent=request.intent) if request.intent else settings
 
 

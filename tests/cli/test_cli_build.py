@@ -213,6 +213,26 @@ def test_with_json_the_negotiation_is_talk_and_the_document_is_alone_on_stdout(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("command", [["build", "--enable-agents"], ["negotiate"]])
+def test_what_cannot_be_verified_is_refused_with_what_to_do_unless_it_is_allowed(
+    command: list[str], post: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_project(post, {"pyproject.toml": PYPROJECT + '    [tool.graphbus.gate]\n    test_command = ["false"]\n'})
+    before = sources(post)
+    assert main([*command, "agents/"]) == 0
+    out = capsys.readouterr().out
+    assert "[GATE] Refused by G6.unverified: The test command fails without the change, too (exit status 1)" in out
+    assert "set test_command in [tool.graphbus.gate]" in out
+    assert "--unsafe-verify" in out
+    assert sources(post) == before
+    assert main([*command, "agents/", "--unsafe-verify"]) == 0
+    out = capsys.readouterr().out
+    assert "Unverified changes are let through: --unsafe-verify" in out
+    assert "[GATE] Not verified (G6.unverified): The test command fails without the change, too" in out
+    assert 'event["recipient"]' in (post / "agents" / "reader.py").read_text()
+
+
+@pytest.mark.slow
 def test_agents_with_nothing_to_say_change_nothing(healthy_post: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = sources(healthy_post)
     assert main(["build", "agents/", "--enable-agents"]) == 0

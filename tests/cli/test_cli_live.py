@@ -277,6 +277,46 @@ def test_the_beginning_says_who_negotiates_and_that_no_model_does() -> None:
     assert last == "Orders, Stock negotiate; Judge settles what they cannot."
 
 
+UNTRIED = RungResult(
+    rung="G6", status="failed", code="G6.unverified", message="There are tests, but no pytest. Install it."
+)
+LET_THROUGH = msgspec.structs.replace(UNTRIED, status="not_run")
+
+
+def test_what_nobody_can_verify_is_refused_and_the_first_refusal_says_what_to_do() -> None:
+    other = msgspec.structs.replace(PROPOSAL, proposal_id="P002")
+    again = [(topic, {**payload, "proposal_id": "P002"}) for topic, payload in (gated(UNTRIED), rejected("refused"))]
+    lines = shown(proposed(), gated(UNTRIED), rejected("refused"), proposed(other), *again)
+    refusal = "[GATE] Refused by G6.unverified: There are tests, but no pytest. Install it."
+    assert lines.count(refusal) == 2
+    (hint,) = [number for number, line in enumerate(lines) if "--unsafe-verify" in line]
+    assert lines[hint - 2] == refusal
+    assert lines[hint - 1 : hint + 1] == [
+        "         Nobody knows what this change would break, so that it is not even voted on. Mend what is named above, or let",
+        "         changes pass unverified with --unsafe-verify (allow_unverified in [tool.graphbus.gate]).",
+    ]
+
+
+def test_what_passes_unverified_is_said_at_the_beginning_and_with_each_proposal() -> None:
+    started = event("Started", session="S001", backend="x", agents=["Orders"], arbiters=[], allow_unverified=True)
+    report = GateReport(proposal_id="P001", passed=True, rungs=(LET_THROUGH,))
+    let_through = event("Gated", proposal_id="P001", report=report)
+    lines = shown(started, proposed(), let_through, vote("Stock", "accept"), committed("unanimous", 1, 1))
+    assert (
+        lines[1] == "Unverified changes are let through: --unsafe-verify, or allow_unverified in [tool.graphbus.gate]."
+    )
+    assert lines[-2:] == [
+        "[GATE] Not verified (G6.unverified): There are tests, but no pytest. Install it.",
+        "[ARBITER] Consensus (1/1). Committing.",
+    ]
+
+
+def test_a_rung_with_nothing_to_verify_is_not_worth_a_line() -> None:
+    none = RungResult(rung="G6", status="not_run", message="The project has no tests.")
+    report = event("Gated", proposal_id="P001", report=GateReport(proposal_id="P001", passed=True, rungs=(none,)))
+    assert not any("GATE" in line for line in shown(proposed(), report, committed("unanimous", 0, 0)))
+
+
 def test_a_graph_without_arbiter_names_none() -> None:
     started = event("Started", session="S001", backend="scripted", agents=["Orders"], arbiters=[])
     assert shown(started) == ["Orders negotiate."]

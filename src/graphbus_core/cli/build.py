@@ -11,6 +11,7 @@ import click
 @click.option("--dry-run", is_flag=True, help="Show what would change; write nothing.")
 @click.option("--rounds", type=click.IntRange(min=1), metavar="N", help="At most so many rounds of negotiation.")
 @click.option("--intent", default="", metavar="TEXT", help="What the agents shall work towards.")
+@click.option("--unsafe-verify", is_flag=True, help="Let changes pass that cannot be tried or tested.")
 @click.option("--force", is_flag=True, help="Build although nothing has changed.")
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
 def build(*, paths: tuple[str, ...], as_json: bool, rounds: int | None, **wished: object) -> None:

@@ -36,6 +36,12 @@ _RULES_NEGOTIATE = (
     'from; `model = "rules"` in [tool.graphbus.llm] is the only setting there is.',
 )
 
+_UNVERIFIED_IS_REFUSED = (
+    "Nobody knows what this change would break, so that it is not even voted on. Mend what is named above, or let",
+    "changes pass unverified with --unsafe-verify (allow_unverified in [tool.graphbus.gate]).",
+)
+_UNVERIFIED_PASSES = "Unverified changes are let through: --unsafe-verify, or allow_unverified in [tool.graphbus.gate]."
+
 _INDENT = " " * 9
 _VERDICTS: dict[VoteDecision, str] = {
     "accept": "Accepted",
@@ -75,6 +81,7 @@ class _Case:
         self.proposal = proposal
         self.is_gated = False
         self.failures: list[RungResult] = []
+        self.untried: list[RungResult] = []
         self.evaluations: dict[str, ProposalEvaluation] = {}
 
     @property
@@ -89,6 +96,7 @@ class Live:
         self._cases: dict[str, _Case] = {}
         self._round = 0
         self._shown_round = 0
+        self._has_explained = False
         self._listeners: dict[str, Callable[[Mapping[str, Any]], Iterator[str]]] = {
             "Started": self._started,
             "Round": self._enter_round,
@@ -124,6 +132,8 @@ class Live:
         agents = [name for name in payload["agents"] if name not in arbiters]
         judges = f"; {_names(arbiters)} settles what they cannot" if arbiters else ""
         yield f"{_names(agents)} negotiate{judges}."
+        if payload.get("allow_unverified"):
+            yield paint(_UNVERIFIED_PASSES, "warn")
 
     def _enter_round(self, payload: Mapping[str, Any]) -> Iterator[str]:
         self._round = payload["round"]
@@ -141,6 +151,7 @@ class Live:
         case.is_gated = True
         if report.failure:
             case.failures.append(report.failure)
+        case.untried = [rung for rung in report.rungs if rung.status == "not_run" and rung.code]
         yield from ()
 
     def _evaluated(self, payload: Mapping[str, Any]) -> Iterator[str]:
@@ -172,12 +183,18 @@ class Live:
     def _rejected(self, payload: Mapping[str, Any]) -> Iterator[str]:
         case = self._cases.pop(payload["proposal_id"])
         if case.is_refused_by_gate:
-            yield from self._block(case, _gate_lines(case.failures))
+            yield from self._block(case, [*_gate_lines(case.failures), *self._explained(case.failures)])
             return
         votes = payload["accepts"] + payload["rejects"]
         count = f" ({payload['accepts']}/{votes})" if votes else ""
         verdict = f"{_CLOSINGS[payload['status']]}{count}. Not committed."
         yield from self._block(case, [_verdict("ARBITER", verdict, "warn"), *_because(payload["reason"])])
+
+    def _explained(self, failures: list[RungResult]) -> Iterator[str]:
+        """Say once what to do about changes that nobody can verify."""
+        if not self._has_explained and any(failure.code.endswith(".unverified") for failure in failures):
+            self._has_explained = True
+            yield from (f"{_INDENT}{line}" for line in _UNVERIFIED_IS_REFUSED)
 
     def _dropped(self, payload: Mapping[str, Any]) -> Iterator[str]:
         count = counted(payload["count"], "proposal")
@@ -211,6 +228,8 @@ class Live:
                 yield from (f"{_tag('GATE')} {said}", "")
             yield from _evaluation_lines(list(case.evaluations.values()))
             yield ""
+        for rung in case.untried:
+            yield _verdict("GATE", f"Not verified ({rung.code}): {_one_line(rung.message)}", "warn")
         yield from verdict
 
 

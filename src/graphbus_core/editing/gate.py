@@ -2,7 +2,8 @@
 
     G0 scope -> G1 apply -> G2 parse -> G3 capability -> G4 contract -> G5 import -> G6 tests
 
-A rung that cannot be climbed (no tests, a project too large to copy) is `not_run`, says why, and lets the change pass.
+A rung that cannot be climbed (a project too large to copy, tests that cannot be run) refuses: what nobody has verified does not
+pass, unless `allow_unverified` says so. A rung that has nothing to verify (no tests) is `not_run`, says why, and lets it pass.
 `rungs.codes.CODES` lists every reason to refuse.
 """
 
@@ -21,7 +22,7 @@ from graphbus_core.editing.rungs import contract, scope
 from graphbus_core.editing.rungs.capability import check_growth
 from graphbus_core.editing.rungs.codes import Problem, of_edit
 from graphbus_core.editing.rungs.imports import Allowed
-from graphbus_core.editing.rungs.trials import NotRun, State, Trials, Verdict
+from graphbus_core.editing.rungs.trials import Noted, NotRun, State, Trials, Verdict
 from graphbus_core.editing.sandbox import Sandbox
 from graphbus_core.editing.workspace import Workspace, state_digest
 from graphbus_core.errors import EditError
@@ -202,7 +203,9 @@ def _result(rung: str, verdict: Verdict) -> RungResult:
     if verdict is None:
         return RungResult(rung=rung, status="passed")
     if isinstance(verdict, NotRun):
-        return RungResult(rung=rung, status="not_run", message=verdict.reason)
+        return RungResult(rung=rung, status="not_run", code=verdict.code, message=verdict.reason)
+    if isinstance(verdict, Noted):
+        return RungResult(rung=rung, status="passed", message=verdict.reason)
     return RungResult(
         rung=rung, status="failed", code=verdict.code, message=verdict.message, path=verdict.path, line=verdict.line
     )

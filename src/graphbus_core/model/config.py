@@ -81,6 +81,8 @@ class GateConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         memory_mb: Address space of one child process of the gate.
         max_file_size_bytes: A changed file may not grow beyond this.
         max_changed_lines: A proposal may not change more lines than this.
+        allow_unverified: Let changes pass that cannot be tried: the project cannot be copied, its tests cannot be run without
+            the change either, or a changed module does not import without it. The report says which.
         target_python: The Python that changed files must compile for, `"3.11"`; empty: `requires-python` of the project.
     """
 
@@ -89,6 +91,7 @@ class GateConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     memory_mb: int = 2048
     max_file_size_bytes: int = 1_000_000
     max_changed_lines: int = 400
+    allow_unverified: bool = False
     target_python: str = ""
 
 
@@ -199,6 +202,7 @@ class BuildRequest(msgspec.Struct, frozen=True, kw_only=True):
         dry_run: Negotiate, but write neither source files nor artifacts.
         force: Build although nothing has changed.
         rounds: Overrides `safety.max_negotiation_rounds`.
+        unsafe_verify: Overrides `gate.allow_unverified`.
         emit_artifacts: False for `graphbus negotiate` without a build.
         settings: Replaces what pyproject.toml says, for callers from Python.
     """
@@ -209,6 +213,7 @@ class BuildRequest(msgspec.Struct, frozen=True, kw_only=True):
     dry_run: bool = False
     force: bool = False
     rounds: int | None = None
+    unsafe_verify: bool = False
     intent: str = ""
     emit_artifacts: bool = True
     session: str = ""

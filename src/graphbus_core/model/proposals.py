@@ -137,7 +137,7 @@ class ProposalEvaluation(msgspec.Struct, frozen=True, omit_defaults=True, kw_onl
 
 
 class RungResult(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What one rung of the gate says; `code` is stable, e.g. `"G3.import"`, empty when it passed."""
+    """What one rung of the gate says; `code` is stable, e.g. `"G3.import"`: why it refuses, or what it let through unverified."""
 
     rung: str
     status: RungStatus

@@ -150,7 +150,8 @@ class Negotiation:
         names, arbiters = tuple(agents), agents.arbiters
         intent = self.config.settings.intent
         started = {"session": session, "backend": BACKEND, "agents": names, "arbiters": arbiters, "intent": intent}
-        self.tell("/Negotiation/Started", started)
+        is_unsafe = self.config.settings.gate.allow_unverified
+        self.tell("/Negotiation/Started", {**started, "allow_unverified": is_unsafe})
         self.meter.start()
         table = _Table(self, project, agents, conflicts, gate)
         try:

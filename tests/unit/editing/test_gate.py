@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,9 +14,9 @@ import pytest
 from graphbus_core.editing.gate import Gate, check_source
 from graphbus_core.editing.rungs import contract, trial_tree
 from graphbus_core.editing.rungs.capability import check_growth
-from graphbus_core.editing.rungs.codes import CODES
+from graphbus_core.editing.rungs.codes import CODES, Problem
 from graphbus_core.editing.rungs.imports import Allowed
-from graphbus_core.editing.rungs.trials import NotRun, State
+from graphbus_core.editing.rungs.trials import State
 from graphbus_core.editing.sandbox import Finished, Limits, ProcessSandbox
 from graphbus_core.model.config import BuildConfig, GateConfig, SafetyConfig, Settings
 from tests.unit.editing.shop_project import Shop, code_of
@@ -268,20 +269,37 @@ def test_sources_are_compiled_but_not_run(text: str, code: str) -> None:
     assert (problem.code if problem else "") == code
 
 
-# --- not run -----------------------------------------------------------------------------------
+# --- what cannot be verified -------------------------------------------------------------------
+
+ALLOWED = GateConfig(allow_unverified=True)
 
 
 @pytest.mark.slow
-def test_a_project_that_is_too_large_to_copy_is_not_run_and_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_project_that_is_too_large_to_copy_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shop = Shop(tmp_path, with_tests=True)
     monkeypatch.setattr(trial_tree, "MAX_FILES", 3)
 
     report = shop.replace("2.5 * count", "count * 2.5")
 
+    assert not report.passed
+    assert code_of(report) == "G5.unverified"
+    assert "more than 3 files" in report.rungs[-1].message
+
+
+@pytest.mark.slow
+def test_a_project_that_is_too_large_to_copy_passes_where_that_is_allowed_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = Shop(tmp_path, with_tests=True, gate=ALLOWED)
+    monkeypatch.setattr(trial_tree, "MAX_FILES", 3)
+
+    report = shop.replace("2.5 * count", "count * 2.5")
+
     assert report.passed
-    assert [rung.status for rung in report.rungs[-2:]] == ["not_run", "not_run"]
+    assert [(rung.status, rung.code) for rung in report.rungs[-2:]] == [
+        ("not_run", "G5.unverified"),
+        ("not_run", "G6.unverified"),
+    ]
     assert "more than 3 files" in report.rungs[-1].message
 
 
@@ -290,9 +308,9 @@ def test_a_project_that_is_too_large_to_copy_is_not_run_and_says_so(
     ("command", "new", "code", "says"),
     [
         (("true",), "count * 2.5", "", ""),
-        (("false",), "count * 2.5", "not_run", "exit status 1"),
+        (("false",), "count * 2.5", "G6.unverified", "exit status 1"),
         (("grep", "-rq", "2.5 . count", "agents"), "3.5 * count", "G6.tests", "exit status 1"),
-        (("sleep", "60"), "count * 2.5", "not_run", "longer than timeout_s (1.5 s)"),
+        (("sleep", "60"), "count * 2.5", "G6.unverified", "Raise timeout_s"),
         (("sh", "-c", "grep -q '2.5 . count' agents/orders.py || sleep 60"), "3.5 * count", "G6.timeout", "1.5 s"),
     ],
     ids=["passes", "always fails", "fails after", "always slow", "slow after"],
@@ -392,56 +410,138 @@ def code_of_verdict(verdict: object) -> str:
 
 
 @pytest.mark.slow
-def test_without_pytest_the_tests_are_not_run(tmp_path: Path) -> None:
-    command = (sys.executable, "-c", "import no_pytest_here")
+def test_tests_that_the_python_at_hand_cannot_run_are_no_proof(tmp_path: Path) -> None:
+    bare = tmp_path / "bare"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", bare], check=True)
+    shop = Shop(tmp_path / "p", with_tests=True, gate=GateConfig(test_command=(f"{bare}/bin/python", "-m", "pytest")))
+
+    rung = shop.replace("2.5 * count", "3.5 * count").rungs[-1]
+
+    assert (rung.status, rung.code) == ("failed", "G6.unverified")
+    assert "pytest is not installed" in rung.message
+    assert "Install pytest there, or set test_command in [tool.graphbus.gate]." in rung.message
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        (
+            (sys.executable, "-c", "import no_such_tool"),
+            "exit status 1): ModuleNotFoundError: No module named 'no_such_t",
+        ),
+        (("no-such-program",), "exit status 127"),
+        ((sys.executable, "-m", "pytest", "-q", "--no-such-option"), "exit status 4"),
+    ],
+)
+def test_a_command_that_fails_without_the_change_too_is_no_proof(
+    tmp_path: Path, command: tuple[str, ...], says: str
+) -> None:
     shop = Shop(tmp_path, with_tests=True, gate=GateConfig(test_command=command))
 
     rung = shop.replace("2.5 * count", "3.5 * count").rungs[-1]
 
-    assert rung.status == "not_run"
-    assert "fails without the change" in rung.message
+    assert (rung.status, rung.code) == ("failed", "G6.unverified")
+    assert "fails without the change, too" in rung.message
+    assert says in rung.message
 
 
 @pytest.mark.slow
-def test_tests_that_never_passed_are_not_run(tmp_path: Path) -> None:
-    shop = Shop(tmp_path, more={"tests/test_red.py": "def test_red():\n    assert False\n"})
+def test_tests_that_cannot_be_collected_are_no_proof_unless_that_is_allowed(tmp_path: Path) -> None:
+    broken = {"tests/test_broken.py": "import package_that_is_not_here\n"}
+    refused = Shop(tmp_path / "1", with_tests=True, more=broken).replace("2.5 * count", "3.5 * count")
+    allowed = Shop(tmp_path / "2", with_tests=True, more=broken, gate=ALLOWED).replace("2.5 * count", "3.5 * count")
 
-    rung = shop.replace("2.5 * count", "3.5 * count").rungs[-1]
-
-    assert (rung.status, rung.message) == ("not_run", "No test passes without the change.")
+    assert code_of(refused) == "G6.unverified"
+    assert "exit status 2" in refused.rungs[-1].message
+    assert allowed.passed
+    assert (allowed.rungs[-1].status, allowed.rungs[-1].code) == ("not_run", "G6.unverified")
 
 
 @pytest.mark.slow
-def test_what_did_not_import_before_is_no_reason_to_refuse_but_the_rest_must_import(tmp_path: Path) -> None:
-    missing = (
-        "import package_that_is_not_here\nfrom graphbus_core import GraphBusNode\n\nclass Away(GraphBusNode): pass\n"
-    )
-    shop = Shop(tmp_path, more={"agents/away.py": missing})
+@pytest.mark.parametrize(
+    "test", ["def test_red():\n    assert False\n", "import pytest\n\n@pytest.mark.skip\ndef test_a():\n    pass\n", ""]
+)
+def test_where_no_test_passed_there_is_nothing_to_break(tmp_path: Path, test: str) -> None:
+    shop = Shop(tmp_path, more={"tests/test_red.py": test})
+
+    report = shop.replace("2.5 * count", "3.5 * count")
+
+    assert report.passed
+    assert (report.rungs[-1].status, report.rungs[-1].code) == ("not_run", "")
+    assert report.rungs[-1].message == "No test passes without the change."
+
+
+def away(first: str) -> dict[str, str]:
+    """An agent in a module that begins so."""
+    return {"agents/away.py": f"{first}\nfrom graphbus_core import GraphBusNode\n\n\nclass Away(GraphBusNode): pass\n"}
+
+
+@pytest.mark.slow
+def test_another_module_that_does_not_import_before_and_after_is_no_reason_to_refuse(tmp_path: Path) -> None:
+    shop = Shop(tmp_path, more=away("import package_that_is_not_here"))
 
     rung = shop.replace("2.5 * count", "3.5 * count").rungs[5]
     broken = shop.replace("import json\n", "import json\n1 / 0\n").rungs[5]
 
-    assert rung.status == "not_run"
-    assert rung.message.startswith("Without the change, too: agents.away does not import: ModuleNotFoundError")
+    assert rung.status == "passed"
+    assert rung.message.startswith("Without the change, too, agents.away does not import: ModuleNotFoundError")
     assert broken.code == "G5.import"
     assert "agents.orders" in broken.message
 
 
 @pytest.mark.slow
-def test_a_start_that_kills_the_import_is_no_reason_to_refuse(tmp_path: Path) -> None:
-    shop = Shop(tmp_path, more={ORDERS: orders_with("import os\nos._exit(3)\n")})
+def test_another_module_that_ends_the_process_is_no_reason_to_refuse(tmp_path: Path) -> None:
+    shop = Shop(tmp_path, more=away("import os\nos._exit(3)"))
 
-    assert shop.replace("2.5 * count", "3.5 * count").rungs[5].status == "not_run"
+    rung = shop.replace("2.5 * count", "3.5 * count").rungs[5]
+    broken = shop.replace("import json\n", "import json\n1 / 0\n").rungs[5]
+
+    assert rung.status == "passed"
+    assert "The process ended while importing (exit status 3)" in rung.message
+    assert broken.code == "G5.import"
+    assert "agents.orders" in broken.message
 
 
 @pytest.mark.slow
-def test_a_project_that_cannot_be_copied_is_not_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("first", ["import package_that_is_not_here\n", "import os\nos._exit(3)\n"])
+def test_a_changed_module_that_does_not_import_without_the_change_either_is_not_verified(
+    tmp_path: Path, first: str
+) -> None:
+    files = {ORDERS: orders_with(first)}
+
+    refused = Shop(tmp_path / "1", more=files).replace("2.5 * count", "3.5 * count")
+    allowed = Shop(tmp_path / "2", more=files, gate=ALLOWED).replace("2.5 * count", "3.5 * count")
+
+    assert code_of(refused) == "G5.unverified"
+    assert refused.rungs[5].path == ORDERS
+    assert "Install what it needs" in refused.rungs[5].message
+    assert allowed.passed
+    assert (allowed.rungs[5].status, allowed.rungs[5].code) == ("not_run", "G5.unverified")
+
+
+@pytest.mark.slow
+def test_agents_that_the_text_does_not_show_may_stay_but_not_change(tmp_path: Path) -> None:
+    made = 'Made = type("Made", (GraphBusNode,), {"__module__": __name__})\n'
+    shop = Shop(tmp_path, more=away("") | {ORDERS: orders_with(made)})
+    other = shop.project.source(ORDERS).data.replace(b'type("Made"', b'type("Mode"')
+    dead = shop.project.source(ORDERS).data + b"1 / 0\n"
+
+    assert shop.replace("2.5 * count", "3.5 * count").rungs[5].status == "passed"
+    for data, code in ((other, "G5.nodes"), (dead, "G5.import")):
+        verdict = shop.gate.trials.check_import(START, State(code, {ORDERS: data}), shop.project)
+        assert code_of_verdict(verdict) == code
+
+
+@pytest.mark.slow
+def test_a_project_that_cannot_be_copied_is_not_verified(tmp_path: Path) -> None:
     shop = Shop(tmp_path)
 
     verdict = shop.gate.trials.check_import(START, State("x", {"no/such/folder.py": b""}), shop.project)
 
-    assert isinstance(verdict, NotRun)
-    assert verdict.reason.startswith("The project is not copied: [Errno 2] No such file or directory")
+    assert isinstance(verdict, Problem)
+    assert verdict.code == "G5.unverified"
+    assert "cannot be copied to try the change: [Errno 2] No such file or directory" in verdict.message
 
 
 def test_the_text_of_an_agent_that_is_not_asked_stays_whatever_the_edit_says(tmp_path: Path) -> None:

@@ -120,6 +120,7 @@ def test_everything_is_told_on_the_bus_in_order(scene: Callable[..., Scene]) -> 
         "agents": ["Order", "Stock", "Mail", "Judge"],
         "arbiters": ["Judge"],
         "intent": "",
+        "allow_unverified": False,
     }
     assert here.heard[6][1]["accepts"] == here.heard[6][1]["votes"] == 2
     assert here.heard[-1][1]["ending"]["reason"] == "convergence"

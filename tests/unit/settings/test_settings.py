@@ -225,7 +225,10 @@ def test_the_command_line_comes_before_the_file(tmp_path: Path) -> None:
     write_project(
         tmp_path, {"pyproject.toml": "[tool.graphbus]\nintent = 'file'\nsafety.max_proposals_per_agent = 9\n"}
     )
-    config = resolve_build(BuildRequest(paths=(str(tmp_path),), rounds=2, intent="command line"))
+    request = BuildRequest(paths=(str(tmp_path),), rounds=2, intent="command line", unsafe_verify=True)
+    config = resolve_build(request)
+    assert config.settings.gate.allow_unverified
+    assert not resolve_build(BuildRequest(paths=(str(tmp_path),))).settings.gate.allow_unverified
     assert config.settings.intent == "command line"
     assert config.safety_config.max_negotiation_rounds == 2
     assert config.safety_config.max_proposals_per_agent == 9

@@ -46,8 +46,10 @@ CODES: dict[str, str] = {
     "G5.import": "A module does not import in the sandbox.",
     "G5.nodes": "The modules define other agents than their text shows.",
     "G5.timeout": "Importing takes longer than `timeout_s`.",
+    "G5.unverified": "Nobody can tell whether the changed module imports: it did not before, or nothing can be tried.",
     "G6.tests": "A test that passed before does not pass any more.",
     "G6.timeout": "The tests take longer than `timeout_s`, which they did not before.",
+    "G6.unverified": "Nobody can tell what the tests say: without the change they cannot be run to their end either.",
 }
 """Code -> what it means. The part before the dot is the rung."""
 

@@ -2,6 +2,8 @@
 
 What happened is written by code of ours, in the child, to a folder outside of the copy that the project's code runs in. A test
 that passed before must pass again: failing, erring, being skipped and not being there are all the same.
+
+What cannot be tried is not verified, and refused (`unverified`) unless the settings allow it.
 """
 
 from __future__ import annotations
@@ -26,6 +28,8 @@ from graphbus_core.editing.sandbox import Finished, Limits, Sandbox, remove_tree
 from graphbus_core.model.config import BuildConfig
 
 _LAST_LINES = 12
+_NO_TESTS = 5
+"""Exit status of a pytest that has found no test."""
 
 
 class State(NamedTuple):
@@ -36,13 +40,21 @@ class State(NamedTuple):
 
 
 class NotRun(NamedTuple):
-    """Why a rung could not be climbed; that is allowed, and said."""
+    """Why a change passes a rung that was not climbed; `code` is what `allow_unverified` let through, else it is empty."""
+
+    reason: str
+    code: str = ""
+
+
+class Noted(NamedTuple):
+    """What a person should know of a rung that was passed."""
 
     reason: str
 
 
 Read = TypeVar("Read")
-Verdict = Problem | NotRun | None
+Failures = dict[str, Problem]
+Verdict = Problem | NotRun | Noted | None
 
 
 class Imported(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,7 +85,7 @@ class Trials:
         self._config = config
         self._sandbox = sandbox
         self._tree = TrialTree(config.root, config.artifacts_dir)
-        self._imported: dict[str, Imported | Finished] = {}
+        self._imported: dict[tuple[str, ...], Imported | Finished] = {}
         self._tested: dict[str, Tested] = {}
         gate = config.settings.gate
         self._limits = Limits(timeout_s=gate.timeout_s, memory_mb=gate.memory_mb)
@@ -81,22 +93,52 @@ class Trials:
     def check_import(self, base: State, head: State, project: Project) -> Verdict:
         """Import every module with an agent, and compare the agents found with those that the text shows.
 
-        What does not import without the change either, in this environment, is no reason to refuse.
+        A module that does not import without the change either is no reason to refuse, unless it is one that changes.
         """
         wanted: dict[str, list[str]] = {}
         for agent in project.definitions:
             wanted.setdefault(agent.module, []).append(agent.name)
         try:
-            failures = self._import_failures(head, project, wanted)
-            known = self._import_failures(base, project, wanted) if failures else {}
+            failures, known = self._failures(base, head, project, wanted)
         except NotCopied as reason:
-            return NotRun(f"The project is not copied: {reason}.")
-        fresh = [problem for module, problem in failures.items() if module not in known and "" not in known]
-        if failures and not fresh:
-            return NotRun(f"Without the change, too: {next(iter(failures.values())).message}")
-        return fresh[0] if fresh else None
+            return self._unverified("G5.unverified", _not_copied(reason))
+        fresh = [problem for module, problem in failures.items() if _is_fresh(problem, known.get(module))]
+        if fresh:
+            return fresh[0]
+        untried = [problem for problem in failures.values() if problem.code != "G5.nodes"]
+        for problem in untried:
+            if problem.path in _changed_paths(base, head):
+                hint = "Install what it needs for the Python that runs GraphBus."
+                return self._unverified(
+                    "G5.unverified", f"Without the change, too, {problem.message} {hint}", problem.path
+                )
+        return Noted(f"Without the change, too, {untried[0].message}") if untried else None
 
-    def _import_failures(self, state: State, project: Project, wanted: Mapping[str, list[str]]) -> dict[str, Problem]:
+    def _unverified(self, code: str, reason: str, path: str = "") -> Verdict:
+        """Refuse what nobody has tried, or say so where that is allowed."""
+        return NotRun(reason, code) if self._config.settings.gate.allow_unverified else Problem(code, reason, path)
+
+    def _failures(
+        self, base: State, head: State, project: Project, wanted: Mapping[str, list[str]]
+    ) -> tuple[Failures, Failures]:
+        """Give what is wrong with the change, and then what is wrong without it.
+
+        Where a module ends the whole process without the change, each is imported in a process of its own.
+        """
+        failures = self._import_failures(head, project, wanted)
+        known = self._import_failures(base, project, wanted) if failures else {}
+        if "" in known:
+            return self._one_by_one(head, project, wanted), self._one_by_one(base, project, wanted)
+        return failures, known
+
+    def _one_by_one(self, state: State, project: Project, wanted: Mapping[str, list[str]]) -> Failures:
+        found: Failures = {}
+        for module, names in wanted.items():
+            for problem in self._import_failures(state, project, {module: names}).values():
+                found[module] = problem._replace(path=_path_of(project, module))
+        return found
+
+    def _import_failures(self, state: State, project: Project, wanted: Mapping[str, list[str]]) -> Failures:
         """Give what is wrong by module; the empty name when the process ended before it could say."""
         result = self._import(state, project, sorted(wanted))
         if isinstance(result, Finished):
@@ -113,14 +155,15 @@ class Trials:
         return failures
 
     def _import(self, state: State, project: Project, modules: list[str]) -> Imported | Finished:
-        if state.digest not in self._imported:
+        key = (state.digest, *modules)
+        if key not in self._imported:
             with self._tree.copy(state.files) as folder, _report() as (report, token):
                 roots = [str(folder / root) for root in project.index.import_roots]
                 command = [sys.executable, "-B", "-c", child_code.IMPORT, str(report), token]
                 arguments = [msgspec.json.encode([roots, modules]).decode()]
                 done = self._sandbox.run([*command, *arguments], folder, limits=self._limits)
-                self._imported[state.digest] = _read_report(report, token, Imported) or done
-        return self._imported[state.digest]
+                self._imported[key] = _read_report(report, token, Imported) or done
+        return self._imported[key]
 
     def check_tests(self, base: State, head: State, project: Project) -> Verdict:
         """Run the tests before (once for each state) and after, and compare."""
@@ -128,16 +171,14 @@ class Trials:
             return NotRun("The project has no tests.")
         try:
             before = self._test(base, project)
-            if before.timed_out:
-                limit = f"timeout_s ({self._limits.timeout_s:g} s)"
-                return NotRun(f"The tests take longer than {limit} without the change.")
-            if before.outcomes is None and before.returncode != 0:
-                return NotRun(f"The test command fails without the change, too (exit status {before.returncode}).")
+            obstacle = _obstacle(before, self._limits.timeout_s)
+            if obstacle:
+                return self._unverified("G6.unverified", obstacle)
             if before.outcomes is not None and not before.passed:
                 return NotRun("No test passes without the change.")
             return _compare(before, self._test(head, project), self._limits.timeout_s)
         except NotCopied as reason:
-            return NotRun(f"The project is not copied: {reason}.")
+            return self._unverified("G6.unverified", _not_copied(reason))
 
     @cached_property
     def test_command(self) -> tuple[str, ...]:
@@ -168,6 +209,21 @@ class Trials:
         return self._tested[state.digest]
 
 
+def _obstacle(before: Tested, timeout_s: float) -> str:
+    """Say why the tests say nothing about any change; empty when they do."""
+    if before.timed_out:
+        limit = f"timeout_s ({timeout_s:g} s)"
+        return f"The tests take longer than {limit} without the change, too. Raise timeout_s in [tool.graphbus.gate]."
+    if before.outcomes or before.returncode in (0, _NO_TESTS if before.outcomes is not None else 0):
+        return ""
+    if "No module named pytest" in before.tail:
+        said = "There are tests, but pytest is not installed for the Python that shall run them"
+        return f"{said}. Install pytest there, or set test_command in [tool.graphbus.gate]."
+    said = f"The test command fails without the change, too (exit status {before.returncode})"
+    last = before.tail.rpartition("\n")[2]
+    return f"{said}: {last or 'it says nothing'}. Mend it, or set test_command in [tool.graphbus.gate]."
+
+
 def _compare(before: Tested, after: Tested, timeout_s: float) -> Problem | None:
     if after.timed_out:
         return Problem("G6.timeout", f"The tests take longer than timeout_s ({timeout_s:g} s).")
@@ -189,6 +245,19 @@ def _import_ended(done: Finished, timeout_s: float) -> Problem:
         return Problem("G5.timeout", f"Importing takes longer than timeout_s ({timeout_s:g} s).")
     tail = done.stderr.strip().rpartition("\n")[2]
     return Problem("G5.import", f"The process ended while importing (exit status {done.returncode}). {tail}".strip())
+
+
+def _is_fresh(problem: Problem, known: Problem | None) -> bool:
+    """True when the change is what is to blame: it was right before, or did import and gives other agents now."""
+    return known is None or (known.code == "G5.nodes" and problem != known)
+
+
+def _changed_paths(base: State, head: State) -> set[str]:
+    return {path for path in {*base.files, *head.files} if base.files.get(path) != head.files.get(path)}
+
+
+def _not_copied(reason: NotCopied) -> str:
+    return f"The project cannot be copied to try the change: {reason}. Keep large data outside of the project folder."
 
 
 def _path_of(project: Project, module: str) -> str:
