@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from operator import length_hint
 from threading import Thread, get_ident
-from time import monotonic, time
+from time import monotonic, sleep, time
 from typing import Literal, TypeVar, cast
 
 from graphbus_core.errors import RunError
@@ -45,6 +45,7 @@ class MessageBus:
         max_tree: How many events may come of one.
         dead_letters: How many dead letters are kept; older ones are only counted.
         mailbox: How many events may wait for one agent with async handlers before the delivery of others waits for it.
+        known_topics: How many topics are kept compiled.
         admit: Asked once per topic: raises RunError for an unknown one, or gives the check of its payloads or None.
     """
 
@@ -82,8 +83,6 @@ class MessageBus:
         self._on_failure = self._failed  # bound once: binding costs as much as a handler
         self._deadline: float | None = None
         self._is_abandoned = False
-
-    # --- subscriptions ---
 
     def subscribe(
         self, topic: str, handler: Handler, *, name: str = "", owner: str = "", with_topic: bool = False
@@ -228,7 +227,6 @@ class MessageBus:
 
     @property
     def _is_inside(self) -> bool:
-        """In a handler, or in a function that `run` runs."""
         return self._drainer == get_ident()
 
     def _runs_away(self, child: Event) -> bool:
@@ -239,8 +237,6 @@ class MessageBus:
         else:
             return False
         return True
-
-    # --- delivery, by the one thread that has the right to drain ---
 
     @property
     def _position(self) -> int:
@@ -323,7 +319,7 @@ class MessageBus:
             raise error
 
     def _wake(self) -> None:
-        if self._lanes is not None:
+        if self._lanes:
             self._lanes.wake()
 
     def _is_late(self) -> bool:
@@ -366,12 +362,7 @@ class MessageBus:
         self._is_closing = True
         self._routes.stop_caching()
         self._deadline = monotonic() + grace_s
-        quiet = Job(lambda: None)
-        self._queue.append(quiet)
-        self._wake()
-        self._drain_if_free()
-        quiet.done.wait(max(0.0, self._deadline - monotonic()))
-        self._is_abandoned = not quiet.done.is_set()  # another thread drains, and its handler does not return
+        self._is_abandoned = not self._wait_for_quiet(self._deadline)
         self._deadline = None
         self._bury_the_rest()
         try:
@@ -380,6 +371,20 @@ class MessageBus:
         finally:
             if self._lanes is not None:
                 self._lanes.stop()
+
+    def _wait_for_quiet(self, deadline: float) -> bool:
+        """Drain, or wait for the thread that does; False when that one's handler does not return in time."""
+        while True:
+            look = Job(lambda: len(self._queue) == 1 and (self._lanes is None or self._lanes.is_idle))
+            self._queue.append(look)
+            self._wake()
+            self._drain_if_free()
+            if not look.done.wait(max(0.0, deadline - monotonic())):
+                look.give_up()
+                return not self._drainer
+            if look.result() or self._is_late():
+                return True
+            sleep(0.002)
 
     def _bury_the_rest(self) -> None:
         left = [(item, "") for item in self._queue if isinstance(item, Event)]
@@ -403,18 +408,13 @@ class MessageBus:
         """The last dead letters, oldest first."""
         return tuple(self._ledger.dead)
 
+    def is_drained_by(self, thread: int | None) -> bool:
+        """True while the thread with this identity delivers events."""
+        return self._drainer == thread
+
     def statistics(self) -> Statistics:
         """Count what has happened so far."""
-        published, counts = self._routes.counts()
-        return Statistics(
-            published=published,
-            queued=len(self._queue),
-            delivered=sum(count.delivered for count in counts.values()),
-            failed=sum(count.failed for count in counts.values()),
-            dead_letters=self._ledger.dead_count,
-            subscriptions=counts,
-        )
+        return self._routes.statistics(queued=len(self._queue), dead_letters=self._ledger.dead_count)
 
 
-SimpleMessageBus = MessageBus
-"""The name that seed 001 uses."""
+SimpleMessageBus = MessageBus  # the name that seed 001 uses

@@ -69,6 +69,11 @@ class Lanes:
         """True on the thread of the loop."""
         return get_ident() == self._thread.ident
 
+    @property
+    def is_idle(self) -> bool:
+        """True when no delivery waits, runs or is to be settled."""
+        return not self._pending
+
     @staticmethod
     def current() -> Delivery | None:
         """Give the delivery that the running task handles, or None outside of one."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable
 from threading import Lock
 
 from graphbus_core.errors import RunError
-from graphbus_core.model.deliveries import Counts
+from graphbus_core.model.deliveries import Counts, Statistics
 from graphbus_core.model.messages import Event
 from graphbus_core.model.proposals import Json
 from graphbus_core.model.topics import is_pattern, is_topic, is_topic_or_pattern, matches
@@ -144,8 +144,8 @@ class Routes:
             self._is_frozen = True
             self._forget_all()
 
-    def counts(self) -> tuple[int, dict[str, Counts]]:
-        """Give how many events were delivered, and the counts by subscription."""
+    def statistics(self, *, queued: int, dead_letters: int) -> Statistics:
+        """Count what was delivered to the present subscriptions, beside what the bus itself counts."""
         with self._changing:
             dispatches = list(self.dispatches.values())
             counts: dict[str, Counts] = {}
@@ -154,7 +154,15 @@ class Routes:
                 before = counts.get(name, Counts(0, 0))
                 now = sum(dispatch.events for dispatch in dispatches if each in dispatch.subscriptions)
                 counts[name] = Counts(before.delivered + each.delivered + now, before.failed + each.failed)
-            return self._published + sum(dispatch.events for dispatch in dispatches), counts
+            published = self._published + sum(dispatch.events for dispatch in dispatches)
+        return Statistics(
+            published=published,
+            queued=queued,
+            delivered=sum(count.delivered for count in counts.values()),
+            failed=sum(count.failed for count in counts.values()),
+            dead_letters=dead_letters,
+            subscriptions=counts,
+        )
 
     def _call_of(self, subscription: Subscription) -> Call:
         if subscription.lane not in self.async_lanes:

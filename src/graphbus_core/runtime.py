@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,7 @@ from graphbus_core.hosting.graph import LiveGraph
 from graphbus_core.hosting.imports import NodeModules, describe_exception
 from graphbus_core.hosting.logs import show_logs
 from graphbus_core.hosting.members import from_definition
-from graphbus_core.hosting.signals import Stopped, stop_on_signals, wait_for_signal
+from graphbus_core.hosting.signals import Patience, Stopped, stop_on_signals, wait_for_signal
 from graphbus_core.isolation import attempt
 from graphbus_core.model.artifacts import BuildArtifacts
 from graphbus_core.model.config import RuntimeConfig, RuntimeRequest, Validation
@@ -171,7 +172,7 @@ def _run_to_end(value: Any) -> Any:
 def run_runtime_pipeline(
     request: RuntimeRequest,
     *,
-    on_ready: Callable[[BuildArtifacts], None] | None = None,
+    on_ready: Callable[[LiveGraph, BuildArtifacts], None] | None = None,
     before: Callable[[LiveGraph], None] | None = None,
     work: Callable[[LiveGraph], Any] | None = None,
 ) -> RuntimeResult:
@@ -206,11 +207,11 @@ def run_runtime_pipeline(
 
 def _prepare(
     products: Products,
-    on_ready: Callable[[BuildArtifacts], None] | None,
+    on_ready: Callable[[LiveGraph, BuildArtifacts], None] | None,
     before: Callable[[LiveGraph], None] | None,
 ) -> None:
     if on_ready is not None:
-        on_ready(products[BuildArtifacts])
+        on_ready(products[LiveGraph], products[BuildArtifacts])
     if before is not None:
         before(products[LiveGraph])
 
@@ -250,6 +251,13 @@ def raise_for_dead_letters(result: RuntimeResult) -> None:
         )
 
 
+def spare_handlers(patience: Patience, graph: LiveGraph) -> None:
+    """Let a signal wait for a handler that runs on the main thread, as long as the grace lasts."""
+    main_thread = threading.main_thread().ident
+    patience.is_busy = lambda: graph.bus.is_drained_by(main_thread)
+    patience.grace_s = graph.grace_s
+
+
 def _stage_of(work: Callable[[LiveGraph], Any]) -> Callable[[LiveGraph], EntrypointResult]:
     def execute(graph: LiveGraph) -> EntrypointResult:
         return EntrypointResult(work(graph))
@@ -277,9 +285,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     request = RuntimeRequest(artifacts=chosen.artifacts, entrypoint=chosen.entrypoint, allow_drift=chosen.allow_drift)
     try:
-        with show_logs(), stop_on_signals():
+        with show_logs(), stop_on_signals() as patience:
             work = None if chosen.entrypoint else _stay_up
-            raise_for_dead_letters(run_runtime_pipeline(request, work=work, on_ready=_write_ready))
+
+            def on_ready(graph: LiveGraph, artifacts: BuildArtifacts) -> None:
+                sys.stdout.write("".join(f"{line}\n" for line in ready_lines(artifacts)))
+                sys.stdout.flush()
+                spare_handlers(patience, graph)
+
+            raise_for_dead_letters(run_runtime_pipeline(request, work=work, on_ready=on_ready))
     except Stopped:
         return 0
     except GraphBusError as error:
@@ -290,11 +304,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _stay_up(_graph: LiveGraph) -> None:
     wait_for_signal()
-
-
-def _write_ready(artifacts: BuildArtifacts) -> None:
-    sys.stdout.write("".join(f"{line}\n" for line in ready_lines(artifacts)))
-    sys.stdout.flush()
 
 
 def __getattr__(name: str) -> nx.DiGraph[Any]:

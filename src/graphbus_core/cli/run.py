@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import click
@@ -94,9 +93,8 @@ def run(
         [_read_publication(*each) for each in publications], [_read_call(*each) for each in calls], as_json=as_json
     )
     request = RuntimeRequest(artifacts=artifacts, entrypoint=entrypoint, allow_drift=allow_drift, validation=validation)
-    show = console.say if as_json else console.out
     with show_logs():
-        return _run(request, work, lambda built: _show_ready(show, built))
+        return _run(request, work)
 
 
 class _Work:
@@ -118,16 +116,23 @@ class _Work:
                 console.out(msgspec.json.encode(result).decode())
 
 
-def _run(request: RuntimeRequest, work: _Work, on_ready: Callable[[BuildArtifacts], None]) -> int:
+def _run(request: RuntimeRequest, work: _Work) -> int:
     has_work = bool(work.calls or work.publications)
     stays_up = not has_work and not request.entrypoint
     try:
-        with stop_on_signals():
+        with stop_on_signals() as patience:
+
+            def on_ready(graph: LiveGraph, artifacts: BuildArtifacts) -> None:
+                for line in runtime.ready_lines(artifacts):
+                    (console.say if work.as_json else console.out)(line)
+                console.flush()
+                runtime.spare_handlers(patience, graph)
+
             result = runtime.run_runtime_pipeline(
                 request,
+                on_ready=on_ready,
                 before=work.do if has_work else None,
                 work=_stay_up if stays_up else None,
-                on_ready=on_ready,
             )
     except Stopped as stopped:
         if work.as_json:
@@ -141,12 +146,6 @@ def _run(request: RuntimeRequest, work: _Work, on_ready: Callable[[BuildArtifact
 
 def _stay_up(_graph: LiveGraph) -> None:
     wait_for_signal()
-
-
-def _show_ready(show: Callable[[str], None], artifacts: BuildArtifacts) -> None:
-    for line in runtime.ready_lines(artifacts):
-        show(line)
-    console.flush()
 
 
 def _document(work: _Work, result: runtime.RuntimeResult) -> dict[str, Any]:

@@ -61,7 +61,7 @@ class Topics:
 
     def _checked(self, topic: str, check: SchemaCheck | None, payload: Json) -> Json:
         frozen = freeze(payload)
-        if check is not None and (problems := check(frozen)):
+        if check is not None and (problems := check({} if frozen is None else frozen)):
             wrong = RunError("GBE614", topic=topic, reason=describe(problems))
             if self._validation == "strict":
                 raise wrong

@@ -41,6 +41,7 @@ class LiveGraph:
     Attributes:
         bus: The message bus that connects the agents.
         nodes: The agents by name, in the order of activation.
+        grace_s: How long a stop waits for what is under way.
     """
 
     def __init__(self, bus: MessageBus, members: Iterable[Member], *, grace_s: float = 10.0) -> None:
@@ -48,7 +49,7 @@ class LiveGraph:
         self.nodes: dict[str, GraphBusNode] = {}
         self._members = {member.name: member for member in members}
         self._methods = Methods({name: member.methods for name, member in self._members.items()})
-        self._grace_s = grace_s
+        self.grace_s = grace_s
         self._started: list[str] = []
         self._at_end: list[Callable[[], None]] = []
         self._is_stopped = False
@@ -141,7 +142,7 @@ class LiveGraph:
         self._is_stopped = True
         problems: list[GraphBusError] = []
         try:
-            self.bus.close(self._grace_s, last=lambda: problems.extend(self._stop_nodes()))
+            self.bus.close(self.grace_s, last=lambda: problems.extend(self._stop_nodes()))
         finally:
             for clean_up in reversed(self._at_end):
                 clean_up()

@@ -1,14 +1,19 @@
-"""SIGTERM and SIGINT end a running graph in good order: the main thread leaves what it does with `Stopped`."""
+"""SIGTERM and SIGINT end a running graph in good order: the main thread leaves what it does with `Stopped`.
+
+A handler that runs on the main thread may end first; so may the start of the graph.
+"""
 
 from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from time import monotonic, sleep
 from types import FrameType
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_POLL_S = 0.01
 
 
 class Stopped(BaseException):
@@ -24,24 +29,65 @@ class Stopped(BaseException):
         return 128 + self.number
 
 
-@contextmanager
-def stop_on_signals() -> Iterator[None]:
-    """Raise `Stopped` in the main thread at the first of the signals; a second one ends the process at once."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.getsignal(number) for number in _SIGNALS}
+class Patience:
+    """What a signal waits for.
 
-    def stop(number: int, _frame: FrameType | None) -> None:
+    Attributes:
+        is_busy: True while the main thread must not be interrupted.
+        grace_s: How long a signal waits at most.
+    """
+
+    def __init__(self) -> None:
+        self.is_busy: Callable[[], bool] = lambda: True
+        self.grace_s = 10.0
+        self._waiter: threading.Thread | None = None
+        self._is_over = False
+
+    def receive(self, number: int, _frame: FrameType | None) -> None:
+        """Handle a signal: wait for what must not be interrupted; a second one while it waits does not wait.
+
+        Raises:
+            Stopped: Now is the time.
+        """
+        if self._is_over:
+            return
+        if self._waiter is None and self.is_busy():
+            self._waiter = threading.Thread(
+                target=self._send_again, args=(number,), name="graphbus-signal", daemon=True
+            )
+            self._waiter.start()
+            return
+        self._is_over = True
         for each in _SIGNALS:
             signal.signal(each, signal.SIG_DFL)
         raise Stopped(number)
 
-    for number in _SIGNALS:
-        signal.signal(number, stop)
+    def end(self) -> None:
+        """Let go of a signal that still waits: what it would have interrupted is done."""
+        self._is_over = True
+        if self._waiter is not None:
+            self._waiter.join()
+
+    def _send_again(self, number: int) -> None:
+        deadline = monotonic() + self.grace_s
+        while self.is_busy() and monotonic() < deadline and not self._is_over:
+            sleep(_POLL_S)
+        if not self._is_over:
+            signal.pthread_kill(threading.main_thread().ident or 0, number)
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[Patience]:
+    """Raise `Stopped` in the main thread at the first of the signals; one that comes after that ends the process at once."""
+    patience = Patience()
+    if threading.current_thread() is not threading.main_thread():
+        yield patience
+        return
+    before = {number: signal.signal(number, patience.receive) for number in _SIGNALS}
     try:
-        yield
+        yield patience
     finally:
+        patience.end()
         for number, handler in before.items():
             signal.signal(number, handler)
 

@@ -190,6 +190,18 @@ def test_without_validation_nothing_is_looked_at() -> None:
         assert graph.bus.history()[0].payload == {"words": "many"}
 
 
+def test_an_event_without_payload_is_one_without_fields() -> None:
+    @publishes("/A/Nothing", {})
+    @publishes("/A/Something", {"n": int})
+    class Quiet(GraphBusNode):
+        pass
+
+    with connect(Quiet) as graph:
+        graph.publish("/A/Nothing")
+        with pytest.raises(RunError, match="n: expected int, got nothing"):
+            graph.publish("/A/Something")
+
+
 def test_further_fields_of_a_payload_are_no_mistake() -> None:
     with connect(Announcer) as graph:
         graph.publish("/News/Told", {"title": "x", "words": 3, "source": "radio"})

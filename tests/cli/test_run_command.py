@@ -1,0 +1,358 @@
+"""`graphbus run` and `python -m graphbus_core.runtime`: what they print, where, and with which exit status."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from graphbus_core import build_graph, runtime
+from graphbus_core.cli import main
+from graphbus_core.hosting.signals import Stopped, stop_on_signals
+from tests.conftest import Project
+
+WINGS = ("graphbus_core.compiler", "graphbus_core.negotiation", "graphbus_core.editing", "graphbus_core.cli")
+READY = [
+    "[RUNTIME] Loaded 2 agents, 2 topics, 2 subscriptions",
+    "[RUNTIME] Ready. Zero LLM calls will be made during execution.",
+]
+STOCK = """
+    import msgspec
+    from graphbus_core import GraphBusNode, schema_method, subscribe
+
+    class Left(msgspec.Struct):
+        left: int
+
+    class Stock(GraphBusNode):
+        def on_start(self):
+            self.left = 3
+            self.log("open")
+
+        def on_stop(self):
+            self.log("closed")
+
+        @schema_method(input_schema={"count": int}, output_schema={"left": int})
+        def take(self, count: int) -> dict:
+            self.left -= count
+            self.publish("/Stock/Changed", {"left": self.left})
+            return {"left": self.left}
+
+        @schema_method(input_schema={}, output_schema={"left": int})
+        def look(self):
+            return Left(self.left)
+
+        @schema_method(input_schema={})
+        def odd(self):
+            return object
+
+        @subscribe("/Stock/Wanted")
+        def on_wanted(self, count: int):
+            self.take(count)
+    """
+WATCH = """
+    from graphbus_core import GraphBusNode, subscribe
+
+    class Watch(GraphBusNode):
+        def on_stop(self):
+            self.log("closed")
+
+        @subscribe("/Stock/Changed")
+        def on_change(self, left):
+            self.log(f"{left} left")
+            if left < 0:
+                raise ValueError("less than nothing")
+    """
+MAIN = """
+    import os, signal
+
+    def run(graph):
+        graph.call("Stock", "take", count=1)
+        return {"done": True}
+
+    def fail():
+        raise OSError("no paper")
+
+    def forever():
+        os.kill(os.getpid(), signal.SIGTERM)
+        while True:
+            pass
+    """
+
+
+@pytest.fixture
+def shop(project: Project, monkeypatch: pytest.MonkeyPatch) -> Path:
+    root = project({"pyproject.toml": "", "agents/stock.py": STOCK, "agents/watch.py": WATCH, "main.py": MAIN})
+    monkeypatch.chdir(root)
+    build_graph("agents")
+    return root
+
+
+@pytest.fixture
+def run(shop: Path, capsys: pytest.CaptureFixture[str]):
+    def run(*arguments: str) -> SimpleNamespace:
+        status = main(["run", *arguments])
+        captured = capsys.readouterr()
+        return SimpleNamespace(status=status, out=captured.out.splitlines(), err=captured.err.splitlines())
+
+    return run
+
+
+def test_a_call_prints_its_result_as_json_after_the_lines_of_the_seed(run) -> None:
+    done = run(".graphbus/", "--call", "Stock.take", '{"count": 1}')
+    assert (done.status, done.out) == (0, [*READY, '{"left":2}'])
+    assert done.err == ["[Stock] open", "[Watch] 2 left", "[Watch] closed", "[Stock] closed"]
+
+
+def test_events_come_before_calls_and_both_may_be_repeated(run) -> None:
+    wanted = ("--publish", "/Stock/Wanted", '{"count": 1}')
+    done = run("--call", "Stock.look", "{}", *wanted, "--call", "Stock.take", '{"count": 1}', *wanted)
+    assert done.out == [*READY, '{"left":1}', '{"left":0}']
+    assert [line for line in done.err if "left" in line] == [f"[Watch] {left} left" for left in (2, 1, 0)]
+
+
+def test_an_entry_point_is_called(run) -> None:
+    done = run("--entrypoint", "main:run")
+    assert (done.status, done.out) == (0, READY)
+    assert "[Watch] 2 left" in done.err
+
+
+def test_json_is_one_document_and_talk_goes_to_stderr(run) -> None:
+    done = run("--json", "--call", "Stock.look", "{}", "--call", "Stock.odd", "{}", "--entrypoint", "main:run")
+    document = json.loads("\n".join(done.out))
+    assert [call["result"] for call in document["calls"]] == [{"left": 3}, "<class 'object'>"]
+    assert document["calls"][0] | {"result": 0} == {"agent": "Stock", "method": "look", "result": 0}
+    assert document["entrypoint"] == {"done": True}
+    assert document["statistics"]["published"] == 1
+    assert document["dead_letters"] == []
+    assert READY[0] in done.err
+
+
+def test_a_failed_handler_shows_and_fails(run) -> None:
+    done = run("--json", "--publish", "/Stock/Wanted", '{"count": 4}')
+    assert done.status == 7
+    (letter,) = json.loads("\n".join(done.out))["dead_letters"]
+    assert (letter["topic"], letter["subscription"]) == ("/Stock/Changed", "Watch.on_change")
+    assert "Traceback (most recent call last):" in done.err
+    assert any("[GBE630]" in line and "ValueError: less than nothing" in line for line in done.err)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "told"),
+    [
+        (("--call", "Stock.take", '{"count": "one"}'), 7, "count: expected int, got str 'one'. [GBE622]"),
+        (("--call", "Stock.take", "{}"), 7, "[GBE622]"),
+        (("--call", "Stok.take", "{}"), 7, "Did you mean 'Stock'? [GBE620]"),
+        (("--call", "Stock.on_wanted", "{}"), 7, "[GBE621]"),
+        (("--publish", "/Stock/Wantd", "{}"), 7, "Did you mean '/Stock/Wanted'? [GBE619]"),
+        (("--publish", "Stock", "{}"), 7, "[GBE610]"),
+        (("--entrypoint", "main:rum"), 7, "[GBE606]"),
+        (
+            ("--entrypoint", "main:fail"),
+            7,
+            "main.py:8: error: The entry point main:fail failed: OSError: no paper. [GBE607]",
+        ),
+        (("--call", "Stock", "{}"), 2, "it must be written as Agent.method. [GBE130]"),
+        (("--call", "Stock.take", "[1]"), 2, "the arguments must be a JSON object. [GBE130]"),
+        (("--call", "Stock.take", "{count: 1}"), 2, "is not JSON"),
+        (("--publish", "/Stock/Wanted", "x"), 2, "`--publish /Stock/Wanted` cannot be understood"),
+        (("--validation", "lax"), 2, "[GBE110]"),
+        (("nowhere/",), 6, "[GBE501]"),
+    ],
+)
+def test_what_is_refused_is_one_message_and_the_status_of_its_family(
+    run, arguments: tuple[str, ...], status: int, told: str
+) -> None:
+    done = run(*arguments)
+    assert done.status == status
+    assert told in "\n".join(done.err)
+    if arguments[0] != "--entrypoint":
+        assert "Traceback" not in "\n".join(done.err)
+
+
+def test_drift_is_refused_unless_it_is_allowed(run, shop: Path) -> None:
+    with (shop / "agents" / "watch.py").open("a") as file:
+        file.write("# later\n")
+    refused = run("--call", "Stock.look", "{}")
+    assert (refused.status, refused.out) == (6, [])
+    assert "agents/watch.py: error:" in refused.err[0]
+    assert run("--allow-drift", "--call", "Stock.look", "{}").out[-1] == '{"left":3}'
+
+
+def test_validation_can_be_weakened(run) -> None:
+    assert run("--validation", "off", "--call", "Stock.take", '{"count": true}').status == 0
+    warned = run("--validation", "warn", "--call", "Stock.take", '{"count": true}')
+    assert warned.status == 0
+    assert any("[WARNING]" in line and "count: expected int, got bool True" in line for line in warned.err)
+
+
+def test_a_signal_during_an_entry_point_ends_in_good_order(run) -> None:
+    done = run("--entrypoint", "main:forever")
+    assert (done.status, done.out) == (0, READY)
+    assert done.err[-2:] == ["[Watch] closed", "[Stock] closed"]
+
+
+def test_a_signal_before_all_work_was_done_is_no_success(run) -> None:
+    work = ("--call", "Stock.take", '{"count": 1}', "--entrypoint", "main:forever")
+    assert run(*work).status == 143
+    done = run("--json", *work)
+    assert done.status == 143
+    result = {"agent": "Stock", "method": "take", "result": {"left": 2}}
+    assert json.loads("\n".join(done.out)) == {"calls": [result], "stopped_by": signal.SIGTERM}
+
+
+def test_a_signal_lets_a_handler_on_the_main_thread_end(run, project: Project) -> None:
+    kill = "import os, signal, time; os.kill(os.getpid(), signal.SIGTERM); time.sleep(0.1)"
+    project({"agents/stock.py": STOCK.replace("self.left -= count", f"self.left -= count; {kill}")})
+    build_graph("agents")
+    done = run("--call", "Stock.take", '{"count": 1}', "--entrypoint", "main:forever")
+    assert '{"left":2}' in done.out
+    assert "[Watch] 2 left" in done.err
+
+
+def test_a_handler_that_does_not_end_is_interrupted_when_the_grace_is_over(run, project: Project) -> None:
+    kill = "import os, signal, time; os.kill(os.getpid(), signal.SIGTERM); time.sleep(60)"
+    project(
+        {
+            "pyproject.toml": "[tool.graphbus.runtime]\ngrace_s = 0.1\n",
+            "agents/stock.py": STOCK.replace("self.left -= count", f"self.left -= count; {kill}"),
+        }
+    )
+    build_graph("agents")
+    started = time.monotonic()
+    done = run("--call", "Stock.take", '{"count": 1}')
+    assert time.monotonic() - started < 10
+    assert (done.status, done.out) == (143, READY)
+    assert done.err[-2:] == ["[Watch] closed", "[Stock] closed"]
+
+
+def test_a_second_signal_does_not_wait(run, project: Project) -> None:
+    kill = "import os, signal, time; [os.kill(os.getpid(), signal.SIGTERM) for _ in range(2)]; time.sleep(60)"
+    project({"agents/stock.py": STOCK.replace("self.left -= count", f"self.left -= count; {kill}")})
+    build_graph("agents")
+    started = time.monotonic()
+    assert run("--call", "Stock.take", '{"count": 1}').status == 143
+    assert time.monotonic() - started < 5
+
+
+def test_signal_handlers_are_put_back() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+
+    def wait_to_be_stopped() -> None:
+        with stop_on_signals() as patience:
+            patience.is_busy = lambda: False
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(5)
+
+    with pytest.raises(Stopped) as stopped:
+        wait_to_be_stopped()
+    assert stopped.value.exit_status == 143
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+class Running:
+    """A child process that stays up."""
+
+    def __init__(self, root: Path, *command: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, *command], cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        assert self.process.stdout is not None
+        self.first = [self.process.stdout.readline().rstrip() for _ in range(2)]
+
+    def stop(self, number: int) -> tuple[int, list[str]]:
+        self.process.send_signal(number)
+        _out, err = self.process.communicate(timeout=30)
+        return self.process.returncode, err.splitlines()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "command", [("-m", "graphbus_core", "run"), ("-m", "graphbus_core.runtime")], ids=["cli", "door"]
+)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_graph_stays_up_until_a_signal_and_ends_with_zero(shop: Path, command: tuple[str, ...], number: int) -> None:
+    running = Running(shop, *command)
+    assert running.first == READY
+    time.sleep(0.1)
+    assert running.process.poll() is None
+    assert running.stop(number) == (0, ["[Stock] open", "[Watch] closed", "[Stock] closed"])
+
+
+@pytest.mark.slow
+def test_what_waits_is_delivered_after_the_signal(shop: Path, project: Project) -> None:
+    thread = """
+    import threading, time
+    from graphbus_core import GraphBusNode, subscribe
+
+    class Ticker(GraphBusNode):
+        def on_start(self):
+            threading.Thread(target=self.tick, daemon=True).start()
+
+        def tick(self):
+            time.sleep(0.5)  # the graph is ready by then
+            self.publish("/Tick/Begun")
+
+        @subscribe("/Tick/Begun")
+        def on_begun(self):
+            self.log("begun")
+            time.sleep(0.5)
+            self.publish("/Tick/Ended")
+
+        @subscribe("/Tick/Ended")
+        def on_ended(self):
+            self.log("ended")
+    """
+    project({"agents/ticker.py": thread})
+    build_graph("agents")
+    running = Running(shop, "-m", "graphbus_core", "run")
+    assert running.process.stderr is not None
+    while running.process.stderr.readline() != "[Ticker] begun\n":
+        pass
+    running.process.send_signal(signal.SIGTERM)
+    rest = running.process.stderr.read().splitlines()
+    assert rest == ["[Ticker] ended", "[Watch] closed", "[Stock] closed"]
+    running.process.communicate(timeout=30)
+    assert running.process.returncode == 0
+
+
+@pytest.mark.slow
+def test_the_door_runs_an_entry_point_and_loads_nothing_of_build_mode(shop: Path) -> None:
+    with (shop / "main.py").open("a") as file:
+        file.write("\ndef loaded():\n    import sys\n    print(sorted(sys.modules))\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "graphbus_core.runtime", "--entrypoint", "main:loaded", "--artifacts", ".graphbus"],
+        cwd=shop,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    loaded = set(done.stdout.splitlines()[-1].split("'")[1::2])
+    assert "graphbus_core.runtime" not in loaded, "it is __main__"
+    assert "graphbus_core.bus" in loaded
+    heavy = {"asyncio", "click", "rich", "networkx", "difflib", "graphbus_core.build"}
+    assert not heavy & loaded
+    assert not {name for name in loaded if name.startswith(WINGS)}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "told"),
+    [
+        (["--entrypoint", "main:run"], 0, "[Watch] 2 left"),
+        (["--entrypoint", "main:fail"], 7, "[GBE607]"),
+        (["--entrypoint", "main:forever"], 0, "[Stock] closed"),
+        (["--artifacts", "nowhere"], 6, "[GBE501]"),
+    ],
+)
+def test_the_door_has_the_status_of_the_family(
+    shop: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], status: int, told: str
+) -> None:
+    assert runtime.main(arguments) == status
+    assert told in capsys.readouterr().err
