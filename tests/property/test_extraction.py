@@ -115,7 +115,7 @@ def _read(text: str, name: str = "A") -> AgentDefinition:
     module = Library(index, lambda path: text.encode()).parsed("module.py")
     assert module is not None
     node = next(node for node, _ in module.bindings.classes if node.name == name)
-    return read_agent(Library(index, lambda path: None), module, node)
+    return read_agent(Library(index, lambda path: None), module, node)[0]
 
 
 @given(_agents())
@@ -153,7 +153,7 @@ def test_no_class_of_the_standard_library_breaks_the_reader(path: Path) -> None:
         module = library.parsed(path.name, data)
         assert module is not None
         for node, _ in module.bindings.classes:
-            agent = read_agent(library, module, node)
+            agent, _ = read_agent(library, module, node)
             text = module.source.span_bytes(agent.name_span).decode()
             assert text == agent.name == node.name
             for spec in agent.methods:

@@ -16,6 +16,7 @@ EVENT_FIELDS = frozenset({"topic", "src", "event_id", "timestamp", "correlation_
 _SCOPES = frozenset({ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef})
 _READING_METHODS = frozenset({"keys", "values", "items", "copy"})
 _READING_FUNCTIONS = frozenset({"print", "len", "str", "repr", "bool", "isinstance", "type"})
+_CHANGING_METHODS = frozenset({"clear", "pop", "popitem", "setdefault", "update"})
 _READING_ON_SELF = frozenset({"log", "publish"})
 _CATCHING = frozenset({"KeyError", "LookupError", "Exception", "BaseException"})
 
@@ -43,6 +44,8 @@ class Body:
         accesses: The keys that are used of plain names.
         aliases: Name -> the event whose payload is assigned to it.
         shown: Names that are handed on whole to something that only reads them.
+        attributes: Every attribute of a plain name.
+        changes: Calls that change a dict in place: of a plain name, or of its `.payload`.
         self_writes: Attributes of `self` that are assigned.
         is_own: True while the function itself is visited, False in the functions inside.
     """
@@ -58,6 +61,8 @@ class Body:
         self.accesses: list[Access] = []
         self.aliases: dict[str, str] = {}
         self.shown: set[str] = set()
+        self.attributes: list[ast.Attribute] = []
+        self.changes: list[ast.Call] = []
         self.self_writes: set[str] = set()
         self._tried: list[tuple[int, int]] = []
         self.is_own = True
@@ -187,6 +192,7 @@ def _assigned(body: Body, target: ast.expr, value: ast.expr) -> list[ast.AST] | 
 def _visit_attribute(body: Body, node: ast.Attribute) -> None:
     value = node.value
     if isinstance(value, ast.Name):
+        body.attributes.append(node)
         if node.ctx.__class__ is not ast.Load:
             if value.id == body.self_name:
                 body.self_writes.add(node.attr)
@@ -208,6 +214,8 @@ def _visit_call(body: Body, node: ast.Call) -> None:
     function = node.func
     if isinstance(function, ast.Attribute):
         value = function.value
+        if function.attr in _CHANGING_METHODS and container_root(value) is not None:
+            body.changes.append(node)
         if isinstance(value, ast.Name) and value.id == body.self_name and body.self_name:
             body.calls.append((function.attr, node))
             if function.attr in _READING_ON_SELF:

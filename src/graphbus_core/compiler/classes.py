@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from operator import itemgetter
 from typing import Any
 
 import msgspec
 
+from graphbus_core.compiler.bodies import Body
 from graphbus_core.compiler.constants import evaluate, text_of
 from graphbus_core.compiler.events import (
     PUBLISHES,
@@ -74,9 +75,10 @@ def is_abstract(library: Library, site: ClassSite) -> bool:
     return any(isinstance(base, External) and base.dotted in _ABSTRACT_BASES for base in base_targets(library, site))
 
 
-def read_agent(library: Library, module: Module, node: ast.ClassDef) -> AgentDefinition:
-    """Read one agent class."""
-    return _AgentReader(library, ClassSite(module, node)).read()
+def read_agent(library: Library, module: Module, node: ast.ClassDef) -> tuple[AgentDefinition, Mapping[str, Body]]:
+    """Read one agent class; give its definition, and its methods by name as they were walked."""
+    reader = _AgentReader(library, ClassSite(module, node))
+    return reader.read(), reader.bodies
 
 
 class _AgentReader:
@@ -85,6 +87,7 @@ class _AgentReader:
         self._site = site
         self._chain = class_chain(library, site)
         self._methods = list(self._read_methods())
+        self.bodies: Mapping[str, Body] = {method.node.name: method.body for method in self._methods}
         self._instance_names = frozenset(name for method in self._methods for name in method.body.self_writes)
         self._raising = frozenset(method.node.name for method in self._methods if never_returns(method))
 

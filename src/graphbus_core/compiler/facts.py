@@ -233,8 +233,9 @@ class FactsReader:
                 continue
             if not is_node_class(self._library, site) or is_abstract(self._library, site):
                 continue
-            definition = agents[node.name] = read_agent(self._library, module, node)
-            findings.extend(check_class(node, definition, module.source))
+            definition, bodies = read_agent(self._library, module, node)
+            agents[node.name] = definition
+            findings.extend(check_class(node, definition, module.source, bodies))
         return tuple(agents.values()), tuple(findings)
 
     def _node_names(self, module: Module) -> set[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from graphbus_core.compiler.bodies import Body
 from graphbus_core.compiler.source import span_of
 from graphbus_core.errors import did_you_mean
 from graphbus_core.model.agent import AgentDefinition, SourceSpan, Subscription
@@ -23,54 +24,20 @@ _CONTEXTS = frozenset({ast.Load, ast.Store, ast.Del})
 _READ_ONLY = "Events and payloads are read-only: change a copy, `dict(event.payload)`."
 
 
-def check_event_use(method: Function, definition: AgentDefinition, subscription: Subscription) -> Iterator[Finding]:
+def check_event_use(
+    method: Function, definition: AgentDefinition, subscription: Subscription, body: Body
+) -> Iterator[Finding]:
     """Look at every use of the event and the payload in the body of a handler."""
-    uses = _Uses(method)
-    if uses.is_generator:
+    if body.is_generator:
         problem = ("is a generator: it does nothing when it is called", "Do the work in the body, without `yield`.")
         yield _finding(definition, method, subscription.span, problem)
         return
-    event, payload = (name if name not in uses.bound else "" for name in _names(method, subscription))
-    for node in uses.nodes if event or payload else ():
-        found = _misuse(node, event, payload)
-        if found:
-            yield _finding(definition, method, span_of(definition.path, node), found)
-
-
-class _Uses:
-    """One look at a body.
-
-    Attributes:
-        nodes: What may be a use: attributes, subscripts and calls.
-        bound: The names that are given a value, or are parameters of a function within.
-        is_generator: True when the body itself yields.
-    """
-
-    def __init__(self, method: Function) -> None:
-        self.nodes: list[ast.Attribute | ast.Subscript | ast.Call] = []
-        self.bound: set[str] = set()
-        self.is_generator = False
-        waiting: list[tuple[ast.AST, bool]] = [(statement, False) for statement in method.body]
-        while waiting:
-            node, is_within = waiting.pop()
-            self._note(node, is_within)
-            is_within = is_within or node.__class__ in _SCOPES
-            for value in node.__dict__.values():
-                if value.__class__ is list:
-                    waiting.extend((item, is_within) for item in value if isinstance(item, ast.AST))
-                elif isinstance(value, ast.AST) and value.__class__ not in _CONTEXTS:
-                    waiting.append((value, is_within))
-
-    def _note(self, node: ast.AST, is_within: bool) -> None:
-        if node.__class__ is ast.Name:
-            if node.ctx.__class__ is not ast.Load:
-                self.bound.add(node.id)
-        elif node.__class__ in _USES:
-            self.nodes.append(node)  # type: ignore[arg-type]
-        elif isinstance(node, ast.arg):
-            self.bound.add(node.arg)
-        elif node.__class__ in _YIELDS and not is_within:
-            self.is_generator = True
+    event, payload = (name if name not in body.bound else "" for name in _names(method, subscription))
+    if event or payload:
+        for node in (*body.attributes, *body.changes, *(access.node for access in body.accesses)):
+            found = _misuse(node, event, payload)
+            if found:
+                yield _finding(definition, method, span_of(definition.path, node), found)
 
 
 def _names(method: Function, subscription: Subscription) -> tuple[str, str]:
@@ -98,7 +65,7 @@ def _is_plain(annotation: ast.expr | None, name: str) -> bool:
     return annotation is None or getattr(annotation, "attr", getattr(annotation, "id", "")) == name
 
 
-def _misuse(node: ast.AST, event: str, payload: str) -> tuple[str, str] | None:
+def _misuse(node: ast.expr, event: str, payload: str) -> tuple[str, str] | None:
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
         if node.value.id == event:
             return _event_attribute(node, event)
@@ -124,7 +91,7 @@ def _event_attribute(node: ast.Attribute, event: str) -> tuple[str, str] | None:
     )
 
 
-def _is_change(node: ast.AST, event: str, payload: str) -> bool:
+def _is_change(node: ast.expr, event: str, payload: str) -> bool:
     if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
         return _is_given(node.value, event, payload)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CHANGING:

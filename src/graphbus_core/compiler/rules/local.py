@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
+from graphbus_core.compiler.bodies import Body
 from graphbus_core.compiler.rules.blocking import check_blocking
 from graphbus_core.compiler.rules.defaults import check_defaults
 from graphbus_core.compiler.rules.event_use import check_event_use
@@ -16,12 +17,23 @@ from graphbus_core.model.findings import Finding
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def check_class(tree: ast.ClassDef, definition: AgentDefinition, source: Source) -> tuple[Finding, ...]:
-    """Find what is wrong in the bodies of an agent's own methods: GB301, GB302, GB303 and GB310."""
-    return tuple(_check(tree, definition, source))
+def check_class(
+    tree: ast.ClassDef, definition: AgentDefinition, source: Source, bodies: Mapping[str, Body]
+) -> tuple[Finding, ...]:
+    """Find what is wrong in the bodies of an agent's own methods: GB301, GB302, GB303 and GB310.
+
+    Args:
+        tree: The class.
+        definition: What extraction made of it.
+        source: Its file.
+        bodies: Its methods by name, as extraction walked them.
+    """
+    return tuple(_check(tree, definition, source, bodies))
 
 
-def _check(tree: ast.ClassDef, definition: AgentDefinition, source: Source) -> Iterator[Finding]:
+def _check(
+    tree: ast.ClassDef, definition: AgentDefinition, source: Source, bodies: Mapping[str, Body]
+) -> Iterator[Finding]:
     handlers = {subscription.method: subscription for subscription in definition.subscriptions}
     may_catch = b"except" in source.utf8
     for method in methods_of(tree.body):
@@ -29,7 +41,7 @@ def _check(tree: ast.ClassDef, definition: AgentDefinition, source: Source) -> I
         if may_catch:
             yield from check_exceptions(method, definition)
         if method.name in handlers:
-            yield from check_event_use(method, definition, handlers[method.name])
+            yield from check_event_use(method, definition, handlers[method.name], bodies[method.name])
         if isinstance(method, ast.AsyncFunctionDef):
             yield from check_blocking(method, definition, source)
 
