@@ -82,7 +82,7 @@ def _code_stamp() -> str:
     folder = os.path.dirname(__file__)
     stamps = [
         (entry.name, entry.stat().st_mtime_ns, entry.stat().st_size)
-        for place in (folder, os.path.join(folder, "rules"))
+        for place in (folder, os.path.join(folder, "rules"), os.path.join(folder, "rules", "fixes"))
         for entry in os.scandir(place)
         if entry.name.endswith(".py")
     ]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from graphbus_core.compiler import rules
-from graphbus_core.compiler.rules.rewrite import Refused, Symbol
+from graphbus_core.compiler.rules.fixes.rewrite import Refused, Symbol
 from graphbus_core.model.agent import SourceSpan
 from tests.checking import found, read
 from tests.reading import read_files

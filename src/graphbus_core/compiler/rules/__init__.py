@@ -95,6 +95,6 @@ def fix_for(finding: Finding, project: Evidence) -> Fix | None:
     """Give the change that mends a finding, or None when there is none that is surely right."""
     if not finding.is_fixable:
         return None
-    from graphbus_core.compiler.rules.mending import mend
+    from graphbus_core.compiler.rules.fixes.mending import mend
 
     return mend(finding, project)

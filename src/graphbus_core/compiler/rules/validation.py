@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from graphbus_core.compiler.rules.rewrite import Refused, Symbol
+from graphbus_core.compiler.rules.fixes.rewrite import Refused, Symbol
 from graphbus_core.compiler.rules.wiring import Wiring, owns
 from graphbus_core.model.agent import AgentDefinition, MethodSpec, SourceSpan
 from graphbus_core.model.findings import Finding

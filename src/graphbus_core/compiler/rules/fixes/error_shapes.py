@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from graphbus_core.compiler.rules.error_shapes import Reporting, Shape, error_reports
 from graphbus_core.compiler.rules.evidence import Evidence
-from graphbus_core.compiler.rules.mend_names import others
-from graphbus_core.compiler.rules.mend_parameters import schema_display
-from graphbus_core.compiler.rules.rewrite import Refused, Symbol
+from graphbus_core.compiler.rules.fixes.names import others
+from graphbus_core.compiler.rules.fixes.parameters import schema_display
+from graphbus_core.compiler.rules.fixes.rewrite import Refused, Symbol
 from graphbus_core.compiler.rules.wiring import Wiring
 from graphbus_core.model.agent import SourceSpan
 from graphbus_core.model.findings import Finding, Fix

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterable, Iterator
 
 from graphbus_core.compiler.rules.evidence import Evidence
-from graphbus_core.compiler.rules.rewrite import Refused, Symbol
+from graphbus_core.compiler.rules.fixes.rewrite import Refused, Symbol
 from graphbus_core.compiler.rules.wiring import Wiring
 from graphbus_core.model.agent import SourceSpan
 from graphbus_core.model.findings import Finding, Fix

@@ -9,8 +9,8 @@ from itertools import accumulate
 from typing import TypeGuard
 
 from graphbus_core.compiler.rules.evidence import Evidence
-from graphbus_core.compiler.rules.mend_parameters import argument_of, schema_display
-from graphbus_core.compiler.rules.rewrite import Refused, Symbol
+from graphbus_core.compiler.rules.fixes.parameters import argument_of, schema_display
+from graphbus_core.compiler.rules.fixes.rewrite import Refused, Symbol
 from graphbus_core.model.findings import Finding, Fix
 from graphbus_core.model.proposals import CodeChange
 

@@ -7,8 +7,8 @@ import builtins
 
 from graphbus_core.compiler.rules.defaults import defaulted
 from graphbus_core.compiler.rules.evidence import Evidence
-from graphbus_core.compiler.rules.mend_names import others
-from graphbus_core.compiler.rules.rewrite import Refused, Symbol
+from graphbus_core.compiler.rules.fixes.names import others
+from graphbus_core.compiler.rules.fixes.rewrite import Refused, Symbol
 from graphbus_core.compiler.rules.wiring import Wiring
 from graphbus_core.model.findings import Finding, Fix
 

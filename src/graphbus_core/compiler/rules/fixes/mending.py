@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from graphbus_core.compiler.rules.evidence import Evidence
-from graphbus_core.compiler.rules.mend_annotations import annotate_parameter, annotate_result
-from graphbus_core.compiler.rules.mend_bodies import add_guard, catch_exceptions_only, make_default_in_body
-from graphbus_core.compiler.rules.mend_error_shapes import adopt_usual_shape
-from graphbus_core.compiler.rules.mend_names import rename_key_read, rename_key_returned, rename_key_sent, rename_topic
-from graphbus_core.compiler.rules.mend_parameters import add_field, add_or_rename_parameter, rename_to_producers_name
-from graphbus_core.compiler.rules.rewrite import Refused
+from graphbus_core.compiler.rules.fixes.annotations import annotate_parameter, annotate_result
+from graphbus_core.compiler.rules.fixes.bodies import add_guard, catch_exceptions_only, make_default_in_body
+from graphbus_core.compiler.rules.fixes.error_shapes import adopt_usual_shape
+from graphbus_core.compiler.rules.fixes.names import rename_key_read, rename_key_returned, rename_key_sent, rename_topic
+from graphbus_core.compiler.rules.fixes.parameters import add_field, add_or_rename_parameter, rename_to_producers_name
+from graphbus_core.compiler.rules.fixes.rewrite import Refused
 from graphbus_core.model.findings import Finding, Fix
 
 Mender = Callable[[Finding, Evidence], Fix]

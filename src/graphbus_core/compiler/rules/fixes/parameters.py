@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterator
 
 from graphbus_core.compiler.rules.evidence import Evidence, trees_with
-from graphbus_core.compiler.rules.mend_names import others
-from graphbus_core.compiler.rules.rewrite import Function, Refused, Symbol
+from graphbus_core.compiler.rules.fixes.names import others
+from graphbus_core.compiler.rules.fixes.rewrite import Function, Refused, Symbol
 from graphbus_core.compiler.rules.wiring import Wiring
 from graphbus_core.model.agent import AgentDefinition, Call, MethodSpec, SourceSpan
 from graphbus_core.model.findings import Finding, Fix

@@ -1,0 +1,1 @@
+"""Findings -> changes that mend them."""
