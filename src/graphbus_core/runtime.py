@@ -18,7 +18,7 @@ import msgspec
 
 from graphbus_core import settings, store
 from graphbus_core.bus import MessageBus
-from graphbus_core.errors import ArtifactError, GraphBusError, Place, RunError, did_you_mean, raise_all
+from graphbus_core.errors import ArtifactError, GraphBusError, Place, RunError, UsageError, did_you_mean, raise_all
 from graphbus_core.hosting.contracts import topics_of_artifacts
 from graphbus_core.hosting.graph import LiveGraph
 from graphbus_core.hosting.imports import NodeModules, describe_exception
@@ -35,6 +35,16 @@ if TYPE_CHECKING:
     import networkx as nx
 
 PIPELINE = Pipeline("RUNTIME")
+
+_COMMAND = "python -m graphbus_core.runtime"
+_HELP = f"""Usage: {_COMMAND} [OPTIONS]
+
+Runtime Mode; see also `graphbus run`. Without an entry point the graph stays up until SIGTERM or Ctrl-C.
+
+  --entrypoint MODULE:FUNCTION  call this function when the graph is ready
+  --artifacts DIR               the artifact folder (.graphbus)
+  --allow-drift                 start although source files differ from what was built
+"""
 
 _log = logging.getLogger("graphbus.runtime")
 
@@ -274,19 +284,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit status: 0, also after SIGTERM and Ctrl-C, or that of the family of the error.
     """
-    from argparse import ArgumentParser
-
-    parser = ArgumentParser(
-        prog="python -m graphbus_core.runtime", description="Runtime Mode; see also `graphbus run`."
-    )
-    parser.add_argument("--entrypoint", default="", metavar="MODULE:FUNCTION", help="called when the graph is ready")
-    parser.add_argument("--artifacts", default=".graphbus", metavar="DIR", help="the artifact folder (.graphbus)")
-    parser.add_argument("--allow-drift", action="store_true", help="start although source files have changed")
-    chosen = parser.parse_args(arguments)
-    request = RuntimeRequest(artifacts=chosen.artifacts, entrypoint=chosen.entrypoint, allow_drift=chosen.allow_drift)
     try:
+        request = _read_arguments(sys.argv[1:] if arguments is None else arguments)
+        if request is None:
+            sys.stdout.write(_HELP)
+            return 0
         with show_logs(), stop_on_signals() as patience:
-            work = None if chosen.entrypoint else _stay_up
+            work = None if request.entrypoint else _stay_up
 
             def on_ready(graph: LiveGraph, artifacts: BuildArtifacts) -> None:
                 sys.stdout.write("".join(f"{line}\n" for line in ready_lines(artifacts)))
@@ -300,6 +304,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"{error}\n")
         return error.status
     return 0
+
+
+def _read_arguments(arguments: Sequence[str]) -> RuntimeRequest | None:
+    """Understand the few options; None for `--help`. argparse alone would cost more time than verifying the artifacts."""
+    given = {"--entrypoint": "", "--artifacts": ".graphbus"}
+    words = iter(arguments)
+    allow_drift = False
+    for word in words:
+        name, _, value = word.partition("=")
+        if word in ("-h", "--help"):
+            return None
+        if word == "--allow-drift":
+            allow_drift = True
+            continue
+        if name not in given:
+            message = f"There is no option {word}.{did_you_mean(name, [*given, '--allow-drift'])}"
+            raise UsageError("GBE110", message=message, command=_COMMAND)
+        given[name] = value or next(words, "")
+        if not given[name]:
+            raise UsageError("GBE110", message=f"{name} needs a value.", command=_COMMAND)
+    return RuntimeRequest(artifacts=given["--artifacts"], entrypoint=given["--entrypoint"], allow_drift=allow_drift)
 
 
 def _stay_up(_graph: LiveGraph) -> None:

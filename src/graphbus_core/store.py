@@ -11,7 +11,6 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -28,6 +27,7 @@ from graphbus_core.model.artifacts import (
     NegotiationsArtifact,
     TopicsArtifact,
 )
+from graphbus_core.model.digests import sha256_hex
 
 MANIFEST = "manifest.json"
 ARTIFACTS: Mapping[str, type[msgspec.Struct]] = {
@@ -97,7 +97,7 @@ def _load_part(folder: Path, manifest: Manifest, name: str) -> msgspec.Struct:
         raise ArtifactError("GBE505", where=Place(_shown(path)), name=name) from None
     except OSError as error:
         raise _unreadable(path, error) from None
-    if sha256(data).hexdigest() != manifest.artifacts.get(name):
+    if sha256_hex(data) != manifest.artifacts.get(name):
         raise ArtifactError("GBE506", where=Place(_shown(path)), name=name)
     return _decode(data, ARTIFACTS[name], path)
 
@@ -154,7 +154,7 @@ def verify_sources(folder: Path, manifest: Manifest) -> tuple[str, ...]:
 def digest_of(path: Path) -> str:
     """Give the sha256 of a file, `""` when it cannot be read."""
     try:
-        return sha256(path.read_bytes()).hexdigest()
+        return sha256_hex(path.read_bytes())
     except OSError:
         return ""
 
@@ -176,7 +176,7 @@ def save(folder: Path, artifacts: BuildArtifacts) -> Manifest:
     for name in ARTIFACTS:
         part: msgspec.Struct = getattr(artifacts, name.removesuffix(".json"))
         parts[name] = encode(part)
-    digests = {name: sha256(data).hexdigest() for name, data in parts.items()}
+    digests = {name: sha256_hex(data) for name, data in parts.items()}
     manifest = msgspec.structs.replace(artifacts.manifest, artifacts=digests)
     parts[MANIFEST] = encode(manifest)
     try:

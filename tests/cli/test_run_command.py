@@ -348,7 +348,10 @@ def test_the_door_runs_an_entry_point_and_loads_nothing_of_build_mode(shop: Path
         (["--entrypoint", "main:run"], 0, "[Watch] 2 left"),
         (["--entrypoint", "main:fail"], 7, "[GBE607]"),
         (["--entrypoint", "main:forever"], 0, "[Stock] closed"),
+        (["--artifacts=.graphbus", "--entrypoint=main:run", "--allow-drift"], 0, "[Watch] 2 left"),
         (["--artifacts", "nowhere"], 6, "[GBE501]"),
+        (["--artifacts"], 2, "--artifacts needs a value. [GBE110]"),
+        (["--artifakts", "x"], 2, "There is no option --artifakts. Did you mean '--artifacts'? [GBE110]"),
     ],
 )
 def test_the_door_has_the_status_of_the_family(
@@ -356,3 +359,9 @@ def test_the_door_has_the_status_of_the_family(
 ) -> None:
     assert runtime.main(arguments) == status
     assert told in capsys.readouterr().err
+
+
+def test_the_door_says_how_it_is_used(capsys: pytest.CaptureFixture[str]) -> None:
+    assert runtime.main(["--help"]) == 0
+    told = capsys.readouterr().out
+    assert all(option in told for option in ("--entrypoint", "--artifacts", "--allow-drift"))

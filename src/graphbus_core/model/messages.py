@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from graphbus_core.model.digests import sha256_hex
 from graphbus_core.model.payload import freeze
 from graphbus_core.model.proposals import Json
 
@@ -181,6 +182,4 @@ def _new_id(event: Event) -> str:
         from os import urandom
 
         return urandom(16).hex()
-    from hashlib import sha256
-
-    return sha256(f"{cause_id}|{event._by}|{event._ordinal}".encode()).hexdigest()[:32]
+    return sha256_hex(f"{cause_id}|{event._by}|{event._ordinal}".encode())[:32]
