@@ -13,7 +13,8 @@ Each stage imports its wing when it runs: a build in which nothing has changed p
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,7 +22,7 @@ import msgspec
 
 from graphbus_core import settings, store
 from graphbus_core.compiler import memory
-from graphbus_core.errors import ArtifactError, BuildError, GraphBusError, NegotiationError, raise_all
+from graphbus_core.errors import ArtifactError, BuildError, EditError, GraphBusError, NegotiationError, raise_all
 from graphbus_core.model.artifacts import BuildArtifacts, ModifiedFilesArtifact, NegotiationsArtifact
 from graphbus_core.model.config import BuildConfig, BuildRequest
 from graphbus_core.pipeline import Pipeline
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from graphbus_core.compiler.extract import AgentDefinitions, NodeClasses, Sources
     from graphbus_core.compiler.graph import ActivationOrder, AgentGraph
     from graphbus_core.compiler.project import Project
+    from graphbus_core.editing.promotion import Recovered
     from graphbus_core.editing.workspace import Workspace
     from graphbus_core.model.findings import Finding
     from graphbus_core.model.messages import Event
@@ -88,6 +90,23 @@ class BuildResult(NamedTuple):
     was_dry_run: bool = False
 
 
+def end_interrupted(config: BuildConfig) -> tuple[Recovered, ...]:
+    """End every promotion and undo that an earlier process left unfinished, so that nobody reads half of a change.
+
+    Raises:
+        EditError: One cannot be brought to its end.
+    """
+    if not Path(config.artifacts_dir, JOURNAL).is_dir():
+        return ()
+    from graphbus_core.editing.promotion import recover
+
+    ended = recover(config)
+    for each in ended:
+        if each.kind == "promote" and each.is_completed:
+            _settle(config, each.session, is_applied=True)
+    return ended
+
+
 # --- 1-7: from a request to a graph ---------------------------------------------------------
 
 
@@ -95,10 +114,7 @@ class BuildResult(NamedTuple):
 def load_build_config(request: BuildRequest) -> BuildConfig:
     """Join the request and `[tool.graphbus]`, and end a promotion that an earlier process left unfinished."""
     config = settings.resolve_build(request)
-    if Path(config.artifacts_dir, JOURNAL).is_dir():
-        from graphbus_core.editing.promotion import recover
-
-        recover(config)
+    end_interrupted(config)
     return config
 
 
@@ -220,22 +236,29 @@ def apply_code_changes(config: BuildConfig, agreement: Agreement) -> AppliedChan
     """Write the accepted changes to the source files, all or none; in a dry run, only say what they are.
 
     Raises:
-        NegotiationError: The accepted changes do not pass the gate together.
+        NegotiationError: The accepted changes do not pass the gate together; or they are written, and the record cannot say so.
         EditError: A file has changed meanwhile, or cannot be written.
     """
     from graphbus_core.compiler.project import Project
     from graphbus_core.editing.edits import unified_diff
     from graphbus_core.editing.promotion import promote
+    from graphbus_core.negotiation.transcript import settle_session
 
     negotiations, workspace, report = agreement
-    if report and not report.passed:
-        raise NegotiationError("GBE409", session=negotiations.session, reason=_refusal(report))
     changed = workspace.changed()
     diffs = {path: unified_diff(path, before, after) for path, (before, after) in changed.items()}
-    if config.dry_run:
-        return AppliedChanges(negotiations, (), diffs, workspace.project)
     accepted = [record.proposal for record in negotiations.records if record.status == "accepted"]
-    files = promote(config, changed, negotiations.session, accepted)
+    try:
+        if report and not report.passed:
+            raise NegotiationError("GBE409", session=negotiations.session, reason=_refusal(report))
+        if config.dry_run:
+            return AppliedChanges(negotiations, (), diffs, workspace.project)
+        files = promote(config, changed, negotiations.session, accepted)
+    except (EditError, NegotiationError) as error:
+        _settle(config, negotiations.session, refusal=f"{error.sentence} [{error.code}]")
+        raise
+    if accepted:
+        settle_session(config.artifacts_dir, negotiations.session, is_applied=True)
     return AppliedChanges(negotiations, files, diffs, Project.read(config))
 
 
@@ -285,17 +308,23 @@ STATIC = BUILD.without(*NEGOTIATED).replacing({"AGENT_ANALYSIS_PHASE": no_analys
 """The build without agents."""
 
 
-def run_build_pipeline(request: BuildRequest, *, bus: MessageBus | None = None) -> BuildResult:
+def run_build_pipeline(
+    request: BuildRequest, *, bus: MessageBus | None = None, on_recovered: Callable[[str], object] | None = None
+) -> BuildResult:
     """Build what the request names. Source: seed 001, 1.3.
 
     Args:
+        on_recovered: Told, in a sentence each, which promotions and undos of an earlier process had to be ended first.
         bus: Carries `/Build/Stage` {stage, number, of} and everything that is said in the negotiation.
 
     Raises:
         GraphBusError: The request, the sources, the negotiation or the artifacts are at fault; every family of errors occurs.
     """
+    config = settings.resolve_build(request)
+    for ended in end_interrupted(config):
+        if on_recovered:
+            on_recovered(ended.told)
     if not (request.enable_agents or request.force or request.dry_run):
-        config = load_build_config(request)
         last = memory.recall(config)
         if last:
             return BuildResult(config, last.artifacts, last.findings, is_unchanged=True)
@@ -320,6 +349,14 @@ def __getattr__(name: str) -> nx.DiGraph[Any]:
     if name == "BUILD_PIPELINE":
         return BUILD.as_graph()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _settle(config: BuildConfig, session: str, *, is_applied: bool = False, refusal: str = "") -> None:
+    """Renew a record if there is one that can be renewed; what else is to be said is more important."""
+    from graphbus_core.negotiation.transcript import settle_session
+
+    with suppress(NegotiationError):
+        settle_session(config.artifacts_dir, session, is_applied=is_applied, refusal=refusal)
 
 
 def _refusal(report: GateReport) -> str:
@@ -368,7 +405,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     bus.subscribe("/Build/Stage", _write_stage)
     request = BuildRequest(root_package=chosen.root, enable_agents=chosen.enable_agents, dry_run=chosen.dry_run)
     try:
-        result = run_build_pipeline(request, bus=bus)
+        result = run_build_pipeline(request, bus=bus, on_recovered=lambda told: sys.stderr.write(f"{told}\n"))
     except GraphBusError as error:
         sys.stderr.write(f"{error}\n")
         return error.status

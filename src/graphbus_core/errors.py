@@ -283,6 +283,10 @@ REGISTER: dict[str, Entry] = {
         "The changes accepted in session {session} do not pass the gate together ({reason}), so that none was written.",
         "`graphbus inspect-negotiation --session {session}` shows them; negotiate again with fewer rounds.",
     ),
+    "GBE410": Entry(
+        "The changes of session {session} were written, but its record cannot be renewed: {reason}.",
+        "Make room or give permission; `graphbus undo` takes the changes back, `graphbus build` builds with them.",
+    ),
     # artifacts: exit 6
     "GBE501": Entry("There are no artifacts here.", "Run `graphbus build` first, or give the folder that it wrote."),
     "GBE502": Entry("{name} cannot be read as an artifact: {reason}.", "Run `graphbus build` again."),

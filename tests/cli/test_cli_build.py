@@ -13,6 +13,10 @@ from pathlib import Path
 import pytest
 
 from graphbus_core.cli import main, summary
+from graphbus_core.editing.journal import COMMITTING
+from graphbus_core.editing.promotion import promote
+from graphbus_core.model.config import BuildConfig
+from graphbus_core.negotiation.transcript import load_session
 from tests.project_files import write_project
 
 SENDER = """
@@ -272,6 +276,97 @@ def test_a_reader_that_goes_away_does_not_stop_a_negotiation(post: Path) -> None
     os.close(writing)
     assert (done.returncode, done.stderr) == (141, "")
     assert 'event["recipient"]' in (post / "agents" / "reader.py").read_text()
+
+
+def interrupt(command: str, until: str) -> tuple[int, str, str]:
+    """Run a negotiation, press Ctrl-C a second after this line, and give status, output and talk."""
+    arguments = [sys.executable, "-u", "-m", "graphbus_core", *command.split()]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        lines = []
+        while until not in "".join(lines[-1:]):
+            lines.append(process.stdout.readline())
+            assert lines[-1], lines
+        time.sleep(1)
+        process.send_signal(signal.SIGINT)
+        out, talk = process.communicate(timeout=15)
+    return process.returncode, "".join(lines) + out, talk
+
+
+SLOW_WHEN_BOTH_ARE_MENDED = """
+    import time
+    from pathlib import Path
+
+    def test_letters():
+        mended = "recipient" in Path("agents/reader.py").read_text(), "weight_g" in Path("agents/other.py").read_text()
+        if all(mended):
+            time.sleep(20)
+    """
+
+
+@pytest.mark.slow
+def test_ctrl_c_keeps_what_was_accepted_in_the_session_and_says_that_nothing_was_written(post: Path) -> None:
+    write_project(post, {"agents/other.py": READER.replace("Reader", "Other").replace("recipiant", "wieght_g")})
+    write_project(post, {"tests/test_post.py": SLOW_WHEN_BOTH_ARE_MENDED})
+    before = sources(post)
+    status, out, talk = interrupt("build agents/ --enable-agents", "Committing.")
+    assert status == 130
+    assert sources(post) == before
+    assert not (post / ".graphbus" / "graph.json").exists()
+    assert "Stopped by hand" in out
+    assert "Session S001 is kept, with 1 accepted proposal; no source file was changed." in talk
+    assert talk.endswith("Interrupted.\n")
+    record = load_session(post / ".graphbus")
+    assert record.negotiations.ending.reason == "manual"
+    assert [one.status for one in record.negotiations.records].count("accepted") == 1
+    assert not record.is_applied
+    assert main(["undo"]) == 4
+
+
+@pytest.mark.slow
+def test_ctrl_c_in_a_dry_run_keeps_no_session_and_says_so(post: Path) -> None:
+    write_project(post, {"tests/test_post.py": "import time\n\ndef test_letters_take_long():\n    time.sleep(20)\n"})
+    status, _, talk = interrupt("negotiate agents/ --dry-run", "negotiate; Judge")
+    assert status == 130
+    assert "Dry run: no session is kept, and no source file was changed." in talk
+    assert not (post / ".graphbus" / "sessions").exists()
+
+
+def test_a_promotion_that_was_interrupted_is_ended_and_told(post: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    interrupted_promotion(post)
+    assert main(["build", "agents/"]) == 0
+    assert capsys.readouterr().err == "An interrupted promote of S001 was completed.\n"
+    assert main(["build", "agents/"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_check_ends_an_interrupted_promotion_before_it_judges(post: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    interrupted_promotion(post, is_complete=False)
+    assert main(["check", "agents/", "--json"]) == 3
+    streams = capsys.readouterr()
+    assert [finding["code"] for finding in json.loads(streams.out)["findings"]] == ["GB003"]
+    assert streams.err == "An interrupted promote of S001 was taken back.\n"
+    assert 'event["recipiant"]' in (post / "agents" / "reader.py").read_text()
+
+
+def test_check_judges_no_tree_that_it_cannot_bring_to_an_end(post: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    interrupted_promotion(post, is_complete=False)
+    (post / "agents" / "sender.py").write_text("# mine\n")
+    assert main(["check", "agents/"]) == 4
+    assert "[GBE325]" in capsys.readouterr().err
+
+
+def interrupted_promotion(root: Path, *, is_complete: bool = True) -> None:
+    """A journal as kill -9 leaves it: all files are new, or only one of two."""
+    contents = {}
+    for name, change in (("reader", (b"recipiant", b"recipient")), ("sender", (b"12", b"13"))):
+        old = (root / f"agents/{name}.py").read_bytes()
+        contents[f"agents/{name}.py"] = (old, old.replace(*change))
+    promote(BuildConfig(root=str(root), paths=()), contents, "S001")
+    if not is_complete:
+        (root / "agents/sender.py").write_bytes(contents["agents/sender.py"][0])
+    folder = root / ".graphbus/journal/0001-S001"
+    folder.rename(folder.with_name(folder.name + COMMITTING))
 
 
 @pytest.mark.slow

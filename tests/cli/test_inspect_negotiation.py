@@ -7,8 +7,10 @@ import pytest
 from msgspec.structs import replace
 
 from graphbus_core.cli import main
+from graphbus_core.editing.promotion import promote, undo
+from graphbus_core.model.config import BuildConfig
 from graphbus_core.model.proposals import Evidence, ProposalEvaluation, SchemaChange
-from graphbus_core.negotiation.transcript import SessionRecord, save_session
+from graphbus_core.negotiation.transcript import SessionRecord, save_session, settle_session
 from tests.fakes.negotiating_world import World, change, draft
 
 
@@ -74,9 +76,10 @@ def test_the_last_session_is_listed(here: Path, capsys: pytest.CaptureFixture[st
     assert status == 0
     lines = out.splitlines()
     assert lines[0].startswith("S002  5 proposed, 2 accepted, 1 file, ")
-    assert lines[1] == "intent: one name for one thing"
-    assert lines[3].split() == ["ID", "ROUND", "AGENT", "STATUS", "VOTES", "WHAT", "FILES"]
-    rows = [line.split() for line in lines[4:]]
+    assert lines[1] == "accepted changes: not written"
+    assert lines[2] == "intent: one name for one thing"
+    assert lines[4].split() == ["ID", "ROUND", "AGENT", "STATUS", "VOTES", "WHAT", "FILES"]
+    rows = [line.split() for line in lines[5:]]
     assert [(row[0], row[1], row[2], row[3]) for row in rows] == [
         ("P001", "1", "Order", "accepted"),
         ("P002", "1", "Order", "refused"),
@@ -88,6 +91,51 @@ def test_the_last_session_is_listed(here: Path, capsys: pytest.CaptureFixture[st
     assert "1/2 arbiter" in out
     assert "graphbus inspect-negotiation P001" in err
     assert "Other sessions: S001" in err
+
+
+@pytest.mark.parametrize(
+    ("is_applied", "refusal", "said"),
+    [
+        (True, "", "written to the source files"),
+        (False, "A file has\nchanged. [GBE320]", "not written: A file has changed. [GBE320]"),
+        (False, "", "not written"),
+    ],
+)
+def test_whether_the_changes_were_written_is_shown(
+    here: Path, capsys: pytest.CaptureFixture[str], is_applied: bool, refusal: str, said: str
+) -> None:
+    settle_session(here / ".graphbus", "S002", is_applied=is_applied, refusal=refusal)
+    _, out, _ = run(capsys)
+    assert out.splitlines()[1] == f"accepted changes: {said}"
+    _, out, _ = run(capsys, "P001")
+    assert out.splitlines()[-1] == f"  {said}"
+    _, out, _ = run(capsys, "P003")
+    assert said not in out
+    document = json.loads(run(capsys, "--json")[1])
+    assert (document["is_applied"], document["refusal"]) == (is_applied, refusal)
+    one = json.loads(run(capsys, "P001", "--json")[1])
+    assert (one["is_applied"], one["session_refusal"]) == (is_applied, refusal)
+
+
+@pytest.mark.parametrize(
+    ("is_undone", "said"), [(False, "written to the source files"), (True, "written, then undone")]
+)
+def test_the_journal_knows_what_the_record_does_not(
+    here: Path, capsys: pytest.CaptureFixture[str], is_undone: bool, said: str
+) -> None:
+    config = BuildConfig(root=str(here), paths=())
+    (here / "order.py").write_bytes(b"0")
+    promote(config, {"order.py": (b"0", b"1")}, "S002")
+    if is_undone:
+        undo(config)
+    _, out, _ = run(capsys)
+    assert out.splitlines()[1] == f"accepted changes: {said}"
+
+
+def test_a_session_that_accepted_nothing_has_nothing_to_write(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    outcome = World("Order", "Stock").run()
+    save_session(here / ".graphbus", replace(negotiated("S003"), negotiations=outcome), ())
+    assert "accepted changes" not in run(capsys)[1]
 
 
 def test_one_proposal_is_shown_whole(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

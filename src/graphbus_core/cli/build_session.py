@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 
+from graphbus_core import settings
 from graphbus_core.build import BuildResult, run_build_pipeline
 from graphbus_core.cli import console, summary
 from graphbus_core.model.config import BuildRequest
@@ -16,7 +17,9 @@ def perform(request: BuildRequest, what: str, *, as_json: bool) -> None:
     """Run a build or a negotiation and say what came of it; `what` is `"Build"` or `"Negotiation"`."""
     write = console.say if as_json else console.out
     started = time.monotonic()
-    result = run_with_agents(request, write) if request.enable_agents else run_build_pipeline(request)
+    result = (
+        run_with_agents(request, write) if request.enable_agents else run_build_pipeline(request, on_recovered=_tell)
+    )
     seconds = time.monotonic() - started
     if as_json:
         console.emit_json(summary.document(result))
@@ -43,9 +46,35 @@ def run_with_agents(request: BuildRequest, write: Say) -> BuildResult:
 
     subscription = bus.subscribe(TOPICS, listen)
     try:
-        return run_build_pipeline(request, bus=bus)
+        return run_build_pipeline(request, bus=bus, on_recovered=_tell)
+    except KeyboardInterrupt:
+        console.status("")
+        console.say(_interrupted(request, live.session))
+        raise
     finally:
         console.status("")
+
+
+def _tell(what: str) -> None:
+    console.say(console.plain(what))
+
+
+def _interrupted(request: BuildRequest, session: str) -> str:
+    """Say what Ctrl-C has left: the session is kept, and whether files were changed is what the journal says."""
+    from graphbus_core.cli.live import counted
+    from graphbus_core.editing.promotion import fate_of
+    from graphbus_core.negotiation.transcript import list_sessions, load_session
+
+    if request.dry_run:
+        return "Dry run: no session is kept, and no source file was changed."
+    config = settings.resolve_build(request)
+    if session not in list_sessions(config.artifacts_dir):
+        return "No session is kept, and no source file was changed."
+    commits = load_session(config.artifacts_dir, session).negotiations.completed
+    kept = f"Session {console.plain(session)} is kept, with {counted(len(commits), 'accepted proposal')}"
+    if fate_of(config, session):
+        return f"{kept}; its changes were written: `graphbus undo` takes them back, `graphbus build` builds with them."
+    return f"{kept}; no source file was changed. `graphbus inspect-negotiation` shows it."
 
 
 def show(result: BuildResult, request: BuildRequest, what: str, seconds: float) -> None:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import click
 
 from graphbus_core import settings
+from graphbus_core.build import end_interrupted
 from graphbus_core.cli import console, formats
 from graphbus_core.compiler import rules
 from graphbus_core.compiler.project import Project
@@ -87,6 +88,8 @@ def _check(paths: tuple[str, ...], wanted: Wanted) -> int:
     if wanted.is_diff and wanted.form in ("sarif", "github"):
         raise UsageError("GBE110", message=f"A diff has no {wanted.form} form.", command="graphbus check")
     config = settings.resolve_build(BuildRequest(paths=tuple(map(_to_read, paths))))
+    for ended in end_interrupted(config):
+        console.say(console.plain(ended.told))
     project = Project.read(config)
     only = _only(paths, Path(config.root))
     if wanted.is_diff:

@@ -12,7 +12,9 @@ import msgspec
 from graphbus_core.cli import console
 from graphbus_core.cli.console import Role, paint, plain
 from graphbus_core.cli.live import counted
+from graphbus_core.editing.promotion import fate_of
 from graphbus_core.errors import NegotiationError, did_you_mean
+from graphbus_core.model.config import BuildConfig
 from graphbus_core.model.proposals import (
     CodeChange,
     ProposalEvaluation,
@@ -61,25 +63,26 @@ def inspect_negotiation(
       graphbus inspect-negotiation --agent OrderProcessor --status rejected
       graphbus inspect-negotiation --session S001 --json
     """
-    folder = _artifacts_dir()
-    record = load_session(folder, session)
+    config = _config()
+    record = load_session(config.artifacts_dir, session)
     if proposal:
         found = find_proposal(record, proposal)
         if as_json:
-            console.emit_json({"session": record.session, **msgspec.to_builtins(found)})
+            written = {"is_applied": record.is_applied, "session_refusal": record.refusal}
+            console.emit_json({"session": record.session, **written, **msgspec.to_builtins(found)})
         else:
-            _show_one(record, found)
+            _show_one(record, found, config)
         return
     chosen = tuple(select(record, agent=agent, path=path, status=status))
     if as_json:
         console.emit_json(_listed(record, chosen))
     else:
-        _show_list(record, chosen, list_sessions(folder))
+        _show_list(record, chosen, config)
 
 
-def _artifacts_dir() -> Path:
+def _config() -> BuildConfig:
     root = find_root([Path.cwd()])
-    return root / load(root).artifacts
+    return BuildConfig(root=str(root), paths=(), settings=load(root))
 
 
 def find_proposal(record: SessionRecord, name: str) -> ProposalRecord:
@@ -138,6 +141,8 @@ def _listed(record: SessionRecord, chosen: tuple[ProposalRecord, ...]) -> dict[s
         "agents": record.agents,
         "arbiters": record.arbiters,
         "intent": record.intent,
+        "is_applied": record.is_applied,
+        "refusal": record.refusal,
         "ending": record.negotiations.ending,
         "commits": record.negotiations.completed,
         "proposals": chosen,
@@ -147,7 +152,17 @@ def _listed(record: SessionRecord, chosen: tuple[ProposalRecord, ...]) -> dict[s
 # --- as text ---------------------------------------------------------------------------------
 
 
-def _show_list(record: SessionRecord, chosen: tuple[ProposalRecord, ...], sessions: tuple[str, ...]) -> None:
+def _fate(record: SessionRecord, config: BuildConfig) -> str:
+    """Say whether the accepted changes are in the source files, by the record and by the journal of what was written."""
+    fate = fate_of(config, record.session)
+    if fate == "undone":
+        return "written, then undone"
+    if fate or record.is_applied:
+        return "written to the source files"
+    return f"not written: {plain(' '.join(record.refusal.split()))}" if record.refusal else "not written"
+
+
+def _show_list(record: SessionRecord, chosen: tuple[ProposalRecord, ...], config: BuildConfig) -> None:
     ending = record.negotiations.ending
     detail = f" ({plain(ending.detail)})" if ending.detail else ""
     console.out(
@@ -155,6 +170,8 @@ def _show_list(record: SessionRecord, chosen: tuple[ProposalRecord, ...], sessio
         f"{counted(ending.files_modified, 'file')}, {counted(ending.rounds_executed, 'round')}; "
         f"ended by {ending.reason.replace('_', ' ')}{detail}"
     )
+    if record.negotiations.completed:
+        console.out(f"accepted changes: {_fate(record, config)}")
     if record.intent:
         console.out(f"intent: {plain(record.intent)}")
     console.out()
@@ -163,7 +180,7 @@ def _show_list(record: SessionRecord, chosen: tuple[ProposalRecord, ...], sessio
         return
     headers = ("ID", "ROUND", "AGENT", "STATUS", "VOTES", "WHAT", "FILES")
     console.table(headers, [_row(one) for one in chosen], right=("ROUND",))
-    others = [name for name in sessions if name != record.session]
+    others = [name for name in list_sessions(config.artifacts_dir) if name != record.session]
     console.say()
     console.say(paint(f"One whole: graphbus inspect-negotiation {chosen[0].proposal.proposal_id}", "dim"))
     if others:
@@ -192,7 +209,7 @@ def _votes(one: ProposalRecord) -> str:
     return f"{counted} {one.commit.consensus_type}" if one.commit else counted
 
 
-def _show_one(record: SessionRecord, one: ProposalRecord) -> None:
+def _show_one(record: SessionRecord, one: ProposalRecord, config: BuildConfig) -> None:
     proposal = one.proposal
     status = paint(one.status, _STATUS_ROLES[one.status])
     console.out(f"{paint(proposal.proposal_id, 'strong')}  {status}  {plain(proposal.title or proposal.intent)}")
@@ -211,6 +228,8 @@ def _show_one(record: SessionRecord, one: ProposalRecord) -> None:
                 console.out(line)
     _section("Outcome")
     console.out(f"  {_outcome(one)}")
+    if one.commit:
+        console.out(f"  {_fate(record, config)}")
 
 
 def _section(title: str) -> None:

@@ -93,6 +93,7 @@ class Live:
     """Remembers what is still open and turns each event into the lines that it completes. It prints nothing itself."""
 
     def __init__(self) -> None:
+        self.session = ""
         self._cases: dict[str, _Case] = {}
         self._round = 0
         self._shown_round = 0
@@ -126,6 +127,7 @@ class Live:
         return list(listener(payload)) if listener else []
 
     def _started(self, payload: Mapping[str, Any]) -> Iterator[str]:
+        self.session = payload["session"]
         if payload["backend"] == "rules":
             yield from (paint(line, "dim") for line in _RULES_NEGOTIATE)
         arbiters = payload["arbiters"]

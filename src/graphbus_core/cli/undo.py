@@ -24,15 +24,14 @@ def undo(session: str, dry_run: bool, as_json: bool) -> None:
       graphbus undo S001 --dry-run
     """
     from graphbus_core import settings
+    from graphbus_core.build import end_interrupted
     from graphbus_core.editing import workspace
     from graphbus_core.model.config import BuildConfig
 
     root = settings.find_root([Path.cwd()])
     config = BuildConfig(root=str(root), paths=(str(root),), settings=settings.load(root))
-    recovered = () if dry_run else workspace.recover(config)
-    for each in recovered:
-        state = "completed" if each.is_completed else "taken back"
-        console.say(f"An interrupted {each.kind} of {console.plain(each.session)} was {state}.")
+    for ended in () if dry_run else end_interrupted(config):
+        console.say(console.plain(ended.told))
     session = workspace.last_session(config, session)
     files = workspace.undo(config, session, dry_run=dry_run)
     if as_json:

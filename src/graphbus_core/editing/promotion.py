@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from graphbus_core.editing.journal import (
     COMMITTING,
@@ -28,6 +29,9 @@ from graphbus_core.model.config import BuildConfig
 from graphbus_core.model.proposals import FileChange, Proposal
 
 Contents = Mapping[str, tuple[bytes, bytes]]
+Fate = Literal["", "written", "undone"]
+WAIT_S = 5.0
+"""How long `recover` waits for another process that is promoting."""
 
 
 class Recovered(NamedTuple):
@@ -37,6 +41,11 @@ class Recovered(NamedTuple):
     kind: Kind
     is_completed: bool
     paths: tuple[str, ...]
+
+    @property
+    def told(self) -> str:
+        """What to tell a person."""
+        return f"An interrupted {self.kind} of {self.session} was {'completed' if self.is_completed else 'taken back'}."
 
 
 def promote(
@@ -75,22 +84,23 @@ def promote(
 def recover(config: BuildConfig) -> tuple[Recovered, ...]:
     """End what an earlier process left unfinished: complete it if all its files are new, else take it back.
 
-    Cheap when there is nothing to do.
+    Cheap when there is nothing to do. While another process is at work on it, wait: files in between are nobody's to read.
 
     Raises:
-        EditError: A file is neither as before nor as after; it is left alone.
+        EditError: A file is neither as before nor as after; it is left alone. Or the other process takes too long.
     """
     journal = Journal(config)
-    try:
-        with _refusing(config):
-            if not journal.unfinished():
-                return ()
-            with journal.locked():
-                return _recover(config, journal)
-    except EditError as error:
-        if error.code == "GBE324":
-            return ()  # the other process is at work on it
-        raise
+    deadline = time.monotonic() + WAIT_S
+    with _refusing(config):
+        while journal.unfinished():
+            try:
+                with journal.locked():
+                    return _recover(config, journal)
+            except EditError as error:
+                if error.code != "GBE324" or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.02)
+    return ()
 
 
 def undo(config: BuildConfig, session: str = "", *, dry_run: bool = False) -> tuple[FileChange, ...]:
@@ -128,6 +138,21 @@ def undo(config: BuildConfig, session: str = "", *, dry_run: bool = False) -> tu
         if not dry_run:
             _write(config, journal, entry, contents)
     return _as_changes(entry)
+
+
+def fate_of(config: BuildConfig, session: str) -> Fate:
+    """Say whether the changes of a session were written, and whether they were undone since.
+
+    Raises:
+        EditError: The journal cannot be read.
+    """
+    with _refusing(config):
+        entries = Journal(config).done()
+    undone = {entry.undoes for entry in entries}
+    numbers = [entry.number for entry in entries if entry.kind == "promote" and entry.session == session]
+    if not numbers:
+        return ""
+    return "undone" if numbers[-1] in undone else "written"
 
 
 def last_session(config: BuildConfig, session: str = "") -> str:

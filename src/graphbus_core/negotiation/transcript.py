@@ -37,6 +37,8 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         backend: Who negotiated: `"rules"`, or the model.
         agents: All who took part, in the order of activation.
+        is_applied: Its accepted changes were written to the source files; `graphbus undo` may have taken them back since.
+        refusal: Why they were not, if something refused it.
     """
 
     schema_version: int
@@ -46,6 +48,8 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     arbiters: tuple[str, ...]
     intent: str
     negotiations: Negotiations
+    is_applied: bool = False
+    refusal: str = ""
 
 
 def fit_for_bus(payload: Json) -> Json:
@@ -120,6 +124,21 @@ def save_session(artifacts_dir: str | Path, record: SessionRecord, said: Iterabl
         reason = (error.strerror or str(error)).lower()
         raise NegotiationError("GBE407", session=record.session, reason=reason, where=Place(str(folder))) from error
     return folder
+
+
+def settle_session(artifacts_dir: str | Path, session: str, *, is_applied: bool = False, refusal: str = "") -> None:
+    """Write into the record of a session what became of its accepted changes.
+
+    Raises:
+        NegotiationError: As `load_session`; GBE410, the record cannot be written.
+    """
+    record = load_session(artifacts_dir, session)
+    path = sessions_dir(artifacts_dir) / session / _RECORD
+    try:
+        write_atomic(path, encode(msgspec.structs.replace(record, is_applied=is_applied, refusal=refusal)))
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise NegotiationError("GBE410", session=session, reason=reason, where=Place(str(path))) from error
 
 
 def load_session(artifacts_dir: str | Path, session: str = "") -> SessionRecord:

@@ -13,11 +13,14 @@ from graphbus_core import build, build_graph
 from graphbus_core.build import BUILD, STATIC, AppliedChanges, BuildResult, run_build_pipeline
 from graphbus_core.bus import MessageBus
 from graphbus_core.compiler.project import Project as SourceProject
+from graphbus_core.editing.journal import COMMITTING
+from graphbus_core.editing.promotion import promote
 from graphbus_core.editing.workspace import Workspace
-from graphbus_core.errors import BuildError, NegotiationError, SeveralErrors
+from graphbus_core.errors import BuildError, EditError, NegotiationError, SeveralErrors
 from graphbus_core.model.config import BuildConfig, BuildRequest, Settings
 from graphbus_core.model.messages import Event
 from graphbus_core.model.proposals import Ending, GateReport, Negotiations, RungResult
+from graphbus_core.negotiation.transcript import load_session, settle_session
 from tests.conftest import Project
 
 STAGES = (
@@ -241,6 +244,98 @@ def test_changes_that_fail_the_gate_together_are_not_written(shop: Path) -> None
     with pytest.raises(NegotiationError, match=r"G6\.failed: test_a fails"):
         build.apply_code_changes(config, build.Agreement(negotiations, workspace, refused))
     assert snapshot(shop) == before
+
+
+MISSPELT = 'self.log(event["skuu"])'
+
+
+def misspell(root: Path) -> None:
+    """Give the agents something to agree on."""
+    path = root / "agents/report.py"
+    path.write_text(path.read_text().replace('self.log(event["sku"])', MISSPELT))
+
+
+@pytest.mark.slow
+def test_the_record_of_a_session_says_that_its_changes_were_written(shop: Path) -> None:
+    misspell(shop)
+    result = run_build_pipeline(BuildRequest(paths=("agents",), enable_agents=True))
+    assert [change.path for change in result.applied] == ["agents/report.py"]
+    record = load_session(shop / ".graphbus")
+    assert (record.is_applied, record.refusal) == (True, "")
+
+
+@pytest.mark.slow
+def test_a_session_without_an_accepted_change_has_written_none(shop: Path) -> None:
+    run_build_pipeline(BuildRequest(paths=("agents",), enable_agents=True))
+    record = load_session(shop / ".graphbus")
+    assert (record.is_applied, record.refusal) == (False, "")
+
+
+@pytest.mark.slow
+def test_the_record_of_a_session_that_could_not_be_written_says_why_and_no_artifact_names_it(shop: Path) -> None:
+    misspell(shop)
+    build_graph("agents")
+    bus = MessageBus()
+
+    def edit_meanwhile(_event: Event) -> None:
+        path = shop / "agents/report.py"
+        path.write_text(path.read_text() + "# mine\n")
+
+    bus.subscribe("/Negotiation/Finished", edit_meanwhile)
+    with pytest.raises(EditError) as caught:
+        run_build_pipeline(BuildRequest(paths=("agents",), enable_agents=True), bus=bus)
+    assert caught.value.code == "GBE320"
+    record = load_session(shop / ".graphbus")
+    assert not record.is_applied
+    assert record.refusal == f"{caught.value.sentence} [GBE320]"
+    assert [one.status for one in record.negotiations.records] == ["accepted"]
+    assert MISSPELT in (shop / "agents/report.py").read_text()
+    assert json.loads((shop / ".graphbus/negotiations.json").read_text()) == {"last": None}
+
+
+@pytest.mark.slow
+def test_the_record_of_a_session_whose_changes_fail_the_gate_together_says_so(
+    shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    misspell(shop)
+    failed = RungResult(rung="G6", status="failed", code="G6.tests", message="test_a fails")
+    report = GateReport(proposal_id="", passed=False, rungs=(failed,))
+    monkeypatch.setattr("graphbus_core.editing.gate.Gate.check_tree", lambda *_: report)
+    with pytest.raises(NegotiationError):
+        run_build_pipeline(BuildRequest(paths=("agents",), enable_agents=True))
+    record = load_session(shop / ".graphbus")
+    assert not record.is_applied
+    assert "do not pass the gate together (G6.tests: test_a fails)" in record.refusal
+
+
+def interrupted_promotion(root: Path) -> None:
+    """A journal as kill -9 leaves it: every file is new, and nobody has said so yet."""
+    path = root / "agents/report.py"
+    old, new = path.read_bytes(), path.read_bytes() + b"# new\n"
+    config = BuildConfig(root=str(root), paths=())
+    promote(config, {"agents/report.py": (old, new)}, "S001")
+    folder = root / ".graphbus/journal/0001-S001"
+    folder.rename(folder.with_name(folder.name + COMMITTING))
+
+
+@pytest.mark.parametrize("enable_agents", [False, True])
+def test_an_interrupted_promotion_that_a_build_ends_is_told_once(shop: Path, enable_agents: bool) -> None:
+    interrupted_promotion(shop)
+    told: list[str] = []
+    request = BuildRequest(paths=("agents",), enable_agents=enable_agents)
+    run_build_pipeline(request, on_recovered=told.append)
+    assert told == ["An interrupted promote of S001 was completed."]
+
+
+def test_the_record_of_a_session_whose_promotion_is_completed_later_says_that_it_was_written(shop: Path) -> None:
+    misspell(shop)
+    run_build_pipeline(BuildRequest(paths=("agents",), enable_agents=True))
+    settle_session(shop / ".graphbus", "S001")
+    folder = shop / ".graphbus/journal/0001-S001"
+    folder.rename(folder.with_name(folder.name + COMMITTING))
+    assert not load_session(shop / ".graphbus").is_applied
+    build_graph("agents")
+    assert load_session(shop / ".graphbus").is_applied
 
 
 def test_a_result_names_what_the_rules_still_find(shop: Path) -> None:

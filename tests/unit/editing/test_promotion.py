@@ -14,7 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from graphbus_core.editing import promotion
 from graphbus_core.editing.journal import COMMITTING, PREPARING, Journal
+from graphbus_core.editing.promotion import fate_of
 from graphbus_core.editing.workspace import last_session, promote, recover, undo
 from graphbus_core.errors import EditError
 from graphbus_core.model.config import BuildConfig
@@ -278,6 +280,36 @@ def test_two_processes_never_promote_at_once(config: BuildConfig) -> None:
     other.join(30)
     promote(config, CHANGED, "S001")
     assert now(config) == after()
+
+
+@pytest.mark.slow
+def test_recovering_waits_for_the_process_that_is_at_work_and_then_refuses(
+    config: BuildConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupted(config, COMMITTING)
+    monkeypatch.setattr(promotion, "WAIT_S", 0.2)
+    context = multiprocessing.get_context("spawn")
+    held, done = context.Event(), context.Event()
+    other = context.Process(target=hold, args=(config.root, held, done))
+    other.start()
+    assert held.wait(30)
+
+    with pytest.raises(EditError) as caught:
+        recover(config)
+    assert caught.value.code == "GBE324"
+
+    done.set()
+    other.join(30)
+    assert len(recover(config)) == 1
+
+
+def test_what_became_of_a_session_is_known_from_the_journal(config: BuildConfig) -> None:
+    assert fate_of(config, "S001") == ""
+    promote(config, CHANGED, "S001")
+    assert fate_of(config, "S001") == "written"
+    undo(config)
+    assert fate_of(config, "S001") == "undone"
+    assert fate_of(config, "S002") == ""
 
 
 # --- undo ----------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from graphbus_core.negotiation.transcript import (
     load_transcript,
     next_session,
     save_session,
+    settle_session,
 )
 from tests.fakes.negotiating_world import World, draft
 
@@ -57,6 +58,30 @@ def test_the_same_session_gives_the_same_bytes(tmp_path: Path) -> None:
     one, other = save_session(tmp_path / "1", record(), SAID), save_session(tmp_path / "2", record(), SAID)
     for name in ("transcript.jsonl", "record.json"):
         assert (one / name).read_bytes() == (other / name).read_bytes()
+
+
+def test_a_record_says_nothing_was_written_until_it_was(tmp_path: Path) -> None:
+    save_session(tmp_path, record(), SAID)
+    assert (load_session(tmp_path).is_applied, load_session(tmp_path).refusal) == (False, "")
+    settle_session(tmp_path, "S001", refusal="A file has changed.")
+    assert load_session(tmp_path) == replace(record(), refusal="A file has changed.")
+    settle_session(tmp_path, "S001", is_applied=True)
+    assert load_session(tmp_path) == replace(record(), is_applied=True)
+    assert load_transcript(tmp_path, "S001") == SAID
+
+
+def test_a_record_that_cannot_be_renewed_after_the_files_were_written_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_session(tmp_path, record(), SAID)
+
+    def full(_source: object, _target: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.replace", full)
+    with pytest.raises(NegotiationError, match="cannot be renewed: no space left on device") as info:
+        settle_session(tmp_path, "S001", is_applied=True)
+    assert info.value.code == "GBE410"
 
 
 def test_sessions_are_numbered_on(tmp_path: Path) -> None:
