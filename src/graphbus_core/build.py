@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -98,13 +97,9 @@ def end_interrupted(config: BuildConfig) -> tuple[Recovered, ...]:
     """
     if not Path(config.artifacts_dir, JOURNAL).is_dir():
         return ()
-    from graphbus_core.editing.promotion import recover
+    from graphbus_core.negotiation.settlement import recover_sessions
 
-    ended = recover(config)
-    for each in ended:
-        if each.kind == "promote" and each.is_completed:
-            _settle(config, each.session, is_applied=True)
-    return ended
+    return recover_sessions(config)
 
 
 # --- 1-7: from a request to a graph ---------------------------------------------------------
@@ -242,6 +237,7 @@ def apply_code_changes(config: BuildConfig, agreement: Agreement) -> AppliedChan
     from graphbus_core.compiler.project import Project
     from graphbus_core.editing.edits import unified_diff
     from graphbus_core.editing.promotion import promote
+    from graphbus_core.negotiation.settlement import refuse_session
     from graphbus_core.negotiation.transcript import settle_session
 
     negotiations, workspace, report = agreement
@@ -255,7 +251,7 @@ def apply_code_changes(config: BuildConfig, agreement: Agreement) -> AppliedChan
             return AppliedChanges(negotiations, (), diffs, workspace.project)
         files = promote(config, changed, negotiations.session, accepted)
     except (EditError, NegotiationError) as error:
-        _settle(config, negotiations.session, refusal=f"{error.sentence} [{error.code}]")
+        refuse_session(config, negotiations.session, f"{error.sentence} [{error.code}]")
         raise
     if accepted:
         settle_session(config.artifacts_dir, negotiations.session, is_applied=True)
@@ -349,14 +345,6 @@ def __getattr__(name: str) -> nx.DiGraph[Any]:
     if name == "BUILD_PIPELINE":
         return BUILD.as_graph()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def _settle(config: BuildConfig, session: str, *, is_applied: bool = False, refusal: str = "") -> None:
-    """Renew a record if there is one that can be renewed; what else is to be said is more important."""
-    from graphbus_core.negotiation.transcript import settle_session
-
-    with suppress(NegotiationError):
-        settle_session(config.artifacts_dir, session, is_applied=is_applied, refusal=refusal)
 
 
 def _refusal(report: GateReport) -> str:

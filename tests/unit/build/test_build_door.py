@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 
 from graphbus_core.build import main
+from graphbus_core.editing.journal import COMMITTING
+from graphbus_core.editing.promotion import promote
+from graphbus_core.model.config import BuildConfig
 from tests.conftest import Project
 
 AGENT = """
@@ -47,6 +50,16 @@ def test_a_second_time_there_is_nothing_to_do(hello: Path, capsys: pytest.Captur
     capsys.readouterr()
     assert main(["--root", "hello.agents"]) == 0
     assert capsys.readouterr().out == "[BUILD] Built 2 agents (nothing has changed)\n"
+
+
+def test_an_interrupted_promotion_is_ended_and_told(hello: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = "hello/agents/hello.py"
+    old = (hello / path).read_bytes()
+    promote(BuildConfig(root=str(hello), paths=()), {path: (old, old + b"# new\n")}, "S001")
+    folder = hello / ".graphbus/journal/0001-S001"
+    folder.rename(folder.with_name(folder.name + COMMITTING))
+    assert main(["--root", "hello.agents"]) == 0
+    assert capsys.readouterr().err == "An interrupted promote of S001 was completed.\n"
 
 
 def test_agents_improve_the_package_when_asked(hello: Path, capsys: pytest.CaptureFixture[str]) -> None:
