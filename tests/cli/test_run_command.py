@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +16,7 @@ import pytest
 
 from graphbus_core import build_graph, runtime
 from graphbus_core.cli import main
-from graphbus_core.hosting.signals import Stopped, stop_on_signals
+from graphbus_core.hosting.signals import Patience, Stopped, stop_on_signals
 from tests.conftest import Project
 
 WINGS = ("graphbus_core.compiler", "graphbus_core.negotiation", "graphbus_core.editing", "graphbus_core.cli")
@@ -254,6 +255,26 @@ def test_signal_handlers_are_put_back() -> None:
         wait_to_be_stopped()
     assert stopped.value.exit_status == 143
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_outside_of_the_main_thread_signals_are_left_alone() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    seen: list[object] = []
+
+    def look() -> None:
+        with stop_on_signals():
+            seen.append(signal.getsignal(signal.SIGTERM))
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join(5)
+    assert seen == [before]
+
+
+def test_a_signal_that_comes_when_all_is_done_changes_nothing() -> None:
+    patience = Patience()
+    patience.end()
+    patience.receive(signal.SIGTERM, None)
 
 
 class Running:

@@ -116,18 +116,15 @@ class LiveGraph:
             SeveralErrors: More than one of the first or last kind.
         """
         problems: list[GraphBusError] = []
-        for member in self._members.values():
-            node, error = attempt(lambda member=member: _make(member))  # type: ignore[misc]
-            if node is None:
-                problems.append(_refuse("GBE603", member, error))
-                continue
-            node._connection = self
-            self.nodes[member.name] = node
-            problems += self._subscribe(member, node)
-        if not problems:
-            self.bus.run(lambda: problems.extend(self._start_nodes()))
-        if problems:
-            self.stop()
+        is_started = False
+        try:
+            self._make_nodes(problems)
+            if not problems:
+                self.bus.run(lambda: problems.extend(self._start_nodes()))
+            is_started = not problems
+        finally:
+            if not is_started:
+                self.stop()
         raise_all(problems)
 
     def stop(self) -> None:
@@ -151,6 +148,16 @@ class LiveGraph:
     def at_end(self, clean_up: Callable[[], None]) -> None:
         """Have a function called when the graph has stopped."""
         self._at_end.append(clean_up)
+
+    def _make_nodes(self, problems: list[GraphBusError]) -> None:
+        for member in self._members.values():
+            node, error = attempt(lambda member=member: _make(member))  # type: ignore[misc]
+            if node is None:
+                problems.append(_refuse("GBE603", member, error))
+                continue
+            node._connection = self
+            self.nodes[member.name] = node
+            problems += self._subscribe(member, node)
 
     def _subscribe(self, member: Member, node: GraphBusNode) -> list[GraphBusError]:
         problems: list[GraphBusError] = []

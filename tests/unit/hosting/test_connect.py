@@ -284,6 +284,18 @@ def test_an_agent_that_does_not_start_takes_the_started_ones_down_again() -> Non
     assert "start Second" not in Life.log
 
 
+class Leaving(Life):
+    def on_start(self) -> None:
+        raise KeyboardInterrupt
+
+
+def test_a_start_that_is_interrupted_takes_the_started_ones_down_again() -> None:
+    Life.log.clear()
+    with pytest.raises(KeyboardInterrupt):
+        connect(Life, Leaving)
+    assert Life.log[-1] == "stop Life"
+
+
 class Clinging(Life):
     def on_stop(self) -> None:
         raise OSError("still busy")
