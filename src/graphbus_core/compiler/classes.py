@@ -87,9 +87,9 @@ class _AgentReader:
         self._site = site
         self._chain = class_chain(library, site)
         self._methods = list(self._read_methods())
-        self.bodies: Mapping[str, Body] = {method.node.name: method.body for method in self._methods}
-        self._instance_names = frozenset(name for method in self._methods for name in method.body.self_writes)
-        self._raising = frozenset(method.node.name for method in self._methods if never_returns(method))
+        self.bodies: Mapping[str, Body] = {method.node.name: method.body for _, method in self._methods}
+        self._instance_names = frozenset(name for body in self.bodies.values() for name in body.self_writes)
+        self._raising = frozenset(method.node.name for _, method in self._methods if never_returns(method))
 
     def _scope(self, site: ClassSite) -> Scope:
         """The class body that a member is written in, with the lookups of the class that is read."""
@@ -98,7 +98,7 @@ class _AgentReader:
             chain = (site, *(entry for entry in chain if entry is not site))
         return Scope(self._library, site.module, chain, in_class_body=True, instance_names=self._instance_names)
 
-    def _read_methods(self) -> Iterator[Method]:
+    def _read_methods(self) -> Iterator[tuple[ClassSite, Method]]:
         seen: set[str] = set()
         for site in self._chain:
             scope = Scope(self._library, site.module, (site,), in_class_body=True)
@@ -107,7 +107,7 @@ class _AgentReader:
                 if name not in seen:
                     method = read_method(function, scope)
                     if method.is_callable:
-                        yield method
+                        yield site, method
             seen.update(site.module.class_bindings(site.node).first)
 
     def read(self) -> AgentDefinition:
@@ -116,8 +116,8 @@ class _AgentReader:
         subscriptions: list[Subscription] = []
         publications: list[Publication] = []
         calls: list[Call] = []
-        for method in self._methods:
-            scope = self._scope(self._home(method))
+        for home, method in self._methods:
+            scope = self._scope(home)
             parameters = read_parameters(method, scope)
             view = make_view(method, parameters, scope._replace(chain=self._chain))
             specs.append(make_spec(method, parameters, scope, view, self._raising))
@@ -153,12 +153,6 @@ class _AgentReader:
             source_digest=sha256(site.module.source.span_bytes(span)).hexdigest(),
         )
         return msgspec.structs.replace(definition, contract_digest=contract_digest(definition))
-
-    def _home(self, method: Method) -> ClassSite:
-        for site in self._chain:
-            if site.module is method.module and site.node.lineno <= method.node.lineno <= (site.node.end_lineno or 0):
-                return site
-        return self._site
 
     def _class_decorators(self, site: ClassSite) -> tuple[Decorator, ...]:
         return read_decorators(site.node.decorator_list, Scope(self._library, site.module))

@@ -16,9 +16,6 @@ from graphbus_core.compiler.scopes import ClassSite, Scope, family_of, resolve
 class _NotConstant:
     __slots__ = ()
 
-    def __repr__(self) -> str:
-        return "NOT_CONSTANT"
-
 
 NOT_CONSTANT: Final = _NotConstant()
 _MAX_DEPTH = 20
@@ -28,7 +25,7 @@ _DEDENT = "textwrap.dedent"
 
 
 def evaluate(expression: ast.expr, scope: Scope, depth: int = 0) -> object:
-    """Give the value of a constant expression (text, number, truth value, None, or a tuple of these), or `NOT_CONSTANT`."""
+    """Give the value of a constant expression (text, number, truth value or None), or `NOT_CONSTANT`."""
     reader = _READERS.get(expression.__class__)
     return reader(expression, scope, depth + 1) if reader is not None and depth <= _MAX_DEPTH else NOT_CONSTANT
 
@@ -109,14 +106,7 @@ def _sum(expression: ast.BinOp, scope: Scope, depth: int) -> object:
     right = evaluate(expression.right, scope, depth)
     if isinstance(left, str) and isinstance(right, str):
         return left + right
-    if isinstance(left, tuple) and isinstance(right, tuple):
-        return left + right
     return NOT_CONSTANT
-
-
-def _several(expression: ast.Tuple | ast.List | ast.Set, scope: Scope, depth: int) -> object:
-    values = tuple(evaluate(part, scope, depth) for part in expression.elts)
-    return NOT_CONSTANT if any(value is NOT_CONSTANT for value in values) else values
 
 
 def _dedented(expression: ast.Call, scope: Scope, depth: int) -> object:
@@ -144,9 +134,6 @@ _READERS: dict[type, Callable[[Any, Scope, int], object]] = {
     ast.Call: _dedented,
     ast.Constant: _literal,
     ast.JoinedStr: _joined,
-    ast.List: _several,
     ast.Name: _named,
-    ast.Set: _several,
-    ast.Tuple: _several,
     ast.UnaryOp: _negative,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator
@@ -104,8 +105,8 @@ class _Walk:
         """Follow a link to a file or folder of the project; each is read once, at its real place."""
         try:
             target = os.path.realpath(entry.path, strict=True)
-        except OSError:
-            if is_source or _is_circle(entry.path):
+        except OSError as error:
+            if is_source or error.errno == errno.ELOOP:
                 self._refuse("GBE205", entry.path)
             return
         is_folder = os.path.isdir(target)
@@ -173,16 +174,6 @@ def _is_test(name: str) -> bool:
 
 def _is_walked(path: str) -> bool:
     return os.path.basename(path) not in SKIPPED_FOLDERS and not os.path.exists(os.path.join(path, "pyvenv.cfg"))
-
-
-def _is_circle(path: str) -> bool:
-    try:
-        os.stat(path)
-    except OSError as error:
-        import errno
-
-        return error.errno == errno.ELOOP
-    return False
 
 
 def _reason(error: OSError) -> str:

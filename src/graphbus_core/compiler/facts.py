@@ -9,7 +9,7 @@ import ast
 import gc
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 
@@ -18,6 +18,7 @@ import msgspec
 from graphbus_core.compiler.classes import is_abstract, is_node_class, read_agent
 from graphbus_core.compiler.discover import ModuleFile, ModuleIndex
 from graphbus_core.compiler.modules import NODE, External, Import, Library, Module, Symbol, absolute_name
+from graphbus_core.compiler.parallel import count_workers, drop_share, finish_share, start_share
 from graphbus_core.compiler.rules.local import check_class
 from graphbus_core.compiler.scopes import ClassSite, Scope, resolve_through
 from graphbus_core.compiler.source import Ignores
@@ -76,6 +77,15 @@ class FileFacts(msgspec.Struct, frozen=True, array_like=True):
 
 
 Facts = dict[str, FileFacts]
+
+
+class _Looked(msgspec.Struct, frozen=True, array_like=True):
+    """What a child process hands over: facts, and path -> sha256 of what they rest on."""
+
+    facts: dict[str, FileFacts]
+    digests: dict[str, str]
+
+
 Read = Callable[[str], bytes]
 
 
@@ -128,17 +138,48 @@ class FactsReader:
 
     def _read_all(self, known: Mapping[str, FileFacts]) -> Facts:
         facts: Facts = {}
-        waiting: list[ModuleFile] = []
+        stale: list[ModuleFile] = []
         for file in self._index.files:
             entry = known.get(file.path)
-            if entry is None or not self._still_holds(file, entry):
-                entry = self._first_look(file)
-            if entry is not None:
+            if entry is not None and self._still_holds(file, entry):
                 facts[file.path] = entry
             else:
-                waiting.append(file)
+                stale.append(file)
+        facts |= self._look_together(stale)
+        waiting = [file for file in stale if file.path not in facts]
         self._follow_names(facts, waiting, known)
         return {file.path: facts[file.path] for file in self._index.files}
+
+    def _look_together(self, files: list[ModuleFile]) -> Facts:
+        """First looks at many files, shared out to child processes where that pays."""
+        workers = count_workers(len(files))
+        work = self._look_aside
+        shares = [start_share(files[number::workers], work) for number in range(1, workers)]
+        found: Facts = {}
+        try:
+            found |= self._look_at_each(files[::workers])
+            while shares:
+                found |= self._take_over(files[len(shares) :: workers], finish_share(shares.pop()))
+        finally:
+            for share in shares:
+                drop_share(share)
+        return found
+
+    def _look_at_each(self, files: Sequence[ModuleFile]) -> Facts:
+        looks = ((file.path, self._first_look(file)) for file in files)
+        return {path: entry for path, entry in looks if entry is not None}
+
+    def _look_aside(self, files: Sequence[ModuleFile]) -> bytes:  # pragma: no cover - in a child process
+        """The same in a child process: what was found, and all that it rests on, as bytes."""
+        return msgspec.msgpack.encode(_Looked(self._look_at_each(files), self.digests))
+
+    def _take_over(self, files: Sequence[ModuleFile], made: bytes | None) -> Facts:
+        """What a child process found; when it failed, its files are looked at here."""
+        if made is None:
+            return self._look_at_each(files)
+        looked = msgspec.msgpack.decode(made, type=_Looked)
+        self.digests |= looked.digests
+        return looked.facts
 
     def _still_holds(self, file: ModuleFile, entry: FileFacts) -> bool:
         if self._digest(file.path) != entry.sha256 or entry.error is not None:

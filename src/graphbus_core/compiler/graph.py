@@ -7,6 +7,7 @@ Dependencies must be free of circles; events and calls may go round.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from graphlib import TopologicalSorter
@@ -339,12 +340,12 @@ def find_circle(group: Sequence[str], needs: Neighbours) -> tuple[str, ...]:
     """Give one shortest circle through the first name of a component, that name at both ends."""
     start = group[0]
     members = set(group)
-    paths: list[tuple[str, ...]] = [(start,)]
+    paths: deque[tuple[str, ...]] = deque([(start,)])
     seen: set[str] = set()
-    for path in paths:
+    while True:
+        path = paths.popleft()
         for other in sorted(set(needs[path[-1]]) & members - seen):
             if other == start:
                 return (*path, start)
             seen.add(other)
             paths.append((*path, other))
-    return (start, start)

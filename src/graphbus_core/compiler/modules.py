@@ -120,7 +120,7 @@ class Bindings:
         elif isinstance(statement, ast.Delete):
             for target in statement.targets:
                 self._assign(target, None)
-        elif statement.__class__.__name__ == "TypeAlias":  # Python 3.12
+        elif statement.__class__.__name__ == "TypeAlias":  # pragma: no cover - Python 3.12
             self._bind(statement.name.id, statement.value)  # type: ignore[attr-defined]
 
     def _block(self, statement: ast.stmt, package: str) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from graphbus_core.errors import UsageError
 from graphbus_core.model.config import Settings
+from tests.project_files import write_project
 from tests.reading import HEAD, read_files, read_folder
 
 GOOD = HEAD + "class Good(GraphBusNode): pass\n"
@@ -105,6 +106,7 @@ def test_an_expression_of_a_thousand_parts_is_read(tmp_path: Path) -> None:
         ("# graphbus: ignore-file[GB001]", ((0, ("GB001",)),)),
         ("# graphbus: ignore-file", ((0, ()),)),
         ("# ignore", ()),
+        ("# graphbus: something else", ()),
         ("'# graphbus: ignore'", ()),
     ],
 )
@@ -114,3 +116,15 @@ def test_ignore_comments(tmp_path: Path, comment: str, ignores: object) -> None:
     )
     assert project.ignores("a.py") == ignores
     assert project.ignores("none.py") == ()
+
+
+def test_a_module_that_cannot_be_read_is_only_unknown_to_those_that_import_it(tmp_path: Path) -> None:
+    settings = Settings(max_source_bytes=1_000)
+    files = {"kit/large.py": b"TOPIC = '/T'\n" + b"#" * 2_000, "agents/a.py": HEAD + "from kit.large import TOPIC\n"}
+    files["agents/a.py"] = (
+        str(files["agents/a.py"]) + "class A(GraphBusNode):\n    @subscribe(TOPIC)\n    def f(self): pass\n"
+    )
+    write_project(tmp_path, files)
+    project = read_folder(tmp_path, "agents", settings=settings)
+    assert project.errors == ()
+    assert [item.topic for item in project.definitions[0].subscriptions] == [""]

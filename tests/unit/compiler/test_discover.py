@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -120,9 +123,42 @@ def test_links_within_the_project_lead_to_each_file_once(tmp_path: Path) -> None
     (root / "agents/b.py").symlink_to("../shared/b.py")
     (root / "agents/shared").symlink_to("../shared")
     (root / "agents/note.txt").symlink_to("nowhere")
+    (root / "agents/other.txt").symlink_to("a.py")
     index = _discover(root, "agents")
     assert _paths(index) == ["agents/a.py", "shared/b.py"]
     assert index.errors == ()
+
+
+def test_paths_within_each_other_are_read_once(tmp_path: Path) -> None:
+    index = _discover(write_project(tmp_path, {"agents/deep/a.py": ""}), "agents/deep", "agents", "agents/deep/a.py")
+    assert _paths(index) == ["agents/deep/a.py"]
+
+
+@contextmanager
+def _unreadable(folder: Path) -> Iterator[None]:
+    """Nobody may list the folder: not even this process, which is not root meanwhile."""
+    folder.chmod(0)
+    was_root = os.geteuid() == 0
+    if was_root:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if was_root:
+            os.seteuid(0)
+        folder.chmod(0o755)
+
+
+def test_a_folder_that_may_not_be_listed_is_an_error_of_its_own() -> None:
+    with tempfile.TemporaryDirectory() as place:
+        Path(place).chmod(0o755)
+        root = write_project(Path(place), {"agents/a.py": "", "secret/b.py": ""})
+        with _unreadable(root / "secret"):
+            index = _discover(root)
+    assert _paths(index) == ["agents/a.py"]
+    assert [(error.code, str(error.where), error.data["reason"]) for error in index.errors] == [
+        ("GBE204", "secret", "permission denied")
+    ]
 
 
 def test_what_is_no_regular_file_is_refused_without_opening_it(tmp_path: Path) -> None:

@@ -48,6 +48,8 @@ def test_a_subclass_of_the_node_is_found_however_it_is_spelled(tmp_path: Path, t
         "from other import *\nclass A(GraphBusNode): pass",
         "from graphbus_core import GraphBusNode\nclass A(make(GraphBusNode)): pass",
         "TEXT = 'from graphbus_core import GraphBusNode; class A(GraphBusNode): pass'",
+        "import graphbus_core\nclass A(B): pass\nclass B(A): pass",
+        "import graphbus_core\nX0 = X1\nX1 = X0\nclass A(X0): pass",
     ],
 )
 def test_what_only_looks_like_an_agent_is_none(tmp_path: Path, text: str) -> None:
@@ -230,6 +232,8 @@ def test_a_prompt_is_text_that_is_always_the_same(tmp_path: Path, value: str, ex
         ("NAME = 'B'\n@depends_on(NAME)", ["B"]),
         ("import elsewhere\n@depends_on(elsewhere.Far)", ["Far"]),
         ("@depends_on(find())", []),
+        ("@depends_on(['B', C])", ["B", "C"]),
+        ("def local(): pass\n@depends_on(local)", []),
     ],
 )
 def test_dependencies_are_names_or_classes(tmp_path: Path, written: str, expected: list[str]) -> None:
@@ -289,3 +293,20 @@ def test_digests_tell_a_changed_body_from_a_changed_contract(tmp_path: Path) -> 
     assert first[0] != same_contract[0]
     assert first[1] == same_contract[1] == moved[1]
     assert other_contract[1] != first[1]
+
+
+def test_methods_in_conditional_blocks_are_read(tmp_path: Path) -> None:
+    agent = read_agent(
+        tmp_path,
+        """
+        class A(GraphBusNode):
+            if True:
+                @subscribe("/X")
+                def on_x(self): pass
+            else:
+                def other(self): pass
+            def handle_event(self, topic, payload): pass
+        """,
+    )
+    assert [spec.name for spec in agent.methods] == ["on_x", "other", "handle_event"]
+    assert [item.topic for item in agent.subscriptions] == ["/X"]

@@ -62,6 +62,14 @@ class OfForeign(Foreign): x: int
 UserId = NewType("UserId", str)
 Alias = dict[str, int]
 COMMON = {"status": str}
+LOOP = {**LOOP}
+Made = make()
+Shown = [1]
+def helper(): pass
+@final
+class Sealed(TypedDict):
+    x: int
+    def method(self): pass
 """
 
 
@@ -113,6 +121,21 @@ def _input(tmp_path: Path, schema: str) -> str:
         ("'not a type!'", "not a type!"),
         ("Color", "Color"),
         ("Plain", "Plain"),
+        ("1", "1"),
+        ("helper", "helper"),
+        ("Made", "Made"),
+        ("Shown", "Shown"),
+        ("Plain[int]", "Plain[int]"),
+        ("type[int]", "type[int]"),
+        ("int | Any", "Any"),
+        ("1 + 1", "1 + 1"),
+        ("Literal[compute()]", "Literal[compute()]"),
+        ("Literal[-1]", "Literal[-1]"),
+        ("dict[str]", "dict"),
+        ("[int, str]", "list"),
+        ("{**COMMON}", "{status: str}"),
+        ("{**unknown}", "dict"),
+        ("[" * 14 + "int" + "]" * 14, "[" * 0 + "list[" * 12 + "[[int]]" + "]" * 12),
     ],
 )
 def test_the_type_of_a_field(tmp_path: Path, written: str, read: str) -> None:
@@ -152,6 +175,11 @@ def test_what_cannot_be_known_is_unknown(tmp_path: Path, written: str) -> None:
         ("make()", "None"),
         ("None", "None"),
         ("{}", "{}"),
+        ("LOOP", "{...}"),
+        ("Sealed", "{x: int}"),
+        ("Made", "None"),
+        ("{'n': 'NotRequired[int]'}", "{n?: int}"),
+        ("{'n': 'not a type!'}", "{n: not a type!}"),
     ],
 )
 def test_a_schema_may_be_a_display_a_name_or_a_typed_class(tmp_path: Path, schema: str, read: str) -> None:
@@ -252,7 +280,8 @@ def test_the_order_processor_of_the_first_seed(tmp_path: Path) -> None:
 # --- returned -----------------------------------------------------------------------------
 
 
-def _method(tmp_path: Path, body: str, head: str = "def f(self, x, n: int, s: str):", further: str = "") -> MethodSpec:
+def _method(tmp_path: Path, body: str, head: str = "", further: str = "") -> MethodSpec:
+    head = head or f"{'async ' * ('await' in body)}def f(self, x, n: int, s: str):"
     lines = "\n".join(f"        {line}" for line in body.splitlines())
     text = f"from contextlib import contextmanager\nclass A(GraphBusNode):\n    {head}\n{lines}\n{further}\n"
     spec = read_agent(tmp_path, text).method("f")
@@ -274,6 +303,29 @@ def _returned(tmp_path: Path, body: str) -> list[str]:
         ("return {'a': 1, **x}", ["{a: ?, ...}"]),
         ("return {**x, 'a': 1}", ["{a: int, ...}"]),
         ("return {x: 1, 'a': 2}", ["{a: int, ...}"]),
+        ("return {n for n in x}", ["set"]),
+        ("return {1, 2}", ["set"]),
+        ("return (1, 2)", ["tuple"]),
+        ("return [y for y in x]", ["list"]),
+        ("return {y: 1 for y in x}", ["dict"]),
+        ("return [*x]", ["list"]),
+        ("return [dict(a=1)]", ["list[{a: int}]"]),
+        ("return [dict(a=1, **x)]", ["list[dict]"]),
+        ("return round()", ["?"]),
+        ("return round(n)", ["int"]),
+        ("return dict(x, n)", ["dict"]),
+        ("return dict({'a': 1}, b=n)", ["{a: int, b: int}"]),
+        ("return dict(**x, a=1)", ["{a: int, ...}"]),
+        ("return dict(**{'a': 1}, b=n)", ["{a: int, b: int}"]),
+        ("return -n", ["int"]),
+        ("return -x", ["?"]),
+        ("return n ** 2", ["?"]),
+        ("return self.size", ["?"]),
+        ("r = {'a': 1}\nif 'a' in r: r.get('a')\nr['b']\nreturn r", ["{a: int}"]),
+        ("r = {'a': 1}\nq = {'b': 2}\nq['c'] = 1\nreturn r", ["{a: int}"]),
+        ("x: int\nreturn x", ["?"]),
+        ("self.n: int\nreturn 1", ["int"]),
+        ("global G\nG = {'a': 1}\nreturn G", ["?"]),
         ("return {1: 1}", ["dict"]),
         ("r = {'a': 1}\nreturn r", ["{a: int}"]),
         ("r = {'a': 1}\nr['b'] = 2\nreturn r", ["{a: int, b?: ?}"]),
@@ -344,6 +396,13 @@ def _returned(tmp_path: Path, body: str) -> list[str]:
         ("yield 1", ["?"]),
         ("...", ["?"]),
         ("'Only a docstring.'", ["?"]),
+        ("1", ["None"]),
+        ("with x: pass", ["None"]),
+        ("await self.fails()", []),
+        ("x()()", ["None"]),
+        ("while True:\n    def inner():\n        while x: break\n    class C: pass", []),
+        ("while True:\n    for y in x: break\n    else: break", ["None"]),
+        ("while True:\n    try: pass\n    except ValueError: break", ["None"]),
         ("for y in x:\n    if y: continue\n    return 1\nraise KeyError", ["int"]),
     ],
 )

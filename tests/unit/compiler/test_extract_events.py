@@ -69,6 +69,7 @@ def _handler(tmp_path: Path, signature: str, body: str = "pass", is_async: bool 
         ("self, event, *args", "invalid", "?"),
         ("self, a, b, /", "invalid", "?"),
         ("self, event, /", "event", "?"),
+        ("self, x: 'not a type!'", "typed", "not a type!"),
     ],
 )
 def test_what_a_handler_is_called_with(tmp_path: Path, signature: str, shape: str, payload: str) -> None:
@@ -211,6 +212,19 @@ def test_the_span_of_a_read_is_its_key(tmp_path: Path) -> None:
         ("f'{PREFIX!r}'", ""),
         ("unknown_name", ""),
         ("os.environ['TOPIC']", ""),
+        ("GROWN", ""),
+        ("LOOPED", ""),
+        ("HELD", ""),
+        ("FIRST", ""),
+        ("REST", ""),
+        ("GONE", ""),
+        ("PLAIN.value", ""),
+        ("-1", ""),
+        ("PREFIX * 2", ""),
+        ("CHAIN9", "/Module"),
+        ("MODULE.strip()", "/Module/X"),
+        ("str(MODULE)", ""),
+        ("CYCLE", ""),
     ],
 )
 def test_a_topic_is_what_is_always_the_same(tmp_path: Path, written: str, topic: str) -> None:
@@ -229,6 +243,18 @@ GLOBAL = "/1"
 def change():
     global GLOBAL
     GLOBAL = "/2"
+GROWN = "/1"
+GROWN += "/2"
+for LOOPED in ["/1"]: pass
+with open("x") as HELD, open("y"): pass
+FIRST, *REST = "/1", "/2"
+GONE = "/1"
+del GONE
+ANNOTATED: str
+PLAIN = "/1"
+CHAIN0 = PREFIX
+{chr(10).join(f"CHAIN{n + 1} = CHAIN{n}" for n in range(9))}
+from topics import CYCLE
 class Topics:
     MADE = "/Topics/Made"
 class Kind(StrEnum):
@@ -241,7 +267,9 @@ class A(GraphBusNode):
     def on_it(self): pass
 """
     )
-    project = read_files(tmp_path, {"m.py": text, "topics.py": "from typing import Final\nFAR: Final = '/Far'\n"})
+    project = read_files(
+        tmp_path, {"m.py": text, "topics.py": "from typing import Final\nfrom m import CYCLE\nFAR: Final = '/Far'\n"}
+    )
     assert [item.topic for item in project.definitions[0].subscriptions] == [topic]
 
 
