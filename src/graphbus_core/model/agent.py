@@ -13,7 +13,7 @@ from graphbus_core.errors import Place
 from graphbus_core.model.schema import UNKNOWN, Schema, Type
 
 
-class SourceSpan(msgspec.Struct, frozen=True, array_like=True):
+class SourceSpan(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A stretch of source: relative posix path; lines count from 1, columns are byte offsets that count from 0, end exclusive."""
 
     path: str
@@ -31,7 +31,7 @@ class SourceSpan(msgspec.Struct, frozen=True, array_like=True):
 ParameterKind = Literal["positional", "positional_only", "keyword_only", "var_positional", "var_keyword"]
 
 
-class Parameter(msgspec.Struct, frozen=True, omit_defaults=True):
+class Parameter(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """A parameter of a method, `self` left out; `type` is unknown where it has no annotation (`is_annotated=False`)."""
 
     name: str
@@ -42,7 +42,7 @@ class Parameter(msgspec.Struct, frozen=True, omit_defaults=True):
     is_annotated: bool = False
 
 
-class Returned(msgspec.Struct, frozen=True, omit_defaults=True):
+class Returned(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """One `return` of a method, or the end of its body.
 
     Attributes:
@@ -55,7 +55,7 @@ class Returned(msgspec.Struct, frozen=True, omit_defaults=True):
     shape: Schema | None = None
 
 
-class MethodSpec(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class MethodSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     """A method, with the contract that `@schema_method` declares for it.
 
     Attributes:
@@ -82,7 +82,7 @@ class MethodSpec(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     doc: str = ""
 
 
-class KeyRead(msgspec.Struct, frozen=True, omit_defaults=True):
+class KeyRead(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """A handler reads a key of its payload; `is_optional` when it copes with its absence (`.get`, `in`, try/except KeyError)."""
 
     key: str
@@ -93,7 +93,7 @@ class KeyRead(msgspec.Struct, frozen=True, omit_defaults=True):
 HandlerShape = Literal["nothing", "event", "payload", "typed", "event_payload", "topic_payload", "fields", "invalid"]
 
 
-class Subscription(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class Subscription(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     """One handler of one topic.
 
     Attributes:
@@ -118,7 +118,7 @@ class Subscription(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
     is_async: bool = False
 
 
-class Publication(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class Publication(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     """One place where an agent publishes, or one `@publishes` declaration.
 
     Attributes:
@@ -140,14 +140,14 @@ class Publication(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     prefix: str = ""
 
 
-class Dependency(msgspec.Struct, frozen=True):
+class Dependency(msgspec.Struct, frozen=True, gc=False):
     """A name in `@depends_on`, as written; for a class reference its name."""
 
     name: str
     span: SourceSpan
 
 
-class Call(msgspec.Struct, frozen=True, omit_defaults=True):
+class Call(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """`self.call("Agent", "method", argument=...)`; `has_unknown` after `**` or a computed name."""
 
     agent: str
@@ -157,7 +157,7 @@ class Call(msgspec.Struct, frozen=True, omit_defaults=True):
     has_unknown: bool = False
 
 
-class AgentDefinition(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class AgentDefinition(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     """One `GraphBusNode` subclass, as the artifacts hold it.
 
     Attributes:
@@ -195,7 +195,7 @@ class AgentDefinition(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=T
         return next((method for method in self.methods if method.name == name), None)
 
 
-class Topic(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class Topic(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     """A topic with the names of the agents at its ends; `schema` if publishers declare or agree on one."""
 
     name: str

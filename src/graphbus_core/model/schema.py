@@ -31,7 +31,7 @@ Kind = Literal[
 ]
 
 
-class Type(msgspec.Struct, frozen=True, omit_defaults=True):
+class Type(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """One type.
 
     Attributes:
@@ -62,7 +62,7 @@ class Type(msgspec.Struct, frozen=True, omit_defaults=True):
         return f"{self.kind}[{', '.join(map(str, self.args))}]" if self.args else self.kind.replace("any", "Any")
 
 
-class Field(msgspec.Struct, frozen=True, omit_defaults=True):
+class Field(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """A named value of a schema; `required=False` if it may be missing."""
 
     name: str
@@ -70,7 +70,7 @@ class Field(msgspec.Struct, frozen=True, omit_defaults=True):
     required: bool = True
 
 
-class Schema(msgspec.Struct, frozen=True, omit_defaults=True):
+class Schema(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """The fields of a payload, of a method's arguments or of its result.
 
     Attributes:

@@ -89,6 +89,11 @@ def test_an_agent_that_others_inherit_from_is_an_agent_itself(tmp_path: Path) ->
         {"kit.py": HEAD + "class Base(GraphBusNode): pass", "a.py": "import kit as k\nclass A(k.Base): pass"},
         {"kit.py": HEAD + "class Base(GraphBusNode): pass", "a.py": "from kit import *\nclass A(Base): pass"},
         {
+            "one.py": "from two import *\n",
+            "two.py": "from one import *\n" + HEAD + "class Base(GraphBusNode): pass",
+            "a.py": "from one import *\nclass A(Base, Missing): pass",
+        },
+        {
             "kit.py": "from graphbus_core import GraphBusNode as Node",
             "a.py": "from kit import Node\nclass A(Node): pass",
         },
@@ -214,6 +219,9 @@ def test_the_facts_of_a_class(tmp_path: Path) -> None:
         ("'  blank ends '.strip()", "blank ends"),
         ("'a' 'b'", "ab"),
         ("make_prompt()", ""),
+        ("make_prompt('x')", ""),
+        ("dedent(make_prompt())", ""),
+        ("'number ' + 1", ""),
         ("open('prompt.txt').read()", ""),
     ],
 )

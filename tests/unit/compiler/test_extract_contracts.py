@@ -398,6 +398,8 @@ def _returned(tmp_path: Path, body: str) -> list[str]:
         ("'Only a docstring.'", ["?"]),
         ("1", ["None"]),
         ("with x: pass", ["None"]),
+        ("if True: return 1", ["int"]),
+        ("while 1:\n    pass", []),
         ("await self.fails()", []),
         ("x()()", ["None"]),
         ("while True:\n    def inner():\n        while x: break\n    class C: pass", []),

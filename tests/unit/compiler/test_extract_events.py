@@ -361,6 +361,23 @@ def test_what_is_published(tmp_path: Path, body: str, topic: str, payload: str) 
     ]
 
 
+@pytest.mark.parametrize(
+    ("written", "prefix"),
+    [
+        ("f'/T/{x}'", "/T/"),
+        ("'/T/' + x + '/Y'", "/T/"),
+        ("TOPIC + x", "/T"),
+        ("f'{TOPIC}/{x}/Z'", "/T/"),
+        ("f'{TOPIC!r}/{x}'", ""),
+        ("x", ""),
+        ("make()", ""),
+        ("'/T'", ""),
+    ],
+)
+def test_of_a_computed_topic_the_beginning_may_be_known(tmp_path: Path, written: str, prefix: str) -> None:
+    assert [item.prefix for item in _published(tmp_path, f"self.publish({written}, {{}})")] == [prefix]
+
+
 @pytest.mark.parametrize("body", ["other.publish('/T', {})", "publish('/T', {})", "self.bus.publish('/T', {})"])
 def test_what_others_publish_is_not_ours(tmp_path: Path, body: str) -> None:
     assert _published(tmp_path, body) == []
