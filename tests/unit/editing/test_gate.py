@@ -485,7 +485,7 @@ def test_another_module_that_does_not_import_before_and_after_is_no_reason_to_re
     broken = shop.replace("import json\n", "import json\n1 / 0\n").rungs[5]
 
     assert rung.status == "passed"
-    assert rung.message.startswith("Without the change, too, agents.away does not import: ModuleNotFoundError")
+    assert rung.message.startswith("Without the change, too: agents.away does not import: ModuleNotFoundError")
     assert broken.code == "G5.import"
     assert "agents.orders" in broken.message
 
@@ -516,8 +516,21 @@ def test_a_changed_module_that_does_not_import_without_the_change_either_is_not_
     assert code_of(refused) == "G5.unverified"
     assert refused.rungs[5].path == ORDERS
     assert "Install what it needs" in refused.rungs[5].message
+    assert "Without the change, too: " in refused.rungs[5].message
     assert allowed.passed
     assert (allowed.rungs[5].status, allowed.rungs[5].code) == ("not_run", "G5.unverified")
+
+
+@pytest.mark.slow
+def test_importing_that_takes_too_long_without_the_change_too_says_which_limit_to_raise(tmp_path: Path) -> None:
+    slow = orders_with("import time\ntime.sleep(30)\n")
+    shop = Shop(tmp_path, more={ORDERS: slow}, gate=GateConfig(timeout_s=1.0))
+
+    rung = shop.replace("2.5 * count", "3.5 * count").rungs[5]
+
+    assert rung.code == "G5.unverified"
+    assert "Raise timeout_s in [tool.graphbus.gate]." in rung.message
+    assert "Install" not in rung.message
 
 
 @pytest.mark.slow

@@ -364,7 +364,7 @@ def test_an_arbiter_behind_a_constant_is_guarded_too(tmp_path: Path) -> None:
         ('CREATED = "/Order/Created"', 'CREATED = "/Order/Made"', "G4.finding", "/Order/Created"),
         ('@subscribe("/Stock/Low")', '@subscribe("/Stock/Lo")', "G4.finding", "/Stock/Lo"),
         ("event.payload['left']", "event.payload['lefd']", "G4.finding", "lefd"),
-        ('"status": "confirmed", "total": total}', '"state": "confirmed", "total": total}', "G4.finding", "'state'"),
+        ('"status": "confirmed", "total": total}', '"state": "confirmed", "total": total}', "G4.finding", "'status'"),
         (
             "def order(self, sku: str, count: int)",
             "def order(self, sku: str, number: int, count: int)",
