@@ -6,8 +6,9 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from pkgutil import resolve_name
 
 import click
 import pytest
@@ -84,6 +85,32 @@ def test_every_command_explains_itself_with_an_example(name: str, capsys: pytest
     shown = capsys.readouterr().out
     assert "Example" in shown
     assert f"graphbus {name}" in shown.partition("Example")[2]
+
+
+def commands_of(command: click.Command, *names: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    yield names, command
+    for name, each in getattr(command, "commands", {}).items():
+        yield from commands_of(each, *names, name)
+
+
+ALL_COMMANDS = [
+    (names, command.help or "")
+    for name, entry in COMMANDS.items()
+    for names, command in commands_of(resolve_name(entry.target), name)
+]
+
+
+@pytest.mark.parametrize(("names", "text"), ALL_COMMANDS, ids=[" ".join(names) for names, _ in ALL_COMMANDS])
+def test_every_example_of_a_help_stands_on_a_line_of_its_own(
+    names: tuple[str, ...], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*names, "--help"]) == 0
+    shown = capsys.readouterr().out
+    examples = [line.strip() for line in text.partition("Examples:")[2].splitlines() if line.strip()]
+    assert examples
+    assert {*examples} <= {line.strip() for line in shown.splitlines()}
+    assert "\\b" not in shown
+    assert "\b" not in shown
 
 
 def test_without_a_command_the_help_goes_to_stderr_and_the_status_is_2(capsys: pytest.CaptureFixture[str]) -> None:

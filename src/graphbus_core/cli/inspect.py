@@ -24,7 +24,7 @@ from graphbus_core.model.artifacts import BuildArtifacts
 )
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
 def inspect(*, artifacts: str, agent: str, form: str, as_json: bool) -> None:
-    r"""Show what a build wrote to ARTIFACTS, a folder (.graphbus by default): agents, topics and the graph between them.
+    """Show what a build wrote to ARTIFACTS, a folder (.graphbus by default): agents, topics and the graph between them.
 
     \b
     Examples:

@@ -16,7 +16,7 @@ from graphbus_core.errors import raise_all
 @click.argument("artifacts", metavar="[ARTIFACTS]", default=".graphbus")
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
 def validate(*, artifacts: str, as_json: bool) -> int:
-    r"""Verify what a build wrote to ARTIFACTS, a folder (.graphbus by default).
+    """Verify what a build wrote to ARTIFACTS, a folder (.graphbus by default).
 
     Each artifact must have the shape and the digest that the manifest promises, and each source file must be what it was
     when it was built. Every problem is shown, not only the first.
