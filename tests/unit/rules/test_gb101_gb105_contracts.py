@@ -447,6 +447,36 @@ def test_a_contract_is_mended_token_by_token(tmp_path: Path, code: str, before: 
     assert text_of(mended(read(tmp_path, before), code)).strip() == after.strip()
 
 
+CALLER = """
+@depends_on("Orders")
+class Shop(GraphBusNode):
+    def buy(self, name):
+        return self.call({target})["totl"]
+"""
+MISNAMED = OUTPUT + '        return {"status": "ok", "totl": 1.0}\n'
+
+
+@pytest.mark.parametrize("target", ['"Orders", "order"', '"Orders", name', 'name, "order"', "name, name", '"More", "order"'])
+def test_a_returned_key_is_kept_while_somebody_may_call_the_method(tmp_path: Path, target: str) -> None:
+    text = MISNAMED + "class More(Orders): ...\n" + CALLER.replace("{target}", target)
+    finding = only_finding(read(tmp_path, text), "GB103")
+    assert not finding.is_fixable
+    assert finding.hint == "Rename 'totl' to 'total', there and in what reads the result: Shop may call it."
+
+
+@pytest.mark.parametrize(
+    "main", ['graph.call("Orders", "order")["totl"]', "Orders().order()['totl']", "order(", "print(order()['totl'])"]
+)
+def test_a_returned_key_is_kept_while_another_file_may_read_it(tmp_path: Path, main: str) -> None:
+    project = read_files(tmp_path, {"agents.py": HEAD + dedent(MISNAMED), "main.py": main + "\n"})
+    assert not only_finding(project, "GB103").is_fixable
+
+
+def test_a_returned_key_is_mended_while_other_methods_are_called(tmp_path: Path) -> None:
+    text = MISNAMED + CALLER.replace("{target}", '"Orders", "other"')
+    assert only_finding(read(tmp_path, text), "GB103").is_fixable
+
+
 NOT_MENDED = {
     "the annotation is a text": (
         "GB102",

@@ -21,7 +21,8 @@ def check_contracts(wiring: Wiring) -> Iterator[Finding]:
         handlers = {subscription.method for subscription in agent.subscriptions}
         for method in agent.methods:
             if method.has_schema and _is_reported_here(agent, method, wiring):
-                contract = _Contract(agent, method, is_handler=method.name in handlers)
+                callers = tuple(caller.name for caller in wiring.callers(agent.name, method.name))
+                contract = _Contract(agent, method, is_handler=method.name in handlers, callers=callers)
                 yield from contract.inputs()
                 yield from contract.results()
                 yield from contract.annotations()
@@ -38,11 +39,12 @@ def _is_reported_here(agent: AgentDefinition, method: MethodSpec, wiring: Wiring
 class _Contract:
     """One method with `@schema_method`."""
 
-    def __init__(self, agent: AgentDefinition, method: MethodSpec, *, is_handler: bool) -> None:
+    def __init__(self, agent: AgentDefinition, method: MethodSpec, *, is_handler: bool, callers: tuple[str, ...]) -> None:
         self._agent = agent
         self._method = method
         self._name = f"{agent.name}.{method.name}"
         self._is_handler = is_handler
+        self._callers = callers
 
     # --- GB101, GB102 -------------------------------------------------------------------
 
@@ -157,12 +159,19 @@ class _Contract:
             "GB103",
             span,
             f"{self._name} {what}",
-            f"Rename {meant!r} to {name!r}." if meant
+            self._how_to_rename(name, meant) if meant
             else f"Return {name!r} as well, or mark it as NotRequired in the schema.",
             related=self._schema_place(),
             data={"old": meant, "new": name} if meant else {},
-            is_fixable=bool(meant),
+            is_fixable=bool(meant) and not self._callers,
         )  # fmt: skip
+
+    def _how_to_rename(self, declared: str, returned: str) -> str:
+        """Callers may read either name: which one has to change is for people to say, then."""
+        if not self._callers:
+            return f"Rename {returned!r} to {declared!r}."
+        who = ", ".join(self._callers)
+        return f"Rename {returned!r} to {declared!r}, there and in what reads the result: {who} may call it."
 
     def _extra_key(self, name: str, span: SourceSpan) -> Finding:
         return self._finding(

@@ -150,9 +150,11 @@ class Wiring:
         return tuple(self.agents[name] for name in sorted(self._partners[agent]))
 
     def callers(self, agent: str, method: str) -> Iterator[AgentDefinition]:
-        """Give the agents that call a method with `self.call`."""
+        """Give the agents that call a method with `self.call`, or may do so: a computed name may be any."""
+        spec = self.agents[agent].method(method) if agent in self.agents else None
+        heirs = {other.name for other in self.agents.values() if spec and other.method(method) == spec}
         for definition in self.agents.values():
-            if any(call.agent == agent and call.method in ("", method) for call in definition.calls):
+            if any(call.agent in {"", agent, *heirs} and call.method in ("", method) for call in definition.calls):
                 yield definition
 
     def neighbours(self, agent: str) -> tuple[str, ...]:

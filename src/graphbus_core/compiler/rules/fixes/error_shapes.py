@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from graphbus_core.compiler.rules.error_shapes import Reporting, Shape, error_reports
 from graphbus_core.compiler.rules.evidence import Evidence
-from graphbus_core.compiler.rules.fixes.names import others
+from graphbus_core.compiler.rules.fixes.names import others, refuse_if_called
 from graphbus_core.compiler.rules.fixes.parameters import schema_display
 from graphbus_core.compiler.rules.fixes.rewrite import Refused, Symbol
 from graphbus_core.compiler.rules.wiring import Wiring
@@ -29,8 +29,7 @@ def adopt_usual_shape(finding: Finding, evidence: Evidence) -> Fix:
     words = _words(models, usual, evidence)
     changes = []
     for each in odd:
-        if any(wiring.callers(each.agent.name, each.method.name)):
-            raise Refused("callers read the old fields")
+        refuse_if_called(each.agent.name, each.method.name, evidence)
         changes.append(_adopt(each, usual, models[0], words, evidence).change())
     neighbours = [name for each in odd for name in wiring.neighbours(each.agent.name)]
     return Fix(

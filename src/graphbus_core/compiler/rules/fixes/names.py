@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 
-from graphbus_core.compiler.rules.evidence import Evidence
+from graphbus_core.compiler.rules.evidence import Evidence, trees_with
 from graphbus_core.compiler.rules.fixes.rewrite import Refused, Symbol
 from graphbus_core.compiler.rules.wiring import Wiring
 from graphbus_core.model.agent import SourceSpan
@@ -78,6 +78,7 @@ def rename_key_returned(finding: Finding, evidence: Evidence) -> Fix:
     displays = list(_displays_returned(symbol, finding.span))
     if len(displays) != 1:
         raise Refused("what is returned is no single display")
+    refuse_if_called(finding.agent, finding.data["method"], evidence)
     _rename_key(symbol, displays[0], old, new)
     return Fix(
         title=f"Return {new!r} instead of {old!r} in {symbol.target}",
@@ -85,6 +86,27 @@ def rename_key_returned(finding: Finding, evidence: Evidence) -> Fix:
         changes=(symbol.change(),),
         affects=others(Wiring(evidence).neighbours(finding.agent), finding.agent),
     )
+
+
+def refuse_if_called(agent: str, method: str, evidence: Evidence) -> None:
+    """Give up when something in the project may read the result of a method: it would get another one.
+
+    Raises:
+        Refused: An agent calls it or may do so, or some file does, by its name or by `call("Agent", "method")`.
+    """
+    if any(Wiring(evidence).callers(agent, method)):
+        raise Refused("an agent may read the result")
+    for tree in trees_with([method], evidence):
+        if tree is None or any(names_method(node, method) for node in ast.walk(tree)):
+            raise Refused("a file may read the result")
+
+
+def names_method(node: ast.AST, method: str) -> bool:
+    """Tell whether a node is a call of a method, or a call that is given its name as a text."""
+    if not isinstance(node, ast.Call):
+        return False
+    is_given = any(isinstance(value, ast.Constant) and value.value == method for value in node.args)
+    return is_given or getattr(node.func, "attr", getattr(node.func, "id", "")) == method
 
 
 def others(names: Iterable[str], owner: str) -> tuple[str, ...]:
