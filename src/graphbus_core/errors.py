@@ -171,6 +171,7 @@ REGISTER: dict[str, Entry] = {
     "GBE118": Entry("This file exists already.", "Choose another name, or remove the file; GraphBus never overwrites."),
     "GBE120": Entry("There is no rule {name}.{suggestion}", "Codes and prefixes are known: {known}."),
     "GBE130": Entry("`{option} {name}` cannot be understood: {reason}.", "Example: `{option} {example}`."),
+    "GBE131": Entry("{option} has no effect without {needed}.", "Add {needed}, or leave {option} out."),
     # reading and the graph: exit 3
     "GBE201": Entry("This file has a syntax error: {reason}.", "Correct it; the other files were still read."),
     "GBE202": Entry(

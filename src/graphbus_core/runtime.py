@@ -241,9 +241,10 @@ def run_graph(
 def ready_lines(artifacts: BuildArtifacts) -> tuple[str, str]:
     """What a person sees when a graph is ready. Source: seed 000."""
     agents = artifacts.agents.agents
-    subscriptions = sum(len(agent.subscriptions) for agent in agents)
-    counts = f"{len(agents)} agents, {len(artifacts.topics.topics)} topics, {subscriptions} subscriptions"
-    return f"[RUNTIME] Loaded {counts}", "[RUNTIME] Ready. Zero LLM calls will be made during execution."
+    heard = sum(len(agent.subscriptions) for agent in agents)
+    counts = (("agent", len(agents)), ("topic", len(artifacts.topics.topics)), ("subscription", heard))
+    counted = ", ".join(f"{number} {noun}{'' if number == 1 else 's'}" for noun, number in counts)
+    return f"[RUNTIME] Loaded {counted}", "[RUNTIME] Ready. Zero LLM calls will be made during execution."
 
 
 def raise_for_dead_letters(result: RuntimeResult) -> None:

@@ -393,6 +393,26 @@ def test_rounds_below_one_are_refused(command: str, post: Path, capsys: pytest.C
     assert "--rounds" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (["--rounds", "3"], "--rounds"),
+        (["--intent", "typed payloads"], "--intent"),
+        (["--unsafe-verify"], "--unsafe-verify"),
+        (["--unsafe-verify", "--rounds", "3"], "--rounds"),
+    ],
+)
+def test_what_only_agents_can_do_is_refused_without_agents(
+    options: list[str], named: str, post: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = files(post)
+    assert main(["build", "agents/", *options]) == 2
+    talk = capsys.readouterr().err
+    assert f"error: {named} has no effect without --enable-agents. [GBE131]" in talk
+    assert f"hint: Add --enable-agents, or leave {named} out." in talk
+    assert files(post) == before
+
+
 # --- words ----------------------------------------------------------------------------------
 
 

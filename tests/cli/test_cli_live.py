@@ -319,7 +319,24 @@ def test_a_rung_with_nothing_to_verify_is_not_worth_a_line() -> None:
 
 def test_a_graph_without_arbiter_names_none() -> None:
     started = event("Started", session="S001", backend="scripted", agents=["Orders"], arbiters=[])
-    assert shown(started) == ["Orders negotiate."]
+    assert shown(started) == ["Orders negotiates."]
+
+
+@pytest.mark.parametrize(
+    ("agents", "arbiters", "line"),
+    [
+        (["Orders", "Judge"], ["Judge"], "Orders negotiates; Judge settles what it cannot."),
+        (
+            ["Orders", "Stock", "One", "Two"],
+            ["One", "Two"],
+            "Orders, Stock negotiate; One, Two settle what they cannot.",
+        ),
+        (["Judge"], ["Judge"], "Judge negotiates."),
+    ],
+)
+def test_those_who_take_part_are_named_in_whole_sentences(agents: list[str], arbiters: list[str], line: str) -> None:
+    started = event("Started", session="S001", backend="scripted", agents=agents, arbiters=arbiters)
+    assert shown(started) == [line]
 
 
 def test_what_an_agent_could_not_do_is_said_at_once() -> None:

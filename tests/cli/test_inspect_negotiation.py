@@ -148,7 +148,7 @@ def test_one_proposal_is_shown_whole(here: Path, capsys: pytest.CaptureFixture[s
         "affects:     Stock",
         "-0",
         "+1",
-        "G1  passed",
+        "  G1 apply       passed\n",
         "Stock  accept",
         "C001: unanimous (Stock), changed order.py",
     ):

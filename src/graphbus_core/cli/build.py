@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from graphbus_core.errors import UsageError, raise_all
+
 
 @click.command("build", short_help="Write the artifacts; let the agents negotiate first.")
 @click.argument("paths", metavar="[PATH]...", nargs=-1)
@@ -30,5 +32,10 @@ def build(*, paths: tuple[str, ...], as_json: bool, rounds: int | None, **wished
     from graphbus_core.cli.build_session import perform
     from graphbus_core.model.config import BuildRequest
 
+    useless = {"--rounds": rounds, "--intent": wished["intent"], "--unsafe-verify": wished["unsafe_verify"]}
+    if not wished["enable_agents"]:
+        raise_all(
+            UsageError("GBE131", option=option, needed="--enable-agents") for option, given in useless.items() if given
+        )
     request = BuildRequest(paths=paths, rounds=rounds, **wished)  # type: ignore[arg-type]
     perform(request, "Build", as_json=as_json)

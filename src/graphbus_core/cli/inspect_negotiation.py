@@ -42,6 +42,16 @@ _DECISION_ROLES: dict[VoteDecision, Role] = {
     "defer": "accent",
     "abstain": "dim",
 }
+_RUNGS = {
+    "G0": "scope",
+    "G1": "apply",
+    "G2": "parse",
+    "G3": "capability",
+    "G4": "contract",
+    "G5": "import",
+    "G6": "tests",
+}
+_RUNG_WIDTH = max(map(len, _RUNGS.values()))
 
 
 @click.command("inspect-negotiation", short_help="Browse proposals, votes and commits.")
@@ -278,7 +288,8 @@ def _diff_of(change: CodeChange) -> str:
 
 def _rung_line(rung: RungResult) -> str:
     roles: dict[str, Role] = {"passed": "good", "failed": "bad", "not_run": "dim"}
-    shown = f"{paint(rung.rung, 'strong')}  {paint(rung.status.replace('_', ' '), roles[rung.status])}"
+    name = _RUNGS.get(rung.rung, "").ljust(_RUNG_WIDTH)
+    shown = f"{paint(rung.rung, 'strong')} {name}  {paint(rung.status.replace('_', ' '), roles[rung.status])}"
     detail = " ".join(part for part in (rung.code, rung.message) if part)
     return f"{shown}  {plain(detail)}".rstrip()
 

@@ -9,7 +9,7 @@ Proposals of one round are judged side by side; a block is given when its propos
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -132,8 +132,7 @@ class Live:
             yield from (paint(line, "dim") for line in _RULES_NEGOTIATE)
         arbiters = payload["arbiters"]
         agents = [name for name in payload["agents"] if name not in arbiters]
-        judges = f"; {_names(arbiters)} settles what they cannot" if arbiters else ""
-        yield f"{_names(agents)} negotiate{judges}."
+        yield _who_negotiates(agents, arbiters) if agents else _who_negotiates(arbiters, [])
         if payload.get("allow_unverified"):
             yield paint(_UNVERIFIED_PASSES, "warn")
 
@@ -233,6 +232,13 @@ class Live:
         for rung in case.untried:
             yield _verdict("GATE", f"Not verified ({rung.code}): {_one_line(rung.message)}", "warn")
         yield from verdict
+
+
+def _who_negotiates(agents: Sequence[str], arbiters: Sequence[str]) -> str:
+    verb, they = ("negotiates", "it") if len(agents) == 1 else ("negotiate", "they")
+    settle = "settles" if len(arbiters) == 1 else "settle"
+    judges = f"; {_names(arbiters)} {settle} what {they} cannot" if arbiters else ""
+    return f"{_names(agents)} {verb}{judges}."
 
 
 def _proposal_lines(proposal: Proposal) -> Iterator[str]:

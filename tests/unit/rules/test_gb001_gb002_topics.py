@@ -183,6 +183,17 @@ def test_both_ends_and_the_likely_topic_are_named(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("there", [(), ("/Clock/*",)])
+def test_the_line_for_a_topic_from_outside_is_given_whole(tmp_path: Path, there: tuple[str, ...]) -> None:
+    settings = Settings(external_topics=there)
+    silent = only_finding(read(tmp_path, WITHOUT_PUBLISHER["nobody publishes at all"], settings=settings), "GB001")
+    listed = ", ".join(f'"{topic}"' for topic in (*there, "/Stock/Changed"))
+    line = f"external_topics = [{listed}] in [tool.graphbus] of pyproject.toml."
+    assert silent.hint == f"Publish it; if it comes from outside, write {line}"
+    unheard = only_finding(read(tmp_path, PUBLISHER, settings=settings), "GB002")
+    assert unheard.hint == f"Subscribe to it or stop publishing it; if it is heard outside, write {line}"
+
+
 def test_the_subscription_gets_the_name_that_is_published(tmp_path: Path) -> None:
     before = read(tmp_path, WITHOUT_PUBLISHER["a slip in the topic"])
     after = mended(before, "GB001")

@@ -151,7 +151,7 @@ def test_the_ready_lines_are_those_of_the_seed(hello: Path) -> None:
     lines: list[str] = []
     runtime.run_runtime_pipeline(RuntimeRequest(), on_ready=lambda graph, built: lines.extend(runtime.ready_lines(built)))
     assert lines == [
-        "[RUNTIME] Loaded 1 agents, 1 topics, 1 subscriptions",
+        "[RUNTIME] Loaded 1 agent, 1 topic, 1 subscription",
         "[RUNTIME] Ready. Zero LLM calls will be made during execution.",
     ]
 

@@ -27,7 +27,7 @@ def _hears_nothing(heard: Heard, wiring: Wiring) -> bool:
 def _without_publisher(heard: Heard, wiring: Wiring) -> Finding:
     meant = meant_topic(heard.topic, wiring)
     guess = f"Did you mean {meant!r}?" if meant else did_you_mean(heard.topic, wiring.topics).strip()
-    outside = "it comes from outside, add it to external_topics in [tool.graphbus]."
+    outside = f"it comes from outside, {_line_to_add(heard.topic, wiring)}"
     mendable = end_to_rename(heard.topic, meant, wiring) if meant else ""
     return Finding(
         code="GB001",
@@ -78,8 +78,14 @@ def _without_subscriber(wiring: Wiring, dangling: set[str]) -> Iterator[Finding]
             agent=sent.agent.name,
             span=sent.publication.span,
             message=f"{sent.agent.name} publishes {sent.topic!r}, which no agent subscribes to",
-            hint="Subscribe to it, stop publishing it, or add it to external_topics if it is heard outside.",
+            hint=f"Subscribe to it or stop publishing it; if it is heard outside, {_line_to_add(sent.topic, wiring)}",
         )
+
+
+def _line_to_add(topic: str, wiring: Wiring) -> str:
+    """Say what to write for a topic whose other end is outside of the graph: the whole line, ready to be copied."""
+    listed = ", ".join(f'"{each}"' for each in (*wiring.evidence.config.settings.external_topics, topic))
+    return f"write external_topics = [{listed}] in [tool.graphbus] of pyproject.toml."
 
 
 def _is_unheard(sent: Sent, wiring: Wiring) -> bool:
