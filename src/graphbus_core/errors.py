@@ -370,6 +370,7 @@ REGISTER: dict[str, Entry] = {
         "{agent} calls {other}, but does not say that it depends on it.",
         'Write @depends_on("{other}") above the class {agent}.',
     ),
+    "GBE625": Entry("{agent}.{method} failed: {reason}.", "The graph was stopped in good order; the log says more."),
     "GBE626": Entry("`on_stop` of {name} failed: {reason}.", "The other agents were still stopped."),
     "GBE627": Entry(
         "The graph was told to stop inside one of its handlers.",

@@ -112,6 +112,7 @@ def init_simple_bus(artifacts: BuildArtifacts, modules: NodeModules, config: Run
     bus = MessageBus(history=config.settings.history, admit=topics.admit)
     members = [from_definition(each, modules.classes[each.name], validation) for each in artifacts.agents.agents]
     graph = LiveGraph(bus, members, grace_s=config.settings.grace_s)
+    graph.place_of = modules.place_of
     graph.at_end(modules.forget)
     graph.start()
     return graph

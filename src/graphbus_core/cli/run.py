@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any, NamedTuple
 
 import click
@@ -9,10 +10,12 @@ import msgspec
 
 from graphbus_core import runtime
 from graphbus_core.cli import console
-from graphbus_core.errors import UsageError
+from graphbus_core.errors import GraphBusError, RunError, UsageError
 from graphbus_core.hosting.graph import LiveGraph
+from graphbus_core.hosting.imports import describe_exception
 from graphbus_core.hosting.logs import show_logs
 from graphbus_core.hosting.signals import Stopped, stop_on_signals, wait_for_signal
+from graphbus_core.isolation import attempt
 from graphbus_core.model.artifacts import BuildArtifacts
 from graphbus_core.model.config import RuntimeRequest
 
@@ -20,6 +23,8 @@ _EXAMPLES = {
     "--call": """OrderProcessor.process_order '{"order_id": "1", "items": []}'""",
     "--publish": """/Order/Placed '{"order_id": "1", "items": []}'""",
 }
+
+_log = logging.getLogger("graphbus.runtime")
 
 
 class Call(NamedTuple):
@@ -110,7 +115,7 @@ class _Work:
         for publication in self.publications:
             graph.publish(publication.topic, publication.payload)
         for call in self.calls:
-            result = msgspec.to_builtins(graph.call(call.agent, call.method, **call.arguments), enc_hook=_as_plain)
+            result = _plain(_call(graph, call))
             self.results.append({"agent": call.agent, "method": call.method, "result": result})
             if not self.as_json:
                 console.out(msgspec.json.encode(result).decode())
@@ -144,6 +149,23 @@ def _run(request: RuntimeRequest, work: _Work) -> int:
     return 0
 
 
+def _call(graph: LiveGraph, call: Call) -> Any:
+    """The result; an exception of the user's method becomes a refusal that names its line."""
+    result, error = attempt(lambda: graph.call(call.agent, call.method, **call.arguments))
+    if error is None:
+        return result
+    if isinstance(error, GraphBusError):
+        raise error
+    _log.error("the call of %s.%s failed", call.agent, call.method, exc_info=error)
+    raise RunError(
+        "GBE625",
+        where=graph.place_of(error),
+        agent=call.agent,
+        method=call.method,
+        reason=describe_exception(error),
+    ) from error
+
+
 def _stay_up(_graph: LiveGraph) -> None:
     wait_for_signal()
 
@@ -162,10 +184,16 @@ def _document(work: _Work, result: runtime.RuntimeResult) -> dict[str, Any]:
     ]
     return {
         "calls": work.results,
-        "entrypoint": msgspec.to_builtins(result.value, enc_hook=_as_plain),
+        "entrypoint": _plain(result.value),
         "statistics": result.statistics,
         "dead_letters": letters,
     }
+
+
+def _plain(value: object) -> Any:
+    """The value as JSON can show it."""
+    plain, error = attempt(lambda: msgspec.to_builtins(value, enc_hook=_as_plain, str_keys=True))
+    return repr(value) if error else plain
 
 
 def _as_plain(value: object) -> object:

@@ -42,6 +42,7 @@ class LiveGraph:
         bus: The message bus that connects the agents.
         nodes: The agents by name, in the order of activation.
         grace_s: How long a stop waits for what is under way.
+        place_of: Where the user's code has raised an exception; None where that is not known.
     """
 
     def __init__(self, bus: MessageBus, members: Iterable[Member], *, grace_s: float = 10.0) -> None:
@@ -50,6 +51,7 @@ class LiveGraph:
         self._members = {member.name: member for member in members}
         self._methods = Methods({name: member.methods for name, member in self._members.items()})
         self.grace_s = grace_s
+        self.place_of: Callable[[BaseException | None], Place | None] = lambda _error: None
         self._started: list[str] = []
         self._at_end: list[Callable[[], None]] = []
         self._is_stopped = False
@@ -153,7 +155,7 @@ class LiveGraph:
         for member in self._members.values():
             node, error = attempt(lambda member=member: _make(member))  # type: ignore[misc]
             if node is None:
-                problems.append(_refuse("GBE603", member, error))
+                problems.append(self._refuse("GBE603", member, error))
                 continue
             node._connection = self
             self.nodes[member.name] = node
@@ -177,7 +179,7 @@ class LiveGraph:
         for name, node in self.nodes.items():
             _, error = attempt(lambda name=name, node=node: self.bus.run(node.on_start, owner=name))  # type: ignore[misc]
             if error is not None:
-                return [_refuse("GBE605", self._members[name], error)]
+                return [self._refuse("GBE605", self._members[name], error)]
             self._started.append(name)
         return []
 
@@ -186,19 +188,19 @@ class LiveGraph:
         for name in reversed(self._started):
             _, error = attempt(lambda name=name: self.bus.run(self.nodes[name].on_stop, owner=name))  # type: ignore[misc]
             if error is not None:
-                problems.append(_refuse("GBE626", self._members[name], error))
+                problems.append(self._refuse("GBE626", self._members[name], error))
         self._started.clear()
         return problems
+
+    def _refuse(self, code: str, member: Member, error: Exception | None) -> RunError:
+        where = self.place_of(error) or member.place
+        refusal = RunError(code, where=where, name=member.name, reason=describe_exception(error))
+        refusal.__cause__ = error
+        return refusal
 
 
 def _make(member: Member) -> GraphBusNode:
     return member.node() if isinstance(member.node, type) else member.node
-
-
-def _refuse(code: str, member: Member, error: Exception | None) -> RunError:
-    refusal = RunError(code, where=member.place, name=member.name, reason=describe_exception(error))
-    refusal.__cause__ = error
-    return refusal
 
 
 async def _checked_later(method: Method, result: Awaitable[Any]) -> Any:
