@@ -1,5 +1,6 @@
 """Every promise of docs/guarantees.md names the test that proves it; that test must exist, have run, and have passed.
 
+And of every test file something must have run.
 What ran is read from .testreport/junit.xml, which the step `tests` of `make test` writes.
 """
 
@@ -41,13 +42,17 @@ def outcomes(report: str) -> dict[str, str]:
     """Node id without parameters -> the worst outcome of its runs: failed, skipped or passed."""
     worst: dict[str, str] = {}
     for case in ET.fromstring(report).iter("testcase"):
-        file = case.get("file", "")
-        classes = case.get("classname", "").removeprefix(file.removesuffix(".py").replace("/", ".")).strip(".")
-        name = case.get("name", "").partition("[")[0]
-        node = "::".join([file, *filter(None, classes.split(".")), name])
+        node = node_of(case.get("classname", ""), case.get("name", ""))
         outcome = outcome_of(case)
         worst[node] = min(outcome, worst.get(node, outcome), key=("failed", "skipped", "passed").index)
     return worst
+
+
+def node_of(dotted: str, name: str) -> str:
+    """`tests.unit.test_bus.TestOrder` and `test_first[1]` as pytest would name them; modules of tests begin with `test_`."""
+    parts = dotted.split(".")
+    length = next((count for count, part in enumerate(parts, start=1) if part.startswith("test_")), len(parts))
+    return "::".join(["/".join(parts[:length]) + ".py", *parts[length:], name.partition("[")[0]])
 
 
 def outcome_of(case: ET.Element) -> str:
@@ -70,13 +75,26 @@ def broken(found: list[Promise], ran: dict[str, str]) -> list[str]:
     return problems
 
 
+def left_out(files: list[str], ran: dict[str, str]) -> list[str]:
+    """Test files of which nothing ran: a runner that passes over a folder says nothing of it."""
+    modules = {node.partition("::")[0] for node in ran}
+    return [f"{file}: nothing of it ran" for file in files if file not in modules]
+
+
+def test_files() -> list[str]:
+    """All test files, but for those of the sample projects, which are data."""
+    paths = [path.relative_to(ROOT) for path in (ROOT / "tests").rglob("test_*.py")]
+    return sorted(path.as_posix() for path in paths if "projects" not in path.parts)
+
+
 def main() -> int:
     """Compare the page with the last full run."""
     if not REPORT.exists():
         print(f"{REPORT.relative_to(ROOT)} is missing: run `make test`, which writes it")
         return 1
     found = promises(PAGE.read_text(encoding="utf-8"))
-    problems = broken(found, outcomes(REPORT.read_text(encoding="utf-8")))
+    ran = outcomes(REPORT.read_text(encoding="utf-8"))
+    problems = broken(found, ran) + left_out(test_files(), ran)
     for problem in problems:
         print(problem)
     if not found:

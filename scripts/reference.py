@@ -221,7 +221,7 @@ def cli_page() -> str:
 
 def help_of(command: click.Command, name: str) -> str:
     """The help text at a width that is the same everywhere."""
-    context = click.Context(command, info_name=name, terminal_width=100, max_content_width=100)
+    context = click.Context(command, info_name=name, terminal_width=100, **graphbus.context_settings)
     return command.get_help(context).rstrip()
 
 

@@ -39,7 +39,7 @@ def pytest_command(*extra: str) -> list[str]:
 
 FULL_TESTS = pytest_command(
     f"--junitxml={REPORT / 'junit.xml'}",
-    "-o", "junit_family=xunit1", "--durations=10",
+    "--durations=10",
     "--cov", "--cov-report=", f"--cov-report=json:{REPORT / 'coverage.json'}",
 )  # fmt: skip
 

@@ -101,7 +101,7 @@ def test_click_is_at_home_in_the_command_line_only(path: Path) -> None:
 
 @each_source
 def test_our_own_modules_are_imported_for_types_as_for_use(path: Path) -> None:
-    """A type needed upstairs and downstairs belongs to model/; only the lazy public face and build door show names to checkers."""
+    """A type needed upstairs and downstairs belongs to model/; only the lazy public face and build door are free to."""
     blocks = [node for node in ast.walk(parse(path)) if is_type_checking(node)]
     ours = {name for block in blocks for node in ast.walk(block) for name in imported(node) if "graphbus" in name}
     assert not ours or path in (PACKAGE / "__init__.py", PACKAGE / "build.py")

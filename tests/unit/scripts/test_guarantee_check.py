@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scripts.guarantees import Promise, broken, outcomes, promises
+from scripts.guarantees import Promise, broken, left_out, outcomes, promises
 
 PAGE = """
 # Guarantees
@@ -15,9 +15,9 @@ PAGE = """
 - Hope.
 """
 REPORT = """<testsuites><testsuite>
-<testcase file="tests/unit/test_bus.py" classname="tests.unit.test_bus" name="test_order[1]"/>
-<testcase file="tests/unit/test_bus.py" classname="tests.unit.test_bus" name="test_order[2]">{inside}</testcase>
-<testcase file="tests/e2e/test_undo.py" classname="tests.e2e.test_undo.TestDisk" name="test_full"/>
+<testcase classname="tests.unit.test_bus" name="test_order[1]"/>
+<testcase classname="tests.unit.test_bus" name="test_order[2]">{inside}</testcase>
+<testcase classname="tests.e2e.test_undo.TestDisk" name="test_full"/>
 </testsuite></testsuites>"""
 
 
@@ -53,3 +53,10 @@ def test_a_promise_without_a_test_that_ran_and_passed_is_broken(tests: tuple[str
 
 def test_a_promise_whose_test_passed_holds() -> None:
     assert broken([Promise(1, "A promise.", ("p.py::t",))], {"p.py::t": "passed"}) == []
+
+
+def test_a_test_file_of_which_nothing_ran_is_told() -> None:
+    ran = {"tests/unit/test_bus.py::test_order": "passed"}
+    assert left_out(["tests/unit/test_bus.py", "tests/unit/build/test_x.py"], ran) == [
+        "tests/unit/build/test_x.py: nothing of it ran"
+    ]
