@@ -81,8 +81,8 @@ def _code_stamp() -> str:
     """Changes with the code that makes facts, so that they are made anew after an upgrade."""
     folder = os.path.dirname(__file__)
     stamps = [
-        (entry.name, entry.stat().st_mtime_ns, entry.stat().st_size)
-        for place in (folder, os.path.join(folder, "rules"), os.path.join(folder, "rules", "fixes"))
+        (os.path.relpath(place, folder), entry.name, entry.stat().st_mtime_ns, entry.stat().st_size)
+        for place, _, _ in os.walk(folder)
         for entry in os.scandir(place)
         if entry.name.endswith(".py")
     ]

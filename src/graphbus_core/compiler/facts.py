@@ -9,7 +9,7 @@ import ast
 import gc
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import sha256
 
@@ -18,10 +18,9 @@ import msgspec
 from graphbus_core.compiler.classes import is_abstract, is_node_class, read_agent
 from graphbus_core.compiler.discover import ModuleFile, ModuleIndex
 from graphbus_core.compiler.modules import NODE, External, Import, Library, Module, Symbol, absolute_name
-from graphbus_core.compiler.parallel import count_workers, drop_share, finish_share, start_share
 from graphbus_core.compiler.rules.local import check_class
 from graphbus_core.compiler.scopes import ClassSite, Scope, resolve_through
-from graphbus_core.compiler.source import Ignores
+from graphbus_core.compiler.source import Ignores, SourceFile
 from graphbus_core.errors import BuildError, GraphBusError, Place
 from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.model.findings import Finding
@@ -57,7 +56,7 @@ class FileFacts(msgspec.Struct, frozen=True, array_like=True):
 
     Attributes:
         sha256: Digest of the bytes that were read.
-        is_parsed: False when nothing in the file can be an agent, so that it was not parsed.
+        is_parsed: False when nothing in the file can be an agent, so that nothing was looked for in it.
         node_names: Names in the file that stand for agent classes or for `GraphBusNode`: others may inherit from them.
         agents: The agents defined here, in the order of the source.
         uses: Modules whose text the facts rest on -> digest of their text, `""` for one that did not exist.
@@ -79,18 +78,11 @@ class FileFacts(msgspec.Struct, frozen=True, array_like=True):
 Facts = dict[str, FileFacts]
 
 
-class _Looked(msgspec.Struct, frozen=True, array_like=True):
-    """What a child process hands over: facts, and path -> sha256 of what they rest on."""
-
-    facts: dict[str, FileFacts]
-    digests: dict[str, str]
-
-
 Read = Callable[[str], bytes]
 
 
 class FactsReader:
-    """Reads the files of an index, parsing only those that can hold an agent.
+    """Reads the files of an index, looking closely only at those that can hold an agent.
 
     Args:
         index: The files.
@@ -138,48 +130,16 @@ class FactsReader:
 
     def _read_all(self, known: Mapping[str, FileFacts]) -> Facts:
         facts: Facts = {}
-        stale: list[ModuleFile] = []
+        waiting: list[ModuleFile] = []
         for file in self._index.files:
             entry = known.get(file.path)
-            if entry is not None and self._still_holds(file, entry):
-                facts[file.path] = entry
+            found = entry if entry is not None and self._still_holds(file, entry) else self._first_look(file)
+            if found is None:
+                waiting.append(file)
             else:
-                stale.append(file)
-        facts |= self._look_together(stale)
-        waiting = [file for file in stale if file.path not in facts]
+                facts[file.path] = found
         self._follow_names(facts, waiting, known)
         return {file.path: facts[file.path] for file in self._index.files}
-
-    def _look_together(self, files: list[ModuleFile]) -> Facts:
-        """First looks at many files, shared out to child processes where that pays."""
-        workers = count_workers(len(files))
-        work = self._look_aside
-        shares = [start_share(files[number::workers], work) for number in range(1, workers)]
-        found: Facts = {}
-        try:
-            found |= self._look_at_each(files[::workers])
-            while shares:
-                found |= self._take_over(files[len(shares) :: workers], finish_share(shares.pop()))
-        finally:
-            for share in shares:
-                drop_share(share)
-        return found
-
-    def _look_at_each(self, files: Sequence[ModuleFile]) -> Facts:
-        looks = ((file.path, self._first_look(file)) for file in files)
-        return {path: entry for path, entry in looks if entry is not None}
-
-    def _look_aside(self, files: Sequence[ModuleFile]) -> bytes:  # pragma: no cover - in a child process
-        """The same in a child process: what was found, and all that it rests on, as bytes."""
-        return msgspec.msgpack.encode(_Looked(self._look_at_each(files), self.digests))
-
-    def _take_over(self, files: Sequence[ModuleFile], made: bytes | None) -> Facts:
-        """What a child process found; when it failed, its files are looked at here."""
-        if made is None:
-            return self._look_at_each(files)
-        looked = msgspec.msgpack.decode(made, type=_Looked)
-        self.digests |= looked.digests
-        return looked.facts
 
     def _still_holds(self, file: ModuleFile, entry: FileFacts) -> bool:
         if self._digest(file.path) != entry.sha256 or entry.error is not None:
@@ -221,7 +181,16 @@ class FactsReader:
             fresh = {name.encode() for name in found} - tried
         for file in words:
             is_open = self._may_inherit_from_outside(file)
-            facts[file.path] = self._extract(file) if is_open else FileFacts(self._digest(file.path))
+            facts[file.path] = self._extract(file) if is_open else self._prove(file)
+
+    def _prove(self, file: ModuleFile) -> FileFacts:
+        """The facts of a file without agents: that it can be read, since a graph that imports it could not run otherwise."""
+        source = SourceFile(file.path, file.module, self._bytes(file.path))
+        try:
+            source.parse()
+        except BuildError as error:
+            return FileFacts(self._digest(file.path), error=FileError.of(error))
+        return FileFacts(self._digest(file.path))
 
     def _may_inherit_from_outside(self, file: ModuleFile) -> bool:
         """True when a class with bases stands beside an import of a project file that is not built, e.g. a shared base."""

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from graphbus_core.compiler.source import SourceFile
 from graphbus_core.errors import UsageError
 from graphbus_core.model.config import Settings
 from tests.project_files import write_project
@@ -48,9 +49,35 @@ def test_a_declared_encoding_is_honoured(tmp_path: Path) -> None:
     assert project.definitions[0].system_prompt == "Grüße"
 
 
-def test_a_file_that_cannot_hold_an_agent_may_be_anything(tmp_path: Path) -> None:
-    project = read_files(tmp_path, {"good.py": GOOD, "bad.py": "class (:"})
-    assert project.errors == ()
+@pytest.mark.parametrize(
+    ("data", "code", "place"),
+    [
+        (b"def (", "GBE201", "conf.py:1:5"),
+        (b"class (:", "GBE201", "conf.py:1:7"),
+        (b"x = 1\0\n", "GBE201", "conf.py:1"),
+        (b"\nx = '\xff'\n", "GBE202", "conf.py:2"),
+        (b"# coding: klingon\n", "GBE202", "conf.py:1"),
+        (b"x = " + b"-" * 20_000 + b"1", "GBE206", "conf.py"),
+    ],
+)
+def test_a_bad_file_that_can_hold_no_agent_is_reported_too(tmp_path: Path, data: bytes, code: str, place: str) -> None:
+    write_project(tmp_path, {"good.py": GOOD, "conf.py": data})
+    for project in (read_folder(tmp_path, cache=True), read_folder(tmp_path, cache=True)):
+        assert [(error.code, str(error.where)) for error in project.errors] == [(code, place)]
+        assert [agent.name for agent in project.definitions] == ["Good"]
+
+
+def test_a_file_without_an_agent_is_parsed_once_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_project(tmp_path, {"good.py": GOOD, "conf.py": "LIMIT = 3\n"})
+    read_folder(tmp_path, cache=True)
+    parsed: list[str] = []
+    parse = SourceFile.parse
+    monkeypatch.setattr(SourceFile, "parse", lambda source: parsed.append(source.path) or parse(source))
+    read_folder(tmp_path, cache=True)
+    assert parsed == []
+    (tmp_path / "conf.py").write_text("LIMIT = 4\n")
+    read_folder(tmp_path, cache=True)
+    assert parsed == ["conf.py"]
 
 
 def test_all_errors_are_collected_in_the_order_of_their_places(tmp_path: Path) -> None:

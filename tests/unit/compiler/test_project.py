@@ -10,8 +10,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from graphbus_core.compiler import facts
+from graphbus_core.compiler import disk, facts
 from graphbus_core.compiler.project import Project
+from graphbus_core.compiler.source import SourceFile
 from graphbus_core.errors import BuildError
 from graphbus_core.model.config import BuildConfig
 from tests.project_files import write_project
@@ -250,3 +251,19 @@ def test_definitions_survive_being_written(tmp_path: Path) -> None:
 def test_a_project_without_agents_has_none(tmp_path: Path) -> None:
     project = Project.read(BuildConfig(root=str(tmp_path), paths=(str(tmp_path),)), cache=False)
     assert (project.definitions, project.errors, project.agent_files) == ((), (), ())
+
+
+@pytest.mark.parametrize("place", ["new.py", "rules/new.py", "rules/fixes/new.py", "reading/deeper/new.py"])
+def test_what_is_kept_does_not_outlive_a_change_of_the_code_that_made_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    monkeypatch.setattr(disk, "__file__", str(tmp_path / "code" / "disk.py"))
+    code = write_project(tmp_path / "code", {place: "x = 1\n"})
+    folder = write_project(tmp_path / "project", {"a.py": HEAD + "class A(GraphBusNode): pass\n"})
+    read_folder(folder, cache=True)
+    (code / place).write_text("x = 12\n")
+    seen: list[bytes] = []
+    parse = SourceFile.parse
+    monkeypatch.setattr(SourceFile, "parse", lambda source: seen.append(source.data) or parse(source))
+    read_folder(folder, cache=True)
+    assert len(seen) == 1
