@@ -1,7 +1,7 @@
 """Every promise of docs/guarantees.md names the test that proves it; that test must exist, have run, and have passed.
 
-And of every test file something must have run.
-What ran is read from .testreport/junit.xml, which the step `tests` of `make test` writes.
+Of every test file something must have run, too. What ran is read from .testreport/junit.xml, which the step `tests` of
+`make test` writes.
 """
 
 from __future__ import annotations
