@@ -73,9 +73,11 @@ class NodeModules:
 
     def forget(self) -> None:
         """Take the project's modules and folders out of the interpreter again."""
-        for name, module in list(sys.modules.items()):
-            if name not in self._before and (name in self._names or self._is_ours(module)):
-                del sys.modules[name]
+        new = {name: module for name, module in list(sys.modules.items()) if name not in self._before}
+        ours = [name for name, module in new.items() if name in self._names or self._is_ours(module)]
+        for name in {folder for name in ours for folder in _with_parents(name)}:
+            if name in new:
+                sys.modules.pop(name, None)
         for path in self._paths:
             if path in sys.path:
                 sys.path.remove(path)
@@ -117,7 +119,7 @@ class NodeModules:
         yield RunError("GBE602", name=definition.name, module=definition.module, suggestion=suggestion, where=place)
 
     def _is_ours(self, module: ModuleType) -> bool:
-        origins = [getattr(module, "__file__", None) or "", *getattr(module, "__path__", ())]
+        origins = [getattr(module, "__file__", None) or "", *_folders(module)]
         return any(self._contains(origin) for origin in origins if origin)
 
     def _contains(self, path: str) -> bool:
@@ -137,6 +139,18 @@ def _import(name: str) -> tuple[ModuleType | None, BaseException | None]:
 
 def _origin(module: ModuleType) -> str:
     return getattr(module, "__file__", None) or "the interpreter itself"
+
+
+def _folders(module: ModuleType) -> list[str]:
+    """Where a package looks for modules; one without `__init__.py` cannot say so when its parent has left before it."""
+    folders, _ = attempt(lambda: list(getattr(module, "__path__", ())))
+    return folders or []
+
+
+def _with_parents(name: str) -> Iterator[str]:
+    while name:
+        yield name
+        name = name.rpartition(".")[0]
 
 
 def _frames(error: BaseException | None) -> Iterator[tuple[str, int]]:
