@@ -207,6 +207,10 @@ QUIET = PRINTER.replace("{mark}", "")
 
 HANDED_ON_WRONG = {
     "the consumer depends on the producer": SEED,
+    "a short form among more fields": HELLO.replace('"message": str', '"user_message": str, "at": float')
+    + QUIET.replace('"msg": str}', '"user_msg": str, "at": float}').replace(
+        "msg: str) -> dict:", "user_msg: str, at: float) -> dict:  #! GB110"
+    ),
     "the producer depends on the consumer": ('@depends_on("Printer")' + HELLO).replace(
         ")\nclass Hello", ")\nclass Hello"
     )
@@ -242,6 +246,9 @@ class Other(GraphBusNode):
         self.call("Printer", "print_message", msg="x")
 """,
     "an unknown type": HELLO.replace("str", "Any") + QUIET,
+    "one and many": HELLO + QUIET.replace("msg", "messages"),
+    "many and one": HELLO.replace("message", "boxes") + QUIET.replace("msg", "box"),
+    "entry and entries": HELLO.replace("message", "entries") + QUIET.replace("msg", "entry"),
     "order and order_id": HELLO.replace("message", "order_id") + QUIET.replace("msg", "order"),
 }
 
@@ -327,3 +334,47 @@ class Listener(GraphBusNode):
     def on_change(self, datas): ...
 """
     assert not only_finding(read(tmp_path, text), "GB110").is_fixable
+
+
+@pytest.mark.parametrize(
+    ("given", "taken"),
+    [("message", "massage"), ("name", "nane"), ("orderId", "order_id"), ("description", "desc"), ("user", "username")],
+)
+def test_a_dependency_and_names_that_are_alike_are_a_note_and_nothing_is_renamed(
+    tmp_path: Path, given: str, taken: str
+) -> None:
+    text = HELLO.replace("message", given) + QUIET.replace("msg", taken)
+    finding = only_finding(read(tmp_path, text), "GB110")
+    assert (finding.severity, finding.is_fixable) == ("info", False)
+    assert finding.hint == f"If the one feeds the other, give both the same name, {given!r}."
+
+
+@pytest.mark.parametrize("short", ["msg", "msgs"])
+def test_a_short_form_along_a_dependency_is_evidence(tmp_path: Path, short: str) -> None:
+    text = HELLO.replace("message", "messages" if short == "msgs" else "message") + QUIET.replace("msg", short)
+    finding = only_finding(read(tmp_path, text), "GB110")
+    assert (finding.severity, finding.is_fixable) == ("warning", True)
+
+
+UNSEEN_CALLERS = {
+    "a call with **": ('"Stock", "reserve", **self.arguments()', ""),
+    "a computed method": ('"Stock", self.method(), qty=1', ""),
+    "a computed agent": ('self.agent(), "reserve", qty=1', ""),
+    "another file": ('"Stock", "helper"', 'graph.call("Stock", "reserve", sku="a", qty=1)\n'),
+    "a dict in another file": ('"Stock", "helper"', 'graph.call("Stock", "reserve", **given)\n'),
+}
+
+
+@pytest.mark.parametrize(("target", "main"), UNSEEN_CALLERS.values(), ids=UNSEEN_CALLERS)
+def test_the_callee_is_not_renamed_while_others_may_pass_the_declared_name(
+    tmp_path: Path, target: str, main: str
+) -> None:
+    other = f"""
+@depends_on("Stock")
+class Other(GraphBusNode):
+    def go(self):
+        return self.call({target})
+"""
+    files = {"agents.py": CALLS_WRONG["another name"] + other, "main.py": main}
+    findings = rules.check(read(tmp_path, files), select=["GB110"])
+    assert [each.is_fixable for each in findings if "as 'quantity'" in each.message] == [False]

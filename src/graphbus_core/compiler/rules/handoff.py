@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from graphbus_core.compiler.rules.demands import accepted_fields, declared_demands
-from graphbus_core.compiler.rules.names import are_near, near_match
+from graphbus_core.compiler.rules.names import are_near, are_one_and_many, is_short_form, near_match
 from graphbus_core.compiler.rules.reads import described, everything_sent_to, sent_names
 from graphbus_core.compiler.rules.wiring import Heard, Wiring, owns
 from graphbus_core.errors import did_you_mean
@@ -170,7 +170,8 @@ def _argument_types(
 # HelloService.generate_message gives {message: str}, PrinterService.print_message takes {msg: str}, and one depends on the
 # other (seed 002, 5.1). Nothing in the code says that the one feeds the other, so it is only reported when all of this
 # holds: the two schemas are the same but for one pair of names that are nearly the same; no call or event shows where the
-# input comes from; and no other method comes into question.
+# input comes from; and no other method comes into question. Only a short form, msg of message, is evidence enough to mend
+# it: what is nearly the same otherwise may well be another thing, so that it is a note; singular and plural surely are two.
 
 
 class _Pair(NamedTuple):
@@ -184,15 +185,17 @@ class _Pair(NamedTuple):
         wanted, given = self.renamed[0]
         source, target = f"{self.producer.name}.{self.gives.name}", f"{self.consumer.name}.{self.takes.name}"
         parameter = next((item for item in self.takes.parameters if item.name == wanted), None)
+        is_sure = is_short_form(wanted, given)
         return _finding(
             self.consumer.name,
             parameter.span if parameter else self.takes.span,
             f"{target} takes {wanted!r} where {source} gives {given!r}",
-            f"Give both the same name, {given!r}.",
+            f"Give both the same name, {given!r}." if is_sure
+            else f"If the one feeds the other, give both the same name, {given!r}.",
             (Related(self.producer.name, self.gives.schema_span or self.gives.span, f"{source} gives "
                      f"{self.gives.output_schema}"),),
-            severity="warning",
-            data={"old": wanted, "new": given, "agent": self.consumer.name, "method": self.takes.name},
+            severity="warning" if is_sure else "info",
+            data={"old": wanted, "new": given, "agent": self.consumer.name, "method": self.takes.name} if is_sure else None,
         )  # fmt: skip
 
 
@@ -202,7 +205,7 @@ def _handed_on(wiring: Wiring) -> Iterator[_Pair]:
             if not takes.input_schema or not owns(consumer, takes.span) or _is_fed_otherwise(consumer, takes, wiring):
                 continue
             candidates = list(_candidates(consumer, takes, takes.input_schema, wiring))
-            if len(candidates) == 1 and len(candidates[0].renamed) == 1:
+            if len(candidates) == 1 and any(not are_one_and_many(*pair) for pair in candidates[0].renamed):
                 yield candidates[0]
 
 

@@ -16,6 +16,19 @@ def near_match(word: str, known: Iterable[str]) -> str:
     return near.pop() if len(near) == 1 else ""
 
 
+def is_short_form(one: str, other: str) -> bool:
+    """Tell whether one name is the other without its vowels, `msg` and `message`: hardly two words that both mean something."""
+    pair = _only_difference(one, other)
+    short, long = sorted(pair or ("", ""), key=len)
+    return len(short) > 2 and not _VOWELS - {"y"} & set(short[1:]) and _is_abbreviation(short, long)
+
+
+def are_one_and_many(one: str, other: str) -> bool:
+    """Tell whether one name is the plural of the other, `name` and `names`: two things, no slip."""
+    short, long = sorted((one.lower(), other.lower()), key=len)
+    return long in (f"{short}s", f"{short}es") or (short.endswith("y") and long == f"{short[:-1]}ies")
+
+
 def near_topic(topic: str, known: Iterable[str]) -> str:
     """Give the one topic of `known` that `topic` may be meant to be, or the empty string."""
     near = {name for name in known if name != topic and are_near_topics(topic, name)}
@@ -26,11 +39,8 @@ def are_near(one: str, other: str) -> bool:
     """Tell whether two names of fields differ so little that one is likely meant to be the other."""
     if _bare(one) == _bare(other):
         return True
-    mine, theirs = one.lower().split("_"), other.lower().split("_")
-    if len(mine) != len(theirs):
-        return False
-    different = [(left, right) for left, right in zip(mine, theirs, strict=True) if left != right]
-    return len(different) == 1 and _are_near_words(*different[0])
+    pair = _only_difference(one, other)
+    return pair is not None and _are_near_words(*pair)
 
 
 def are_near_topics(one: str, other: str) -> bool:
@@ -61,6 +71,15 @@ def distance(one: str, other: str) -> int:
                 cost = min(cost, older[j - 2] + 1)
             row.append(cost)
     return row[-1]
+
+
+def _only_difference(one: str, other: str) -> tuple[str, str] | None:
+    """Give the one word by which two names differ, None when they differ otherwise."""
+    mine, theirs = one.lower().split("_"), other.lower().split("_")
+    if len(mine) != len(theirs):
+        return None
+    different = [(left, right) for left, right in zip(mine, theirs, strict=True) if left != right]
+    return different[0] if len(different) == 1 else None
 
 
 def _bare(name: str) -> str:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from graphbus_core.compiler.rules.evidence import Evidence, trees_with
-from graphbus_core.compiler.rules.fixes.names import others
+from graphbus_core.compiler.rules.fixes.names import names_method, others
 from graphbus_core.compiler.rules.fixes.rewrite import Function, Refused, Symbol
 from graphbus_core.compiler.rules.wiring import Wiring
 from graphbus_core.model.agent import AgentDefinition, Call, MethodSpec, SourceSpan
@@ -218,18 +218,20 @@ def _last_word(expression: ast.expr) -> str:
 
 
 def _refuse_if_passed_by_name(symbol: Symbol, parameter: str, evidence: Evidence) -> None:
-    """Give up when some file of the project calls the method and names the parameter."""
+    """Give up when something in the project calls the method, or may do so, and names the parameter, or may do so."""
     method = symbol.function.name
-    for tree in trees_with([method, parameter], evidence):
-        for node in ast.walk(tree) if tree is not None else ():
-            if isinstance(node, ast.Call) and _last_word(node.func) == method and _passes(node, parameter):
-                raise Refused("the parameter is passed by name")
+    for tree in trees_with([method], evidence):
         if tree is None:
             raise Refused("a file that may pass it cannot be read")
+        if any(names_method(node, method) and _passes(node, parameter) for node in ast.walk(tree)):
+            raise Refused("the parameter is passed by name")
+    computed = [call for each in evidence.definitions for call in each.calls if not (call.agent and call.method)]
+    if any(call.method in ("", method) and (call.has_unknown or call.arguments.get(parameter)) for call in computed):
+        raise Refused("a computed call may pass the parameter")
 
 
-def _passes(call: ast.Call, parameter: str) -> bool:
-    return any(keyword.arg in (parameter, None) for keyword in call.keywords)
+def _passes(call: ast.AST, parameter: str) -> bool:
+    return isinstance(call, ast.Call) and any(keyword.arg in (parameter, None) for keyword in call.keywords)
 
 
 # --- adding ---------------------------------------------------------------------------------
