@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from graphbus_core.bus import MessageBus
 from graphbus_core.compiler import rules
+from graphbus_core.errors import RunError
 from graphbus_core.model.config import Settings
 from tests.checking import Files, assert_marked, mended, only_finding, read, text_of
 
@@ -306,3 +308,29 @@ class Publisher(GraphBusNode):
 def test_a_publication_that_nobody_hears_is_a_note(tmp_path: Path, text: str) -> None:
     assert_marked(tmp_path, text, "GB002")
     assert all(finding.severity == "info" for finding in rules.check(read(tmp_path, text), select=["GB002"]))
+
+
+NO_TOPICS = ["bad topic", "Stock/Changed", "/Stock/", "/Stock//Changed", "/Stock/é", "/**/Changed", "/Stock/Cha*"]
+
+
+@pytest.mark.parametrize("topic", NO_TOPICS)
+@pytest.mark.parametrize("publisher", ["", PUBLISHER.replace("/Stock/Changed", "{topic}")], ids=["unheard", "published"])
+def test_what_is_no_topic_is_an_error_whoever_publishes_it(tmp_path: Path, topic: str, publisher: str) -> None:
+    text = f"""
+class Listener(GraphBusNode):
+    @subscribe("{topic}")
+    def on_change(self, event): ...
+"""
+    settings = Settings(external_topics=("/**",))
+    finding = only_finding(read(tmp_path, publisher.replace("{topic}", topic) + text, settings), "GB001")
+    assert finding.message == f"Listener.on_change subscribes to {topic!r}, which is no topic: a run refuses it"
+    assert (finding.severity, finding.is_fixable) == ("error", False)
+    with pytest.raises(RunError):
+        MessageBus().subscribe(topic, print)
+
+
+def test_what_is_nearly_a_topic_gets_the_name_that_is_published(tmp_path: Path) -> None:
+    text = WITHOUT_PUBLISHER["a slip in the topic"].replace("/Stock/Changd", "Stock/Changed")
+    before = read(tmp_path, text)
+    assert only_finding(before, "GB001").hint.startswith("Did you mean '/Stock/Changed'?")
+    assert text_of(mended(before, "GB001")) == text_of(before).replace('"Stock/Changed"', '"/Stock/Changed"')

@@ -9,15 +9,37 @@ from graphbus_core.compiler.rules.names import are_near_topics, is_slip_of_topic
 from graphbus_core.compiler.rules.wiring import Heard, Sent, Wiring
 from graphbus_core.errors import did_you_mean
 from graphbus_core.model.findings import Finding, Related
+from graphbus_core.model.topics import is_topic, is_topic_or_pattern
 
 
 def check_topics(wiring: Wiring) -> Iterator[Finding]:
     """Find subscriptions that hear nothing and publications that nobody hears."""
-    silent = tuple(heard for heard in wiring.heard if _hears_nothing(heard, wiring))
+    silent = tuple(heard for heard in wiring.heard if _is_no_topic(heard) or _hears_nothing(heard, wiring))
     for heard in silent:
-        yield _without_publisher(heard, wiring)
+        yield _no_topic(heard, wiring) if _is_no_topic(heard) else _without_publisher(heard, wiring)
     if not wiring.has_unknown_subscribers:
         yield from _without_subscriber(wiring, {heard.topic for heard in silent})
+
+
+def _is_no_topic(heard: Heard) -> bool:
+    return bool(heard.topic) and not is_topic_or_pattern(heard.topic)
+
+
+def _no_topic(heard: Heard, wiring: Wiring) -> Finding:
+    """A graph with such a subscription does not start at all."""
+    meant = meant_topic(heard.topic, wiring)
+    shape = "A topic is one or more segments of letters, digits, '-' and '_', each behind a slash: '/Order/Placed'."
+    return Finding(
+        code="GB001",
+        severity="error",
+        agent=heard.agent.name,
+        span=heard.subscription.span,
+        message=f"{heard.name} subscribes to {heard.topic!r}, which is no topic: a run refuses it",
+        hint=f"Did you mean {meant!r}? {shape}" if is_topic(meant) else shape,
+        related=tuple(_publisher(sent) for sent in wiring.publishers(meant)) if is_topic(meant) else (),
+        is_fixable=is_topic(meant),
+        data={"old": heard.topic, "new": meant, "rename": "subscriber"} if is_topic(meant) else {},
+    )
 
 
 def _hears_nothing(heard: Heard, wiring: Wiring) -> bool:
