@@ -13,6 +13,8 @@ from typing import Any, Literal, NamedTuple
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 EVENT_FIELDS = frozenset({"topic", "src", "event_id", "timestamp", "correlation_id", "causation_id", "hops"})
 
+ANY_NAME = "*"
+
 _SCOPES = frozenset({ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef})
 _READING_METHODS = frozenset({"keys", "values", "items", "copy"})
 _READING_FUNCTIONS = frozenset({"print", "len", "str", "repr", "bool", "isinstance", "type"})
@@ -46,7 +48,7 @@ class Body:
         shown: Names that are handed on whole to something that only reads them.
         attributes: Every attribute of a plain name.
         changes: Calls that change a dict in place: of a plain name, or of its `.payload`.
-        self_writes: Attributes of `self` that are assigned.
+        written: Attributes that are assigned, of whatever; `ANY_NAME` for a computed name.
         is_own: True while the function itself is visited, False in the functions inside.
     """
 
@@ -63,7 +65,7 @@ class Body:
         self.shown: set[str] = set()
         self.attributes: list[ast.Attribute] = []
         self.changes: list[ast.Call] = []
-        self.self_writes: set[str] = set()
+        self.written: set[str] = set()
         self._tried: list[tuple[int, int]] = []
         self.is_own = True
         inner = self._drain(list(function.body))
@@ -191,12 +193,13 @@ def _assigned(body: Body, target: ast.expr, value: ast.expr) -> list[ast.AST] | 
 
 def _visit_attribute(body: Body, node: ast.Attribute) -> None:
     value = node.value
+    if node.ctx.__class__ is not ast.Load:
+        body.written.add(node.attr)
+    elif node.attr == "__dict__":
+        body.written.add(ANY_NAME)
     if isinstance(value, ast.Name):
         body.attributes.append(node)
-        if node.ctx.__class__ is not ast.Load:
-            if value.id == body.self_name:
-                body.self_writes.add(node.attr)
-        elif node.attr in EVENT_FIELDS:
+        if node.ctx.__class__ is ast.Load and node.attr in EVENT_FIELDS:
             body.forgive(value.id)
 
 
@@ -225,8 +228,12 @@ def _visit_call(body: Body, node: ast.Call) -> None:
         elif function.attr in _READING_METHODS and isinstance(value, ast.Name) and not node.args:
             body.shown.add(value.id)
             body.forgive(value.id)
-    elif isinstance(function, ast.Name) and function.id in _READING_FUNCTIONS:
-        _show_arguments(body, node)
+    elif isinstance(function, ast.Name):
+        if function.id in _READING_FUNCTIONS:
+            _show_arguments(body, node)
+        elif function.id in ("setattr", "vars"):
+            name = node.args[1] if len(node.args) > 1 else None
+            body.written.add(str(name.value) if isinstance(name, ast.Constant) else ANY_NAME)
 
 
 def _show_arguments(body: Body, node: ast.Call) -> None:

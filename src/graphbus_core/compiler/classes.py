@@ -88,8 +88,19 @@ class _AgentReader:
         self._chain = class_chain(library, site)
         self._methods = list(self._read_methods())
         self.bodies: Mapping[str, Body] = {method.node.name: method.body for _, method in self._methods}
-        self._instance_names = frozenset(name for body in self.bodies.values() for name in body.self_writes)
+        self._instance_names = self._written_names()
         self._raising = frozenset(method.node.name for _, method in self._methods if never_returns(method))
+
+    def _written_names(self) -> frozenset[str]:
+        """Attributes that are assigned anywhere in the class and its bases, or where their modules are run."""
+        written = {name for body in self.bodies.values() for name in body.written}
+        walked = {id(method.node) for _, method in self._methods}
+        for site in self._chain:
+            written |= site.module.bindings.written
+            for function in _functions(site.node.body):
+                if id(function) not in walked:  # a property, or overridden and so called by `super()` at most
+                    written |= Body(function, "").written
+        return frozenset(written)
 
     def _scope(self, site: ClassSite) -> Scope:
         """The class body that a member is written in, with the lookups of the class that is read."""

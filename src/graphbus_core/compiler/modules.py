@@ -76,15 +76,19 @@ class Bindings:
         first: Name -> its first binding: an import, a class, a function, or the expression assigned.
         rebound: Names that are bound more than once or in a way that is not followed; their value is not known.
         stars: Modules that are imported with `*`.
+        unsure: Names that only some runs bind, as they are assigned in a conditional block.
+        written: Attributes that are assigned, of whatever: `Agent.TOPIC = "/T"`.
     """
 
-    __slots__ = ("classes", "first", "rebound", "stars")
+    __slots__ = ("classes", "first", "rebound", "stars", "unsure", "written")
 
     def __init__(self, body: Iterable[ast.stmt], package: str = "") -> None:
         self.first: dict[str, Binding] = {}
         self.rebound: set[str] = set()
         self.stars: list[str] = []
         self.classes: list[tuple[ast.ClassDef, bool]] = []
+        self.unsure: set[str] = set()
+        self.written: set[str] = set()
         self._collect(body, package, is_conditional=False)
 
     def _collect(self, body: Iterable[ast.stmt], package: str, *, is_conditional: bool) -> None:
@@ -98,17 +102,21 @@ class Bindings:
                 self.classes.append((statement, is_conditional))
                 self._bind(statement.name, statement)
             else:
-                self._simple(statement)
+                self._simple(statement, is_conditional=is_conditional)
 
-    def _simple(self, statement: ast.stmt) -> None:
+    def _simple(self, statement: ast.stmt, *, is_conditional: bool) -> None:
         if isinstance(statement, FUNCTIONS):
             self._bind(statement.name, statement)
         elif isinstance(statement, ast.Assign):
             for target in statement.targets:
                 self._assign(target, statement.value)
+                if is_conditional and isinstance(target, ast.Name):
+                    self.unsure.add(target.id)
         elif isinstance(statement, ast.AnnAssign):
             if statement.value is not None:
                 self._assign(statement.target, statement.value)
+                if is_conditional and isinstance(statement.target, ast.Name):
+                    self.unsure.add(statement.target.id)
         elif isinstance(statement, ast.Import):
             self._import(statement)
         else:
@@ -120,6 +128,8 @@ class Bindings:
         elif isinstance(statement, ast.Delete):
             for target in statement.targets:
                 self._assign(target, None)
+        elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.NamedExpr):
+            self._assign(statement.value.target, statement.value.value)
         elif statement.__class__.__name__ == "TypeAlias":  # pragma: no cover - Python 3.12
             self._bind(statement.name.id, statement.value)  # type: ignore[attr-defined]
 
@@ -152,6 +162,8 @@ class Bindings:
                 self._assign(part, None)
         elif isinstance(target, ast.Starred):
             self._assign(target.value, None)
+        elif isinstance(target, ast.Attribute):
+            self.written.add(target.attr)
 
     def _import(self, statement: ast.Import) -> None:
         for alias in statement.names:

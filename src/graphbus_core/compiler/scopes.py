@@ -7,6 +7,7 @@ import builtins
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from graphbus_core.compiler.bodies import ANY_NAME
 from graphbus_core.compiler.modules import External, Import, Library, Module, ModuleRef, Symbol, Target, external
 
 _BUILTINS = {name: External(f"builtins.{name}") for name in dir(builtins)}
@@ -29,7 +30,7 @@ class Scope(NamedTuple):
         in_class_body: True for decorators and class attributes of `chain[0]`: they see the names of the class body.
         self_name: The first parameter of the method; empty outside of one.
         hidden: Names that the function binds itself.
-        instance_names: Attributes that some method assigns to `self`.
+        instance_names: Attributes that are assigned outside of the class bodies, `ANY_NAME` for those with a computed name.
     """
 
     library: Library
@@ -89,7 +90,9 @@ def _class_member(site: ClassSite, name: str) -> Target:
 def _resolve_attribute(expression: ast.Attribute, scope: Scope) -> Target:
     value = expression.value
     if isinstance(value, ast.Name) and value.id == scope.self_name and scope.self_name:
-        return None if expression.attr in scope.instance_names else find_member(scope.chain, expression.attr)
+        if expression.attr in scope.instance_names or ANY_NAME in scope.instance_names:
+            return None
+        return find_member(scope.chain, expression.attr)
     base = resolve(value, scope)
     if isinstance(base, External):
         dotted = f"{base.dotted}.{expression.attr}"
@@ -105,7 +108,10 @@ def _resolve_attribute(expression: ast.Attribute, scope: Scope) -> Target:
 def find_member(chain: Sequence[ClassSite], name: str) -> Target:
     """Give a class attribute, the nearest first."""
     for site in chain:
-        if name in site.module.class_bindings(site.node).first:
+        bindings = site.module.class_bindings(site.node)
+        if name in bindings.unsure:
+            return None
+        if name in bindings.first or name in bindings.rebound:
             return _class_member(site, name)
     return None
 

@@ -59,11 +59,17 @@ class Wiring:
 
     @cached_property
     def sent(self) -> tuple[Sent, ...]:
-        """All publications, each place once, though subclasses inherit it."""
-        found: dict[tuple[SourceSpan, bool], Sent] = {}
+        """All publications, each place once, though subclasses inherit it; more than once where it differs between them."""
+        found: dict[tuple[object, ...], Sent] = {}
         for agent in self.agents.values():
             for publication in agent.publications:
-                key = (publication.span, publication.is_declared)
+                key = (
+                    publication.span,
+                    publication.is_declared,
+                    publication.topic,
+                    publication.prefix,
+                    publication.payload,
+                )
                 if key not in found or owns(agent, publication.span):
                     found[key] = Sent(agent, publication)
         return tuple(found.values())
@@ -151,11 +157,20 @@ class Wiring:
 
     def callers(self, agent: str, method: str) -> Iterator[AgentDefinition]:
         """Give the agents that call a method with `self.call`, or may do so: a computed name may be any."""
+        callers = [definition for name in ("", method) for definition in self._calling.get(name, ())]
+        if not callers:
+            return
         spec = self.agents[agent].method(method) if agent in self.agents else None
         heirs = {other.name for other in self.agents.values() if spec and other.method(method) == spec}
-        for definition in self.agents.values():
-            if any(call.agent in {"", agent, *heirs} and call.method in ("", method) for call in definition.calls):
+        called = {"", agent, *heirs}
+        for definition in {caller.name: caller for caller in callers}.values():
+            if any(call.agent in called and call.method in ("", method) for call in definition.calls):
                 yield definition
+
+    @cached_property
+    def _calling(self) -> dict[str, tuple[AgentDefinition, ...]]:
+        """Method name -> the agents that call a method of this name; under the empty name those that compute it."""
+        return _grouped((call.method, agent) for agent in self.agents.values() for call in agent.calls)
 
     def neighbours(self, agent: str) -> tuple[str, ...]:
         """Give the agents that depend on this one or call it, sorted."""
