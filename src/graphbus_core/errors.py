@@ -169,6 +169,10 @@ REGISTER: dict[str, Entry] = {
     "GBE116": Entry("{one} and {other} would both give {method!r} as a method's name.", "Leave one of them out."),
     "GBE117": Entry("There is no agent called {name!r}.{suggestion}", "`graphbus inspect` lists the agents."),
     "GBE118": Entry("This file exists already.", "Choose another name, or remove the file; GraphBus never overwrites."),
+    "GBE119": Entry(
+        "The output cannot be written: {reason}.",
+        "Give stdout another place. Files may have been written already: look before you run the command again.",
+    ),
     "GBE120": Entry("There is no rule {name}.{suggestion}", "Codes and prefixes are known: {known}."),
     "GBE130": Entry("`{option} {name}` cannot be understood: {reason}.", "Example: `{option} {example}`."),
     "GBE131": Entry("{option} has no effect without {needed}.", "Add {needed}, or leave {option} out."),

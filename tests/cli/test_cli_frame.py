@@ -250,6 +250,67 @@ def test_a_closed_pipe_ends_with_141_and_in_silence() -> None:
     assert process.returncode == 141
 
 
+AGENT = """
+from graphbus_core import GraphBusNode
+
+
+class Hello(GraphBusNode):
+    pass
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "agents").mkdir()
+    (tmp_path / "agents" / "hello.py").write_text(AGENT, encoding="utf-8")
+    return tmp_path
+
+
+def in_shell(line: str, folder: Path) -> tuple[int, list[str]]:
+    """Run a line of shell in a folder; `graphbus` is this one."""
+    script = f"graphbus() {{ '{sys.executable}' -m graphbus_core \"$@\"; }}; {line}"
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=folder, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+    )
+    return done.returncode, done.stderr.splitlines()
+
+
+UNWRITABLE = [
+    ("--help >&-", "stdout is closed"),
+    ("check agents >&-", "stdout is closed"),
+    ("check agents --json >&-", "stdout is closed"),
+    ("check agents >/dev/full", "no space left on device"),
+    ("check agents --json >/dev/full", "no space left on device"),
+    ("build agents --json >/dev/full", "no space left on device"),
+    ("build agents --enable-agents >/dev/full", "no space left on device"),
+    ("--version >/dev/full", "no space left on device"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("line", "reason"), UNWRITABLE)
+def test_an_output_that_cannot_be_written_is_one_refusal(line: str, reason: str, folder: Path) -> None:
+    status, talk = in_shell(f"graphbus {line}", folder)
+    assert (status, len(talk)) == (2, 2), talk
+    assert talk[0] == f"error: The output cannot be written: {reason}. [GBE119]"
+    assert talk[1].startswith("  hint: ")
+
+
+@pytest.mark.slow
+def test_nothing_is_done_when_stdout_is_closed_from_the_start(folder: Path) -> None:
+    assert in_shell("graphbus build agents >&-", folder)[0] == 2
+    assert not (folder / ".graphbus").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("talk", ["2>&-", "2>/dev/full"])
+@pytest.mark.parametrize(
+    ("line", "status"), [("check agents >/dev/null", 0), ("check nowhere >/dev/null", 2), ("check agents >&-", 2)]
+)
+def test_talk_that_nobody_can_hear_changes_nothing(line: str, status: int, talk: str, folder: Path) -> None:
+    assert in_shell(f"graphbus {line} {talk}", folder) == (status, [])
+
+
 @pytest.mark.slow
 def test_the_process_ends_with_the_status_and_keeps_the_streams_apart() -> None:
     done = graphbus("biuld")

@@ -117,8 +117,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if "_GRAPHBUS_COMPLETE" in os.environ:
         graphbus.main(prog_name="graphbus")
     arguments = list(sys.argv[1:] if argv is None else argv)
-    console.begin()
     try:
+        console.begin()
         status = _invoke(arguments)
         console.flush()
     except errors.GraphBusError as error:
@@ -129,9 +129,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         console.abandon_stdout()
         status = BROKEN_PIPE
-    except Exception:  # noqa: BLE001 - the last resort: whatever is left is a bug of ours
-        console.bug()
-        status = OUR_BUG
+    except Exception as error:  # noqa: BLE001 - the last resort: an output that takes nothing more, or a bug of ours
+        status = _give_up(error)
     return status
 
 
@@ -148,6 +147,15 @@ def _invoke(arguments: list[str]) -> int:
     except click.ClickException as refusal:
         raise _as_usage_error(refusal) from refusal
     return status if isinstance(status, int) else 0
+
+
+def _give_up(error: Exception) -> int:
+    """Say why the exception that is being handled has ended the command."""
+    lost = console.lost_output(error)
+    if lost:
+        return _report(lost, as_json=False)
+    console.bug()
+    return OUR_BUG
 
 
 def _as_usage_error(refusal: click.ClickException) -> errors.UsageError:

@@ -41,7 +41,7 @@ def run_with_agents(request: BuildRequest, write: Say) -> BuildResult:
             for line in live.lines(event.topic, event.payload):
                 write(line)
             console.status(live.status)
-        except BrokenPipeError:  # nobody reads any more; what was asked for is still done
+        except OSError:  # stdout takes nothing more; what was asked for is still done
             bus.unsubscribe(subscription)
 
     subscription = bus.subscribe(TOPICS, listen)

@@ -10,12 +10,13 @@ import io
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import CodeType
 from typing import IO, TYPE_CHECKING, Any, Literal
 
 import click
 
-from graphbus_core.errors import GraphBusError
+from graphbus_core.errors import GraphBusError, UsageError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -40,9 +41,17 @@ _statuses: list[str] = []
 
 
 def begin() -> None:
-    """Forget what an earlier command has written, and let no character stop this one: what a stream cannot hold is escaped."""
+    """Forget what an earlier command has written, and let no character stop this one: what a stream cannot hold is escaped.
+
+    Raises:
+        UsageError: stdout is closed, so that nothing of what is asked for could be shown.
+    """
     _documents.clear()
     _statuses.clear()
+    if sys.stderr is None:  # closed: talk goes nowhere
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - it is open to the end, as every stderr
+    if sys.stdout is None:
+        raise _unwritable("stdout is closed")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -87,9 +96,12 @@ def out(text: str = "", *, end: str = "\n") -> None:
 
 
 def say(text: str = "", *, end: str = "\n") -> None:
-    """Talk: progress, hints and all else that is not the result, to stderr."""
+    """Talk: progress, hints and all else that is not the result, to stderr; where nobody can hear it, it goes nowhere."""
     status("")
-    click.echo(text + end, nl=False, err=True, color=is_coloured(sys.stderr))
+    try:
+        click.echo(text + end, nl=False, err=True, color=is_coloured(sys.stderr))
+    except OSError:
+        _abandon(sys.stderr)
 
 
 def status(text: str) -> None:
@@ -207,8 +219,32 @@ def flush() -> None:
     sys.stderr.flush()
 
 
+def lost_output(error: Exception) -> UsageError | None:
+    """Give the refusal for an error that comes from writing to stdout; what is still buffered goes nowhere then."""
+    writers = {click.echo.__code__, flush.__code__}
+    if not isinstance(error, OSError) or writers.isdisjoint(_codes_of(error)):
+        return None
+    abandon_stdout()
+    return _unwritable((error.strerror or str(error)).lower())
+
+
+def _codes_of(error: Exception) -> Iterator[CodeType]:
+    step = error.__traceback__
+    while step:
+        yield step.tb_frame.f_code
+        step = step.tb_next
+
+
+def _unwritable(reason: str) -> UsageError:
+    return UsageError("GBE119", reason=reason)
+
+
 def abandon_stdout() -> None:
     """Nobody reads stdout any more: let what is still buffered go nowhere."""
+    _abandon(sys.stdout)
+
+
+def _abandon(stream: IO[str]) -> None:
     void = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(void, sys.stdout.fileno())
+    os.dup2(void, stream.fileno())
     os.close(void)
