@@ -150,6 +150,7 @@ REGISTER: dict[str, Entry] = {
         "There is no package {name} here.",
         "Give the dotted name of a package below the working directory, its `src` or sys.path, or give a path.",
     ),
+    "GBE106": Entry("{path} is no Python file.", "Give a folder, or a file `.py` with agents."),
     "GBE110": Entry("{message}", "`{command} --help` shows what it takes."),
     "GBE111": Entry(
         "{name!r} cannot be the name of a project: {reason}.", "Choose another folder name, e.g. `my-shop`."

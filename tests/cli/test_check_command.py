@@ -105,6 +105,66 @@ def test_nothing_found_is_said_in_one_line(capsys: pytest.CaptureFixture[str]) -
     assert capsys.readouterr().out == "✓ 2 agents in 2 files: everything fits together.\n"
 
 
+@pytest.mark.parametrize(
+    ("paths", "line"),
+    [
+        (["agents/stock.py"], "✓ agents/stock.py: nothing to say. Read with it: 2 agents in 2 files"),
+        (["agents/stock.py", "agents/listener.py"], "✓ agents/stock.py, agents/listener.py: nothing to say. "
+         "Read with them: 2 agents in 2 files"),
+    ],
+)  # fmt: skip
+@pytest.mark.usefixtures("clean")
+def test_nothing_found_in_files_is_said_of_these_files_only(
+    paths: list[str], line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["check", *paths]) == 0
+    assert capsys.readouterr().out == f"{line}.\n"
+
+
+def test_a_clean_file_of_a_broken_project_does_not_speak_for_the_project(
+    shop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("agents/broken.py").write_text(BROKEN, encoding="utf-8")
+    assert main(["check", "agents/stock.py"]) == 0
+    assert capsys.readouterr().out == (
+        "✓ agents/stock.py: nothing to say. Read with it: 2 agents in 3 files; what was found there, "
+        "1 error, 1 warning, 1 note, is not shown.\n"
+    )
+
+
+def test_a_folder_without_agents_is_not_said_to_fit_together(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("docs").mkdir()
+    assert main(["check", "docs"]) == 0
+    assert capsys.readouterr().out == "✓ 0 agents in 0 files: nothing to check.\n"
+
+
+@pytest.mark.parametrize("path", ["README.md", "agents/data"])
+def test_what_is_no_python_file_is_refused(path: str, shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path(path).write_text("# Hello\n", encoding="utf-8")
+    for paths in ([path], ["agents", path]):
+        assert main(["check", *paths]) == 2
+        streams = capsys.readouterr()
+        assert streams.out == ""
+        assert f"error: {path} is no Python file. [GBE106]" in streams.err
+
+
+@pytest.mark.parametrize("path", ["agents/test_stock.py", "agents/conftest.py"])
+def test_a_file_that_is_never_read_is_named_as_such(path: str, shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path(path).parent.mkdir(exist_ok=True)
+    Path(path).write_text("", encoding="utf-8")
+    assert main(["check", path]) == 0
+    assert capsys.readouterr().out.startswith(f"{path}: not read, for it is a test or excluded.\n")
+
+
+@pytest.mark.parametrize("form", ["text", "sarif", "github"])
+def test_json_and_another_format_contradict_each_other(
+    form: str, shop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["check", "agents", "--format", form, "--json"]) == 2
+    assert f"--json and --format {form} contradict each other. [GBE110]" in capsys.readouterr().err
+    assert main(["check", "agents", "--format", "json", "--json"]) == 3
+
+
 @pytest.mark.usefixtures("shop")
 def test_without_a_path_the_working_directory_is_read(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check"]) == 3

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,7 +43,6 @@ class Wanted(NamedTuple):
     "--format",
     "form",
     type=click.Choice(["text", "json", "sarif", "github"]),
-    default="text",
     help="How to report: text (default), json, sarif or github.",
 )
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
@@ -51,7 +50,13 @@ class Wanted(NamedTuple):
 @click.option("--exit-zero", is_flag=True, help="Never fail for what was found.")
 @click.option("--statistics", is_flag=True, help="Count the findings of each rule instead of showing them.")
 def check(
-    *, paths: tuple[str, ...], select: tuple[str, ...], ignore: tuple[str, ...], form: str, as_json: bool, **flags: bool
+    *,
+    paths: tuple[str, ...],
+    select: tuple[str, ...],
+    ignore: tuple[str, ...],
+    form: str | None,
+    as_json: bool,
+    **flags: bool,
 ) -> int:
     """Read the agents in PATH and report what does not fit together; no code of yours is run.
 
@@ -66,10 +71,14 @@ def check(
       graphbus check agents/ --fix
       graphbus check agents/ --select GB0 --ignore GB002 --format sarif > graphbus.sarif
     """
+    if as_json and form not in (None, "json"):
+        raise UsageError(
+            "GBE110", message=f"--json and --format {form} contradict each other.", command="graphbus check"
+        )
     wanted = Wanted(
         _codes(select),
         _codes(ignore),
-        "json" if as_json else form,
+        "json" if as_json else form or "text",
         flags["fix"],
         flags["diff"],
         flags["strict"],
@@ -110,40 +119,53 @@ def _check(paths: tuple[str, ...], wanted: Wanted) -> int:
 
 
 def _to_read(path: str) -> str:
-    """A folder is read as it is; around a file, its outermost package, so that both ends of its edges are seen."""
+    """A folder is read as it is; around a file, its outermost package, so that both ends of its edges are seen.
+
+    Raises:
+        UsageError: The file is no Python.
+    """
     given = Path(path)
     if not given.is_file():
         return path
+    if given.suffix != ".py":
+        raise UsageError("GBE106", path=path)
     folder = given.parent
     while (folder / "__init__.py").is_file() and (folder.parent / "__init__.py").is_file():
         folder = folder.parent
     return str(folder)
 
 
-def _only(paths: tuple[str, ...], root: Path) -> frozenset[str] | None:
+def _only(paths: tuple[str, ...], root: Path) -> Collection[str] | None:
     """The files whose findings are reported, relative to the root; None: all."""
     if not paths or not all(Path(path).is_file() for path in paths):
         return None
-    return frozenset(Path(path).resolve().relative_to(root.resolve()).as_posix() for path in paths)
+    return dict.fromkeys(Path(path).resolve().relative_to(root.resolve()).as_posix() for path in paths)
 
 
 def _report(
     project: Project,
     wanted: Wanted,
-    only: frozenset[str] | None,
+    only: Collection[str] | None,
     fixed: tuple[tuple[Finding, Fix], ...] = (),
 ) -> formats.Report:
     found = rules.check(project, select=wanted.select, ignore=wanted.ignore)
-    errors = _uncovered(project)
+    shown = tuple(finding for finding in found if only is None or finding.span.path in only)
+    uncovered = _uncovered(project)
+    errors = tuple(error for error in uncovered if only is None or error.where is None or error.where.path in only)
+    read = {file.path for file in project.index.files}
+    elsewhere = [each for each in found if each not in shown], [each for each in uncovered if each not in errors]
     return formats.Report(
-        findings=tuple(finding for finding in found if only is None or finding.span.path in only),
-        errors=tuple(error for error in errors if only is None or error.where is None or error.where.path in only),
+        findings=shown,
+        errors=errors,
         root=project.config.root,
         source=project.source,
         fix_of=lambda finding: rules.fix_for(finding, project),
         fixed=fixed,
         files=len(project.index.files),
         agents=len(project.definitions),
+        asked=tuple(path for path in only or () if path in read),
+        unread=tuple(path for path in only or () if path not in read),
+        elsewhere=formats.counts(*elsewhere),
     )
 
 
@@ -185,7 +207,7 @@ def _write(lines: Iterable[str]) -> None:
         console.out(line)
 
 
-def _show_diff(project: Project, wanted: Wanted, only: frozenset[str] | None) -> int:
+def _show_diff(project: Project, wanted: Wanted, only: Collection[str] | None) -> int:
     """What `--fix` would do, as a diff on stdout; fails when there is something to do, like `ruff --diff`."""
     from graphbus_core.cli import fixing
     from graphbus_core.editing.edits import unified_diff

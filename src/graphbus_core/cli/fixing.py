@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,7 +38,7 @@ class Mended(NamedTuple):
     files: dict[str, tuple[bytes, bytes]]
 
 
-def mend(project: Project, choice: Choice, only: frozenset[str] | None = None) -> Mended:
+def mend(project: Project, choice: Choice, only: Collection[str] | None = None) -> Mended:
     """Apply every safe fix to the project in memory; nothing is written.
 
     Args:

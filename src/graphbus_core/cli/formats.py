@@ -43,6 +43,9 @@ class Report(NamedTuple):
         fixed: What `--fix` mended.
         files: How many files were read, and
         agents: how many agents they hold.
+        asked: If only some files are reported, those of them that were read, and
+        unread: those that were not.
+        elsewhere: What was found in the other files, counted.
     """
 
     findings: tuple[Finding, ...]
@@ -53,12 +56,13 @@ class Report(NamedTuple):
     fixed: tuple[tuple[Finding, Fix], ...] = ()
     files: int = 0
     agents: int = 0
+    asked: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
+    elsewhere: str = ""
 
     def count(self, severity: str) -> int:
         """Count the findings of a severity; errors of reading count as errors."""
-        return sum(finding.severity == severity for finding in self.findings) + (
-            len(self.errors) if severity == "error" else 0
-        )
+        return count(severity, self.findings, self.errors)
 
     def shown(self, path: str) -> str:
         """Give a path as seen from the working directory."""
@@ -87,7 +91,7 @@ def as_text(report: Report) -> Iterator[str]:
     for finding in report.findings:
         yield from _finding_lines(finding, report)
         yield ""
-    yield _summary(report)
+    yield from _summary(report)
 
 
 def _finding_lines(finding: Finding, report: Report) -> Iterator[str]:
@@ -143,18 +147,46 @@ def _cells(letter: str) -> int:
     return 0 if combining(letter) else 2 if east_asian_width(letter) in "WF" else 1
 
 
-def _summary(report: Report) -> str:
-    if not report.findings and not report.errors:
-        extent = f"{counted(report.agents, 'agent')} in {counted(report.files, 'file')}"
-        return f"{console.paint('✓', 'good')} {extent}: everything fits together."
-    counts = [
-        counted(report.count("error"), "error"),
-        counted(report.count("warning"), "warning"),
-        counted(report.count("info"), "note"),
-    ]
+def _summary(report: Report) -> Iterator[str]:
+    for path in report.unread:
+        yield f"{console.plain(report.shown(path))}: not read, for it is a test or excluded."
+    if report.findings or report.errors:
+        yield _found(report)
+    elif report.asked:
+        yield f"{console.paint('✓', 'good')} {_nothing_to_say(report)}"
+    elif not report.agents:
+        yield f"{console.paint('✓', 'good')} {_extent(report)}: nothing to check."
+    elif not report.unread:
+        yield f"{console.paint('✓', 'good')} {_extent(report)}: everything fits together."
+
+
+def _extent(report: Report) -> str:
+    return f"{counted(report.agents, 'agent')} in {counted(report.files, 'file')}"
+
+
+def _nothing_to_say(report: Report) -> str:
+    """Speak for the files that were asked for, and not for those that were only read with them."""
+    names = console.plain(", ".join(map(report.shown, report.asked)))
+    rest = f"; what was found there, {report.elsewhere}, is not shown" if report.elsewhere else ""
+    return f"{names}: nothing to say. Read with {'it' if len(report.asked) == 1 else 'them'}: {_extent(report)}{rest}."
+
+
+def count(severity: str, findings: Iterable[Finding], errors: Sequence[GraphBusError]) -> int:
+    """Count the findings of a severity; errors of reading count as errors."""
+    return sum(finding.severity == severity for finding in findings) + (len(errors) if severity == "error" else 0)
+
+
+def counts(findings: Sequence[Finding], errors: Sequence[GraphBusError]) -> str:
+    """Count by severity: `1 error, 2 notes`; empty for nothing."""
+    nouns = {"error": "error", "warning": "warning", "info": "note"}
+    numbers = {noun: count(severity, findings, errors) for severity, noun in nouns.items()}
+    return ", ".join(counted(number, noun) for noun, number in numbers.items() if number)
+
+
+def _found(report: Report) -> str:
     places = {finding.span.path for finding in report.findings}
     places |= {error.where.path for error in report.errors if error.where}
-    found = ", ".join(text for text in counts if not text.startswith("0 "))
+    found = counts(report.findings, report.errors)
     return f"Found {found} in {counted(len(places), 'file')}.{_mendable(report)}"
 
 
