@@ -121,7 +121,7 @@ def test_a_new_agent_passes_check_when_its_topics_have_both_ends(
     shop: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert generate("ShippingService", "--subscribes", "/Order/Created", "--publishes", "/Parcel/Sent") == 0
-    assert capsys.readouterr().err == ""
+    assert capsys.readouterr().err == "Next: graphbus check agents\n"
     assert main(["check", "agents/"]) == 0
 
 
@@ -137,7 +137,14 @@ def test_a_topic_without_a_second_end_is_noted(
     wish: list[str], note: str, shop: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert generate("NewService", *wish) == 0
-    assert capsys.readouterr().err == f"note: {note}\n"
+    assert capsys.readouterr().err == f"note: {note}\nNext: graphbus check agents\n"
+
+
+@pytest.mark.parametrize(("folder", "shown"), [("agents", "agents"), ("my agents", "'my agents'")])
+def test_the_next_command_is_named(folder: str, shown: str, shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path(folder).mkdir(exist_ok=True)
+    assert generate("NewService", "--path", folder) == 0
+    assert capsys.readouterr().err == f"Next: graphbus check {shown}\n"
 
 
 @pytest.mark.parametrize(
@@ -149,6 +156,11 @@ def test_a_topic_without_a_second_end_is_noted(
         (["True"], "GBE114", "taken"),
         (["Event"], "GBE114", "taken"),
         (["TestService"], "GBE114", "count as a test"),
+        (["Test"], "GBE114", "count as a test"),
+        (["Tests"], "GBE114", "count as a test"),
+        (["Conftest"], "GBE114", "conftest.py, would belong to pytest"),
+        (["Class"], "GBE114", "class.py, could not be imported"),
+        (["Import"], "GBE114", "import.py, could not be imported"),
         (["OrderProcessor"], "GBE114", "agents/orders.py:3"),
         (["NewService", "--subscribes", "Order"], "GBE115", "'Order'"),
         (["NewService", "--publishes", "/Order/*"], "GBE115", "'/Order/*'"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import keyword
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -81,6 +82,7 @@ def agent(*, folder: Path, as_json: bool, **wished: object) -> None:
         console.out(f"{console.paint('✓', 'good')} Wrote {path}")
     for remark in remarks(wish, project):
         console.say(f"{console.paint('note:', 'warn')} {remark}")
+    console.say(f"Next: graphbus check {shlex.quote(str(folder))}")
 
 
 def misspelt(wish: Wish) -> Iterator[UsageError]:
@@ -104,8 +106,12 @@ def _why_no_class_name(name: str) -> str:
     file = snake(name)
     if name in TAKEN_NAMES or keyword.iskeyword(name):
         return "the name is taken"
-    if file.startswith("test_") or file.endswith("_test"):
+    if file.startswith("test_") or file.endswith("_test") or file in {"test", "tests"}:
         return f"its file, {file}.py, would count as a test"
+    if file == "conftest":
+        return "its file, conftest.py, would belong to pytest"
+    if keyword.iskeyword(file):
+        return f"its file, {file}.py, could not be imported"
     if CLASS_NAME.fullmatch(name):
         return ""
     camel = "".join(word[:1].upper() + word[1:] for word in re.split(r"[^A-Za-z0-9]+", name))
