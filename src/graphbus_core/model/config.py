@@ -76,7 +76,7 @@ class GateConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """What a change must pass before anybody votes on it.
 
     Attributes:
-        test_command: The project's tests; empty: `pytest` when the project has a `tests` folder or test files, else none.
+        test_command: The project's tests; empty: `pytest` when there is a test file or a `testpaths` anywhere, else none.
         timeout_s: Wall time of one child process of the gate.
         memory_mb: Address space of one child process of the gate.
         max_file_size_bytes: A changed file may not grow beyond this.

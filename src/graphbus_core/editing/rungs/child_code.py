@@ -29,14 +29,28 @@ os._exit(0)
 """
 
 PLUGIN = '''\
-"""Writes the outcome of each test where the sandbox's owner looks for it."""
+"""Writes that pytest has begun, and then the outcome of each test, where the sandbox's owner looks for it."""
 import json, os
 import pytest
 
 token, _, report = os.environ.pop("GRAPHBUS_VERDICT").partition(":")
 os.environ.pop("PYTEST_PLUGINS", None)
-outcomes = {}
+outcomes, uncollected = {}, {}
 rank = {"passed": 0, "skipped": 1, "failed": 2, "error": 3}
+
+
+def tell(text):
+    with open(report, "w") as file:
+        file.write(token + "\\n" + text)
+
+
+tell(json.dumps({"outcomes": None, "uncollected": {}}))
+
+
+def pytest_collectreport(report):
+    if report.failed:
+        lines = [line.removeprefix("E ").strip() for line in str(report.longrepr).splitlines()]
+        uncollected[report.nodeid] = ([line for line in lines if line] or ["error"])[-1][:200]
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -52,6 +66,5 @@ def pytest_runtest_logreport(report):
 
 
 def pytest_sessionfinish(session, exitstatus):
-    with open(report, "w") as file:
-        file.write(token + "\\n" + json.dumps(outcomes))
+    tell(json.dumps({"outcomes": outcomes, "uncollected": uncollected}))
 '''

@@ -48,6 +48,7 @@ CODES: dict[str, str] = {
     "G5.timeout": "Importing takes longer than `timeout_s`.",
     "G5.unverified": "Nobody can tell whether the changed module imports: it did not before, or nothing can be tried.",
     "G6.tests": "A test that passed before does not pass any more.",
+    "G6.collection": "A test file cannot be collected that could be before.",
     "G6.timeout": "The tests take longer than `timeout_s`, which they did not before.",
     "G6.unverified": "Nobody can tell what the tests say: without the change they cannot be run to their end either.",
 }

@@ -23,6 +23,7 @@ import msgspec
 from graphbus_core.compiler.project import Project
 from graphbus_core.editing.rungs import child_code
 from graphbus_core.editing.rungs.codes import Problem
+from graphbus_core.editing.rungs.find_tests import has_tests
 from graphbus_core.editing.rungs.trial_tree import NotCopied, TrialTree
 from graphbus_core.editing.sandbox import Finished, Limits, Sandbox, remove_tree
 from graphbus_core.model.config import BuildConfig
@@ -64,18 +65,40 @@ class Imported(msgspec.Struct, frozen=True, kw_only=True):
     errors: dict[str, str]
 
 
-class Tested(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run of the tests gave; `outcomes` is None when the command is no pytest and only its exit status is known."""
+class PytestReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What our plugin writes: `outcomes` by test, None until pytest has ended; test file -> why it cannot be collected."""
 
     outcomes: dict[str, str] | None
+    uncollected: dict[str, str]
+
+
+class Tested(NamedTuple):
+    """What a run of the tests gave; `report` is None when the command is no pytest and only its exit status is known."""
+
+    report: PytestReport | None
     returncode: int
     timed_out: bool
     tail: str = ""
 
     @property
+    def outcomes(self) -> dict[str, str]:
+        """Test -> outcome; empty when nobody has told."""
+        return (self.report.outcomes if self.report else None) or {}
+
+    @property
+    def uncollected(self) -> dict[str, str]:
+        """Test file -> why it cannot be collected."""
+        return self.report.uncollected if self.report else {}
+
+    @property
     def passed(self) -> set[str]:
         """The tests that passed."""
-        return {name for name, outcome in (self.outcomes or {}).items() if outcome == "passed"}
+        return {name for name, outcome in self.outcomes.items() if outcome == "passed"}
+
+    @property
+    def is_silent(self) -> bool:
+        """True for a pytest that ended without having said what became of the tests."""
+        return self.report is not None and self.report.outcomes is None
 
 
 class Trials:
@@ -87,6 +110,7 @@ class Trials:
         self._tree = TrialTree(config.root, config.artifacts_dir)
         self._imported: dict[tuple[str, ...], Imported | Finished] = {}
         self._tested: dict[str, Tested] = {}
+        self._obstacle = ""
         gate = config.settings.gate
         self._limits = Limits(timeout_s=gate.timeout_s, memory_mb=gate.memory_mb)
 
@@ -168,15 +192,19 @@ class Trials:
         return self._imported[key]
 
     def check_tests(self, base: State, head: State, project: Project) -> Verdict:
-        """Run the tests before (once for each state) and after, and compare."""
+        """Run the tests before (once for each state) and after, and compare.
+
+        Tests that could not be run to their end without a change are not tried again in this session, whatever the state.
+        """
         if not self.test_command:
             return NotRun("The project has no tests.")
         try:
-            before = self._test(base, project)
-            obstacle = _obstacle(before, self._limits.timeout_s)
-            if obstacle:
-                return self._unverified("G6.unverified", obstacle)
-            if before.outcomes is not None and not before.passed:
+            if not self._obstacle:
+                before = self._test(base, project)
+                self._obstacle = _obstacle(before, self._limits.timeout_s)
+            if self._obstacle:
+                return self._unverified("G6.unverified", self._obstacle)
+            if before.report and not before.passed:
                 return NotRun("No test passes without the change.")
             return _compare(before, self._test(head, project), self._limits.timeout_s)
         except NotCopied as reason:
@@ -187,7 +215,7 @@ class Trials:
         """The command of the configuration, or pytest if there are tests for it."""
         if self._config.settings.gate.test_command:
             return self._config.settings.gate.test_command
-        return (sys.executable, "-m", "pytest", "-q") if _has_tests(Path(self._config.root)) else ()
+        return (sys.executable, "-m", "pytest", "-q") if has_tests(Path(self._config.root)) else ()
 
     def _test(self, state: State, project: Project) -> Tested:
         if state.digest not in self._tested:
@@ -199,47 +227,74 @@ class Trials:
                     "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
                     "PYTHONPATH": os.pathsep.join([str(plugin), *roots]),
                     "PYTEST_PLUGINS": child_code.PLUGIN_NAME,
-                    "PYTEST_ADDOPTS": "-p no:cacheprovider",
+                    "PYTEST_ADDOPTS": "-p no:cacheprovider --continue-on-collection-errors",
                     child_code.REPORT: f"{token}:{report}",
                 }
                 done = self._sandbox.run(self.test_command, folder, limits=self._limits, environment=environment)
-                outcomes = _read_report(report, token, dict[str, str])
+                said = _read_report(report, token, PytestReport)
+                if said is None and _is_pytest(self.test_command):
+                    said = PytestReport(outcomes=None, uncollected={})
                 tail = "\n".join((done.stdout + done.stderr).splitlines()[-_LAST_LINES:])
-                self._tested[state.digest] = Tested(
-                    outcomes=outcomes, returncode=done.returncode, timed_out=done.timed_out, tail=tail
-                )
+                self._tested[state.digest] = Tested(said, done.returncode, done.timed_out, tail)
         return self._tested[state.digest]
+
+
+def _is_pytest(command: tuple[str, ...]) -> bool:
+    """True when the command names pytest; another that runs it in the end is known by what our plugin writes."""
+    return any(Path(word).name in ("pytest", "py.test") for word in command)
 
 
 def _obstacle(before: Tested, timeout_s: float) -> str:
     """Say why the tests say nothing about any change; empty when they do."""
     if before.timed_out:
-        limit = f"timeout_s ({timeout_s:g} s)"
-        return f"The tests take longer than {limit} without the change, too. Raise timeout_s in [tool.graphbus.gate]."
-    if before.outcomes or before.returncode in (0, _NO_TESTS if before.outcomes is not None else 0):
+        said = f"The tests take longer than timeout_s ({timeout_s:g} s) without the change, too"
+        return f"{said}; they are not tried again in this session. Raise timeout_s in [tool.graphbus.gate]."
+    if before.outcomes:
         return ""
+    if before.uncollected:
+        return (
+            f"Without the change, too: {_uncollected(before.uncollected)}, and there is no other test. Mend it first."
+        )
+    return _failed_obstacle(before)
+
+
+def _failed_obstacle(before: Tested) -> str:
+    """Say what went wrong in a run that gave neither an outcome nor a broken test file; empty when nothing did."""
     if "No module named pytest" in before.tail:
         said = "There are tests, but pytest is not installed for the Python that shall run them"
         return f"{said}. Install pytest there, or set test_command in [tool.graphbus.gate]."
+    if before.is_silent and before.returncode in (0, _NO_TESTS):
+        said = "The tests end before pytest has said what became of them, without the change, too"
+        return f"{said} (exit status {before.returncode}). Look for what ends the process, in conftest.py first."
+    if before.returncode in (0, _NO_TESTS if before.report else 0):
+        return ""
     said = f"The test command fails without the change, too (exit status {before.returncode})"
     last = before.tail.rpartition("\n")[2]
     return f"{said}: {last or 'it says nothing'}. Mend it, or set test_command in [tool.graphbus.gate]."
 
 
-def _compare(before: Tested, after: Tested, timeout_s: float) -> Problem | None:
+def _compare(before: Tested, after: Tested, timeout_s: float) -> Verdict:
     if after.timed_out:
         return Problem("G6.timeout", f"The tests take longer than timeout_s ({timeout_s:g} s).")
-    if before.outcomes is None:
+    if before.report is None:
         if after.returncode:
             return Problem("G6.tests", f"The test command fails (exit status {after.returncode}): {after.tail}")
         return None
+    fresh = {path: why for path, why in after.uncollected.items() if path not in before.uncollected}
+    if fresh:
+        return Problem("G6.collection", f"With the change, {_uncollected(fresh)}.")
     lost = sorted(before.passed - after.passed)
-    if not lost:
-        return None
-    outcomes = after.outcomes or {}
-    shown = ", ".join(f"{name} ({outcomes.get(name, 'gone')})" for name in lost[:5])
-    more = f" and {len(lost) - 5} more" if len(lost) > 5 else ""
-    return Problem("G6.tests", f"Passed before and not now: {shown}{more}.")
+    if lost:
+        shown = ", ".join(f"{name} ({after.outcomes.get(name, 'gone')})" for name in lost[:5])
+        more = f" and {len(lost) - 5} more" if len(lost) > 5 else ""
+        return Problem("G6.tests", f"Passed before and not now: {shown}{more}.")
+    return Noted(f"Without the change, too: {_uncollected(before.uncollected)}.") if before.uncollected else None
+
+
+def _uncollected(files: Mapping[str, str]) -> str:
+    path, why = min(files.items())
+    more = f"; nor can {len(files) - 1} more" if len(files) > 1 else ""
+    return f"{path} cannot be collected: {why.rstrip('.')}{more}"
 
 
 def _import_ended(done: Finished, timeout_s: float) -> Problem:
@@ -284,9 +339,3 @@ def _read_report(report: Path, token: str, kind: type[Read]) -> Read | None:
         return msgspec.json.decode(lines[1], type=kind)
     except (OSError, IndexError, msgspec.DecodeError, UnicodeDecodeError):
         return None
-
-
-def _has_tests(root: Path) -> bool:
-    """True when pytest would find something: in a folder `tests`, or next to the project file."""
-    folders = [folder for name in ("tests", "test") if (folder := root / name).is_dir()]
-    return any(True for folder in folders for _ in folder.rglob("*test*.py")) or any(root.glob("test_*.py"))

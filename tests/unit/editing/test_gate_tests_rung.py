@@ -1,0 +1,250 @@
+"""G6: which projects have tests, and what a run proves when some of it is broken, silent or without end."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from graphbus_core.editing.gate import Gate
+from graphbus_core.editing.rungs.find_tests import has_tests
+from graphbus_core.editing.sandbox import Finished, Limits, ProcessSandbox
+from graphbus_core.model.config import GateConfig
+from graphbus_core.model.proposals import GateReport
+from tests.project_files import write_project
+from tests.unit.editing.shop_project import Shop, code_of
+
+HARMLESS = ("2.5 * count", "count * 2.5")
+HARMFUL = ("2.5 * count", "3.5 * count")
+
+
+class Counting:
+    """Runs what it is given and counts the test runs."""
+
+    tier = "process"
+
+    def __init__(self) -> None:
+        self.test_runs = 0
+
+    def run(
+        self,
+        command: list[str] | tuple[str, ...],
+        cwd: Path,
+        *,
+        limits: Limits,
+        environment: Mapping[str, str] | None = None,
+    ) -> Finished:
+        self.test_runs += environment is not None
+        return ProcessSandbox().run(command, cwd, limits=limits, environment=environment)
+
+
+def counted_shop(folder: Path, **options: object) -> tuple[Shop, Counting]:
+    shop = Shop(folder, **options)  # type: ignore[arg-type]
+    sandbox = Counting()
+    shop.gate = Gate(shop.project, shop.config, sandbox)
+    return shop, sandbox
+
+
+# --- a project has tests ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["test_root.py", "tests/test_a.py", "agents/checks/tests/test_a.py", "agents/deep/er/orders_test.py"],
+)
+def test_a_test_file_anywhere_is_a_test(tmp_path: Path, path: str) -> None:
+    assert has_tests(write_project(tmp_path, {path: ""}))
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *(
+            "agents/testing.py",
+            "agents/latest.py",
+            "tests/data.py",
+            "test_readme.md",
+            ".venv/test_a.py",
+            ".git/test_a.py",
+        ),
+        *("node_modules/x/test_a.py", "__pycache__/test_a.py", ".graphbus/test_a.py", "lib/site-packages/x/test_a.py"),
+        "env/lib/test_a.py",
+    ],
+)
+def test_other_files_and_files_of_others_are_no_tests(tmp_path: Path, path: str) -> None:
+    assert not has_tests(write_project(tmp_path, {path: "", "env/pyvenv.cfg": ""}))
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("pyproject.toml", '[tool.pytest.ini_options]\ntestpaths = ["agents/checks"]\n'),
+        ("pyproject.toml", '[tool.pytest.ini_options]\ntestpaths = "none agents/che*"\n'),
+        ("pyproject.toml", '[tool.pytest]\ntestpaths = ["agents/checks"]\n'),
+        ("pytest.ini", "[pytest]\ntestpaths = agents/checks\n"),
+        (".pytest.ini", "[pytest]\ntestpaths =\n    none\n    agents/checks\n"),
+        ("tox.ini", "[tox]\nenvlist = %(x)s\n[pytest]\ntestpaths = agents/checks\n"),
+        ("setup.cfg", "[tool:pytest]\ntestpaths = agents/checks\n"),
+    ],
+)
+def test_a_pytest_configuration_that_names_a_folder_means_tests(tmp_path: Path, name: str, text: str) -> None:
+    project = {name: text, "agents/checks/check_orders.py": ""}
+
+    assert has_tests(write_project(tmp_path, project))
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("pyproject.toml", '[tool.pytest.ini_options]\ntestpaths = ["tests"]\n'),
+        ("pyproject.toml", '[tool.pytest.ini_options]\ntestpaths = ["/"]\n'),
+        ("pyproject.toml", "[tool.pytest.ini_options]\ntestpaths = 3\n"),
+        ("pyproject.toml", "[tool]\npytest = 3\n"),
+        ("pyproject.toml", "tool = 3\n"),
+        ("pyproject.toml", "not toml"),
+        ("pytest.ini", "[pytest]\naddopts = -q\n"),
+        ("pytest.ini", "no section\n"),
+        ("setup.cfg", "[pytest]\ntestpaths = agents/checks\n"),
+    ],
+)
+def test_a_configuration_without_such_a_folder_means_nothing(tmp_path: Path, name: str, text: str) -> None:
+    assert not has_tests(write_project(tmp_path, {name: text, "agents/checks/check_orders.py": ""}))
+
+
+@pytest.mark.slow
+def test_tests_deep_below_the_agents_judge_a_change(tmp_path: Path) -> None:
+    from tests.unit.editing.shop_project import TESTS
+
+    configuration = (
+        '[project]\nname = "shop"\nrequires-python = ">=3.10"\n'
+        '[tool.pytest.ini_options]\ntestpaths = ["agents/checks/tests"]\n'
+    )
+    shop = Shop(tmp_path, more={"pyproject.toml": configuration, "agents/checks/tests/test_orders.py": TESTS})
+
+    assert shop.gate.trials.test_command == (sys.executable, "-m", "pytest", "-q")
+    assert code_of(shop.replace(*HARMFUL)) == "G6.tests"
+
+
+# --- broken test files -----------------------------------------------------------------------
+
+BROKEN = {"tests/test_broken.py": "import package_that_is_not_here\n"}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_test_file_that_was_broken_before_does_not_silence_the_others(tmp_path: Path) -> None:
+    shop = Shop(tmp_path, with_tests=True, more=BROKEN)
+
+    assert code_of(shop.replace(*HARMFUL)) == "G6.tests"
+    rung = shop.replace(*HARMLESS).rungs[-1]
+    assert (rung.rung, rung.status) == ("G6", "passed")
+    assert rung.message == (
+        "Without the change, too: tests/test_broken.py cannot be collected: "
+        "ModuleNotFoundError: No module named 'package_that_is_not_here'."
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_test_file_that_breaks_with_the_change_refuses_even_if_no_test_of_it_passed(tmp_path: Path) -> None:
+    red = "from agents.orders import PRICE\n\n\ndef test_red():\n    assert PRICE == 0\n"
+    shop = Shop(tmp_path, with_tests=True)
+    text = (tmp_path / "agents/orders.py").read_text().replace("CREATED =", "PRICE = 1\nCREATED =")
+    shop = Shop(tmp_path, with_tests=True, more={"agents/orders.py": text, "tests/test_red.py": red})
+
+    rung = shop.replace("PRICE = 1\n", "VALUE = 1\n").rungs[-1]
+
+    assert (rung.status, rung.code) == ("failed", "G6.collection")
+    assert rung.message.startswith("With the change, tests/test_red.py cannot be collected: ImportError: ")
+
+
+@pytest.mark.slow
+def test_a_project_of_which_no_test_file_can_be_collected_is_unverified(tmp_path: Path) -> None:
+    report = Shop(tmp_path, more=BROKEN).replace(*HARMLESS)
+
+    assert code_of(report) == "G6.unverified"
+    assert "tests/test_broken.py cannot be collected: ModuleNotFoundError" in report.rungs[-1].message
+
+
+# --- a pytest that says nothing ---------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("status", [0, 5])
+@pytest.mark.parametrize(
+    "command",
+    [
+        (),
+        (sys.executable, "-m", "pytest"),
+        ("sh", "-c", f"{sys.executable} -m py''test; exit $?"),
+    ],
+    ids=["default", "pytest", "hidden in a shell"],
+)
+def test_a_pytest_that_ends_without_a_word_has_proved_nothing(
+    tmp_path: Path, status: int, command: tuple[str, ...]
+) -> None:
+    silent = {"tests/conftest.py": f"import os\n\nos._exit({status})\n"}
+    shop = Shop(tmp_path, with_tests=True, more=silent, gate=GateConfig(test_command=command))
+
+    rung = shop.replace(*HARMLESS).rungs[-1]
+
+    assert (rung.rung, rung.status, rung.code) == ("G6", "failed", "G6.unverified")
+    assert f"(exit status {status})" in rung.message
+    assert "before pytest has said" in rung.message
+
+
+@pytest.mark.slow
+def test_a_pytest_that_is_none_and_leaves_no_report_has_proved_nothing(tmp_path: Path) -> None:
+    program = tmp_path / "bin" / "pytest"
+    write_project(tmp_path / "bin", {"pytest": "#!/bin/sh\nexit 0\n"})
+    program.chmod(0o755)
+    shop = Shop(tmp_path / "p", with_tests=True, gate=GateConfig(test_command=(str(program),)))
+
+    assert code_of(shop.replace(*HARMLESS)) == "G6.unverified"
+
+
+# --- tests without end ------------------------------------------------------------------------
+
+ENDLESS = {"tests/test_endless.py": "import time\n\n\ndef test_sleep():\n    time.sleep(1000)\n"}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_tests_without_end_are_tried_once_in_a_session(tmp_path: Path) -> None:
+    shop, sandbox = counted_shop(tmp_path, with_tests=True, more=ENDLESS, gate=GateConfig(timeout_s=4))
+
+    first = shop.replace(*HARMLESS)
+    runs = sandbox.test_runs
+    shop.workspace.commit(
+        shop.proposal(shop.change("agents/orders.py", "", "count * 2.5", "search_replace", HARMLESS[0]))
+    )
+    second = shop.replace("I take orders.", "I take all orders.", path="agents/orders.py")
+    third = shop.replace("return round", "return  round", path="lib/money.py")
+    tree = shop.gate.check_tree(shop.workspace)
+
+    assert (runs, sandbox.test_runs) == (1, 1)
+    for report in (first, tree):
+        assert code_of(report) == "G6.unverified"
+        assert report.rungs[-1].message == (
+            "The tests take longer than timeout_s (4 s) without the change, too; they are not tried again in this session. "
+            "Raise timeout_s in [tool.graphbus.gate]."
+        )
+    assert not second.passed
+    assert not third.passed
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_tests_that_cannot_be_run_are_tried_once_in_a_session(tmp_path: Path) -> None:
+    shop, sandbox = counted_shop(tmp_path, gate=GateConfig(test_command=("false",)))
+
+    reports: list[GateReport] = [shop.replace(*HARMLESS)]
+    shop.workspace.commit(
+        shop.proposal(shop.change("agents/orders.py", "", "count * 2.5", "search_replace", HARMLESS[0]))
+    )
+    reports.append(shop.replace("total = count * 2.5", "total = 2.5 * count"))
+
+    assert [code_of(report) for report in reports] == ["G6.unverified", "G6.unverified"]
+    assert sandbox.test_runs == 1
