@@ -19,6 +19,7 @@ from graphbus_core.errors import RunError
 from graphbus_core.isolation import Job, run_each
 from graphbus_core.lanes import Delivery, Lanes
 from graphbus_core.ledger import Ledger
+from graphbus_core.model.agent import HandlerShape
 from graphbus_core.model.deliveries import DeadLetter, Statistics
 from graphbus_core.model.messages import Event, child_of, count_descendant
 from graphbus_core.model.payload import freeze
@@ -85,7 +86,7 @@ class MessageBus:
         self._is_abandoned = False
 
     def subscribe(
-        self, topic: str, handler: Handler, *, name: str = "", owner: str = "", with_topic: bool = False
+        self, topic: str, handler: Handler, *, name: str = "", owner: str = "", shape: HandlerShape | None = None
     ) -> Subscription:
         """Call the handler for every event of the topic that is delivered from now on, after those subscribed before.
 
@@ -94,12 +95,12 @@ class MessageBus:
             handler: See docs/runtime.md for what it may take.
             name: For logs and dead letters; the handler's qualified name by default.
             owner: The agent; handlers of one owner never run at once. The object of a bound method by default.
-            with_topic: The handler takes `(topic, payload)`.
+            shape: `topic_payload` for a handler that takes these two; else what counts if annotations cannot be resolved.
 
         Raises:
             RunError: GBE610 for a malformed topic, GBE611 for a handler whose signature fits no row of the table.
         """
-        return self._routes.add(topic, handler, name=name, owner=owner, with_topic=with_topic)
+        return self._routes.add(topic, handler, name=name, owner=owner, shape=shape)
 
     def unsubscribe(self, subscription: Subscription) -> None:
         """Stop calling the handler, also for an event that is on its way; unsubscribing twice does nothing."""
@@ -220,10 +221,9 @@ class MessageBus:
         delivery = Lanes.current()
         if delivery is None or delivery.about is None:
             return None
-        ordinal = delivery.children
         delivery.children += 1
         event, subscription = delivery.about
-        return event, subscription.name, ordinal
+        return event, subscription.name, delivery.children - 1
 
     @property
     def _is_inside(self) -> bool:

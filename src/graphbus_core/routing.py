@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable
 from threading import Lock
 
 from graphbus_core.errors import RunError
+from graphbus_core.model.agent import HandlerShape
 from graphbus_core.model.deliveries import Counts, Statistics
 from graphbus_core.model.messages import Event
 from graphbus_core.model.proposals import Json
@@ -83,11 +84,11 @@ class Routes:
         self._is_frozen = False
         self._changing = Lock()
 
-    def add(self, topic: str, handler: Handler, *, name: str, owner: str, with_topic: bool) -> Subscription:
+    def add(self, topic: str, handler: Handler, *, name: str, owner: str, shape: HandlerShape | None) -> Subscription:
         """Subscribe; see `MessageBus.subscribe`."""
         if not is_topic_or_pattern(topic):
             raise RunError("GBE610", topic=topic, reason="it is no topic and no pattern")
-        bound = bind(handler, with_topic=with_topic)
+        bound = bind(handler, shape=shape)
         lane = owner or id(getattr(handler, "__self__", handler))
         subscription = Subscription(topic, name or describe(handler), lane, bound.call)
         with self._changing:

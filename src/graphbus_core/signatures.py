@@ -8,11 +8,13 @@ from typing import Any, NamedTuple
 import msgspec
 
 from graphbus_core.errors import Place, RunError
+from graphbus_core.isolation import attempt
 from graphbus_core.model.agent import HandlerShape, ParameterKind
 from graphbus_core.model.handlers import Annotation, HandlerParameter, decide
 from graphbus_core.model.messages import Event
 
 _POSITIONAL_REST, _KEYWORD_REST, _GENERATOR, _COROUTINE, _ASYNC_GENERATOR = 0x04, 0x08, 0x20, 0x80, 0x200
+_MAPPINGS = frozenset({"Mapping", "MutableMapping", "dict", "Dict"})
 
 Handler = Callable[..., object]
 
@@ -32,12 +34,19 @@ class _Parameter(NamedTuple):
     has_default: bool
 
 
-def bind(handler: Handler, *, with_topic: bool = False) -> BoundHandler:
+class _Unresolved(str):
+    """The text of an annotation whose names are not to be had at run time."""
+
+    __slots__ = ()
+
+
+def bind(handler: Handler, *, shape: HandlerShape | None = None) -> BoundHandler:
     """Wrap a handler so that it takes one event; one that takes the event itself is not wrapped at all.
 
     Args:
         handler: A function, method or other callable. What has no Python signature, e.g. `list.append`, takes the event.
-        with_topic: It is a `handle_event(topic, payload)`.
+        shape: `topic_payload` for a `handle_event(topic, payload)`, which nothing but its name tells; else what the compiler has
+            found: it counts where an annotation cannot be resolved at run time.
 
     Raises:
         RunError: GBE611 for a signature that fits no row of the table.
@@ -50,9 +59,10 @@ def bind(handler: Handler, *, with_topic: bool = False) -> BoundHandler:
         raise _invalid(handler, "a generator does nothing when it is called")
     is_async = bool(code.co_flags & _COROUTINE)
     parameters = _parameters(handler, function)
-    if with_topic:
+    if shape == "topic_payload":
         return BoundHandler(_call_with_topic(handler, parameters), "topic_payload", is_async)
-    shape = decide([HandlerParameter(each.name, each.kind, _classify(each.annotation)) for each in parameters])
+    if shape is None or not any(isinstance(each.annotation, _Unresolved) for each in parameters):
+        shape = decide([HandlerParameter(each.name, each.kind, _classify(each.annotation)) for each in parameters])
     if shape == "invalid":
         raise _invalid(handler, f"({', '.join(each.name for each in parameters)}) fits no row of the table")
     return BoundHandler(_ADAPTERS[shape](handler, parameters), shape, is_async)
@@ -110,15 +120,44 @@ def _parameters(handler: Handler, function: Any) -> list[_Parameter]:
 def _annotation(function: Any, name: str) -> object:
     """The annotation of a parameter; what is written as text is looked up where the function was defined."""
     annotation = function.__annotations__.get(name)
-    if not isinstance(annotation, str):
-        return annotation
-    try:
-        return eval(annotation, function.__globals__)  # noqa: S307 - the text is the user's own code
-    except (NameError, AttributeError, TypeError, SyntaxError, KeyError, ValueError):
-        return object  # it is annotated, with something that exists for type checkers only
+    scope = function.__globals__
+    while isinstance(annotation, str):
+        found, error = _evaluate(annotation, scope)
+        if error is not None:
+            found, error = _evaluate(annotation, scope | _imported_for_checkers(scope, annotation))
+        if error is not None:
+            return _Unresolved(annotation)
+        annotation = found
+    return annotation
+
+
+def _evaluate(text: str, scope: dict[str, Any]) -> tuple[object, Exception | None]:
+    return attempt(lambda: eval(text, scope))  # noqa: S307 - the text is the user's own code
+
+
+def _imported_for_checkers(scope: dict[str, Any], text: str) -> dict[str, Any]:
+    """The names of the text that their module imports under `if TYPE_CHECKING:`, as far as they are to be had."""
+    import ast
+    from pathlib import Path
+
+    tree, _ = attempt(lambda: ast.parse(Path(scope["__file__"]).read_bytes()))
+    names = {name: scope.get(name) for name in ("__name__", "__package__", "__spec__")}
+    for block in tree.body if tree else ():
+        if not (isinstance(block, ast.If) and ast.unparse(block.test).endswith("TYPE_CHECKING")):
+            continue
+        for statement in block.body:
+            if isinstance(statement, ast.Import | ast.ImportFrom) and any(
+                (each.asname or each.name).partition(".")[0] in text for each in statement.names
+            ):
+                code = compile(ast.Module([statement], []), str(scope["__file__"]), "exec")
+                attempt(lambda code=code: exec(code, names))  # type: ignore[misc]  # noqa: S102 - as above
+    return names
 
 
 def _classify(annotation: object) -> Annotation:
+    if isinstance(annotation, _Unresolved):
+        name = annotation.partition("[")[0].strip().rpartition(".")[2]
+        return "event" if name.endswith("Event") else "mapping" if name in _MAPPINGS else "other"
     origin = getattr(annotation, "__origin__", annotation)
     if origin is None:
         return "none"
@@ -157,7 +196,10 @@ def _call_with_payload(handler: Handler, _parameters: list[_Parameter]) -> Calla
 
 
 def _call_with_typed(handler: Handler, parameters: list[_Parameter]) -> Callable[[Event], object]:
-    convert = _converter(parameters[0].annotation)
+    annotation = parameters[0].annotation
+    if isinstance(annotation, _Unresolved):
+        raise _invalid(handler, f"{annotation} is not to be had at run time; import it outside of `if TYPE_CHECKING:`")
+    convert = _converter(annotation)
     return lambda event: handler(convert(event))
 
 

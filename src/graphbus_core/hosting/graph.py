@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from graphbus_core.bus import MessageBus
@@ -10,6 +11,7 @@ from graphbus_core.errors import GraphBusError, Place, RunError, raise_all
 from graphbus_core.hosting.contracts import Method, Methods
 from graphbus_core.hosting.imports import describe_exception
 from graphbus_core.isolation import attempt
+from graphbus_core.model.agent import HandlerShape
 from graphbus_core.model.proposals import Json
 from graphbus_core.node import GraphBusNode
 
@@ -24,6 +26,7 @@ class Member(NamedTuple):
         dependencies: The agents that it may call.
         is_async: It has an `async def` method, and so everything of it runs on the event loop.
         place: Its class statement.
+        shapes: Method -> what it takes as a handler, as the compiler has found.
     """
 
     name: str
@@ -33,6 +36,7 @@ class Member(NamedTuple):
     dependencies: frozenset[str]
     is_async: bool = False
     place: Place | None = None
+    shapes: Mapping[str, HandlerShape] = MappingProxyType({})
 
 
 class LiveGraph:
@@ -169,8 +173,9 @@ class LiveGraph:
             handler = getattr(node, method)
             name = f"{member.name}.{method}"
             is_plain = method == "handle_event" and topic in node.SUBSCRIBE
+            shape = "topic_payload" if is_plain else member.shapes.get(method)
             try:
-                self.bus.subscribe(topic, handler, name=name, owner=member.name, with_topic=is_plain)
+                self.bus.subscribe(topic, handler, name=name, owner=member.name, shape=shape)
             except RunError as error:
                 problems.append(error)
         return problems

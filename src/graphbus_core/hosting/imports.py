@@ -75,7 +75,7 @@ class NodeModules:
         """Take the project's modules and folders out of the interpreter again."""
         new = {name: module for name, module in list(sys.modules.items()) if name not in self._before}
         ours = [name for name, module in new.items() if name in self._names or self._is_ours(module)]
-        for name in {folder for name in ours for folder in _with_parents(name)}:
+        for name in {part for each in ours for part in _with_parents(each)}:
             if name in new:
                 sys.modules.pop(name, None)
         for path in self._paths:

@@ -43,10 +43,11 @@ def connect(
 
 def from_definition(definition: AgentDefinition, node: type[GraphBusNode], validation: Validation) -> Member:
     """Describe an agent as the build has read it; what could be known at run time only is taken from the class."""
-    specs = [spec for spec in definition.methods if spec.has_schema]
-    if any(spec.input_schema is None or spec.output_schema is None for spec in specs):
-        live = {spec.name: spec for spec in declared.methods_of(node)}
-        specs = [live.get(spec.name, spec) for spec in specs]
+    read = {spec.name: spec for spec in definition.methods if spec.has_schema}
+    live = {spec.name: spec for spec in declared.methods_of(node)}
+    unread = {name for name, spec in read.items() if spec.input_schema is None or spec.output_schema is None}
+    specs = [live.get(name, spec) if name in unread else spec for name, spec in read.items()]
+    specs += [spec for name, spec in live.items() if name not in read]
     return Member(
         name=definition.name,
         node=node,
@@ -55,6 +56,7 @@ def from_definition(definition: AgentDefinition, node: type[GraphBusNode], valid
         dependencies=frozenset(dependency.name for dependency in definition.dependencies),
         is_async=any(method.is_async for method in definition.methods),
         place=Place(definition.path, definition.span.line),
+        shapes={each.method: each.shape for each in definition.subscriptions},
     )
 
 

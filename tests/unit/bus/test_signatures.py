@@ -273,14 +273,17 @@ def test_optional_fields_cope_with_an_event_without_payload() -> None:
 
 def test_handle_event_gets_topic_and_payload() -> None:
     event = Event("/Order/Created", PAYLOAD)
-    assert bind(lambda topic, payload: (topic, payload), with_topic=True).call(event) == ("/Order/Created", PAYLOAD)
-    assert bind(lambda a, b: (a, b), with_topic=True).call(event) == ("/Order/Created", PAYLOAD)
+    assert bind(lambda topic, payload: (topic, payload), shape="topic_payload").call(event) == (
+        "/Order/Created",
+        PAYLOAD,
+    )
+    assert bind(lambda a, b: (a, b), shape="topic_payload").call(event) == ("/Order/Created", PAYLOAD)
 
 
 @pytest.mark.parametrize("handler", [lambda event: None, lambda a, b, c: None, lambda a, *, b: None, lambda *a: None])
 def test_handle_event_with_other_parameters_is_refused(handler) -> None:
     with pytest.raises(RunError, match="GBE611"):
-        bind(handler, with_topic=True)
+        bind(handler, shape="topic_payload")
 
 
 def test_a_handler_is_named_for_people() -> None:

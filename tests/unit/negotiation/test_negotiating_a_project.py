@@ -79,7 +79,7 @@ class Scene:
 
     def run(self) -> Outcome:
         self.bus.subscribe(
-            "/Negotiation/*", lambda topic, payload: self.heard.append((topic, payload)), with_topic=True
+            "/Negotiation/*", lambda topic, payload: self.heard.append((topic, payload)), shape="topic_payload"
         )
         self.session = Negotiation(self.config, self.bus, **self.options)
         agents = ActiveAgents(self.agents)
