@@ -7,6 +7,7 @@ that whatever is concluded from "bound once" holds.
 from __future__ import annotations
 
 import ast
+import builtins
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, NamedTuple
 
@@ -270,10 +271,13 @@ def _visit_try(body: Body, node: ast.Try) -> None:
 
 
 def _catches_missing_key(handler: ast.ExceptHandler) -> bool:
+    """True unless only builtin exceptions are caught that are others: what another name stands for is not known here."""
     if handler.type is None:
         return True
     types = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
-    return any(isinstance(item, ast.Name) and item.id in _CATCHING for item in types)
+    return any(
+        not isinstance(item, ast.Name) or item.id in _CATCHING or not hasattr(builtins, item.id) for item in types
+    )
 
 
 def _visit_with(body: Body, node: ast.With | ast.AsyncWith) -> None:

@@ -6,7 +6,7 @@ In doubt the end is not reached: GraphBus would rather miss an implicit None tha
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 _NO_RETURN = frozenset({"exit", "quit", "_exit", "abort", "assert_never", "fail", "skip"})
@@ -34,7 +34,7 @@ def _loop_goes_on(statement: ast.For | ast.AsyncFor | ast.While, raising: frozen
     is_endless = isinstance(statement, ast.While) and _is_true(statement.test)
     if not is_endless and not statement.orelse:
         return True
-    return _has_break(statement.body) or (not is_endless and reaches_end(statement.orelse, raising))
+    return _can_break(statement.body, raising) or (not is_endless and reaches_end(statement.orelse, raising))
 
 
 def _with_goes_on(statement: ast.With | ast.AsyncWith, raising: frozenset[str]) -> bool:
@@ -70,20 +70,28 @@ def _is_true(test: ast.expr) -> bool:
     return isinstance(test, ast.Constant) and bool(test.value)
 
 
-def _has_break(body: Sequence[ast.stmt]) -> bool:
-    """True when a `break` of this loop, not of an inner one, is in the statements."""
+def _can_break(body: Sequence[ast.stmt], raising: frozenset[str]) -> bool:
+    """True when a `break` of this loop, not of an inner one, can be reached in the statements."""
     for statement in body:
-        if isinstance(statement, ast.Break):
+        if isinstance(statement, ast.Break) or any(_can_break(part, raising) for part in _parts(statement, raising)):
             return True
-        if isinstance(statement, ast.For | ast.AsyncFor | ast.While):
-            if _has_break(statement.orelse):
-                return True
-        elif not isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            parts = [getattr(statement, field, ()) for field in ("body", "orelse", "finalbody")]
-            parts += [part.body for part in (*getattr(statement, "handlers", ()), *getattr(statement, "cases", ()))]
-            if any(_has_break(part) for part in parts):
-                return True
+        if not reaches_end([statement], raising):
+            return False
     return False
+
+
+def _parts(statement: ast.stmt, raising: frozenset[str]) -> Iterator[Sequence[ast.stmt]]:
+    """The blocks of a statement whose `break` belongs to the loop around it."""
+    if isinstance(statement, ast.For | ast.AsyncFor | ast.While):
+        yield statement.orelse
+    elif isinstance(statement, ast.If) and _is_true(statement.test):
+        yield statement.body
+    elif not isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        yield getattr(statement, "body", ())
+        if not isinstance(statement, ast.Try) or reaches_end(statement.body, raising):
+            yield getattr(statement, "orelse", ())
+        yield getattr(statement, "finalbody", ())
+        yield from (part.body for part in (*getattr(statement, "handlers", ()), *getattr(statement, "cases", ())))
 
 
 def _never_returns(value: ast.expr, raising: frozenset[str]) -> bool:

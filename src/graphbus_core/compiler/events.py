@@ -6,8 +6,9 @@ import ast
 from collections.abc import Iterator
 
 from graphbus_core.compiler.annotations import annotation_kind, read_schema
-from graphbus_core.compiler.bodies import Access
+from graphbus_core.compiler.bodies import Access, Function
 from graphbus_core.compiler.constants import evaluate, text_of
+from graphbus_core.compiler.guards import Guards
 from graphbus_core.compiler.methods import Decorator, Method, annotated_arguments, call_argument
 from graphbus_core.compiler.scopes import Scope
 from graphbus_core.compiler.source import span_of
@@ -44,7 +45,7 @@ def make_subscription(
     shape: HandlerShape,
 ) -> Subscription:
     """Put together one subscription; `span` is where the topic is written."""
-    reads, reads_all_known = _reads(shape, parameters, view)
+    reads, reads_all_known = _reads(shape, parameters, method.node, view)
     return Subscription(
         topic=topic,
         method=method.node.name,
@@ -84,20 +85,23 @@ def _payload_type(shape: HandlerShape, parameters: tuple[Parameter, ...]) -> Typ
 # --- keys that are read -----------------------------------------------------------------
 
 
-def _reads(shape: HandlerShape, parameters: tuple[Parameter, ...], view: View) -> tuple[tuple[KeyRead, ...], bool]:
+def _reads(
+    shape: HandlerShape, parameters: tuple[Parameter, ...], function: Function, view: View
+) -> tuple[tuple[KeyRead, ...], bool]:
     if shape in ("nothing", "fields"):
         return (), True
     if shape in ("typed", "invalid"):
         return (), False
     event = parameters[0].name if shape in ("event", "event_payload") else ""
     payload = parameters[-1].name if shape in ("payload", "event_payload", "topic_payload") else ""
-    return _KeyReader(view, event, payload).read()
+    return _KeyReader(function, view, event, payload).read()
 
 
 class _KeyReader:
     """Finds every key of the payload that a handler touches."""
 
-    def __init__(self, view: View, event: str, payload: str) -> None:
+    def __init__(self, function: Function, view: View, event: str, payload: str) -> None:
+        self._function = function
         self._view = view
         self._event = event
         self._payload = payload
@@ -118,8 +122,11 @@ class _KeyReader:
         known = [(access, key) for access, key in keyed if isinstance(key, str) and access.how != "write"]
         guarded = {key for access, key in known if access.how in ("get", "in") or body.is_caught(access.node)}
         path = self._view.scope.module.path
+        guards = Guards(self._function, names) if any(key not in guarded for _, key in known) else None
         reads = tuple(
-            KeyRead(key, span_of(path, access.key), key in guarded)
+            KeyRead(
+                key, span_of(path, access.key), key in guarded or (guards is not None and guards.covers(access.node))
+            )
             for access, key in sorted(known, key=lambda item: (item[0].key.lineno, item[0].key.col_offset))
         )
         is_handed_on = any(body.escapes(name) or name in body.shown for name in names)

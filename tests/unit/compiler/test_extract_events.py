@@ -112,7 +112,7 @@ def _reads(tmp_path: Path, signature: str, body: str) -> str:
         ("data = event.payload\ndata = {}\ndata['a']", "..."),
         ("data = event.payload\nself.use(data)", "..."),
         ("data = event.payload\nother = data\nother['a']", "..."),
-        ("if (data := event.payload):\n    data['a']", "a"),
+        ("if (data := event.payload):\n    data['a']", "a?"),
         ("event.topic; event.src; event.event_id; event.correlation_id", ""),
         ("self.log(event.topic)", ""),
         ("self.log(event)", "..."),
