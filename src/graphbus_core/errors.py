@@ -381,6 +381,10 @@ REGISTER: dict[str, Entry] = {
         "The graph was told to stop inside one of its handlers.",
         "Let the code that started it stop it; a handler may raise SystemExit.",
     ),
+    "GBE628": Entry(
+        "A plain `def` called another agent, but everything of this agent runs on the event loop, where a result must be awaited.",
+        "Make the method `async def` and write `await self.call(...)`: the agent has other `async def` methods.",
+    ),
     "GBE630": Entry(
         "{count} failed; the first: {subscription} on {topic}: {error}.",
         "The log above says more about each.",

@@ -23,9 +23,9 @@ Work = Callable[[], Any]
 
 
 class Delivery:
-    """One call of one handler or method on the loop; `about` is what the bus knows of it."""
+    """One call of one handler or method on the loop; `about` is what the bus knows of it, `is_plain` that a `def` is running."""
 
-    __slots__ = ("about", "children", "error", "is_over", "result", "work")
+    __slots__ = ("about", "children", "error", "is_over", "is_plain", "result", "work")
 
     def __init__(self, work: Work, about: Any) -> None:
         self.work = work
@@ -34,6 +34,7 @@ class Delivery:
         self.result: Any = None
         self.error: BaseException | None = None
         self.is_over = False
+        self.is_plain = False
 
 
 _PATIENCE_S = 1.0
@@ -117,7 +118,14 @@ class Lanes:
             self._changed.notify_all()
 
     def send_out(self, work: Work) -> Awaitable[Any]:
-        """From the loop: let the thread that drains do the work, and await its result."""
+        """From the loop: let the thread that drains do the work, and await its result.
+
+        Raises:
+            RunError: GBE628 for a plain `def`, which cannot wait for it.
+        """
+        delivery = _current.get()
+        if delivery is not None and delivery.is_plain:
+            raise RunError("GBE628")
         future = self._loop.create_future()
 
         def give(result: Any, error: Exception | None) -> None:
@@ -211,7 +219,11 @@ class Lanes:
     @staticmethod
     async def _perform(delivery: Delivery) -> None:
         _current.set(delivery)
-        result = delivery.work()
+        delivery.is_plain = True  # the body of an `async def` does not run yet
+        try:
+            result = delivery.work()
+        finally:
+            delivery.is_plain = False
         delivery.result = await result if isinstance(result, Awaitable) else result
 
     def _cancel(self) -> None:
