@@ -317,6 +317,30 @@ def test_a_rung_with_nothing_to_verify_is_not_worth_a_line() -> None:
     assert not any("GATE" in line for line in shown(proposed(), report, committed("unanimous", 0, 0)))
 
 
+@pytest.mark.parametrize(
+    ("message", "line"),
+    [
+        ("The project has no tests.", "Your tests were not run: the project has none."),
+        (
+            "No test passes without the change.",
+            "Your tests say nothing about P001: no test passes without the change.",
+        ),
+    ],
+)
+def test_that_no_test_has_judged_a_change_is_said_once_at_the_end(message: str, line: str) -> None:
+    none = RungResult(rung="G6", status="not_run", message=message)
+    report = event("Gated", proposal_id="P001", report=GateReport(proposal_id="P001", passed=True, rungs=(none,)))
+    lines = shown(proposed(), report, committed("unanimous", 0, 0), ending())
+    assert lines[-1] == line
+    assert sum("tests" in each for each in lines) == 1
+
+
+def test_a_change_that_was_not_accepted_needs_no_test() -> None:
+    none = RungResult(rung="G6", status="not_run", message="The project has no tests.")
+    report = event("Gated", proposal_id="P001", report=GateReport(proposal_id="P001", passed=True, rungs=(none,)))
+    assert not any("tests" in line for line in shown(proposed(), report, ending()))
+
+
 def test_a_graph_without_arbiter_names_none() -> None:
     started = event("Started", session="S001", backend="scripted", agents=["Orders"], arbiters=[])
     assert shown(started) == ["Orders negotiates."]

@@ -82,6 +82,7 @@ class _Case:
         self.is_gated = False
         self.failures: list[RungResult] = []
         self.untried: list[RungResult] = []
+        self.untested = ""
         self.evaluations: dict[str, ProposalEvaluation] = {}
 
     @property
@@ -98,6 +99,7 @@ class Live:
         self._round = 0
         self._shown_round = 0
         self._has_explained = False
+        self._untested: dict[str, list[str]] = {}
         self._listeners: dict[str, Callable[[Mapping[str, Any]], Iterator[str]]] = {
             "Started": self._started,
             "Round": self._enter_round,
@@ -152,7 +154,9 @@ class Live:
         case.is_gated = True
         if report.failure:
             case.failures.append(report.failure)
-        case.untried = [rung for rung in report.rungs if rung.status == "not_run" and rung.code]
+        not_run = [rung for rung in report.rungs if rung.status == "not_run"]
+        case.untried = [rung for rung in not_run if rung.code]
+        case.untested = next((rung.message for rung in not_run if rung.rung == "G6" and not rung.code), "")
         yield from ()
 
     def _evaluated(self, payload: Mapping[str, Any]) -> Iterator[str]:
@@ -179,7 +183,10 @@ class Live:
     def _committed(self, payload: Mapping[str, Any]) -> Iterator[str]:
         commit = msgspec.convert(payload["commit"], CommitRecord)
         verdict = f"{_CONSENSUS[commit.consensus_type]} ({payload['accepts']}/{payload['votes']}). Committing."
-        yield from self._block(self._cases.pop(commit.proposal_id), [_verdict("ARBITER", verdict, "good")])
+        case = self._cases.pop(commit.proposal_id)
+        if case.untested:
+            self._untested.setdefault(case.untested, []).append(commit.proposal_id)
+        yield from self._block(case, [_verdict("ARBITER", verdict, "good")])
 
     def _rejected(self, payload: Mapping[str, Any]) -> Iterator[str]:
         case = self._cases.pop(payload["proposal_id"])
@@ -213,6 +220,8 @@ class Live:
             f"{_ENDINGS[ending.reason]}{detail}: {counted(ending.rounds_executed, 'round')}, "
             f"{counted(ending.proposals_made, 'proposal')}, {counted(ending.commits_created, 'commit')}."
         )
+        for reason, proposals in self._untested.items():
+            yield paint(_untested(reason, proposals), "warn")
 
     def _block(self, case: _Case, verdict: list[str]) -> Iterator[str]:
         """Give everything about a proposal that has just been decided."""
@@ -239,6 +248,13 @@ def _who_negotiates(agents: Sequence[str], arbiters: Sequence[str]) -> str:
     settle = "settles" if len(arbiters) == 1 else "settle"
     judges = f"; {_names(arbiters)} {settle} what {they} cannot" if arbiters else ""
     return f"{_names(agents)} {verb}{judges}."
+
+
+def _untested(reason: str, proposals: list[str]) -> str:
+    """Say which accepted changes no test has judged, and why."""
+    if reason == "The project has no tests.":
+        return "Your tests were not run: the project has none."
+    return f"Your tests say nothing about {', '.join(proposals)}: {_one_line(reason[:1].lower() + reason[1:])}"
 
 
 def _proposal_lines(proposal: Proposal) -> Iterator[str]:
