@@ -456,7 +456,9 @@ class Shop(GraphBusNode):
 MISNAMED = OUTPUT + '        return {"status": "ok", "totl": 1.0}\n'
 
 
-@pytest.mark.parametrize("target", ['"Orders", "order"', '"Orders", name', 'name, "order"', "name, name", '"More", "order"'])
+@pytest.mark.parametrize(
+    "target", ['"Orders", "order"', '"Orders", name', 'name, "order"', "name, name", '"More", "order"']
+)
 def test_a_returned_key_is_kept_while_somebody_may_call_the_method(tmp_path: Path, target: str) -> None:
     text = MISNAMED + "class More(Orders): ...\n" + CALLER.replace("{target}", target)
     finding = only_finding(read(tmp_path, text), "GB103")
@@ -470,6 +472,18 @@ def test_a_returned_key_is_kept_while_somebody_may_call_the_method(tmp_path: Pat
 def test_a_returned_key_is_kept_while_another_file_may_read_it(tmp_path: Path, main: str) -> None:
     project = read_files(tmp_path, {"agents.py": HEAD + dedent(MISNAMED), "main.py": main + "\n"})
     assert not only_finding(project, "GB103").is_fixable
+
+
+@pytest.mark.parametrize("call", ["self.order()", "await self.order()"])
+def test_a_returned_key_is_mended_where_nobody_looks_at_the_result(tmp_path: Path, call: str) -> None:
+    handler = f'    @subscribe("/Order/Placed")\n    async def on_order(self, event):\n        {call}\n'
+    assert only_finding(read(tmp_path, MISNAMED + handler), "GB103").is_fixable
+
+
+@pytest.mark.parametrize("call", ["return self.order()", "found = self.order()", 'later("order")', "use(self.order())"])
+def test_a_returned_key_is_kept_where_the_own_class_may_look_at_the_result(tmp_path: Path, call: str) -> None:
+    handler = f'    @subscribe("/Order/Placed")\n    def on_order(self, event):\n        {call}\n'
+    assert not only_finding(read(tmp_path, MISNAMED + handler), "GB103").is_fixable
 
 
 def test_a_returned_key_is_mended_while_other_methods_are_called(tmp_path: Path) -> None:

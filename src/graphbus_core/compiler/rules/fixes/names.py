@@ -97,8 +97,16 @@ def refuse_if_called(agent: str, method: str, evidence: Evidence) -> None:
     if any(Wiring(evidence).callers(agent, method)):
         raise Refused("an agent may read the result")
     for tree in trees_with([method], evidence):
-        if tree is None or any(names_method(node, method) for node in ast.walk(tree)):
+        if tree is None or _may_read_result(tree, method):
             raise Refused("a file may read the result")
+
+
+def _may_read_result(tree: ast.Module, method: str) -> bool:
+    """Tell whether a method is called or named, other than by a statement that calls it and drops what it gives."""
+    statements = (node.value for node in ast.walk(tree) if isinstance(node, ast.Expr))
+    calls = (value.value if isinstance(value, ast.Await) else value for value in statements)
+    dropped = {call for call in calls if isinstance(call, ast.Call) and _called(call) == method}
+    return any(node not in dropped and names_method(node, method) for node in ast.walk(tree))
 
 
 def names_method(node: ast.AST, method: str) -> bool:
@@ -106,7 +114,11 @@ def names_method(node: ast.AST, method: str) -> bool:
     if not isinstance(node, ast.Call):
         return False
     is_given = any(isinstance(value, ast.Constant) and value.value == method for value in node.args)
-    return is_given or getattr(node.func, "attr", getattr(node.func, "id", "")) == method
+    return is_given or _called(node) == method
+
+
+def _called(node: ast.Call) -> str:
+    return str(getattr(node.func, "attr", getattr(node.func, "id", "")))
 
 
 def others(names: Iterable[str], owner: str) -> tuple[str, ...]:
