@@ -314,7 +314,9 @@ NO_TOPICS = ["bad topic", "Stock/Changed", "/Stock/", "/Stock//Changed", "/Stock
 
 
 @pytest.mark.parametrize("topic", NO_TOPICS)
-@pytest.mark.parametrize("publisher", ["", PUBLISHER.replace("/Stock/Changed", "{topic}")], ids=["unheard", "published"])
+@pytest.mark.parametrize(
+    "publisher", ["", PUBLISHER.replace("/Stock/Changed", "{topic}")], ids=["unheard", "published"]
+)
 def test_what_is_no_topic_is_an_error_whoever_publishes_it(tmp_path: Path, topic: str, publisher: str) -> None:
     text = f"""
 class Listener(GraphBusNode):

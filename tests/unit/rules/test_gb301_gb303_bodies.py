@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from graphbus_core.compiler import rules
 from tests.checking import assert_marked, found, mended, only_finding, read, text_of
@@ -80,12 +81,81 @@ def test_the_default_is_made_anew_in_each_call(tmp_path: Path, before: str, afte
     assert text_of(mended(read(tmp_path, before), "GB301")) == after
 
 
+LETTER = method(
+    "self, text, remarks=[]", 'remarks.append("Your shop")\nreturn "\\n".join(["Dear customer", text, *remarks])'
+)
+
+
 def test_two_calls_no_longer_share_the_default(tmp_path: Path) -> None:
     names: dict[str, object] = {}
-    text = method("self, x=[]", "x.append(1)\nreturn x")
-    exec(mended(read(tmp_path, text), "GB301").source("agents.py").text, names)
+    before = read(tmp_path, LETTER)
+    assert not only_finding(before, "GB301").is_fix_safe
+    exec(mended(before, "GB301").source("agents.py").text, names)
     agent = names["A"]()  # type: ignore[operator]
-    assert [agent.f(), agent.f(), agent.f([0])] == [[1], [1], [0, 1]]
+    letter = "Dear customer\n{}\nYour shop"
+    assert [agent.f("a"), agent.f("b")] == [letter.format("a"), letter.format("b")]
+
+
+SAFE = {
+    "append": ("self, x=[]", "x.append(1)"),
+    "+=": ("self, x=[]", "x += [1]"),
+    "a key": ("self, k, x={}", "x[k] = 1"),
+    "setdefault": ("self, k, x={}", "x.setdefault(k, []); self.log(k)"),
+    "in an inner function": CHANGED["in an inner function"],
+    "made by a class": CHANGED["made by a class"],
+    "made by a class that takes another": ("self, x=defaultdict(list)", "x.update(a=1)"),
+}
+MEMORIES = {
+    "a set of what was seen": (
+        "self, key, seen=set()",
+        "if key in seen:\n    return False\nseen.add(key)\nreturn True",
+    ),
+    "seen, the other way round": ("self, key, seen=set()", "if key not in seen:\n    seen.add(key)\n    self.log(key)"),
+    "results": ("self, n, done={}", "if n in done:\n    return done[n]\ndone[n] = n * n\nreturn done[n]"),
+    "results by setdefault": ("self, n, done={}", "return done.setdefault(n, n * n)"),
+    "once": ("self, seen=[]", "if seen:\n    return\nseen.append(1)\nself.log('first')"),
+    "a counter": ("self, c=[0]", "c[0] += 1\nreturn c[0]"),
+    "a counter by name": ("self, c={'n': 0}", "c['n'] += 1\nself.log(c['n'])"),
+    "a length": ("self, x=[]", "x.append(1)\nreturn len(x)"),
+    "a batch": ("self, item, x=[]", "x.append(item)\nif len(x) == 10:\n    self.g(x)\n    x.clear()"),
+    "returned": ("self, item, x=[]", "x.append(item)\nreturn x"),
+    "returned as a copy": ("self, item, x=[]", "x.append(item)\nreturn list(x)"),
+    "returned in a display": ("self, item, x=[]", "x.append(item)\nreturn [*x]"),
+    "yielded": ("self, item, x=[]", "x.append(item)\nyield x"),
+    "kept": ("self, item, x=[]", "x.append(item)\nself.x = x"),
+    "handed on": ("self, item, x=[]", "x.append(item)\nself.g(*x)"),
+    "iterated": ("self, item, x=[]", "for each in x:\n    self.log(each)\nx.append(item)"),
+    "compared": ("self, item, x=[]", "if x == [1]:\n    return\nx.append(item)"),
+    "a log of texts": ("self, text, x=[]", "x.append(text)\nreturn '\\n'.join(x)"),
+    "joined before": ("self, x=[]", "self.log(','.join(x))\nx.append('a')"),
+    "added on one path": ("self, x=[]", "if self.is_first:\n    x.append('a')\nreturn ','.join(x)"),
+    "taken away": ("self, x=[1, 2]", "return x.pop()"),
+    "removed": ("self, x={'a': 1}", "del x['a']"),
+    "by reflection": ("self, x=[]", "x.append(1)\nreturn locals()"),
+    "a closure": ("self, x=[]", "def inner():\n    x.append(1)\n    return x\nreturn inner"),
+    "made of something that may change": ("self, x=[now()]", "x.append(1)"),
+    "made of an attribute": ("self, x=[conf.size]", "x.append(1)"),
+}
+
+
+@pytest.mark.parametrize(("signature", "body"), SAFE.values(), ids=SAFE)
+def test_what_nobody_looks_at_is_safe_to_mend(tmp_path: Path, signature: str, body: str) -> None:
+    finding = only_finding(read(tmp_path, method(signature, body)), "GB301")
+    assert (finding.is_fixable, finding.is_fix_safe) == (True, True)
+
+
+@pytest.mark.parametrize(("signature", "body"), MEMORIES.values(), ids=MEMORIES)
+def test_what_may_be_a_memory_is_reported_and_left_alone(tmp_path: Path, signature: str, body: str) -> None:
+    project = read(tmp_path, method(signature, body))
+    finding = only_finding(project, "GB301")
+    assert (finding.is_fixable, finding.is_fix_safe) == (False, False)
+    assert finding.hint.endswith("If the calls are meant to share it, keep it in `self`.")
+    assert rules.fix_for(replace(finding, is_fixable=True), project) is None
+
+
+def test_what_another_agent_may_call_gets_no_other_result(tmp_path: Path) -> None:
+    caller = "class B(GraphBusNode):\n    def go(self):\n        return self.call('A', 'f', text='a')\n"
+    assert not only_finding(read(tmp_path, LETTER + caller), "GB301").is_fixable
 
 
 KEPT = {
@@ -95,6 +165,8 @@ KEPT = {
     "on the line of the def": "class A(GraphBusNode):\n    def f(self, x=[]): x.append(1)\n",
     "a handler": 'class A(GraphBusNode):\n    @subscribe("/X")\n    def f(self, event, x=[]):\n        x.append(event)\n',
     "a name of the class": "class A(GraphBusNode):\n    SIZE = 3\n    def f(self, x=[SIZE]):\n        x.append(1)\n",
+    "a method that is called like the maker": "class A(GraphBusNode):\n    def f(self, x=list()):\n        x.append(1)\n"
+    "    def list(self): ...\n",
     "two methods of one name": "class A(GraphBusNode):\n    if A:\n        def f(self, x=[]):\n            x.append(1)\n"
     "    else:\n        def f(self): ...\n",
 }
@@ -144,6 +216,37 @@ def test_clauses_that_catch_or_hide_too_much_are_found(tmp_path: Path, clause: s
 def test_a_bare_except_lets_ctrl_c_through(tmp_path: Path) -> None:
     before = read(tmp_path, trying("except :", "self.log('x')").replace("#! mark", "# except:"))
     assert text_of(mended(before, "GB302")) == text_of(before).replace("except :  #", "except Exception :  #")
+
+
+TRIED = {
+    "sys.exit": "sys.exit(3)",
+    "exit": "exit()",
+    "quit": "quit()",
+    "raise SystemExit": "raise SystemExit(1)",
+    "raise KeyboardInterrupt": "raise KeyboardInterrupt",
+    "raise GeneratorExit": "raise GeneratorExit",
+    "a command line": "return parser.parse_args(argv)",
+    "a part of a command line": "return parser.parse_known_args(argv)",
+    "yield": "yield 1",
+    "deep inside": "if self:\n        for _ in range(3): sys.exit(_)",
+}
+
+
+@pytest.mark.parametrize("tried", TRIED.values(), ids=TRIED)
+def test_a_bare_except_stays_where_it_catches_more_than_exceptions_on_purpose(tmp_path: Path, tried: str) -> None:
+    text = method("self", f"try:\n    {tried}\nexcept:\n    self.log(1)")
+    assert not only_finding(read(tmp_path, text), "GB302").is_fixable
+
+
+@pytest.mark.parametrize("tried", ["await self.g()", "async with self.g(): ...", "async for _ in self.g(): ..."])
+def test_a_bare_except_stays_where_a_task_may_be_cancelled(tmp_path: Path, tried: str) -> None:
+    text = method("self", f"try:\n    {tried}\nexcept:\n    self.log(1)").replace("def f", "async def f")
+    assert not only_finding(read(tmp_path, text), "GB302").is_fixable
+
+
+def test_a_bare_except_is_never_narrowed_without_a_vote(tmp_path: Path) -> None:
+    finding = only_finding(read(tmp_path, trying("except:", "self.log('x')").replace("#! mark", "")), "GB302")
+    assert (finding.is_fixable, finding.is_fix_safe) == (True, False)
 
 
 def test_a_bare_except_stays_where_exception_means_something_else(tmp_path: Path) -> None:

@@ -39,7 +39,9 @@ def _is_reported_here(agent: AgentDefinition, method: MethodSpec, wiring: Wiring
 class _Contract:
     """One method with `@schema_method`."""
 
-    def __init__(self, agent: AgentDefinition, method: MethodSpec, *, is_handler: bool, callers: tuple[str, ...]) -> None:
+    def __init__(
+        self, agent: AgentDefinition, method: MethodSpec, *, is_handler: bool, callers: tuple[str, ...]
+    ) -> None:
         self._agent = agent
         self._method = method
         self._name = f"{agent.name}.{method.name}"

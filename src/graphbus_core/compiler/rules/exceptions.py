@@ -41,7 +41,6 @@ def _check_clause(clause: ast.ExceptHandler, name: str, definition: AgentDefinit
             message=f"{name} has an `except:` that also catches Ctrl-C and the end of the process",
             hint="Write `except Exception:`, or name what may be raised.",
             is_fixable=True,
-            is_fix_safe=True,
         )
     if _catches_everything(clause.type) and all(_does_nothing(statement) for statement in clause.body):
         yield Finding(

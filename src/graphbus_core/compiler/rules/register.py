@@ -57,7 +57,7 @@ _RULES = (
     Rule("GB301", "mutable default", "warning", "A default value is shared by all calls and may be changed by one.",
          is_fixable=True, is_safe=True),
     Rule("GB302", "bare except", "warning", "`except:` also catches Ctrl-C and the end of the process.",
-         is_fixable=True, is_safe=True),
+         is_fixable=True),
     Rule("GB303", "swallowed exception", "warning", "Every exception is caught and nothing is done about it."),
     Rule("GB310", "handler misuse", "error", "A handler cannot be called, misuses its event, or blocks the event loop."),
 )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 
-from graphbus_core.compiler.rules.defaults import defaulted
+from graphbus_core.compiler.rules.defaults import defaulted, how_seen
 from graphbus_core.compiler.rules.evidence import Evidence
 from graphbus_core.compiler.rules.fixes.names import others
 from graphbus_core.compiler.rules.fixes.rewrite import Refused, Symbol
@@ -13,6 +13,10 @@ from graphbus_core.compiler.rules.wiring import Wiring
 from graphbus_core.model.findings import Finding, Fix
 
 _BUILTIN = frozenset(dir(builtins))
+_SUSPENDING = (ast.Yield, ast.YieldFrom, ast.Await, ast.AsyncFor, ast.AsyncWith)
+_CALLS = {"exit", "quit", "_exit", "abort", "parse_args", "parse_known_args"}
+_RAISED = {"SystemExit", "KeyboardInterrupt", "GeneratorExit", "CancelledError", "BaseException", "BaseExceptionGroup"}
+_ENDING = frozenset(_CALLS | _RAISED)
 
 
 def make_default_in_body(finding: Finding, evidence: Evidence) -> Fix:
@@ -22,6 +26,10 @@ def make_default_in_body(finding: Finding, evidence: Evidence) -> Fix:
     argument, default = next((pair for pair in defaulted(symbol.function) if pair[0].arg == name), (None, None))
     if argument is None or default is None or default.lineno != default.end_lineno:
         raise Refused("the default is not written on one line")
+    seen = how_seen(name, default, symbol.function)
+    is_called = any(Wiring(evidence).callers(finding.agent, symbol.function.name))
+    if seen == "as memory" or (seen == "as text" and is_called):
+        raise Refused("somebody may rely on what is shared")
     _refuse_if_none_means_something(symbol, name, evidence)
     _refuse_names_of_the_class(symbol, default)
     if argument.annotation is not None:
@@ -32,7 +40,7 @@ def make_default_in_body(finding: Finding, evidence: Evidence) -> Fix:
         title=f"Make the default of {name!r} anew in each call of {symbol.target}",
         intent="fix_default",
         changes=(symbol.change(),),
-        is_safe=True,
+        is_safe=seen == "never",
     )
 
 
@@ -87,13 +95,30 @@ def catch_exceptions_only(finding: Finding, evidence: Evidence) -> Fix:
         raise Refused("the place holds no except")
     if any(_binds_exception(node) for node in ast.walk(symbol.text.tree)):
         raise Refused("Exception means something else here")
+    _refuse_if_more_is_caught_on_purpose(symbol, (finding.span.line, finding.span.column))
     symbol.insert(start + 6, " Exception")
     return Fix(
         title=f"Let {symbol.target} catch exceptions only",
         intent="narrow_except",
         changes=(symbol.change(),),
-        is_safe=True,
     )
+
+
+def _refuse_if_more_is_caught_on_purpose(symbol: Symbol, place: tuple[int, int]) -> None:
+    """Give up where what is tried ends the process, parses a command line, or can be closed or cancelled."""
+    for node in ast.walk(symbol.node):
+        if isinstance(node, ast.Try) and any(_place(clause) == place for clause in node.handlers):
+            tried = [inner for statement in node.body for inner in ast.walk(statement)]
+            if any(isinstance(inner, _SUSPENDING) or _words(inner) & _ENDING for inner in tried):
+                raise Refused("what is caught is no Exception")
+
+
+def _place(clause: ast.ExceptHandler) -> tuple[int, int]:
+    return clause.lineno, clause.col_offset
+
+
+def _words(node: ast.AST) -> set[str]:
+    return {getattr(node, "id", ""), getattr(node, "attr", "")}
 
 
 def _binds_exception(node: ast.AST) -> bool:
