@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -509,18 +508,17 @@ def test_many_fixes_in_one_file_are_made_until_nothing_is_left(
 ) -> None:
     methods = "".join(
         f"    @schema_method({{'a': int, 'b': str}}, {{'c': int}})\n"
-        f"    def m{n}(self, a, b, x=[], y={{}}):\n        x.append(a)\n        y[b] = a\n"
-        f"        try:\n            pass\n        except:\n            self.log(1)\n        return {{'c': 1}}\n"
+        f"    def m{n}(self, a, b, x=[], y={{}}):\n        x.append(a)\n        y[b] = a\n        return {{'c': 1}}\n"
         for n in range(5)
     )
     text = f"from graphbus_core import GraphBusNode, schema_method\n\nclass A(GraphBusNode):\n{methods}"
     root = project({"agents/a.py": text})
     monkeypatch.chdir(root)
     assert main(["check", "agents", "--fix", "--json"]) == 0
-    assert len(document(capsys)["fixed"]) == 30  # type: ignore[arg-type]
+    assert len(document(capsys)["fixed"]) == 25  # type: ignore[arg-type]
     after = (root / "agents/a.py").read_text()
     assert after.count("from typing import Any") == 1
-    assert after.count("except Exception:") == 5
+    assert after.count("x=None, y=None") == 5
     assert main(["check", "agents", "--diff"]) == 0
 
 
@@ -563,14 +561,18 @@ def test_a_diff_reports_what_cannot_be_read(
     assert "[GBE201]" in capsys.readouterr().err
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may write anywhere")
-def test_a_folder_that_cannot_be_written_is_one_clear_refusal(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (shop / "agents").chmod(0o500)
-    try:
-        assert main(["check", "agents", "--fix"]) == 4
-    finally:
-        (shop / "agents").chmod(0o700)
-    assert "[GBE321]" in capsys.readouterr().err
+@pytest.mark.slow
+def test_a_disk_that_takes_nothing_more_is_one_clear_refusal(shop: Path) -> None:
+    """A limit on the size of files holds for the superuser as well, for whom no folder is closed."""
+    before = {path: path.read_bytes() for path in (shop / "agents").iterdir()}
+    script = (
+        "import resource, sys; from graphbus_core.cli import main; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)); "
+    )
+    script += "sys.exit(main(['check', 'agents', '--fix']))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 4, done.stderr
+    assert "[GBE321]" in done.stderr
+    assert {path: path.read_bytes() for path in (shop / "agents").iterdir()} == before
 
 
 # --- the whole process ------------------------------------------------------------------------
