@@ -212,6 +212,18 @@ REGISTER: dict[str, Entry] = {
         "There is no agent in {paths}.",
         "An agent is a class that derives from GraphBusNode; `graphbus generate agent NAME` writes one.",
     ),
+    "GBE214": Entry(
+        "{handler} cannot be called with an event.",
+        "Take nothing, `event`, `payload`, both, or fields of the payload by name; no *args, none by position only.",
+    ),
+    "GBE215": Entry(
+        "{handler} subscribes to {topic!r}, which is no topic.",
+        "Topics look like `/Order/Created`; `*` stands for one segment, `**` at the end for one or more.",
+    ),
+    "GBE216": Entry(
+        "{agent} publishes to {topic!r}, which is no topic.",
+        "Topics look like `/Order/Created`: letters, digits, `_` and `-` in each segment, and no wildcards.",
+    ),
     # changes to source text, promotion and undo: exit 4
     "GBE301": Entry("There is no {target} in this file.{suggestion}", "It has: {known}."),
     "GBE302": Entry(
@@ -266,7 +278,10 @@ REGISTER: dict[str, Entry] = {
         "arbiter_agents names {name}, which is no agent of this graph.{suggestion}",
         "Agents: {known}.",
     ),
-    "GBE402": Entry("The session {session} is there already.", "Leave the name out to get the next free one."),
+    "GBE402": Entry(
+        "The session {session} is there already.",
+        "Ask for another name, or leave `session` empty to get the next free one.",
+    ),
     "GBE403": Entry(
         "No negotiation has taken place here yet: there is no session in {folder}.",
         "`graphbus negotiate agents/` or `graphbus build agents/ --enable-agents` runs one.",
@@ -382,7 +397,7 @@ REGISTER: dict[str, Entry] = {
         "Let the code that started it stop it; a handler may raise SystemExit.",
     ),
     "GBE628": Entry(
-        "A plain `def` called another agent, but everything of this agent runs on the event loop, where a result must be awaited.",
+        "A plain `def` cannot wait for a call: everything of its agent runs on the event loop, where results are awaited.",
         "Make the method `async def` and write `await self.call(...)`: the agent has other `async def` methods.",
     ),
     "GBE630": Entry(

@@ -53,8 +53,8 @@ class GraphBusNode:
         In an `async def` method: `await self.call(...)`.
 
         Raises:
-            RunError: GBE620-624 for an unknown agent, method or argument, a wrong result, or a missing `@depends_on`; GBE628 in a plain
-                `def` of an agent that has `async def` methods.
+            RunError: GBE620-624 for an unknown agent, method or argument, a wrong result, or a missing `@depends_on`.
+                GBE628 in a plain `def` of an agent that has `async def` methods.
         """
         return self._connected("call").call_from(type(self).__name__, agent, method, arguments)
 
