@@ -11,6 +11,8 @@ import builtins
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, NamedTuple
 
+from graphbus_core.compiler.nodes import FIELDS, children_of
+
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 EVENT_FIELDS = frozenset({"topic", "src", "event_id", "timestamp", "correlation_id", "causation_id", "hops"})
 
@@ -358,43 +360,9 @@ class Plan(NamedTuple):
     lists: tuple[str, ...]
 
 
-_FIELDS: dict[type, tuple[str, str]] = {
-    ast.Assert: ("test msg", ""),
-    ast.Assign: ("value", "targets"),
-    ast.Attribute: ("value", ""),
-    ast.AugAssign: ("target value", ""),
-    ast.Await: ("value", ""),
-    ast.BinOp: ("left right", ""),
-    ast.BoolOp: ("", "values"),
-    ast.Call: ("func", "args keywords"),
-    ast.Compare: ("left", "comparators"),
-    ast.Constant: ("", ""),
-    ast.Expr: ("value", ""),
-    ast.For: ("target iter", "body orelse"),
-    ast.FormattedValue: ("value format_spec", ""),
-    ast.GeneratorExp: ("elt", "generators"),
-    ast.If: ("test", "body orelse"),
-    ast.IfExp: ("test body orelse", ""),
-    ast.JoinedStr: ("", "values"),
-    ast.List: ("", "elts"),
-    ast.ListComp: ("elt", "generators"),
-    ast.Name: ("", ""),
-    ast.Pass: ("", ""),
-    ast.Raise: ("exc cause", ""),
-    ast.Return: ("value", ""),
-    ast.Starred: ("value", ""),
-    ast.Subscript: ("value slice", ""),
-    ast.Tuple: ("", "elts"),
-    ast.UnaryOp: ("operand", ""),
-    ast.comprehension: ("target iter", "ifs"),
-    ast.keyword: ("value", ""),
-    type(None): ("", ""),
-}
-"""The common kinds; the children of the others are looked for."""
-
 PLANS: dict[type, Plan] = {
     kind: Plan(_VISITS.get(kind), False, tuple(singles.split()), tuple(lists.split()))
-    for kind, (singles, lists) in _FIELDS.items()
+    for kind, (singles, lists) in FIELDS.items()
 }
 
 
@@ -408,14 +376,3 @@ def make_plan(kind: type) -> Plan:
 
     plan = PLANS[kind] = Plan(visit, kind in _SCOPES, (), ())
     return plan
-
-
-def children_of(node: ast.AST) -> list[ast.AST]:
-    """Give the nodes right below a node."""
-    found: list[ast.AST] = []
-    for value in node.__dict__.values():
-        if isinstance(value, list):
-            found.extend(item for item in value if isinstance(item, ast.AST))
-        elif isinstance(value, ast.AST):
-            found.append(value)
-    return found
