@@ -61,7 +61,9 @@ from graphbus_core.negotiation.transcript import (
     Said,
     SessionRecord,
     choose_session,
+    claim_session,
     fit_for_bus,
+    release_session,
     save_session,
 )
 from graphbus_core.negotiation.views import Analysis, Trial, View
@@ -146,7 +148,17 @@ class Negotiation:
 
         Source: seed 001, MULTI_ROUND_NEGOTIATION_LOOP.
         """
-        session = choose_session(self.config.artifacts_dir, self.config.session)
+        begin = choose_session if self.config.dry_run else claim_session
+        session = begin(self.config.artifacts_dir, self.config.session)
+        try:
+            return self._run(session, project, agents, conflicts, gate)
+        finally:
+            if not self.config.dry_run:
+                release_session(self.config.artifacts_dir, session)
+
+    def _run(
+        self, session: str, project: Project, agents: ActiveAgents, conflicts: SchemaConflicts, gate: Gate
+    ) -> Outcome:
         names, arbiters = tuple(agents), agents.arbiters
         intent = self.config.settings.intent
         started = {"session": session, "backend": BACKEND, "agents": names, "arbiters": arbiters, "intent": intent}

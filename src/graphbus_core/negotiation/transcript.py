@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -98,13 +99,42 @@ def choose_session(artifacts_dir: str | Path, wanted: str = "") -> str:
     return wanted
 
 
+def claim_session(artifacts_dir: str | Path, wanted: str = "") -> str:
+    """Choose a name and make its folder at once, so that no other session can get the same name.
+
+    Raises:
+        NegotiationError: As `choose_session`; GBE407, the folder cannot be made.
+    """
+    while True:
+        name = choose_session(artifacts_dir, wanted)
+        folder = sessions_dir(artifacts_dir) / name
+        try:
+            folder.mkdir(parents=True)
+        except OSError as error:
+            if not folder.exists():
+                raise _cannot_keep(name, folder, error) from error
+            continue  # somebody was faster
+        return name
+
+
+def release_session(artifacts_dir: str | Path, session: str) -> None:
+    """Give a claimed name back, unless something is kept under it."""
+    with suppress(OSError):
+        (sessions_dir(artifacts_dir) / session).rmdir()
+
+
+def _cannot_keep(session: str, folder: Path, error: OSError) -> NegotiationError:
+    reason = (error.strerror or str(error)).lower()
+    return NegotiationError("GBE407", session=session, reason=reason, where=Place(str(folder)))
+
+
 def _taken_names(folder: Path) -> list[str]:
-    names = [path.name for path in folder.iterdir() if path.is_dir()] if folder.is_dir() else []
+    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
     return sorted(names, key=lambda name: (len(name), name))
 
 
 def save_session(artifacts_dir: str | Path, record: SessionRecord, said: Iterable[Said]) -> Path:
-    """Write a session, the record last: a session without a record is not complete.
+    """Write a session into its folder, the record last: a session without a record is not complete.
 
     Returns:
         The folder of the session.
@@ -114,15 +144,14 @@ def save_session(artifacts_dir: str | Path, record: SessionRecord, said: Iterabl
     """
     folder = sessions_dir(artifacts_dir) / record.session
     lines = b"".join(msgspec.json.encode(event, order="sorted") + b"\n" for event in said)
+    if (folder / _RECORD).exists():
+        raise NegotiationError("GBE402", session=record.session, where=Place(str(folder)))
     try:
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=True)
         write_atomic(folder / _TRANSCRIPT, lines)
         write_atomic(folder / _RECORD, encode(record))
-    except FileExistsError:
-        raise NegotiationError("GBE402", session=record.session, where=Place(str(folder))) from None
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise NegotiationError("GBE407", session=record.session, reason=reason, where=Place(str(folder))) from error
+        raise _cannot_keep(record.session, folder, error) from error
     return folder
 
 

@@ -474,6 +474,24 @@ def test_a_name_that_is_taken_is_refused_before_anybody_is_asked(scene: Callable
     assert all(view.round == 0 for agent in fresh.agents.values() for view in agent.views)
 
 
+def test_a_session_that_begins_while_another_one_goes_on_gets_the_next_name(scene: Callable[..., Scene]) -> None:
+    here, other = scene(), scene()
+    outcomes: list[Outcome] = []
+    here.bus.subscribe("/Negotiation/Started", lambda event: outcomes.append(other.run()))
+    outcomes.append(here.run())
+    assert [outcome.negotiations.session for outcome in outcomes] == ["S002", "S001"]
+    assert list_sessions(here.config.artifacts_dir) == ("S001", "S002")
+
+
+def test_a_session_that_fails_gives_its_name_back(scene: Callable[..., Scene]) -> None:
+    here = scene()
+    here.gate = None
+    here.agents["Order"].drafts[1] = (MORE,)
+    with pytest.raises(AttributeError):
+        here.run()
+    assert scene().run().negotiations.session == "S001"
+
+
 # --- with the real gate ----------------------------------------------------------------------
 
 

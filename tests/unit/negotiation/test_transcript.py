@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -13,11 +14,13 @@ from graphbus_core.negotiation.transcript import (
     Said,
     SessionRecord,
     choose_session,
+    claim_session,
     fit_for_bus,
     list_sessions,
     load_session,
     load_transcript,
     next_session,
+    release_session,
     save_session,
     settle_session,
 )
@@ -128,6 +131,46 @@ def test_a_session_s_name_must_be_free(tmp_path: Path) -> None:
     assert choose_session(tmp_path) == "S001"
     with pytest.raises(NegotiationError, match="mine is there already"):
         choose_session(tmp_path, "mine")
+
+
+def test_everybody_who_claims_a_name_at_once_gets_one_of_his_own(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        names = sorted(pool.map(lambda _: claim_session(tmp_path), range(24)))
+    assert names == [f"S{number:03}" for number in range(1, 25)]
+    assert list_sessions(tmp_path) == ()
+
+
+def test_a_name_that_a_person_wants_is_claimed_once(tmp_path: Path) -> None:
+    assert claim_session(tmp_path, "mine") == "mine"
+    with pytest.raises(NegotiationError, match="mine is there already") as info:
+        claim_session(tmp_path, "mine")
+    assert "`session` empty" in info.value.hint
+
+
+def test_what_is_claimed_is_saved_or_given_back(tmp_path: Path) -> None:
+    save_session(tmp_path, record(claim_session(tmp_path)), SAID)
+    release_session(tmp_path, "S001")
+    assert load_transcript(tmp_path, "S001") == SAID
+    release_session(tmp_path, claim_session(tmp_path))
+    assert claim_session(tmp_path) == "S002"
+
+
+def test_a_file_with_the_name_of_a_session_is_stepped_over(tmp_path: Path) -> None:
+    (tmp_path / "sessions").mkdir()
+    (tmp_path / "sessions" / "S001").write_text("in the way")
+    assert claim_session(tmp_path) == "S002"
+    assert list_sessions(tmp_path) == ()
+
+
+@pytest.mark.parametrize("is_link", [False, True])
+def test_a_claim_where_nothing_can_be_kept_is_said_so(tmp_path: Path, is_link: bool) -> None:
+    if is_link:
+        (tmp_path / "sessions").symlink_to(tmp_path / "nowhere")
+    else:
+        (tmp_path / "sessions").write_text("in the way")
+    with pytest.raises(NegotiationError, match=r"cannot be kept: .*; no source file was changed") as info:
+        claim_session(tmp_path)
+    assert info.value.code == "GBE407"
 
 
 def test_a_file_in_the_way_is_said_so(tmp_path: Path) -> None:
