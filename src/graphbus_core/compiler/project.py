@@ -19,6 +19,7 @@ from graphbus_core.compiler.discover import (
     sort_errors,
 )
 from graphbus_core.compiler.disk import DiskReader, FactsCache
+from graphbus_core.compiler.ends import find_wrong_ends
 from graphbus_core.compiler.facts import Facts, FactsReader
 from graphbus_core.compiler.graph import ActivationOrder, AgentGraph, build_graph, compute_order
 from graphbus_core.compiler.source import Ignores, SourceFile
@@ -47,7 +48,7 @@ class Project:
         graph: The agents, their edges and topics.
         order: The order of activation.
         definitions: The agents in the order of activation.
-        errors: Every file that could not be read and everything that is wrong with the graph, by place.
+        errors: Every file that could not be read and everything that is wrong with the graph, its handlers and topics, by place.
     """
 
     def __init__(
@@ -70,7 +71,8 @@ class Project:
             self._by_name.setdefault(agent.name, agent)
         self.definitions: tuple[AgentDefinition, ...] = tuple(self._by_name[name] for name in self.order.order)
         unreadable = [entry.error.to_error() for entry in facts.values() if entry.error]
-        self.errors: tuple[BuildError, ...] = tuple(sort_errors([*index.errors, *unreadable, *self.graph.errors]))
+        wrong = (*self.graph.errors, *find_wrong_ends(self.definitions))
+        self.errors: tuple[BuildError, ...] = tuple(sort_errors([*index.errors, *unreadable, *wrong]))
 
     @classmethod
     def read(cls, config: BuildConfig, *, cache: bool = True) -> Project:

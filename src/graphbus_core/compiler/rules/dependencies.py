@@ -10,8 +10,8 @@ from graphbus_core.errors import did_you_mean
 from graphbus_core.model.agent import AgentDefinition, Dependency
 from graphbus_core.model.findings import Finding, Related
 
-COVERED_ERRORS = frozenset({"GBE211", "GBE212"})
-"""What stops a build and is reported here as a finding: a check must not say it twice."""
+COVERED_ERRORS = frozenset({"GBE211", "GBE212", "GBE214", "GBE215"})
+"""What stops a build and is reported as a finding (GB010, GB011, GB310, GB001): a check must not say it twice."""
 
 
 def check_dependencies(wiring: Wiring) -> Iterator[Finding]:

@@ -111,4 +111,4 @@ def _line_to_add(topic: str, wiring: Wiring) -> str:
 
 
 def _is_unheard(sent: Sent, wiring: Wiring) -> bool:
-    return bool(sent.topic) and not wiring.hearers(sent.topic) and not wiring.is_external(sent.topic)
+    return is_topic(sent.topic) and not wiring.hearers(sent.topic) and not wiring.is_external(sent.topic)
