@@ -114,6 +114,55 @@ def test_a_type_that_means_something_else_in_the_signature_is_not_written(
     assert not any(each.is_fixable for each in rules.check(read(tmp_path, text), select=["GB201"]))
 
 
+DEFAULTS_THAT_FIT = [
+    ("list[str]", "[]"),
+    ("list[int]", "[1, -2]"),
+    ("dict[str, list[int]]", "{'a': [1]}"),
+    ("dict", "dict()"),
+    ("set[int]", "{1}"),
+    ("tuple[int, ...]", "()"),
+    ("tuple", "(1, 'a')"),
+    ("float", "-1"),
+    ("bool", "False"),
+    ("str | int", "3"),
+    ("str", "None"),
+    ("Literal['a', 'b']", "'a'"),
+]
+DEFAULTS_THAT_DO_NOT = [
+    ("list[str]", "()"),
+    ("list[str]", "[1]"),
+    ("list[str]", "{}"),
+    ("tuple", "[]"),
+    ("dict[str, int]", "{'a': 'b'}"),
+    ("dict[str, int]", "{1: 1}"),
+    ("dict[str, int]", "{**OTHER}"),
+    ("str", "0"),
+    ("int", "1.5"),
+    ("int", "True"),
+    ("int", "''"),
+    ("str", "b''"),
+    ("str | int", "1.5"),
+    ("str", "..."),
+    ("str", "OTHER"),
+    ("str", "-'a'"),
+    ("list", "other()"),
+    ("Literal['a', 'b']", "'c'"),
+    ("Item", "{}"),
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "default", "is_fixable"),
+    [*((*pair, True) for pair in DEFAULTS_THAT_FIT), *((*pair, False) for pair in DEFAULTS_THAT_DO_NOT)],
+)
+def test_an_annotation_is_only_written_where_the_default_fits(
+    tmp_path: Path, kind: str, default: str, is_fixable: bool
+) -> None:
+    head = "from typing import Literal, TypedDict\nclass Item(TypedDict):\n    sku: str\n"
+    text = f'{head}class A(GraphBusNode):\n    @schema_method({{"x": {kind}}})\n    def f(self, *, x={default}): ...\n'
+    assert only_finding(read(tmp_path, text), "GB201").is_fixable == is_fixable
+
+
 RESULTS = {
     "one line": ("def f(self): return {'x': 1}", "def f(self) -> dict[str, Any]: return {'x': 1}"),
     "a comment": (

@@ -9,10 +9,12 @@ from itertools import accumulate
 from typing import TypeGuard
 
 from graphbus_core.compiler.rules.evidence import Evidence
+from graphbus_core.compiler.rules.fixes.literals import is_one_of
 from graphbus_core.compiler.rules.fixes.parameters import argument_of, schema_display
 from graphbus_core.compiler.rules.fixes.rewrite import Refused, Symbol
 from graphbus_core.model.findings import Finding, Fix
 from graphbus_core.model.proposals import CodeChange
+from graphbus_core.model.schema import Type
 
 _BUILTIN = frozenset(
     {"str", "int", "float", "bool", "bytes", "list", "dict", "tuple", "set", "frozenset", "object", "None"}
@@ -26,8 +28,10 @@ def annotate_parameter(finding: Finding, evidence: Evidence) -> Fix:
     argument = argument_of(symbol.function, name)
     kind = _kind(symbol, name)
     default = _default(symbol, argument)
-    if isinstance(default, ast.Constant) and default.value is None and "None" not in kind:
-        kind += " | None"
+    if isinstance(default, ast.Constant) and default.value is None:
+        kind += "" if "None" in kind else " | None"
+    elif default is not None and not is_one_of(_type(finding, evidence), default):
+        raise Refused("the default is of another type")
     end = symbol.text.start(argument) + len(name.encode())
     behind = symbol.text.start(default) if default is not None else end
     if symbol.text.utf8[end:behind].strip() == b"=":
@@ -63,6 +67,15 @@ def annotate_result(finding: Finding, evidence: Evidence) -> Fix:
         changes=tuple(changes),
         is_safe=True,
     )
+
+
+def _type(finding: Finding, evidence: Evidence) -> Type:
+    for definition in evidence.definitions:
+        method = definition.method(finding.data["method"]) if definition.name == finding.agent else None
+        field = method.input_schema.get(finding.data["parameter"]) if method and method.input_schema else None
+        if field:
+            return field.type
+    raise Refused("the schema is gone")
 
 
 def _kind(symbol: Symbol, name: str) -> str:
