@@ -72,13 +72,13 @@ def load_runtime_config(request: RuntimeRequest) -> RuntimeConfig:
 
 @PIPELINE.stage("LOAD_BUILD_ARTIFACTS")
 def load_build_artifacts(config: RuntimeConfig) -> BuildArtifacts:
-    """Read the artifacts, and prove that they describe the source files as they are.
+    """Read what a running graph needs, and prove that all artifacts are whole and describe the source files as they are.
 
     Raises:
         ArtifactError: GBE501-507 for damaged artifacts, GBE508 for each source file that was changed since.
     """
     folder = Path(config.artifacts_dir)
-    artifacts = store.load(folder)
+    artifacts = store.load(folder, without=("negotiations.json", "modified_files.json"))
     if not config.allow_drift and artifacts.manifest is not None:
         drifted = store.verify_sources(folder, artifacts.manifest)
         raise_all(ArtifactError("GBE508", where=Place(path)) for path in drifted)

@@ -50,6 +50,8 @@ def load(root: Path) -> Settings:
     text, document = _read_toml(path)
     tool = document.get("tool", {})
     table = tool.get("graphbus", {}) if isinstance(tool, dict) else {}
+    if table == {}:
+        return Settings()
     reader = _TableReader(str(path), text)
     settings = reader.read(Settings, table, ("tool", "graphbus"))
     raise_all(reader.errors)
@@ -217,7 +219,8 @@ def resolve_run(request: RuntimeRequest) -> RuntimeConfig:
         UsageError: What `load` raises.
     """
     folder = Path(request.artifacts).resolve()
-    found = load(find_root([folder.parent]))
+    root = find_root([folder.parent])
+    found = load(root) if _is_for_us(root / PROJECT_FILE) else Settings()
     settings = found.runtime
     if request.validation is not None:
         settings = msgspec.structs.replace(settings, validation=request.validation)
@@ -228,3 +231,11 @@ def resolve_run(request: RuntimeRequest) -> RuntimeConfig:
         external_topics=found.external_topics,
         settings=settings,
     )
+
+
+def _is_for_us(path: Path) -> bool:
+    """False when the project says nothing about us: reading TOML would take a third of the time in which a graph is ready."""
+    try:
+        return b"graphbus" in path.read_bytes()
+    except OSError:
+        return path.exists()

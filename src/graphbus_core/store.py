@@ -9,7 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -50,15 +50,20 @@ def encode(artifact: msgspec.Struct) -> bytes:
 # --- reading ------------------------------------------------------------------------------
 
 
-def load(folder: Path) -> BuildArtifacts:
+def load(folder: Path, *, without: Collection[str] = ()) -> BuildArtifacts:
     """Read and verify the artifacts of a build.
+
+    Args:
+        folder: Where they are.
+        without: `negotiations.json`, `modified_files.json`: verified by their digests, but not decoded; their parts stay empty.
 
     Raises:
         ArtifactError: GBE501 nothing there, GBE502 not readable as an artifact, GBE503 and GBE504 written by an older or newer
             GraphBus, GBE505 an artifact is missing, GBE506 an artifact does not fit the manifest, GBE507 no permission.
     """
     manifest = load_manifest(folder)
-    parts = {name: _load_part(folder, manifest, name) for name in ARTIFACTS}
+    data = {name: _read_part(folder, manifest, name) for name in ARTIFACTS}
+    parts = {name: _decode(data[name], kind, folder / name) for name, kind in ARTIFACTS.items() if name not in without}
     return BuildArtifacts(
         manifest=manifest,
         **{name.removesuffix(".json"): part for name, part in parts.items()},  # type: ignore[arg-type]
@@ -89,7 +94,7 @@ class _Versioned(msgspec.Struct):
     schema_version: int
 
 
-def _load_part(folder: Path, manifest: Manifest, name: str) -> msgspec.Struct:
+def _read_part(folder: Path, manifest: Manifest, name: str) -> bytes:
     path = folder / name
     try:
         data = path.read_bytes()
@@ -99,7 +104,7 @@ def _load_part(folder: Path, manifest: Manifest, name: str) -> msgspec.Struct:
         raise _unreadable(path, error) from None
     if sha256_hex(data) != manifest.artifacts.get(name):
         raise ArtifactError("GBE506", where=Place(_shown(path)), name=name)
-    return _decode(data, ARTIFACTS[name], path)
+    return data
 
 
 def _decode(data: bytes, kind: type[Artifact], path: Path) -> Artifact:
@@ -133,7 +138,7 @@ def find_problems(folder: Path) -> tuple[ArtifactError, ...]:
     problems: list[ArtifactError] = []
     for name in ARTIFACTS:
         try:
-            _load_part(folder, manifest, name)
+            _decode(_read_part(folder, manifest, name), ARTIFACTS[name], folder / name)
         except ArtifactError as error:
             problems.append(error)
     problems += [ArtifactError("GBE508", where=Place(path)) for path in verify_sources(folder, manifest)]

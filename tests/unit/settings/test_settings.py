@@ -285,3 +285,28 @@ def test_a_run_request_is_resolved(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert (config.artifacts_dir, config.entrypoint) == (str(tmp_path / ".graphbus"), "a:b")
     assert (config.allow_drift, config.settings.validation, config.settings.history) == (True, "warn", 5)
     assert resolve_run(RuntimeRequest(validation="off")).settings.validation == "off"
+
+
+def test_a_run_does_not_read_the_settings_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(write_project(tmp_path, {"pyproject.toml": "[tool.others]\nx = \n"}))
+    assert resolve_run(RuntimeRequest()).settings == Settings().runtime
+    write_project(tmp_path, {"pyproject.toml": "[tool.graphbus]\nx = \n"})
+    with pytest.raises(UsageError, match="GBE104"):
+        resolve_run(RuntimeRequest())
+
+
+def test_a_project_file_that_cannot_be_read_is_refused_in_a_run_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = write_project(tmp_path, {"pyproject.toml": ""}) / "pyproject.toml"
+    read = Path.read_bytes
+
+    def refuse(path: Path) -> bytes:
+        if path == file:
+            raise PermissionError(13, "Permission denied")
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(UsageError, match="GBE104"):
+        resolve_run(RuntimeRequest())

@@ -289,3 +289,13 @@ def test_an_atomic_write_that_fails_leaves_the_old_content(tmp_path: Path) -> No
         store.write_atomic(path, b"new")
     assert (path / "inside").read_text() == "old"
     assert os.listdir(tmp_path) == ["folder"]
+
+
+def test_what_need_not_be_decoded_is_verified_all_the_same(tmp_path: Path) -> None:
+    store.save(tmp_path, _artifacts("One"))
+    assert store.load(tmp_path, without=("negotiations.json",)).graph.nodes == ("One",)
+    with (tmp_path / "negotiations.json").open("ab") as file:
+        file.write(b" ")
+    with pytest.raises(ArtifactError) as refused:
+        store.load(tmp_path, without=("negotiations.json",))
+    assert refused.value.code == "GBE506"
