@@ -175,7 +175,7 @@ class MessageBus:
         self._wake()
         try:
             self._drain_if_free()
-            job.done.wait()
+            job.wait()
         finally:
             job.give_up()
         result: R = job.result()
@@ -379,7 +379,7 @@ class MessageBus:
             self._queue.append(look)
             self._wake()
             self._drain_if_free()
-            if not look.done.wait(max(0.0, deadline - monotonic())):
+            if not look.wait(max(0.0, deadline - monotonic())):
                 look.give_up()
                 return not self._drainer
             if look.result() or self._is_late():

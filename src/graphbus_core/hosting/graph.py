@@ -87,7 +87,7 @@ class LiveGraph:
         found.check_arguments(arguments)
         bound = getattr(self.nodes[agent], method)
         result = self.bus.run(lambda: bound(**arguments), owner=agent)
-        if isinstance(result, Awaitable):  # it was called in an async handler
+        if type(result) is not dict and isinstance(result, Awaitable):  # it was called in an async handler
             return _checked_later(found, result)
         found.check_result(result)
         return result
