@@ -118,6 +118,7 @@ DEFAULTS_THAT_FIT = [
     ("list[str]", "[]"),
     ("list[int]", "[1, -2]"),
     ("dict[str, list[int]]", "{'a': [1]}"),
+    ("list", "[1]"),
     ("dict", "dict()"),
     ("set[int]", "{1}"),
     ("tuple[int, ...]", "()"),
@@ -131,6 +132,7 @@ DEFAULTS_THAT_FIT = [
 DEFAULTS_THAT_DO_NOT = [
     ("list[str]", "()"),
     ("list[str]", "[1]"),
+    ("list[str]", "[None]"),
     ("list[str]", "{}"),
     ("tuple", "[]"),
     ("dict[str, int]", "{'a': 'b'}"),

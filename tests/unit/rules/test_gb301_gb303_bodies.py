@@ -100,6 +100,7 @@ SAFE = {
     "append": ("self, x=[]", "x.append(1)"),
     "+=": ("self, x=[]", "x += [1]"),
     "a key": ("self, k, x={}", "x[k] = 1"),
+    "a key of a made mapping": ("self, k, x=dict()", "x[k] = 1"),
     "setdefault": ("self, k, x={}", "x.setdefault(k, []); self.log(k)"),
     "in an inner function": CHANGED["in an inner function"],
     "made by a class": CHANGED["made by a class"],

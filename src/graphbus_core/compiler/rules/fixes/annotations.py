@@ -14,7 +14,7 @@ from graphbus_core.compiler.rules.fixes.parameters import argument_of, schema_di
 from graphbus_core.compiler.rules.fixes.rewrite import Refused, Symbol
 from graphbus_core.model.findings import Finding, Fix
 from graphbus_core.model.proposals import CodeChange
-from graphbus_core.model.schema import Type
+from graphbus_core.model.schema import UNKNOWN, Type
 
 _BUILTIN = frozenset(
     {"str", "int", "float", "bool", "bytes", "list", "dict", "tuple", "set", "frozenset", "object", "None"}
@@ -70,12 +70,11 @@ def annotate_result(finding: Finding, evidence: Evidence) -> Fix:
 
 
 def _type(finding: Finding, evidence: Evidence) -> Type:
-    for definition in evidence.definitions:
-        method = definition.method(finding.data["method"]) if definition.name == finding.agent else None
-        field = method.input_schema.get(finding.data["parameter"]) if method and method.input_schema else None
-        if field:
-            return field.type
-    raise Refused("the schema is gone")
+    """The type that the schema gives the parameter."""
+    agent = next(definition for definition in evidence.definitions if definition.name == finding.agent)
+    method = agent.method(finding.data["method"])
+    field = method.input_schema.get(finding.data["parameter"]) if method and method.input_schema else None
+    return field.type if field else UNKNOWN
 
 
 def _kind(symbol: Symbol, name: str) -> str:

@@ -30,7 +30,7 @@ def make_default_in_body(finding: Finding, evidence: Evidence) -> Fix:
     is_called = any(Wiring(evidence).callers(finding.agent, symbol.function.name))
     if seen == "as memory" or (seen == "as text" and is_called):
         raise Refused("somebody may rely on what is shared")
-    _refuse_if_none_means_something(symbol, name, evidence)
+    _refuse_handlers(symbol, evidence)
     _refuse_names_of_the_class(symbol, default)
     if argument.annotation is not None:
         _allow_none(symbol, argument.annotation)
@@ -44,13 +44,7 @@ def make_default_in_body(finding: Finding, evidence: Evidence) -> Fix:
     )
 
 
-def _refuse_if_none_means_something(symbol: Symbol, name: str, evidence: Evidence) -> None:
-    for node in ast.walk(symbol.function):
-        if isinstance(node, ast.Compare):
-            sides = [node.left, *node.comparators]
-            is_about = any(isinstance(side, ast.Name) and side.id == name for side in sides)
-            if is_about and any(isinstance(side, ast.Constant) and side.value is None for side in sides):
-                raise Refused("None means something already")
+def _refuse_handlers(symbol: Symbol, evidence: Evidence) -> None:
     is_handler = any(
         subscription.method == symbol.function.name and subscription.span.path == symbol.text.source.path
         for definition in evidence.definitions
