@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from graphbus_core.compiler.annotations import read_schema, read_type
 from graphbus_core.compiler.bodies import Body, Function
+from graphbus_core.compiler.callees import judge_calls, never_comes_back
 from graphbus_core.compiler.endings import is_stub, reaches_end
 from graphbus_core.compiler.modules import External, Module
 from graphbus_core.compiler.scopes import Scope, resolve_through
@@ -192,14 +193,14 @@ def make_spec(
 
 
 def _returned(method: Method, view: View, raising: frozenset[str]) -> Iterator[Returned]:
-    body = method.node.body
     path = method.module.path
     if method.body.is_generator or method.is_stub or (method.decorators and method.is_replaced):
         yield Returned(span_of(path, method.node), UNKNOWN)
         return
     for node in method.body.returns:
         yield from _returned_value(node.value, span_of(path, node), view)
-    if method.reaches_end and (not raising or reaches_end(body, raising)):
+    body = method.node.body
+    if method.reaches_end and reaches_end(body, judge_calls(method.node, view, raising)):
         yield Returned(span_of(path, body[-1]), NULL)
 
 
@@ -218,8 +219,9 @@ def _returned_value(value: ast.expr | None, span: SourceSpan, view: View) -> Ite
 
 
 def never_returns(method: Method) -> bool:
-    """True for a method that only raises."""
-    return not (method.reaches_end or method.is_stub or method.body.returns or method.body.is_generator)
+    """True for a method that only raises, or says that it never returns."""
+    is_quickly_told = method.reaches_end and method.node.returns is None
+    return not is_quickly_told and never_comes_back(method.node, method.body)
 
 
 def docstring(node: ast.ClassDef | Function) -> str:
