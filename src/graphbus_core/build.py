@@ -21,6 +21,7 @@ import msgspec
 
 from graphbus_core import settings, store
 from graphbus_core.compiler import memory
+from graphbus_core.compiler.memory import Tally
 from graphbus_core.errors import ArtifactError, BuildError, EditError, GraphBusError, NegotiationError, raise_all
 from graphbus_core.model.artifacts import BuildArtifacts, ModifiedFilesArtifact, NegotiationsArtifact
 from graphbus_core.model.config import BuildConfig, BuildRequest
@@ -73,6 +74,8 @@ class BuildResult(NamedTuple):
     """What came of a build.
 
     Attributes:
+        tally: How much there is in the graph.
+        built: The artifacts of this build; None when nothing had changed, see `artifacts`.
         findings: What the rules still find in the sources as they are now.
         applied: The files that agents changed.
         diffs: Path -> unified diff of what they changed, or would have in a dry run.
@@ -80,13 +83,23 @@ class BuildResult(NamedTuple):
     """
 
     config: BuildConfig
-    artifacts: BuildArtifacts
+    tally: Tally
+    built: BuildArtifacts | None = None
     findings: tuple[Finding, ...] = ()
     negotiations: Negotiations | None = None
     applied: tuple[FileChange, ...] = ()
     diffs: Mapping[str, str] = {}
     is_unchanged: bool = False
     was_dry_run: bool = False
+
+    @property
+    def artifacts(self) -> BuildArtifacts:
+        """The artifacts of this build; when nothing had changed, those on disk, read and verified.
+
+        Raises:
+            ArtifactError: They were damaged since.
+        """
+        return self.built or store.load(Path(self.config.artifacts_dir))
 
 
 def end_interrupted(config: BuildConfig) -> tuple[Recovered, ...]:
@@ -285,10 +298,11 @@ def build_complete(
     project = applied.project or classes.project
     findings = find(project)
     if config.emit_artifacts and not config.dry_run:
-        memory.keep(config, project.fingerprint(memory.key_of(config)), findings)
+        memory.keep(config, project.fingerprint(memory.key_of(config)), Tally.of(artifacts), findings)
     return BuildResult(
         config=config,
-        artifacts=artifacts,
+        tally=Tally.of(artifacts),
+        built=artifacts,
         findings=findings,
         negotiations=applied.negotiations,
         applied=applied.files,
@@ -323,7 +337,7 @@ def run_build_pipeline(
     if not (request.enable_agents or request.force or request.dry_run):
         last = memory.recall(config)
         if last:
-            return BuildResult(config, last.artifacts, last.findings, is_unchanged=True)
+            return BuildResult(config, last.tally, None, last.findings, is_unchanged=True)
     from graphbus_core.bus import MessageBus
 
     carrier = bus or MessageBus(history=0)
@@ -399,7 +413,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return error.status
     unchanged = " (nothing has changed)" if result.is_unchanged else ""
     sys.stdout.write("".join(f"[BUILD] Modified: {change.path}\n" for change in result.applied))
-    sys.stdout.write(f"[BUILD] Built {len(result.artifacts.agents.agents)} agents{unchanged}\n")
+    sys.stdout.write(f"[BUILD] Built {result.tally.agents} agents{unchanged}\n")
     return 0
 
 

@@ -311,6 +311,11 @@ class Fingerprint(msgspec.Struct, frozen=True, array_like=True):
         files = {path: (status, digests[path]) for path, status in look.files.items() if path in digests}
         return cls(key, look.taken_ns, files)
 
+    @property
+    def is_fresh(self) -> bool:
+        """True when a file had been written so shortly before that its status cannot vouch for it."""
+        return any(status[1] >= self.taken_ns - _RACY_NS for status, _ in self.files.values())
+
     def trusted(self, look: Look) -> dict[str, str]:
         """Give path -> sha256 of the files that surely did not change between the fingerprint and the look."""
         latest_ns = self.taken_ns - _RACY_NS

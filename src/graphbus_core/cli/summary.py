@@ -13,20 +13,22 @@ from graphbus_core.model.findings import Finding, Severity
 
 _NOUNS: dict[Severity, str] = {"error": "error", "warning": "warning", "info": "note"}
 _TICK = paint("✓", "good")
+_SHOWN_ORDER = 12
+"""So many names of the order are read by a person."""
 
 
 def built(result: BuildResult, paths: Sequence[str], seconds: float) -> Iterator[str]:
     """Sum up a build without agents."""
-    artifacts = result.artifacts
-    agents = artifacts.agents.agents
-    topics, heard = len(artifacts.topics.topics), sum(len(agent.subscriptions) for agent in agents)
-    counts = f"{counted(len(agents), 'agent')}, {counted(topics, 'topic')}, {counted(heard, 'subscription')}"
+    agents, topics, heard = result.tally.agents, result.tally.topics, result.tally.subscriptions
+    counts = f"{counted(agents, 'agent')}, {counted(topics, 'topic')}, {counted(heard, 'subscription')}"
     if result.is_unchanged:
         yield f"{_TICK} Nothing has changed since the last build: {counts} ({elapsed(seconds)})"
         yield from left_over(result.findings, paths)
         return
     yield f"{_TICK} {'Read' if result.was_dry_run else 'Built'} {counts} in {elapsed(seconds)}"
-    yield f"  order: {' → '.join(paint(plain(name), 'name') for name in artifacts.graph.activation_order)}"
+    order = result.artifacts.graph.activation_order
+    shown = [paint(plain(name), "name") for name in order[:_SHOWN_ORDER]]
+    yield f"  order: {' → '.join(shown)}{f' → {len(order) - _SHOWN_ORDER} more' if len(order) > _SHOWN_ORDER else ''}"
     yield from left_over(result.findings, paths)
     yield from written(result)
 

@@ -6,33 +6,47 @@ import os
 from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
 from graphbus_core import __version__, store
 from graphbus_core.compiler.discover import discover_modules
-from graphbus_core.errors import ArtifactError
 from graphbus_core.model.artifacts import BuildArtifacts
 from graphbus_core.model.config import BuildConfig
 from graphbus_core.model.findings import Finding
 
 
-class LastBuild(NamedTuple):
-    """The artifacts as they are on disk, verified, and what the rules found in their sources."""
+class Tally(msgspec.Struct, frozen=True, array_like=True):
+    """How much there is in a graph."""
 
-    artifacts: BuildArtifacts
+    agents: int
+    topics: int
+    subscriptions: int
+
+    @classmethod
+    def of(cls, artifacts: BuildArtifacts) -> Tally:
+        """Count what artifacts describe."""
+        agents = artifacts.agents.agents
+        return cls(len(agents), len(artifacts.topics.topics), sum(len(agent.subscriptions) for agent in agents))
+
+
+class LastBuild(msgspec.Struct, frozen=True, array_like=True):
+    """What the last build rested on, what it wrote, and what it found.
+
+    Attributes:
+        sources: The files that were read.
+        artifacts: The files that were written.
+    """
+
+    sources: store.Fingerprint
+    artifacts: store.Fingerprint
+    tally: Tally
     findings: tuple[Finding, ...]
 
 
-class _Remembered(msgspec.Struct, frozen=True, array_like=True):
-    fingerprint: store.Fingerprint
-    findings: tuple[Finding, ...]
-
-
-def keep(config: BuildConfig, fingerprint: store.Fingerprint, findings: Sequence[Finding]) -> None:
-    """Remember what a build that has just ended rests on, taken with `key_of(config)`, and what it found."""
-    store.write_cache(_place(config), _Remembered(fingerprint, tuple(findings)))
+def keep(config: BuildConfig, sources: store.Fingerprint, tally: Tally, findings: Sequence[Finding]) -> None:
+    """Remember a build that has just ended; `sources` were taken with `key_of(config)`."""
+    store.write_cache(_place(config), LastBuild(sources, _look_at_artifacts(config), tally, tuple(findings)))
 
 
 def recall(config: BuildConfig) -> LastBuild | None:
@@ -40,16 +54,21 @@ def recall(config: BuildConfig) -> LastBuild | None:
 
     The files are looked at, and read only where their status has changed; none is parsed.
     """
-    last = store.read_cache(_place(config), _Remembered)
+    last = store.read_cache(_place(config), LastBuild)
     if last is None:
         return None
     index = discover_modules(config)
-    if index.errors or not last.fingerprint.holds(config.root, (file.path for file in index.files), key_of(config)):
+    if index.errors or not last.sources.holds(config.root, (file.path for file in index.files), key_of(config)):
         return None
-    try:
-        return LastBuild(store.load(Path(config.artifacts_dir)), last.findings)
-    except ArtifactError:
+    if not last.artifacts.holds(config.artifacts_dir, ()):
         return None
+    if last.artifacts.is_fresh:  # files so new that their status says nothing yet: look again, now that it does
+        keep(config, last.sources, last.tally, last.findings)
+    return last
+
+
+def _look_at_artifacts(config: BuildConfig) -> store.Fingerprint:
+    return store.Fingerprint.take(config.artifacts_dir, [*store.ARTIFACTS, store.MANIFEST])
 
 
 def _place(config: BuildConfig) -> Path:

@@ -15,12 +15,12 @@ from graphbus_core.model.config import BuildConfig
 from tests.conftest import Project
 
 AGENT = """
-    from graphbus_core import GraphBusNode
+    from graphbus_core import GraphBusNode, schema_method
 
     class Hello(GraphBusNode):
-        def greet(self, names=[]):
-            names.append("you")
-            return len(names)
+        @schema_method(input_schema={"name": str}, output_schema={"text": str})
+        def greet(self, name) -> dict[str, str]:
+            return {"text": f"Hello {name}"}
 
     class Printer(GraphBusNode):
         pass
@@ -65,7 +65,7 @@ def test_an_interrupted_promotion_is_ended_and_told(hello: Path, capsys: pytest.
 def test_agents_improve_the_package_when_asked(hello: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--root", "hello.agents", "--enable-agents"]) == 0
     assert "[BUILD] Modified: hello/agents/hello.py\n" in capsys.readouterr().out
-    assert "names=None" in (hello / "hello/agents/hello.py").read_text()
+    assert "def greet(self, name: str)" in (hello / "hello/agents/hello.py").read_text()
 
 
 def test_a_dry_run_leaves_the_package_alone(hello: Path, capsys: pytest.CaptureFixture[str]) -> None:
