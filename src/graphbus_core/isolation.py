@@ -39,7 +39,8 @@ class Job:
         self._under_way.acquire()
         self._work: Callable[[], Any] | None = work
         self._result: Any = None
-        self._error: Exception | None = RunError("GBE618")  # what stays when it is interrupted
+        self._error: Exception | None = None
+        self._is_done = False
 
     def perform(self) -> None:
         """Do the work, once, and let the one who waits go on."""
@@ -47,6 +48,7 @@ class Job:
         try:
             if work is not None:
                 self._result, self._error = attempt(work)
+                self._is_done = True
         finally:
             self._under_way.release()
 
@@ -59,7 +61,9 @@ class Job:
         self._work = None
 
     def result(self) -> Any:
-        """Give the result, or raise the Exception that the work has raised."""
+        """Give the result, or raise the Exception that the work has raised, or GBE618 when it was interrupted."""
+        if not self._is_done:
+            raise RunError("GBE618")
         if self._error is not None:
             raise self._error
         return self._result

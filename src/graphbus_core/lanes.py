@@ -198,7 +198,9 @@ class Lanes:
             delivery = box[0]
             task = self._loop.create_task(self._perform(delivery))
             self._running.add(task)
-            await self._asyncio.wait({task})
+            finished = self._loop.create_future()
+            task.add_done_callback(finished.set_result)  # `await task` would raise what the handler has raised
+            await finished
             self._running.discard(task)
             delivery.error = self._asyncio.CancelledError() if task.cancelled() else task.exception()
             with self._changed:
