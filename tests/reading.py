@@ -28,7 +28,9 @@ def read_files(root: Path, files: Mapping[str, str | bytes], settings: Settings 
 def read_agent(root: Path, text: str, name: str = "A") -> AgentDefinition:
     """Read one agent from the text of a module; the public names are imported already."""
     project = read_files(root, {"module.py": HEAD + dedent(text)})
-    assert not [error for error in project.errors if error.code != "GBE214"]  # a handler that cannot be called is read all the same
+    assert not [
+        error for error in project.errors if error.code != "GBE214"
+    ]  # a handler that cannot be called is read all the same
     found = project.agent(name)
     assert found is not None, [agent.name for agent in project.definitions]
     return found

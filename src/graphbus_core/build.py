@@ -22,8 +22,8 @@ import msgspec
 from graphbus_core import settings, store
 from graphbus_core.compiler import memory
 from graphbus_core.compiler.memory import Tally
-from graphbus_core.errors import ArtifactError, BuildError, EditError, GraphBusError, NegotiationError, raise_all
-from graphbus_core.model.artifacts import BuildArtifacts, ModifiedFilesArtifact, NegotiationsArtifact
+from graphbus_core.errors import BuildError, EditError, GraphBusError, NegotiationError, raise_all
+from graphbus_core.model.artifacts import BuildArtifacts
 from graphbus_core.model.config import BuildConfig, BuildRequest
 from graphbus_core.pipeline import Pipeline
 
@@ -274,10 +274,11 @@ def apply_code_changes(config: BuildConfig, agreement: Agreement) -> AppliedChan
 @BUILD.stage("EMIT_BUILD_ARTIFACTS")
 def emit_build_artifacts(config: BuildConfig, classes: NodeClasses, applied: AppliedChanges) -> BuildArtifacts:
     """Describe the sources as they are now in `.graphbus/`."""
-    from graphbus_core.compiler.description import describe
+    from graphbus_core.compiler.description import describe, history_of, last_history
 
     project = applied.project or classes.project
-    artifacts = describe(project, *_history(config, applied))
+    history = history_of(applied.negotiations, applied.files) if applied.negotiations else last_history(config)
+    artifacts = describe(project, history)
     if config.dry_run or not config.emit_artifacts:
         return artifacts
     manifest = store.save(Path(config.artifacts_dir), artifacts)
@@ -364,23 +365,6 @@ def __getattr__(name: str) -> nx.DiGraph[Any]:
 def _refusal(report: GateReport) -> str:
     failure = report.failure
     return f"{failure.code}: {failure.message}" if failure else ""
-
-
-def _history(config: BuildConfig, applied: AppliedChanges) -> tuple[NegotiationsArtifact, ModifiedFilesArtifact]:
-    """The session of this build; for a static build the last one, unless it was taken back."""
-    if applied.negotiations:
-        return (
-            NegotiationsArtifact(applied.negotiations),
-            ModifiedFilesArtifact(session=applied.negotiations.session, files=applied.files),
-        )
-    try:
-        before = store.load(Path(config.artifacts_dir))
-    except ArtifactError:
-        return NegotiationsArtifact(), ModifiedFilesArtifact()
-    files = before.modified_files.files
-    if files and all(store.digest_of(Path(config.root, file.path)) == file.sha256_before for file in files):
-        return NegotiationsArtifact(), ModifiedFilesArtifact()
-    return before.negotiations, before.modified_files
 
 
 # --- python -m graphbus_core.build ----------------------------------------------------------

@@ -70,6 +70,16 @@ def load(folder: Path, *, without: Collection[str] = ()) -> BuildArtifacts:
     )
 
 
+def load_artifact(folder: Path, kind: type[Artifact]) -> Artifact:
+    """Read and verify one artifact of a build, whatever the others are like.
+
+    Raises:
+        ArtifactError: As `load` does.
+    """
+    name = next(name for name, each in ARTIFACTS.items() if each is kind)
+    return _decode(_read_part(folder, load_manifest(folder), name), kind, folder / name)
+
+
 def load_manifest(folder: Path) -> Manifest:
     """Read the manifest alone.
 

@@ -13,10 +13,10 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from graphbus_core.compiler.classes import read_agent
 from graphbus_core.compiler.discover import ModuleIndex
-from graphbus_core.compiler.endings import reaches_end
-from graphbus_core.compiler.modules import Library
+from graphbus_core.compiler.reading.classes import read_agent
+from graphbus_core.compiler.reading.endings import reaches_end
+from graphbus_core.compiler.reading.modules import Library
 from graphbus_core.model.agent import AgentDefinition
 from tests.project_files import write_project
 from tests.reading import HEAD, read_folder

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from hashlib import sha256
-from pathlib import PurePath
+from pathlib import Path, PurePath
+from typing import NamedTuple
 
 import msgspec
 
-from graphbus_core import __version__
+from graphbus_core import __version__, store
 from graphbus_core.compiler.project import Project
+from graphbus_core.errors import ArtifactError
 from graphbus_core.model.artifacts import (
     SCHEMA_VERSION,
     AgentsArtifact,
@@ -19,9 +21,36 @@ from graphbus_core.model.artifacts import (
     NegotiationsArtifact,
     TopicsArtifact,
 )
+from graphbus_core.model.config import BuildConfig
+from graphbus_core.model.proposals import FileChange, Negotiations
 
 
-def describe(project: Project, negotiations: NegotiationsArtifact, modified: ModifiedFilesArtifact) -> BuildArtifacts:
+class History(NamedTuple):
+    """The last negotiation of a project, and the files that it changed; empty if there was none."""
+
+    negotiations: NegotiationsArtifact = NegotiationsArtifact()
+    modified: ModifiedFilesArtifact = ModifiedFilesArtifact()
+
+
+def history_of(negotiations: Negotiations, files: tuple[FileChange, ...]) -> History:
+    """Give the history that a negotiation has just made."""
+    return History(NegotiationsArtifact(negotiations), ModifiedFilesArtifact(session=negotiations.session, files=files))
+
+
+def last_history(config: BuildConfig) -> History:
+    """Give what the artifacts on disk remember; nothing where they cannot be read, or where it was taken back since."""
+    try:
+        modified = store.load_artifact(Path(config.artifacts_dir), ModifiedFilesArtifact)
+        negotiations = store.load_artifact(Path(config.artifacts_dir), NegotiationsArtifact)
+    except ArtifactError:
+        return History()
+    files = modified.files
+    if files and all(store.digest_of(Path(config.root, file.path)) == file.sha256_before for file in files):
+        return History()
+    return History(negotiations, modified)
+
+
+def describe(project: Project, history: History) -> BuildArtifacts:
     """Give everything that `.graphbus/` says of a project; the digests of the artifacts come when they are saved."""
     return BuildArtifacts(
         graph=GraphArtifact(
@@ -33,8 +62,8 @@ def describe(project: Project, negotiations: NegotiationsArtifact, modified: Mod
         ),
         agents=AgentsArtifact(project.definitions),
         topics=TopicsArtifact(project.graph.topics),
-        negotiations=negotiations,
-        modified_files=modified,
+        negotiations=history.negotiations,
+        modified_files=history.modified,
         manifest=_manifest(project),
     )
 
@@ -49,6 +78,6 @@ def _manifest(project: Project) -> Manifest:
         import_roots=project.index.import_roots,
         roots=project.index.roots,
         artifacts={},
-        sources={path: project.source(path).sha256 for path in project.agent_files},
+        sources={path: project.digests[path] for path in project.agent_files},
         settings_digest=sha256(msgspec.json.encode(decisive)).hexdigest(),
     )

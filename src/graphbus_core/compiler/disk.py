@@ -11,7 +11,7 @@ import msgspec
 
 from graphbus_core import __version__
 from graphbus_core.compiler.discover import ModuleIndex
-from graphbus_core.compiler.facts import Facts, FileFacts
+from graphbus_core.compiler.reading.facts import Facts, FileFacts
 from graphbus_core.errors import BuildError, Place
 from graphbus_core.model.config import BuildConfig
 from graphbus_core.store import CACHE, Fingerprint, look_at, read_cache, write_cache

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from graphbus_core.compiler.discover import ModuleIndex
 from graphbus_core.compiler.project import Project
-from graphbus_core.compiler.source import SourceFile
+from graphbus_core.compiler.reading.source import SourceFile
 from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.model.config import BuildConfig
 

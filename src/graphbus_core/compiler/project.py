@@ -19,10 +19,11 @@ from graphbus_core.compiler.discover import (
     sort_errors,
 )
 from graphbus_core.compiler.disk import DiskReader, FactsCache
-from graphbus_core.compiler.ends import find_wrong_ends
-from graphbus_core.compiler.facts import Facts, FactsReader
 from graphbus_core.compiler.graph import ActivationOrder, AgentGraph, build_graph, compute_order
-from graphbus_core.compiler.source import Ignores, SourceFile
+from graphbus_core.compiler.reading.ends import find_wrong_ends
+from graphbus_core.compiler.reading.facts import Facts, FactsReader
+from graphbus_core.compiler.reading.source import Ignores, SourceFile
+from graphbus_core.compiler.rules.local import check_class
 from graphbus_core.errors import BuildError
 from graphbus_core.model.agent import AgentDefinition, SourceSpan
 from graphbus_core.model.config import BuildConfig
@@ -89,7 +90,7 @@ class Project:
         """Read the files of an index that is known already. A dry run does not renew the cache."""
         kept = FactsCache(config, index)
         known, trusted = kept.recall() if cache else ({}, {})
-        reader = FactsReader(index, DiskReader(config), trusted)
+        reader = FactsReader(index, DiskReader(config), trusted, check_class)
         facts = reader.read(known)
         if cache and facts != known and not config.dry_run:
             kept.keep(facts, reader.digests)
@@ -100,7 +101,7 @@ class Project:
         overlay = {**self._overlay, **changed}
         index = self._index_with(changed)
         trusted = {path: digest for path, digest in self._digests.items() if path not in changed}
-        reader = FactsReader(index, DiskReader(self.config, overlay), trusted)
+        reader = FactsReader(index, DiskReader(self.config, overlay), trusted, check_class)
         facts = reader.read(self._facts)
         return Project(
             self.config, index, _Reading(facts, reader.digests, {**self._data, **reader.data}, self._look), overlay

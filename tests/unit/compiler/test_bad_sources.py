@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from graphbus_core.compiler.source import SourceFile
+from graphbus_core.compiler.reading.source import SourceFile
 from graphbus_core.errors import UsageError
 from graphbus_core.model.config import Settings
 from tests.project_files import write_project

@@ -10,9 +10,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from graphbus_core.compiler import disk, facts
+from graphbus_core.compiler import disk
 from graphbus_core.compiler.project import Project
-from graphbus_core.compiler.source import SourceFile
+from graphbus_core.compiler.reading import facts
+from graphbus_core.compiler.reading.source import SourceFile
 from graphbus_core.errors import BuildError
 from graphbus_core.model.config import BuildConfig
 from tests.project_files import write_project

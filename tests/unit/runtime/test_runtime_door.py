@@ -149,7 +149,9 @@ def test_an_exception_of_the_entry_point_is_shown_where_it_was_raised(hello: Pat
 
 def test_the_ready_lines_are_those_of_the_seed(hello: Path) -> None:
     lines: list[str] = []
-    runtime.run_runtime_pipeline(RuntimeRequest(), on_ready=lambda graph, built: lines.extend(runtime.ready_lines(built)))
+    runtime.run_runtime_pipeline(
+        RuntimeRequest(), on_ready=lambda graph, built: lines.extend(runtime.ready_lines(built))
+    )
     assert lines == [
         "[RUNTIME] Loaded 1 agent, 1 topic, 1 subscription",
         "[RUNTIME] Ready. Zero LLM calls will be made during execution.",

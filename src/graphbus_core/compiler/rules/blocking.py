@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from graphbus_core.compiler.reading.source import span_of
 from graphbus_core.compiler.rules.evidence import Source, parse
-from graphbus_core.compiler.source import span_of
 from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.model.findings import Finding
 

@@ -11,7 +11,7 @@ import ast
 from collections.abc import Iterator, Mapping
 from typing import Literal
 
-from graphbus_core.compiler.source import span_of
+from graphbus_core.compiler.reading.source import span_of
 from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.model.findings import Finding
 

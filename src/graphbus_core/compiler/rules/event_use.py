@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from graphbus_core.compiler.bodies import Body
-from graphbus_core.compiler.source import span_of
+from graphbus_core.compiler.reading.bodies import Body
+from graphbus_core.compiler.reading.source import span_of
 from graphbus_core.errors import did_you_mean
 from graphbus_core.model.agent import AgentDefinition, SourceSpan, Subscription
 from graphbus_core.model.findings import Finding

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from graphbus_core.compiler.source import span_of
+from graphbus_core.compiler.reading.source import span_of
 from graphbus_core.model.agent import AgentDefinition, SourceSpan
 from graphbus_core.model.findings import Finding
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 
-from graphbus_core.compiler.bodies import Body
+from graphbus_core.compiler.reading.bodies import Body
 from graphbus_core.compiler.rules.blocking import check_blocking
 from graphbus_core.compiler.rules.defaults import check_defaults
 from graphbus_core.compiler.rules.event_use import check_event_use

@@ -9,8 +9,8 @@ import ast
 from collections.abc import Callable
 from typing import Any, Final
 
-from graphbus_core.compiler.modules import External, Symbol
-from graphbus_core.compiler.scopes import ClassSite, Scope, family_of, resolve
+from graphbus_core.compiler.reading.modules import External, Symbol
+from graphbus_core.compiler.reading.scopes import ClassSite, Scope, family_of, resolve
 
 
 class _NotConstant:

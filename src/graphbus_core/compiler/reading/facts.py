@@ -15,12 +15,12 @@ from hashlib import sha256
 
 import msgspec
 
-from graphbus_core.compiler.classes import is_abstract, is_node_class, read_agent
 from graphbus_core.compiler.discover import ModuleFile, ModuleIndex
-from graphbus_core.compiler.modules import NODE, External, Import, Library, Module, Symbol, absolute_name
-from graphbus_core.compiler.rules.local import check_class
-from graphbus_core.compiler.scopes import ClassSite, Scope, resolve_through
-from graphbus_core.compiler.source import Ignores, SourceFile
+from graphbus_core.compiler.reading.bodies import Body
+from graphbus_core.compiler.reading.classes import is_abstract, is_node_class, read_agent
+from graphbus_core.compiler.reading.modules import NODE, External, Import, Library, Module, Symbol, absolute_name
+from graphbus_core.compiler.reading.scopes import ClassSite, Scope, resolve_through
+from graphbus_core.compiler.reading.source import Ignores, SourceFile
 from graphbus_core.errors import BuildError, GraphBusError, Place
 from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.model.findings import Finding
@@ -81,6 +81,9 @@ Facts = dict[str, FileFacts]
 Read = Callable[[str], bytes]
 
 
+CheckClass = Callable[[ast.ClassDef, AgentDefinition, SourceFile, Mapping[str, Body]], tuple[Finding, ...]]
+
+
 class FactsReader:
     """Reads the files of an index, looking closely only at those that can hold an agent.
 
@@ -88,14 +91,16 @@ class FactsReader:
         index: The files.
         read: Gives the bytes of a relative path, or raises BuildError.
         trusted: Path -> sha256 of files that are known not to have changed, so that they need not be read.
+        check_class: What the rules say of a class while its syntax tree is there.
 
     Attributes:
         digests: Path -> sha256 of every file that `read` took into account.
         data: Path -> the bytes of those that it opened.
     """
 
-    def __init__(self, index: ModuleIndex, read: Read, trusted: Mapping[str, str]) -> None:
+    def __init__(self, index: ModuleIndex, read: Read, trusted: Mapping[str, str], check_class: CheckClass) -> None:
         self.digests: dict[str, str] = {}
+        self._check_class = check_class
         self._trusted = trusted
         self._index = index
         self._read = read
@@ -245,7 +250,7 @@ class FactsReader:
                 continue
             definition, bodies = read_agent(self._library, module, node)
             agents[node.name] = definition
-            findings.extend(check_class(node, definition, module.source, bodies))
+            findings.extend(self._check_class(node, definition, module.source, bodies))
         return tuple(agents.values()), tuple(findings)
 
     def _node_names(self, module: Module) -> set[str]:

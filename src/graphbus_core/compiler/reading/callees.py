@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 import sys
 
-from graphbus_core.compiler.bodies import Body, Function
-from graphbus_core.compiler.endings import Stops, ends_of, is_stub, reaches_end
-from graphbus_core.compiler.modules import FUNCTIONS, External, ModuleRef, Symbol, Target
-from graphbus_core.compiler.scopes import find_member, resolve, resolve_through
-from graphbus_core.compiler.values import View
+from graphbus_core.compiler.reading.bodies import Body, Function
+from graphbus_core.compiler.reading.endings import Stops, ends_of, is_stub, reaches_end
+from graphbus_core.compiler.reading.modules import FUNCTIONS, External, ModuleRef, Symbol, Target
+from graphbus_core.compiler.reading.scopes import find_member, resolve, resolve_through
+from graphbus_core.compiler.reading.values import View
 
 _RETURNING = frozenset({"call", "log", "publish", "request"})
 _NEVER = frozenset({"NoReturn", "Never"})

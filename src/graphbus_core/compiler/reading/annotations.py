@@ -9,9 +9,9 @@ import ast
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from graphbus_core.compiler.constants import NOT_CONSTANT, evaluate
-from graphbus_core.compiler.modules import External, Symbol
-from graphbus_core.compiler.scopes import ClassSite, Scope, family_of, resolve
+from graphbus_core.compiler.reading.constants import NOT_CONSTANT, evaluate
+from graphbus_core.compiler.reading.modules import External, Symbol
+from graphbus_core.compiler.reading.scopes import ClassSite, Scope, family_of, resolve
 from graphbus_core.model.schema import ANY, BOOL, BYTES, DICT, FLOAT, INT, LIST, NULL, STR, UNKNOWN, Field, Schema, Type
 
 _MAX_DEPTH = 12

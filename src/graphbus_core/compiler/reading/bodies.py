@@ -11,7 +11,7 @@ import builtins
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, NamedTuple
 
-from graphbus_core.compiler.nodes import FIELDS, children_of
+from graphbus_core.compiler.reading.nodes import FIELDS, children_of
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 EVENT_FIELDS = frozenset({"topic", "src", "event_id", "timestamp", "correlation_id", "causation_id", "hops"})

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from graphbus_core.compiler.discover import ModuleIndex
-from graphbus_core.compiler.source import SourceFile
+from graphbus_core.compiler.reading.source import SourceFile
 from graphbus_core.errors import BuildError
 
 NODE = "graphbus_core.GraphBusNode"

@@ -7,8 +7,17 @@ import builtins
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from graphbus_core.compiler.bodies import ANY_NAME
-from graphbus_core.compiler.modules import External, Import, Library, Module, ModuleRef, Symbol, Target, external
+from graphbus_core.compiler.reading.bodies import ANY_NAME
+from graphbus_core.compiler.reading.modules import (
+    External,
+    Import,
+    Library,
+    Module,
+    ModuleRef,
+    Symbol,
+    Target,
+    external,
+)
 
 _BUILTINS = {name: External(f"builtins.{name}") for name in dir(builtins)}
 _MAX_BASES = 50

@@ -5,14 +5,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from graphbus_core.compiler.annotations import annotation_kind, read_schema
-from graphbus_core.compiler.bodies import Access, Function
-from graphbus_core.compiler.constants import evaluate, text_of
-from graphbus_core.compiler.guards import Guards
-from graphbus_core.compiler.methods import Decorator, Method, annotated_arguments, call_argument
-from graphbus_core.compiler.scopes import Scope
-from graphbus_core.compiler.source import span_of
-from graphbus_core.compiler.values import View, infer, read_fields
+from graphbus_core.compiler.reading.annotations import annotation_kind, read_schema
+from graphbus_core.compiler.reading.bodies import Access, Function
+from graphbus_core.compiler.reading.constants import evaluate, text_of
+from graphbus_core.compiler.reading.guards import Guards
+from graphbus_core.compiler.reading.methods import Decorator, Method, annotated_arguments, call_argument
+from graphbus_core.compiler.reading.scopes import Scope
+from graphbus_core.compiler.reading.source import span_of
+from graphbus_core.compiler.reading.values import View, infer, read_fields
 from graphbus_core.model.agent import Call, HandlerShape, KeyRead, Parameter, Publication, SourceSpan, Subscription
 from graphbus_core.model.handlers import Annotation, HandlerParameter, decide
 from graphbus_core.model.schema import UNKNOWN, Field, Schema, Type

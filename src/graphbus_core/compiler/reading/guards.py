@@ -9,9 +9,9 @@ import ast
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from graphbus_core.compiler.bodies import EVENT_FIELDS, Function, container_root
-from graphbus_core.compiler.endings import reaches_end
-from graphbus_core.compiler.nodes import children_of
+from graphbus_core.compiler.reading.bodies import EVENT_FIELDS, Function, container_root
+from graphbus_core.compiler.reading.endings import reaches_end
+from graphbus_core.compiler.reading.nodes import children_of
 
 _BLOCKS = ("body", "orelse", "finalbody")
 _SAYING_NOTHING = frozenset({"bool", "isinstance"})

@@ -6,14 +6,14 @@ import ast
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from graphbus_core.compiler.annotations import read_schema, read_type
-from graphbus_core.compiler.bodies import Body, Function
-from graphbus_core.compiler.callees import judge_calls, never_comes_back
-from graphbus_core.compiler.endings import is_stub, reaches_end
-from graphbus_core.compiler.modules import External, Module
-from graphbus_core.compiler.scopes import Scope, resolve_through
-from graphbus_core.compiler.source import span_of
-from graphbus_core.compiler.values import View, infer, read_fields
+from graphbus_core.compiler.reading.annotations import read_schema, read_type
+from graphbus_core.compiler.reading.bodies import Body, Function
+from graphbus_core.compiler.reading.callees import judge_calls, never_comes_back
+from graphbus_core.compiler.reading.endings import is_stub, reaches_end
+from graphbus_core.compiler.reading.modules import External, Module
+from graphbus_core.compiler.reading.scopes import Scope, resolve_through
+from graphbus_core.compiler.reading.source import span_of
+from graphbus_core.compiler.reading.values import View, infer, read_fields
 from graphbus_core.model.agent import MethodSpec, Parameter, ParameterKind, Returned, SourceSpan
 from graphbus_core.model.schema import DICT, NULL, UNKNOWN, Type
 

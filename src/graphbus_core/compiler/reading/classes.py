@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from graphbus_core.compiler.bodies import Body
-from graphbus_core.compiler.constants import evaluate, text_of
-from graphbus_core.compiler.events import (
+from graphbus_core.compiler.reading.bodies import Body
+from graphbus_core.compiler.reading.constants import evaluate, text_of
+from graphbus_core.compiler.reading.events import (
     PUBLISHES,
     declared_publication,
     make_subscription,
@@ -20,7 +20,7 @@ from graphbus_core.compiler.events import (
     read_publications,
     read_subscriptions,
 )
-from graphbus_core.compiler.methods import (
+from graphbus_core.compiler.reading.methods import (
     Decorator,
     Method,
     clean_text,
@@ -32,8 +32,8 @@ from graphbus_core.compiler.methods import (
     read_method,
     read_parameters,
 )
-from graphbus_core.compiler.modules import FUNCTIONS, NODE, External, Library, Module, Symbol
-from graphbus_core.compiler.scopes import (
+from graphbus_core.compiler.reading.modules import FUNCTIONS, NODE, External, Library, Module, Symbol
+from graphbus_core.compiler.reading.scopes import (
     ClassSite,
     Scope,
     base_targets,
@@ -42,8 +42,8 @@ from graphbus_core.compiler.scopes import (
     find_member,
     resolve,
 )
-from graphbus_core.compiler.source import span_of
-from graphbus_core.compiler.values import View
+from graphbus_core.compiler.reading.source import span_of
+from graphbus_core.compiler.reading.values import View
 from graphbus_core.model.agent import (
     AgentDefinition,
     Call,

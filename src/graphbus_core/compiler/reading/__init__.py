@@ -1,0 +1,1 @@
+"""Source text -> facts about agents, without importing or running anything."""
