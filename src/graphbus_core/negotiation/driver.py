@@ -68,8 +68,6 @@ from graphbus_core.negotiation.transcript import (
 )
 from graphbus_core.negotiation.views import Analysis, Trial, View
 
-BACKEND = "rules"
-
 TOPICS: dict[type, str] = {
     RoundStarted: "/Negotiation/Round",
     ProposalMade: "/Negotiation/Proposed",
@@ -161,7 +159,13 @@ class Negotiation:
     ) -> Outcome:
         names, arbiters = tuple(agents), agents.arbiters
         intent = self.config.settings.intent
-        started = {"session": session, "backend": BACKEND, "agents": names, "arbiters": arbiters, "intent": intent}
+        started = {
+            "session": session,
+            "backend": self.config.llm_config.model,
+            "agents": names,
+            "arbiters": arbiters,
+            "intent": intent,
+        }
         is_unsafe = self.config.settings.gate.allow_unverified
         self.tell("/Negotiation/Started", {**started, "allow_unverified": is_unsafe})
         self.meter.start()
@@ -173,7 +177,7 @@ class Negotiation:
                 record = SessionRecord(
                     schema_version=RECORD_VERSION,
                     session=session,
-                    backend=BACKEND,
+                    backend=self.config.llm_config.model,
                     agents=names,
                     arbiters=arbiters,
                     intent=intent,
