@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from graphbus_core.cli import main
-from graphbus_core.cli.init import NEXT_STEPS, TEMPLATES
+from graphbus_core.cli.init import NEXT_STEPS, TEMPLATES, steps_after
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 MADE_ELSEWHERE = {".graphbus", "__pycache__", ".pytest_cache", "digest.md"}
@@ -184,3 +184,14 @@ def test_an_unknown_template_is_refused_with_the_known_ones(here: Path, capsys: 
     shown = refusal(capsys, "my-shop", "--template", "shpo")
     assert all(template in shown for template in NEXT_STEPS)
     assert list(here.iterdir()) == []
+
+
+def test_a_newcomer_without_pytest_is_told_to_install_it_before_the_agents_negotiate() -> None:
+    first, *rest = steps_after("shop", has_pytest=False)
+    assert first.command == "python -m pip install pytest"
+    assert tuple(rest) == steps_after("shop", has_pytest=True)
+
+
+@pytest.mark.parametrize("template", ["hello", "news", "blank"])
+def test_other_templates_need_nothing_more(template: str) -> None:
+    assert steps_after(template, has_pytest=False) == steps_after(template, has_pytest=True)

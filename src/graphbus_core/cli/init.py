@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 from string import Template
 from typing import NamedTuple
@@ -55,6 +56,15 @@ NEXT_STEPS: dict[str, tuple[NextStep, ...]] = {
     ),
 }
 """Template -> what to do next. Every template is a folder of `TEMPLATES` with the same name."""
+
+
+PYTEST = NextStep("python -m pip install pytest", "for its tests: agents change nothing that these cannot verify")
+
+
+def steps_after(template: str, *, has_pytest: bool) -> tuple[NextStep, ...]:
+    """Say what to do next. The shop has tests, so that nothing in it can be improved before they can be run."""
+    steps = NEXT_STEPS[template]
+    return steps if has_pytest or template != "shop" else (PYTEST, *steps)
 
 
 @click.command("init", short_help="Make a new project to start from.")
@@ -167,7 +177,7 @@ def show(name: str, folder: Path, template: str, files: dict[str, str]) -> None:
         console.out(f"    {console.paint(str(folder / path), 'dim')}")
     console.out()
     console.out("Next:")
-    steps = NEXT_STEPS[template]
+    steps = steps_after(template, has_pytest=find_spec("pytest") is not None)
     if folder.resolve() != Path.cwd():
         console.out(f"  cd {folder}")
     width = max(len(step.command) for step in steps if step.purpose)
