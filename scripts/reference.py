@@ -20,7 +20,8 @@ import msgspec
 from graphbus_core import errors
 from graphbus_core.build import BUILD, STATIC
 from graphbus_core.cli import COMMANDS, graphbus
-from graphbus_core.compiler.rules import REGISTER
+from graphbus_core.compiler.rules import REGISTER as RULES
+from graphbus_core.errors.register import REGISTER
 from graphbus_core.model import config
 from graphbus_core.pipeline import Pipeline
 from graphbus_core.runtime import PIPELINE as RUNTIME
@@ -82,7 +83,7 @@ def errors_page() -> str:
     for family, hundred, title in FAMILIES:
         parts.append(f"## {title}: exit status {family.exit_status}\n")
         parts.append(f"`{family.__name__}`: {sentence_case(family.__doc__ or '')}\n")
-        for code, entry in errors.REGISTER.items():
+        for code, entry in REGISTER.items():
             if code.startswith(f"GBE{hundred}"):
                 parts.append(f"### {code}\n\n{shown(entry.sentence)}\n\n*What to do:* {shown(entry.hint)}\n")
     return "\n".join(parts)
@@ -128,7 +129,7 @@ def configuration_page() -> str:
         parts.append("| key | type | default | meaning |\n|---|---|---|---|")
         meanings = attributes(kind)
         for field in scalar_fields(kind):
-            row = (f"`{field.name}`", type_name(field.type), f"`{toml(field.default)}`", meanings[field.name])
+            row = (f"`{field.name}`", type_name(field.type), f"`{toml(default_of(field))}`", meanings[field.name])
             parts.append("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |")
         parts.append("")
     return "\n".join(parts)
@@ -166,7 +167,14 @@ def type_name(kind: object) -> str:
     choices = re.fullmatch(r"typing\.Literal\[(.*)\]", str(kind))
     if choices:
         return " or ".join(f"`{choice.strip()}`" for choice in choices[1].replace("'", '"').split(","))
-    return "list of strings" if str(kind).startswith("tuple[str") else str(kind)
+    if str(kind).startswith("dict["):
+        return "table"
+    return "list of lists of strings" if str(kind).startswith("tuple[tuple") else "list of strings"
+
+
+def default_of(field: msgspec.structs.FieldInfo) -> object:
+    """What a key is when nobody sets it."""
+    return {} if field.default is msgspec.NODEFAULT else field.default
 
 
 def toml(value: object) -> str:
@@ -182,7 +190,7 @@ def defaults_as_toml() -> str:
     """A whole `[tool.graphbus]` that changes nothing."""
     blocks = []
     for name, kind, _ in TABLES:
-        lines = [f"{field.name} = {toml(field.default)}" for field in scalar_fields(kind)]
+        lines = [f"{field.name} = {toml(default_of(field))}" for field in scalar_fields(kind)]
         blocks.append("\n".join([f"[{name}]", *lines]))
     return "\n\n".join(blocks)
 
@@ -190,7 +198,7 @@ def defaults_as_toml() -> str:
 def rules_page() -> str:
     """Every rule with what it finds, how grave it is and whether it can be mended."""
     rows = []
-    for rule in REGISTER.values():
+    for rule in RULES.values():
         severity = rule.severity if rule.is_default else f"{rule.severity}, off by default"
         fix = ("safe" if rule.is_safe else "negotiated") if rule.is_fixable else ""
         rows.append(f"| [{rule.code}]({rule.code}.md) | {rule.summary} | {severity} | {fix} |")

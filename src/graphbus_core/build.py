@@ -22,7 +22,7 @@ import msgspec
 from graphbus_core import settings, store
 from graphbus_core.compiler import memory
 from graphbus_core.compiler.memory import Tally
-from graphbus_core.errors import BuildError, EditError, GraphBusError, NegotiationError, raise_all
+from graphbus_core.errors import BuildError, GraphBusError, raise_all
 from graphbus_core.model.artifacts import BuildArtifacts
 from graphbus_core.model.config import BuildConfig, BuildRequest
 from graphbus_core.pipeline import Pipeline
@@ -247,28 +247,10 @@ def apply_code_changes(config: BuildConfig, agreement: Agreement) -> AppliedChan
         NegotiationError: The accepted changes do not pass the gate together; or they are written, and the record cannot say so.
         EditError: A file has changed meanwhile, or cannot be written.
     """
-    from graphbus_core.compiler.project import Project
-    from graphbus_core.editing.edits import unified_diff
-    from graphbus_core.editing.promotion import promote
-    from graphbus_core.negotiation.settlement import refuse_session
-    from graphbus_core.negotiation.transcript import settle_session
+    from graphbus_core.negotiation.settlement import land
 
-    negotiations, workspace, report = agreement
-    changed = workspace.changed()
-    diffs = {path: unified_diff(path, before, after) for path, (before, after) in changed.items()}
-    accepted = [record.proposal for record in negotiations.records if record.status == "accepted"]
-    try:
-        if report and not report.passed:
-            raise NegotiationError("GBE409", session=negotiations.session, reason=_refusal(report))
-        if config.dry_run:
-            return AppliedChanges(negotiations, (), diffs, workspace.project)
-        files = promote(config, changed, negotiations.session, accepted)
-    except (EditError, NegotiationError) as error:
-        refuse_session(config, negotiations.session, f"{error.sentence} [{error.code}]")
-        raise
-    if accepted:
-        settle_session(config.artifacts_dir, negotiations.session, is_applied=True)
-    return AppliedChanges(negotiations, files, diffs, Project.read(config))
+    landed = land(config, *agreement)
+    return AppliedChanges(agreement.negotiations, *landed)
 
 
 @BUILD.stage("EMIT_BUILD_ARTIFACTS")
@@ -294,7 +276,7 @@ def build_complete(
     applied: AppliedChanges,
 ) -> BuildResult:
     """Sum up, and remember what the result rests on."""
-    from graphbus_core.negotiation.driver import find
+    from graphbus_core.negotiation.finding import find
 
     project = applied.project or classes.project
     findings = find(project)
@@ -360,11 +342,6 @@ def __getattr__(name: str) -> nx.DiGraph[Any]:
     if name == "BUILD_PIPELINE":
         return BUILD.as_graph()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def _refusal(report: GateReport) -> str:
-    failure = report.failure
-    return f"{failure.code}: {failure.message}" if failure else ""
 
 
 # --- python -m graphbus_core.build ----------------------------------------------------------

@@ -181,17 +181,27 @@ def resolve_build(request: BuildRequest) -> BuildConfig:
         force=request.force,
         emit_artifacts=request.emit_artifacts,
         session=request.session,
+        is_frozen=request.is_frozen,
+        is_reviewed=request.is_reviewed,
+        is_resumed=request.is_resumed,
+        makes_commits=request.makes_commits,
     )
 
 
 def _override(settings: Settings, request: BuildRequest) -> Settings:
     """The command line comes before pyproject.toml."""
+    change = msgspec.structs.replace
     if request.rounds is not None:
-        safety = msgspec.structs.replace(settings.safety, max_negotiation_rounds=request.rounds)
-        settings = msgspec.structs.replace(settings, safety=safety)
+        settings = change(settings, safety=change(settings.safety, max_negotiation_rounds=request.rounds))
     if request.unsafe_verify:
-        settings = msgspec.structs.replace(settings, gate=msgspec.structs.replace(settings.gate, allow_unverified=True))
-    return msgspec.structs.replace(settings, intent=request.intent) if request.intent else settings
+        settings = change(settings, gate=change(settings.gate, allow_unverified=True))
+    if request.model:
+        settings = change(settings, llm=change(settings.llm, model=request.model))
+    if not request.use_cache:
+        settings = change(settings, llm=change(settings.llm, use_cache=False))
+    if request.max_usd is not None:
+        settings = change(settings, budget=change(settings.budget, max_usd=request.max_usd))
+    return change(settings, intent=request.intent) if request.intent else settings
 
 
 def _find_package(name: str) -> Path:

@@ -13,6 +13,12 @@ from graphbus_core.model.config import BuildRequest
 Say = Callable[[str], None]
 
 
+def request_of(paths: tuple[str, ...], wished: dict[str, object], **fixed: bool) -> BuildRequest:
+    """Give the request that the options of a command make."""
+    options = {name: value for name, value in wished.items() if name not in {"no_cache", "is_planned"}}
+    return BuildRequest(paths=paths, use_cache=not wished["no_cache"], **options, **fixed)  # type: ignore[arg-type]
+
+
 def perform(request: BuildRequest, what: str, *, as_json: bool) -> None:
     """Run a build or a negotiation and say what came of it; `what` is `"Build"` or `"Negotiation"`."""
     write = console.say if as_json else console.out

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import click
 
+from graphbus_core.cli.negotiation_options import negotiation_options
+
 
 @click.command("negotiate", short_help="Let the agents improve the code.")
 @click.argument("paths", metavar="[PATH]...", nargs=-1)
-@click.option("--rounds", type=click.IntRange(min=1), metavar="N", help="At most so many rounds.")
-@click.option("--intent", default="", metavar="TEXT", help="What the agents shall work towards.")
-@click.option("--dry-run", is_flag=True, help="Show what would change; write nothing.")
-@click.option("--unsafe-verify", is_flag=True, help="Let changes pass that cannot be tried or tested.")
+@negotiation_options
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
-def negotiate(*, paths: tuple[str, ...], as_json: bool, rounds: int | None, **wished: object) -> None:
+def negotiate(*, paths: tuple[str, ...], as_json: bool, **wished: object) -> None:
     """Let the agents in PATH, files or folders, propose changes and vote on them, and write what they agree on.
 
     The artifacts stay as they are; `graphbus build` renews them. `graphbus undo` takes the changes back.
@@ -23,8 +22,7 @@ def negotiate(*, paths: tuple[str, ...], as_json: bool, rounds: int | None, **wi
       graphbus negotiate agents/ --rounds 3 --dry-run
       graphbus negotiate agents/ --intent "typed payloads everywhere"
     """
-    from graphbus_core.cli.build_session import perform
-    from graphbus_core.model.config import BuildRequest
+    from graphbus_core.cli.build_session import perform, request_of
 
-    request = BuildRequest(paths=paths, enable_agents=True, emit_artifacts=False, rounds=rounds, **wished)  # type: ignore[arg-type]
+    request = request_of(paths, wished, enable_agents=True, emit_artifacts=False)
     perform(request, "Negotiation", as_json=as_json)

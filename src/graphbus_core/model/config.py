@@ -11,7 +11,10 @@ from typing import Literal
 import msgspec
 
 Electorate = Literal["affected", "all"]
+Arbitration = Literal["first", "domain", "vote"]
+Isolation = Literal["jail", "process"]
 Validation = Literal["strict", "warn", "off"]
+Wire = Literal["anthropic", "openai"]
 
 
 class SafetyConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -25,6 +28,9 @@ class SafetyConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         max_back_and_forth: How deep a chain of counter-proposals may go.
         require_arbiter_on_conflict: Ask the arbiter after a tie or a vote that is close by one.
         arbiter_agents: Names of the arbiters; empty: the classes with `IS_ARBITER = True`, in activation order.
+        arbitration: Which of several arbiters decides: the `first`, the one whose `domain` it is (else the first), or all of
+            them by `vote`.
+        arbiter_domains: Arbiter -> globs over intents, rule codes, file paths and contract elements that are its domain.
         max_file_changes_per_commit: Files that one accepted proposal may change.
         max_total_file_changes: Distinct files that a session may change.
         allow_external_dependencies: Allow changes to import packages that the project does not use yet.
@@ -41,6 +47,8 @@ class SafetyConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     max_back_and_forth: int = 3
     require_arbiter_on_conflict: bool = True
     arbiter_agents: tuple[str, ...] = ()
+    arbitration: Arbitration = "first"
+    arbiter_domains: dict[str, tuple[str, ...]] = {}
     max_file_changes_per_commit: int = 1
     max_total_file_changes: int = 10
     allow_external_dependencies: bool = False
@@ -50,24 +58,71 @@ class SafetyConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     max_repairs: int = 2
 
 
-class LLMConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which model negotiates. Without one the rule agents do.
+class ProviderConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[tool.graphbus.llm.providers.NAME]`: a server that speaks a known protocol, for `model = "NAME:model"`.
 
     Attributes:
-        model: `"rules"`: no model is asked.
+        base_url: Where it is, e.g. `"http://localhost:8000/v1"`.
+        wire: The protocol that it speaks: Anthropic Messages, or OpenAI Chat Completions.
+        key_env: The environment variable with its key; empty: it needs none. The key of a well-known provider is refused here.
+        default_model: What `model = "NAME"` stands for.
+        input_usd: Price of a million input tokens; 0: not known, only tokens count.
+        output_usd: Price of a million output tokens.
     """
 
-    model: Literal["rules"] = "rules"
+    base_url: str
+    wire: Wire = "openai"
+    key_env: str = ""
+    default_model: str = ""
+    input_usd: float = 0.0
+    output_usd: float = 0.0
+
+
+class LLMConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which model negotiates, and how it is asked.
+
+    Attributes:
+        model: `"provider:name"`; `"rules"`: no model is asked; empty: the default model of the provider whose key is in the
+            environment, else the rules.
+        proposer: Another model for analyses, proposals and repairs; empty: `model`.
+        evaluator: Another model for votes; empty: `model`.
+        arbiter: Another model for arbitration; empty: `model`.
+        providers: Servers by name, beside the well-known ones.
+        pass_env: Environment variables that a `command:` provider gets beside PATH, HOME and the locale.
+        max_output_tokens: The longest answer; a longer one is cut off and counts as unusable.
+        timeout_s: Wall time of one call.
+        max_attempts: How often a call is tried when the provider is overloaded, limits the rate or cannot be reached.
+        concurrency: Calls at the same time.
+        requests_per_minute: 0: no limit.
+        use_cache: Answer a request that was answered before from `.graphbus/cache/`.
+    """
+
+    model: str = ""
+    proposer: str = ""
+    evaluator: str = ""
+    arbiter: str = ""
+    providers: dict[str, ProviderConfig] = {}
+    pass_env: tuple[str, ...] = ()
+    max_output_tokens: int = 8192
+    timeout_s: float = 180.0
+    max_attempts: int = 5
+    concurrency: int = 16
+    requests_per_minute: int = 0
+    use_cache: bool = True
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a session may cost; reached: it stops with the reason `budget` and keeps what was accepted.
 
     Attributes:
+        max_usd: Dollars, where the model's price is known; 0: no limit.
+        max_tokens: Input and output tokens; 0: no limit.
         max_calls: Questions put to agents (analyse, propose, evaluate, arbitrate), over all agents.
         max_seconds: Wall time of the negotiation loop; 0: no limit.
     """
 
+    max_usd: float = 5.0
+    max_tokens: int = 0
     max_calls: int = 10_000
     max_seconds: float = 0.0
 
@@ -83,6 +138,9 @@ class GateConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         max_changed_lines: A proposal may not change more lines than this.
         allow_unverified: Let changes pass that cannot be tried: the project cannot be copied, its tests cannot be run without
             the change either, or a changed module does not import without it. The report says which.
+        checks: Further commands that must find nothing new, e.g. `[["ruff", "check"], ["mypy", "agents"]]`.
+        isolation: Where changed code runs: in a `jail` without network, files of yours or other processes; where there is none,
+            nothing runs. `process`: in a plain child process with limits, which could read your files and use the network.
         target_python: The Python that changed files must compile for, `"3.11"`; empty: `requires-python` of the project.
     """
 
@@ -92,6 +150,8 @@ class GateConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     max_file_size_bytes: int = 1_000_000
     max_changed_lines: int = 400
     allow_unverified: bool = False
+    checks: tuple[tuple[str, ...], ...] = ()
+    isolation: Isolation = "jail"
     target_python: str = ""
 
 
@@ -155,6 +215,10 @@ class BuildConfig(msgspec.Struct, frozen=True, kw_only=True):
     force: bool = False
     emit_artifacts: bool = True
     session: str = ""
+    is_frozen: bool = False
+    is_reviewed: bool = False
+    is_resumed: bool = False
+    makes_commits: bool = False
 
     @property
     def safety_config(self) -> SafetyConfig:
@@ -204,6 +268,13 @@ class BuildRequest(msgspec.Struct, frozen=True, kw_only=True):
         rounds: Overrides `safety.max_negotiation_rounds`.
         unsafe_verify: Overrides `gate.allow_unverified`.
         emit_artifacts: False for `graphbus negotiate` without a build.
+        model: Overrides `llm.model`.
+        max_usd: Overrides `budget.max_usd`.
+        use_cache: False: every request goes to the provider.
+        is_frozen: Ask no model: the committed lock must say that every agent has settled on its present inputs.
+        is_reviewed: A person says yes or no to each change before it is committed.
+        is_resumed: Go on with the last session that was interrupted.
+        makes_commits: One git commit for each accepted proposal.
         settings: Replaces what pyproject.toml says, for callers from Python.
     """
 
@@ -217,6 +288,13 @@ class BuildRequest(msgspec.Struct, frozen=True, kw_only=True):
     intent: str = ""
     emit_artifacts: bool = True
     session: str = ""
+    model: str = ""
+    max_usd: float | None = None
+    use_cache: bool = True
+    is_frozen: bool = False
+    is_reviewed: bool = False
+    is_resumed: bool = False
+    makes_commits: bool = False
     settings: Settings | None = None
 
 

@@ -44,7 +44,18 @@ class ActiveAgent(Protocol):
 
 
 class ActiveAgents(dict[str, ActiveAgent]):
-    """Name -> agent, in the order of activation."""
+    """Name -> agent, in the order of activation.
+
+    Attributes:
+        models: Role (`"proposer"`, `"evaluator"`, `"arbiter"`) -> `"provider:name"`; empty for rule agents.
+    """
+
+    models: dict[str, str] = {}  # noqa: RUF012 - replaced, never filled
+
+    @property
+    def backend(self) -> str:
+        """Who negotiates: `"rules"`, or the models."""
+        return ", ".join(dict.fromkeys(self.models.values())) or "rules"
 
     @property
     def arbiters(self) -> tuple[str, ...]:

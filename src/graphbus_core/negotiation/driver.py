@@ -10,28 +10,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import msgspec
 
 from graphbus_core.bus import MessageBus
 from graphbus_core.compiler.conflicts import SchemaConflicts
 from graphbus_core.compiler.project import Project
-from graphbus_core.compiler.rules import REGISTER, check
-from graphbus_core.editing.edits import unified_diff
 from graphbus_core.editing.workspace import Workspace
-from graphbus_core.errors import EditError, GraphBusError
 from graphbus_core.model.config import BuildConfig
-from graphbus_core.model.findings import Finding
-from graphbus_core.model.proposals import GateReport, Json, Negotiations, Proposal, ProposalEvaluation
+from graphbus_core.model.proposals import Json, Negotiations, Proposal
 from graphbus_core.negotiation import engine
 from graphbus_core.negotiation.agents import ActiveAgents, Analyses
 from graphbus_core.negotiation.asking import Ask, Asked, ask_in_turn, study
 from graphbus_core.negotiation.budget import Meter
+from graphbus_core.negotiation.finding import find_for_agents
 from graphbus_core.negotiation.protocol import (
     AgentFailed,
     AgentQuestion,
-    Applied,
     ApplyProposal,
     AskArbitration,
     AskEvaluations,
@@ -42,7 +38,6 @@ from graphbus_core.negotiation.protocol import (
     Evaluated,
     EvaluationMade,
     Finished,
-    Gated,
     Ground,
     ProposalArbitrated,
     ProposalCommitted,
@@ -55,7 +50,7 @@ from graphbus_core.negotiation.protocol import (
     RoundStarted,
     Stopped,
 )
-from graphbus_core.negotiation.rule_agent import matching_words
+from graphbus_core.negotiation.table import Gate, Table
 from graphbus_core.negotiation.transcript import (
     RECORD_VERSION,
     Said,
@@ -66,7 +61,7 @@ from graphbus_core.negotiation.transcript import (
     release_session,
     save_session,
 )
-from graphbus_core.negotiation.views import Analysis, Trial, View
+from graphbus_core.negotiation.views import Analysis, View
 
 TOPICS: dict[type, str] = {
     RoundStarted: "/Negotiation/Round",
@@ -82,13 +77,6 @@ TOPICS: dict[type, str] = {
     Finished: "/Negotiation/Finished",
 }
 """Announcement -> the topic on which its fields are published."""
-
-
-class Gate(Protocol):
-    """What must be passed before a vote; `editing.gate.Gate` is one."""
-
-    def check(self, proposal: Proposal, workspace: Workspace) -> GateReport:
-        """Let a proposal climb, on the workspace as it is now."""
 
 
 class Outcome(NamedTuple):
@@ -161,7 +149,7 @@ class Negotiation:
         intent = self.config.settings.intent
         started = {
             "session": session,
-            "backend": self.config.llm_config.model,
+            "backend": agents.backend,
             "agents": names,
             "arbiters": arbiters,
             "intent": intent,
@@ -169,22 +157,23 @@ class Negotiation:
         is_unsafe = self.config.settings.gate.allow_unverified
         self.tell("/Negotiation/Started", {**started, "allow_unverified": is_unsafe})
         self.meter.start()
-        table = _Table(self, project, agents, conflicts, gate)
+        run = _Run(self, agents, conflicts, Table(project, gate))
         try:
-            table.negotiate()
+            run.negotiate()
         finally:
-            if table.state.ending and not self.config.dry_run:
+            if run.state.ending and not self.config.dry_run:
                 record = SessionRecord(
                     schema_version=RECORD_VERSION,
                     session=session,
-                    backend=self.config.llm_config.model,
+                    backend=agents.backend,
+                    models=agents.models,
                     agents=names,
                     arbiters=arbiters,
                     intent=intent,
-                    negotiations=engine.conclude(table.state, session),
+                    negotiations=engine.conclude(run.state, session),
                 )
                 save_session(self.config.artifacts_dir, record, self.said)
-        return Outcome(engine.conclude(table.state, session), table.workspace)
+        return Outcome(engine.conclude(run.state, session), run.table.workspace)
 
     def why_stopped(self) -> Stopped | None:
         """Say why no further answer is waited for, if so."""
@@ -213,39 +202,18 @@ def negotiate(  # noqa: PLR0917 - the products of six stages
     return session.run(project, agents, conflicts, gate)
 
 
-def find(project: Project) -> tuple[Finding, ...]:
-    """Give what the rules find, as far as the settings select it."""
-    return check(project)
+class _Run:
+    """One session from its first command to its end: the engine's state, and who answers its questions."""
 
-
-def find_for_agents(project: Project) -> tuple[Finding, ...]:
-    """Give what the rules find, and of the rules that are off by default what the intent or the goals ask for."""
-    settings = project.config.settings
-    wishes = " ".join((settings.intent, *settings.refactoring_goals))
-    found = find(project)
-    if not wishes:
-        return found
-    keys = {finding.key for finding in found}
-    others = (finding for finding in check(project, all_fixable=True) if finding.key not in keys)
-    return (*found, *(finding for finding in others if matching_words(wishes, REGISTER[finding.code].title)))
-
-
-class _Table:
-    """Where one session takes place: the engine's state, the workspace, and what is known of each proposal."""
-
-    def __init__(
-        self, session: Negotiation, project: Project, agents: ActiveAgents, conflicts: SchemaConflicts, gate: Gate
-    ) -> None:
+    def __init__(self, session: Negotiation, agents: ActiveAgents, conflicts: SchemaConflicts, table: Table) -> None:
         self.session = session
         self.agents = agents
         self.conflicts = conflicts
-        self.gate = gate
-        self.workspace = Workspace(project)
-        self.findings = find_for_agents(project)
-        self.trials: dict[str, Trial] = {}
+        self.table = table
+        project = table.workspace.project
         owners = {path: project.owners(path) for path in project.agent_files}
         ground = Ground(agents=tuple(agents), arbiters=agents.arbiters, owners=owners, edges=project.graph.edges)
-        self.state, self._first = engine.begin(ground, session.config.settings.safety, self.workspace.digest)
+        self.state, self._first = engine.begin(ground, session.config.settings.safety, table.workspace.digest)
 
     def negotiate(self) -> None:
         """Run the engine until it has ended."""
@@ -283,9 +251,9 @@ class _Table:
     def _replies(self, questions: Sequence[Question]) -> Iterator[Reply]:
         for question in questions:
             if isinstance(question, CheckProposal):
-                yield self._check(question)
+                yield self.table.check(question)
             elif isinstance(question, ApplyProposal):
-                yield self._apply(question)
+                yield self.table.apply(question)
         batch = [
             self._prepare(question) for question in questions if not isinstance(question, CheckProposal | ApplyProposal)
         ]
@@ -298,83 +266,23 @@ class _Table:
     def _heard(self, batch: Sequence[Asked]) -> Iterator[Reply]:
         """Give the answers as they come, and a stop between two of them; after a stop nobody asks for more."""
         for reply in self.session.ask(batch):
-            yield self._verified(reply) if isinstance(reply, Evaluated) else reply
+            yield self.table.weighed(reply) if isinstance(reply, Evaluated) else reply
             stopped = self.session.why_stopped()
             if stopped:
                 yield stopped
 
-    # --- the world ---
-
-    def _check(self, question: CheckProposal) -> Reply:
-        proposal = question.proposal
-        try:
-            report = self.gate.check(proposal, self.workspace)
-            edges = self._try(proposal, report).after.graph.edges if report.passed else ()
-        except GraphBusError as error:
-            return Stopped("error", f"the gate broke down on {proposal.proposal_id}: {error.sentence}")
-        return Gated(proposal.proposal_id, report, edges)
-
-    def _try(self, proposal: Proposal, report: GateReport) -> Trial:
-        """Keep what the change would lead to, for those who will judge it."""
-        before, after = self.workspace.project, self.workspace.applied(proposal.code_changes)
-        old, new = {f.key for f in self.findings}, find_for_agents(after)
-        keys = {finding.key for finding in new}
-        self.trials[proposal.proposal_id] = trial = Trial(
-            proposal=proposal,
-            report=report,
-            after=after,
-            diff="".join(_diffs(before, after, proposal.files).values()),
-            added=tuple(finding for finding in new if finding.key not in old),
-            mended=tuple(finding for finding in self.findings if finding.key not in keys),
-        )
-        return trial
-
-    def _apply(self, question: ApplyProposal) -> Reply:
-        proposal = question.proposal
-        before = self.workspace.project
-        refusal = ""
-        try:
-            self.workspace.commit(proposal)
-        except EditError as error:
-            refusal = error.sentence
-        after = self.workspace.project
-        if after is not before:
-            self.findings = find_for_agents(after)
-        return Applied(
-            proposal_id=proposal.proposal_id,
-            digest=self.workspace.digest,
-            resolution=_diffs(before, after, proposal.files),
-            edges=after.graph.edges,
-            refusal=refusal,
-        )
-
-    def _verified(self, reply: Evaluated) -> Evaluated:
-        """Let no agent vouch for its own evidence: only what was computed here is a verified objection."""
-        return msgspec.structs.replace(reply, evaluations=tuple(self._weigh(vote) for vote in reply.evaluations))
-
-    def _weigh(self, vote: ProposalEvaluation) -> ProposalEvaluation:
-        trial = self.trials.get(vote.proposal_id)
-        facts = {finding.message for finding in trial.added} if trial else set()
-        evidence = tuple(
-            msgspec.structs.replace(item, is_verified=item.kind == "contract" and item.text in facts)
-            for item in vote.evidence
-        )
-        return msgspec.structs.replace(vote, evidence=evidence)
-
-    # --- the agents ---
-
     def _prepare(self, question: AgentQuestion) -> Asked:
         name, proposals = _addressed(question)
         limit = question.limit if isinstance(question, AskProposals) else 0
-        trials = tuple(self.trials[proposal.proposal_id] for proposal in proposals)
+        trials = tuple(self.table.trials[proposal.proposal_id] for proposal in proposals)
         return Asked(self.agents[name], question, self._view(name, limit), trials)
 
     def _view(self, name: str, limit: int) -> View:
         settings = self.session.config.settings
         return View(
             name=name,
-            project=self.workspace.project,
-            findings=self.findings,
+            project=self.table.workspace.project,
+            findings=self.table.findings,
             conflicts=tuple(one for one in self.conflicts if name in {one.producer, one.consumer}),
             round=self.state.round,
             limit=limit,
@@ -391,9 +299,3 @@ def _addressed(question: AgentQuestion) -> tuple[str, tuple[Proposal, ...]]:
     if isinstance(question, AskArbitration):
         return question.arbiter, (question.review.proposal,)
     return question.agent, ()
-
-
-def _diffs(before: Project, after: Project, paths: Iterable[str]) -> dict[str, str]:
-    """Give the unified diff of every file that is different."""
-    texts = ((path, before.source(path).data, after.source(path).data) for path in paths) if after is not before else ()
-    return {path: unified_diff(path, old, new) for path, old, new in texts if old != new}

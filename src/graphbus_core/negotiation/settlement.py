@@ -1,13 +1,59 @@
-"""What became of the changes that a session accepted, written into its record: they are in the source files, or why not."""
+"""From an agreement to the source files: the accepted changes are written, and the record of the session says so, or why not."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
+from typing import NamedTuple
 
-from graphbus_core.editing.promotion import Recovered, recover
-from graphbus_core.errors import NegotiationError
+from graphbus_core.compiler.project import Project
+from graphbus_core.editing.edits import unified_diff
+from graphbus_core.editing.promotion import Recovered, promote, recover
+from graphbus_core.editing.workspace import Workspace
+from graphbus_core.errors import EditError, NegotiationError
 from graphbus_core.model.config import BuildConfig
+from graphbus_core.model.proposals import FileChange, GateReport, Negotiations
 from graphbus_core.negotiation.transcript import settle_session
+
+
+class Landed(NamedTuple):
+    """What was written, or would have been in a dry run: the files, path -> unified diff, and the sources afterwards."""
+
+    files: tuple[FileChange, ...]
+    diffs: Mapping[str, str]
+    project: Project
+
+
+def land(config: BuildConfig, negotiations: Negotiations, workspace: Workspace, report: GateReport | None) -> Landed:
+    """Write the accepted changes to the source files, all or none; in a dry run, only say what they are.
+
+    Args:
+        report: What the gate says of all changes together; None when there is none.
+
+    Raises:
+        NegotiationError: GBE409, they do not pass the gate together; GBE410, they are written and the record cannot say so.
+        EditError: A file has changed meanwhile, or cannot be written.
+    """
+    changed = workspace.changed()
+    diffs = {path: unified_diff(path, before, after) for path, (before, after) in changed.items()}
+    accepted = [record.proposal for record in negotiations.records if record.status == "accepted"]
+    try:
+        if report and not report.passed:
+            raise NegotiationError("GBE409", session=negotiations.session, reason=_refusal(report))
+        if config.dry_run:
+            return Landed((), diffs, workspace.project)
+        files = promote(config, changed, negotiations.session, accepted)
+    except (EditError, NegotiationError) as error:
+        refuse_session(config, negotiations.session, f"{error.sentence} [{error.code}]")
+        raise
+    if accepted:
+        settle_session(config.artifacts_dir, negotiations.session, is_applied=True)
+    return Landed(files, diffs, Project.read(config))
+
+
+def _refusal(report: GateReport) -> str:
+    failure = report.failure
+    return f"{failure.code}: {failure.message}" if failure else ""
 
 
 def recover_sessions(config: BuildConfig) -> tuple[Recovered, ...]:

@@ -16,6 +16,7 @@ import msgspec
 from graphbus_core.errors import NegotiationError, Place, did_you_mean
 from graphbus_core.model.payload import MAX_PAYLOAD_BYTES
 from graphbus_core.model.proposals import Json, Negotiations
+from graphbus_core.model.spending import Spend
 from graphbus_core.store import encode, write_atomic
 
 RECORD_VERSION = 1
@@ -37,7 +38,11 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         backend: Who negotiated: `"rules"`, or the model.
+        models: Role -> `"provider:name"`; empty when rules negotiated.
         agents: All who took part, in the order of activation.
+        spent: What asking the models has cost.
+        costs: Proposal id -> dollars of the questions about it, where prices are known.
+        base: Source file -> its sha256 when the session began.
         is_applied: Its accepted changes were written to the source files; `graphbus undo` may have taken them back since.
         refusal: Why they were not, if something refused it.
     """
@@ -49,6 +54,10 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     arbiters: tuple[str, ...]
     intent: str
     negotiations: Negotiations
+    models: dict[str, str] = {}
+    spent: Spend = Spend()
+    costs: dict[str, float] = {}
+    base: dict[str, str] = {}
     is_applied: bool = False
     refusal: str = ""
 

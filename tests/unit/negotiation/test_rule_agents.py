@@ -16,7 +16,8 @@ from graphbus_core.model.config import BuildConfig, SafetyConfig, Settings
 from graphbus_core.model.findings import Finding, Related
 from graphbus_core.model.proposals import GateReport, Proposal, ProposalRecord, SchemaChange
 from graphbus_core.negotiation.agents import ActiveAgents, activate
-from graphbus_core.negotiation.driver import find, find_for_agents, negotiate
+from graphbus_core.negotiation.driver import negotiate
+from graphbus_core.negotiation.finding import find, find_for_agents
 from graphbus_core.negotiation.rule_agent import RuleAgent, matching_words
 from graphbus_core.negotiation.views import Trial, View
 from tests.fakes.negotiating_agents import OpenGate, ScriptedAgent, replace_text

@@ -1,0 +1,161 @@
+"""Every way in which GraphBus refuses: one code each, with its family, its sentence and its hint.
+
+A failure carries data; its sentence is built from that data and the entry of `register.REGISTER`:
+
+    raise BuildError("GBE210", where=Place("agents/shop.py", 12), name="OrderProcessor", other="agents/old.py:3")
+
+The family decides the exit status of the command line. Findings of `graphbus check` (GB001 ...) are not failures; their
+register is `graphbus_core.compiler.rules`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar, NamedTuple
+
+
+class Place(NamedTuple):
+    """Where something is: a path as the user wrote or would write it, a line and a column that count from 1 (0: not known)."""
+
+    path: str
+    line: int = 0
+    column: int = 0
+
+    def __str__(self) -> str:
+        return ":".join([self.path, *(str(number) for number in self[1:] if number)])
+
+
+class GraphBusError(Exception):
+    """Root of all failures that GraphBus reports; each one is meant for the eyes of its user, without a traceback.
+
+    Attributes:
+        code: The entry of `register.REGISTER`, e.g. `"GBE210"`.
+        where: The place to look at, if there is one.
+        data: What the sentence was built from.
+    """
+
+    exit_status: ClassVar[int] = 1
+
+    def __init__(self, code: str, *, where: Place | None = None, **data: object) -> None:
+        from graphbus_core.errors.register import REGISTER  # most commands never refuse anything
+
+        entry = REGISTER[code]
+        self.code = code
+        self.where = where
+        self.data = data
+        self.sentence = entry.sentence.format(**data)
+        self.hint = entry.hint.format(**data)
+        super().__init__(code, self.sentence)
+
+    @property
+    def status(self) -> int:
+        """The exit status of the command that fails with it."""
+        return self.exit_status
+
+    def __str__(self) -> str:
+        place = f"{self.where}: " if self.where else ""
+        hint = f"\n  hint: {self.hint}" if self.hint else ""
+        return f"{place}{self.sentence} [{self.code}]{hint}"
+
+
+class UsageError(GraphBusError):
+    """The command, its options or its configuration cannot be understood."""
+
+    exit_status = 2
+
+
+class BuildError(GraphBusError):
+    """Source files or the graph that they describe cannot be built."""
+
+    exit_status = 3
+
+
+class EditError(GraphBusError):
+    """A change to source text was refused, or writing it was impossible."""
+
+    exit_status = 4
+
+
+class NegotiationError(GraphBusError):
+    """A negotiation could not be started, continued or looked up."""
+
+    exit_status = 5
+
+
+class ModelError(NegotiationError):
+    """A model cannot be asked, or gave no usable answer.
+
+    Attributes:
+        is_final: Every further call would fail in the same way: a wrong key, an unknown model, no such program.
+        is_transient: The same call may succeed later; `retry_after_s` is what the server asks for, if it does.
+        may_be_billed: The provider may charge for it: the answer was cut off or nobody waited for its end.
+    """
+
+    def __init__(
+        self,
+        code: str,
+        *,
+        is_final: bool = False,
+        is_transient: bool = False,
+        retry_after_s: float | None = None,
+        may_be_billed: bool = False,
+        where: Place | None = None,
+        **data: object,
+    ) -> None:
+        super().__init__(code, where=where, **data)
+        self.is_final = is_final
+        self.is_transient = is_transient
+        self.retry_after_s = retry_after_s
+        self.may_be_billed = may_be_billed
+
+
+class ArtifactError(GraphBusError):
+    """The artifacts in `.graphbus/` are missing, damaged, outdated or do not match the source files."""
+
+    exit_status = 6
+
+
+class RunError(GraphBusError):
+    """A graph could not be started, or a call or an event was refused."""
+
+    exit_status = 7
+
+
+class SeveralErrors(GraphBusError):  # noqa: N818 - a group, like ExceptionGroup
+    """More than one failure of one operation, all of them reported; the first decides the exit status.
+
+    Attributes:
+        errors: The failures in the order of their places.
+    """
+
+    def __init__(self, errors: Iterable[GraphBusError]) -> None:
+        self.errors = tuple(errors)
+        first = self.errors[0]
+        super().__init__("GBE001", count=len(self.errors))
+        self.where = first.where
+        self._first = first
+
+    @property
+    def status(self) -> int:
+        """The exit status of the first failure."""
+        return self._first.status
+
+    def __str__(self) -> str:
+        return "\n".join(str(error) for error in self.errors)
+
+
+def raise_all(errors: Iterable[GraphBusError]) -> None:
+    """Raise nothing for no failure, the failure itself for one, and `SeveralErrors` for more."""
+    found = tuple(errors)
+    if len(found) == 1:
+        raise found[0]
+    if found:
+        raise SeveralErrors(found)
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Give `" Did you mean 'x'?"` for the nearest of `known`, or the empty string when none is near."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(word, sorted(known), n=1, cutoff=0.6)
+    return f" Did you mean {near[0]!r}?" if near else ""

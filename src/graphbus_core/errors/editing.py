@@ -1,0 +1,56 @@
+"""Refusals of changes to source text, of promotion and of undo: exit status 4."""
+
+from __future__ import annotations
+
+from graphbus_core.errors.entry import Entry
+
+ENTRIES: dict[str, Entry] = {
+    "GBE301": Entry("There is no {target} in this file.{suggestion}", "It has: {known}."),
+    "GBE302": Entry(
+        "{target} is defined {count} times in this file, in the lines {lines}.",
+        "Change the class or block around it as a whole, or use search_replace.",
+    ),
+    "GBE303": Entry("{target} is not the text that this change was written for.", "{nearest}"),
+    "GBE304": Entry("The change to {target} changes nothing.", "The file already says this."),
+    "GBE305": Entry(
+        "The change to {target} also changes something else, near line {line}: {nearest}.",
+        "Change one symbol with each edit.",
+    ),
+    "GBE306": Entry("After the change to {target} the file does not parse: {reason}.", "Near: {nearest}"),
+    "GBE307": Entry("The text to replace is not in {target}.", "{nearest}"),
+    "GBE308": Entry(
+        "The text to replace occurs {count} times in {target}, in the lines {lines}.",
+        "Quote more of the lines around it, so that it occurs once.",
+    ),
+    "GBE309": Entry("The new code for {target} must be {expected}; it is {found}.", "It begins with: {nearest}"),
+    "GBE310": Entry("{target} is there already, in line {line}.", "{nearest}"),
+    "GBE311": Entry(
+        "The new code cannot be written in the file's encoding {encoding}: {reason}.",
+        "Use other characters, or save the file as UTF-8 first.",
+    ),
+    "GBE312": Entry("This file cannot be edited: {reason}.", "Correct the file first; nothing was changed."),
+    "GBE313": Entry(
+        "The change to {target} does not say which text it was written for.",
+        "Give old_code or base_sha256.",
+    ),
+    "GBE314": Entry("{target} has no single decorator {name} to change: {reason}.", "Its decorators: {nearest}"),
+    "GBE315": Entry("{target} shares its block with nothing else: {reason}.", "Change the class or block around it."),
+    "GBE320": Entry(
+        "This file was changed while the session went on.",
+        "Nothing was written. Build again, so that the agents see its present text.",
+    ),
+    "GBE321": Entry("{reason}; nothing was changed.", "Make room or give permission, then try again."),
+    "GBE322": Entry("This is a link or lies behind one.", "GraphBus changes real files of the project only."),
+    "GBE323": Entry("{path} is no file of this project.", "Give paths relative to the project root, without `..`."),
+    "GBE324": Entry("Another GraphBus process is writing to this project.", "Wait until it has ended, then try again."),
+    "GBE325": Entry(
+        "An interrupted change could not be brought to its end: {reason}.",
+        "The bytes before and after are in {folder}: put the files right, then remove that folder.",
+    ),
+    "GBE326": Entry(
+        "{session} cannot be undone, because files were changed since: {paths}.",
+        "Take those changes back first; nothing was changed.",
+    ),
+    "GBE327": Entry("There is nothing to undo{of_session}.", "Sessions that can be undone: {known}."),
+    "GBE330": Entry("This file was changed while it was checked; it was left alone.", "Check again."),
+}

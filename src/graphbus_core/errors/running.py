@@ -1,0 +1,80 @@
+"""Refusals while a graph starts, runs or stops: exit status 7."""
+
+from __future__ import annotations
+
+from graphbus_core.errors.entry import Entry
+
+ENTRIES: dict[str, Entry] = {
+    "GBE601": Entry(
+        "The module {module} cannot be imported: {reason}.", "Correct the module; the other ones were tried, too."
+    ),
+    "GBE602": Entry(
+        "The module {module} has no agent class {name}.{suggestion}",
+        "Run `graphbus build` again if it was renamed; a class that is made conditionally must exist at run time.",
+    ),
+    "GBE603": Entry(
+        "The agent {name} cannot be made: {reason}.",
+        "Agents are made without arguments; what one needs it sets up in `on_start`.",
+    ),
+    "GBE604": Entry(
+        "The module {module} should come from {path}, but comes from {found}.",
+        "Another module of this name is in the way: rename one of them.",
+    ),
+    "GBE605": Entry("`on_start` of {name} failed: {reason}.", "Nothing was left running."),
+    "GBE606": Entry("There is no entry point {name}: {reason}.", "Write it as package.module:function."),
+    "GBE607": Entry("The entry point {name} failed: {reason}.", "The graph was stopped in good order."),
+    "GBE610": Entry(
+        "{topic!r} cannot be used here: {reason}.", "A topic is `/Segment/Segment`, with letters, digits, `_`, `-`."
+    ),
+    "GBE611": Entry(
+        "The handler {handler} has a signature that cannot be served: {reason}.",
+        "See the table of handler signatures in docs/runtime.md.",
+    ),
+    "GBE612": Entry(
+        "A payload must be JSON; {path} is {found}.", "Publish dicts, lists, text, numbers, booleans and None."
+    ),
+    "GBE613": Entry("The payload has more than {limit} bytes.", "Publish a reference to the data instead of the data."),
+    "GBE614": Entry(
+        "The payload of {topic} does not fit: {reason}.", "Correct the publisher, or the schema of the topic."
+    ),
+    "GBE615": Entry("{topic} was published to a bus that is closed.", "Publish before the shutdown begins."),
+    "GBE616": Entry("{name} is in no graph and so cannot {what}.", "Connect it: `with connect({name}) as graph: ...`."),
+    "GBE617": Entry(
+        "{handler} needs the field {field!r}, which the payload of {topic} does not have.",
+        "Send the field, or give the parameter a default.",
+    ),
+    "GBE618": Entry(
+        "The call was interrupted before it was done.", "The graph is shutting down, or a handler has ended it."
+    ),
+    "GBE619": Entry(
+        "No agent publishes or hears {topic}.{suggestion}",
+        "Build again if it is new, or name it in `external_topics` of [tool.graphbus].",
+    ),
+    "GBE620": Entry("There is no agent {agent} in this graph.{suggestion}", "Agents: {known}."),
+    "GBE621": Entry(
+        "{agent} has no method {method} that can be called.{suggestion}",
+        "Methods with @schema_method: {known}.",
+    ),
+    "GBE622": Entry(
+        "{agent}.{method} was called with wrong arguments: {reason}.", "Correct the call, or the input_schema."
+    ),
+    "GBE623": Entry("{agent}.{method} gave a wrong result: {reason}.", "Correct the method, or its output_schema."),
+    "GBE624": Entry(
+        "{agent} calls {other}, but does not say that it depends on it.",
+        'Write @depends_on("{other}") above the class {agent}.',
+    ),
+    "GBE625": Entry("{agent}.{method} failed: {reason}.", "The graph was stopped in good order; the log says more."),
+    "GBE626": Entry("`on_stop` of {name} failed: {reason}.", "The other agents were still stopped."),
+    "GBE627": Entry(
+        "The graph was told to stop inside one of its handlers.",
+        "Let the code that started it stop it; a handler may raise SystemExit.",
+    ),
+    "GBE628": Entry(
+        "A plain `def` cannot wait for a call: everything of its agent runs on the event loop, where results are awaited.",
+        "Make the method `async def` and write `await self.call(...)`: the agent has other `async def` methods.",
+    ),
+    "GBE630": Entry(
+        "{count} failed; the first: {subscription} on {topic}: {error}.",
+        "The log above says more about each.",
+    ),
+}

@@ -1,0 +1,30 @@
+"""Refusals of artifacts: exit status 6."""
+
+from __future__ import annotations
+
+from graphbus_core.errors.entry import Entry
+
+ENTRIES: dict[str, Entry] = {
+    "GBE501": Entry("There are no artifacts here.", "Run `graphbus build` first, or give the folder that it wrote."),
+    "GBE502": Entry("{name} cannot be read as an artifact: {reason}.", "Run `graphbus build` again."),
+    "GBE503": Entry(
+        "These artifacts have the old format {version}; this GraphBus reads format {wanted}.",
+        "Run `graphbus build` again.",
+    ),
+    "GBE504": Entry(
+        "These artifacts have format {version}; this GraphBus reads format {wanted}.",
+        "Upgrade GraphBus to the version that wrote them, or run `graphbus build` again.",
+    ),
+    "GBE505": Entry("The artifact {name} is missing.", "Run `graphbus build` again."),
+    "GBE506": Entry(
+        "{name} is not what the manifest says: it was edited, or a build was interrupted.",
+        "Run `graphbus build` again; artifacts are not edited by hand.",
+    ),
+    "GBE507": Entry("{name} cannot be opened: {reason}.", "Check the permissions of the artifact folder."),
+    "GBE508": Entry("This file is not what it was when the artifacts were built.", "Run `graphbus build` again."),
+    "GBE510": Entry(
+        "The artifacts cannot be written here: {reason}.",
+        "Free some space or correct the permissions; the artifacts from before are still whole.",
+    ),
+    "GBE511": Entry("There is no agent {name} in these artifacts.{suggestion}", "Agents: {known}."),
+}

@@ -1,0 +1,44 @@
+"""Refusals of usage and configuration: exit status 2."""
+
+from __future__ import annotations
+
+from graphbus_core.errors.entry import Entry
+
+ENTRIES: dict[str, Entry] = {
+    "GBE001": Entry("{count} problems were found.", ""),
+    "GBE101": Entry("{path} does not exist.", "Give a folder or file with your agents, e.g. `graphbus build agents/`."),
+    "GBE102": Entry("Unknown key {key!r} in {table}.{suggestion}", "Known keys: {known}."),
+    "GBE103": Entry("{key} in {table} must be {expected}, not {got}.", "Correct the value in pyproject.toml."),
+    "GBE104": Entry("{path} is not valid TOML: {reason}.", "Correct the file; nothing was read from it."),
+    "GBE105": Entry(
+        "There is no package {name} here.",
+        "Give the dotted name of a package below the working directory, its `src` or sys.path, or give a path.",
+    ),
+    "GBE106": Entry("{path} is no Python file.", "Give a folder, or a file `.py` with agents."),
+    "GBE110": Entry("{message}", "`{command} --help` shows what it takes."),
+    "GBE111": Entry(
+        "{name!r} cannot be the name of a project: {reason}.", "Choose another folder name, e.g. `my-shop`."
+    ),
+    "GBE112": Entry(
+        "There is something here already.", "Choose a new folder or empty this one; GraphBus never overwrites."
+    ),
+    "GBE113": Entry(
+        "This cannot be written: {reason}.", "Check the permissions and the space on the disk; nothing was left."
+    ),
+    "GBE114": Entry(
+        "{name!r} cannot be the name of a new agent: {reason}.", "Class names look like `ShippingService`."
+    ),
+    "GBE115": Entry(
+        "{topic!r} is no topic.", "Topics look like `/Order/Created`; only --subscribes takes `*` and `**`."
+    ),
+    "GBE116": Entry("{one} and {other} would both give {method!r} as a method's name.", "Leave one of them out."),
+    "GBE117": Entry("There is no agent called {name!r}.{suggestion}", "`graphbus inspect` lists the agents."),
+    "GBE118": Entry("This file exists already.", "Choose another name, or remove the file; GraphBus never overwrites."),
+    "GBE119": Entry(
+        "The output cannot be written: {reason}.",
+        "Give stdout another place. Files may have been written already: look before you run the command again.",
+    ),
+    "GBE120": Entry("There is no rule {name}.{suggestion}", "Codes and prefixes are known: {known}."),
+    "GBE130": Entry("`{option} {name}` cannot be understood: {reason}.", "Example: `{option} {example}`."),
+    "GBE131": Entry("{option} has no effect without {needed}.", "Add {needed}, or leave {option} out."),
+}

@@ -1,0 +1,92 @@
+"""`LLMClient`: the one seam between GraphBus and whatever answers a prompt. Text in, text out, and what it cost.
+
+Nothing of a provider's library shows here. A client may be called from several threads at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, NamedTuple, Protocol
+
+import msgspec
+
+from graphbus_core.model.spending import Usage
+
+StopReason = Literal["end", "length", "refusal"]
+Progress = Callable[[int], object]
+"""Told how many characters of an answer have come so far."""
+
+
+class Turn(NamedTuple):
+    """What was said after the task: the model's own answer, and what we replied to it."""
+
+    role: Literal["assistant", "user"]
+    text: str
+
+
+class Prompt(msgspec.Struct, frozen=True, kw_only=True):
+    """A request in the order in which providers cache it.
+
+    Attributes:
+        shared: Equal for all agents, roles and rounds of a session: protocol, answer formats, the map of the project. No name
+            of the agent that is asked, no id, no time. Goes out as the system prompt; cached up to its end.
+        own: Equal for all tasks of one agent while its code is what it is: its source, its neighbours' contracts. Cached up to
+            its end.
+        task: What is asked now.
+        turns: What followed, when a malformed answer was sent back.
+    """
+
+    shared: str
+    own: str = ""
+    task: str = ""
+    turns: tuple[Turn, ...] = ()
+
+
+class Completion(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer.
+
+    Attributes:
+        model: `"provider:name"` of who gave it.
+        cost_usd: None when the price is not known.
+        is_cached: It came from our own cache or from a record: nothing was spent now.
+    """
+
+    text: str
+    model: str
+    usage: Usage = Usage()
+    cost_usd: float | None = None
+    stop: StopReason = "end"
+    is_cached: bool = False
+
+
+class Price(NamedTuple):
+    """Dollars for a million tokens, at the dearest rate that may apply to input (writing to the provider's cache included)."""
+
+    input_usd: float
+    output_usd: float
+
+
+class LLMClient(Protocol):
+    """Answers prompts with one model."""
+
+    @property
+    def model(self) -> str:
+        """`"provider:name"`."""
+        ...
+
+    @property
+    def price(self) -> Price | None:
+        """What a call costs at most; None when it is not known. A local model and a program cost nothing: `Price(0, 0)`."""
+        ...
+
+    def complete(self, prompt: Prompt, max_output_tokens: int, progress: Progress | None = None) -> Completion:
+        """Give the answer to a prompt.
+
+        Raises:
+            ModelError: There is none; `is_transient`, `is_final` and `may_be_billed` say of what kind the failure is.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give back connections; no call may follow."""
+        ...

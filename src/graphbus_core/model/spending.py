@@ -1,0 +1,53 @@
+"""What asking models has cost: tokens of one call, and the sum over a session."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Tokens of one call, as the provider counts them.
+
+    Attributes:
+        input_tokens: All input, cached or not.
+        cache_read_tokens: Of these, read from the provider's cache.
+        cache_write_tokens: Of these, written to the provider's cache.
+        output_tokens: The answer, thinking included.
+    """
+
+    input_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    output_tokens: int = 0
+
+    @property
+    def total_tokens(self) -> int:
+        """Input and output."""
+        return self.input_tokens + self.output_tokens
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            input_tokens=self.input_tokens + other.input_tokens,
+            cache_read_tokens=self.cache_read_tokens + other.cache_read_tokens,
+            cache_write_tokens=self.cache_write_tokens + other.cache_write_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+        )
+
+
+class Spend(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a session, or a part of it, has cost.
+
+    Attributes:
+        calls: Questions to agents that were answered, by rules or by a model.
+        requests: Requests to a model, retries and repairs of malformed answers included.
+        cached: Of the requests, those answered from our own cache or a record.
+        cost_usd: Dollars as far as prices are known.
+        unpriced: Requests whose price is not known.
+    """
+
+    calls: int = 0
+    requests: int = 0
+    cached: int = 0
+    usage: Usage = Usage()
+    cost_usd: float = 0.0
+    unpriced: int = 0

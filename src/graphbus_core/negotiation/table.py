@@ -1,0 +1,106 @@
+"""The table at which a session takes place: the virtual workspace, the gate, and what is known of each proposal's consequences.
+
+Answers the questions of the engine that no agent answers. No source file is written here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+import msgspec
+
+from graphbus_core.compiler.project import Project
+from graphbus_core.editing.edits import unified_diff
+from graphbus_core.editing.workspace import Workspace
+from graphbus_core.errors import EditError, GraphBusError
+from graphbus_core.model.proposals import GateReport, Proposal, ProposalEvaluation
+from graphbus_core.negotiation.finding import find_for_agents
+from graphbus_core.negotiation.protocol import Applied, ApplyProposal, CheckProposal, Evaluated, Gated, Reply, Stopped
+from graphbus_core.negotiation.views import Trial
+
+
+class Gate(Protocol):
+    """What must be passed before a vote; `editing.gate.Gate` is one."""
+
+    def check(self, proposal: Proposal, workspace: Workspace) -> GateReport:
+        """Let a proposal climb, on the workspace as it is now."""
+
+
+class Table:
+    """The workspace of one session, and the trials of its proposals.
+
+    Attributes:
+        findings: What the rules find in the workspace as it is now, for agents.
+        trials: Proposal id -> its consequences, as far as it passed the gate.
+    """
+
+    def __init__(self, project: Project, gate: Gate) -> None:
+        self.gate = gate
+        self.workspace = Workspace(project)
+        self.findings = find_for_agents(project)
+        self.trials: dict[str, Trial] = {}
+
+    def check(self, question: CheckProposal) -> Reply:
+        """Let a proposal climb the gate; a gate that breaks down ends the session."""
+        proposal = question.proposal
+        try:
+            report = self.gate.check(proposal, self.workspace)
+            edges = self._try(proposal, report).after.graph.edges if report.passed else ()
+        except GraphBusError as error:
+            return Stopped("error", f"the gate broke down on {proposal.proposal_id}: {error.sentence}")
+        return Gated(proposal.proposal_id, report, edges)
+
+    def _try(self, proposal: Proposal, report: GateReport) -> Trial:
+        """Keep what the change would lead to, for those who will judge it."""
+        before, after = self.workspace.project, self.workspace.applied(proposal.code_changes)
+        old, new = {f.key for f in self.findings}, find_for_agents(after)
+        keys = {finding.key for finding in new}
+        self.trials[proposal.proposal_id] = trial = Trial(
+            proposal=proposal,
+            report=report,
+            after=after,
+            diff="".join(_diffs(before, after, proposal.files).values()),
+            added=tuple(finding for finding in new if finding.key not in old),
+            mended=tuple(finding for finding in self.findings if finding.key not in keys),
+        )
+        return trial
+
+    def apply(self, question: ApplyProposal) -> Reply:
+        """Make an accepted change in the workspace."""
+        proposal = question.proposal
+        before = self.workspace.project
+        refusal = ""
+        try:
+            self.workspace.commit(proposal)
+        except EditError as error:
+            refusal = error.sentence
+        after = self.workspace.project
+        if after is not before:
+            self.findings = find_for_agents(after)
+        return Applied(
+            proposal_id=proposal.proposal_id,
+            digest=self.workspace.digest,
+            resolution=_diffs(before, after, proposal.files),
+            edges=after.graph.edges,
+            refusal=refusal,
+        )
+
+    def weighed(self, reply: Evaluated) -> Evaluated:
+        """Let no agent vouch for its own evidence: only what was computed here is a verified objection."""
+        return msgspec.structs.replace(reply, evaluations=tuple(self._weigh(vote) for vote in reply.evaluations))
+
+    def _weigh(self, vote: ProposalEvaluation) -> ProposalEvaluation:
+        trial = self.trials.get(vote.proposal_id)
+        facts = {finding.message for finding in trial.added} if trial else set()
+        evidence = tuple(
+            msgspec.structs.replace(item, is_verified=item.kind == "contract" and item.text in facts)
+            for item in vote.evidence
+        )
+        return msgspec.structs.replace(vote, evidence=evidence)
+
+
+def _diffs(before: Project, after: Project, paths: Iterable[str]) -> dict[str, str]:
+    """Give the unified diff of every file that is different."""
+    texts = ((path, before.source(path).data, after.source(path).data) for path in paths) if after is not before else ()
+    return {path: unified_diff(path, old, new) for path, old, new in texts if old != new}
