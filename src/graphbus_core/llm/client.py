@@ -90,3 +90,16 @@ class LLMClient(Protocol):
     def close(self) -> None:
         """Give back connections; no call may follow."""
         ...
+
+
+class Clients(NamedTuple):
+    """Who answers in which role; the three may be one."""
+
+    proposer: LLMClient
+    evaluator: LLMClient
+    arbiter: LLMClient
+
+    @property
+    def models(self) -> dict[str, str]:
+        """Role -> `"provider:name"`."""
+        return {"proposer": self.proposer.model, "evaluator": self.evaluator.model, "arbiter": self.arbiter.model}
