@@ -35,6 +35,10 @@ ENTRIES: dict[str, Entry] = {
     ),
     "GBE314": Entry("{target} has no single decorator {name} to change: {reason}.", "Its decorators: {nearest}"),
     "GBE315": Entry("{target} shares its block with nothing else: {reason}.", "Change the class or block around it."),
+    "GBE316": Entry(
+        "This diff cannot be taken: {reason}.",
+        "Give a unified diff of existing text files, with lines of context around each change.",
+    ),
     "GBE320": Entry(
         "This file was changed while the session went on.",
         "Nothing was written. Build again, so that the agents see its present text.",
