@@ -67,15 +67,7 @@ class Price(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """What a question to an agent can need at most: requests, repairs of malformed answers included, and tokens of all of them."""
-
-    requests: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
-
-
-class Bound(NamedTuple):
-    """What answering a question can cost at most: requests to a model, and tokens of all of them together."""
+    """What a question to an agent can need at most: requests, repairs of malformed answers included, and their tokens."""
 
     requests: int = 0
     input_tokens: int = 0
