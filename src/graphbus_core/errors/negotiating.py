@@ -39,4 +39,7 @@ ENTRIES: dict[str, Entry] = {
         "The changes of session {session} were written, but its record cannot be renewed: {reason}.",
         "Make room or give permission; `graphbus undo` takes the changes back, `graphbus build` builds with them.",
     ),
+    "GBE430": Entry("git cannot be run: {reason}.", "Install git, or do without what needs it."),
+    "GBE431": Entry("`git {command}` refuses: {reason}.", "What git says of it is meant for you: GraphBus changed nothing."),
+    "GBE432": Entry("There is no commit {revision!r} in this repository.", "`git log --oneline` shows what there is."),
 }

@@ -1,0 +1,305 @@
+"""Git as GraphBus uses it: reading by plumbing commands that run nothing which the repository's own settings name.
+
+No hook, filter program, textconv, fsmonitor, pager, prompt or network; the index and the files stay as they are.
+Paths are relative to the folder that the repository was found from, with `/`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Literal, NamedTuple
+
+from graphbus_core.errors import NegotiationError, Place
+
+TIMEOUT_S = 60.0
+STAGED = ""
+"""Stands for the index where a revision is asked for."""
+
+ChangeKind = Literal["added", "modified", "deleted"]
+
+_PASSED = re.compile(
+    r"PATH|HOME|USER|LOGNAME|TMPDIR|XDG_CONFIG_HOME|XDG_RUNTIME_DIR|GNUPGHOME|GPG_TTY|SSH_AUTH_SOCK|EMAIL"
+    r"|GIT_(AUTHOR|COMMITTER)_(NAME|EMAIL|DATE)|GIT_CONFIG_(GLOBAL|SYSTEM|NOSYSTEM)|GIT_CEILING_DIRECTORIES"
+)
+"""What git sees of our environment: no keys, and nothing with which a calling git would point us at another repository."""
+
+_SETTINGS = {
+    "core.fsmonitor": "false",
+    "core.hooksPath": os.devnull,
+    "core.safecrlf": "false",
+    "core.splitIndex": "false",
+    "core.quotePath": "false",
+    "gc.auto": "0",
+    "maintenance.auto": "false",
+    "protocol.allow": "never",
+    "user.useConfigOnly": "true",
+}
+_ENVIRONMENT = {
+    "LC_ALL": "C",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_ALLOW_PROTOCOL": "none",
+    "GIT_PAGER": "cat",
+    "GIT_EDITOR": "false",
+    "GIT_ASKPASS": "false",
+    "SSH_ASKPASS": "false",
+}
+_FILTER_KEY = re.compile(r"(filter\..*)\.(clean|smudge|process|required)", re.DOTALL)
+_REGULAR = {"100644", "100755"}
+_KINDS: dict[str, ChangeKind] = {"A": "added", "D": "deleted"}
+
+
+class FileState(NamedTuple):
+    """One path that differs between two states."""
+
+    path: str
+    kind: ChangeKind
+
+
+class Git:
+    """Runs git in one folder.
+
+    Attributes:
+        settings: Settings that outrank those of the repository.
+        variables: Further variables of its environment.
+    """
+
+    def __init__(
+        self, folder: Path, settings: Mapping[str, str] = _SETTINGS, variables: Mapping[str, str] | None = None
+    ) -> None:
+        self.folder = folder
+        self.settings = dict(settings)
+        self.variables = dict(variables or {})
+
+    def having(self, **variables: str) -> Git:
+        """Give the same with further variables in its environment."""
+        return Git(self.folder, self.settings, {**self.variables, **variables})
+
+    def run(self, *arguments: str, stdin: bytes = b"", timeout_s: float = TIMEOUT_S) -> bytes:
+        """Give what a command prints.
+
+        Raises:
+            NegotiationError: GBE430, there is no git; GBE431, git refuses or takes too long.
+        """
+        status, output, said = self.attempt(*arguments, stdin=stdin, timeout_s=timeout_s)
+        if status:
+            reason = " ".join(said.split()).removeprefix("fatal: ").rstrip(".") or f"exit status {status}"
+            raise NegotiationError("GBE431", where=Place(str(self.folder)), command=arguments[0], reason=reason)
+        return output
+
+    def attempt(self, *arguments: str, stdin: bytes = b"", timeout_s: float = TIMEOUT_S) -> tuple[int, bytes, str]:
+        """Give the exit status of a command, what it prints, and what it says on stderr.
+
+        Raises:
+            NegotiationError: GBE430, there is no git; GBE431, it takes too long.
+        """
+        command = ["git", "--no-pager", "--literal-pathspecs", *arguments]
+        try:
+            process = subprocess.Popen(
+                command,
+                cwd=self.folder,
+                env=self._environment(),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,  # no terminal to ask at, and one group to end
+            )
+        except OSError as failure:
+            raise NegotiationError("GBE430", reason=failure.strerror or str(failure)) from None
+        with process:
+            try:
+                output, said = process.communicate(stdin, timeout=timeout_s)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                reason = f"no answer within {timeout_s:g} s"
+                raise NegotiationError(
+                    "GBE431", where=Place(str(self.folder)), command=arguments[0], reason=reason
+                ) from None
+        return process.returncode, output, said.decode(errors="replace")
+
+    def line(self, *arguments: str) -> str:
+        """Give the one line that a command prints."""
+        return _text(self.run(*arguments)).rstrip("\n")
+
+    def fields(self, *arguments: str, stdin: bytes = b"") -> list[str]:
+        """Give the fields that a command prints, each with a NUL behind it."""
+        return _text(self.run(*arguments, stdin=stdin)).split("\0")[:-1]
+
+    def _environment(self) -> dict[str, str]:
+        passed = {name: value for name, value in os.environ.items() if _PASSED.fullmatch(name)}
+        given = {"GIT_CONFIG_COUNT": str(len(self.settings))}
+        for number, (key, value) in enumerate(self.settings.items()):
+            given |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+        return {**passed, **_ENVIRONMENT, **given, **self.variables}
+
+
+class Repository:
+    """A work tree with its repository, seen from one folder of it.
+
+    Attributes:
+        root: The folder; paths are relative to it.
+        prefix: Its own path within the work tree, `"services/shop/"`, or empty.
+        filters: Filter programs that the settings name and that are not run: `{"filter.lfs"}`.
+    """
+
+    def __init__(self, git: Git, prefix: str, filters: frozenset[str]) -> None:
+        self.git = git
+        self.root = git.folder
+        self.prefix = prefix
+        self.filters = filters
+
+    @classmethod
+    def find(cls, root: str | Path) -> Repository | None:
+        """Find the repository that a folder belongs to; None if it belongs to none, or to one without a work tree.
+
+        Raises:
+            NegotiationError: GBE430, there is no git; GBE431, git does not want to read it (its owner is somebody else ...).
+        """
+        git = Git(Path(root).resolve())
+        status, output, said = git.attempt("rev-parse", "--is-inside-work-tree", "--show-prefix")
+        if status:
+            if "not a git repository" in said and not _has_git_folder(git.folder):
+                return None
+            git.run("rev-parse", "--is-inside-work-tree")
+        is_inside, _, prefix = _text(output).partition("\n")
+        if is_inside != "true":
+            return None
+        keys = git.fields("config", "--list", "--name-only", "-z")
+        filters = frozenset(match[1] for match in map(_FILTER_KEY.fullmatch, keys) if match)
+        for name in filters:
+            git.settings |= {f"{name}.{key}": "" for key in ("clean", "smudge", "process")}
+            git.settings[f"{name}.required"] = "false"
+        return cls(git, prefix.removesuffix("\n"), filters)
+
+    def head(self) -> str:
+        """Give the id of the commit that is checked out; empty before the first commit."""
+        status, output, _ = self.git.attempt("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
+        return "" if status else _text(output).strip()
+
+    def branch(self) -> str:
+        """Give the full name of the branch that HEAD stands for, `"refs/heads/main"`; empty when HEAD is detached."""
+        status, output, _ = self.git.attempt("symbolic-ref", "--quiet", "HEAD")
+        return "" if status else _text(output).rstrip("\n")
+
+    def resolve(self, revision: str) -> str:
+        """Give the id of the commit that a person calls so.
+
+        Raises:
+            NegotiationError: GBE432, there is no such commit.
+        """
+        named = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
+        status, output, _ = self.git.attempt(*named) if "\0" not in revision and revision else (1, b"", "")
+        if status:
+            raise NegotiationError("GBE432", revision=revision)
+        return _text(output).strip()
+
+    def list_files(self, revision: str, under: str = "") -> tuple[str, ...]:
+        """Give the regular files that a commit, or `STAGED`, has in or below a folder, sorted; no links, no submodules."""
+        folder = under.rstrip("/")
+        below = (self.prefix + (f"{folder}/" if folder and folder != "." else "")) or ""
+        return tuple(
+            sorted(
+                path.removeprefix(self.prefix)
+                for mode, path in (self._staged_files(below) if revision == STAGED else self._tree(revision, below))
+                if mode in _REGULAR
+            )
+        )
+
+    def _tree(self, revision: str, below: str) -> Iterator[tuple[str, str]]:
+        chosen = ("--", below) if below else ()
+        for line in self.git.fields("ls-tree", "-r", "-z", "--full-tree", self.resolve(revision), *chosen):
+            facts, _, path = line.partition("\t")
+            yield facts.partition(" ")[0], path
+
+    def _staged_files(self, below: str) -> Iterator[tuple[str, str]]:
+        for line in self.git.fields("ls-files", "--cached", "--stage", "--full-name", "-z"):
+            facts, _, path = line.partition("\t")
+            if path.startswith(below):
+                yield facts.partition(" ")[0], path
+
+    def read(self, revision: str, path: str) -> bytes:
+        """Give the bytes of a file in a commit, or `STAGED`, with the line ends that a checkout would give it here.
+
+        Raises:
+            NegotiationError: GBE431, there is none; GBE432, there is no such commit.
+        """
+        commit = "" if revision == STAGED else self.resolve(revision)
+        return self.git.run("cat-file", "--filters", f"{commit}:{self.prefix}{path}")
+
+    def changed(self, revision: str = "HEAD") -> tuple[FileState, ...]:
+        """Give what differs in the work tree from a commit, sorted by path; untracked files count, ignored ones do not."""
+        found = {one.path: one for one in self._differing(self.resolve(revision))}
+        for path in self.git.fields("ls-files", "--others", "--exclude-standard", "-z"):
+            kind: ChangeKind = "modified" if path in found else "added"  # taken out of the index, still there
+            found[path] = FileState(path, kind)
+        return tuple(sorted(found.values()))
+
+    def staged(self) -> tuple[FileState, ...]:
+        """Give what differs in the index from HEAD, sorted by path; before the first commit, all that is staged."""
+        base = self.head() or _text(self.git.run("hash-object", "-t", "tree", "--stdin")).strip()
+        return tuple(sorted(self._compared(self.git, "diff-index", "--cached", base)))
+
+    def is_dirty(self, path: str) -> bool:
+        """True unless a file is in HEAD and neither the index nor the work tree has anything else."""
+        head = self.head()
+        if not head or not self.entries(head, (path,)):
+            return True
+        return any(
+            one.path == path
+            for one in (*self._differing(head), *self._compared(self.git, "diff-index", "--cached", head))
+        )
+
+    def _differing(self, commit: str) -> tuple[FileState, ...]:
+        with self.copied_index() as git:  # `git diff` refreshes the index that it reads
+            return tuple(self._compared(git, "diff", "--no-ext-diff", "--no-textconv", commit))
+
+    def _compared(self, git: Git, *command: str) -> Iterator[FileState]:
+        options = ("--name-status", "-z", "--no-renames", "--ignore-submodules=all", "--relative", "--")
+        fields = iter(git.fields(*command, *options))
+        for status, path in zip(fields, fields, strict=True):
+            yield FileState(path, _KINDS.get(status[:1], "modified"))
+
+    @contextmanager
+    def copied_index(self) -> Iterator[Git]:
+        """Give git a copy of the index to work with, as old as the index: by its age git tells which entries to distrust."""
+        with TemporaryDirectory(prefix="graphbus-git-") as folder:
+            copy = Path(folder, "index")
+            with suppress(FileNotFoundError):  # before anything was staged
+                shutil.copy2(self.index, copy)
+            yield self.git.having(GIT_INDEX_FILE=str(copy))
+
+    @property
+    def index(self) -> Path:
+        """The file with the index."""
+        return self.root / self.git.line("rev-parse", "--git-path", "index")
+
+    def entries(self, revision: str, paths: Sequence[str]) -> dict[str, tuple[str, str]]:
+        """Give mode and id of the regular files among `paths` that a commit has: path -> `("100644", id)`."""
+        if not paths:
+            return {}
+        full = [f"{self.prefix}{path}" for path in paths]
+        found = {}
+        for line in self.git.fields("ls-tree", "-z", "--full-tree", self.resolve(revision), "--", *full):
+            facts, _, path = line.partition("\t")
+            mode, _, blob = facts.split(" ")
+            if mode in _REGULAR:
+                found[path.removeprefix(self.prefix)] = (mode, blob)
+        return found
+
+
+def _text(data: bytes) -> str:
+    return os.fsdecode(data)
+
+
+def _has_git_folder(folder: Path) -> bool:
+    """A damaged `.git` is said to be no repository; that must not pass for having none."""
+    return (folder / ".git").exists()
