@@ -25,11 +25,13 @@ from graphbus_core.model.proposals import (
 )
 from graphbus_core.negotiation.engine import begin, conclude, step
 from graphbus_core.negotiation.protocol import (
+    Answered,
     Applied,
     ApplyProposal,
     Arbitrated,
     AskArbitration,
     AskEvaluations,
+    AskPerson,
     AskProposals,
     AskRepair,
     CheckProposal,
@@ -44,13 +46,14 @@ from graphbus_core.negotiation.protocol import (
     Stopped,
 )
 
-QUESTIONS = (AskProposals, AskRepair, AskEvaluations, AskArbitration, CheckProposal, ApplyProposal)
+QUESTIONS = (AskProposals, AskRepair, AskEvaluations, AskArbitration, AskPerson, CheckProposal, ApplyProposal)
 AGENT_QUESTIONS = (AskProposals, AskRepair, AskEvaluations, AskArbitration)
 ANSWERS = {
     AskProposals: "_propose",
     AskRepair: "_repair",
     AskEvaluations: "_evaluate",
     AskArbitration: "_arbitrate",
+    AskPerson: "_review",
     CheckProposal: "_check",
     ApplyProposal: "_apply",
 }
@@ -107,7 +110,9 @@ class World:
         self.decisions: dict[tuple[str, str], list[VoteDecision | ProposalEvaluation]] = {}
         self.refusals: dict[str, list[bool]] = {}
         self.repairs: dict[str, list[Proposal]] = {}
-        self.words: dict[str, VoteDecision | None] = {}
+        self.words: dict[str | tuple[str, str], VoteDecision | None] = {}
+        self.is_reviewed = False
+        self.person: dict[str, list[Answered]] = {}
         self.failures: set[tuple[str, str]] = set()
         self.schema_changes: dict[str, Any] = {}
         self.edges_after: dict[str, tuple[Edge, ...]] = {}
@@ -168,14 +173,20 @@ class World:
     def _arbitrate(self, question: AskArbitration) -> Reply:
         proposal = question.review.proposal
         if (question.arbiter, "arbitrate") in self.failures:
-            return Arbitrated(proposal.proposal_id, failure="it broke down")
-        said = self.words.get(proposal.title, "reject")
+            return Arbitrated(proposal.proposal_id, question.arbiter, failure="it broke down")
+        said = self.words.get((question.arbiter, proposal.title), self.words.get(proposal.title, "reject"))
         if said is None:
-            return Arbitrated(proposal.proposal_id)
+            return Arbitrated(proposal.proposal_id, question.arbiter)
         word = ProposalEvaluation(
             proposal_id="", evaluator="", round=0, decision=said, reasoning="because" if said == "accept" else ""
         )
-        return Arbitrated(proposal.proposal_id, word)
+        return Arbitrated(proposal.proposal_id, question.arbiter, word)
+
+    def _review(self, question: AskPerson) -> Reply:
+        proposal = question.review.proposal
+        left = self.person.get(proposal.title, [])
+        said = left.pop(0) if left else Answered("", "yes" if question.agreed else "no")
+        return Answered(proposal.proposal_id, said.verdict, said.proposal, said.reason)
 
     def _check(self, question: CheckProposal) -> Reply:
         proposal = question.proposal
@@ -210,7 +221,7 @@ class World:
 
     def run(self, shuffle: Random | None = None) -> Negotiations:
         """Negotiate to the end; with `shuffle`, the answers of a phase arrive in a random order."""
-        state, commands = begin(self.ground, self.safety, self.digest)
+        state, commands = begin(self.ground, self.safety, self.digest, is_reviewed=self.is_reviewed)
         while state.phase != "FINISHED":
             questions = self.note(commands)
             if shuffle:
@@ -307,9 +318,9 @@ class Adversary(World):
 
     def _arbitrate(self, question: AskArbitration) -> Reply:
         proposal_id = question.review.proposal.proposal_id
-        dice = self._dice("arbitrate", proposal_id)
+        dice = self._dice("arbitrate", proposal_id, question.arbiter, question.reason)
         word = self._any_vote(dice, "P777") if dice.random() < 0.8 else None
-        return Arbitrated(proposal_id, word, dice.choice(("", "boom")))
+        return Arbitrated(proposal_id, question.arbiter, word, dice.choice(("", "boom")))
 
     def _check(self, question: CheckProposal) -> Reply:
         dice = self._dice("gate", question.proposal, self.digest)

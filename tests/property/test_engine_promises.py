@@ -58,7 +58,7 @@ def test_every_negotiation_ends_within_the_bound_of_calls(world: Adversary) -> N
     world.run()
     calls = [question for question in world.asked if isinstance(question, AGENT_QUESTIONS)]
     analyses = len(world.ground.agents)
-    assert len(calls) + analyses <= call_bound(world.safety, len(world.ground.agents))
+    assert len(calls) + analyses <= call_bound(world.safety, analyses, len(world.ground.arbiters))
 
 
 @given(adversaries())

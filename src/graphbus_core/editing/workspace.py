@@ -20,11 +20,13 @@ class Workspace:
     Attributes:
         base: The project that the session started from.
         project: The project as it is now.
+        steps: Each commit so far: the id of its proposal, and the bytes that it gave to files.
     """
 
     def __init__(self, project: Project) -> None:
         self.base = project
         self.project = project
+        self.steps: list[tuple[str, dict[str, bytes]]] = []
         self._start = {path: project.source(path).data for path in project.agent_files}
         self._now = dict(self._start)
 
@@ -59,6 +61,15 @@ class Workspace:
         fresh = self.edited(proposal.code_changes)
         self.project = self.project.with_files(fresh)
         self._now.update(fresh)
+        self.steps.append((proposal.proposal_id, fresh))
+
+    def merged(self, changes: Iterable[CodeChange]) -> tuple[str, ...]:
+        """Give the files in which the changes were written for an earlier text, and are merged into the present one."""
+        return ()
+
+    def has(self, path: str) -> bool:
+        """Tell whether a file can change here."""
+        return path in self._now
 
     def data(self, path: str) -> bytes:
         """Give the present bytes of a file with an agent in it."""

@@ -41,4 +41,8 @@ ENTRIES: dict[str, Entry] = {
     "GBE120": Entry("There is no rule {name}.{suggestion}", "Codes and prefixes are known: {known}."),
     "GBE130": Entry("`{option} {name}` cannot be understood: {reason}.", "Example: `{option} {example}`."),
     "GBE131": Entry("{option} has no effect without {needed}.", "Add {needed}, or leave {option} out."),
+    "GBE148": Entry(
+        "--review asks a person before each change, and there is nobody to ask.",
+        "Run it in a terminal, or leave --review out. From Python, give the `Negotiation` a reviewer.",
+    ),
 }

@@ -112,11 +112,17 @@ class Impact(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Evidence(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A concrete counterexample behind a reject; `is_verified` once it was executed or checked and holds: then it is a veto."""
+    """A concrete counterexample behind a reject: a sentence about a contract, or a Python file with one or more tests.
+
+    Attributes:
+        is_verified: It was executed or checked, and it holds: then it is a veto.
+        detail: What came of executing or checking it, in words.
+    """
 
     kind: Literal["contract", "test"]
     text: str
     is_verified: bool = False
+    detail: str = ""
 
 
 class ProposalEvaluation(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

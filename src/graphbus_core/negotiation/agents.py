@@ -9,9 +9,11 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from graphbus_core.errors import NegotiationError, did_you_mean
+from graphbus_core.llm.client import Bound, Clients
 from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.model.config import BuildConfig
 from graphbus_core.model.proposals import GateReport, Proposal, ProposalEvaluation
+from graphbus_core.negotiation.llm_agent import LLMAgent
 from graphbus_core.negotiation.rule_agent import RuleAgent
 from graphbus_core.negotiation.views import Analysis, Trial, View
 
@@ -71,18 +73,28 @@ def choose_arbiters(definitions: Iterable[AgentDefinition], config: BuildConfig)
     """Give the arbiters: those that the settings name, in that order, else the classes with `IS_ARBITER = True`.
 
     Raises:
-        NegotiationError: GBE401, the settings name an agent that is not there.
+        NegotiationError: GBE401, the settings name an agent that is not there; GBE411, they give a domain to one that is no
+            arbiter.
     """
     known = {definition.name: definition for definition in definitions}
     named = config.settings.safety.arbiter_agents
     for name in named:
         if name not in known:
             raise NegotiationError("GBE401", name=name, suggestion=did_you_mean(name, known), known=", ".join(known))
-    return tuple(dict.fromkeys(named)) or tuple(name for name, definition in known.items() if definition.is_arbiter)
+    arbiters = tuple(dict.fromkeys(named)) or tuple(name for name, one in known.items() if one.is_arbiter)
+    for name in config.settings.safety.arbiter_domains:
+        if name not in arbiters:
+            shown = ", ".join(arbiters) or "none"
+            raise NegotiationError("GBE411", name=name, suggestion=did_you_mean(name, arbiters), known=shown)
+    return arbiters
 
 
-def activate(definitions: Iterable[AgentDefinition], order: Sequence[str], config: BuildConfig) -> ActiveAgents:
-    """Make an agent of every class, in the order of activation. Source: seed 001, ACTIVATE_AGENTS.
+def activate(
+    definitions: Iterable[AgentDefinition], order: Sequence[str], config: BuildConfig, clients: Clients | None = None
+) -> ActiveAgents:
+    """Make an agent of every class, in the order of activation: by rules, or with models behind it.
+
+    Source: seed 001, ACTIVATE_AGENTS.
 
     Raises:
         NegotiationError: GBE401, see `choose_arbiters`.
@@ -90,6 +102,14 @@ def activate(definitions: Iterable[AgentDefinition], order: Sequence[str], confi
     place = {name: position for position, name in enumerate(order)}
     ordered = sorted(definitions, key=lambda definition: place.get(definition.name, len(place)))
     arbiters = choose_arbiters(ordered, config)
-    agents = {one.name: RuleAgent(one.name, is_arbiter=one.name in arbiters) for one in ordered}
+    agents = {one.name: _agent(one.name, one.name in arbiters, config, clients) for one in ordered}
     first = [agents[name] for name in arbiters]
-    return ActiveAgents({agent.name: agent for agent in [*(a for a in agents.values() if not a.is_arbiter), *first]})
+    active = ActiveAgents({agent.name: agent for agent in [*(a for a in agents.values() if not a.is_arbiter), *first]})
+    active.models = clients.models if clients else {}
+    return active
+
+
+def _agent(name: str, is_arbiter: bool, config: BuildConfig, clients: Clients | None) -> ActiveAgent:
+    if clients is None:
+        return RuleAgent(name, is_arbiter=is_arbiter)
+    return LLMAgent(name, clients, is_arbiter=is_arbiter, max_output_tokens=config.llm_config.max_output_tokens)

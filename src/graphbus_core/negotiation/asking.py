@@ -72,7 +72,7 @@ def answer(asked: Asked) -> Reply:
         votes = _hear(lambda: agent.evaluate(view, trials), _VOTES)
         return Evaluated(question.agent, votes[0] or (), votes[1])
     word = _hear(lambda: agent.arbitrate(view, trials[0], question.evaluations), _WORD)
-    return Arbitrated(question.review.proposal.proposal_id, *word)
+    return Arbitrated(question.review.proposal.proposal_id, question.arbiter, *word)
 
 
 def study(agent: ActiveAgent, view: View) -> tuple[Analysis, str]:

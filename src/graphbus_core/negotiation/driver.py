@@ -18,6 +18,7 @@ from graphbus_core.bus import MessageBus
 from graphbus_core.compiler.conflicts import SchemaConflicts
 from graphbus_core.compiler.project import Project
 from graphbus_core.editing.workspace import Workspace
+from graphbus_core.errors import UsageError
 from graphbus_core.model.config import BuildConfig
 from graphbus_core.model.proposals import Json, Negotiations, Proposal
 from graphbus_core.negotiation import engine
@@ -25,12 +26,14 @@ from graphbus_core.negotiation.agents import ActiveAgents, Analyses
 from graphbus_core.negotiation.asking import Ask, Asked, ask_in_turn, study
 from graphbus_core.negotiation.budget import Meter
 from graphbus_core.negotiation.finding import find_for_agents
+from graphbus_core.negotiation.person import Reviewer, ask_person
 from graphbus_core.negotiation.protocol import (
     AgentFailed,
     AgentQuestion,
     ApplyProposal,
     AskArbitration,
     AskEvaluations,
+    AskPerson,
     AskProposals,
     CheckProposal,
     Command,
@@ -39,12 +42,15 @@ from graphbus_core.negotiation.protocol import (
     EvaluationMade,
     Finished,
     Ground,
+    PersonAnswered,
     ProposalArbitrated,
     ProposalCommitted,
     ProposalGated,
     ProposalMade,
+    ProposalMerged,
     ProposalPostponed,
     ProposalRejected,
+    ProposalSentBack,
     Question,
     Reply,
     RoundStarted,
@@ -69,9 +75,12 @@ TOPICS: dict[type, str] = {
     DraftsDropped: "/Negotiation/Dropped",
     AgentFailed: "/Negotiation/Failed",
     ProposalGated: "/Negotiation/Gated",
+    ProposalMerged: "/Negotiation/Merged",
+    ProposalSentBack: "/Negotiation/SentBack",
     EvaluationMade: "/Negotiation/Evaluated",
     ProposalPostponed: "/Negotiation/Postponed",
     ProposalArbitrated: "/Negotiation/Arbitrated",
+    PersonAnswered: "/Negotiation/Reviewed",
     ProposalCommitted: "/Negotiation/Committed",
     ProposalRejected: "/Negotiation/Rejected",
     Finished: "/Negotiation/Finished",
@@ -99,7 +108,11 @@ class Negotiation:
         *,
         ask: Ask = ask_in_turn,
         clock: Callable[[], float] = time.monotonic,
+        reviewer: Reviewer | None = None,
     ) -> None:
+        if config.is_reviewed and reviewer is None:
+            raise UsageError("GBE148")
+        self.reviewer = reviewer if config.is_reviewed else None
         self.config = config
         self.bus = bus
         self.ask = ask
@@ -213,7 +226,9 @@ class _Run:
         project = table.workspace.project
         owners = {path: project.owners(path) for path in project.agent_files}
         ground = Ground(agents=tuple(agents), arbiters=agents.arbiters, owners=owners, edges=project.graph.edges)
-        self.state, self._first = engine.begin(ground, session.config.settings.safety, table.workspace.digest)
+        self.state, self._first = engine.begin(
+            ground, session.config.settings.safety, table.workspace.digest, is_reviewed=session.reviewer is not None
+        )
 
     def negotiate(self) -> None:
         """Run the engine until it has ended."""
@@ -254,8 +269,12 @@ class _Run:
                 yield self.table.check(question)
             elif isinstance(question, ApplyProposal):
                 yield self.table.apply(question)
+            elif isinstance(question, AskPerson) and self.session.reviewer:
+                yield ask_person(self.session.reviewer, question, self.table)
         batch = [
-            self._prepare(question) for question in questions if not isinstance(question, CheckProposal | ApplyProposal)
+            self._prepare(question)
+            for question in questions
+            if not isinstance(question, CheckProposal | ApplyProposal | AskPerson)
         ]
         refusal = self.session.meter.reserve(len(batch))
         if refusal:

@@ -17,8 +17,9 @@ from msgspec.structs import replace
 
 from graphbus_core.model.config import SafetyConfig
 from graphbus_core.model.proposals import Ending, Negotiations, ProposalRecord, TerminationReason
-from graphbus_core.negotiation import phases
+from graphbus_core.negotiation.phases import arbitrating, committing, gating, proposing, reviewing, voting
 from graphbus_core.negotiation.protocol import (
+    Answered,
     Case,
     Finished,
     Ground,
@@ -47,9 +48,10 @@ NEXT: dict[Phase, Phase] = {
 # --- the two entrances -----------------------------------------------------------------------
 
 
-def begin(ground: Ground, safety: SafetyConfig, digest: str) -> Step:
-    """Open a negotiation on a workspace in the state `digest`."""
-    turn = Turn(State(ground=ground, safety=safety, digest=digest, seen=frozenset({digest})))
+def begin(ground: Ground, safety: SafetyConfig, digest: str, *, is_reviewed: bool = False) -> Step:
+    """Open a negotiation on a workspace in the state `digest`; with `is_reviewed` a person is asked before each commit."""
+    seen = frozenset({digest})
+    turn = Turn(State(ground=ground, safety=safety, digest=digest, seen=seen, is_reviewed=is_reviewed))
     _finish_if_due(turn)
     return _go_on(turn)
 
@@ -63,21 +65,29 @@ def step(state: State, reply: Reply) -> Step:
     if state.phase == "FINISHED":
         raise ProtocolError("driver", f"{type(reply).__name__} came after the end")
     if isinstance(reply, Stopped):
-        turn = Turn(state)
-        _finish(turn, reply.reason, reply.detail)
-        return turn.done()
+        return _stop(state, reply)
     key = key_of(reply)
     if key not in state.awaited:
         raise ProtocolError("driver", f"nobody asked to {key.task} {key.about} while {state.phase}")
     if key in state.received:
         raise ProtocolError("driver", f"the question to {key.task} {key.about} was answered twice")
+    if isinstance(reply, Answered) and reply.verdict == "quit":
+        return _stop(state, Stopped("manual", reply.reason or "ended in the review"))
     received = {**state.received, key: reply}
     if len(received) < len(state.awaited):
         return Step(replace(state, received=received), ())
     turn = Turn(replace(state, awaited=(), received={}))
     for awaited in state.awaited:
         _TAKE[state.phase, awaited.task](turn, received[awaited])
+    if state.phase == "COMMITTING":  # one after another: what is committed decides on what comes next
+        committing.commit_next(turn)
     return _go_on(turn)
+
+
+def _stop(state: State, reply: Stopped) -> Step:
+    turn = Turn(state)
+    _finish(turn, reply.reason, reply.detail)
+    return turn.done()
 
 
 def _go_on(turn: Turn) -> Step:
@@ -112,6 +122,9 @@ def _finish_if_due(turn: Turn) -> None:
 
 
 def _finish(turn: Turn, reason: TerminationReason, detail: str) -> None:
+    for case in list(turn.cases.values()):
+        if case.turned_down and not case.agreed and not is_decided(case):
+            turn.close(case, "rejected", case.turned_down)  # nobody has wanted it after all
     state = turn.state
     ending = Ending(
         terminated=True,
@@ -127,23 +140,26 @@ def _finish(turn: Turn, reason: TerminationReason, detail: str) -> None:
 
 
 _ENTER: dict[Phase, Callable[[Turn], None]] = {
-    "PROPOSING": phases.open_round,
-    "GATING": phases.open_gate,
-    "EVALUATING": phases.open_votes,
-    "ARBITRATING": phases.open_arbitration,
-    "COMMITTING": phases.commit_next,
+    "PROPOSING": proposing.open_round,
+    "GATING": gating.open_gate,
+    "EVALUATING": voting.open_votes,
+    "ARBITRATING": arbitrating.open_arbitration,
+    "COMMITTING": committing.commit_next,
     "CONVERGING": _converge,
 }
 """What each phase asks and says on entering."""
 
-_TAKE: dict[tuple[Phase, Task], Callable[[Turn, Any], None]] = {
-    ("PROPOSING", "propose"): phases.take_proposals,
-    ("GATING", "gate"): phases.take_report,
-    ("GATING", "repair"): phases.take_repair,
-    ("EVALUATING", "evaluate"): phases.take_evaluations,
-    ("ARBITRATING", "arbitrate"): phases.take_arbitration,
-    ("COMMITTING", "gate"): phases.take_second_report,
-    ("COMMITTING", "apply"): phases.take_applied,
+_TAKE: dict[tuple[Phase, Task], Callable[[Turn, Any], object]] = {
+    ("PROPOSING", "propose"): proposing.take_proposals,
+    ("GATING", "gate"): gating.take_report,
+    ("GATING", "repair"): gating.take_repair,
+    ("EVALUATING", "evaluate"): voting.take_evaluations,
+    ("ARBITRATING", "arbitrate"): arbitrating.take_arbitration,
+    ("COMMITTING", "arbitrate"): committing.take_clash_word,
+    ("COMMITTING", "gate"): committing.take_second_report,
+    ("COMMITTING", "repair"): gating.take_fitted,
+    ("COMMITTING", "review"): reviewing.take_answer,
+    ("COMMITTING", "apply"): committing.take_applied,
 }
 """What a reply does in a phase; no other replies exist there."""
 
@@ -189,13 +205,20 @@ def record_of(case: Case) -> ProposalRecord:
     )
 
 
-def call_bound(safety: SafetyConfig, agents: int) -> int:
+def call_bound(safety: SafetyConfig, agents: int, arbiters: int) -> int:
     """Give how many questions a negotiation of so many agents can put to them at most, their analyses included.
 
     Every agent is asked at most twice in a round, to propose and to evaluate its inbox; every proposal is repaired at most
-    `max_repairs` times and arbitrated at most once.
+    `max_repairs` times, and comes before the arbiters at most three times: after a vote, after the vote on a text that was fitted
+    to what was accepted meanwhile, and once because it contradicts another commit of its round.
+
+    Args:
+        agents: All agents, the arbiters among them.
+        arbiters: How many of them settle disputes.
     """
-    rounds = max(safety.max_negotiation_rounds, 0)
+    rounds, repairs = max(safety.max_negotiation_rounds, 0), max(safety.max_repairs, 0)
     per_agent = min(safety.max_proposals_per_agent, rounds * safety.max_proposals_per_round)
-    proposals = agents * max(per_agent, 0)
-    return agents + 2 * rounds * agents + proposals * (max(safety.max_repairs, 0) + 1)
+    proposals = (agents - arbiters) * max(per_agent, 0)
+    judges = arbiters if safety.arbitration == "vote" else min(arbiters, 1)
+    disputes = 2 + min(repairs, 1)
+    return agents + 2 * rounds * (agents - arbiters) + proposals * (repairs + disputes * judges)

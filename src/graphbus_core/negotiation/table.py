@@ -47,9 +47,10 @@ class Table:
         try:
             report = self.gate.check(proposal, self.workspace)
             edges = self._try(proposal, report).after.graph.edges if report.passed else ()
+            merged = self.workspace.merged(proposal.code_changes) if report.passed else ()
         except GraphBusError as error:
             return Stopped("error", f"the gate broke down on {proposal.proposal_id}: {error.sentence}")
-        return Gated(proposal.proposal_id, report, edges)
+        return Gated(proposal.proposal_id, report, edges, merged)
 
     def _try(self, proposal: Proposal, report: GateReport) -> Trial:
         """Keep what the change would lead to, for those who will judge it."""
@@ -85,6 +86,19 @@ class Table:
             edges=after.graph.edges,
             refusal=refusal,
         )
+
+    def sides(self, proposal: Proposal) -> tuple[dict[str, bytes], dict[str, bytes]]:
+        """Give the files of a change by path: as they are, and as they would be; nothing for the latter when it does not fit."""
+        before = {path: self.workspace.data(path) for path in proposal.files if self.workspace.has(path)}
+        try:
+            return before, self.workspace.edited(proposal.code_changes)
+        except EditError:
+            return before, {}
+
+    def diff(self, proposal: Proposal) -> str:
+        """Give the unified diffs of a change against the workspace as it is now."""
+        before, after = self.sides(proposal)
+        return "".join(unified_diff(path, before[path], data) for path, data in sorted(after.items()))
 
     def weighed(self, reply: Evaluated) -> Evaluated:
         """Let no agent vouch for its own evidence: only what was computed here is a verified objection."""

@@ -1,4 +1,4 @@
-"""Who votes, how votes count, and when the arbiter is called. Pure. Source: seed 002, 6.6, and docs/adr.
+"""Who votes, how votes count, when the arbiters are called and which of them. Pure. Source: seed 002, 6.6, and docs/adr.
 
 veto           -> reject        a verified objection, or an owner of a touched file
 too few votes  -> arbiter       fewer than half the electorate; without an arbiter: reject
@@ -10,12 +10,15 @@ otherwise      -> the majority
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
+from fnmatch import fnmatchcase
 from typing import Literal, NamedTuple
 
 from graphbus_core.model.artifacts import Edge
 from graphbus_core.model.config import SafetyConfig
-from graphbus_core.model.proposals import Consensus, Proposal, ProposalEvaluation
+from graphbus_core.model.proposals import Consensus, Evidence, Proposal, ProposalEvaluation, SchemaChange
+from graphbus_core.model.schema import Schema
+from graphbus_core.negotiation.admission import is_protected
 from graphbus_core.negotiation.protocol import Case, Ground
 
 Outcome = Literal["accept", "reject", "arbitrate"]
@@ -97,10 +100,53 @@ def find_veto(case: Case, ground: Ground) -> str:
             continue
         for evidence in evaluation.evidence:
             if evidence.is_verified:
-                return f"{name} showed that it breaks something: {evidence.text}"
+                return f"{name} showed that it breaks something: {_shown(evidence)}"
         if name in owners:
             return f"{name} owns a file that it would change, and rejects it"
     return ""
+
+
+def _shown(evidence: Evidence) -> str:
+    return evidence.detail or evidence.text
+
+
+def judges_of(case: Case, ground: Ground, safety: SafetyConfig) -> tuple[str, ...]:
+    """Give the arbiters who are asked in a dispute: all of them for a vote, else one. Source: seed 002, 6.7."""
+    if safety.arbitration == "vote":
+        return ground.arbiters
+    if safety.arbitration == "domain":
+        at_home = (name for name in ground.arbiters if _is_domain(case, safety.arbiter_domains.get(name, ())))
+        return tuple(at_home)[:1] or ground.arbiters[:1]
+    return ground.arbiters[:1]
+
+
+def _is_domain(case: Case, patterns: Collection[str]) -> bool:
+    """Tell whether a glob matches the intent, the rule code, a file or a contract element of a proposal."""
+    proposal = case.proposal
+    words = [
+        proposal.intent,
+        proposal.finding,
+        *(change.method for change in (case.gate.schema_changes if case.gate else ())),
+    ]
+    is_named = any(fnmatchcase(word, pattern) for pattern in patterns for word in words if word)
+    return is_named or any(is_protected(path, patterns) for path in proposal.files)
+
+
+def settle(words: Sequence[ProposalEvaluation]) -> Verdict:
+    """Say what the arbiters' words come to: the majority of those that count; a tie, or nothing that counts, is a reject."""
+    accepts = sum(word.decision == "accept" for word in words)
+    rejects = sum(word.decision == "reject" for word in words)
+    if accepts > rejects:
+        return Verdict("accept", f"{accepts} for, {rejects} against", "arbiter")
+    reasons = "; ".join(f"{word.evaluator}: {word.reasoning or 'without a reason'}" for word in words)
+    if len(words) == 1:
+        return Verdict("reject", f"{words[0].evaluator} decided against it: {words[0].reasoning or 'without a reason'}")
+    return Verdict("reject", f"the arbiters do not accept it ({accepts} for, {rejects} against): {reasons}")
+
+
+def result_of(change: SchemaChange) -> tuple[Schema | None, Schema | None]:
+    """Give what a change makes of a contract element, for comparing two changes."""
+    return change.input_schema_after, change.output_schema_after
 
 
 def electorate(case: Case, ground: Ground, safety: SafetyConfig, countered: str = "") -> tuple[str, ...]:

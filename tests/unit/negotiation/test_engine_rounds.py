@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from graphbus_core.model.artifacts import Edge
 from graphbus_core.model.proposals import Evidence, GateReport, ProposalEvaluation
 from graphbus_core.negotiation.engine import NEXT, begin, call_bound, conclude, step, summarize
-from graphbus_core.negotiation.phases import open_votes
+from graphbus_core.negotiation.phases.voting import open_votes
 from graphbus_core.negotiation.protocol import (
     AgentFailed,
     Applied,
@@ -26,6 +26,7 @@ from graphbus_core.negotiation.protocol import (
     ProposalMade,
     ProposalPostponed,
     ProposalRejected,
+    ProposalSentBack,
     Proposed,
     ProtocolError,
     Review,
@@ -234,7 +235,10 @@ def test_what_no_longer_passes_after_an_earlier_commit_is_stale_and_may_come_aga
     assert statuses(world) == {"one": "accepted", "two": "refused", "two again": "accepted"}
     assert world.files["c.py"] == "12"
     (stale,) = world.announced(ProposalRejected)
-    assert stale.reason.startswith("stale: after the commits of this round")
+    assert stale.reason == "stale: G1.apply: it does not apply"
+    assert [item.reason for item in world.announced(ProposalSentBack)] == [
+        "after other commits it no longer passes the gate (G1.apply: it does not apply)"
+    ]
 
 
 def test_what_no_longer_applies_is_stale() -> None:
@@ -581,8 +585,8 @@ def test_what_was_deferred_climbs_the_gate_again_when_the_ground_has_moved() -> 
     world.votes("one", C=["defer", "accept"])
     world.gate_says("one", True, False)
     outcome = world.run()
-    assert outcome.records[0].refusal == "stale: it no longer passes the gate (G1.apply: it does not apply)"
-    assert world.questions(AskRepair) == []
+    assert outcome.records[0].refusal == "stale: G1.apply: it does not apply"
+    assert len(world.questions(AskRepair)) == 1
 
 
 # --- how it ends -----------------------------------------------------------------------------
@@ -717,8 +721,11 @@ def test_the_phases_go_round() -> None:
 
 
 def test_the_bound_of_calls_is_what_its_limits_say() -> None:
-    assert call_bound(World("A").safety, 4) == 4 + 2 * 10 * 4 + 4 * 3 * (2 + 1)
-    assert call_bound(World("A", max_negotiation_rounds=1, max_repairs=0).safety, 2) == 2 + 2 * 2 + 2 * 1
+    assert call_bound(World("A").safety, 4, 0) == 4 + 2 * 10 * 4 + 4 * 3 * 2
+    assert call_bound(World("A").safety, 5, 1) == 5 + 2 * 10 * 4 + 4 * 3 * (2 + 3)
+    assert call_bound(World("A").safety, 6, 2) == 6 + 2 * 10 * 4 + 4 * 3 * (2 + 3)
+    assert call_bound(World("A", arbitration="vote").safety, 6, 2) == 6 + 2 * 10 * 4 + 4 * 3 * (2 + 3 * 2)
+    assert call_bound(World("A", max_negotiation_rounds=1, max_repairs=0).safety, 3, 1) == 3 + 2 * 2 + 2 * 2
 
 
 def test_what_an_agent_proposes_beyond_its_limit_is_dropped_and_told() -> None:

@@ -350,6 +350,14 @@ def test_an_arbiter_that_is_not_there_is_an_error_with_the_nearest(shop: Callabl
     assert info.value.code == "GBE401"
 
 
+@pytest.mark.parametrize(("name", "shown"), [("Judgee", "Did you mean 'Judge'"), ("Stock", "")])
+def test_a_domain_of_one_who_is_no_arbiter_is_refused(shop: Callable[..., Project], name: str, shown: str) -> None:
+    project = shop(safety=SafetyConfig(arbiter_domains={"Judge": ("*",), name: ("*",)}))
+    with pytest.raises(NegotiationError, match=rf"names {name}, which is no arbiter.*{shown}") as info:
+        activate(project.definitions, project.order.order, project.config)
+    assert info.value.code == "GBE411"
+
+
 # --- the whole -------------------------------------------------------------------------------
 
 

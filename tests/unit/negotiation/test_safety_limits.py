@@ -83,6 +83,35 @@ def test_require_arbiter_on_conflict(required: bool, asked: int) -> None:
     assert len(world.questions(AskArbitration)) == asked
 
 
+@pytest.mark.parametrize(("way", "asked"), [("first", ["Y"]), ("domain", ["Z"]), ("vote", ["Y", "Z"])])
+def test_arbitration(way: str, asked: list[str]) -> None:
+    world = World("A", "B", "C", arbiters=("Y", "Z"), arbitration=way, arbiter_domains={"Z": ("test",)})
+    world.proposes("A", draft("one"))
+    world.votes("one", C="reject")
+    world.run()
+    assert [question.arbiter for question in world.questions(AskArbitration)] == asked
+
+
+@pytest.mark.parametrize(
+    ("globs", "asked"),
+    [
+        (("test",), "Z"),
+        (("te*",), "Z"),
+        (("a.py",), "Z"),
+        (("*.py",), "Z"),
+        (("GB0*",), "Z"),
+        (("b.py",), "Y"),
+        ((), "Y"),
+    ],
+)
+def test_arbiter_domains(globs: tuple[str, ...], asked: str) -> None:
+    world = World("A", "B", "C", arbiters=("Y", "Z"), arbitration="domain", arbiter_domains={"Z": globs})
+    world.proposes("A", draft("one", finding="GB001"))
+    world.votes("one", C="reject")
+    world.run()
+    assert [question.arbiter for question in world.questions(AskArbitration)] == [asked]
+
+
 @pytest.mark.parametrize(("limit", "status"), [(1, "refused"), (2, "accepted")])
 def test_max_file_changes_per_commit(limit: int, status: str) -> None:
     world = World("A", "B", max_file_changes_per_commit=limit)
