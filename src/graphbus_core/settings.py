@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -77,19 +77,33 @@ class _TableReader:
         self._paths = list(_spelled_paths(text))
 
     def read(self, kind: type[Table], table: object, names: tuple[str, ...]) -> Table:
+        required = {field.name: "" for field in msgspec.structs.fields(kind) if field.required}
         if not isinstance(table, dict):
             self._refuse(names[:-1], names[-1], "a table", table)
-            return kind()
+            return kind(**required)
         hints = get_type_hints(kind)
         good: dict[str, Any] = {}
         for key, value in table.items():
+            inner = _table_of(hints.get(key))
             if key not in hints:
                 self._unknown(names, key, hints)
-            elif isinstance(hints[key], type) and issubclass(hints[key], msgspec.Struct):
-                good[key] = self.read(hints[key], value, (*names, key))
+            elif inner is hints[key]:
+                good[key] = self.read(inner, value, (*names, key))
+            elif inner:
+                good[key] = self._read_named(inner, value, (*names, key))
             else:
                 good |= self._value(names, key, value, hints[key])
-        return kind(**good)
+        for key in required:
+            if key not in table:
+                self._miss(names, key)
+        return kind(**{**required, **good})
+
+    def _read_named(self, kind: type[Table], tables: object, names: tuple[str, ...]) -> dict[str, Table]:
+        """Tables whose names are the user's."""
+        if not isinstance(tables, dict):
+            self._refuse(names[:-1], names[-1], "a table of tables", tables)
+            return {}
+        return {name: self.read(kind, table, (*names, name)) for name, table in tables.items()}
 
     def _value(self, names: tuple[str, ...], key: str, value: object, hint: Any) -> dict[str, Any]:
         try:
@@ -121,6 +135,10 @@ class _TableReader:
         where = self._place(names, key)
         self.errors.append(UsageError("GBE103", where=where, key=key, table=table, expected=expected, got=repr(value)))
 
+    def _miss(self, names: tuple[str, ...], key: str) -> None:
+        table = f"[{'.'.join(names)}]"
+        self.errors.append(UsageError("GBE144", where=self._place(names[:-1], names[-1]), key=key, table=table))
+
     def _place(self, names: tuple[str, ...], key: str) -> Place:
         """The line that sets the key, or the table around it: a table may be spelled in many ways."""
         wanted = [*names, key]
@@ -144,14 +162,27 @@ def _spelled_paths(text: str) -> Iterator[tuple[int, list[str]]]:
             yield number, [*table, *stripped.partition("=")[0].split(".")]
 
 
+def _table_of(hint: Any) -> type[msgspec.Struct] | None:
+    """The class of a table, also of one of many whose names the user chooses; None for a value."""
+    if get_origin(hint) is dict:
+        hint = get_args(hint)[1]
+    return hint if isinstance(hint, type) and issubclass(hint, msgspec.Struct) else None
+
+
 def _expected(hint: Any) -> str:
     plain = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
     if hint in plain:
         return plain[hint]
-    choices = getattr(hint, "__args__", ())
+    choices = get_args(hint)
     if choices and all(isinstance(choice, str) for choice in choices):
         return " or ".join(f'"{choice}"' for choice in choices)
-    return "a list of texts"
+    if get_origin(hint) is dict:
+        return f"a table of {_several(choices[1])}"
+    return f"a list of {_several(choices[0])}"
+
+
+def _several(hint: Any) -> str:
+    return "texts" if hint is str else f"lists of {_several(get_args(hint)[0])}"
 
 
 def _is_below(path: str) -> bool:

@@ -41,8 +41,30 @@ ENTRIES: dict[str, Entry] = {
     "GBE120": Entry("There is no rule {name}.{suggestion}", "Codes and prefixes are known: {known}."),
     "GBE130": Entry("`{option} {name}` cannot be understood: {reason}.", "Example: `{option} {example}`."),
     "GBE131": Entry("{option} has no effect without {needed}.", "Add {needed}, or leave {option} out."),
+    "GBE132": Entry("{option} and {other} exclude each other: {reason}.", "Leave one of them out."),
+    "GBE140": Entry(
+        "There is no provider {name!r} of models.{suggestion}",
+        "Known: {known}. A table in [tool.graphbus.llm.providers] adds one.",
+    ),
+    "GBE141": Entry(
+        "{spec!r} names no model: {reason}.",
+        "Examples: `anthropic:claude-sonnet-5-5`, `ollama:qwen3-coder`, `command:PROGRAM ARGUMENTS`, `rules`.",
+    ),
+    "GBE142": Entry(
+        "The provider {name} may not have {variable}: that key goes only to {owner}.",
+        "Put the key of your server into a variable of its own and name that as `key_env`.",
+    ),
+    "GBE143": Entry(
+        "{address!r} cannot be the address of the provider {name}: {reason}.",
+        "Write e.g. `https://models.example.org/v1`, or `http://localhost:8000/v1` for a server on this machine.",
+    ),
+    "GBE144": Entry("{key} in {table} is missing.", "Add it to pyproject.toml."),
+    "GBE147": Entry(
+        "There is a file here that is no report.", "Choose another name with `-o`, or write over it with `--force`."
+    ),
     "GBE148": Entry(
         "--review asks a person before each change, and there is nobody to ask.",
         "Run it in a terminal, or leave --review out. From Python, give the `Negotiation` a reviewer.",
     ),
+    "GBE149": Entry("The report cannot be written: {reason}.", "Give another place with `-o`, or `-o -` for stdout."),
 }

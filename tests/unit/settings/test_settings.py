@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from graphbus_core.errors import GraphBusError, SeveralErrors, UsageError
-from graphbus_core.model.config import BuildRequest, RuntimeRequest, Settings
+from graphbus_core.model.config import BuildRequest, ProviderConfig, RuntimeRequest, Settings
 from graphbus_core.settings import find_root, load, resolve_build, resolve_run
 from tests.project_files import write_project
 
@@ -49,6 +49,12 @@ def test_every_kind_of_value_is_read(tmp_path: Path) -> None:
         max_votes_per_proposal = 5
         [tool.graphbus.llm]
         model = "rules"
+        [tool.graphbus.llm.providers.office]
+        base_url = "https://models.example.org/v1"
+        key_env = "OFFICE_KEY"
+        input_usd = 2
+        [tool.graphbus.safety.arbiter_domains]
+        Referee = ["add_*"]
         """,
     )
     assert found.exclude == ("old/*",)
@@ -57,6 +63,10 @@ def test_every_kind_of_value_is_read(tmp_path: Path) -> None:
     assert found.safety.electorate == "all"
     assert found.safety.require_arbiter_on_conflict is False
     assert found.safety.max_votes_per_proposal == 5
+    assert found.llm.providers == {
+        "office": ProviderConfig(base_url="https://models.example.org/v1", key_env="OFFICE_KEY", input_usd=2.0)
+    }
+    assert found.safety.arbiter_domains == {"Referee": ("add_*",)}
 
 
 @pytest.mark.parametrize(
@@ -83,6 +93,48 @@ def test_every_kind_of_value_is_read(tmp_path: Path) -> None:
             "GBE102",
             "2",
             "Unknown key 'exlude' in [tool.graphbus]. Did you mean 'exclude'?",
+        ),
+        (
+            "[tool.graphbus.llm.providers.office]\nbaseurl = 'x'\nbase_url = 'y'",
+            "GBE102",
+            "2",
+            "Unknown key 'baseurl' in [tool.graphbus.llm.providers.office]. Did you mean 'base_url'?",
+        ),
+        (
+            "[tool.graphbus.llm]\nmodel = 'x'\n[tool.graphbus.llm.providers.office]\nwire = 'openai'",
+            "GBE144",
+            "3",
+            "base_url in [tool.graphbus.llm.providers.office] is missing.",
+        ),
+        (
+            "[tool.graphbus.llm.providers]\noffice = 'x'",
+            "GBE103",
+            "2",
+            "office in [tool.graphbus.llm.providers] must be a table, not 'x'.",
+        ),
+        (
+            "[tool.graphbus.llm]\nproviders = 'x'",
+            "GBE103",
+            "2",
+            "providers in [tool.graphbus.llm] must be a table of tables, not 'x'.",
+        ),
+        (
+            "[tool.graphbus.llm.providers.office]\nbase_url = 'y'\nwire = 'http'",
+            "GBE103",
+            "3",
+            'wire in [tool.graphbus.llm.providers.office] must be "anthropic" or "openai", not \'http\'.',
+        ),
+        (
+            "[tool.graphbus.safety]\narbiter_domains = ['x']",
+            "GBE103",
+            "2",
+            "arbiter_domains in [tool.graphbus.safety] must be a table of lists of texts, not ['x'].",
+        ),
+        (
+            "[tool.graphbus.gate]\nchecks = ['ruff']",
+            "GBE103",
+            "2",
+            "checks in [tool.graphbus.gate] must be a list of lists of texts, not ['ruff'].",
         ),
         ("[tool.graphbus]\nintent = 3", "GBE103", "2", "intent in [tool.graphbus] must be text, not 3."),
         (

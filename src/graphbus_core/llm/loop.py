@@ -1,0 +1,94 @@
+"""An event loop in a thread of its own, for libraries that are asynchronous while their callers are threads."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from graphbus_core.isolation import attempt
+
+if TYPE_CHECKING:
+    import asyncio
+
+
+class Resident(Protocol):
+    """What lives in the loop and is closed with it."""
+
+    async def close(self) -> None:
+        """Give back what it holds."""
+
+
+Inhabitant = TypeVar("Inhabitant", bound=Resident)
+R = TypeVar("R")
+
+
+class LoopThread(Generic[Inhabitant]):
+    """Makes something in a thread of its own and runs coroutines on it there.
+
+    Args:
+        name: Of the thread.
+        move_in: Called in the thread; what it raises, each `run` raises.
+    """
+
+    def __init__(self, name: str, move_in: Callable[[], Inhabitant]) -> None:
+        self._move_in = move_in
+        self._is_ready = threading.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._inhabitant: Inhabitant | None = None
+        self._failure: Exception | None = None
+        self._thread = threading.Thread(target=self._live, name=name, daemon=True)
+        self._thread.start()
+
+    def run(self, work: Callable[[Inhabitant], Coroutine[Any, Any, R]]) -> R:
+        """Run a coroutine to its end and give its result; Ctrl-C while it waits drops it.
+
+        Raises:
+            CancelledError: The thread was stopped meanwhile, that of `concurrent.futures`.
+        """
+        import asyncio
+
+        self._is_ready.wait()
+        if self._failure is not None:
+            raise self._failure
+        if self._inhabitant is None or self._loop is None:
+            raise RuntimeError("nobody has moved in")
+        future = asyncio.run_coroutine_threadsafe(work(self._inhabitant), self._loop)
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            future.cancel()
+            raise
+
+    def stop(self) -> None:
+        """Drop what is under way, close the inhabitant, end the thread."""
+        self._is_ready.wait()
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+    def _live(self) -> None:
+        import asyncio
+
+        self._inhabitant, self._failure = attempt(self._move_in)
+        if self._inhabitant is None:
+            self._is_ready.set()
+            return
+        self._loop = loop = asyncio.new_event_loop()
+        loop.call_soon(self._is_ready.set)
+        try:
+            loop.run_forever()
+            loop.run_until_complete(_wind_up(self._inhabitant))
+            loop.run_until_complete(loop.shutdown_asyncgens())
+        finally:
+            loop.close()
+
+
+async def _wind_up(inhabitant: Resident) -> None:
+    import asyncio
+
+    under_way = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    for task in under_way:
+        task.cancel()
+    await asyncio.gather(*under_way, return_exceptions=True)
+    await inhabitant.close()

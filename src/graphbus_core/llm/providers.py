@@ -1,0 +1,259 @@
+"""Which models can be named, where they are and whose key they get. Pure: from settings and environment to plain data.
+
+A key goes only to its own provider: `check_provider` refuses settings that would send one elsewhere, see docs/models.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from graphbus_core.errors import UsageError, did_you_mean
+from graphbus_core.model.config import LLMConfig, ProviderConfig, Wire
+
+RULES = "rules"
+COMMAND = "command"
+_FROM_PYTHON = {"scripted": "ScriptedClient", "recorded": "RecordedClient"}
+
+
+class Provider(NamedTuple):
+    """Somebody who serves models.
+
+    Attributes:
+        key_env: The environment variable with its key; empty: it needs none.
+        prices: Its name in the table of prices; empty: it is in none.
+        is_configured: It comes from pyproject.toml.
+    """
+
+    name: str
+    wire: Wire
+    base_url: str
+    key_env: str = ""
+    default_model: str = ""
+    prices: str = ""
+    input_usd: float = 0.0
+    output_usd: float = 0.0
+    is_configured: bool = False
+
+
+class Spec(NamedTuple):
+    """Which model is meant.
+
+    Attributes:
+        provider: Its name; `"rules"` and `"command"` are none of the table.
+        model: The model's name at the provider, for a program its whole command line.
+    """
+
+    provider: str
+    model: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.provider}:{self.model}" if self.model else self.provider
+
+
+KNOWN: Mapping[str, Provider] = {
+    provider.name: provider
+    for provider in (
+        Provider(
+            "anthropic",
+            "anthropic",
+            "https://api.anthropic.com",
+            "ANTHROPIC_API_KEY",
+            "claude-sonnet-5-5",
+            "anthropic",
+        ),
+        Provider("openai", "openai", "https://api.openai.com/v1", "OPENAI_API_KEY", "gpt-6.1-sol", "openai"),
+        Provider(
+            "openrouter",
+            "openai",
+            "https://openrouter.ai/api/v1",
+            "OPENROUTER_API_KEY",
+            "anthropic/claude-sonnet-5.5",
+            "openrouter",
+        ),
+        Provider("deepseek", "openai", "https://api.deepseek.com", "DEEPSEEK_API_KEY", "deepseek-v4-pro", "deepseek"),
+        Provider("mistral", "openai", "https://api.mistral.ai/v1", "MISTRAL_API_KEY", "", "mistral"),
+        Provider("groq", "openai", "https://api.groq.com/openai/v1", "GROQ_API_KEY", "", "groq"),
+        Provider("ollama", "openai", "http://localhost:11434/v1"),
+        Provider("vllm", "openai", "http://localhost:8000/v1"),
+        Provider("llamacpp", "openai", "http://localhost:8080/v1"),
+        Provider("lmstudio", "openai", "http://localhost:1234/v1"),
+    )
+}
+_BY_KEY = ("anthropic", "openai")
+"""Whose key in the environment makes its provider the one that negotiates; the first wins."""
+
+KEY_OWNERS: Mapping[str, tuple[str, ...]] = {
+    **{provider.key_env: (provider.base_url.split("/")[2],) for provider in KNOWN.values() if provider.key_env},
+    "ANTHROPIC_AUTH_TOKEN": ("api.anthropic.com",),
+    "OPENAI_ADMIN_KEY": ("api.openai.com",),
+    "AZURE_OPENAI_API_KEY": (".openai.azure.com", ".services.ai.azure.com"),
+    "GEMINI_API_KEY": (".googleapis.com",),
+    "GOOGLE_API_KEY": (".googleapis.com",),
+    "XAI_API_KEY": ("api.x.ai",),
+    "TOGETHER_API_KEY": ("api.together.xyz", "api.together.ai"),
+    "FIREWORKS_API_KEY": ("api.fireworks.ai",),
+    "CEREBRAS_API_KEY": ("api.cerebras.ai",),
+    "HF_TOKEN": (".huggingface.co",),
+    "GITHUB_TOKEN": ("models.github.ai",),
+    "GH_TOKEN": ("models.github.ai",),
+    "AWS_SECRET_ACCESS_KEY": (),
+    "AWS_SESSION_TOKEN": (),
+    "AWS_ACCESS_KEY_ID": (),
+}
+"""Variable -> the only hosts that may get what is in it; a name that begins with a dot stands for all hosts below it."""
+
+
+def providers_of(config: LLMConfig) -> dict[str, Provider]:
+    """Give all providers by name: the well-known ones, and those of the settings, which replace one of the same name.
+
+    Raises:
+        UsageError: GBE141, GBE142 or GBE143 for one that may not be like this.
+    """
+    own = {name: _configured(name, settings) for name, settings in config.providers.items()}
+    for provider in own.values():
+        check_provider(provider)
+    return {**KNOWN, **own}
+
+
+def _configured(name: str, settings: ProviderConfig) -> Provider:
+    return Provider(
+        name=name,
+        wire=settings.wire,
+        base_url=settings.base_url,
+        key_env=settings.key_env,
+        default_model=settings.default_model,
+        input_usd=settings.input_usd,
+        output_usd=settings.output_usd,
+        is_configured=True,
+    )
+
+
+def check_provider(provider: Provider) -> None:
+    """Refuse a provider of the settings whose key would go where it does not belong.
+
+    Raises:
+        UsageError: GBE141 for a name that means something else, GBE142 for the key of somebody else, GBE143 for an address
+            that is none, or one that a key would reach unprotected.
+    """
+    if provider.name in (RULES, COMMAND, *_FROM_PYTHON) or not provider.name.replace("-", "_").isidentifier():
+        raise UsageError("GBE141", spec=provider.name, reason="a provider cannot have this name")
+    host = host_of(provider)
+    owners = KEY_OWNERS.get(provider.key_env.upper())
+    if owners is not None and not (is_https(provider) and _belongs(provider, host, owners)):
+        owner = " or ".join(name.removeprefix(".") for name in owners) or "the programs of its maker"
+        raise UsageError("GBE142", name=provider.name, variable=provider.key_env, owner=owner)
+    if provider.key_env and not is_https(provider) and not is_loopback(host):
+        raise _bad_address(provider, "a key may not go over plain http to another machine")
+
+
+def _belongs(provider: Provider, host: str, owners: tuple[str, ...]) -> bool:
+    from urllib.parse import urlsplit
+
+    has_usual_port = urlsplit(provider.base_url).port in (None, 443)
+    return has_usual_port and any(host.endswith(name) if name.startswith(".") else host == name for name in owners)
+
+
+def is_https(provider: Provider) -> bool:
+    """True when what goes to the provider is encrypted."""
+    return provider.base_url.lower().startswith("https://")
+
+
+def host_of(provider: Provider) -> str:
+    """Give the host of a provider's address, in small letters.
+
+    Raises:
+        UsageError: GBE143: the address is none of a server.
+    """
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(provider.base_url)
+        host, _port = (parts.hostname or "").rstrip("."), parts.port
+    except ValueError:
+        raise _bad_address(provider, "it cannot be read") from None
+    if parts.scheme not in ("http", "https") or not host or not provider.base_url.isascii():
+        raise _bad_address(provider, "it must begin with https:// or http:// and a host")
+    if parts.username is not None or parts.password is not None:
+        raise _bad_address(provider, "it must not hold a name or a password")
+    if parts.query or parts.fragment or any(sign in provider.base_url for sign in "\\ \t\r\n"):
+        raise _bad_address(provider, "it must not hold more than host, port and path")
+    return host
+
+
+def _bad_address(provider: Provider, reason: str) -> UsageError:
+    address = "…@" + provider.base_url.rpartition("@")[2] if "@" in provider.base_url else provider.base_url
+    return UsageError("GBE143", address=address, name=provider.name, reason=reason)
+
+
+def is_loopback(host: str) -> bool:
+    """True for names and addresses of this machine."""
+    numbers = host.split(".")
+    is_127 = len(numbers) == 4 and numbers[0] == "127" and all(number.isdigit() for number in numbers)
+    return host in ("localhost", "::1") or host.endswith(".localhost") or is_127
+
+
+def parse(text: str, providers: Mapping[str, Provider]) -> Spec:
+    """Read `provider:name`, `provider` alone for its default model, `command:PROGRAM ARGUMENTS` or `rules`.
+
+    Raises:
+        UsageError: GBE140 for an unknown provider, GBE141 for a missing or impossible model.
+    """
+    name, colon, model = text.strip().partition(":")
+    model = model.strip()
+    if name in _FROM_PYTHON:
+        raise UsageError("GBE141", spec=text, reason=f"{_FROM_PYTHON[name]} can only be given from Python")
+    if name == RULES and not colon:
+        return Spec(RULES)
+    if name == COMMAND:
+        split_command(Spec(COMMAND, model))
+        return Spec(COMMAND, model)
+    if name not in providers:
+        raise _unknown(name, text, providers)
+    model = model or providers[name].default_model
+    if not model:
+        raise UsageError("GBE141", spec=text, reason=f"{name} has no default model, so the model must be given")
+    if not model.isprintable() or " " in model:
+        raise UsageError("GBE141", spec=text, reason="a model's name has no blanks or invisible characters")
+    return Spec(name, model)
+
+
+def _unknown(name: str, text: str, providers: Mapping[str, Provider]) -> UsageError:
+    makers = {"claude": "anthropic", "gpt": "openai", "deepseek": "deepseek"}
+    maker = makers.get(name.partition("-")[0])
+    known = sorted([*providers, COMMAND, RULES])
+    suggestion = f" Did you mean '{maker}:{text.strip()}'?" if maker and name != maker else did_you_mean(name, known)
+    return UsageError("GBE140", name=name, suggestion=suggestion, known=", ".join(known))
+
+
+def split_command(spec: Spec) -> tuple[str, ...]:
+    """Give the words of a `command:`, split as a shell would, but never given to one.
+
+    Raises:
+        UsageError: GBE141: there is no word, or a quotation mark is not closed.
+    """
+    import shlex
+
+    try:
+        words = tuple(shlex.split(spec.model))
+    except ValueError as error:
+        raise UsageError("GBE141", spec=str(spec), reason=str(error).lower().rstrip(".")) from None
+    if not words:
+        raise UsageError("GBE141", spec=str(spec), reason="there is no program after `command:`")
+    return words
+
+
+def choose_model(config: LLMConfig, environ: Mapping[str, str]) -> str:
+    """Give what negotiates: the model of the settings; without one, the default model of the provider whose key is in the
+    environment; else `"rules"`. Always as `"provider:name"`.
+
+    Raises:
+        UsageError: As `parse` and `providers_of`.
+    """
+    providers = providers_of(config)
+    if config.model.strip():
+        return str(parse(config.model, providers))
+    for provider in (providers[name] for name in _BY_KEY):
+        if provider.key_env and provider.default_model and environ.get(provider.key_env, "").strip():
+            return str(Spec(provider.name, provider.default_model))
+    return RULES

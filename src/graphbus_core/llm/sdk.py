@@ -1,0 +1,338 @@
+"""The only module that knows the libraries of model providers. They are imported when a model is asked, never before.
+
+No tools, no retries, no redirects: one call is one request to one address, and what leaves it passes `_Guard`.
+"""
+
+from __future__ import annotations
+
+import time
+from importlib.util import find_spec
+from itertools import product
+from typing import Any, NamedTuple
+
+from graphbus_core.isolation import attempt
+from graphbus_core.llm.client import Price, Progress, Prompt, StopReason
+from graphbus_core.llm.failures import Told, broken_off, too_long
+from graphbus_core.llm.providers import Provider, host_of, is_loopback
+from graphbus_core.model.spending import Usage
+
+MAX_ANSWER_BYTES = 4_000_000
+_NO_KEY = "no-key"
+_SIZES = (1_000, 1_000_000)
+"""Prices may rise with the size of a prompt."""
+_PASSED_ON = frozenset(
+    {
+        *{"host", "accept", "accept-encoding", "connection", "user-agent", "content-type", "content-length"},
+        *{"transfer-encoding", "anthropic-version", "anthropic-beta"},
+    }
+)
+"""Headers that leave the house, beside `x-stainless-…` and the key of the provider."""
+
+
+def missing_package(provider: Provider) -> str:
+    """Give the name of a package that is needed to ask this provider and not installed; empty when there is none."""
+    for package in ("pydantic_ai", provider.wire):
+        if find_spec(package) is None:
+            return package
+    return ""
+
+
+class Asked(NamedTuple):
+    """Whom to ask, and how long."""
+
+    provider: Provider
+    model: str
+    key: str
+    timeout_s: float
+
+
+class Said(NamedTuple):
+    """An answer that came to its end."""
+
+    text: str
+    usage: Usage
+    stop: StopReason
+
+
+class _Stopped(Exception):  # noqa: N818 - it is no error of ours
+    """The guard has stopped a request or an answer."""
+
+
+class _Guard:
+    """Looks at each request before it leaves: only to the provider's own address, only with its own key."""
+
+    def __init__(self, asked: Asked) -> None:
+        import httpx2
+
+        self._origin = _origin(httpx2.URL(asked.provider.base_url))
+        self._key = asked.key
+        self._header = "x-api-key" if asked.provider.wire == "anthropic" else "authorization"
+
+    async def look_at_answer(self, response: Any) -> None:
+        """Follow no redirect."""
+        if 300 <= response.status_code < 400:
+            raise _Stopped(f"it answers with a redirect ({response.status_code}), which is not followed")
+
+    async def look_at_request(self, request: Any) -> None:
+        """Let only headers pass that are known, and the key of the provider only to the provider."""
+        if _origin(request.url) != self._origin:
+            raise _Stopped("a request to another address was stopped")
+        for name in list(request.headers.keys()):
+            if name.lower() not in _PASSED_ON and not name.lower().startswith("x-stainless-"):
+                del request.headers[name]
+        if self._key:
+            request.headers[self._header] = self._key if self._header == "x-api-key" else f"Bearer {self._key}"
+
+
+def _origin(url: Any) -> tuple[str, str, int]:
+    return url.scheme, url.host, url.port or {"https": 443}.get(url.scheme, 80)
+
+
+class Calls:
+    """The libraries, set up for one model. Lives in the thread of its event loop."""
+
+    def __init__(self, asked: Asked) -> None:
+        import httpx2
+
+        self._asked = asked
+        is_here = is_loopback(host_of(asked.provider))
+        guard = _Guard(asked)
+        self._http = httpx2.AsyncClient(
+            follow_redirects=False,
+            trust_env=not is_here,
+            timeout=httpx2.Timeout(asked.timeout_s),
+            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=None),
+            event_hooks={"request": [guard.look_at_request], "response": [guard.look_at_answer]},
+        )
+        make = _anthropic_model if asked.provider.wire == "anthropic" else _openai_model
+        self._model = make(asked, self._http)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+    async def ask(self, prompt: Prompt, max_output_tokens: int, progress: Progress | None) -> Said:
+        """Ask once; what the libraries raise, `told_by` understands."""
+        import asyncio
+
+        from pydantic_ai.direct import model_request_stream
+        from pydantic_ai.messages import InstructionPart
+        from pydantic_ai.models import ModelRequestParameters
+
+        shared = [InstructionPart(content=prompt.shared)] if prompt.shared else []
+        counter = _Counter(self._asked.provider, progress)
+        async with asyncio.timeout(self._asked.timeout_s):
+            async with model_request_stream(
+                self._model,
+                _messages(prompt, is_cached=self._asked.provider.wire == "anthropic"),
+                model_settings=self._settings(max_output_tokens),
+                model_request_parameters=ModelRequestParameters(instruction_parts=shared),
+            ) as stream:
+                async for event in stream:
+                    counter.count(event)
+                response = stream.get()
+        return _said(response, self._asked.provider)
+
+    def _settings(self, max_output_tokens: int) -> Any:
+        settings = {"max_tokens": max_output_tokens, "timeout": self._asked.timeout_s, "max_retries": 0}
+        if self._asked.provider.wire == "anthropic":
+            return {**settings, "anthropic_cache_instructions": True}
+        return settings
+
+
+class _Counter:
+    """Tells how much of the answer has come, and stops one that does not end."""
+
+    def __init__(self, provider: Provider, progress: Progress | None) -> None:
+        self._provider = provider
+        self._progress = progress
+        self._characters = 0
+        self._told_s = 0.0
+
+    def count(self, event: Any) -> None:
+        """Take notice of one event of the stream."""
+        text = _new_text(event)
+        if not text:
+            return
+        self._characters += len(text)
+        if self._characters > MAX_ANSWER_BYTES:
+            raise too_long(self._provider, MAX_ANSWER_BYTES)
+        now = time.monotonic()
+        if self._progress and now - self._told_s > 0.05:
+            self._told_s = now
+            self._progress(self._characters)
+
+
+def _new_text(event: Any) -> str:
+    from pydantic_ai.messages import PartDeltaEvent, PartStartEvent
+
+    if isinstance(event, PartStartEvent):
+        return getattr(event.part, "content", "") or ""
+    if isinstance(event, PartDeltaEvent):
+        return getattr(event.delta, "content_delta", "") or ""
+    return ""
+
+
+def _anthropic_model(asked: Asked, http: Any) -> Any:
+    from anthropic import AsyncAnthropic
+    from pydantic_ai.models.anthropic import AnthropicModel
+    from pydantic_ai.providers.anthropic import AnthropicProvider
+
+    client = AsyncAnthropic(
+        api_key=asked.key or _NO_KEY, base_url=asked.provider.base_url, http_client=http, max_retries=0
+    )
+    return AnthropicModel(asked.model, provider=AnthropicProvider(anthropic_client=client))
+
+
+def _openai_model(asked: Asked, http: Any) -> Any:
+    from openai import AsyncOpenAI
+    from pydantic_ai.models.openai import OpenAIChatModel
+    from pydantic_ai.profiles.openai import OpenAIModelProfile
+    from pydantic_ai.providers.openai import OpenAIProvider
+
+    client = AsyncOpenAI(
+        api_key=asked.key or _NO_KEY, base_url=asked.provider.base_url, http_client=http, max_retries=0
+    )
+    provider = OpenAIProvider(openai_client=client)
+    if asked.provider.name == "openai" and not asked.provider.is_configured:
+        return OpenAIChatModel(asked.model, provider=provider)
+    profile = OpenAIModelProfile(
+        openai_chat_supports_max_completion_tokens=False,
+        openai_supports_prompt_cache_breakpoints=False,
+        openai_system_prompt_role="system",
+    )
+    return OpenAIChatModel(asked.model, provider=provider, profile=profile)
+
+
+def _messages(prompt: Prompt, *, is_cached: bool) -> list[Any]:
+    """The prompt in the order in which it is cached: own source, breakpoint, task, then what was said after it."""
+    from pydantic_ai.messages import CachePoint, ModelRequest, ModelResponse, TextPart, UserPromptPart
+
+    if prompt.own and is_cached:
+        first = UserPromptPart(content=[prompt.own, CachePoint(), prompt.task])
+    else:
+        first = UserPromptPart(content="\n\n".join(text for text in (prompt.own, prompt.task) if text))
+    messages: list[Any] = [ModelRequest(parts=[first])]
+    for turn in prompt.turns:
+        if turn.role == "assistant":
+            messages.append(ModelResponse(parts=[TextPart(content=turn.text)]))
+        else:
+            messages.append(ModelRequest(parts=[UserPromptPart(content=turn.text)]))
+    return messages
+
+
+def _said(response: Any, provider: Provider) -> Said:
+    stops: dict[str | None, StopReason] = {"stop": "end", "length": "length", "content_filter": "refusal"}
+    text = "".join(part.content for part in response.parts if part.part_kind == "text")
+    used = response.usage
+    usage = Usage(
+        input_tokens=used.input_tokens,
+        cache_read_tokens=used.cache_read_tokens,
+        cache_write_tokens=used.cache_write_tokens,
+        output_tokens=used.output_tokens,
+    )
+    if response.finish_reason not in stops:
+        raise broken_off(provider, "it came to no end")
+    return Said(text, usage, stops[response.finish_reason])
+
+
+# --- failures -----------------------------------------------------------------------------
+
+
+def told_by(failure: Exception) -> Told:
+    """Give in plain words what a failure of the libraries says."""
+    from pydantic_ai import exceptions as said
+
+    kinds: tuple[tuple[type[Exception], str], ...] = (
+        (said.ModelRequestTimeout, "timeout"),
+        (said.ModelTimeoutError, "timeout"),
+        (TimeoutError, "timeout"),
+        (said.ContentFilterError, "filtered"),
+        (said.ModelQuotaExceededError, "quota"),
+        (said.ModelAuthenticationError, "key"),
+        (said.ModelNotFoundError, "model"),
+        (said.ModelConnectionError, "connection"),
+        (said.ModelHTTPError, "status"),
+        (said.UnexpectedModelBehavior, "nonsense"),
+        (said.ModelAPIError, "status"),
+    )
+    stopped = _stopped_by_us(failure)
+    if stopped:
+        return Told("refused", message=stopped)
+    kind = next((name for cls, name in kinds if isinstance(failure, cls)), "nonsense")
+    if kind == "status" and not getattr(failure, "status_code", 0) and not getattr(failure, "in_stream", False):
+        kind = "nonsense"  # it could not even be read
+    return Told(
+        kind=kind,
+        status=getattr(failure, "status_code", 0) or 0,
+        message=_message(failure),
+        retry_after_s=getattr(failure, "retry_after", None),
+        is_in_stream=bool(getattr(failure, "in_stream", False)),
+        phase=getattr(failure, "phase", None) or "",
+    )
+
+
+def _stopped_by_us(failure: BaseException | None) -> str:
+    while failure is not None:
+        if isinstance(failure, _Stopped):
+            return str(failure)
+        failure = failure.__cause__ or failure.__context__
+    return ""
+
+
+def _message(failure: Exception) -> str:
+    body = getattr(failure, "body", None)
+    inner = body.get("error", body) if isinstance(body, dict) else body
+    if isinstance(inner, dict):
+        inner = inner.get("message")
+    if isinstance(inner, str) and inner.strip():
+        return inner
+    return str(getattr(failure, "message", "") or failure)
+
+
+# --- prices -------------------------------------------------------------------------------
+
+
+def known_price(prices: str, model: str) -> Price | None:
+    """Give the dearest rates that a model of the table of prices may have, at any time of the day, for prompts of any size and
+    with writing to the provider's cache; None when the table does not know it.
+    """
+    inputs: list[float] = []
+    outputs: list[float] = []
+    for hour, size in product(range(24), _SIZES):
+        for written in (0, size):
+            found = _calculated(prices, model, hour, input_tokens=size, cache_write_tokens=written, output_tokens=size)
+            if found is None:
+                return None
+            inputs.append(float(found.input_price) * 1e6 / size)
+            outputs.append(float(found.output_price) * 1e6 / size)
+    return Price(max(inputs), max(outputs))
+
+
+def cost_of(prices: str, model: str, usage: Usage) -> float | None:
+    """Give what a call has cost by the table of prices, what was cached at its own rate; None when it is not known."""
+    found = _calculated(
+        prices,
+        model,
+        None,
+        input_tokens=usage.input_tokens,
+        cache_read_tokens=usage.cache_read_tokens,
+        cache_write_tokens=usage.cache_write_tokens,
+        output_tokens=usage.output_tokens,
+    )
+    return None if found is None else float(found.total_price)
+
+
+def _calculated(prices: str, model: str, hour: int | None, **tokens: int) -> Any:
+    """Ask the table of prices, which is part of the package: no network. None when it does not know."""
+    from datetime import UTC, datetime
+
+    from genai_prices import Usage as Tokens
+    from genai_prices import calc_price
+
+    now = datetime.now(UTC)
+    when = now if hour is None else now.replace(hour=hour, minute=30)
+    found, _unknown = attempt(
+        lambda: calc_price(Tokens(**tokens), model, provider_id=prices, genai_request_timestamp=when)
+    )
+    return found
