@@ -118,6 +118,13 @@ def check_coverage() -> int:
     return bool(failures)
 
 
+def show_figures() -> None:
+    """Print what the tests have measured, by the fixture `figure`."""
+    lines = [line for path in sorted(REPORT.glob("figures/*.txt")) for line in path.read_text("utf-8").splitlines()]
+    if lines:
+        print("\n=== figures", *lines, sep="\n  ")
+
+
 def main() -> int:
     """Run the steps and print the closing table."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -126,11 +133,11 @@ def main() -> int:
     options = parser.parse_args()
     if options.coverage:
         return check_coverage()
-    if not options.fast:
-        shutil.rmtree(REPORT, ignore_errors=True)
+    shutil.rmtree(REPORT if not options.fast else REPORT / "figures", ignore_errors=True)
     results = [run(step) for step in STEPS if step.is_fast or not options.fast]
     if options.fast:
         results.append(run(FAST_TESTS))
+    show_figures()
     print("\n=== summary")
     for result in results:
         print(f"{'ok  ' if result.passed else 'FAIL'}  {result.name:<18}{result.seconds:7.1f} s")
