@@ -40,6 +40,7 @@ COMMANDS: dict[str, Entry] = {
     "inspect-negotiation": Entry(
         "graphbus_core.cli.inspect_negotiation:inspect_negotiation", "Browse proposals, votes and commits.", "Look"
     ),
+    "report": Entry("graphbus_core.cli.report_command:report", "Write a session as one HTML page.", "Look"),
     "validate": Entry("graphbus_core.cli.validate:validate", "Verify artifacts and source files.", "Look"),
     "run": Entry("graphbus_core.cli.run:run", "Run the graph as plain Python.", "Run"),
 }
