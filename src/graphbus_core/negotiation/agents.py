@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from graphbus_core.errors import NegotiationError, did_you_mean
-from graphbus_core.llm.client import Bound, Clients
+from graphbus_core.llm.client import Clients, Price
 from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.model.config import BuildConfig
 from graphbus_core.model.proposals import GateReport, Proposal, ProposalEvaluation
@@ -50,9 +50,11 @@ class ActiveAgents(dict[str, ActiveAgent]):
 
     Attributes:
         models: Role (`"proposer"`, `"evaluator"`, `"arbiter"`) -> `"provider:name"`; empty for rule agents.
+        prices: Role -> what its model costs, None where that is not known; empty for rule agents.
     """
 
     models: dict[str, str] = {}  # noqa: RUF012 - replaced, never filled
+    prices: dict[str, Price | None] = {}  # noqa: RUF012 - replaced, never filled
 
     @property
     def backend(self) -> str:

@@ -38,6 +38,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
         intent: What the person wants, in words.
         goals: `refactoring_goals` of the settings.
         history: Its own proposals so far, with what became of them.
+        votes: The proposals of others on which it has voted, with what became of them.
         analysis: What it found out about itself; None while it is analysing.
     """
 
@@ -50,6 +51,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     intent: str = ""
     goals: tuple[str, ...] = ()
     history: tuple[ProposalRecord, ...] = ()
+    votes: tuple[ProposalRecord, ...] = ()
     analysis: Analysis | None = None
 
     @property

@@ -1,0 +1,158 @@
+"""An agent that asks a model: a prompt of `prompts.py` goes out, `replies.py` reads the answer.
+
+A malformed answer is sent back once with what is wrong with it. What is then still not usable is a failure: no proposal, or an
+abstention. The agent holds nothing between two questions; what it remembers comes with the view.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from graphbus_core.errors import ModelError
+from graphbus_core.llm.client import Bound, Clients, LLMClient, Prompt
+from graphbus_core.model.proposals import GateReport, Proposal, ProposalEvaluation
+from graphbus_core.negotiation import prompts, replies
+from graphbus_core.negotiation.protocol import AskArbitration, AskEvaluations, AskProposals, AskRepair
+from graphbus_core.negotiation.replies import Malformed
+from graphbus_core.negotiation.rule_agent import RuleAgent
+from graphbus_core.negotiation.views import Analysis, Trial, View
+
+T = TypeVar("T")
+
+_FAULTS_BYTES = 8_192
+"""More than the message that sends an answer back can be long."""
+_MESSAGE_TOKENS = 16
+"""What a message costs beyond its text."""
+_MESSAGES = 6
+
+
+class LLMAgent:
+    """See `ActiveAgent` for what its methods promise.
+
+    Attributes:
+        max_output_tokens: The longest answer that is asked for.
+    """
+
+    def __init__(self, name: str, clients: Clients, *, is_arbiter: bool = False, max_output_tokens: int = 8192) -> None:
+        self.name = name
+        self.is_arbiter = is_arbiter
+        self.max_output_tokens = max_output_tokens
+        self._clients = clients
+
+    def analyze(self, view: View) -> Analysis:
+        """Add to the facts of the rules what the model makes of the class."""
+        facts = RuleAgent(self.name).analyze(view)
+        said = self._ask(self._clients.proposer, prompts.ask_analysis(view), replies.read_analysis)
+        known = {definition.name for definition in view.project.definitions} - {self.name}
+        return Analysis(
+            responsibilities=said.responsibilities or facts.responsibilities,
+            dependencies=_joined(facts.dependencies, (name for name in said.dependencies if name in known)),
+            schema_expectations={**said.schema_expectations, **facts.schema_expectations},
+            potential_issues=_joined(facts.potential_issues, said.potential_issues),
+        )
+
+    def propose(self, view: View) -> tuple[Proposal, ...]:
+        """Ask for changes."""
+        prompt = prompts.ask_proposals(view)
+        return self._ask(self._clients.proposer, prompt, lambda text: replies.read_drafts(text, view))
+
+    def repair(self, view: View, proposal: Proposal, report: GateReport) -> Proposal | None:
+        """Ask for another way, or give up."""
+        prompt = prompts.ask_repair(view, proposal, report)
+        return self._ask(self._clients.proposer, prompt, lambda text: replies.read_repair(text, view, proposal))
+
+    def evaluate(self, view: View, trials: Sequence[Trial]) -> tuple[ProposalEvaluation, ...]:
+        """Ask for judgements, a few proposals at a time; of a half usable answer the usable half counts."""
+        return tuple(vote for batch in _batches(trials) for vote in self._judge(view, batch))
+
+    def _judge(self, view: View, batch: Sequence[Trial]) -> tuple[ProposalEvaluation, ...]:
+        prompt = prompts.ask_evaluations(view, batch)
+        return self._ask(
+            self._clients.evaluator,
+            prompt,
+            lambda text: replies.read_evaluations(text, view, batch),
+            lambda malformed: malformed.usable or None,
+        )
+
+    def arbitrate(self, view: View, trial: Trial, evaluations: Sequence[ProposalEvaluation]) -> ProposalEvaluation:
+        """Ask for a decision."""
+        prompt = prompts.ask_decision(view, trial, evaluations)
+        word = self._ask(self._clients.arbiter, prompt, lambda text: replies.read_decision(text, view, trial))
+        return replace(word, is_arbiter=True)
+
+    def worst_case(self, question: object, view: View, trials: Sequence[Trial]) -> Bound:
+        """Give what an answer can need at most: a text has no more tokens than bytes, and every answer is sent back once.
+
+        Args:
+            question: A question of the protocol; anything else stands for the analysis.
+            view: What the agent would see.
+            trials: The proposals that the question is about.
+        """
+        bounds = [self._bound(prompt) for prompt in self._prompts(question, view, trials)]
+        return Bound(*(sum(numbers) for numbers in zip(*bounds, strict=True)))
+
+    def _prompts(self, question: object, view: View, trials: Sequence[Trial]) -> Iterator[Prompt]:
+        if isinstance(question, AskEvaluations):
+            yield from (prompts.ask_evaluations(view, batch) for batch in _batches(trials))
+        elif isinstance(question, AskArbitration):
+            yield prompts.ask_decision(view, trials[0], question.evaluations)
+        elif isinstance(question, AskRepair):
+            yield prompts.ask_repair(view, question.proposal, question.report)
+        elif isinstance(question, AskProposals):
+            yield prompts.ask_proposals(view)
+        else:
+            yield prompts.ask_analysis(view)
+
+    def _bound(self, prompt: Prompt) -> Bound:
+        asked = sum(len(text.encode()) for text in (prompt.shared, prompt.own, prompt.task))
+        sent_back = 2 * self.max_output_tokens + _FAULTS_BYTES  # an answer may have more tokens when it is read again
+        frames = 2 * _MESSAGES * _MESSAGE_TOKENS
+        return Bound(requests=2, input_tokens=2 * asked + sent_back + frames, output_tokens=2 * self.max_output_tokens)
+
+    def _ask(
+        self,
+        client: LLMClient,
+        prompt: Prompt,
+        read: Callable[[str], T],
+        rest: Callable[[Malformed], T | None] = lambda _malformed: None,
+    ) -> T:
+        """Ask, and ask once more after a malformed answer; `rest` gives what can be used of a second one.
+
+        Raises:
+            ModelError: GBE460, the second answer is not usable either; GBE461, the model refuses. What the client raises.
+        """
+        text, malformed = self._answer(client, prompt, read)
+        if malformed is None:
+            return read(text)
+        text, malformed = self._answer(client, prompts.ask_again(prompt, text, malformed.faults), read)
+        if malformed is None:
+            return read(text)
+        usable = rest(malformed)
+        if usable is not None:
+            return usable
+        raise ModelError("GBE460", model=client.model, reason=" ".join(malformed.faults))
+
+    def _answer(self, client: LLMClient, prompt: Prompt, read: Callable[[str], object]) -> tuple[str, Malformed | None]:
+        completion = client.complete(prompt, self.max_output_tokens)
+        if completion.stop == "refusal":
+            raise ModelError("GBE461", model=client.model)
+        if completion.stop == "length":
+            fault = f"It was cut off after {self.max_output_tokens} tokens: it is too long."
+            return completion.text, Malformed([fault])
+        try:
+            read(completion.text)
+        except Malformed as malformed:
+            return completion.text, malformed
+        return completion.text, None
+
+
+def _batches(trials: Sequence[Trial]) -> Iterator[Sequence[Trial]]:
+    for start in range(0, len(trials), prompts.BATCH):
+        yield trials[start : start + prompts.BATCH]
+
+
+def _joined(first: Iterable[str], second: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys([*first, *second]))

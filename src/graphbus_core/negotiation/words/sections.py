@@ -1,0 +1,228 @@
+"""The form of a model's answer: sections with lines `key: value`, parts with fenced blocks. Meaning is for `replies.py`.
+
+    ## proposal                                section: word and rest of its heading
+    title: Refuse negative prices             line
+    ### edit search_replace agents/shop.py    part of the section
+    ```old                                    block of the part
+    ...
+    ```
+
+Heading level, case, bullets, bold, CRLF, longer fences, tildes and a fence around everything make no difference.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import msgspec
+
+SECTIONS = frozenset({"analysis", "proposal", "nothing", "evaluation", "decision"})
+PARTS = frozenset({"edit", "evidence"})
+KEYS = frozenset(
+    {
+        *("responsibility", "dependency", "expects", "issue"),
+        *("title", "intent", "reason", "dst", "affects", "priority", "depends on"),
+        *("decision", "confidence", "reasoning", "concern", "suggestion", "risk", "breaks"),
+    }
+)
+_LONG = frozenset({"responsibility", "issue", "title", "reason", "reasoning", "concern", "suggestion"})
+"""What is told in words may go on in the next lines, up to a blank one."""
+
+MAX_ANSWER_BYTES = 1_000_000
+MAX_TEXT = 4_000
+"""Characters of one value; what is longer is cut."""
+
+_MARKS = "*_` "
+_WRAPPINGS = frozenset({"", "markdown", "md", "text", "txt"})
+_FENCE = re.compile(r"(?P<lead>[ \t]*)(?P<fence>`{3,}|~{3,})[ \t]*(?P<label>[^`]*)$")
+_HEADING = re.compile(r"[ ]{0,3}(?P<level>#{1,6})[ \t]*(?P<text>[^#].*)$")
+_CLOSING = re.compile(r"\s+#*\s*$")
+_NUMBERED = re.compile(r"^[\d.)\s]*")
+_LINE = re.compile(
+    r"[ \t]*(?:[-*+•]\s+|\d+[.)]\s+)?[*_`]{0,3}(?P<key>[A-Za-z]+(?:[ _-]on)?)[*_`]{0,3}\s*:(?P<value>.*)$"
+)
+
+
+class Block(NamedTuple):
+    """A fenced block: the words behind its fence in lower case, and its text with a line end after each line."""
+
+    label: tuple[str, ...]
+    text: str
+
+
+class Part(msgspec.Struct, kw_only=True):
+    """`### edit ...` or `### evidence ...`: the rest of its heading, its blocks, and the text outside of them."""
+
+    word: str
+    rest: str
+    blocks: list[Block] = []
+    text: list[str] = []
+
+
+class Section(msgspec.Struct, kw_only=True):
+    """`## word rest` with its lines in their order."""
+
+    word: str
+    rest: str
+    level: int = 2
+    lines: list[tuple[str, str]] = []
+    parts: list[Part] = []
+
+    def all(self, *keys: str) -> tuple[str, ...]:
+        """Give the values of some keys, in order, without empty ones."""
+        return tuple(value for key, value in self.lines if key in keys and value)
+
+    def first(self, key: str) -> str:
+        """Give the first value of a key, or the empty string."""
+        return next(iter(self.all(key)), "")
+
+
+class FormError(ValueError):
+    """The text cannot be taken apart; the sentence says why."""
+
+
+def read_sections(text: str) -> tuple[Section, ...]:
+    """Take an answer apart; text outside of sections is left out.
+
+    Raises:
+        FormError: A fence is not closed, or the answer is too large.
+    """
+    if len(text) > MAX_ANSWER_BYTES:
+        raise FormError(f"Your answer has more than {MAX_ANSWER_BYTES} characters.")
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    inner = _without_wrapping(lines)
+    try:
+        return _read(lines) or _read(inner)
+    except FormError:
+        if not inner:
+            raise
+    return _read(inner)
+
+
+def clean(text: str, limit: int = MAX_TEXT) -> str:
+    """Give a text for people on one line, without characters that are not seen or that steer a terminal."""
+    shown = "".join(" " if char.isspace() else char for char in text if _is_shown(char))
+    plain = " ".join(shown.split())
+    return plain if len(plain) <= limit else plain[: limit - 1] + "…"
+
+
+def _is_shown(char: str) -> bool:
+    return char.isspace() or not unicodedata.category(char).startswith("C")
+
+
+def _without_wrapping(lines: list[str]) -> list[str]:
+    """Drop a fence around the whole answer."""
+    filled = [number for number, line in enumerate(lines) if line.strip()]
+    if len(filled) < 2:
+        return []
+    opening, closing = _FENCE.match(lines[filled[0]]), lines[filled[-1]].strip()
+    if not opening or opening["label"].strip().lower() not in _WRAPPINGS:
+        return []
+    if set(closing) != set(opening["fence"][0]) or len(closing) < len(opening["fence"]):
+        return []
+    return lines[filled[0] + 1 : filled[-1]]
+
+
+def _read(lines: list[str]) -> tuple[Section, ...]:
+    reader = _Reader()
+    for kind, value in _pieces(lines):
+        if isinstance(value, Block):
+            reader.take_block(value)
+        elif kind:
+            reader.take_heading(kind, value)
+        else:
+            reader.take_line(value)
+    return tuple(reader.sections)
+
+
+def _pieces(lines: Iterable[str]) -> Iterator[tuple[int, str | Block]]:
+    """Give headings with their level, blocks, and other lines with level 0."""
+    waiting = iter(lines)
+    for line in waiting:
+        fence = _FENCE.match(line)
+        heading = _HEADING.match(line)
+        if fence:
+            yield 0, _block(fence, waiting)
+        elif heading:
+            yield len(heading["level"]), heading["text"]
+        elif _bold_heading(line):
+            yield 6, line
+        else:
+            yield 0, line
+
+
+def _bold_heading(line: str) -> bool:
+    """`**Evaluation P001**` on a line of its own is a heading too."""
+    bare = line.strip()
+    word = bare.strip(_MARKS).partition(" ")[0].lower()
+    return bare.startswith("**") and bare.endswith("**") and word in SECTIONS | PARTS
+
+
+def _block(opening: re.Match[str], lines: Iterator[str]) -> Block:
+    fence, lead = opening["fence"], opening["lead"]
+    body: list[str] = []
+    for line in lines:
+        bare = line.strip()
+        if len(bare) >= len(fence) and not bare.strip(fence[0]):
+            is_shifted = all(one.startswith(lead) for one in body if one.strip())
+            text = "".join(f"{one.removeprefix(lead) if is_shifted else one}\n" for one in body)
+            return Block(tuple(re.split(r"[\s,]+", opening["label"].strip().lower())), text)
+        body.append(line)
+    raise FormError(f"A block that begins with {fence} is not closed.")
+
+
+class _Reader:
+    """Puts the pieces together."""
+
+    def __init__(self) -> None:
+        self.sections: list[Section] = []
+        self._section: Section | None = None
+        self._part: Part | None = None
+        self._is_going_on = False
+
+    def take_heading(self, level: int, text: str) -> None:
+        word, rest = _words(text)
+        self._is_going_on = False
+        if word in SECTIONS:
+            self._section, self._part = Section(word=word, rest=rest, level=level, lines=[], parts=[]), None
+            self.sections.append(self._section)
+        elif word in PARTS and self._section:
+            self._part = Part(word=word, rest=rest, blocks=[], text=[])
+            self._section.parts.append(self._part)
+        else:
+            self._part = None
+            if self._section and level <= self._section.level:
+                self._section = None
+
+    def take_block(self, block: Block) -> None:
+        self._is_going_on = False
+        if self._part:
+            self._part.blocks.append(block)
+
+    def take_line(self, line: str) -> None:
+        if not self._section:
+            return
+        match = _LINE.match(line)
+        key = re.sub(r"[_-]", " ", match["key"].lower()) if match else ""
+        key = {"dependencies": "dependency", "responsibilities": "responsibility", "issues": "issue"}.get(key, key)
+        key = {"concerns": "concern", "suggestions": "suggestion", "risks": "risk"}.get(key, key)
+        if match and key in KEYS:
+            self._section.lines.append((key, match["value"].strip().removeprefix("**").strip()))
+            self._is_going_on = key in _LONG
+        elif line.strip() and self._is_going_on:
+            last, value = self._section.lines[-1]
+            self._section.lines[-1] = (last, f"{value} {line.strip()}")
+        else:
+            self._is_going_on = False
+            if self._part and line.strip():
+                self._part.text.append(line)
+
+
+def _words(text: str) -> tuple[str, str]:
+    """Split a heading into its first word and the rest, without numbers before and marks around."""
+    bare = _NUMBERED.sub("", _CLOSING.sub("", text).strip("* ").lstrip(_MARKS))
+    word, _, rest = bare.partition(" ")
+    return word.strip("*_`:").lower(), rest.strip()

@@ -1,0 +1,384 @@
+"""What a model may write, and what it means: tolerant in form, strict in meaning."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from graphbus_core.compiler.project import Project
+from graphbus_core.editing.edits import symbol_text
+from graphbus_core.editing.workspace import Workspace
+from graphbus_core.model.digests import sha256_hex
+from graphbus_core.model.proposals import Proposal
+from graphbus_core.negotiation import replies
+from graphbus_core.negotiation.replies import Malformed
+from graphbus_core.negotiation.views import Trial, View
+from graphbus_core.negotiation.words.sections import MAX_ANSWER_BYTES
+from tests.fakes import model_texts as texts
+from tests.unit.negotiation.prompted_shop import shop, trial_of, view_of
+
+TOTAL = "def total(self, prices: list) -> float:\n    return sum(prices) + 0\n"
+EDIT = texts.edit("replace_symbol", "agents/order.py", "Order.total", TOTAL)
+PROPOSAL = texts.proposal("Add", EDIT)
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    return shop(tmp_path_factory.mktemp("shop"))
+
+
+@pytest.fixture
+def view(base: Project) -> View:
+    return view_of(base)
+
+
+@pytest.fixture
+def trials(base: Project) -> tuple[Trial, ...]:
+    return trial_of(base), trial_of(base, proposal_id="P002")
+
+
+def _draft(text: str, view: View) -> Proposal:
+    (draft,) = replies.read_drafts(text, view)
+    return draft
+
+
+# --- proposals ---------------------------------------------------------------------------------
+
+
+def test_a_proposal_says_what_its_lines_say(view: View) -> None:
+    text = texts.proposal(
+        "Add nothing", EDIT, intent="refactor_method", reason="Because.", dst="Stock", affects=["Shelf"], priority=3
+    )
+    draft = _draft(text, view)
+    assert (draft.title, draft.intent, draft.reason) == ("Add nothing", "refactor_method", "Because.")
+    assert (draft.src, draft.dst, draft.affects, draft.priority) == ("Order", "Stock", ("Shelf",), 3)
+    assert draft.code_change.new_code == TOTAL
+
+
+def test_old_code_and_digest_come_from_the_snapshot(view: View) -> None:
+    seen = symbol_text(view.project.source("agents/order.py").data, "Order.total")
+    change = _draft(PROPOSAL, view).code_change
+    assert (change.old_code, change.base_sha256, change.change_type) == (seen, sha256_hex(seen.encode()), "modify")
+
+
+def test_each_edit_is_written_for_what_the_ones_before_it_leave(view: View) -> None:
+    first = texts.swap("agents/order.py", "return sum(prices)", "return sum(prices) * 1", "Order.total")
+    second = texts.swap(
+        "agents/order.py", "        return sum(prices) * 1", "        return sum(prices) * 2", "Order.total"
+    )
+    third = texts.edit("set_decorator_argument", "agents/order.py", "Order.place", "schema_method(output_schema={})")
+    draft = _draft(texts.proposal("Thrice", first, second, third), view)
+    after = Workspace(view.project).applied(draft.code_changes).source("agents/order.py").text
+    assert "sum(prices) * 2" in after
+    assert "output_schema={}" in after
+
+
+@pytest.mark.parametrize(
+    ("operation", "target", "code", "kind"),
+    [
+        ("add_symbol", "Order.fresh", "def fresh(self):\n    return 1\n", "add"),
+        ("add_import", "", "import math\n", "add"),
+        ("delete_symbol", "Order.total", "", "delete"),
+    ],
+)
+def test_every_operation_is_read_and_applies(operation: str, target: str, code: str, kind: str, view: View) -> None:
+    draft = _draft(texts.proposal("Do it", texts.edit(operation, "agents/order.py", target, code)), view)
+    assert draft.code_change.change_type == kind
+    assert Workspace(view.project).applied(draft.code_changes)
+
+
+FORMS = {
+    "deeper headings": PROPOSAL.replace("## proposal", "#### Proposal").replace("### edit", "##### Edit"),
+    "top headings": PROPOSAL.replace("## proposal", "# PROPOSAL").replace("### edit", "## EDIT"),
+    "numbered headings": PROPOSAL.replace("## proposal", "## 1. Proposal: the only one"),
+    "bold headings": PROPOSAL.replace("## proposal", "**Proposal**"),
+    "bold keys": PROPOSAL.replace("title:", "**title:**").replace("intent:", "**Intent**:"),
+    "bullets": PROPOSAL.replace("title:", "- title:").replace("intent:", "* intent:").replace("reason:", "1. Reason:"),
+    "CRLF": PROPOSAL.replace("\n", "\r\n"),
+    "text around": f"Here is what I think.\n\ntitle: not this one\n\n{PROPOSAL}\nI hope this helps!\n",
+    "a plain fence": PROPOSAL.replace("```python", "```"),
+    "another label": PROPOSAL.replace("```python", "```py title=x"),
+    "a longer fence": PROPOSAL.replace("```", "``````"),
+    "tildes": PROPOSAL.replace("```", "~~~"),
+    "a fence around everything": f"```markdown\n{PROPOSAL}```\n",
+    "a longer fence around everything": f"Sure:\n````\n{PROPOSAL}````\n".removeprefix("Sure:\n"),
+    "a path with a dot": PROPOSAL.replace("agents/order.py", "./agents/order.py"),
+    "a path and a symbol in code marks": PROPOSAL.replace(
+        "agents/order.py Order.total", "`agents/order.py` `Order.total()`"
+    ),
+    "another spelling of the operation": PROPOSAL.replace("replace_symbol", "Replace-Symbol"),
+    "an indented fence": PROPOSAL.replace("```python", "  ```python")
+    .replace(TOTAL, f"{TOTAL}")
+    .replace("\n```\n", "\n  ```\n"),
+    "a closing section": PROPOSAL + "\n## Summary\ntitle: something else\n",
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_form_makes_no_difference(form: str, view: View) -> None:
+    plain, other = _draft(PROPOSAL, view), _draft(FORMS[form], view)
+    assert other.code_changes == plain.code_changes
+    assert (other.title, other.intent, other.reason) == (plain.title, plain.intent, plain.reason)
+
+
+def test_a_symbol_may_end_with_underscores(view: View) -> None:
+    edit = texts.edit(
+        "add_symbol", "agents/order.py", "Order.__init__", "def __init__(self):\n    super().__init__()\n"
+    )
+    assert _draft(texts.proposal("x", edit), view).code_change.target == "Order.__init__"
+
+
+def test_a_reason_may_take_several_lines(view: View) -> None:
+    text = PROPOSAL.replace("It is better so.", "It is\nbetter: so.\n\nThis is beside the point.")
+    assert _draft(text, view).reason == "It is better: so."
+
+
+def test_code_with_fences_and_headings_in_it_stays_whole(view: View) -> None:
+    code = 'def total(self, prices):\n    """```\n## proposal\n```"""\n    return 0\n'
+    draft = _draft(texts.proposal("x", texts.edit("replace_symbol", "agents/order.py", "Order.total", code)), view)
+    assert draft.code_change.new_code == code
+
+
+def test_a_diff_becomes_edits_by_content(view: View) -> None:
+    hunk = "@@ -1,1 +77,1 @@\n     def total(self, prices: list) -> float:\n-        return sum(prices)\n+        return 0.0\n"
+    headed = f"--- a/agents/order.py\n+++ b/agents/order.py\n{hunk}"
+    for diff in (hunk, headed):
+        draft = _draft(texts.proposal("x", texts.diff_edit("agents/order.py", diff)), view)
+        assert draft.code_change.operation == "search_replace"
+        after = Workspace(view.project).applied(draft.code_changes).source("agents/order.py").text
+        assert "return 0.0" in after
+
+
+def test_the_owner_of_a_named_symbol_is_affected(view: View) -> None:
+    edit = texts.swap("agents/stock.py", "skuu", "sku", "Stock.on_placed")
+    assert _draft(texts.proposal("x", edit), view).affects == ("Stock",)
+    assert _draft(texts.proposal("x", texts.swap("agents/stock.py", "skuu", "sku")), view).affects == ()
+    assert _draft(texts.proposal("x", edit, dst="Stock"), view).affects == ()
+
+
+def test_a_draft_may_depend_on_earlier_ones(view: View) -> None:
+    text = texts.proposal("a", EDIT) + texts.proposal("b", EDIT, depends_on=["1", "P004", "none"])
+    first, second = replies.read_drafts(text, view)
+    assert (first.proposal_id, second.dependencies) == ("1", ("1", "P004"))
+
+
+def test_what_the_gate_must_judge_goes_to_the_gate(view: View) -> None:
+    for path, target in (("../../etc/passwd", "x"), ("/etc/passwd", "x"), ("agents/order.py", "Order.unknown")):
+        change = _draft(texts.proposal("x", texts.edit("replace_symbol", path, target, TOTAL)), view).code_change
+        assert (change.file_path, change.target, change.old_code) == (path, target, "")
+
+
+def test_titles_and_reasons_cannot_steer_a_terminal(view: View) -> None:
+    draft = _draft(texts.proposal("\x1b[2Jgone \u202eback \ud800", EDIT, reason="a" * 9_000), view)
+    assert draft.title == "[2Jgone back"
+    assert len(draft.reason) == 4_000
+
+
+def test_nothing_is_no_proposal(view: View) -> None:
+    assert replies.read_drafts("There is nothing.\n\n## Nothing\n", view) == ()
+    assert replies.read_repair(texts.nothing(), view, _draft(PROPOSAL, view)) is None
+
+
+def test_a_repair_keeps_what_it_does_not_say_anew(view: View) -> None:
+    old = _draft(texts.proposal("Old", EDIT, intent="add_validation", reason="Old reason", affects=["Stock"]), view)
+    mended = replies.read_repair(f"## proposal\ntitle: New\n{EDIT}", view, old)
+    assert mended
+    assert (mended.title, mended.intent, mended.reason, mended.affects) == (
+        "New",
+        "add_validation",
+        "Old reason",
+        ("Stock",),
+    )
+
+
+BAD_PROPOSALS = {
+    "no section at all": ("I would not change anything.", "neither"),
+    "empty": ("", "neither"),
+    "JSON": ('{"proposal": {"title": "x"}}', "neither"),
+    "both": (PROPOSAL + texts.nothing(), "both"),
+    "no edit": ("## proposal\ntitle: x\n", "no section `### edit`"),
+    "an unknown operation": (PROPOSAL.replace("replace_symbol", "rewrite"), "'rewrite' is no operation"),
+    "no operation": (texts.proposal("x", "### edit\n```\ncode\n```\n"), "no operation"),
+    "no file": (texts.proposal("x", "### edit add_import\n```\nimport os\n```\n"), "does not name its file"),
+    "no symbol": (texts.proposal("x", texts.edit("replace_symbol", "agents/order.py", "", TOTAL)), "its symbol"),
+    "too many words": (PROPOSAL.replace("Order.total", "Order.total and more"), "more than a file and a symbol"),
+    "no code": (texts.proposal("x", texts.edit("replace_symbol", "agents/order.py", "Order.total")), "no code"),
+    "two codes": (PROPOSAL + "```python\nx = 1\n```\n", "2 blocks"),
+    "no new": (
+        texts.proposal("x", "### edit search_replace agents/order.py\n```old\nx\n```\n"),
+        "needs two fenced blocks",
+    ),
+    "two olds": (
+        texts.proposal("x", "### edit search_replace agents/order.py\n```old\nx\n```\n```old\ny\n```\n"),
+        "needs two fenced blocks",
+    ),
+    "an empty old": (texts.proposal("x", texts.swap("agents/order.py", "", "x")), "empty ```old"),
+    "an open fence": (PROPOSAL.removesuffix("```\n"), "is not closed"),
+    "a later dependency": (texts.proposal("x", EDIT, depends_on=["2"]), "no earlier proposal"),
+    "a dependency on itself": (texts.proposal("x", EDIT, depends_on=["1"]), "no earlier proposal"),
+    "a diff of a foreign file": (
+        texts.proposal("x", texts.diff_edit("etc/passwd", "@@\n-root\n+toor\n")),
+        "no file of this project",
+    ),
+    "a diff that does not fit": (
+        texts.proposal("x", texts.diff_edit("agents/order.py", "@@\n-root\n+toor\n")),
+        "does not fit",
+    ),
+    "half a character": (PROPOSAL.replace("+ 0", "+ '\ud800'"), "characters that are none"),
+    "too many edits": (texts.proposal("x", *[EDIT] * 51), "may have 50 edits"),
+    "too many proposals": (PROPOSAL * 21, "21 proposals"),
+    "too large": ("x" * (MAX_ANSWER_BYTES + 1), "more than"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_PROPOSALS)
+def test_what_means_nothing_is_malformed_and_says_why(name: str, view: View) -> None:
+    text, says = BAD_PROPOSALS[name]
+    with pytest.raises(Malformed) as caught:
+        replies.read_drafts(text, view)
+    assert any(says in fault for fault in caught.value.faults), caught.value.faults
+
+
+def test_every_fault_is_told_at_once(view: View) -> None:
+    text = PROPOSAL.replace("replace_symbol", "rewrite") + PROPOSAL + "## proposal\ntitle: x\n"
+    with pytest.raises(Malformed) as caught:
+        replies.read_drafts(text, view)
+    assert [fault.partition(":")[0] for fault in caught.value.faults] == ["Proposal 1", "Proposal 3"]
+
+
+def test_a_repair_is_one_proposal(view: View) -> None:
+    with pytest.raises(Malformed, match="2 proposals"):
+        replies.read_repair(PROPOSAL * 2, view, _draft(PROPOSAL, view))
+
+
+# --- evaluations -------------------------------------------------------------------------------
+
+
+def test_evaluations_come_in_the_order_of_the_question(view: View, trials: tuple[Trial, ...]) -> None:
+    text = texts.evaluation("P002", "reject", "Breaks it.", concern=["a", "b"], breaks="yes", risk="high")
+    first, second = replies.read_evaluations(text + texts.evaluation("P001"), view, trials)
+    assert (first.proposal_id, first.decision, first.confidence) == ("P001", "accept", 0.9)
+    assert (second.proposal_id, second.decision, second.concerns) == ("P002", "reject", ("a", "b"))
+    assert second.impact_assessment.breaks_contracts
+    assert (second.evaluator, second.impact_assessment.estimated_risk) == ("Order", "high")
+
+
+@pytest.mark.parametrize("heading", ["p1", "P1", "**P001**", "of P001", ": P001", "P001 (the first)", ""])
+def test_the_number_may_be_written_in_many_ways(heading: str, view: View, trials: tuple[Trial, ...]) -> None:
+    text = texts.evaluation("P001").replace("evaluation P001", f"evaluation {heading}")
+    (vote,) = replies.read_evaluations(text, view, trials[:1])
+    assert vote.proposal_id == "P001"
+
+
+@pytest.mark.parametrize(
+    ("said", "heard"),
+    [("80%", 0.8), ("0.25", 0.25), (".5", 0.5), ("high", 0.5), ("1.0", 1.0), ("900", 1.0), ("90 out of 100", 0.9)],
+)
+def test_confidence_is_a_number_between_nothing_and_one(
+    said: str, heard: float, view: View, trials: tuple[Trial, ...]
+) -> None:
+    text = texts.evaluation("P001").replace("confidence: 0.9", f"confidence: {said}")
+    (vote,) = replies.read_evaluations(text, view, trials[:1])
+    assert vote.confidence == heard
+
+
+@pytest.mark.parametrize(
+    ("said", "breaks"), [("no", False), ("None.", False), ("nothing", False), ("yes", True), ("Stock.on_placed", True)]
+)
+def test_what_breaks_may_be_named(said: str, breaks: bool, view: View, trials: tuple[Trial, ...]) -> None:
+    (vote,) = replies.read_evaluations(texts.evaluation("P001", breaks=said), view, trials[:1])
+    assert vote.impact_assessment.breaks_contracts is breaks
+
+
+def test_evidence_is_a_test_or_a_contract(view: View, trials: tuple[Trial, ...]) -> None:
+    test = "def test_x():\n    assert False\n"
+    parts = texts.evidence("test", test), "### Evidence: contract\nOrder.place loses `total`\n"
+    (vote,) = replies.read_evaluations(texts.evaluation("P001", "reject", "No.", *parts), view, trials[:1])
+    assert [(item.kind, item.text, item.is_verified) for item in vote.evidence] == [
+        ("test", test, False),
+        ("contract", "Order.place loses `total`", False),
+    ]
+
+
+def test_a_counter_carries_its_proposal(view: View, trials: tuple[Trial, ...]) -> None:
+    text = texts.evaluation("P001", "counter", "Better so.", EDIT, title="Other way")
+    (vote,) = replies.read_evaluations(text, view, trials[:1])
+    assert vote.counter_proposal
+    assert (vote.counter_proposal.title, vote.counter_proposal.parent) == ("Other way", "P001")
+    assert (vote.counter_proposal.intent, vote.counter_proposal.reason) == ("test", "Better so.")
+
+
+BAD_EVALUATIONS = {
+    "none": ("I accept.", "no section `## evaluation P001`"),
+    "no decision": ("## evaluation P001\nreasoning: fine\n", "no line `decision:`"),
+    "two decisions": (texts.evaluation("P001") + "decision: reject\n", "must be exactly one"),
+    "the choice itself": (texts.evaluation("P001", "accept | reject"), "must be exactly one"),
+    "a condition": (texts.evaluation("P001", "accept if tests pass"), "must be exactly one"),
+    "another word": (texts.evaluation("P001", "approve"), "must be exactly one"),
+    "a foreign number": (texts.evaluation("P001") + texts.evaluation("P009"), "about no proposal that you were asked"),
+    "two numbers": (texts.evaluation("P001 and P002"), "about no proposal"),
+    "twice": (texts.evaluation("P001") * 2, "more than one section"),
+    "an accept with edits": (texts.evaluation("P001", "accept", "x", EDIT), "go with `decision: counter` only"),
+    "a counter without edits": (texts.evaluation("P001", "counter"), "needs a section `### edit`"),
+    "a counter with a bad edit": (
+        texts.evaluation("P001", "counter", "x", EDIT.replace("replace_symbol", "zap")),
+        "no operation",
+    ),
+    "other evidence": (
+        texts.evaluation("P001", "reject", "x", texts.evidence("hearsay", "x")),
+        "must be `contract` or",
+    ),
+    "an empty test": (texts.evaluation("P001", "reject", "x", "### evidence test\n"), "must be `contract` or"),
+    "much evidence": (
+        texts.evaluation("P001", "reject", "x", *[texts.evidence("contract", "x")] * 4),
+        "more than 3 pieces",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD_EVALUATIONS)
+def test_an_evaluation_that_means_nothing_is_malformed(name: str, view: View, trials: tuple[Trial, ...]) -> None:
+    text, says = BAD_EVALUATIONS[name]
+    with pytest.raises(Malformed) as caught:
+        replies.read_evaluations(text, view, trials[:1])
+    assert any(says in fault for fault in caught.value.faults), caught.value.faults
+
+
+def test_what_is_usable_of_a_half_bad_answer_is_kept(view: View, trials: tuple[Trial, ...]) -> None:
+    text = texts.evaluation("P001", "reject") + texts.evaluation("P002", "perhaps")
+    with pytest.raises(Malformed) as caught:
+        replies.read_evaluations(text, view, trials)
+    assert [vote.proposal_id for vote in caught.value.usable] == ["P001"]
+
+
+# --- decisions and analyses --------------------------------------------------------------------
+
+
+def test_the_arbiter_says_yes_or_no(view: View, trials: tuple[Trial, ...]) -> None:
+    word = replies.read_decision(texts.decision("P001", "**Reject**.", "No."), view, trials[0])
+    assert (word.decision, word.reasoning) == ("reject", "No.")
+    for text in (texts.decision("P001", "counter"), texts.decision("P002"), "", texts.evaluation("P001")):
+        with pytest.raises(Malformed):
+            replies.read_decision(text, view, trials[0])
+
+
+def test_an_analysis_is_read_line_by_line() -> None:
+    text = texts.analysis("takes orders", "counts", dependency=["Stock, `Shelf`"], issue=["no check"])
+    found = replies.read_analysis(text + "expects: `/Order/Placed`: sku, total\nExpects: Stock.take: n\n")
+    assert (found.responsibilities, found.dependencies) == (("takes orders", "counts"), ("Stock", "Shelf"))
+    assert found.schema_expectations == {"/Order/Placed": "sku, total", "Stock.take": "n"}
+    assert found.potential_issues == ("no check",)
+
+
+@pytest.mark.parametrize("text", ["", "## analysis\n", "responsibility: x\n"])
+def test_an_analysis_that_says_nothing_is_malformed(text: str) -> None:
+    with pytest.raises(Malformed):
+        replies.read_analysis(text)
+
+
+def test_no_file_outside_of_the_project_is_read(tmp_path: Path) -> None:
+    (tmp_path / "outside.py").write_text("secret = 1\n")
+    inside = view_of(shop(tmp_path / "inside"))
+    edit = texts.swap("../outside.py", "secret = 1", "secret = 2", "secret")
+    assert _draft(texts.proposal("x", edit), inside).code_change.base_sha256 == ""
