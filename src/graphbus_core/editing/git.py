@@ -38,6 +38,7 @@ _SETTINGS = {
     "core.splitIndex": "false",
     "core.quotePath": "false",
     "gc.auto": "0",
+    "i18n.commitEncoding": "UTF-8",
     "maintenance.auto": "false",
     "protocol.allow": "never",
     "user.useConfigOnly": "true",

@@ -13,6 +13,7 @@ from graphbus_core.editing.workspace import Workspace
 from graphbus_core.errors import EditError, NegotiationError
 from graphbus_core.model.config import BuildConfig
 from graphbus_core.model.proposals import FileChange, GateReport, Negotiations
+from graphbus_core.negotiation.committing import Plan, commit_session, plan_commits
 from graphbus_core.negotiation.transcript import settle_session
 
 
@@ -25,13 +26,16 @@ class Landed(NamedTuple):
 
 
 def land(config: BuildConfig, negotiations: Negotiations, workspace: Workspace, report: GateReport | None) -> Landed:
-    """Write the accepted changes to the source files, all or none; in a dry run, only say what they are.
+    """Write the accepted changes to the source files, all or none, and commit them if that was asked for.
+
+    In a dry run, only say what they are.
 
     Args:
         report: What the gate says of all changes together; None when there is none.
 
     Raises:
-        NegotiationError: GBE409, they do not pass the gate together; GBE410, they are written and the record cannot say so.
+        NegotiationError: GBE409, they do not pass the gate together; GBE410, they are written and the record cannot say so;
+            GBE435, they are written and cannot be committed.
         EditError: A file has changed meanwhile, or cannot be written.
     """
     changed = workspace.changed()
@@ -42,12 +46,14 @@ def land(config: BuildConfig, negotiations: Negotiations, workspace: Workspace, 
             raise NegotiationError("GBE409", session=negotiations.session, reason=_refusal(report))
         if config.dry_run:
             return Landed((), diffs, workspace.project)
+        plan = plan_commits(config, negotiations.session, workspace) if config.makes_commits else Plan(None, {})
         files = promote(config, changed, negotiations.session, accepted)
     except (EditError, NegotiationError) as error:
         refuse_session(config, negotiations.session, f"{error.sentence} [{error.code}]")
         raise
     if accepted:
         settle_session(config.artifacts_dir, negotiations.session, is_applied=True)
+    commit_session(config, negotiations.session, plan)
     return Landed(files, diffs, Project.read(config))
 
 

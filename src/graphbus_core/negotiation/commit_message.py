@@ -1,0 +1,148 @@
+"""The message of a git commit for one accepted proposal: pure functions from the record of a session to text.
+
+    fix(OrderProcessor): validate negative prices
+
+    A negative price would make the total wrong.
+
+    GraphBus-Session: S001
+    GraphBus-Proposal: P001
+    ...
+
+Titles and reasons may be written by a model: they are plain text here, and never a trailer, a reference or a command to CI.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator
+
+from graphbus_core.model.proposals import CommitRecord, GateReport, Proposal, ProposalRecord
+from graphbus_core.negotiation.transcript import SessionRecord
+
+SUBJECT_WIDTH = BODY_WIDTH = 72
+TRAILERS = (
+    "GraphBus-Session",
+    "GraphBus-Proposal",
+    "GraphBus-Agent",
+    "GraphBus-Consensus",
+    "GraphBus-Gate",
+    "GraphBus-Model",
+    "GraphBus-Cost",
+)
+_TYPES = (
+    (re.compile(r"perf|optimi[sz]e|speed"), "perf"),
+    (re.compile(r"doc"), "docs"),
+    (re.compile(r"refactor|simplif|rename|extract|annotate|clean"), "refactor"),
+    (re.compile(r"fix|mend|valid|align|correct|guard|handle|conflict|error"), "fix"),
+    (re.compile(r"add|introduce|feature|support"), "feat"),
+)
+_NOT_WRONG = ("GB201", "GB202")
+"""Findings that ask for something better where nothing is wrong."""
+
+
+def message_of(session: SessionRecord, record: ProposalRecord) -> str:
+    """Give the whole message: subject, reason, trailers."""
+    proposal = record.proposal
+    body = _paragraph(proposal.reason)
+    trailers = "\n".join(f"{name}: {value}" for name, value in _trailers(session, record))
+    return "\n\n".join(part for part in (subject_of(proposal), body, trailers) if part) + "\n"
+
+
+def subject_of(proposal: Proposal) -> str:
+    """Give `type(Agent): title`, at most 72 characters long."""
+    head = f"{_type_of(proposal)}({_line(proposal.src)}): "
+    title = _line(proposal.title) or _line(proposal.intent.replace("_", " ")) or "change"
+    if title[1:2].islower():
+        title = title[0].lower() + title[1:]
+    return head + _cut(title.rstrip(". "), max(SUBJECT_WIDTH - len(head), 20))
+
+
+def _type_of(proposal: Proposal) -> str:
+    if proposal.finding and proposal.finding not in _NOT_WRONG:
+        return "fix"
+    return next((name for pattern, name in _TYPES if pattern.search(proposal.intent.lower())), "refactor")
+
+
+def _cut(text: str, width: int) -> str:
+    if len(text) <= width:
+        return text
+    start = text[: width - 1]
+    word = start.rpartition(" ")[0]
+    return f"{(word if len(word) > width // 2 else start).rstrip(' ,;:')}…"
+
+
+def _line(text: str) -> str:
+    """Make one line of plain text: no control or direction characters, nothing that a forge or a CI server acts on."""
+    shown = "".join(" " if unicodedata.category(character)[0] in "CZ" else character for character in text)
+    shown = re.sub(r"#(?=\d)", "no. ", shown.replace("[", "(").replace("]", ")"))
+    return " ".join(re.sub(r"(?<!\w)@(?=\w)", "@ ", shown).split())
+
+
+def _paragraph(text: str) -> str:
+    """Wrap a reason; a line that looks like a trailer or a diff is indented, so that nothing takes it for one."""
+    from textwrap import wrap
+
+    parts = [_line(part) for part in re.split(r"\n\s*\n", text)]
+    looks_like_more = re.compile(r"[\w-]+\s*:|---|diff |\(cherry picked")
+    return "\n\n".join(
+        "\n".join(
+            f" {line}" if looks_like_more.match(line) else line
+            for line in wrap(part, BODY_WIDTH - 1, break_long_words=False, break_on_hyphens=False)
+        )
+        for part in parts
+        if part
+    )
+
+
+def _trailers(session: SessionRecord, record: ProposalRecord) -> Iterator[tuple[str, str]]:
+    proposal = record.proposal
+    yield "GraphBus-Session", _line(session.session)
+    yield "GraphBus-Proposal", proposal.proposal_id
+    yield "GraphBus-Agent", _line(proposal.src)
+    if record.commit:
+        yield "GraphBus-Consensus", _consensus(record.commit)
+    if record.gate:
+        yield "GraphBus-Gate", gate_summary(record.gate)
+    yield "GraphBus-Model", models_of(session)
+    cost = session.costs.get(proposal.proposal_id)
+    if cost:
+        yield "GraphBus-Cost", f"{cost:.4f} USD"
+
+
+def _consensus(commit: CommitRecord) -> str:
+    voters = ", ".join(map(_line, commit.evaluators))
+    return f"{commit.consensus_type} ({voters})" if voters else commit.consensus_type
+
+
+def models_of(session: SessionRecord) -> str:
+    """Give the models that negotiated, each once: `rules`, or `anthropic:one, openai:other (evaluator)`."""
+    roles: dict[str, list[str]] = {}
+    for role, model in session.models.items():
+        roles.setdefault(_line(model), []).append(role)
+    if len(roles) < 2:
+        return next(iter(roles), _line(session.backend))
+    return ", ".join(f"{model} ({', '.join(named)})" for model, named in roles.items())
+
+
+def gate_summary(report: GateReport) -> str:
+    """Give what the gate has said in one line: `passed G0 G1 G2; not run G6`."""
+    said: dict[str, list[str]] = {}
+    for rung in report.rungs:
+        names = said.setdefault(rung.status.replace("_", " "), [])
+        if rung.rung not in names:
+            names.append(rung.rung)
+    return "; ".join(f"{status} {' '.join(rungs)}" for status, rungs in said.items()) or "no rung"
+
+
+def trailers_in(message: str) -> dict[str, str]:
+    """Read our trailers from the last paragraph of a message; empty if it has none."""
+    last = message.rstrip().rpartition("\n\n")[2]
+    return dict(_pairs(last.splitlines()))
+
+
+def _pairs(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
+    for line in lines:
+        name, colon, value = line.partition(": ")
+        if colon and name in TRAILERS:
+            yield name, value.strip()

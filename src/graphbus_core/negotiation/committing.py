@@ -1,0 +1,153 @@
+"""One git commit for each accepted proposal: whether that will be possible, the commits, and which were made.
+
+`.graphbus/sessions/S001/commits.json` holds the ids. It is written before a branch has them: whether one does, git knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from graphbus_core.editing.commits import Step, changed_before, check_files, make_commits, open_for_commits
+from graphbus_core.editing.git import Repository
+from graphbus_core.editing.workspace import Workspace
+from graphbus_core.errors import GraphBusError, NegotiationError, Place
+from graphbus_core.model.config import BuildConfig
+from graphbus_core.negotiation.commit_message import message_of
+from graphbus_core.negotiation.transcript import SessionRecord, load_session, sessions_dir
+from graphbus_core.store import encode, write_atomic
+
+_FILE = "commits.json"
+
+
+class MadeCommits(msgspec.Struct, frozen=True, kw_only=True):
+    """commits.json.
+
+    Attributes:
+        branch: The full name of the branch that they were made on; empty for a detached HEAD.
+        before: The commit that they were made on top of.
+        commits: Proposal id -> commit id, in the order of the commits.
+    """
+
+    branch: str
+    before: str
+    commits: dict[str, str]
+
+
+class Plan(NamedTuple):
+    """What is to be committed after the changes are written.
+
+    Attributes:
+        obstacle: Why nothing can be committed, if so.
+    """
+
+    repository: Repository | None
+    steps: Mapping[str, Step]
+    obstacle: str = ""
+
+
+def prepare_commits(config: BuildConfig, paths: Sequence[str]) -> None:
+    """Refuse now what would be refused after the money is spent.
+
+    Args:
+        paths: The files with an agent in them.
+
+    Raises:
+        NegotiationError: GBE433, no commit can be made here.
+        SeveralErrors: GBE434 for every file whose changes could not be committed.
+    """
+    if config.makes_commits and not config.dry_run:
+        check_files(open_for_commits(config.root), paths)
+
+
+def plan_commits(config: BuildConfig, session: str, workspace: Workspace) -> Plan:
+    """Say which commits are to be made, before the changes are written: afterwards nobody knows what was there before."""
+    record = load_session(config.artifacts_dir, session)
+    try:
+        steps = _steps(record, workspace)
+        repository = open_for_commits(config.root) if steps else None
+        if repository is None:
+            return Plan(None, {})
+        touched = {path for _, files in workspace.steps for path in files}
+        base = {path: workspace.base.source(path).data for path in sorted(touched)}
+        check_files(repository, tuple(base))
+        dirty = changed_before(repository, base)
+    except GraphBusError as refused:
+        return Plan(None, {}, _reason(refused))
+    if dirty:
+        had = "had changes that were not committed" if len(dirty) == 1 else "each had changes that were not committed"
+        return Plan(None, {}, f"{', '.join(dirty)} {had} before the session")
+    return Plan(repository, steps)
+
+
+def _steps(record: SessionRecord, workspace: Workspace) -> dict[str, Step]:
+    """Give proposal id -> its commit, in the order in which the proposals came into the workspace.
+
+    Raises:
+        NegotiationError: GBE433, they do not add up to what is in the workspace.
+    """
+    accepted = {one.proposal.proposal_id: one for one in record.negotiations.records if one.status == "accepted"}
+    end: dict[str, bytes] = {}
+    for _, files in workspace.steps:
+        end |= files
+    names = [proposal_id for proposal_id, _ in workspace.steps]
+    is_whole = all(end.get(path) == after for path, (_, after) in workspace.changed().items())
+    if not is_whole or sorted(names) != sorted(accepted):
+        reason = "the accepted proposals do not add up to what was accepted"
+        raise NegotiationError("GBE433", reason=reason, advice="Commit by hand what was written.")
+    return {name: Step(files, message_of(record, accepted[name])) for name, files in workspace.steps}
+
+
+def commit_session(config: BuildConfig, session: str, plan: Plan) -> tuple[str, ...]:
+    """Make the commits of a session whose changes are written.
+
+    Returns:
+        Their ids, in order.
+
+    Raises:
+        NegotiationError: GBE435, none was made.
+    """
+    made: tuple[str, ...] = ()
+    reason = plan.obstacle
+    if plan.repository and plan.steps:
+        kept = sessions_dir(config.artifacts_dir) / session / _FILE
+        repository, branch, before = plan.repository, plan.repository.branch(), plan.repository.head()
+
+        def keep(ids: Sequence[str]) -> None:
+            nonlocal made
+            made = tuple(ids)
+            commits = dict(zip(plan.steps, ids, strict=True))
+            write_atomic(kept, encode(MadeCommits(branch=branch, before=before, commits=commits)))
+
+        try:
+            make_commits(repository, tuple(plan.steps.values()), keep)
+        except (GraphBusError, OSError) as refused:
+            kept.unlink(missing_ok=True)
+            reason = _reason(refused)
+    if reason:
+        raise NegotiationError("GBE435", session=session, reason=reason)
+    return made
+
+
+def _reason(refused: Exception) -> str:
+    """Give a refusal as part of a sentence."""
+    errors = getattr(refused, "errors", (refused,))
+    return "; ".join(getattr(one, "sentence", str(one)).rstrip(".") for one in errors)
+
+
+def load_commits(artifacts_dir: str | Path, session: str) -> MadeCommits | None:
+    """Read which commits were made of a session; None for none.
+
+    Raises:
+        NegotiationError: GBE405, it cannot be read.
+    """
+    path = sessions_dir(artifacts_dir) / session / _FILE
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=MadeCommits)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.DecodeError) as error:
+        raise NegotiationError("GBE405", session=session, reason=str(error), where=Place(str(path))) from error
