@@ -199,8 +199,7 @@ def parse(text: str, providers: Mapping[str, Provider]) -> Spec:
     Raises:
         UsageError: GBE140 for an unknown provider, GBE141 for a missing or impossible model.
     """
-    name, colon, model = text.strip().partition(":")
-    model = model.strip()
+    name, colon, model = (part.strip() for part in text.partition(":"))
     if name in _FROM_PYTHON:
         raise UsageError("GBE141", spec=text, reason=f"{_FROM_PYTHON[name]} can only be given from Python")
     if name == RULES and not colon:

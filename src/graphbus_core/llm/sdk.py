@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from graphbus_core.isolation import attempt
 from graphbus_core.llm.client import Price, Progress, Prompt, StopReason
 from graphbus_core.llm.failures import Told, broken_off, too_long
-from graphbus_core.llm.providers import Provider, host_of, is_loopback
+from graphbus_core.llm.providers import Provider, host_of, is_https, is_loopback
 from graphbus_core.model.spending import Usage
 
 MAX_ANSWER_BYTES = 4_000_000
@@ -92,6 +92,8 @@ class Calls:
     """The libraries, set up for one model. Lives in the thread of its event loop."""
 
     def __init__(self, asked: Asked) -> None:
+        import ssl
+
         import httpx2
 
         self._asked = asked
@@ -100,6 +102,9 @@ class Calls:
         self._http = httpx2.AsyncClient(
             follow_redirects=False,
             trust_env=not is_here,
+            verify=True
+            if is_https(asked.provider)
+            else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),  # loads no certificates
             timeout=httpx2.Timeout(asked.timeout_s),
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=None),
             event_hooks={"request": [guard.look_at_request], "response": [guard.look_at_answer]},

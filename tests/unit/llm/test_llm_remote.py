@@ -1,0 +1,363 @@
+"""The libraries of the providers against a server that speaks their wire formats."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from graphbus_core.errors import ModelError
+from graphbus_core.llm import sdk
+from graphbus_core.llm.client import Completion, Price, Prompt, Turn
+from graphbus_core.llm.opening import open_client
+from graphbus_core.llm.providers import Provider
+from graphbus_core.llm.remote import RemoteClient
+from graphbus_core.model.config import LLMConfig, ProviderConfig, Wire
+from graphbus_core.model.spending import Usage
+from tests.fakes.model_server import KEY, Answer, Broken, Failure, ModelServer, Reply, Script
+
+pytestmark = pytest.mark.slow  # the libraries take two seconds to import
+WIRES: tuple[Wire, ...] = ("anthropic", "openai")
+each_wire = pytest.mark.parametrize("wire", WIRES)
+PROMPT = Prompt(shared="protocol " * 600, own="source " * 800, task="say ok")
+SHORT = Prompt(shared="protocol", task="say ok")
+
+
+class Asking:
+    """A server and clients of it; all are closed at the end of the test."""
+
+    def __init__(self) -> None:
+        self._open: list[Any] = []
+
+    def server(self, script: Script | list[Reply], **settings: Any) -> ModelServer:
+        replies = script
+        speak = script if callable(script) else lambda request: replies[min(request.n, len(replies)) - 1]  # type: ignore[index, arg-type]
+        server = ModelServer(speak, **settings).__enter__()
+        self._open.append(lambda: server.__exit__(None, None, None))
+        return server
+
+    def client(self, server: ModelServer, wire: Wire, **settings: Any) -> Any:
+        """One attempt for each call unless the settings say otherwise."""
+        config = server.config(wire, **{"max_attempts": 1, "timeout_s": 20.0, **settings})
+        client = open_client(config.model, config, server.environ)
+        self._open.append(client.close)
+        return client
+
+    def close(self) -> None:
+        for end in reversed(self._open):
+            end()
+
+
+@pytest.fixture
+def asking() -> Iterator[Asking]:
+    every = Asking()
+    yield every
+    every.close()
+
+
+def refused(client: Any, prompt: Prompt = SHORT) -> ModelError:
+    with pytest.raises(ModelError) as caught:
+        client.complete(prompt, 100)
+    return caught.value
+
+
+@each_wire
+def test_a_prompt_is_answered_piece_by_piece(asking: Asking, wire: Wire) -> None:
+    heard: list[int] = []
+    server = asking.server([Answer("twelve signs", piece_delay_s=0.06, pieces=4)])
+    completion = asking.client(server, wire).complete(SHORT, 100, heard.append)
+    assert completion.text == "twelve signs"
+    assert (completion.model, completion.stop, completion.is_cached) == ("stub:test-model", "end", False)
+    assert heard == [3, 6, 9, 12]
+    assert server.requests[0].is_streamed
+    assert server.requests[0].body["max_tokens"] == 100
+
+
+@each_wire
+def test_a_request_holds_the_prompt_in_its_order_and_nothing_else(asking: Asking, wire: Wire) -> None:
+    server = asking.server([Answer("ok")])
+    turns = (Turn("assistant", "an answer"), Turn("user", "a reply"))
+    asking.client(server, wire).complete(Prompt(shared="protocol", own="source", task="task", turns=turns), 100)
+    request = server.requests[0]
+    assert request.system == "protocol"
+    first, *rest = request.messages
+    assert first.text.replace("\n", "") == "sourcetask"
+    assert rest == [("assistant", "an answer"), ("user", "a reply")]
+    assert not {"tools", "tool_choice", "temperature"} & set(request.body)
+
+
+@each_wire
+def test_what_prompts_share_is_read_from_the_providers_cache(asking: Asking, wire: Wire) -> None:
+    client = asking.client(asking.server([Answer("ok")]), wire)
+    shared, own = len(PROMPT.shared) // 4, (len(PROMPT.shared) + len(PROMPT.own)) // 4
+    written = [0, 0, 0]
+    if wire == "anthropic":
+        written = [own, 0, own - shared]
+    first = client.complete(PROMPT, 100).usage
+    again = client.complete(Prompt(shared=PROMPT.shared, own=PROMPT.own, task="another task"), 100).usage
+    other = client.complete(Prompt(shared=PROMPT.shared, own="body " * 1120, task="say ok"), 100).usage
+    assert [first.cache_write_tokens, again.cache_write_tokens, other.cache_write_tokens] == written
+    assert first.cache_read_tokens == 0
+    assert own - 128 < again.cache_read_tokens <= own + 4
+    assert shared - 128 < other.cache_read_tokens <= shared
+    assert first.input_tokens > own
+    assert first.output_tokens == 1
+
+
+def test_shared_and_own_text_end_with_a_cache_breakpoint_on_the_anthropic_wire(asking: Asking) -> None:
+    server = asking.server([Answer("ok")])
+    asking.client(server, "anthropic").complete(Prompt(shared="protocol", own="source", task="task"), 100)
+    body = server.requests[0].body
+    marked = [block["text"] for block in [*body["system"], *body["messages"][0]["content"]] if "cache_control" in block]
+    assert marked == ["protocol", "source"]
+
+
+@each_wire
+@pytest.mark.parametrize(("stop", "text"), [("length", "half an ans"), ("refusal", "")])
+def test_an_answer_that_is_cut_short_or_refused_says_so(asking: Asking, wire: Wire, stop: Any, text: str) -> None:
+    completion = asking.client(asking.server([Answer(text, stop=stop)]), wire).complete(SHORT, 100)
+    assert (completion.stop, completion.text) == (stop, text)
+
+
+FAILURES = [
+    (Failure(401, "invalid x-api-key"), "GBE442", {"is_final"}),
+    (Failure(403, "not for you"), "GBE442", {"is_final"}),
+    (Failure(402, "no credit"), "GBE451", {"is_final"}),
+    (Failure(404, "model: test-model"), "GBE443", {"is_final"}),
+    (Failure(400, "prompt is too long"), "GBE444", set()),
+    (Failure(413, "request too large"), "GBE444", set()),
+    (Failure(302, location="http://127.0.0.1:9/"), "GBE444", {"is_final"}),
+    (Failure(307, location="https://api.anthropic.com/"), "GBE444", {"is_final"}),
+    (Failure(429, "slow down"), "GBE445", {"is_transient"}),
+    (Failure(500, "internal"), "GBE445", {"is_transient"}),
+    (Failure(503, "unavailable"), "GBE445", {"is_transient"}),
+    (Failure(529, "overloaded"), "GBE445", {"is_transient"}),
+    (Broken("error"), "GBE445", {"is_transient", "may_be_billed"}),
+    (Broken("cut"), "GBE448", {"is_transient", "may_be_billed"}),
+    (Broken("closed"), "GBE448", {"is_transient", "may_be_billed"}),
+    (Broken("json"), "GBE449", {"is_transient", "may_be_billed"}),
+]
+
+
+@each_wire
+@pytest.mark.parametrize(("reply", "code", "flags"), FAILURES, ids=str)
+def test_each_failure_says_whether_to_try_again_and_whether_it_may_cost(
+    asking: Asking, wire: Wire, reply: Reply, code: str, flags: set[str]
+) -> None:
+    server = asking.server([reply])
+    error = refused(asking.client(server, wire))
+    assert error.code == code
+    assert {name for name in ("is_final", "is_transient", "may_be_billed") if getattr(error, name)} == flags
+    assert len(server.requests) == 1, "the libraries must not try again by themselves"
+
+
+@each_wire
+def test_json_of_another_shape_is_no_answer(asking: Asking, wire: Wire) -> None:
+    error = refused(asking.client(asking.server([Broken("schema")]), wire))
+    assert error.code in ("GBE448", "GBE449")
+    assert error.is_transient
+
+
+@each_wire
+def test_a_stalled_answer_ends_at_the_time_limit(asking: Asking, wire: Wire) -> None:
+    client = asking.client(asking.server([Broken("stalled")]), wire, timeout_s=0.5)
+    refused(client)  # the first call may include the import
+    start_s = time.monotonic()
+    error = refused(client)
+    assert 0.4 < time.monotonic() - start_s < 3
+    assert (error.code, error.is_transient, error.may_be_billed) == ("GBE447", True, True)
+
+
+@each_wire
+def test_an_answer_without_end_is_refused(asking: Asking, wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sdk, "MAX_ANSWER_BYTES", 100_000)
+    error = refused(asking.client(asking.server([Answer("x" * 300_000, pieces=30)]), wire))
+    assert (error.code, error.is_transient, error.may_be_billed) == ("GBE450", False, True)
+
+
+@each_wire
+def test_the_server_says_when_to_come_back_in_seconds_or_as_a_date(asking: Asking, wire: Wire) -> None:
+    from email.utils import formatdate
+
+    replies = [Failure(429, retry_after=7), Failure(503, retry_after=formatdate(time.time() + 100, usegmt=True))]
+    client = asking.client(asking.server(list(replies)), wire)
+    assert refused(client).retry_after_s == 7
+    wait_s = refused(client).retry_after_s
+    assert wait_s is not None
+    assert 95 < wait_s <= 100
+
+
+@each_wire
+def test_what_is_transient_is_tried_again_until_there_is_an_answer(asking: Asking, wire: Wire) -> None:
+    server = asking.server([Failure(529, retry_after=0), Failure(429, retry_after=0), Answer("ok")])
+    assert asking.client(server, wire, max_attempts=3).complete(SHORT, 100).text == "ok"
+    assert len(server.requests) == 3
+
+
+@each_wire
+def test_a_server_that_is_not_there_cannot_be_reached(wire: Wire) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    provider = ProviderConfig(base_url=f"http://127.0.0.1:{port}", wire=wire)
+    config = LLMConfig(providers={"gone": provider}, max_attempts=1)
+    client = open_client("gone:x", config, {})
+    error = refused(client)
+    client.close()
+    assert (error.code, error.is_transient, error.may_be_billed) == ("GBE446", True, False)
+    assert error.data["address"] == "127.0.0.1"
+
+
+# --- keys ---------------------------------------------------------------------------------
+
+
+@each_wire
+def test_only_the_providers_own_key_and_known_headers_leave_the_house(
+    asking: Asking, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "OPENAI_API_KEY", "OPENAI_ADMIN_KEY", "OPENAI_ORG_ID"):
+        monkeypatch.setenv(name, f"other-secret-{name}")
+    monkeypatch.setenv("OPENAI_PROJECT_ID", "other-secret-project")
+    monkeypatch.setenv("ANTHROPIC_CUSTOM_HEADERS", "X-Company: other-secret-header\nAuthorization: other-secret-auth")
+    monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", "X-Company: other-secret-header\nAuthorization: other-secret-auth")
+    for name in ("ANTHROPIC_BASE_URL", "OPENAI_BASE_URL", "HTTP_PROXY", "ALL_PROXY", "http_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    server = asking.server([Answer("ok")])
+    assert asking.client(server, wire).complete(SHORT, 100).text == "ok"
+    sent = server.requests[0].headers
+    key_headers = {name: value for name, value in sent.items() if KEY in value}
+    assert key_headers == ({"x-api-key": KEY} if wire == "anthropic" else {"authorization": f"Bearer {KEY}"})
+    assert not [value for value in sent.values() if "other-secret" in value]
+
+
+@each_wire
+def test_a_server_without_a_key_is_sent_none(asking: Asking, wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    server = asking.server([Answer("ok")])
+    config = LLMConfig(providers={"own": ProviderConfig(base_url=server.url(wire), wire=wire)})
+    client = open_client("own:x", config, {"ANTHROPIC_API_KEY": KEY, "OPENAI_API_KEY": KEY})
+    client.complete(SHORT, 100)
+    client.close()
+    assert not {"authorization", "x-api-key"} & set(server.requests[0].headers)
+    assert KEY not in str(server.requests[0])
+
+
+@each_wire
+def test_a_redirect_is_not_followed_so_that_the_key_stays(asking: Asking, wire: Wire) -> None:
+    other = asking.server([Answer("stolen")])
+    server = asking.server([Failure(308, location=f"{other.url(wire)}/v1/messages")])
+    assert "redirect (308)" in refused(asking.client(server, wire)).sentence
+    assert other.requests == []
+
+
+@each_wire
+def test_no_key_shows_in_errors_logs_or_descriptions(
+    asking: Asking, wire: Wire, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    replies: list[Reply] = [
+        Failure(401, f"Incorrect API key provided: {KEY} or sk-abcdef1234567890"),
+        Failure(500, f"Bearer {KEY} failed"),
+        Broken("error", message=f"with {KEY}"),
+    ]
+    client = asking.client(asking.server(replies), wire)
+    for _ in replies:
+        error = refused(client)
+        shown = f"{error} {error!r} {error.data} {error.__cause__} {error.__context__}"
+        assert KEY not in shown
+        assert "sk-abcdef" not in shown
+    assert KEY not in caplog.text
+    assert KEY not in repr(client)
+
+
+def test_the_guard_stops_a_request_to_another_address() -> None:
+    import asyncio
+
+    import httpx2
+
+    provider = Provider("stub", "anthropic", "http://127.0.0.1:9/v1", "STUB_API_KEY")
+    guard = sdk._Guard(sdk.Asked(provider, "m", KEY, 1.0))
+    for address in ("http://127.0.0.1:10/v1", "https://127.0.0.1:9/v1", "http://localhost:9/v1"):
+        with pytest.raises(sdk._Stopped):
+            asyncio.run(guard.look_at_request(httpx2.Request("POST", address)))
+
+
+# --- many, and the end --------------------------------------------------------------------
+
+
+@each_wire
+def test_a_hundred_slow_answers_come_at_the_same_time(asking: Asking, wire: Wire) -> None:
+    server = asking.server(lambda request: Answer(f"ok {request.last}", delay_s=0.2))
+    client = asking.client(server, wire, concurrency=100)
+    client.complete(SHORT, 100)
+    answers: dict[int, Completion] = {}
+
+    def ask(number: int) -> None:
+        answers[number] = client.complete(Prompt(shared="protocol", task=str(number)), 100)
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(100)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert [answers[number].text for number in range(100)] == [f"ok {number}" for number in range(100)]
+    assert server.most_at_once > 20
+
+
+@each_wire
+def test_closing_drops_what_is_under_way_and_no_call_may_follow(asking: Asking, wire: Wire) -> None:
+    server = asking.server([Answer("ok"), Broken("stalled")])
+    client = asking.client(server, wire, max_attempts=3)
+    client.complete(SHORT, 100)
+    failures: list[ModelError] = []
+    thread = threading.Thread(target=lambda: failures.append(refused(client)))
+    thread.start()
+    while len(server.requests) < 2:
+        time.sleep(0.01)
+    client.close()
+    thread.join(10)
+    assert [(error.code, error.is_final) for error in failures] == [("GBE448", True)]
+    assert refused(client).code == "GBE448"
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("model-")]
+
+
+# --- cost ---------------------------------------------------------------------------------
+
+
+def test_a_call_costs_what_the_settings_say(asking: Asking) -> None:
+    server = asking.server([Answer("x" * 400)])
+    config = server.config("openai", input_usd=3.0, output_usd=15.0)
+    client = open_client("stub", config, server.environ)
+    completion = client.complete(PROMPT, 100)
+    client.close()
+    assert client.price == Price(3.0, 15.0)
+    used = completion.usage
+    assert completion.cost_usd == pytest.approx((used.input_tokens * 3 + used.output_tokens * 15) / 1e6)
+
+
+def test_a_server_on_this_machine_costs_nothing_unless_the_settings_say_so(asking: Asking) -> None:
+    client = asking.client(asking.server([Answer("ok")]), "openai")
+    assert client.price == Price(0.0, 0.0)
+    assert client.complete(SHORT, 100).cost_usd == 0.0
+
+
+def test_what_was_read_from_the_providers_cache_is_cheaper() -> None:
+    whole = sdk.cost_of("anthropic", "claude-sonnet-5-5", Usage(input_tokens=1000, output_tokens=100))
+    read = Usage(input_tokens=1000, cache_read_tokens=900, output_tokens=100)
+    written = Usage(input_tokens=1000, cache_write_tokens=900, output_tokens=100)
+    costs = [sdk.cost_of("anthropic", "claude-sonnet-5-5", usage) for usage in (read, written)]
+    assert whole == pytest.approx(0.003)
+    assert costs == [pytest.approx(0.00129), pytest.approx(0.00345)]
+
+
+def test_a_model_without_a_price_has_no_cost() -> None:
+    assert sdk.cost_of("anthropic", "no-such-model", Usage(input_tokens=1)) is None
+    provider = Provider("office", "openai", "https://models.example.org/v1")
+    client = RemoteClient(provider, "x", "", 1.0, price=None, has_known_price=False)
+    assert client._cost(Usage(input_tokens=1)) is None
+    client.close()

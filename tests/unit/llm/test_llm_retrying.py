@@ -1,0 +1,192 @@
+"""Trying again: what for, how long to wait, how many at a time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from graphbus_core.errors import ModelError
+from graphbus_core.llm.client import Completion, Prompt
+from graphbus_core.llm.retrying import Attempt, Clock, RetryingClient, unwatched
+from graphbus_core.llm.scripted import ScriptedClient
+
+PROMPT = Prompt(shared="", task="say ok")
+
+
+class Time:
+    """A clock that only sleeping moves on."""
+
+    def __init__(self, chance: float = 0.5) -> None:
+        self.now_s = 1000.0
+        self.slept: list[float] = []
+        self.clock = Clock(now_s=lambda: self.now_s, sleep=self.sleep, chance=lambda: chance)
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(round(seconds, 3))
+        self.now_s += seconds
+
+
+def busy(retry_after_s: float | None = None, *, may_be_billed: bool = False) -> ModelError:
+    return ModelError(
+        "GBE445",
+        is_transient=True,
+        retry_after_s=retry_after_s,
+        may_be_billed=may_be_billed,
+        provider="stub",
+        reason="overloaded",
+    )
+
+
+def failing(*failures: ModelError) -> Callable[[Prompt], str]:
+    left = list(failures)
+
+    def speak(_prompt: Prompt) -> str:
+        if left:
+            raise left.pop(0)
+        return "ok"
+
+    return speak
+
+
+def client_of(time: Time, *failures: ModelError, attempts: int = 5, per_minute: int = 0) -> RetryingClient:
+    return RetryingClient(ScriptedClient(failing(*failures)), attempts, per_minute, clock=time.clock)
+
+
+def test_what_is_transient_is_tried_again_after_a_wait_that_doubles_with_jitter() -> None:
+    time = Time(chance=0.5)
+    assert client_of(time, *[busy()] * 4).complete(PROMPT, 10).text == "ok"
+    assert time.slept == [0.5, 1.0, 2.0, 4.0]
+
+
+def test_the_wait_is_drawn_from_nothing_up_to_a_highest_one() -> None:
+    time = Time(chance=0.999)
+    client_of(time, *[busy()] * 9, attempts=10).complete(PROMPT, 10)
+    assert time.slept == [pytest.approx(0.999 * high, abs=0.01) for high in (1, 2, 4, 8, 16, 32, 60, 60, 60)]
+
+
+def test_the_server_says_how_long_to_wait() -> None:
+    time = Time(chance=0.0)
+    client_of(time, busy(7.0), busy(0.0)).complete(PROMPT, 10)
+    assert time.slept == [7.0, 0.0]
+
+
+def test_a_wait_of_more_than_five_minutes_is_not_waited_for() -> None:
+    time = Time()
+    with pytest.raises(ModelError):
+        client_of(time, busy(301.0)).complete(PROMPT, 10)
+    assert time.slept == []
+
+
+def test_the_last_failure_is_told_when_no_attempt_is_left() -> None:
+    time = Time()
+    with pytest.raises(ModelError) as caught:
+        client_of(time, busy(1), busy(2), busy(3), attempts=3).complete(PROMPT, 10)
+    assert caught.value.retry_after_s == 3
+    assert len(time.slept) == 2
+
+
+def test_what_no_repetition_mends_is_not_tried_again() -> None:
+    time = Time()
+    final = ModelError("GBE440", is_final=True, provider="stub", variable="STUB_API_KEY")
+    with pytest.raises(ModelError) as caught:
+        client_of(time, final).complete(PROMPT, 10)
+    assert caught.value is final
+    assert time.slept == []
+
+
+def test_each_attempt_is_announced_and_settled() -> None:
+    seen: list[str] = []
+
+    class Watched:
+        def answered(self, completion: Completion) -> None:
+            seen.append(f"answered {completion.text}")
+
+        def failed(self, error: ModelError) -> None:
+            seen.append(f"failed {error.may_be_billed}")
+
+    def watch(prompt: Prompt, max_output_tokens: int) -> Watched:
+        seen.append(f"{prompt.task} {max_output_tokens}")
+        return Watched()
+
+    client = client_of(Time(), busy(), busy(may_be_billed=True))
+    client.on_attempt = watch
+    client.complete(PROMPT, 10)
+    assert seen == ["say ok 10", "failed False", "say ok 10", "failed True", "say ok 10", "answered ok"]
+
+
+def test_an_attempt_that_is_not_allowed_is_not_made() -> None:
+    def refuse(_prompt: Prompt, _max_output_tokens: int) -> object:
+        raise ModelError("GBE440", provider="stub", variable="STUB_API_KEY")
+
+    asked: list[Prompt] = []
+    client = RetryingClient(ScriptedClient(lambda prompt: asked.append(prompt) or "ok"), on_attempt=refuse)  # type: ignore[arg-type, func-returns-value]
+    with pytest.raises(ModelError):
+        client.complete(PROMPT, 10)
+    assert asked == []
+
+
+def test_no_minute_has_more_requests_than_the_setting_allows() -> None:
+    time = Time()
+    starts_s: list[float] = []
+
+    def watch(_prompt: Prompt, _max_output_tokens: int) -> Attempt:
+        starts_s.append(time.now_s)
+        return unwatched(_prompt, _max_output_tokens)
+
+    client = client_of(time, busy(7.0), busy(20.0), per_minute=3)
+    client.on_attempt = watch
+    for _ in range(10):
+        client.complete(PROMPT, 10)
+    assert len(starts_s) == 12
+    assert all(later - earlier >= 60 for earlier, later in zip(starts_s, starts_s[3:], strict=False))
+    assert starts_s[3] - starts_s[0] == 60.0
+
+
+def test_no_more_calls_than_allowed_are_under_way_at_once() -> None:
+    lock, under_way, most = threading.Lock(), [0], [0]
+    gate = threading.Event()
+
+    def speak(_prompt: Prompt) -> str:
+        with lock:
+            under_way[0] += 1
+            most[0] = max(most[0], under_way[0])
+            if most[0] == 3:
+                gate.set()
+        gate.wait(2)
+        with lock:
+            under_way[0] -= 1
+        return "ok"
+
+    client = RetryingClient(ScriptedClient(speak), concurrency=3)
+    threads = [threading.Thread(target=client.complete, args=(PROMPT, 10)) for _ in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(5)
+    assert most[0] == 3
+
+
+def test_closing_ends_a_wait_for_the_next_attempt() -> None:
+    client = RetryingClient(ScriptedClient(failing(*[busy(200.0)] * 5)), concurrency=2)
+    failures: list[str] = []
+
+    def ask() -> None:
+        try:
+            client.complete(PROMPT, 10)
+        except ModelError as error:
+            failures.append(error.code)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    client.close()
+    thread.join(5)
+    assert failures == ["GBE445"]
+
+
+def test_it_says_the_model_and_the_price_of_the_client_that_it_surrounds() -> None:
+    client = RetryingClient(ScriptedClient(lambda _prompt: "ok", model="scripted:x"))
+    assert client.model == "scripted:x"
+    assert client.price == (0.0, 0.0)
+    assert "RetryingClient" in repr(client)
