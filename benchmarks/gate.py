@@ -13,7 +13,7 @@ from stopwatch import Row, medians, process, report
 
 from graphbus_core.compiler.project import Project
 from graphbus_core.editing.gate import Gate
-from graphbus_core.editing.sandbox import ProcessSandbox
+from graphbus_core.editing.sandboxes.process import ProcessSandbox
 from graphbus_core.editing.workspace import Workspace
 from graphbus_core.model.config import BuildConfig
 from graphbus_core.model.proposals import CodeChange, Proposal

@@ -191,7 +191,15 @@ def init_negotiation_engine(config: BuildConfig, order: ActivationOrder, bus: Me
 
 @BUILD.stage("ACTIVATE_AGENTS")
 def activate_agents(config: BuildConfig, definitions: AgentDefinitions, order: ActivationOrder) -> ActiveAgents:
-    """Bring an agent to life for every class, in the order of activation."""
+    """Bring an agent to life for every class, in the order of activation.
+
+    Raises:
+        NegotiationError: Git commits are wanted, and could not be made.
+    """
+    if config.makes_commits:
+        from graphbus_core.negotiation.committing import prepare_commits
+
+        prepare_commits(config, sorted({agent.path for agent in definitions.definitions}))
     from graphbus_core.negotiation.agents import activate
 
     return activate(definitions.definitions, order.order, config)
@@ -228,9 +236,9 @@ def multi_round_negotiation_loop(
 ) -> Agreement:
     """Propose, verify, vote, arbitrate, commit to the virtual tree, until nobody has anything left; then verify the whole."""
     from graphbus_core.editing.gate import Gate
-    from graphbus_core.editing.sandbox import ProcessSandbox
+    from graphbus_core.editing.sandboxes import choose
 
-    gate = Gate(classes.project, config, ProcessSandbox())
+    gate = Gate(classes.project, config, choose(config.settings.gate.isolation, Path(config.root)))
     outcome = negotiation.run(classes.project, agents, conflicts, gate)
     report = gate.check_tree(outcome.workspace) if outcome.workspace.changed() else None
     return Agreement(outcome.negotiations, outcome.workspace, report)

@@ -21,9 +21,10 @@ from graphbus_core.compiler.project import Project
 from graphbus_core.editing.rungs import contract, scope
 from graphbus_core.editing.rungs.capability import check_growth
 from graphbus_core.editing.rungs.codes import Problem, of_edit
+from graphbus_core.editing.rungs.ground import Noted, NotRun, State, Verdict
 from graphbus_core.editing.rungs.imports import Allowed
-from graphbus_core.editing.rungs.trials import Noted, NotRun, State, Trials, Verdict
-from graphbus_core.editing.sandbox import Sandbox
+from graphbus_core.editing.rungs.trials import Trials
+from graphbus_core.editing.sandboxes.limits import Sandbox
 from graphbus_core.editing.workspace import Workspace, state_digest
 from graphbus_core.errors import EditError
 from graphbus_core.model.config import BuildConfig
@@ -42,10 +43,10 @@ class Gate:
     Args:
         base: The project as the session found it.
         config: The limits.
-        sandbox: Where the changed project is imported and tested.
+        sandbox: Where the changed project is imported and tested; None: nowhere, and nothing passes the rungs that run it.
     """
 
-    def __init__(self, base: Project, config: BuildConfig, sandbox: Sandbox) -> None:
+    def __init__(self, base: Project, config: BuildConfig, sandbox: Sandbox | None) -> None:
         self._base = base
         self._config = config
         self._trials = Trials(config, sandbox)
@@ -61,7 +62,7 @@ class Gate:
         except EditError as error:
             return _report(proposal.proposal_id, [_result("G0", None), _result("G1", of_edit(error))])
         contents = {path: (workspace.data(path), data) for path, data in fresh.items()}
-        trial = _Trial(self, workspace.project, contents, workspace.changed(), workspace.changed(fresh))
+        trial = Trial(self, workspace.project, contents, workspace.changed(), workspace.changed(fresh))
         problem = scope.check_sizes(contents, workspace.project) or scope.check_touched(
             proposal, workspace.project, trial.after
         )
@@ -75,7 +76,7 @@ class Gate:
         problem = _first(scope.check_path(path, self._base) for path in changed)
         if problem:
             return _report("", [_result("G0", problem)])
-        return _Trial(self, self._base, changed, {}, changed).report("", ())
+        return Trial(self, self._base, changed, {}, changed).report("", ())
 
     def findings(self, state: str, project: Project) -> tuple[Finding, ...]:
         """What the rules find in a state; asked once for each."""
@@ -104,7 +105,7 @@ class Gate:
         return min(_minor_version(self._config), sys.version_info.minor)
 
 
-class _Trial:
+class Trial:
     """One climb, from the files before it to the files after it."""
 
     def __init__(
@@ -162,8 +163,10 @@ class _Trial:
             return problem
         before = self.gate.findings(self.base.digest, self.before)
         after = self.gate.findings(self.head.digest, self.after)
-        return contract.check_findings(before, after) or contract.check_declared(
-            declared, contract.schema_changes(self.before, self.after)
+        return (
+            contract.check_findings(before, after)
+            or contract.check_edges(self.before, self.after, declared)
+            or contract.check_declared(declared, contract.schema_changes(self.before, self.after))
         )
 
     def imports(self) -> Verdict:

@@ -57,4 +57,8 @@ ENTRIES: dict[str, Entry] = {
     ),
     "GBE327": Entry("There is nothing to undo{of_session}.", "Sessions that can be undone: {known}."),
     "GBE330": Entry("This file was changed while it was checked; it was left alone.", "Check again."),
+    "GBE331": Entry(
+        "The {tier} jail for changed code could not be built: {reason}.",
+        "Nothing has run. `graphbus doctor` says which jails there are here.",
+    ),
 }

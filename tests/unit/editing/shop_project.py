@@ -8,7 +8,8 @@ from typing import Any
 from graphbus_core.compiler.project import Project
 from graphbus_core.editing.edits import symbol_text
 from graphbus_core.editing.gate import Gate
-from graphbus_core.editing.sandbox import ProcessSandbox
+from graphbus_core.editing.sandboxes import choose
+from graphbus_core.editing.sandboxes.process import ProcessSandbox
 from graphbus_core.editing.workspace import Workspace
 from graphbus_core.model.config import BuildConfig, GateConfig, SafetyConfig, Settings
 from graphbus_core.model.proposals import CodeChange, GateReport, Proposal
@@ -150,7 +151,8 @@ class Shop:
         self.config = BuildConfig(root=str(self.root), paths=(f"{self.root}/agents",), settings=settings)
         self.project = Project.read(self.config, cache=False)
         self.workspace = Workspace(self.project)
-        self.gate = Gate(self.project, self.config, ProcessSandbox())
+        sandbox = choose(self.config.settings.gate.isolation, self.root) or ProcessSandbox()
+        self.gate = Gate(self.project, self.config, sandbox)
 
     def change(self, path: str, target: str, new: str, operation: str = "replace_symbol", old: str = "") -> CodeChange:
         """A change that was written for the present text."""

@@ -15,9 +15,10 @@ from graphbus_core.editing.gate import Gate, check_source
 from graphbus_core.editing.rungs import contract, trial_tree
 from graphbus_core.editing.rungs.capability import check_growth
 from graphbus_core.editing.rungs.codes import CODES, Problem
+from graphbus_core.editing.rungs.ground import State
 from graphbus_core.editing.rungs.imports import Allowed
-from graphbus_core.editing.rungs.trials import State
-from graphbus_core.editing.sandbox import Finished, Limits, ProcessSandbox
+from graphbus_core.editing.sandboxes.limits import Finished, Limits
+from graphbus_core.editing.sandboxes.process import ProcessSandbox
 from graphbus_core.model.config import BuildConfig, GateConfig, SafetyConfig, Settings
 from tests.unit.editing.shop_project import Shop, code_of
 
@@ -34,7 +35,13 @@ class CountingSandbox(ProcessSandbox):
         self.folders: list[Path] = []
 
     def run(
-        self, command: Sequence[str], cwd: Path, *, limits: Limits, environment: Mapping[str, str] | None = None
+        self,
+        command: Sequence[str],
+        cwd: Path,
+        *,
+        limits: Limits,
+        environment: Mapping[str, str] | None = None,
+        readable: Sequence[Path] = (),
     ) -> Finished:
         self.commands.append(command)
         self.folders.append(cwd)

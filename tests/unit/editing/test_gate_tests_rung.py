@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from graphbus_core.editing.gate import Gate
 from graphbus_core.editing.rungs.find_tests import has_tests
-from graphbus_core.editing.sandbox import Finished, Limits, ProcessSandbox
+from graphbus_core.editing.sandboxes.limits import Finished, Limits
+from graphbus_core.editing.sandboxes.process import ProcessSandbox
 from graphbus_core.model.config import GateConfig
 from graphbus_core.model.proposals import GateReport
 from tests.project_files import write_project
@@ -30,13 +31,14 @@ class Counting:
 
     def run(
         self,
-        command: list[str] | tuple[str, ...],
+        command: Sequence[str],
         cwd: Path,
         *,
         limits: Limits,
         environment: Mapping[str, str] | None = None,
+        readable: Sequence[Path] = (),
     ) -> Finished:
-        self.test_runs += environment is not None
+        self.test_runs += bool(environment)
         return ProcessSandbox().run(command, cwd, limits=limits, environment=environment)
 
 

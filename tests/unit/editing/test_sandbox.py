@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from graphbus_core.editing.sandbox import Finished, Limits, ProcessSandbox
+from graphbus_core.editing.sandboxes.limits import Finished, Limits
+from graphbus_core.editing.sandboxes.process import ProcessSandbox
 
 pytestmark = pytest.mark.slow
 
@@ -188,7 +189,7 @@ def test_a_folder_without_permissions_is_removed_but_no_link_is_followed() -> No
     code = """
 import os, sys
 from pathlib import Path
-from graphbus_core.editing.sandbox import remove_tree
+from graphbus_core.editing.sandboxes.process import remove_tree
 if os.getuid() == 0:
     os.setuid(65534)
 folder, outside = Path(sys.argv[1], "a"), Path(sys.argv[1], "outside")

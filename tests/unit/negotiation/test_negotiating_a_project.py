@@ -13,7 +13,7 @@ from graphbus_core.bus import MessageBus
 from graphbus_core.compiler.conflicts import detect_conflicts
 from graphbus_core.compiler.project import Project
 from graphbus_core.editing.gate import Gate
-from graphbus_core.editing.sandbox import ProcessSandbox
+from graphbus_core.editing.sandboxes.process import ProcessSandbox
 from graphbus_core.errors import EditError, NegotiationError
 from graphbus_core.model.config import Budget, BuildConfig, SafetyConfig, Settings
 from graphbus_core.model.proposals import Evidence, ProposalEvaluation

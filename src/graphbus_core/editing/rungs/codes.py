@@ -42,6 +42,7 @@ CODES: dict[str, str] = {
     "G3.unicode": "Characters are added that are invisible, change the direction of text or imitate others.",
     "G4.agents": "An agent appears, disappears or can no longer be read.",
     "G4.finding": "The rules find something that they did not find before.",
+    "G4.edge": "An agent no longer hears what another one still says to it.",
     "G4.undeclared": "Other contracts change than the proposal declares.",
     "G5.import": "A module does not import in the sandbox.",
     "G5.nodes": "The modules define other agents than their text shows.",
@@ -49,6 +50,7 @@ CODES: dict[str, str] = {
     "G5.unverified": "Nobody can tell whether the changed module imports: it did not before, or nothing can be tried.",
     "G6.tests": "A test that passed before does not pass any more.",
     "G6.collection": "A test file cannot be collected that could be before.",
+    "G6.tampered": "Something in pytest, in what it stands on or in the record of its run was changed while the tests ran.",
     "G6.timeout": "The tests take longer than `timeout_s`, which they did not before.",
     "G6.unverified": "Nobody can tell what the tests say: without the change they cannot be run to their end either.",
 }

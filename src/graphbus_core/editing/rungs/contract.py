@@ -47,6 +47,20 @@ def check_findings(before: tuple[Finding, ...], after: tuple[Finding, ...]) -> P
     return None
 
 
+def check_edges(before: Project, after: Project, declared: tuple[SchemaChange, ...]) -> Problem | None:
+    """Refuse that an agent no longer hears what is still said to it, unless the proposal declares the topic."""
+    kept = {(edge.source, edge.target, edge.label) for edge in after.graph.edges if edge.kind == "topic"}
+    said = {(agent.name, item.topic) for agent in after.definitions for item in agent.publications}
+    names = {change.method for change in declared}
+    for edge in before.graph.edges:
+        is_lost = edge.kind == "topic" and (edge.source, edge.target, edge.label) not in kept
+        if is_lost and (edge.source, edge.label) in said and edge.label not in names:
+            agent = after.agent(edge.target)
+            message = f"{edge.target} would no longer hear {edge.label!r}, which {edge.source} still publishes."
+            return Problem("G4.edge", message, agent.path if agent else "", agent.span.line if agent else 0)
+    return None
+
+
 def findings_of(project: Project) -> tuple[Finding, ...]:
     """Give what the default rules find, whatever the project selects to be reported; what it ignores stays ignored."""
     return rules.check(project, select=[code for code, rule in rules.REGISTER.items() if rule.is_default])

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from fnmatch import fnmatch
 from pathlib import Path
 
-from graphbus_core.editing.sandbox import remove_tree
+from graphbus_core.editing.sandboxes.process import remove_tree
 
 MAX_BYTES = 200_000_000
 MAX_FILES = 20_000
@@ -38,8 +38,8 @@ class TrialTree:
         weakref.finalize(self, remove_tree, self._home)
 
     @contextmanager
-    def copy(self, changed: Mapping[str, bytes]) -> Iterator[Path]:
-        """Give a folder with the project and these files in it; it is gone afterwards.
+    def copy(self, changed: Mapping[str, bytes | None]) -> Iterator[Path]:
+        """Give a folder with the project and these files in it, or without those that are None; it is gone afterwards.
 
         Raises:
             NotCopied: There is too much to copy, or a file cannot be read or written.
@@ -52,14 +52,18 @@ class TrialTree:
         finally:
             remove_tree(folder)
 
-    def _fill(self, folder: Path, changed: Mapping[str, bytes]) -> None:
+    def _fill(self, folder: Path, changed: Mapping[str, bytes | None]) -> None:
         base = self._home / "base"
         try:
             if not base.exists():
                 self._copy_base(base)
             shutil.copytree(base, folder, symlinks=True, copy_function=shutil.copyfile)
             for path, data in changed.items():
-                (folder / path).write_bytes(data)
+                if data is None:
+                    (folder / path).unlink()
+                else:
+                    (folder / path).parent.mkdir(parents=True, exist_ok=True)
+                    (folder / path).write_bytes(data)
         except OSError as reason:
             raise NotCopied(str(reason)) from None
 

@@ -1,8 +1,8 @@
-"""Where code that nobody has agreed to yet may run. `Sandbox` is the seam; `ProcessSandbox` is its first tier.
+"""The tier without walls: a child process with limits. The jails are started, heard and ended by the same code.
 
-A child process of its own session with an environment made from an allow list, limits on processor, memory, files and
-processes, no input, bounded output and a time limit at which it ends with all that it has started. It is no jail: the network
-and the files that the user may read are within its reach.
+A session of its own, an environment made from an allow list, limits on processor, memory, files and processes, no input,
+bounded output and a time limit at which it ends with all that it has started. The network and the files that the user may
+read are within its reach.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple, Protocol
+
+from graphbus_core.editing.sandboxes.limits import Finished, Limits
 
 PASSED_ON = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SYSTEMROOT")
 _MARK = "GRAPHBUS_SANDBOX"
 _POLL_S = 0.05
+_WEIGH_S = 0.2
 _LIMITS = """\
 ulimit -c 0
 ulimit -t "$1"
@@ -33,95 +35,112 @@ exec "$@"
 """
 
 
-class Limits(NamedTuple):
-    """What a child process may use.
-
-    Attributes:
-        timeout_s: Wall time; the processor time is limited to the same.
-        memory_mb: Address space of each process; 0: no limit.
-        file_size_mb: Of each file that it writes.
-        processes: How many more processes the user may have while it runs; root is not bound by it.
-        output_bytes: What is kept of its output and of its errors, each; the rest is read and dropped.
-    """
-
-    timeout_s: float = 60.0
-    memory_mb: int = 2048
-    file_size_mb: int = 64
-    processes: int = 256
-    output_bytes: int = 1_000_000
-
-
-class Finished(NamedTuple):
-    """How a child process ended; `returncode` is negative when a signal ended it."""
-
-    returncode: int
-    stdout: str
-    stderr: str
-    timed_out: bool = False
-
-
-class Sandbox(Protocol):
-    """Runs a command where it can do no harm, as far as its tier goes."""
-
-    @property
-    def tier(self) -> str:
-        """What keeps the command in: `"process"`."""
-        ...
-
-    def run(
-        self, command: Sequence[str], cwd: Path, *, limits: Limits, environment: Mapping[str, str] | None = None
-    ) -> Finished:
-        """Run a command to its end.
-
-        Args:
-            command: Program and arguments; never a shell line.
-            cwd: Where it runs; what it leaves there is the caller's to remove.
-            limits: What it may use.
-            environment: Variables beyond the allow list.
-        """
-        ...
-
-
 class ProcessSandbox:
     """A child process with limits."""
 
     tier = "process"
 
     def run(
-        self, command: Sequence[str], cwd: Path, *, limits: Limits, environment: Mapping[str, str] | None = None
+        self,
+        command: Sequence[str],
+        cwd: Path,
+        *,
+        limits: Limits,
+        environment: Mapping[str, str] | None = None,
+        readable: Sequence[Path] = (),
     ) -> Finished:
         """Run a command to its end, then end whatever it has left behind."""
-        deadline = time.monotonic() + limits.timeout_s
-        with _home() as home:
-            mark = home.name
-            child = subprocess.Popen(
-                _limited(command, limits),
-                cwd=cwd,
-                env=_environment(home, mark, environment or {}),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                start_new_session=True,
-            )
-            try:
-                output, timed_out = _listen(child, deadline, limits.output_bytes)
-            finally:
-                _end_all(child, mark)
-        stdout, stderr = (bytes(part).decode(errors="replace") for part in output)
-        return Finished(child.returncode, stdout, stderr, timed_out)
+        with private_home() as home:
+            variables = environment_of(home, home.name, environment or {})
+            return run_watched(_limited(command, limits), cwd, variables, limits, weighed=(cwd, home))
+
+
+def run_watched(
+    command: Sequence[str],
+    cwd: Path,
+    variables: Mapping[str, str],
+    limits: Limits,
+    *,
+    weighed: Sequence[Path],
+    passed: Sequence[int] = (),
+) -> Finished:
+    """Start a command, listen until it ends, its time is up or it has filled too much of the disk, and end what is left.
+
+    Args:
+        variables: Its whole environment, made by `environment_of`.
+        weighed: Folders whose growth counts against `limits.disk_mb`.
+        passed: File descriptors that it inherits.
+    """
+    deadline = time.monotonic() + limits.timeout_s
+    scale = _Scale(weighed, limits.disk_mb * 1_000_000)
+    child = subprocess.Popen(
+        command,
+        cwd=cwd,
+        env=dict(variables),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        pass_fds=passed,
+    )
+    try:
+        output, timed_out = _listen(child, deadline, limits.output_bytes, scale)
+    finally:
+        _end_all(child, variables[_MARK])
+    stdout, stderr = (bytes(part).decode(errors="replace") for part in output)
+    if scale.is_over:
+        stderr += f"\nended: it wrote more than {limits.disk_mb} MB\n"
+    return Finished(child.returncode, stdout, stderr, timed_out)
+
+
+class _Scale:
+    """Weighs folders from time to time, never more often than a tenth of the time can be spent on it."""
+
+    def __init__(self, folders: Sequence[Path], allowed_bytes: int) -> None:
+        self._folders = folders
+        self._allowed = allowed_bytes
+        self._start = _size(folders)
+        self._next = time.monotonic() + _WEIGH_S
+        self.is_over = False
+
+    def weigh(self) -> bool:
+        """Tell whether the folders have grown too much."""
+        begun = time.monotonic()
+        if begun >= self._next:
+            self.is_over = _size(self._folders) - self._start > self._allowed
+            self._next = time.monotonic() + max(_WEIGH_S, 10 * (time.monotonic() - begun))
+        return self.is_over
+
+
+def _size(folders: Sequence[Path]) -> int:
+    """Give the bytes that the files in folders take up on the disk."""
+    total = 0
+    waiting = [str(folder) for folder in folders]
+    while waiting:
+        with suppress(OSError), os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                with suppress(OSError):  # it is gone again
+                    total += entry.stat(follow_symlinks=False).st_blocks * 512
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+    return total
 
 
 def _limited(command: Sequence[str], limits: Limits) -> list[str]:
     """Let a shell set the limits and become the command: no thread of ours is in between, unlike with preexec_fn."""
-    cpu_s = max(1, int(limits.timeout_s) + 1)
     blocks = limits.file_size_mb * 2048
     kilobytes = limits.memory_mb * 1024
-    processes = str(_process_count() + limits.processes) if limits.processes else "0"
-    return ["/bin/sh", "-c", _LIMITS, "sh", str(cpu_s), str(blocks), str(kilobytes), processes, *command]
+    processes = str(process_count() + limits.processes) if limits.processes else "0"
+    return ["/bin/sh", "-c", _LIMITS, "sh", str(cpu_seconds(limits)), str(blocks), str(kilobytes), processes, *command]
 
 
-def _process_count() -> int:
-    """How many processes there are; the limit counts those of the user, whoever started them."""
+def cpu_seconds(limits: Limits) -> int:
+    """The processor time of one process: a little more than its wall time."""
+    return max(1, int(limits.timeout_s) + 1)
+
+
+def process_count() -> int:
+    """How many processes there are; where the limit counts those of the user, it counts whoever started them."""
     try:
         return sum(name.isdigit() for name in os.listdir("/proc"))
     except OSError:
@@ -129,7 +148,7 @@ def _process_count() -> int:
 
 
 @contextmanager
-def _home() -> Iterator[Path]:
+def private_home() -> Iterator[Path]:
     """An empty home and temporary folder, removed afterwards whatever was done to it."""
     folder = Path(tempfile.mkdtemp(prefix="graphbus-home-"))
     try:
@@ -151,7 +170,8 @@ def remove_tree(folder: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _environment(home: Path, mark: str, more: Mapping[str, str]) -> dict[str, str]:
+def environment_of(home: Path, mark: str, more: Mapping[str, str]) -> dict[str, str]:
+    """Give the whole environment of a tried command: an allow list, its private folders, and the mark it is found by."""
     return {
         **{name: os.environ[name] for name in PASSED_ON if name in os.environ},
         "HOME": str(home),
@@ -164,8 +184,10 @@ def _environment(home: Path, mark: str, more: Mapping[str, str]) -> dict[str, st
     }
 
 
-def _listen(child: subprocess.Popen[bytes], deadline: float, cap: int) -> tuple[tuple[bytearray, bytearray], bool]:
-    """Read both streams to the end, or until the child has ended or its time is up; keep the first bytes of each."""
+def _listen(
+    child: subprocess.Popen[bytes], deadline: float, cap: int, scale: _Scale
+) -> tuple[tuple[bytearray, bytearray], bool]:
+    """Read both streams to the end, or until the child has ended or must end; keep the first bytes of each."""
     kept = (bytearray(), bytearray())
     with selectors.DefaultSelector() as selector:
         for stream, part in zip(filter(None, (child.stdout, child.stderr)), kept, strict=True):
@@ -175,6 +197,8 @@ def _listen(child: subprocess.Popen[bytes], deadline: float, cap: int) -> tuple[
             left = deadline - time.monotonic()
             if left <= 0:
                 return kept, True
+            if scale.weigh():
+                break
             has_ended = child.poll() is not None
             ready = selector.select(min(left, _POLL_S)) if selector.get_map() else _wait(child, min(left, _POLL_S))
             for key, _ in ready:

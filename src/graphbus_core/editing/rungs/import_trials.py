@@ -1,0 +1,123 @@
+"""Rung G5: import the changed project, and compare the agents found with those that the text shows."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+
+import msgspec
+
+from graphbus_core.compiler.project import Project
+from graphbus_core.editing.rungs.codes import Problem
+from graphbus_core.editing.rungs.ground import INSIDE, Ground, Noted, State, Verdict, changed_paths, not_copied
+from graphbus_core.editing.rungs.trial_tree import NotCopied
+from graphbus_core.editing.sandboxes.limits import Finished
+
+Failures = dict[str, Problem]
+
+
+class Imported(msgspec.Struct, frozen=True, kw_only=True):
+    """What importing gave: module -> names of its agents, module -> error."""
+
+    nodes: dict[str, list[str]]
+    errors: dict[str, str]
+
+
+class ImportTrials:
+    """The imports of one session; a state that was tried is not tried again, nor a module that hangs without any change."""
+
+    def __init__(self, ground: Ground) -> None:
+        self._ground = ground
+        self._imported: dict[tuple[str, ...], Imported | Finished] = {}
+        self._hanging: Failures = {}
+
+    def check(self, base: State, head: State, project: Project) -> Verdict:
+        """Import every module with an agent.
+
+        A module that does not import without the change either is no reason to refuse, unless it is one that changes.
+        """
+        wanted: dict[str, list[str]] = {}
+        for agent in project.definitions:
+            wanted.setdefault(agent.module, []).append(agent.name)
+        try:
+            failures, known = self._failures(base, head, project, wanted)
+        except NotCopied as reason:
+            return self._ground.unverified("G5.unverified", not_copied(reason))
+        fresh = [problem for module, problem in failures.items() if _is_fresh(problem, known.get(module))]
+        if fresh:
+            return fresh[0]
+        untried = [problem for problem in failures.values() if problem.code != "G5.nodes"]
+        for problem in untried:
+            if problem.path in changed_paths(base, head):
+                is_slow = problem.code == "G5.timeout"
+                hint = (
+                    "Raise timeout_s in [tool.graphbus.gate]." if is_slow else "Install what it needs beside GraphBus."
+                )
+                said = f"Without the change, too: {problem.message} {hint}"
+                return self._ground.unverified("G5.unverified", said, problem.path)
+        return Noted(f"Without the change, too: {untried[0].message}") if untried else None
+
+    def _failures(
+        self, base: State, head: State, project: Project, wanted: Mapping[str, list[str]]
+    ) -> tuple[Failures, Failures]:
+        """Give what is wrong with the change, and then what is wrong without it.
+
+        Where a module ends the whole process without the change, each is imported in a process of its own.
+        """
+        failures = self._import_failures(head, project, wanted)
+        known = self._import_failures(base, project, wanted) if failures else {}
+        if "" in known:
+            known = self._one_by_one(base, project, wanted)
+            self._hanging |= {module: problem for module, problem in known.items() if problem.code == "G5.timeout"}
+            failures = self._one_by_one(head, project, wanted)
+        return failures, known
+
+    def _one_by_one(self, state: State, project: Project, wanted: Mapping[str, list[str]]) -> Failures:
+        found: Failures = {}
+        for module, names in wanted.items():
+            for problem in self._import_failures(state, project, {module: names}).values():
+                found[module] = problem._replace(path=_path_of(project, module))
+        return found
+
+    def _import_failures(self, state: State, project: Project, wanted: Mapping[str, list[str]]) -> Failures:
+        """Give what is wrong by module; the empty name when the process ended before it could say."""
+        failures = {module: problem for module, problem in self._hanging.items() if module in wanted}
+        tried = {module: names for module, names in wanted.items() if module not in failures}
+        result = self._import(state, project, sorted(tried)) if tried else Imported(nodes={}, errors={})
+        if isinstance(result, Finished):
+            return {**failures, "": _import_ended(result, self._ground.limits.timeout_s)}
+        for module, error in result.errors.items():
+            failures[module] = Problem("G5.import", f"{module} does not import: {error}", _path_of(project, module))
+        for module, names in tried.items():
+            found = result.nodes.get(module, [])
+            if module not in failures and sorted(found) != sorted(names):
+                message = f"{module} defines {', '.join(found) or 'no agent'}; its text shows {', '.join(names)}."
+                failures[module] = Problem("G5.nodes", message, _path_of(project, module))
+        return failures
+
+    def _import(self, state: State, project: Project, modules: list[str]) -> Imported | Finished:
+        key = (state.digest, *modules)
+        if key not in self._imported:
+            with self._ground.copy(state) as folder:
+                roots = self._ground.paths(folder, project.index.import_roots)
+                work = msgspec.json.encode([roots, modules]).decode()
+                command = [sys.executable, "-B", str(INSIDE / "graphbus_import.py"), work]
+                heard = self._ground.watched(command, folder, {})
+                self._imported[key] = heard.last(Imported) or heard.done
+        return self._imported[key]
+
+
+def _import_ended(done: Finished, timeout_s: float) -> Problem:
+    if done.timed_out:
+        return Problem("G5.timeout", f"Importing takes longer than timeout_s ({timeout_s:g} s).")
+    tail = done.stderr.strip().rpartition("\n")[2]
+    return Problem("G5.import", f"The process ended while importing (exit status {done.returncode}). {tail}".strip())
+
+
+def _is_fresh(problem: Problem, known: Problem | None) -> bool:
+    """True when the change is what is to blame: it was right before, or did import and gives other agents now."""
+    return known is None or (known.code == "G5.nodes" and problem != known)
+
+
+def _path_of(project: Project, module: str) -> str:
+    return next((agent.path for agent in project.definitions if agent.module == module), "")

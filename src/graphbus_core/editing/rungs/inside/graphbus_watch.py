@@ -1,0 +1,87 @@
+"""Runs a command, hears what our code in it says of its work, and writes down the verdict: the only writer of standard output.
+
+    sandbox -> this -> the command, in which the project's code runs
+                 ^------- said over a socket, each line under a key that is handed out once, before project code is there
+
+Run by `python -I -S`; it imports nothing of the project. The command's own output goes to the errors. This process cannot be
+looked into by the others (it is not dumpable), so that none of them can write to its output.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import json
+import os
+import select
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+
+_DUMPABLE = 4
+_GRACE_S = 0.5
+_LONGEST = 1_000_000
+
+
+def main() -> int:
+    """Write one line of JSON: whether each line that was said bears the key, the lines, and the exit status."""
+    ctypes.CDLL(None).prctl(_DUMPABLE, 0, 0, 0, 0)
+    folder = tempfile.mkdtemp()
+    path = os.path.join(folder, "verdict")
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    listener.listen(1)
+    listener.set_inheritable(False)
+    try:
+        environment = {**os.environ, "GRAPHBUS_VERDICT": path}
+        command = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL, stdout=2, env=environment)
+    except OSError as reason:
+        os.write(2, f"{sys.argv[1]}: {reason.strerror}\n".encode())
+        return _write(127 if isinstance(reason, FileNotFoundError) else 126, [], is_sound=True)
+    key = os.urandom(32)
+    lines: list[object] = []
+    is_sound = True
+    for number, line in enumerate(_heard(listener, command, key)):
+        mark, _, body = line.partition(b" ")
+        if mark != hashlib.blake2b(b"%d " % number + body, key=key).hexdigest().encode():
+            is_sound = False
+            break
+        lines.append(json.loads(body))
+    status = command.wait()
+    shutil.rmtree(folder, ignore_errors=True)
+    return _write(status, lines, is_sound=is_sound)
+
+
+def _write(status: int, lines: list[object], *, is_sound: bool) -> int:
+    json.dump({"is_sound": is_sound, "said": lines, "returncode": status}, sys.stdout)
+    sys.stdout.flush()
+    return status if status >= 0 else 128 - status
+
+
+def _heard(listener: socket.socket, command: subprocess.Popen[bytes], key: bytes) -> Iterator[bytes]:
+    """Give the lines of the first that calls; it gets the key, and nobody else is let in."""
+    while not select.select([listener], [], [], 0.02)[0]:
+        if command.poll() is not None:
+            return
+    speaker, _ = listener.accept()
+    listener.close()
+    speaker.sendall(key)
+    rest = b""
+    while True:
+        timeout_s = None if command.poll() is None else _GRACE_S
+        if not select.select([speaker], [], [], timeout_s or 0.2)[0]:
+            if timeout_s:
+                return
+            continue
+        piece = speaker.recv(65536)
+        if not piece or len(rest) > _LONGEST:
+            return
+        *whole, rest = (rest + piece).split(b"\n")
+        yield from whole
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,216 @@
+"""Rung G6: run the project's tests with and without the change. A test that passed before must pass again.
+
+What happened is written down by a process that runs no project code (`inside/graphbus_watch.py`), from what our plugin in
+pytest says. Failing, erring, being skipped and not being there are all the same.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+from graphbus_core.compiler.project import Project
+from graphbus_core.editing.rungs.codes import Problem
+from graphbus_core.editing.rungs.find_tests import has_tests
+from graphbus_core.editing.rungs.ground import INSIDE, Ground, Heard, Noted, NotRun, State, Verdict, not_copied
+from graphbus_core.editing.rungs.trial_tree import NotCopied
+from graphbus_core.model.proposals import Json
+
+_LAST_LINES = 12
+_NO_TESTS = 5
+"""Exit status of a pytest that has found no test."""
+_RANK = {"passed": 0, "skipped": 1, "failed": 2, "error": 3, "odd": 4}
+_BEFORE = {"setup": ("", "teardown"), "call": ("setup", "call"), "teardown": ("setup", "call")}
+
+
+class Tested(NamedTuple):
+    """What a run of the tests gave.
+
+    Attributes:
+        outcomes: Test -> outcome; None when pytest has not said how it ended.
+        uncollected: Test file -> why it cannot be collected.
+        is_pytest: False when only the exit status is known.
+        tampered: What was changed in pytest, or in the record, while it ran.
+    """
+
+    outcomes: dict[str, str] | None
+    uncollected: dict[str, str]
+    is_pytest: bool
+    returncode: int
+    timed_out: bool
+    tail: str = ""
+    tampered: tuple[str, ...] = ()
+
+    @property
+    def passed(self) -> set[str]:
+        """The tests that passed."""
+        return {name for name, outcome in (self.outcomes or {}).items() if outcome == "passed"}
+
+    @property
+    def is_silent(self) -> bool:
+        """True for a pytest that ended without having said what became of the tests."""
+        return self.is_pytest and self.outcomes is None
+
+
+class TestTrials:
+    """The test runs of one session; a state that was tried is not tried again."""
+
+    __test__ = False
+
+    def __init__(self, ground: Ground) -> None:
+        self._ground = ground
+        self._tested: dict[str, Tested] = {}
+        self._obstacle = ""
+
+    @cached_property
+    def command(self) -> tuple[str, ...]:
+        """The command of the configuration, or pytest if there are tests for it."""
+        if self._ground.config.settings.gate.test_command:
+            return self._ground.config.settings.gate.test_command
+        return (sys.executable, "-m", "pytest", "-q") if has_tests(Path(self._ground.config.root)) else ()
+
+    def check(self, base: State, head: State, project: Project) -> Verdict:
+        """Run the tests before (once for each state) and after, and compare.
+
+        Tests that could not be run to their end without a change are not tried again in this session, whatever the state.
+        """
+        if not self.command:
+            return NotRun("The project has no tests.")
+        timeout_s = self._ground.limits.timeout_s
+        try:
+            if not self._obstacle:
+                before = self._test(base, project)
+                self._obstacle = _obstacle(before, timeout_s)
+            if self._obstacle:
+                return self._ground.unverified("G6.unverified", self._obstacle)
+            if before.is_pytest and not before.passed:
+                return NotRun("No test passes without the change.")
+            return _compare(before, self._test(head, project), timeout_s)
+        except NotCopied as reason:
+            return self._ground.unverified("G6.unverified", not_copied(reason))
+
+    def _test(self, state: State, project: Project) -> Tested:
+        if state.digest not in self._tested:
+            with self._ground.copy(state) as folder:
+                paths = self._ground.paths(folder, project.index.import_roots)
+                environment = {
+                    "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
+                    "PYTHONPATH": os.pathsep.join([str(INSIDE), *paths]),
+                    "PYTEST_PLUGINS": "graphbus_verdict",
+                    "PYTEST_ADDOPTS": "-p no:cacheprovider --continue-on-collection-errors",
+                }
+                heard = self._ground.watched(self.command, folder, environment)
+                self._tested[state.digest] = _read(heard, _is_pytest(self.command))
+        return self._tested[state.digest]
+
+
+def _is_pytest(command: tuple[str, ...]) -> bool:
+    """True when the command names pytest; another that runs it in the end is known by what our plugin says."""
+    return any(Path(word).name in ("pytest", "py.test") for word in command)
+
+
+# --- from what was said to outcomes ---------------------------------------------------------------
+
+
+def _read(heard: Heard, names_pytest: bool) -> Tested:
+    """Put together what the plugin said; an end that was not said, or said and then talked past, is none."""
+    steps = [step for step in heard.said if isinstance(step, list) and step]
+    tail = "\n".join(heard.done.stderr.splitlines()[-_LAST_LINES:])
+    is_pytest = names_pytest or bool(steps) or not heard.is_sound
+    uncollected = {str(step[1]): str(step[2]) for step in steps if step[0] == "uncollected"}
+    end = steps[-1] if heard.is_sound and steps and steps[-1][0] == "end" else None
+    outcomes = _outcomes(steps) if end else None
+    tampered = tuple(str(name) for name in end[2]) if end else ()
+    if not heard.is_sound and not heard.done.timed_out and steps:
+        tampered = ("the record of the run",)
+    elif end and names_pytest and end[1] != heard.done.returncode:
+        tampered = (*tampered, f"the exit status ({heard.done.returncode} for {end[1]})")
+    return Tested(outcomes, uncollected, is_pytest, heard.done.returncode, heard.done.timed_out, tail, tampered)
+
+
+def _outcomes(steps: list[list[Json]]) -> dict[str, str]:
+    """Give the worst outcome of each test; one whose phases do not follow each other, or lack the last, is `odd`."""
+    worst: dict[str, str] = {}
+    phase: dict[str, str] = {}
+    for step in steps:
+        if step[0] != "phase":
+            continue
+        name, when, outcome = str(step[1]), str(step[2]), str(step[3])
+        if phase.get(name, "") not in _BEFORE.get(when, ()):
+            outcome = "odd"
+        elif outcome == "failed" and when != "call":
+            outcome = "error"
+        elif step[4]:
+            outcome = "xfailed" if outcome == "skipped" else "xpassed"
+        phase[name] = when
+        if outcome != "passed" or when == "call":
+            worst[name] = max(worst.get(name, outcome), outcome, key=lambda word: _RANK.get(word, 1))
+    return {name: outcome if phase[name] == "teardown" else "odd" for name, outcome in worst.items()}
+
+
+# --- what a run proves ------------------------------------------------------------------------------
+
+
+def _obstacle(before: Tested, timeout_s: float) -> str:
+    """Say why the tests say nothing about any change; empty when they do."""
+    if before.timed_out:
+        said = f"The tests take longer than timeout_s ({timeout_s:g} s) without the change, too"
+        return f"{said}; they are not tried again in this session. Raise timeout_s in [tool.graphbus.gate]."
+    if before.outcomes:
+        return ""
+    if before.uncollected:
+        return (
+            f"Without the change, too: {_uncollected(before.uncollected)}, and there is no other test. Mend it first."
+        )
+    return _failed_obstacle(before)
+
+
+def _failed_obstacle(before: Tested) -> str:
+    """Say what went wrong in a run that gave neither an outcome nor a broken test file; empty when nothing did."""
+    if "No module named pytest" in before.tail:
+        said = "There are tests, but pytest is not installed for the Python that shall run them"
+        return f"{said}. Install pytest there, or set test_command in [tool.graphbus.gate]."
+    if before.is_silent and before.returncode in (0, _NO_TESTS):
+        said = "The tests end before pytest has said what became of them, without the change, too"
+        return f"{said} (exit status {before.returncode}). Look for what ends the process, in conftest.py first."
+    if before.returncode in (0, _NO_TESTS if before.is_pytest else 0):
+        return ""
+    said = f"The test command fails without the change, too (exit status {before.returncode})"
+    last = before.tail.rpartition("\n")[2]
+    return f"{said}: {last or 'it says nothing'}. Mend it, or set test_command in [tool.graphbus.gate]."
+
+
+def _compare(before: Tested, after: Tested, timeout_s: float) -> Verdict:
+    tampered = [what for what in after.tampered if what not in before.tampered]
+    if after.timed_out:
+        return Problem("G6.timeout", f"The tests take longer than timeout_s ({timeout_s:g} s).")
+    if tampered:
+        return Problem("G6.tampered", f"Changed while the tests ran: {', '.join(tampered[:5])}.")
+    if before.is_pytest:
+        return _compare_outcomes(before, after)
+    if after.returncode:
+        return Problem("G6.tests", f"The test command fails (exit status {after.returncode}): {after.tail}")
+    return None
+
+
+def _compare_outcomes(before: Tested, after: Tested) -> Verdict:
+    fresh = {path: why for path, why in after.uncollected.items() if path not in before.uncollected}
+    if fresh:
+        return Problem("G6.collection", f"With the change, {_uncollected(fresh)}.")
+    lost = sorted(before.passed - after.passed)
+    if lost:
+        outcomes = after.outcomes or {}
+        shown = ", ".join(f"{name} ({outcomes.get(name, 'gone')})" for name in lost[:5])
+        more = f" and {len(lost) - 5} more" if len(lost) > 5 else ""
+        return Problem("G6.tests", f"Passed before and not now: {shown}{more}.")
+    return Noted(f"Without the change, too: {_uncollected(before.uncollected)}.") if before.uncollected else None
+
+
+def _uncollected(files: Mapping[str, str]) -> str:
+    path, why = min(files.items())
+    more = f"; nor can {len(files) - 1} more" if len(files) > 1 else ""
+    return f"{path} cannot be collected: {why.rstrip('.')}{more}"

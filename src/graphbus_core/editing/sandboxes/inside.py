@@ -1,0 +1,246 @@
+"""The first process in a jail: a program of its own, run by `python -I -S`, never imported by GraphBus.
+
+    ours -> bubblewrap ------------------> this, pid 1 -> the command
+    ours -> this -> unshare, new root ---> this, pid 1 -> the command, behind Landlock
+
+It starts the command, ends everything when the command ends, and tells the exit status over a pipe of its own. No other process
+can look into it or write for it: it is not dumpable, and where it is root the command is not.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import sys
+from typing import Any, NoReturn
+
+NEW = "/new"
+_PDEATHSIG, _DUMPABLE, _NO_NEW_PRIVS = 1, 4, 38
+_NS = {"mount": 0x20000, "uts": 0x4000000, "ipc": 0x8000000, "user": 0x10000000, "pid": 0x20000000, "net": 0x40000000}
+_BIND, _REC, _PRIVATE, _NOSUID, _NODEV, _NOEXEC = 4096, 16384, 1 << 18, 2, 4, 8
+_DETACH, _AT_RECURSIVE, _READ_ONLY = 2, 0x8000, 1
+_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41, "riscv64": 41}
+_MOUNT_SETATTR, _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 442, 444, 445, 446
+_READ, _READ_FILE, _ALL_1, _FILE_ONLY = 0b1101, 0b101, (1 << 13) - 1, 0b111 | 1 << 14 | 1 << 15
+_libc = ctypes.CDLL(None, use_errno=True)
+
+Spec = dict[str, Any]
+
+
+def main() -> NoReturn:
+    """Build the walls that are still missing, then be the first process within them."""
+    spec: Spec = json.loads(sys.argv[1])
+    command = sys.argv[2:]
+    os.umask(0o022)
+    os.set_inheritable(spec["status"], False)
+    _prctl(_PDEATHSIG, signal.SIGKILL)
+    if spec["build"]:
+        _become_first(spec)
+        _build(spec)
+        _raise_loopback()
+    _prctl(_DUMPABLE, 0)
+    _prctl(_NO_NEW_PRIVS, 1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    child = os.fork()
+    if child == 0:
+        _run(spec, command)
+    os.close(0)
+    while True:
+        pid, status = os.wait()
+        if pid == child:
+            code = os.waitstatus_to_exitcode(status)
+            os.write(spec["status"], b"%d\n" % code)
+            os._exit(code if code >= 0 else 128 - code)
+
+
+def _run(spec: Spec, command: list[str]) -> NoReturn:
+    """Give up what is left of our rights and become the command."""
+    try:
+        os.setsid()
+        if spec["drop"]:
+            os.setgroups([])
+            os.setresgid(*[spec["drop"]] * 3)
+            os.setresuid(*[spec["drop"]] * 3)
+        _prctl(_PDEATHSIG, signal.SIGKILL)
+        os.makedirs(spec["temporary"], exist_ok=True)
+        os.chdir(spec["cwd"])
+        if spec["build"]:
+            _lock(spec)
+        _limit(spec["limits"])
+        for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
+            signal.signal(number, signal.SIG_DFL)
+        os.write(spec["status"], b"ready\n")
+    except OSError as error:
+        os.write(2, f"the jail cannot be entered: {error}\n".encode())
+        os._exit(125)
+    try:
+        os.execvpe(command[0], command, os.environ)  # noqa: S606 - it becomes the command
+    except OSError as error:
+        os.write(2, f"{command[0]}: {error.strerror}\n".encode())
+        os._exit(127 if isinstance(error, FileNotFoundError) else 126)
+
+
+def _limit(limits: dict[str, int]) -> None:
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    for name, value in limits.items():
+        number = getattr(resource, f"RLIMIT_{name}")
+        _, most = resource.getrlimit(number)
+        bound = value if most < 0 else min(value, most)
+        resource.setrlimit(number, (bound, bound))
+
+
+# --- walls: namespaces and a root of its own ----------------------------------------------------
+
+
+def _become_first(spec: Spec) -> None:
+    """Leave for new namespaces; who comes back is process 1 in them, and its parent only waits."""
+    user, group = os.geteuid(), os.getegid()
+    kinds = [kind for kind in _NS if kind != "user" or spec["userns"]]
+    _check(_libc.unshare(sum(_NS[kind] for kind in kinds)), "unshare")
+    if spec["userns"]:
+        for name, text in (("setgroups", "deny"), ("uid_map", f"65534 {user} 1"), ("gid_map", f"65534 {group} 1")):
+            with open(f"/proc/self/{name}", "w") as file:
+                file.write(text)
+    child = os.fork()
+    if child:
+        os.close(spec["status"])
+        _, status = os.waitpid(child, 0)
+        code = os.waitstatus_to_exitcode(status)
+        os._exit(code if code >= 0 else 128 - code)
+    _prctl(_PDEATHSIG, signal.SIGKILL)
+
+
+def _build(spec: Spec) -> None:
+    """Make a root that holds nothing but what may be seen, and go there; the old one is gone for good."""
+    _mount("", "/", "", _REC | _PRIVATE)
+    _mount("tmpfs", "/tmp", "tmpfs", _NOSUID | _NODEV, "mode=0755")  # noqa: S108 - a place to stand on, not a file
+    for name in ("/tmp/old", "/tmp/new"):  # noqa: S108
+        os.mkdir(name)
+    _pivot("/tmp", "/tmp/old")  # noqa: S108
+    os.chdir("/")
+    _mount("tmpfs", NEW, "tmpfs", _NOSUID | _NODEV, "mode=0755")
+    for place, size, mode in (("/tmp", spec["disk_bytes"], 0o1777), ("/dev", 65536, 0o755)):  # noqa: S108
+        os.mkdir(NEW + place)
+        _mount(
+            "tmpfs", NEW + place, "tmpfs", _NOSUID | (_NODEV if place != "/dev" else 0), f"size={size},mode={mode:o}"
+        )
+    os.mkdir(NEW + "/dev/shm")  # noqa: S108
+    _mount("tmpfs", NEW + "/dev/shm", "tmpfs", _NOSUID | _NODEV, f"size={spec['shm_bytes']},mode=1777")  # noqa: S108
+    os.mkdir(NEW + "/proc")
+    _mount("proc", NEW + "/proc", "proc", _NOSUID | _NODEV | _NOEXEC)
+    for name in ("null", "zero", "full", "random", "urandom"):
+        _bind(f"/old/dev/{name}", f"{NEW}/dev/{name}")
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        os.symlink(f"/proc/self/fd/{number}", f"{NEW}/dev/{name}")
+    os.symlink("/proc/self/fd", f"{NEW}/dev/fd")
+    for source, place in spec["reads"]:
+        _bind("/old" + source, NEW + place, _READ_ONLY)
+    for aim, place in spec["links"]:
+        os.makedirs(os.path.dirname(NEW + place), exist_ok=True)
+        os.symlink(aim, NEW + place)
+    _bind("/old" + spec["cwd"], NEW + spec["cwd"])
+    _check(_libc.umount2(b"/old", _DETACH), "umount2")
+    os.chdir(NEW)
+    _pivot(".", ".")
+    _check(_libc.umount2(b".", _DETACH), "umount2")
+    os.chdir("/")
+    for place in ("/dev", "/"):
+        _set_attributes(place, _READ_ONLY, 0)
+
+
+def _bind(source: str, place: str, attributes: int = 0) -> None:
+    if os.path.isdir(source):
+        os.makedirs(place, exist_ok=True)
+    else:
+        os.makedirs(os.path.dirname(place), exist_ok=True)
+        if not os.path.exists(place):
+            os.close(os.open(place, os.O_CREAT | os.O_WRONLY, 0o644))
+    _mount(source, place, "", _BIND | _REC)
+    _set_attributes(place, attributes | _NOSUID, _AT_RECURSIVE)
+
+
+def _mount(source: str, place: str, kind: str, flags: int, data: str = "") -> None:
+    words = [word.encode() or None for word in (source, place, kind)]
+    _check(_libc.mount(*words, ctypes.c_ulong(flags), data.encode() or None), f"mount {place}")
+
+
+def _set_attributes(place: str, attributes: int, at: int) -> None:
+    """Set mount attributes and keep those that are there; `mount` with MS_REMOUNT would have to repeat them."""
+    wanted = (ctypes.c_uint64 * 4)(attributes, 0, 0, 0)
+    arguments = (ctypes.c_long(-100), place.encode(), ctypes.c_uint(at), ctypes.byref(wanted), ctypes.c_size_t(32))
+    _check(_libc.syscall(ctypes.c_long(_MOUNT_SETATTR), *arguments), f"mount_setattr {place}")
+
+
+def _pivot(new: str, old: str) -> None:
+    _check(_libc.syscall(ctypes.c_long(_PIVOT_ROOT[os.uname().machine]), new.encode(), old.encode()), "pivot_root")
+
+
+def _raise_loopback() -> None:
+    """Let 127.0.0.1 be there: that of this jail, where nobody listens but what runs in it."""
+    import fcntl
+    import socket
+    import struct
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        fcntl.ioctl(any_socket, 0x8914, struct.pack("16sh22x", b"lo", 0x1 | 0x40))
+
+
+# --- walls: Landlock -------------------------------------------------------------------------------
+
+
+def _lock(spec: Spec) -> None:
+    """Let Landlock refuse what the new root does not show anyway, for this process and its children, for good."""
+    version = _landlock(_CREATE_RULESET, None, 0, 1)
+    known = _ALL_1
+    for since, bit in ((2, 13), (3, 14), (5, 15)):
+        known |= (version >= since) << bit
+    handled = (ctypes.c_uint64 * 3)(known, 3 if version >= 99 else 0, 3 if version >= 6 else 0)
+    rules = _landlock(_CREATE_RULESET, handled, 24 if version >= 6 else 8, 0)
+    for _, place in spec["reads"]:
+        _allow(rules, place, _READ & known)
+    for place in (spec["cwd"], "/tmp", "/dev/shm"):  # noqa: S108
+        _allow(rules, place, known)
+    for place in ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"):
+        _allow(rules, place, 0b110)
+    for place, rights in (("/", 0b1000), ("/proc", 0b1100), ("/dev", 0b1100)):
+        _allow(rules, place, rights)
+    _landlock(_RESTRICT_SELF, rules, 0)
+    os.close(rules)
+
+
+def _allow(rules: int, place: str, rights: int) -> None:
+    handle = os.open(place, os.O_PATH | os.O_CLOEXEC)
+    if not os.path.isdir(place):
+        rights &= _FILE_ONLY
+    rule = ctypes.create_string_buffer(rights.to_bytes(8, sys.byteorder) + handle.to_bytes(4, sys.byteorder), 12)
+    _landlock(_ADD_RULE, rules, 1, rule, 0)
+    os.close(handle)
+
+
+def _landlock(number: int, *arguments: Any) -> int:
+    words = [ctypes.c_long(word) if isinstance(word, int) else word for word in arguments]
+    result: int = _check(_libc.syscall(ctypes.c_long(number), *words), "Landlock")
+    return result
+
+
+def _prctl(option: int, value: int) -> None:
+    _check(_libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0), f"prctl {option}")
+
+
+def _check(result: int, what: str) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+    return result
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except (OSError, KeyError) as reason:
+        os.write(2, f"the jail cannot be built: {reason}\n".encode())
+        os._exit(125)

@@ -1,0 +1,146 @@
+"""The two jails, which show a command the same little world: what it may read, its copy, a temporary folder and itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from typing import Literal
+
+from graphbus_core.editing.sandboxes.limits import Finished, Limits
+from graphbus_core.editing.sandboxes.process import cpu_seconds, environment_of, process_count, run_watched
+from graphbus_core.editing.sandboxes.reach import Reach, reach
+from graphbus_core.errors import EditError
+
+Tier = Literal["bubblewrap", "landlock"]
+
+HOME = "/tmp/home"  # noqa: S108 - inside of the jail, where /tmp is its own
+SHM_BYTES = 64_000_000
+OPEN_FILES = 1024
+_INSIDE = str(Path(__file__).with_name("inside.py"))
+_FIRST_USER, _USERS = 64_000, 1_000
+_ADMINISTRATOR = 21
+_runs = count(os.getpid())
+_runs_lock = threading.Lock()
+
+
+class Jail:
+    """A new root, a network of its own with nobody in it, process ids of its own, and limits.
+
+    Args:
+        tier: Who builds the walls: the program `bwrap`, or we ourselves, with Landlock behind them.
+        project: The real project, which stays hidden.
+    """
+
+    def __init__(self, tier: Tier, project: Path | None = None) -> None:
+        self.tier = tier
+        self._project = project
+
+    def run(
+        self,
+        command: Sequence[str],
+        cwd: Path,
+        *,
+        limits: Limits,
+        environment: Mapping[str, str] | None = None,
+        readable: Sequence[Path] = (),
+    ) -> Finished:
+        """Run a command to its end; nothing that it has started outlives it.
+
+        Raises:
+            EditError: GBE331, the jail could not be built; nothing has run.
+        """
+        folder = str(cwd.resolve())
+        user = _other_user() if _is_root() else 0
+        if user:
+            _give_away(folder, user)
+        shown = reach(self._project, (_INSIDE, *map(str, readable)))
+        heard, told = os.pipe()
+        spec = _spec(folder, user, shown, limits) | {"build": self.tier == "landlock", "status": told}
+        number = next(_runs)
+        variables = environment_of(Path(HOME), f"{os.getpid()}-{number}", environment or {})
+        start = [] if self.tier == "landlock" else _bwrap(folder, user, shown, limits)
+        try:
+            whole = [*start, sys.executable, "-I", "-S", _INSIDE, json.dumps(spec), *command]
+            done = run_watched(whole, cwd, variables, limits, weighed=(cwd,), passed=(told,))
+        finally:
+            os.close(told)
+            with open(heard, "rb") as pipe:
+                said = pipe.read().split()
+        if not said and not done.timed_out and done.returncode > 0:
+            raise EditError(
+                "GBE331", tier=self.tier, reason=done.stderr.strip().rpartition("\n")[2] or "no reason given"
+            )
+        return done._replace(returncode=int(said[1])) if len(said) > 1 else done
+
+
+def _spec(folder: str, user: int, shown: Reach, limits: Limits) -> dict[str, object]:
+    bounds = {"CPU": cpu_seconds(limits), "FSIZE": limits.file_size_mb << 20, "NOFILE": OPEN_FILES}
+    if limits.memory_mb:
+        bounds["AS"] = limits.memory_mb << 20
+    if limits.processes:
+        bounds["NPROC"] = limits.processes if user else limits.processes + process_count()
+    return {
+        "userns": not user,
+        "drop": user,
+        "reads": shown.reads,
+        "links": shown.links,
+        "cwd": folder,
+        "temporary": str(Path(HOME, "tmp")),
+        "limits": bounds,
+        "disk_bytes": limits.disk_mb * 1_000_000,
+        "shm_bytes": SHM_BYTES,
+    }
+
+
+def _bwrap(folder: str, user: int, shown: Reach, limits: Limits) -> list[str]:
+    rights = ["--cap-drop", "ALL"]
+    if user:
+        rights += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
+    else:
+        rights += ["--unshare-user", "--disable-userns", "--uid", "65534", "--gid", "65534"]
+    reads = [word for source, place in shown.reads for word in ("--ro-bind", source, place)]
+    links = [word for aim, place in shown.links for word in ("--symlink", aim, place)]
+    places = [place for _, place in (*shown.reads, *shown.links)]
+    above = sorted({str(parent) for place in (*places, folder) for parent in Path(place).parents} - {"/", *places})
+    folders = [word for parent in above for word in ("--perms", "0755", "--dir", parent) if parent != "/tmp"]  # noqa: S108
+    return [
+        *(shutil.which("bwrap") or "bwrap", *rights),
+        *("--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
+        *("--die-with-parent", "--new-session", "--as-pid-1", "--proc", "/proc", "--dev", "/dev"),
+        *("--perms", "1777", "--size", str(SHM_BYTES), "--tmpfs", "/dev/shm"),  # noqa: S108
+        *("--perms", "1777", "--size", str(limits.disk_mb * 1_000_000), "--tmpfs", "/tmp"),  # noqa: S108
+        *(*folders, *reads, *links),
+        *("--bind", folder, folder, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/", "--"),
+    ]
+
+
+def _is_root() -> bool:
+    """Tell whether we are root with root's rights: then the walls need no user namespace, and the command another user."""
+    if os.geteuid() != 0:
+        return False
+    with suppress(OSError, StopIteration, ValueError):
+        lines = Path("/proc/self/status").read_text().splitlines()
+        rights = next(line for line in lines if line.startswith("CapEff:"))
+        return bool(int(rights.split()[1], 16) >> _ADMINISTRATOR & 1)
+    return False
+
+
+def _other_user() -> int:
+    """A user whom nobody else is, so that the limit of processes counts those of this command only."""
+    with _runs_lock:
+        return _FIRST_USER + next(_runs) % _USERS
+
+
+def _give_away(folder: str, user: int) -> None:
+    """Let the command own its copy."""
+    os.lchown(folder, user, user)
+    for path, names, files in os.walk(folder):
+        for name in (*names, *files):
+            os.lchown(os.path.join(path, name), user, user)
