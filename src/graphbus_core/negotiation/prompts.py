@@ -22,7 +22,7 @@ from graphbus_core.model.findings import Finding
 from graphbus_core.model.proposals import GateReport, Proposal, ProposalEvaluation
 from graphbus_core.negotiation.views import Analysis, Trial, View, concerns
 from graphbus_core.negotiation.words.answer_format import answer_format, edit_text
-from graphbus_core.negotiation.words.contract_text import contract_of, map_of, schema_changes_of
+from graphbus_core.negotiation.words.contract_text import contract_of, is_map_whole, map_of, schema_changes_of
 from graphbus_core.negotiation.words.fences import fenced
 from graphbus_core.negotiation.words.memory import memory_of
 
@@ -54,13 +54,23 @@ def own_text(view: View) -> str:
     around = _around(view.project, agent)
     if around:
         parts += ["What stands around it in your file:\n", fenced(around, "rest of your file")]
-    neighbours = "".join(contract_of(one) for one in view.neighbours)
-    parts += ["The contracts of your neighbours:\n", fenced(neighbours or "none\n", "contracts of your neighbours")]
+    parts += _neighbours(view)
     found = [finding for finding in view.findings if concerns(finding, view.name)]
     parts += ["What static rules find at your end:\n", fenced(_findings(found) or "nothing\n", "findings")]
     if view.analysis:
         parts += ["Your analysis of yourself:\n", fenced(_analysis(view.analysis), "your analysis")]
     return "\n".join(parts)
+
+
+def _neighbours(view: View) -> list[str]:
+    """Their names where the map holds every contract whole, else their contracts; never their source."""
+    names = ", ".join(one.name for one in view.neighbours)
+    if not names:
+        return ["You have no neighbours.\n"]
+    if is_map_whole(view.project):
+        return [f"Your neighbours, whose contracts are above: {names}.\n"]
+    contracts = "".join(contract_of(one) for one in view.neighbours)
+    return ["The contracts of your neighbours:\n", fenced(contracts, "contracts of your neighbours")]
 
 
 def _around(project: Project, agent: AgentDefinition) -> str:
@@ -119,7 +129,7 @@ def ask_proposals(view: View) -> Prompt:
         f"Propose what should change: {count}. Mend what the rules find and what your analysis says; do not change what is"
         " right, and do not repeat what was turned down. Answer with `## proposal`, or with `## nothing`.\n"
     )
-    return _prompt(view, "propose", [what, *_wishes(view), *_memory(view), _limits(view)])
+    return _prompt(view, "propose", [what, *_wishes(view, _RELEVANCE), *_memory(view), _limits(view)])
 
 
 def ask_repair(view: View, proposal: Proposal, report: GateReport) -> Prompt:
@@ -145,7 +155,7 @@ def ask_evaluations(view: View, trials: Sequence[Trial]) -> Prompt:
         " project, accept. Do not reject for taste. Reject or counter when you can name what breaks; defer when another"
         " proposal must be decided first. Answer with one `## evaluation` for each.\n",
         *(_shown(trial, view) for trial in trials),
-        *_wishes(view, is_judging=True),
+        *_wishes(view, _WANTED),
         *_memory(view),
     ]
     return _prompt(view, f"evaluate {names}", parts)
@@ -171,7 +181,7 @@ def ask_decision(view: View, trial: Trial, evaluations: Sequence[ProposalEvaluat
         _shown(trial, view),
         "What the others say:\n",
         fenced(votes or "nothing\n", "evaluations"),
-        *_wishes(view, is_judging=True),
+        *_wishes(view, _WANTED),
     ]
     return _prompt(view, f"arbitrate {proposal.proposal_id}", parts)
 
@@ -194,14 +204,13 @@ def ask_again(prompt: Prompt, answer: str, faults: Sequence[str]) -> Prompt:
 # --- parts of tasks --------------------------------------------------------------------------
 
 
-def _wishes(view: View, *, is_judging: bool = False) -> list[str]:
+_RELEVANCE = "If that does not concern your class, you have nothing to propose: answer `## nothing`.\n"
+_WANTED = "A change that serves it is wanted, as long as nothing breaks.\n"
+
+
+def _wishes(view: View, rule: str = "") -> list[str]:
     parts = []
     if view.intent:
-        rule = (
-            "A change that serves it is wanted, as long as nothing breaks.\n"
-            if is_judging
-            else "If it does not concern your class, you have nothing to propose.\n"
-        )
         parts.append(f"What the person wants of this negotiation: {view.intent}\n{rule}")
     if view.goals:
         parts.append(f"The project works towards: {', '.join(view.goals)}.\n")
@@ -232,8 +241,8 @@ def _shown(trial: Trial, view: View) -> str:
     parts = [f"## Proposal {name}\n", fenced(trial.diff or "no difference\n", f"diff of {name}")]
     delta = schema_changes_of(trial.report.schema_changes)
     parts += ["It changes these contracts:\n", fenced(delta, "contracts")] if delta else ["It changes no contract.\n"]
-    parts.append(f"Gate: {_rungs(trial.report)}\n")
-    for what, found in (("finds anew", trial.added), ("finds no longer", trial.mended)):
+    parts += ["What the gate says:\n", fenced(_gate(trial.report), f"gate on {name}")]
+    for what, found in (("newly find", trial.added), ("no longer find", trial.mended)):
         if found:
             parts += [f"After it, the rules {what}:\n", fenced(_findings(found), "findings")]
     agent = trial.after.agent(view.name)
@@ -242,11 +251,12 @@ def _shown(trial: Trial, view: View) -> str:
     return "\n".join(parts)
 
 
-def _rungs(report: GateReport) -> str:
-    shown = (
-        f"{rung.rung} {rung.status.replace('_', ' ')}{f' ({rung.code})' if rung.code else ''}" for rung in report.rungs
-    )
-    return f"{'passed' if report.passed else 'refused'}; {', '.join(shown)}."
+def _gate(report: GateReport) -> str:
+    lines = [f"it {'passed' if report.passed else 'was refused'}"]
+    for rung in report.rungs:
+        details = ": ".join(filter(None, (rung.code, rung.message)))
+        lines.append(f"{rung.rung} {rung.status.replace('_', ' ')}{f' ({details})' if details else ''}")
+    return "\n".join(lines) + "\n"
 
 
 def _refusal(project: Project, proposal: Proposal, report: GateReport) -> str:

@@ -33,12 +33,17 @@ def contract_of(agent: AgentDefinition) -> str:
 def map_of(project: Project) -> str:
     """Give the contracts of all agents, by name; of a large graph a line for each, the most connected ones, cut with a note."""
     agents = sorted(project.definitions, key=lambda agent: agent.name)
-    whole = "".join(contract_of(agent) for agent in agents)
-    if len(agents) <= WHOLE_MAP_AGENTS and len(whole) <= _WHOLE_MAP_CHARS:
-        return whole
+    if is_map_whole(project):
+        return "".join(contract_of(agent) for agent in agents)
     ends = Counter(end for edge in project.graph.edges for end in (edge.source, edge.target))
     ranked = sorted(agents, key=lambda agent: (-ends[agent.name], agent.name))
     return _cut([_line_of(agent) for agent in ranked], MAP_TOKENS * _BYTES_PER_TOKEN)
+
+
+def is_map_whole(project: Project) -> bool:
+    """Tell whether the map shows every contract whole."""
+    agents = project.definitions
+    return len(agents) <= WHOLE_MAP_AGENTS and sum(len(contract_of(one)) for one in agents) <= _WHOLE_MAP_CHARS
 
 
 def schema_changes_of(changes: Iterable[SchemaChange]) -> str:

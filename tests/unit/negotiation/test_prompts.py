@@ -1,0 +1,422 @@
+"""What a model is asked: what is in a prompt, what is not, and what stays the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from graphbus_core.compiler.project import Project
+from graphbus_core.llm.client import Prompt
+from graphbus_core.model.agent import AgentDefinition
+from graphbus_core.model.proposals import (
+    CodeChange,
+    Evidence,
+    GateReport,
+    ProposalEvaluation,
+    ProposalRecord,
+    RungResult,
+    SchemaChange,
+)
+from graphbus_core.model.schema import STR, Field, Schema
+from graphbus_core.negotiation import prompts, replies
+from graphbus_core.negotiation.views import Analysis, View
+from graphbus_core.negotiation.words.answer_format import EXAMPLES, edit_text
+from graphbus_core.negotiation.words.contract_text import contract_of, map_of
+from graphbus_core.negotiation.words.fences import fenced, mark_for
+from tests.fakes.model_texts import asked_in, data_in
+from tests.project_files import write_project
+from tests.unit.negotiation.prompted_shop import shop, trial_of, view_of
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    return shop(tmp_path_factory.mktemp("shop"), intent="Send the total", refactoring_goals=("align_schemas",))
+
+
+def _refusal(**fields: object) -> GateReport:
+    rung = {"rung": "G3 capability", "status": "failed", "code": "G3.import", "message": "It imports os.", **fields}
+    return GateReport(proposal_id="P001", passed=False, rungs=(msgspec.convert(rung, RungResult),))
+
+
+def _all_prompts(base: Project, name: str = "Order") -> dict[str, Prompt]:
+    view, trial = view_of(base, name), trial_of(base)
+    return {
+        "analyze": prompts.ask_analysis(view),
+        "propose": prompts.ask_proposals(view),
+        "repair": prompts.ask_repair(view, trial.proposal, _refusal()),
+        "evaluate": prompts.ask_evaluations(view, [trial]),
+        "arbitrate": prompts.ask_decision(view, trial, ()),
+    }
+
+
+def _text(prompt: Prompt) -> str:
+    return "\n".join([prompt.shared, prompt.own, prompt.task])
+
+
+# --- the order of a prompt ---------------------------------------------------------------------
+
+
+def test_the_shared_part_is_the_same_for_all_agents_tasks_and_rounds(base: Project, tmp_path: Path) -> None:
+    found = {prompt.shared for name in ("Order", "Stock") for prompt in _all_prompts(base, name).values()}
+    found |= {prompts.ask_proposals(view_of(base, round=7)).shared}
+    found |= {prompts.ask_proposals(view_of(shop(tmp_path / "elsewhere"))).shared}
+    assert len(found) == 1
+
+
+def test_the_own_part_is_the_same_for_all_tasks_of_an_agent(base: Project) -> None:
+    assert len({prompt.own for prompt in _all_prompts(base).values()}) == 1
+
+
+def test_a_quiet_round_asks_the_same_bytes_again(base: Project) -> None:
+    assert prompts.ask_proposals(view_of(base, round=1)) == prompts.ask_proposals(view_of(base, round=9))
+
+
+def test_a_prompt_tells_who_is_asked_for_what(base: Project) -> None:
+    for task, prompt in _all_prompts(base, "Stock").items():
+        asked = asked_in(prompt)
+        proposals = () if task in {"analyze", "propose"} else ("P001",)
+        assert asked == (task, "Stock", proposals, "agents/stock.py", 1)
+
+
+def test_a_malformed_answer_goes_back_with_its_faults(base: Project) -> None:
+    prompt = prompts.ask_analysis(view_of(base))
+    again = prompts.ask_again(prompt, "nonsense", ["This is wrong.", "That too."])
+    assert (again.shared, again.own, again.task) == (prompt.shared, prompt.own, prompt.task)
+    assert [turn.role for turn in again.turns] == ["assistant", "user"]
+    assert "- This is wrong.\n- That too.\n" in again.turns[1].text
+    assert asked_in(again).attempt == 2
+    assert prompts.ask_again(prompt, "", ["x"]).turns[0].text
+
+
+# --- what is in it -----------------------------------------------------------------------------
+
+
+def test_the_own_source_is_whole_and_that_of_others_is_absent(base: Project) -> None:
+    order, stock = (prompts.ask_proposals(view_of(base, name)) for name in ("Order", "Stock"))
+    assert data_in(order, "source of your class").startswith("class Order(GraphBusNode):\n")
+    assert data_in(order, "rest of your file") == (
+        "import json\nfrom graphbus_core import GraphBusNode, schema_method\n\nLIMIT = 10\n"
+    )
+    assert "_secret_of_stock" in _text(stock)
+    assert "_secret_of_stock" not in _text(order)
+    assert 'event["sku"]' not in _text(stock)  # Shelf, in the same file
+
+
+def test_a_long_file_shows_its_imports_only(tmp_path: Path) -> None:
+    project = shop(tmp_path)
+    long = project.with_files({"agents/order.py": project.source("agents/order.py").data + b"\n" + b"X = 1\n" * 8000})
+    assert data_in(prompts.ask_proposals(view_of(long)), "rest of your file").endswith("schema_method\n")
+
+
+def test_contracts_say_what_others_can_notice(base: Project) -> None:
+    assert map_of(base) == (
+        "Order in agents/order.py\n"
+        "  offers place(sku: str) -> dict schema {sku: str} -> {total: float}\n"
+        "  offers total(prices: list) -> float\n"
+        "  publishes /Order/Placed {sku: str}\n"
+        "Shelf in agents/stock.py\n"
+        "  hears /Order/Placed and reads sku\n"
+        "Stock in agents/stock.py\n"
+        "  needs Order\n"
+        "  hears /Order/Placed and reads skuu\n"
+    )
+
+
+def test_every_kind_of_contract_element_is_named(tmp_path: Path) -> None:
+    text = """
+        from graphbus_core import GraphBusNode, publishes, subscribe
+
+
+        @publishes("/A/Declared", {"n": int})
+        class Judge(GraphBusNode):
+            IS_ARBITER = True
+
+            @subscribe("/A/B")
+            def on_b(self, *, key: str, other: int = 0):
+                self.publish(f"/C/{key}", {})
+                self.call("Other", "work", n=1)
+
+            def take(self, *args: int, **extra: str):
+                pass
+        """
+    write_project(tmp_path, {"pyproject.toml": "", "agents/judge.py": text})
+    project = shop(tmp_path)
+    judge = project.agent("Judge")
+    assert isinstance(judge, AgentDefinition)
+    shown = contract_of(judge)
+    for line in (
+        "Judge in agents/judge.py (an arbiter)",
+        "offers take(*args: int, **extra: str)",
+        "hears /A/B and reads key",
+        "publishes /A/Declared {n: int}",
+        "publishes /C/...",
+        "calls Other.work{n: int}",
+    ):
+        assert line in shown, shown
+
+
+def test_findings_and_analysis_of_its_end_are_shown(base: Project) -> None:
+    analysis = Analysis(
+        responsibilities=("takes orders",),
+        dependencies=("Stock",),
+        schema_expectations={"/X/Y": "a"},
+        potential_issues=("slow",),
+    )
+    own = prompts.ask_proposals(view_of(base, analysis=analysis)).own
+    assert "GB003 error at Stock" in own
+    assert "responsibility: takes orders\ndependency: Stock\nexpects: /X/Y: a\nissue: slow\n" in own
+    assert "GB003" not in prompts.ask_proposals(view_of(base, "Shelf")).own
+
+
+def test_intent_goals_and_limits_reach_the_proposer(tmp_path: Path) -> None:
+    project = shop(tmp_path, intent="Send the total", refactoring_goals=("align_schemas", "add_validation"))
+    task = prompts.ask_proposals(view_of(project, limit=2)).task
+    for text in (
+        "at most 2 proposals",
+        "Send the total",
+        "align_schemas, add_validation",
+        "at most 1 file and 400 lines",
+    ):
+        assert text in task
+    assert "answer `## nothing`" in task
+    assert "imports of packages" in task
+
+
+def test_limits_name_what_the_settings_protect(tmp_path: Path) -> None:
+    from graphbus_core.model.config import SafetyConfig
+
+    safety = SafetyConfig(
+        protected_files=("agents/core.py",), max_file_changes_per_commit=3, allow_external_dependencies=True
+    )
+    task = prompts.ask_proposals(view_of(shop(tmp_path, safety=safety))).task
+    assert "at most 3 files" in task
+    assert "Protected: agents/core.py." in task
+    assert "imports of packages" not in task
+
+
+def test_without_intent_nothing_is_said_of_one(tmp_path: Path) -> None:
+    task = prompts.ask_proposals(view_of(shop(tmp_path))).task
+    assert "person wants" not in task
+    assert "works towards" not in task
+
+
+def test_an_agent_whose_class_is_gone_is_told_so(base: Project) -> None:
+    gone = base.with_files({"agents/order.py": b"X = 1\n"})
+    prompt = prompts.ask_evaluations(view_of(gone), [trial_of(base)])
+    assert "no longer part of the project" in prompt.own
+    change = CodeChange(
+        file_path="agents/order.py", target="Order", change_type="delete", operation="delete_symbol", base_sha256=""
+    )
+    after = msgspec.structs.replace(trial_of(base), after=gone)
+    assert "your class is no longer there" in prompts.ask_evaluations(view_of(base), [after]).task
+    assert edit_text(change) == "### edit delete_symbol agents/order.py Order\n"
+
+
+def test_a_repair_shows_code_place_and_lines_of_the_refused_text(base: Project) -> None:
+    trial = trial_of(base)
+    task = prompts.ask_repair(view_of(base), trial.proposal, _refusal(path="agents/stock.py", line=8)).task
+    assert "G3.import in rung G3 capability at agents/stock.py:8\nIt imports os.\n" in task
+    assert '    8 |         self._secret_of_stock = event["sku"]' in task
+    assert "### edit search_replace agents/stock.py\n```old\nskuu\n```\n```new\nsku\n```" in task
+
+
+def test_a_repair_of_an_edit_that_does_not_apply_shows_the_present_lines(base: Project) -> None:
+    proposal = msgspec.structs.replace(
+        trial_of(base).proposal,
+        code_changes=(
+            CodeChange(
+                file_path="agents/stock.py",
+                target="",
+                change_type="modify",
+                operation="search_replace",
+                old_code="nowhere",
+                new_code="x",
+            ),
+        ),
+    )
+    view = view_of(base)
+    assert "skuu" in prompts.ask_repair(view, proposal, _refusal(path="agents/stock.py", line=8)).task
+    assert "    8 |" not in prompts.ask_repair(view, proposal, _refusal(path="nowhere.py", line=8)).task
+    nothing = GateReport(proposal_id="P001", passed=False, rungs=())
+    assert "no reason is known" in prompts.ask_repair(view, proposal, nothing).task
+
+
+# --- blindness ---------------------------------------------------------------------------------
+
+
+def test_evaluators_do_not_learn_who_proposed_and_why(base: Project) -> None:
+    trial = trial_of(base, src="Somebody")
+    changes = (SchemaChange(method="Stock.x", input_schema_after=Schema((Field("n", STR),))),)
+    report = msgspec.structs.replace(trial.report, schema_changes=changes)
+    prompt = prompts.ask_evaluations(view_of(base, "Stock"), [msgspec.structs.replace(trial, report=report)])
+    for hidden in ("Somebody", "A title to hide", "a reason to hide"):
+        assert hidden not in _text(prompt)
+    assert '+        self._secret_of_stock = event["sku"]' in data_in(prompt, "diff of P001")
+    assert "Stock.x in: nothing -> {n: str}" in prompt.task
+    assert "G6 tests not run" in data_in(prompt, "gate on P001")
+    assert "what concretely breaks in your contract" in prompt.task
+    assert "no longer find" in prompt.task
+
+
+def test_the_arbiter_sees_everything_whole(base: Project) -> None:
+    long = "because " * 500
+    votes = (
+        ProposalEvaluation(
+            proposal_id="P001",
+            evaluator="Stock",
+            round=1,
+            decision="reject",
+            confidence=0.7,
+            reasoning=long.strip(),
+            concerns=("a concern",),
+            suggestions=("a suggestion",),
+            evidence=(Evidence("contract", "it breaks", is_verified=True), Evidence("test", "def test_x(): ...")),
+        ),
+        ProposalEvaluation(proposal_id="P001", evaluator="Shelf", round=1, decision="accept"),
+    )
+    task = prompts.ask_decision(view_of(base), trial_of(base), votes).task
+    for text in (
+        *("from: Order", "A title to hide", "a reason to hide", "Stock: reject, confidence 0.7", long.strip()),
+        *("a concern", "a suggestion", "evidence, contract, verified:\nit breaks", "evidence, test, not verified:"),
+        "Shelf: accept",
+    ):
+        assert text in task
+
+
+def _record(view: View, *, src: str, status: str, votes: dict[str, str], **fields: object) -> ProposalRecord:
+    evaluations = tuple(
+        ProposalEvaluation(proposal_id="P001", evaluator=name, round=1, decision=said, reasoning=f"says {name}")  # type: ignore[arg-type]
+        for name, said in votes.items()
+    )
+    proposal = trial_of(view.project).proposal
+    values = {"src": src, "title": f"title of {src}", **fields}
+    return ProposalRecord(
+        proposal=msgspec.structs.replace(proposal, **values),
+        status=status,  # type: ignore[arg-type]
+        evaluations=evaluations,
+        refusal="rejected by 1 of 1" if status == "rejected" else "",
+    )
+
+
+def test_memory_tells_what_became_of_proposals_and_votes(base: Project) -> None:
+    view = view_of(base)
+    history = (_record(view, src="Order", status="rejected", votes={"Stock": "reject"}, parent="P007"),)
+    votes = (
+        _record(view, src="Stock", status="accepted", votes={"Order": "accept", "Shelf": "reject"}, proposal_id="P002"),
+        _record(view, src="Shelf", status="deferred", votes={"Order": "defer", "Stock": "abstain"}, proposal_id="P003"),
+    )
+    view = view_of(base, history=history, votes=votes)
+    for prompt in (prompts.ask_proposals(view), prompts.ask_evaluations(view, [trial_of(base)])):
+        assert data_in(prompt, "memory") == (
+            "You proposed P001 (title of Order), countering P007: it is rejected, rejected by 1 of 1\n"
+            "  Stock rejected: says Stock\n"
+            "On P002 by Stock (title of Stock) you accepted: says Order: it is accepted; Shelf rejected: says Shelf\n"
+            "On P003 you deferred: says Order: it is deferred\n"
+        )
+
+
+# --- data between marks ------------------------------------------------------------------------
+
+
+def test_an_instruction_in_a_comment_stays_between_the_marks(base: Project) -> None:
+    prompt = prompts.ask_proposals(view_of(base))
+    outside = _text(prompt).replace(data_in(prompt, "source of your class"), "")
+    assert "IGNORE ALL PREVIOUS INSTRUCTIONS" in data_in(prompt, "source of your class")
+    assert "IGNORE ALL PREVIOUS INSTRUCTIONS" not in outside
+
+
+def test_the_mark_follows_from_the_content_and_is_not_in_it() -> None:
+    assert fenced("x = 1\n", "a") == fenced("x = 1", "a")
+    assert mark_for("x") != mark_for("y")
+    first = mark_for("x")
+    assert fenced("", "nothing") == f"<<data {mark_for('')}: nothing>>\n<<end {mark_for('')}>>\n"
+    assert first.isalnum()
+    assert mark_for("\ud800")
+
+
+def test_a_mark_that_the_content_guessed_becomes_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    from graphbus_core.negotiation.words import fences
+
+    monkeypatch.setattr(fences, "sha256_hex", lambda data: "ab" * 32)
+    assert fences.mark_for("abab") == "ab" * 6
+    assert fences.mark_for("ab" * 10) == "ab" * 10 + "a"
+    assert len(fences.mark_for("ab" * 32)) == 65
+
+
+def test_a_prompt_holds_nothing_of_the_environment(base: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-secret-of-the-environment")
+    monkeypatch.setenv("MY_TOKEN", "another-secret")
+    for prompt in _all_prompts(base).values():
+        assert "secret-of-the-environment" not in _text(prompt)
+        assert "another-secret" not in _text(prompt)
+        assert base.config.root not in _text(prompt)
+
+
+# --- size --------------------------------------------------------------------------------------
+
+
+def _large(folder: Path, count: int) -> Project:
+    files = {"pyproject.toml": "[project]\nname='x'\n"}
+    for number in range(count):
+        files[f"agents/a{number:03}.py"] = (
+            "from graphbus_core import GraphBusNode, schema_method, subscribe\n\n\n"
+            f"class Agent{number:03}(GraphBusNode):\n"
+            '    @schema_method(input_schema={"a": str, "b": int}, output_schema={"c": float})\n'
+            "    def work(self, a: str, b: int) -> dict:\n"
+            f'        self.publish("/Topic/T{number:03}", {{"a": a}})\n'
+            '        return {"c": 1.0}\n\n'
+            f'    @subscribe("/Topic/T{max(number - 1, 0) if number % 7 else 0:03}")\n'
+            "    def on_topic(self, event):\n"
+            '        self.log(event["a"])\n'
+        )
+    return shop(write_project(folder, files))
+
+
+def test_the_map_of_a_hundred_agents_has_two_thousand_tokens(tmp_path: Path) -> None:
+    project = _large(tmp_path, 100)
+    shown = map_of(project)
+    assert len(shown.encode()) <= 3 * 2_000  # no tokenizer needs a token for less than three bytes of such text
+    assert "more agents are left out of this map)" in shown
+    assert shown.startswith("Agent000 in agents/a000.py: offers work; hears /Topic/T000; publishes /Topic/T000")
+    assert shown.count("\n") > 40
+
+
+def test_neighbours_of_a_large_graph_are_shown_by_their_contracts(tmp_path: Path) -> None:
+    own = prompts.ask_proposals(view_of(_large(tmp_path, 32), "Agent003")).own
+    assert "Agent002 in agents/a002.py\n  offers work(a: str, b: int) -> dict schema" in own
+    assert "Agent009" not in own
+
+
+# --- the example in the prompt -----------------------------------------------------------------
+
+
+def test_every_example_parses(base: Project) -> None:
+    view, trials = view_of(base), (trial_of(base), trial_of(base, proposal_id="P002"))
+    for task, example in EXAMPLES.items():
+        assert example in prompts.ask_analysis(view).shared
+        if task == "analyze":
+            assert replies.read_analysis(example).schema_expectations
+        elif task == "propose":
+            (draft,) = replies.read_drafts(example, view)
+            assert [change.operation for change in draft.code_changes] == ["replace_symbol", "search_replace"]
+        elif task == "nothing":
+            assert replies.read_drafts(example, view) == ()
+        elif task == "evaluate":
+            assert [vote.decision for vote in replies.read_evaluations(example, view, trials)] == ["reject", "counter"]
+        else:
+            assert replies.read_decision(example, view, trials[0]).decision == "accept"
+
+
+def test_an_edit_is_shown_as_it_would_be_written(base: Project) -> None:
+    change = CodeChange(
+        file_path="agents/order.py",
+        target="Order.total",
+        change_type="modify",
+        operation="replace_symbol",
+        new_code='def total(self):\n    """```"""',
+    )
+    text = f"## proposal\ntitle: x\n{edit_text(change)}"
+    (draft,) = replies.read_drafts(text, view_of(base))
+    assert draft.code_change.new_code == change.new_code + "\n"
