@@ -32,6 +32,7 @@ class Entry(NamedTuple):
 COMMANDS: dict[str, Entry] = {
     "init": Entry("graphbus_core.cli.init:init", "Make a new project to start from.", "Begin"),
     "generate": Entry("graphbus_core.cli.generate:generate", "Add an agent and its test to a project.", "Begin"),
+    "doctor": Entry("graphbus_core.cli.doctor:doctor", "Tell which models are usable, and what is missing.", "Begin"),
     "check": Entry("graphbus_core.cli.check:check", "Find what does not fit together, and mend what is safe.", "Build"),
     "build": Entry("graphbus_core.cli.build:build", "Write the artifacts; let the agents negotiate first.", "Build"),
     "negotiate": Entry("graphbus_core.cli.negotiate:negotiate", "Let the agents improve the code.", "Build"),
@@ -40,6 +41,7 @@ COMMANDS: dict[str, Entry] = {
     "inspect-negotiation": Entry(
         "graphbus_core.cli.inspect_negotiation:inspect_negotiation", "Browse proposals, votes and commits.", "Look"
     ),
+    "why": Entry("graphbus_core.cli.why:why", "Tell which decision wrote a line.", "Look"),
     "report": Entry("graphbus_core.cli.report_command:report", "Write a session as one HTML page.", "Look"),
     "validate": Entry("graphbus_core.cli.validate:validate", "Verify artifacts and source files.", "Look"),
     "run": Entry("graphbus_core.cli.run:run", "Run the graph as plain Python.", "Run"),

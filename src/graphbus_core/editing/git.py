@@ -11,7 +11,7 @@ import re
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -55,6 +55,7 @@ _ENVIRONMENT = {
     "SSH_ASKPASS": "false",
 }
 _FILTER_KEY = re.compile(r"(filter\..*)\.(clean|smudge|process|required)", re.DOTALL)
+_BLAMED = re.compile(rb"([0-9a-f]{40,64}) \d+ \d+")
 _REGULAR = {"100644", "100755"}
 _KINDS: dict[str, ChangeKind] = {"A": "added", "D": "deleted"}
 
@@ -295,6 +296,28 @@ class Repository:
             if mode in _REGULAR:
                 found[path.removeprefix(self.prefix)] = (mode, blob)
         return found
+
+    def blame(self, path: str) -> tuple[str, ...]:
+        """Give for every line of a file, as it is now, the id of the commit that wrote it; empty: not committed yet.
+
+        Nothing for a file that HEAD does not have.
+        """
+        status, output, _ = self.git.attempt("blame", "--porcelain", "--no-textconv", "--", path)
+        lines = output.split(b"\n") if not status else []
+        heads = [match[1].decode() for match in map(_BLAMED.match, lines) if match]
+        return tuple("" if set(commit) == {"0"} else commit for commit in heads)
+
+    def messages(self, commits: Iterable[str]) -> dict[str, str]:
+        """Give the messages of commits: id -> text."""
+        found = {}
+        for commit in dict.fromkeys(commits):
+            text = self.git.run("cat-file", "commit", commit).decode(errors="replace")
+            found[commit] = text.partition("\n\n")[2]
+        return found
+
+    def is_on_head(self, commit: str) -> bool:
+        """True when a commit is part of the history of HEAD."""
+        return not self.git.attempt("merge-base", "--is-ancestor", commit, "HEAD")[0]
 
 
 def _text(data: bytes) -> str:

@@ -1,0 +1,286 @@
+"""Which decision wrote a line: followed through all that was promoted, and where sessions are gone, through git.
+
+    before S001 -P001-> -P002-> after S001   (by hand)   before S002 -P001-> after S002   (by hand)   now
+
+A line that is the same in two neighbouring texts keeps its origin; a new one belongs to the step between them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from graphbus_core.editing.git import Repository
+from graphbus_core.editing.journal import Entry, Journal
+from graphbus_core.editing.text.source_text import SourceText
+from graphbus_core.errors import EditError, NegotiationError
+from graphbus_core.model.config import BuildConfig
+from graphbus_core.model.proposals import ProposalRecord
+from graphbus_core.negotiation.commit_message import gate_summary, models_of, trailers_in
+from graphbus_core.negotiation.committing import load_commits
+from graphbus_core.negotiation.transcript import SessionRecord, load_session
+
+OriginKind = Literal["before", "since", "decision"]
+_HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+\d+(?:,\d+)? @@")
+
+
+class Vote(msgspec.Struct, frozen=True):
+    """What one agent has said last."""
+
+    evaluator: str
+    decision: str
+    reasoning: str
+    is_arbiter: bool = False
+
+
+class Decided(msgspec.Struct, frozen=True, kw_only=True):
+    """A decision, as far as it is known.
+
+    Attributes:
+        consensus: How it came about, `"unanimous (Stock)"`.
+        gate: What the gate said, in one line.
+        model: Who negotiated.
+        commit: The id of its git commit; empty without one.
+    """
+
+    session: str
+    proposal: str
+    agent: str = ""
+    title: str = ""
+    intent: str = ""
+    finding: str = ""
+    reason: str = ""
+    votes: tuple[Vote, ...] = ()
+    consensus: str = ""
+    gate: str = ""
+    model: str = ""
+    commit: str = ""
+
+
+class Origin(NamedTuple):
+    """Where a line comes from.
+
+    Attributes:
+        kind: It was there `before` all sessions, was written by hand `since` one, or by a `decision`.
+        session: Of the decision, or the one since which.
+        decisions: One; several if it cannot be told which of them.
+    """
+
+    kind: OriginKind
+    session: str = ""
+    decisions: tuple[Decided, ...] = ()
+
+
+BEFORE = Origin("before")
+
+
+class _Text(NamedTuple):
+    """One version of a file, line by line, with the origin of each line."""
+
+    lines: Sequence[str]
+    origins: Sequence[Origin]
+
+    def followed_by(self, lines: Sequence[str], fresh: Origin) -> _Text:
+        """Give the next version; lines that are not in this one are `fresh`."""
+        from difflib import SequenceMatcher
+
+        origins = [fresh] * len(lines)
+        for block in SequenceMatcher(None, self.lines, lines, autojunk=False).get_matching_blocks():
+            origins[block.b : block.b + block.size] = self.origins[block.a : block.a + block.size]
+        return _Text(lines, origins)
+
+
+def lines_of(data: bytes) -> list[str]:
+    """Give the lines of a text file, without their ends.
+
+    Raises:
+        EditError: It is no text.
+    """
+    lines = SourceText(data).text.split("\n")
+    return lines if lines[-1] else lines[:-1]
+
+
+def trace(config: BuildConfig, path: str) -> tuple[Origin, ...]:
+    """Give the origin of every line that a file has now.
+
+    Raises:
+        OSError: The file cannot be read.
+        EditError: It is no text, or the journal is damaged.
+    """
+    lines = lines_of(Path(config.root, path).read_bytes())
+    origins = list(_by_journal(config, path, lines))
+    for number, decided in _by_git(config, path, origins):
+        origins[number] = decided
+    return tuple(origins)
+
+
+# --- by the journal ----------------------------------------------------------------------------
+
+
+def _by_journal(config: BuildConfig, path: str, lines: Sequence[str]) -> Sequence[Origin]:
+    text: _Text | None = None
+    last = BEFORE
+    for entry, before, after in _promotions(config, path):
+        old = lines_of(before)
+        text = text.followed_by(old, last) if text else _Text(old, [BEFORE] * len(old))
+        for fresh, new in _steps(config, entry, path, old, lines_of(after)):
+            text = text.followed_by(new, fresh)
+        last = Origin("since", entry.session)
+    return text.followed_by(lines, last).origins if text else [BEFORE] * len(lines)
+
+
+def _promotions(config: BuildConfig, path: str) -> Iterator[tuple[Entry, bytes, bytes]]:
+    """Give what was promoted to a file and not undone since, in order: entry, bytes before, bytes after."""
+    journal = Journal(config)
+    entries = journal.done()
+    undone = {entry.undoes for entry in entries}
+    for entry in entries:
+        if entry.kind == "undo" or entry.number in undone:
+            continue
+        for number, file in enumerate(entry.files):
+            if file.path == path:
+                folder = journal.folder / entry.name
+                yield (
+                    entry,
+                    (folder / "before" / str(number)).read_bytes(),
+                    (folder / "after" / str(number)).read_bytes(),
+                )
+
+
+def _steps(
+    config: BuildConfig, entry: Entry, path: str, old: Sequence[str], new: Sequence[str]
+) -> Iterator[tuple[Origin, Sequence[str]]]:
+    """Give the versions of a file within a session, each with the decision that led to it."""
+    proposals = next(file.proposals for file in entry.files if file.path == path)
+    record = _record(config, entry.session)
+    decided = {name: _decided(config, record, entry.session, name) for name in proposals}
+    versions: list[tuple[Origin, Sequence[str]]] = []
+    text: Sequence[str] | None = old
+    for commit in record.negotiations.completed if record else ():
+        diff = commit.resolution.get(path, "")
+        text = _patched(text, diff) if text is not None and diff else text
+        if text is not None and diff and commit.proposal_id in decided:
+            versions.append((Origin("decision", entry.session, (decided[commit.proposal_id],)), text))
+    if versions and text == new:
+        yield from versions
+    else:
+        yield Origin("decision", entry.session, tuple(decided.values())), new
+
+
+def _patched(lines: Sequence[str], diff: str) -> Sequence[str] | None:
+    """Apply a unified diff by its line numbers; None unless it was made for exactly this text."""
+    made: list[str] = []
+    at = 0
+    for line in diff.split("\n")[2:]:
+        hunk = _HUNK.match(line)
+        if hunk:
+            start = int(hunk[1]) - (hunk[2] != "0")
+            made += lines[at:start]
+            at = start
+            continue
+        if line[:1] in {" ", "-"}:
+            if at >= len(lines) or lines[at] != line[1:]:
+                return None
+            at += 1
+        if line[:1] in {" ", "+"}:
+            made.append(line[1:])
+    return [*made, *lines[at:]]
+
+
+def _record(config: BuildConfig, session: str) -> SessionRecord | None:
+    with suppress(NegotiationError):
+        return load_session(config.artifacts_dir, session)
+    return None
+
+
+def _decided(config: BuildConfig, record: SessionRecord | None, session: str, proposal: str) -> Decided:
+    found = [one for one in record.negotiations.records if one.proposal.proposal_id == proposal] if record else []
+    made = None
+    with suppress(NegotiationError):
+        made = load_commits(config.artifacts_dir, session)
+    commit = made.commits.get(proposal, "") if made else ""
+    if not record or not found:
+        return Decided(session=session, proposal=proposal, commit=commit)
+    return _told(record, found[0], commit)
+
+
+def _told(record: SessionRecord, one: ProposalRecord, commit: str) -> Decided:
+    proposal = one.proposal
+    latest = {vote.evaluator: vote for vote in one.evaluations}.values()
+    voters = ", ".join(one.commit.evaluators) if one.commit else ""
+    consensus = one.commit.consensus_type if one.commit else ""
+    return Decided(
+        session=record.session,
+        proposal=proposal.proposal_id,
+        agent=proposal.src,
+        title=proposal.title or proposal.intent,
+        intent=proposal.intent,
+        finding=proposal.finding,
+        reason=proposal.reason,
+        votes=tuple(Vote(vote.evaluator, vote.decision, vote.reasoning, vote.is_arbiter) for vote in latest),
+        consensus=f"{consensus} ({voters})" if voters else consensus,
+        gate=gate_summary(one.gate) if one.gate else "",
+        model=models_of(record),
+        commit=commit,
+    )
+
+
+# --- by git ------------------------------------------------------------------------------------
+
+
+def _by_git(config: BuildConfig, path: str, origins: Sequence[Origin]) -> Iterator[tuple[int, Origin]]:
+    """Give the lines that no kept session explains and a commit with our trailers does: index, origin."""
+    if all(origin.kind == "decision" for origin in origins):
+        return
+    with suppress(NegotiationError):  # no git, or one that does not want to: then that is all that is known
+        repository = Repository.find(config.root)
+        blamed = repository.blame(path) if repository else ()
+        if repository and len(blamed) == len(origins):
+            open_ones = [
+                number for number, origin in enumerate(origins) if origin.kind != "decision" and blamed[number]
+            ]
+            known = _told_by_git(config, repository.messages(blamed[number] for number in open_ones))
+            for number in open_ones:
+                if blamed[number] in known:
+                    yield number, known[blamed[number]]
+
+
+def _told_by_git(config: BuildConfig, messages: dict[str, str]) -> dict[str, Origin]:
+    told = {commit: _of_message(config, commit, message) for commit, message in messages.items()}
+    return {commit: Origin("decision", one.session, (one,)) for commit, one in told.items() if one}
+
+
+def _of_message(config: BuildConfig, commit: str, message: str) -> Decided | None:
+    trailers = trailers_in(message)
+    session, proposal = trailers.get("GraphBus-Session", ""), trailers.get("GraphBus-Proposal", "")
+    if not session or not proposal:
+        return None
+    kept = _decided(config, _record(config, session), session, proposal)
+    if kept.commit == commit and kept.title:
+        return kept  # the session of this name is the one that made the commit
+    subject, _, rest = message.partition("\n\n")
+    body = rest.rstrip().rpartition("\n\n")[0]
+    get: Callable[[str], str] = lambda name: trailers.get(f"GraphBus-{name}", "")  # noqa: E731 - four times below
+    return Decided(
+        session=session,
+        proposal=proposal,
+        agent=get("Agent"),
+        title=subject.strip(),
+        reason=" ".join(body.split()),
+        consensus=get("Consensus"),
+        gate=get("Gate"),
+        model=get("Model"),
+        commit=commit,
+    )
+
+
+def decided_files(config: BuildConfig) -> tuple[str, ...]:
+    """Give the files that the journal knows, sorted."""
+    with suppress(EditError):
+        return tuple(sorted({file.path for entry in Journal(config).done() for file in entry.files}))
+    return ()
