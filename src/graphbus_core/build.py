@@ -22,10 +22,11 @@ import msgspec
 from graphbus_core import settings, store
 from graphbus_core.compiler import memory
 from graphbus_core.compiler.memory import Tally
+from graphbus_core.compiler.result import BuildResult
 from graphbus_core.errors import BuildError, GraphBusError, raise_all
 from graphbus_core.model.artifacts import BuildArtifacts
 from graphbus_core.model.config import BuildConfig, BuildRequest
-from graphbus_core.pipeline import Pipeline
+from graphbus_core.pipeline import Pipeline, Products
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -38,11 +39,13 @@ if TYPE_CHECKING:
     from graphbus_core.compiler.project import Project
     from graphbus_core.editing.promotion import Recovered
     from graphbus_core.editing.workspace import Workspace
-    from graphbus_core.model.findings import Finding
     from graphbus_core.model.messages import Event
     from graphbus_core.model.proposals import FileChange, GateReport, Negotiations
     from graphbus_core.negotiation.agents import ActiveAgents, Analyses
+    from graphbus_core.negotiation.backend import Backend
     from graphbus_core.negotiation.driver import Negotiation
+
+__all__ = ["BUILD", "STATIC", "Agreement", "AppliedChanges", "BuildResult", "build_graph", "main", "run_build_pipeline"]
 
 BUILD = Pipeline("BUILD")
 JOURNAL = "journal"
@@ -68,38 +71,6 @@ class AppliedChanges(NamedTuple):
     files: tuple[FileChange, ...] = ()
     diffs: Mapping[str, str] = {}
     project: Project | None = None
-
-
-class BuildResult(NamedTuple):
-    """What came of a build.
-
-    Attributes:
-        tally: How much there is in the graph.
-        built: The artifacts of this build; None when nothing had changed, see `artifacts`.
-        findings: What the rules still find in the sources as they are now.
-        applied: The files that agents changed.
-        diffs: Path -> unified diff of what they changed, or would have in a dry run.
-        is_unchanged: Nothing had changed since the last build, so that nothing was done.
-    """
-
-    config: BuildConfig
-    tally: Tally
-    built: BuildArtifacts | None = None
-    findings: tuple[Finding, ...] = ()
-    negotiations: Negotiations | None = None
-    applied: tuple[FileChange, ...] = ()
-    diffs: Mapping[str, str] = {}
-    is_unchanged: bool = False
-    was_dry_run: bool = False
-
-    @property
-    def artifacts(self) -> BuildArtifacts:
-        """The artifacts of this build; when nothing had changed, those on disk, read and verified.
-
-        Raises:
-            ArtifactError: They were damaged since.
-        """
-        return self.built or store.load(Path(self.config.artifacts_dir))
 
 
 def end_interrupted(config: BuildConfig) -> tuple[Recovered, ...]:
@@ -182,27 +153,30 @@ def compute_topological_order(classes: NodeClasses, graph: AgentGraph) -> Activa
 
 
 @BUILD.stage("INIT_NEGOTIATION_ENGINE")
-def init_negotiation_engine(config: BuildConfig, order: ActivationOrder, bus: MessageBus) -> Negotiation:
+def init_negotiation_engine(
+    config: BuildConfig, order: ActivationOrder, bus: MessageBus, backend: Backend
+) -> Negotiation:
     """Make the engine with its limits, on the bus that carries what is said."""
     from graphbus_core.negotiation.driver import Negotiation
 
-    return Negotiation(config, bus)
+    return Negotiation(config, bus, backend=backend)
 
 
 @BUILD.stage("ACTIVATE_AGENTS")
-def activate_agents(config: BuildConfig, definitions: AgentDefinitions, order: ActivationOrder) -> ActiveAgents:
+def activate_agents(
+    config: BuildConfig, definitions: AgentDefinitions, order: ActivationOrder, backend: Backend
+) -> ActiveAgents:
     """Bring an agent to life for every class, in the order of activation.
 
     Raises:
-        NegotiationError: Git commits are wanted, and could not be made.
+        UsageError: The settings name a model that there is not.
+        NegotiationError: Git commits are wanted, and could not be made; a model cannot be asked; another negotiation is running.
     """
     if config.makes_commits:
         from graphbus_core.negotiation.committing import prepare_commits
 
         prepare_commits(config, sorted({agent.path for agent in definitions.definitions}))
-    from graphbus_core.negotiation.agents import activate
-
-    return activate(definitions.definitions, order.order, config)
+    return backend.activate(config, definitions.definitions, order.order)
 
 
 @BUILD.stage("AGENT_ANALYSIS_PHASE")
@@ -310,26 +284,40 @@ STATIC = BUILD.without(*NEGOTIATED).replacing({"AGENT_ANALYSIS_PHASE": no_analys
 
 
 def run_build_pipeline(
-    request: BuildRequest, *, bus: MessageBus | None = None, on_recovered: Callable[[str], object] | None = None
+    request: BuildRequest,
+    *,
+    bus: MessageBus | None = None,
+    on_recovered: Callable[[str], object] | None = None,
+    backend: Backend | None = None,
 ) -> BuildResult:
     """Build what the request names. Source: seed 001, 1.3.
 
     Args:
         on_recovered: Told, in a sentence each, which promotions and undos of an earlier process had to be ended first.
         bus: Carries `/Build/Stage` {stage, number, of} and everything that is said in the negotiation.
+        backend: Who answers for the agents; None: what settings and environment say. It is closed in the end.
 
     Raises:
         GraphBusError: The request, the sources, the negotiation or the artifacts are at fault; every family of errors occurs.
     """
+    if request.enable_agents:
+        from graphbus_core.negotiation.sessions import complete
+
+        request = complete(request)
     config = settings.resolve_build(request)
     for ended in end_interrupted(config):
         if on_recovered:
             on_recovered(ended.told)
+    if request.is_frozen:
+        from graphbus_core.negotiation.lock import check_frozen
+
+        check_frozen(config)
     if not (request.enable_agents or request.force or request.dry_run):
         last = memory.recall(config)
         if last:
             return BuildResult(config, last.tally, None, last.findings, is_unchanged=True)
     from graphbus_core.bus import MessageBus
+    from graphbus_core.negotiation.backend import Backend
 
     carrier = bus or MessageBus(history=0)
     pipeline, given = (BUILD, ()) if request.enable_agents else (STATIC, (AppliedChanges(),))
@@ -338,7 +326,21 @@ def run_build_pipeline(
     def tell(stage: str) -> None:
         carrier.publish("/Build/Stage", {"stage": stage, "number": numbers[stage], "of": len(numbers)})
 
-    return pipeline.run(request, carrier, *given, on_stage=tell)[BuildResult]
+    with backend or Backend() as answering:
+        products = pipeline.run(request, carrier, answering, *given, on_stage=tell)
+        return _locked(products) if request.enable_agents else products[BuildResult]
+
+
+def _locked(products: Products) -> BuildResult:
+    """Write down who has settled, after everything else is on the disk."""
+    from graphbus_core.negotiation.driver import Negotiation
+    from graphbus_core.negotiation.lock import write_lock
+
+    negotiation, (negotiations, workspace, _) = products[Negotiation], products[Agreement]
+    project, manifest = products[AppliedChanges].project, products[BuildArtifacts].manifest
+    if project and manifest:
+        write_lock(negotiations, workspace, negotiation.resting, project, manifest.artifacts)
+    return products[BuildResult]._replace(spent=negotiation.accounts.spend)
 
 
 def build_graph(*paths: str, enable_agents: bool = False, dry_run: bool = False, intent: str = "") -> BuildResult:

@@ -51,4 +51,16 @@ ENTRIES: dict[str, Entry] = {
         "{agent} publishes to {topic!r}, which is no topic.",
         "Topics look like `/Order/Created`: letters, digits, `_` and `-` in each segment, and no wildcards.",
     ),
+    "GBE220": Entry(
+        "There is no {path}: no negotiation of this project has been locked.",
+        "`graphbus build PATHS --enable-agents` negotiates and writes it; commit it.",
+    ),
+    "GBE221": Entry(
+        "{agent}: {what}.",
+        "`graphbus build PATHS --enable-agents` lets the agents settle on it; then commit the files and the lock.",
+    ),
+    "GBE222": Entry(
+        "The lock cannot be read: {reason}.",
+        "Restore it from version control, or negotiate again; after a merge keep both agents' blocks and one session.",
+    ),
 }

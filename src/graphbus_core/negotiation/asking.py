@@ -1,20 +1,25 @@
 """How questions reach the agents: the seam between the driver and whoever runs the agents.
 
-An `Ask` takes all questions of a phase at once and gives the replies as they come, in any order: in turn here, concurrently
-where an answer takes a while.
+An `Ask` takes all questions of a phase at once and gives the replies as they come, in any order: in turn where an answer is
+computed at once, by a crew of threads where it takes a while.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from queue import Empty, SimpleQueue
+from threading import Event, Thread
 from typing import NamedTuple, Protocol, TypeVar
 
 import msgspec
 from msgspec.json import Decoder
 
+from graphbus_core.errors import ModelError
 from graphbus_core.isolation import attempt
+from graphbus_core.llm.metered import current_tab
 from graphbus_core.model.proposals import Proposal, ProposalEvaluation
 from graphbus_core.negotiation.agents import ActiveAgent
+from graphbus_core.negotiation.budget import Bill
 from graphbus_core.negotiation.protocol import (
     AgentQuestion,
     Arbitrated,
@@ -25,10 +30,13 @@ from graphbus_core.negotiation.protocol import (
     Proposed,
     Repaired,
     Reply,
+    Stopped,
 )
 from graphbus_core.negotiation.views import Analysis, Trial, View
 
 T = TypeVar("T")
+_PATIENCE_S = 0.05
+"""How long nobody looks whether the session was stopped."""
 
 _DRAFTS: Decoder[tuple[Proposal, ...]] = Decoder(tuple[Proposal, ...])
 _MENDED: Decoder[Proposal | None] = Decoder(Proposal | None)
@@ -37,31 +45,118 @@ _WORD: Decoder[ProposalEvaluation] = Decoder(ProposalEvaluation)
 _ANALYSIS: Decoder[Analysis] = Decoder(Analysis)
 
 
+class AskAnalysis(msgspec.Struct, frozen=True, tag=True):
+    """What do you make of your own class? Put before the engine begins."""
+
+    agent: str
+
+
+class Analysed(msgspec.Struct, frozen=True, tag=True):
+    """What an agent makes of its class: an empty analysis and the reason when it fails."""
+
+    agent: str
+    analysis: Analysis = Analysis()
+    failure: str = ""
+
+
 class Asked(NamedTuple):
-    """A question with all that is needed to answer it; `trials` are the proposals that it is about, in their order."""
+    """A question with all that is needed to answer it.
+
+    Attributes:
+        trials: The proposals that it is about, in their order.
+        bill: What the answer may cost and has cost; None where nobody counts.
+    """
 
     agent: ActiveAgent
-    question: AgentQuestion
+    question: AgentQuestion | AskAnalysis
     view: View
     trials: tuple[Trial, ...] = ()
+    bill: Bill | None = None
 
 
 class Ask(Protocol):
-    """Answers a batch of questions, each exactly once."""
+    """Answers a batch of questions, each exactly once, or ends with a `Stopped` in the place of a reply."""
 
-    def __call__(self, batch: Sequence[Asked]) -> Iterable[Reply]:
+    def __call__(self, batch: Sequence[Asked]) -> Iterable[Reply | Analysed]:
         """Give the replies as they come."""
 
 
-def ask_in_turn(batch: Sequence[Asked]) -> Iterator[Reply]:
+def ask_in_turn(batch: Sequence[Asked]) -> Iterator[Reply | Analysed]:
     """Answer one question after another, each when its reply is wanted."""
     for asked in batch:
         yield answer(asked)
 
 
-def answer(asked: Asked) -> Reply:
-    """Let an agent answer. Whatever it raises or gives amiss becomes a failed reply: no proposal, or an abstention."""
-    agent, question, view, trials = asked
+class Crew:
+    """Answers concurrently. Its threads are dropped, not waited for, when nobody wants the replies any more.
+
+    Attributes:
+        width: How many questions are answered at the same time.
+        why_stopped: Asked while answers are awaited, so that a stop does not wait for a model.
+    """
+
+    def __init__(self, width: int, why_stopped: Callable[[], Stopped | None]) -> None:
+        self.width = width
+        self.why_stopped = why_stopped
+
+    def __call__(self, batch: Sequence[Asked]) -> Iterator[Reply | Analysed]:
+        """Give the replies as they come."""
+        open_questions: SimpleQueue[Asked] = SimpleQueue()
+        replies: SimpleQueue[Reply | Analysed | None] = SimpleQueue()
+        is_over = Event()
+        for asked in batch:
+            open_questions.put(asked)
+        for _ in range(min(self.width, len(batch))):
+            Thread(target=_work, args=(open_questions, replies, is_over), name="graphbus-agent", daemon=True).start()
+        try:
+            for _ in batch:
+                yield self._await(replies)
+        finally:
+            is_over.set()
+
+    def _await(self, replies: SimpleQueue[Reply | Analysed | None]) -> Reply | Analysed:
+        while True:
+            try:
+                return replies.get(timeout=_PATIENCE_S) or Stopped("error", "an agent ended the thread that it ran in")
+            except Empty:
+                stopped = self.why_stopped()
+                if stopped:
+                    return stopped
+
+
+def _work(open_questions: SimpleQueue[Asked], replies: SimpleQueue[Reply | Analysed | None], is_over: Event) -> None:
+    """Answer question after question until there is none left or nobody waits."""
+    while not is_over.is_set():
+        reply = None
+        try:
+            asked = open_questions.get_nowait()
+        except Empty:
+            return
+        try:
+            reply = answer(asked)
+        finally:
+            replies.put(reply)
+
+
+def answer(asked: Asked) -> Reply | Analysed:
+    """Let an agent answer. Whatever it raises or gives amiss becomes a failed reply: no proposal, or an abstention.
+
+    A failure after which no further question has a chance, and a request that the budget does not allow, end the session.
+    """
+    if asked.bill is None:
+        return _answer(asked)
+    with asked.bill.running() as tab:
+        reply = _answer(asked)
+    if tab.final_error:
+        return Stopped("error", tab.final_error.sentence)
+    return Stopped("budget", tab.refusal) if tab.refusal else reply
+
+
+def _answer(asked: Asked) -> Reply | Analysed:
+    agent, question, view, trials, _ = asked
+    if isinstance(question, AskAnalysis):
+        analysis = _hear(lambda: agent.analyze(view), _ANALYSIS)
+        return Analysed(question.agent, analysis[0] or Analysis(), analysis[1])
     if isinstance(question, AskProposals):
         drafts = _hear(lambda: agent.propose(view), _DRAFTS)
         return Proposed(question.agent, drafts[0] or (), drafts[1])
@@ -75,13 +170,9 @@ def answer(asked: Asked) -> Reply:
     return Arbitrated(question.review.proposal.proposal_id, question.arbiter, *word)
 
 
-def study(agent: ActiveAgent, view: View) -> tuple[Analysis, str]:
-    """Let an agent analyse its class: an empty analysis and the reason when it fails."""
-    analysis = _hear(lambda: agent.analyze(view), _ANALYSIS)
-    return analysis[0] or Analysis(), analysis[1]
-
-
 def _hear(speak: Callable[[], object], decoder: Decoder[T]) -> tuple[T | None, str]:
     """Give what an agent says if it is of the right kind through and through, else why it is nothing."""
     said, error = attempt(lambda: decoder.decode(msgspec.json.encode(speak())))
+    if isinstance(error, ModelError) and error.is_final:
+        current_tab().final_error = error
     return said, f"{type(error).__name__}: {error}" if error else ""

@@ -10,22 +10,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 import msgspec
 
 from graphbus_core.bus import MessageBus
 from graphbus_core.compiler.conflicts import SchemaConflicts
 from graphbus_core.compiler.project import Project
-from graphbus_core.editing.workspace import Workspace
 from graphbus_core.errors import UsageError
 from graphbus_core.model.config import BuildConfig
-from graphbus_core.model.proposals import Json, Negotiations, Proposal
+from graphbus_core.model.proposals import Json, Proposal
 from graphbus_core.negotiation import engine
-from graphbus_core.negotiation.agents import ActiveAgents, Analyses
-from graphbus_core.negotiation.asking import Ask, Asked, ask_in_turn, study
+from graphbus_core.negotiation.accounts import Accounts, Costly
+from graphbus_core.negotiation.agents import ActiveAgent, ActiveAgents, Analyses
+from graphbus_core.negotiation.asking import Analysed, Ask, AskAnalysis, Asked, Crew, ask_in_turn
+from graphbus_core.negotiation.backend import Backend
 from graphbus_core.negotiation.budget import Meter
 from graphbus_core.negotiation.finding import find_for_agents
+from graphbus_core.negotiation.lock import settled_agents
+from graphbus_core.negotiation.outcome import Outcome
 from graphbus_core.negotiation.person import Reviewer, ask_person
 from graphbus_core.negotiation.protocol import (
     AgentFailed,
@@ -51,23 +53,19 @@ from graphbus_core.negotiation.protocol import (
     ProposalPostponed,
     ProposalRejected,
     ProposalSentBack,
+    Proposed,
+    ProtocolError,
     Question,
     Reply,
     RoundStarted,
     Stopped,
 )
+from graphbus_core.negotiation.sessions import Keeper
 from graphbus_core.negotiation.table import Gate, Table
-from graphbus_core.negotiation.transcript import (
-    RECORD_VERSION,
-    Said,
-    SessionRecord,
-    choose_session,
-    claim_session,
-    fit_for_bus,
-    release_session,
-    save_session,
-)
+from graphbus_core.negotiation.transcript import RECORD_VERSION, Said, SessionRecord, fit_for_bus
 from graphbus_core.negotiation.views import Analysis, View
+from graphbus_core.negotiation.votes import latest
+from graphbus_core.negotiation.waking import Resting
 
 TOPICS: dict[type, str] = {
     RoundStarted: "/Negotiation/Round",
@@ -88,13 +86,6 @@ TOPICS: dict[type, str] = {
 """Announcement -> the topic on which its fields are published."""
 
 
-class Outcome(NamedTuple):
-    """What came of it, and the workspace that holds every accepted change."""
-
-    negotiations: Negotiations
-    workspace: Workspace
-
-
 class Negotiation:
     """A session before and while it runs: its limits, its budget and the bus that carries it.
 
@@ -106,36 +97,97 @@ class Negotiation:
         config: BuildConfig,
         bus: MessageBus,
         *,
-        ask: Ask = ask_in_turn,
+        ask: Ask | None = None,
         clock: Callable[[], float] = time.monotonic,
         reviewer: Reviewer | None = None,
+        backend: Backend | None = None,
     ) -> None:
         if config.is_reviewed and reviewer is None:
             raise UsageError("GBE148")
         self.reviewer = reviewer if config.is_reviewed else None
         self.config = config
         self.bus = bus
-        self.ask = ask
+        self.backend = backend or Backend()
         self.meter = Meter(config.settings.budget, clock)
+        self.accounts = Accounts(self.meter)
+        self.keeper = Keeper(config)
+        self.resting = Resting({}, "")
         self.said: list[Said] = []
         self.is_stopped = False
         self.analyses = Analyses()
+        self._ask = ask
+        self._ended: Stopped | None = None
 
     def stop(self) -> None:
         """End the session before the next question, keeping what was accepted. Safe from any thread and any listener."""
         self.is_stopped = True
 
+    def _begin(self, agents: ActiveAgents, project: Project) -> None:
+        """Give the session its name and its folder, before anything is asked."""
+        if self.keeper.session:
+            return
+        self.keeper.begin(agents, project, self.backend.tape)
+        self.accounts.prices = agents.prices
+        self.resting = Resting({} if self.config.force else settled_agents(self.config), agents.backend)
+        if self._ask is None:
+            width = self.config.settings.llm.concurrency
+            self._ask = Crew(width, self.why_stopped) if agents.models and width > 1 else ask_in_turn
+
     def analyze(self, agents: ActiveAgents, project: Project) -> Analyses:
-        """Let every agent read its own class, in the order of activation. Source: seed 001, AGENT_ANALYSIS_PHASE."""
+        """Let the agents read their own classes, but for those that have nothing to say. Source: seed 001, AGENT_ANALYSIS_PHASE.
+
+        Raises:
+            NegotiationError: As `run`.
+        """
+        self._begin(agents, project)
         findings = find_for_agents(project)
+        batch: list[Asked] = []
         for name, agent in agents.items():
-            if self.meter.reserve(1):
-                break
             view = View(name=name, project=project, findings=findings, intent=self.config.settings.intent)
-            self.analyses[name], why = study(agent, view)
-            if why:
-                self.tell(TOPICS[AgentFailed], AgentFailed(name, "analyze", why))
+            if not self.is_resting(agent, view):
+                if self.meter.reserve(1):
+                    break
+                batch.append(Asked(agent, AskAnalysis(name), view))
+        heard: dict[str, Analysed] = {}
+        for reply in self.hear(batch):
+            if isinstance(reply, Analysed):
+                heard[reply.agent] = reply
+            elif isinstance(reply, Stopped):
+                self._ended = reply
+                break
+        for name in (name for name in agents if name in heard):
+            self.analyses[name] = heard[name].analysis
+            if heard[name].failure:
+                self.tell(TOPICS[AgentFailed], AgentFailed(name, "analyze", heard[name].failure))
         return self.analyses
+
+    def is_resting(self, agent: ActiveAgent, view: View) -> bool:
+        """Tell whether an agent whose answers cost something has no reason to say another thing than before."""
+        return isinstance(agent, Costly) and self.resting.is_resting(view)
+
+    def hear(self, batch: Sequence[Asked]) -> Iterator[Reply | Analysed]:
+        """Give the answers as they come, wave by wave as the budget allows; a stop between two of them ends it."""
+        rest = list(batch)
+        while rest:
+            wave, refusal = self.accounts.admit(rest)
+            if not wave:
+                yield Stopped("budget", refusal)
+                return
+            for reply in (self._ask or ask_in_turn)(wave):
+                self._tell_spent(reply)
+                yield reply
+                stopped = self.why_stopped()
+                if stopped:
+                    yield stopped
+            rest = rest[len(wave) :]
+
+    def _tell_spent(self, reply: Reply | Analysed) -> None:
+        """Say what it has cost so far; not in the transcript, for the order of the answers is chance."""
+        spend, budget = self.accounts.spend, self.config.settings.budget
+        if spend.requests and not isinstance(reply, Stopped):
+            amounts = {"requests": spend.requests, "cached": spend.cached, "tokens": spend.usage.total_tokens}
+            money = {"cost_usd": spend.cost_usd, "unpriced": spend.unpriced, "of_usd": budget.max_usd}
+            self.bus.publish("/Negotiation/Spent", {"calls": spend.calls, **amounts, **money})
 
     def run(self, project: Project, agents: ActiveAgents, conflicts: SchemaConflicts, gate: Gate) -> Outcome:
         """Negotiate to the end and keep the session in `.graphbus/sessions/`, except in a dry run.
@@ -147,13 +199,11 @@ class Negotiation:
 
         Source: seed 001, MULTI_ROUND_NEGOTIATION_LOOP.
         """
-        begin = choose_session if self.config.dry_run else claim_session
-        session = begin(self.config.artifacts_dir, self.config.session)
+        self._begin(agents, project)
         try:
-            return self._run(session, project, agents, conflicts, gate)
+            return self._run(self.keeper.session, project, agents, conflicts, gate)
         finally:
-            if not self.config.dry_run:
-                release_session(self.config.artifacts_dir, session)
+            self.keeper.release()
 
     def _run(
         self, session: str, project: Project, agents: ActiveAgents, conflicts: SchemaConflicts, gate: Gate
@@ -168,13 +218,15 @@ class Negotiation:
             "intent": intent,
         }
         is_unsafe = self.config.settings.gate.allow_unverified
-        self.tell("/Negotiation/Started", {**started, "allow_unverified": is_unsafe})
+        note = {"note": self.backend.note} if self.backend.note else {}
+        self.tell("/Negotiation/Started", {**started, "allow_unverified": is_unsafe, **note})
         self.meter.start()
         run = _Run(self, agents, conflicts, Table(project, gate))
         try:
             run.negotiate()
         finally:
-            if run.state.ending and not self.config.dry_run:
+            if run.state.ending:
+                negotiations = engine.conclude(run.state, session)
                 record = SessionRecord(
                     schema_version=RECORD_VERSION,
                     session=session,
@@ -183,13 +235,25 @@ class Negotiation:
                     agents=names,
                     arbiters=arbiters,
                     intent=intent,
-                    negotiations=engine.conclude(run.state, session),
+                    negotiations=negotiations,
+                    spent=self.accounts.spend,
+                    costs=self.accounts.costs(negotiations.records),
+                    base=dict(sorted(project.digests.items())),
                 )
-                save_session(self.config.artifacts_dir, record, self.said)
-        return Outcome(engine.conclude(run.state, session), run.table.workspace)
+                self.keeper.save(record, self.said)
+        if self.accounts.final_error:
+            raise self.accounts.final_error
+        return Outcome(negotiations, run.table.workspace)
+
+    @property
+    def why_ended(self) -> Stopped | None:
+        """Why it has ended with the analyses already, if it has."""
+        return self._ended
 
     def why_stopped(self) -> Stopped | None:
         """Say why no further answer is waited for, if so."""
+        if self._ended:
+            return self._ended
         if self.is_stopped:
             return Stopped("manual", "stopped by hand")
         return Stopped("budget", self.meter.lateness) if self.meter.lateness else None
@@ -234,6 +298,8 @@ class _Run:
         """Run the engine until it has ended."""
         try:
             questions = self._announce(self._first)
+            if self.session.why_ended:
+                self._announce(self._step(self.session.why_ended))
             while self.state.phase != "FINISHED":
                 questions = self._announce(self._answer(questions))
         except KeyboardInterrupt:
@@ -271,24 +337,31 @@ class _Run:
                 yield self.table.apply(question)
             elif isinstance(question, AskPerson) and self.session.reviewer:
                 yield ask_person(self.session.reviewer, question, self.table)
-        batch = [
+        asked = [
             self._prepare(question)
             for question in questions
             if not isinstance(question, CheckProposal | ApplyProposal | AskPerson)
         ]
+        resting = [each.view.name for each in asked if self._is_resting(each)]
+        batch = [each for each in asked if each.view.name not in resting]
         refusal = self.session.meter.reserve(len(batch))
         if refusal:
             yield Stopped("budget", refusal)
-        else:
-            yield from self._heard(batch)
+            return
+        yield from (Proposed(name) for name in resting)
+        yield from self._heard(batch)
+
+    def _is_resting(self, asked: Asked) -> bool:
+        return isinstance(asked.question, AskProposals) and self.session.is_resting(asked.agent, asked.view)
 
     def _heard(self, batch: Sequence[Asked]) -> Iterator[Reply]:
-        """Give the answers as they come, and a stop between two of them; after a stop nobody asks for more."""
-        for reply in self.session.ask(batch):
+        views = {asked.view.name: asked.view for asked in batch}
+        for reply in self.session.hear(batch):
+            if isinstance(reply, Analysed):
+                raise ProtocolError("driver", "an analysis answers no question of the engine")
+            if isinstance(reply, Proposed) and not (reply.proposals or reply.failure):
+                self.session.resting.said_nothing(views[reply.agent])
             yield self.table.weighed(reply) if isinstance(reply, Evaluated) else reply
-            stopped = self.session.why_stopped()
-            if stopped:
-                yield stopped
 
     def _prepare(self, question: AgentQuestion) -> Asked:
         name, proposals = _addressed(question)
@@ -297,7 +370,7 @@ class _Run:
         return Asked(self.agents[name], question, self._view(name, limit), trials)
 
     def _view(self, name: str, limit: int) -> View:
-        settings = self.session.config.settings
+        settings, cases = self.session.config.settings, self.state.cases.values()
         return View(
             name=name,
             project=self.table.workspace.project,
@@ -307,7 +380,12 @@ class _Run:
             limit=limit,
             intent=settings.intent,
             goals=settings.refactoring_goals,
-            history=tuple(engine.record_of(case) for case in self.state.cases.values() if case.proposal.src == name),
+            history=tuple(engine.record_of(case) for case in cases if case.proposal.src == name),
+            votes=tuple(
+                engine.record_of(case)
+                for case in cases
+                if case.proposal.src != name and name in latest(case.evaluations)
+            ),
             analysis=self.session.analyses.get(name, Analysis()),
         )
 

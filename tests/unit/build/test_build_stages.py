@@ -20,6 +20,7 @@ from graphbus_core.errors import BuildError, EditError, NegotiationError, Severa
 from graphbus_core.model.config import BuildConfig, BuildRequest, Settings
 from graphbus_core.model.messages import Event
 from graphbus_core.model.proposals import Ending, GateReport, Negotiations, RungResult
+from graphbus_core.negotiation.backend import Backend
 from graphbus_core.negotiation.transcript import load_session, settle_session
 from tests.conftest import Project
 
@@ -93,8 +94,8 @@ def test_a_build_has_no_other_graphs_to_show() -> None:
 
 
 def test_both_pipelines_fit_together_before_anything_runs() -> None:
-    BUILD.check(BuildRequest, MessageBus)
-    STATIC.check(BuildRequest, MessageBus, AppliedChanges)
+    BUILD.check(BuildRequest, MessageBus, Backend)
+    STATIC.check(BuildRequest, MessageBus, Backend, AppliedChanges)
 
 
 def test_a_static_build_tells_its_stages_by_their_numbers_in_the_seed(shop: Path) -> None:

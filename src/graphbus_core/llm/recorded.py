@@ -1,0 +1,196 @@
+"""Answers that are kept as they arrive, and given again: what `--resume` and `graphbus replay` rest on.
+
+answers.jsonl   one request a line: its key, and the answer or why there was none; no prompts, no keys of providers, no times
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterable
+from pathlib import Path
+from threading import Lock
+from typing import IO
+
+import msgspec
+
+from graphbus_core.errors import ModelError
+from graphbus_core.llm.cache import request_key
+from graphbus_core.llm.client import Completion, LLMClient, Price, Progress, Prompt
+from graphbus_core.llm.metered import Amount, current_tab
+
+Datum = str | int | float | bool | None
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Why there was no answer; one that ends a session is not kept, for it may be mended before the session goes on."""
+
+    code: str
+    data: dict[str, Datum] = {}
+    is_transient: bool = False
+
+    def to_error(self) -> ModelError:
+        """Give the error as it was raised."""
+        return ModelError(self.code, is_transient=self.is_transient, **self.data)  # type: ignore[arg-type] # the sentence's
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What came of one request.
+
+    Attributes:
+        key: What was asked, as a digest.
+        lost: What attempts that failed before may have been charged for.
+    """
+
+    key: str
+    completion: Completion | None = None
+    failure: Failure | None = None
+    lost: Amount = Amount()
+
+
+def encode_answers(answers: Iterable[Answer]) -> bytes:
+    """Give the lines of answers.jsonl."""
+    return b"".join(msgspec.json.encode(answer, order="sorted") + b"\n" for answer in answers)
+
+
+def decode_answers(data: bytes) -> tuple[Answer, ...]:
+    """Read the lines of answers.jsonl; a last one that was cut off when the process was killed is left out.
+
+    Raises:
+        msgspec.DecodeError: Another line is damaged.
+    """
+    *whole, _torn = data.split(b"\n")
+    return tuple(msgspec.json.decode(line, type=Answer) for line in whole)
+
+
+class Tape:
+    """The answers of a session: those known from before are given again, new ones are written down.
+
+    The same request may be asked more than once; its answers are given in the order in which they came.
+    """
+
+    def __init__(self) -> None:
+        self._known: defaultdict[str, deque[Answer]] = defaultdict(deque)
+        self._file: IO[bytes] | None = None
+        self._lock = Lock()
+
+    def rewind(self, answers: Iterable[Answer]) -> None:
+        """Know these answers from before."""
+        for answer in answers:
+            self._known[answer.key].append(answer)
+
+    def write_to(self, path: Path) -> None:
+        """Keep new answers in a file, after those that are in it; a line that was cut off goes.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        with self._lock:
+            self._file = file = path.open("ab+", buffering=0)
+            file.seek(0)
+            file.truncate(file.read().rfind(b"\n") + 1)
+
+    def recall(self, key: str) -> Answer | None:
+        """Give the next answer to a request that was asked before; None when it is new."""
+        with self._lock:
+            answers = self._known.get(key)
+            return answers.popleft() if answers else None
+
+    def keep(self, answer: Answer) -> None:
+        """Write down a new answer at once, so that nothing that was paid for is lost.
+
+        Raises:
+            ModelError: GBE472, it cannot be written.
+        """
+        with self._lock:
+            if self._file is None:
+                return
+            try:
+                self._file.write(encode_answers([answer]))
+            except OSError as error:
+                reason = (error.strerror or str(error)).lower()
+                raise ModelError("GBE472", is_final=True, reason=reason) from error
+
+    def close(self) -> None:
+        """Write no more."""
+        with self._lock:
+            if self._file:
+                self._file.close()
+            self._file = None
+
+
+class TapedClient:
+    """Gives what is on the tape again, and tapes what is new. Stands before all other clients."""
+
+    def __init__(self, inner: LLMClient, tape: Tape) -> None:
+        self._inner = inner
+        self._tape = tape
+
+    @property
+    def model(self) -> str:
+        """`"provider:name"`."""
+        return self._inner.model
+
+    @property
+    def price(self) -> Price | None:
+        """That of the model."""
+        return self._inner.price
+
+    def complete(self, prompt: Prompt, max_output_tokens: int, progress: Progress | None = None) -> Completion:
+        """Give the answer from before, or ask.
+
+        Raises:
+            ModelError: There was none before either, or there is none now.
+        """
+        key = request_key(self.model, {"max_output_tokens": max_output_tokens}, prompt)
+        known = self._tape.recall(key)
+        answer = known or self._ask(key, prompt, max_output_tokens, progress)
+        tab = current_tab()
+        if known:
+            tab.lose(known.lost)
+        if answer.completion is None:
+            raise answer.failure.to_error() if answer.failure else ModelError("GBE471", model=self.model)
+        tab.take(answer.completion)
+        return answer.completion
+
+    def _ask(self, key: str, prompt: Prompt, max_output_tokens: int, progress: Progress | None) -> Answer:
+        tab = current_tab()
+        lost = tab.lost
+        try:
+            completion = self._inner.complete(prompt, max_output_tokens, progress)
+        except ModelError as error:
+            if error.is_final or tab.refusal:
+                raise
+            data = {name: _datum(value) for name, value in error.data.items()}
+            failure = Failure(code=error.code, data=data, is_transient=error.is_transient)
+            answer = Answer(key=key, failure=failure, lost=tab.lost.minus(lost))
+        else:
+            answer = Answer(key=key, completion=completion, lost=tab.lost.minus(lost))
+        self._tape.keep(answer)
+        return answer
+
+    def close(self) -> None:
+        """Close the model."""
+        self._inner.close()
+
+
+class RecordedClient:
+    """A model of which only the record is left: whatever is not on the tape cannot be answered."""
+
+    def __init__(self, model: str, price: Price | None = None) -> None:
+        self.model = model
+        self.price = price
+
+    def complete(self, prompt: Prompt, max_output_tokens: int, progress: Progress | None = None) -> Completion:
+        """Refuse.
+
+        Raises:
+            ModelError: GBE471.
+        """
+        raise ModelError("GBE471", is_final=True, model=self.model)
+
+    def close(self) -> None:
+        """There is nothing to give back."""
+
+
+def _datum(value: object) -> Datum:
+    return value if isinstance(value, str | int | float | bool) else str(value)

@@ -1,0 +1,149 @@
+"""Who answers: the rules, or models behind tape, cache, retries and budget. The environment is read here and nowhere else.
+
+agent --> TapedClient --> CachedClient --> WarmingClient --> RetryingClient --> provider
+          (record)        (.graphbus/cache)  (prefix once)     (budget before each attempt)
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+
+from graphbus_core.llm.client import Clients, LLMClient, Price
+from graphbus_core.llm.recorded import Tape, TapedClient
+from graphbus_core.model.agent import AgentDefinition
+from graphbus_core.model.config import BuildConfig
+from graphbus_core.negotiation.agents import ActiveAgents, activate
+
+_NO_KEY = "no key of a model's provider was found"
+
+
+class Backend:
+    """Who answers in one session. A context manager: at its end all clients are closed, whatever happened.
+
+    Args:
+        clients: Who answers, for tests and for embedding; None: what settings and environment say.
+        environ: The environment; None: that of this process.
+        prices: Role -> price, when it is to be another one than that of the clients: in a replay.
+
+    Attributes:
+        tape: The answers of the session.
+        note: Why it is the rules that negotiate, if nobody has chosen them.
+    """
+
+    def __init__(
+        self,
+        clients: Clients | None = None,
+        environ: Mapping[str, str] | None = None,
+        prices: Mapping[str, Price | None] | None = None,
+    ) -> None:
+        self._clients = clients
+        self._environ = os.environ if environ is None else environ
+        self._prices = prices
+        self._open = ExitStack()
+        self.tape = Tape()
+        self.note = ""
+
+    def __enter__(self) -> Backend:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the clients and the tape, and let other negotiations of the project in."""
+        self._open.close()
+
+    def activate(
+        self, config: BuildConfig, definitions: Iterable[AgentDefinition], order: Sequence[str]
+    ) -> ActiveAgents:
+        """Bring an agent to life for every class. Except in a dry run no other negotiation of the project runs from here on.
+
+        Raises:
+            UsageError: The settings name a model that there is not.
+            ModelError: It cannot be asked.
+            NegotiationError: GBE401, see `choose_arbiters`; GBE420, another negotiation is running.
+        """
+        if not config.dry_run:
+            self._hold(config)
+        clients = self.open_clients(config)
+        if clients is None:
+            return activate(definitions, order, config)
+        agents = activate(definitions, order, config, self._surrounded(clients, config))
+        agents.prices = dict(self._prices) if self._prices is not None else _prices_of(clients)
+        return agents
+
+    def _hold(self, config: BuildConfig) -> None:
+        from graphbus_core.negotiation.sessions import hold_project
+
+        self._open.callback(os.close, hold_project(config))
+
+    def open_clients(self, config: BuildConfig) -> Clients | None:
+        """Open who answers in which role, as settings and environment say; None when it is the rules.
+
+        Raises:
+            UsageError: The settings name a model that there is not.
+            ModelError: It cannot be asked.
+        """
+        if self._clients is not None:
+            return self._clients
+        from graphbus_core.llm.providers import RULES, choose_model
+
+        llm = config.settings.llm
+        model = choose_model(llm, self._environ)
+        if model == RULES:
+            self.note = "" if llm.model == RULES else _NO_KEY
+            return None
+        from graphbus_core.llm.opening import open_clients
+
+        return open_clients(model, llm, self._environ)
+
+    def _surrounded(self, clients: Clients, config: BuildConfig) -> Clients:
+        """Put tape, cache and budget around each distinct client; it is closed in the end."""
+        done: dict[int, LLMClient] = {}
+        for client in clients:
+            if id(client) not in done:
+                self._open.callback(client.close)
+                done[id(client)] = TapedClient(_with_cache(_warmed(_watched(client), config), config), self.tape)
+        self._open.callback(self.tape.close)
+        return Clients(*(done[id(client)] for client in clients))
+
+
+def _watched(client: LLMClient) -> LLMClient:
+    """Let the budget see each attempt."""
+    from graphbus_core.llm.metered import watch
+    from graphbus_core.llm.retrying import RetryingClient
+
+    retrying = client if isinstance(client, RetryingClient) else RetryingClient(client, 1, 0, 1024)
+    retrying.on_attempt = watch(client.price)
+    return retrying
+
+
+def _warmed(client: LLMClient, config: BuildConfig) -> LLMClient:
+    """Fill the provider's cache of prefixes once, where there is one."""
+    from graphbus_core.llm.providers import KNOWN
+    from graphbus_core.llm.sharing import WarmingClient
+
+    name = client.model.partition(":")[0]
+    provider = config.settings.llm.providers.get(name) or KNOWN.get(name)
+    return WarmingClient(client) if provider and provider.wire == "anthropic" else client
+
+
+def _with_cache(client: LLMClient, config: BuildConfig) -> LLMClient:
+    from graphbus_core.llm.cache import CachedClient
+    from graphbus_core.llm.sharing import PeekingClient
+    from graphbus_core.store import CACHE
+
+    if not config.settings.llm.use_cache:
+        return client
+    cached = CachedClient(client, Path(config.artifacts_dir, CACHE, "answers"))
+    return PeekingClient(cached, client) if config.dry_run else cached
+
+
+def _prices_of(clients: Clients) -> dict[str, Price | None]:
+    return {role: client.price for role, client in clients._asdict().items()}

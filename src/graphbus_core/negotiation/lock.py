@@ -1,0 +1,253 @@
+"""`.graphbus/negotiation.lock`: who has settled on which inputs, and how the last session can be replayed. Meant to be committed.
+
+One block for each agent, sorted, so that two branches that settled different agents merge by themselves.
+"""
+
+from __future__ import annotations
+
+import zlib
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from graphbus_core.compiler.project import Project
+from graphbus_core.editing.workspace import Workspace
+from graphbus_core.errors import BuildError, GraphBusError, NegotiationError, Place, raise_all
+from graphbus_core.llm.recorded import encode_answers
+from graphbus_core.model.config import BuildConfig, Settings
+from graphbus_core.model.digests import sha256_hex
+from graphbus_core.model.proposals import Negotiations
+from graphbus_core.negotiation.agents import choose_arbiters
+from graphbus_core.negotiation.finding import find_for_agents
+from graphbus_core.negotiation.sessions import SessionStart, load_answers, load_start
+from graphbus_core.negotiation.transcript import load_session
+from graphbus_core.negotiation.waking import Inputs, Resting, differences, inputs_of
+from graphbus_core.store import encode, write_atomic
+
+LOCK_VERSION = 1
+LOCK = "negotiation.lock"
+
+
+def pack(data: bytes) -> str:
+    """Give bytes as text for JSON."""
+    return b64encode(zlib.compress(data, 9)).decode()
+
+
+def unpack(text: str) -> bytes:
+    """Give the bytes of `pack`.
+
+    Raises:
+        ValueError: It is none.
+    """
+    try:
+        return zlib.decompress(b64decode(text, validate=True))
+    except zlib.error as error:
+        raise ValueError(str(error)) from error
+
+
+class AgentLock(msgspec.Struct, frozen=True, kw_only=True):
+    """One agent: what it was asked on last, and whether it has nothing more to say to that."""
+
+    inputs: Inputs
+    is_settled: bool
+
+
+class Tape(msgspec.Struct, frozen=True, kw_only=True):
+    """A session as it can be replayed.
+
+    Attributes:
+        record: Its record, packed.
+        answers: Every answer of a model, packed; empty when the rules negotiated.
+        before: Changed file -> its bytes when the session began, packed.
+        after: Changed file -> its sha256 when the session had ended.
+        artifacts: Artifact -> its sha256; empty for a negotiation without a build.
+    """
+
+    start: SessionStart
+    record: str
+    answers: str = ""
+    before: dict[str, str] = {}
+    after: dict[str, str] = {}
+    artifacts: dict[str, str] = {}
+
+
+class Lock(msgspec.Struct, frozen=True, kw_only=True):
+    """negotiation.lock."""
+
+    schema_version: int
+    agents: dict[str, AgentLock]
+    session: Tape | None = None
+
+
+def lock_path(config: BuildConfig) -> Path:
+    """Give the place of the lock."""
+    return Path(config.artifacts_dir, LOCK)
+
+
+def load_lock(config: BuildConfig) -> Lock | None:
+    """Read the lock; None when there is none.
+
+    Raises:
+        BuildError: GBE222, it cannot be read.
+    """
+    path = lock_path(config)
+    try:
+        lock = msgspec.json.decode(path.read_bytes(), type=Lock)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.DecodeError) as error:
+        raise BuildError("GBE222", reason=_reason(error), where=_shown(config)) from None
+    if lock.schema_version != LOCK_VERSION:
+        reason = f"it has version {lock.schema_version}, this GraphBus writes {LOCK_VERSION}"
+        raise BuildError("GBE222", reason=reason, where=_shown(config))
+    return lock
+
+
+def settled_agents(config: BuildConfig) -> Mapping[str, Inputs]:
+    """Give the agents that have settled, and on what; none when the lock cannot be read: then everybody is asked."""
+    try:
+        lock = load_lock(config)
+    except BuildError:
+        return {}
+    return {name: each.inputs for name, each in lock.agents.items() if each.is_settled} if lock else {}
+
+
+# --- writing ---------------------------------------------------------------------------------
+
+
+def agents_after(negotiations: Negotiations, resting: Resting, project: Project) -> dict[str, AgentLock]:
+    """Give every agent as a session leaves it.
+
+    Who had nothing to say to its present inputs has settled, and everybody has when the session converged; but not one whose
+    change nobody could verify: it may pass another time.
+    """
+    findings = find_for_agents(project)
+    arbiters = choose_arbiters(project.definitions, project.config)
+    has_converged = negotiations.converged
+    unverified = _unverified(negotiations)
+    agents: dict[str, AgentLock] = {}
+    for definition in project.definitions:
+        name = definition.name
+        inputs = inputs_of(name, project, findings, resting.model)
+        is_settled = has_converged or name in arbiters or resting.is_quiet_on(name, inputs)
+        agents[name] = AgentLock(inputs=inputs, is_settled=is_settled and name not in unverified)
+    return dict(sorted(agents.items()))
+
+
+def _unverified(negotiations: Negotiations) -> set[str]:
+    failures = ((record.proposal.src, record.gate and record.gate.failure) for record in negotiations.records)
+    return {name for name, failure in failures if failure and failure.code.endswith(".unverified")}
+
+
+def write_lock(
+    negotiations: Negotiations, workspace: Workspace, resting: Resting, project: Project, artifacts: Mapping[str, str]
+) -> None:
+    """Write down who has settled and how the session went; a session in which nobody had anything to say changes nothing.
+
+    Args:
+        workspace: It holds every accepted change.
+        resting: Who had nothing to say.
+        project: The sources as the session leaves them.
+        artifacts: Artifact -> its sha256.
+
+    Raises:
+        NegotiationError: GBE425, it cannot be written.
+    """
+    config = project.config
+    if config.dry_run or negotiations.ending.reason in {"manual", "error"}:
+        return
+    agents = agents_after(negotiations, resting, project)
+    try:
+        last = load_lock(config)
+        if last and last.agents == agents and not negotiations.records:
+            return
+    except BuildError:
+        pass  # it is replaced by one that can be read
+    lock = Lock(
+        schema_version=LOCK_VERSION, agents=agents, session=tape_of(config, negotiations.session, workspace, artifacts)
+    )
+    try:
+        write_atomic(lock_path(config), encode(lock))
+    except OSError as error:
+        raise NegotiationError("GBE425", reason=_reason(error), where=_shown(config)) from error
+
+
+def tape_of(config: BuildConfig, session: str, workspace: Workspace, artifacts: Mapping[str, str]) -> Tape:
+    """Give a session that has just ended as it can be replayed."""
+    changed = workspace.changed()
+    answers = load_answers(config.artifacts_dir, session)
+    return Tape(
+        start=load_start(config.artifacts_dir, session),
+        record=pack(encode(load_session(config.artifacts_dir, session))),
+        answers=pack(encode_answers(answers)) if answers else "",
+        before={path: pack(before) for path, (before, _) in changed.items()},
+        after={path: sha256_hex(after) for path, (_, after) in changed.items()},
+        artifacts=dict(sorted(artifacts.items())),
+    )
+
+
+# --- --frozen --------------------------------------------------------------------------------
+
+
+def check_frozen(config: BuildConfig) -> None:
+    """Prove, without any model, that every agent has settled on its inputs as they are now.
+
+    Raises:
+        BuildError: GBE220, there is no lock; GBE221, an agent and what has changed; GBE222, the lock cannot be read.
+        SeveralErrors: More than one agent.
+    """
+    lock = load_lock(config)
+    if lock is None:
+        raise BuildError("GBE220", path=f"{config.settings.artifacts}/{LOCK}")
+    project = Project.read(config)
+    raise_all(project.errors)
+    raise_all(_not_settled(lock, project))
+
+
+def _not_settled(lock: Lock, project: Project) -> Iterable[GraphBusError]:
+    settings = project.config.settings
+    for definition in project.definitions:
+        name, locked = definition.name, lock.agents.get(definition.name)
+        if locked is None:
+            what = ["it has never negotiated"]
+        else:
+            now = _comparable(inputs_of(name, project, (), _model_of(settings)), locked.inputs, settings)
+            what = [*differences(locked.inputs, now)] or ([] if locked.is_settled else ["it has not settled yet"])
+        if what:
+            yield BuildError(
+                "GBE221", agent=name, what="; ".join(what), where=Place(definition.path, definition.span.line)
+            )
+
+
+def _comparable(now: Inputs, was: Inputs, settings: Settings) -> Inputs:
+    """Leave out of a comparison what only a negotiation knows: findings, an intent and a model of its command line."""
+    has_wishes = settings.intent or settings.refactoring_goals
+    return msgspec.structs.replace(
+        now,
+        findings=was.findings,
+        intent=now.intent if has_wishes else was.intent,
+        model=now.model if settings.llm.model else was.model,
+    )
+
+
+def _model_of(settings: Settings) -> str:
+    """Give who would answer by the settings, without looking for keys; empty when they do not say."""
+    from graphbus_core.llm.providers import parse, providers_of
+
+    llm = settings.llm
+    if not llm.model:
+        return ""
+    providers = providers_of(llm)
+    roles = (llm.proposer, llm.evaluator, llm.arbiter)
+    return ", ".join(dict.fromkeys(str(parse(role or llm.model, providers)) for role in roles))
+
+
+def _reason(error: Exception) -> str:
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return text[:1].lower() + text[1:]
+
+
+def _shown(config: BuildConfig) -> Place:
+    return Place(str(lock_path(config)))

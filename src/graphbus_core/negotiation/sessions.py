@@ -1,0 +1,309 @@
+"""A session on its way: its folder from the first question on, and what is needed to go on with it after Ctrl-C or a kill.
+
+session.json    written before the first question: what the session rests on
+answers.jsonl   every answer of a model, as it arrived
+record.json     written at the end; a session without one was killed
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
+
+from graphbus_core import settings
+from graphbus_core.compiler.project import Project
+from graphbus_core.errors import NegotiationError, Place, UsageError
+from graphbus_core.llm.client import Price
+from graphbus_core.llm.recorded import Answer, Tape, decode_answers
+from graphbus_core.model.config import Budget, BuildConfig, BuildRequest, LLMConfig, Settings
+from graphbus_core.model.digests import sha256_hex
+from graphbus_core.negotiation.agents import ActiveAgents
+from graphbus_core.negotiation.transcript import (
+    Said,
+    SessionRecord,
+    choose_session,
+    claim_session,
+    list_sessions,
+    load_session,
+    release_session,
+    save_session,
+    sessions_dir,
+)
+from graphbus_core.store import encode, write_atomic
+
+START_VERSION = 1
+_START, _ANSWERS = "session.json", "answers.jsonl"
+_RUNNING = "negotiating"
+_OPERATIONAL = ("providers", "timeout_s", "max_attempts", "concurrency", "requests_per_minute", "use_cache", "pass_env")
+"""Of the settings of models, those that say how they are asked and not what: they may change while a session is interrupted."""
+
+
+class SessionStart(msgspec.Struct, frozen=True, kw_only=True):
+    """session.json.
+
+    Attributes:
+        paths: What was built, relative to the project root.
+        settings: Those of the session, the command line included; without the limits of money and time.
+        project_settings: Digest of what pyproject.toml said.
+        models: Role -> `"provider:name"`; empty when rules negotiate.
+        prices: Role -> dollars for a million tokens; null where they are not known.
+        budget: The limits of money and time with which it began.
+        base: Source file -> its sha256.
+    """
+
+    schema_version: int
+    session: str
+    paths: tuple[str, ...]
+    settings: Settings
+    project_settings: str
+    models: dict[str, str]
+    prices: dict[str, Price | None]
+    budget: Budget
+    base: dict[str, str]
+    has_artifacts: bool = True
+
+
+def lasting(found: Settings) -> Settings:
+    """Give the settings that decide about what is said: without limits of money and time, and without ways to reach a model."""
+    plain = LLMConfig()
+    llm = replace(found.llm, **{name: getattr(plain, name) for name in _OPERATIONAL})
+    return replace(found, budget=Budget(), llm=llm)
+
+
+def digest_of_settings(found: Settings) -> str:
+    """Give the sha256 of the settings that decide about what is said."""
+    return sha256_hex(msgspec.json.encode(lasting(found), order="sorted"))
+
+
+def start_of(config: BuildConfig, session: str, agents: ActiveAgents, project: Project) -> SessionStart:
+    """Describe what a session rests on."""
+    return SessionStart(
+        schema_version=START_VERSION,
+        session=session,
+        paths=tuple(os.path.relpath(path, config.root) for path in config.paths),
+        settings=lasting(config.settings),
+        project_settings=digest_of_settings(settings.load(Path(config.root))),
+        models=agents.models,
+        prices=dict(agents.prices),
+        budget=config.settings.budget,
+        base=dict(sorted(project.digests.items())),
+        has_artifacts=config.emit_artifacts,
+    )
+
+
+class Keeper:
+    """Keeps one session in its folder; in a dry run it only gives it a name.
+
+    Attributes:
+        session: The name; empty before it has begun.
+    """
+
+    def __init__(self, config: BuildConfig) -> None:
+        self._config = config
+        self._is_kept = not config.dry_run
+        self.session = ""
+
+    def begin(self, agents: ActiveAgents, project: Project, tape: Tape) -> None:
+        """Take a name, and write down what the session rests on and, from now on, every answer.
+
+        Raises:
+            NegotiationError: GBE402, GBE407 or GBE408, as `claim_session`; GBE421 or GBE422, it cannot be resumed.
+        """
+        config = self._config
+        if config.is_resumed:
+            self.session = self._resume(agents, project, tape)
+        elif not self._is_kept:
+            self.session = choose_session(config.artifacts_dir, config.session)
+            return
+        else:
+            self.session = claim_session(config.artifacts_dir, config.session)
+        folder = sessions_dir(config.artifacts_dir) / self.session
+        try:
+            write_atomic(folder / _START, encode(start_of(config, self.session, agents, project)))
+            if agents.models:
+                tape.write_to(folder / _ANSWERS)
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise NegotiationError("GBE407", session=self.session, reason=reason, where=Place(str(folder))) from error
+
+    def _resume(self, agents: ActiveAgents, project: Project, tape: Tape) -> str:
+        start = find_interrupted(self._config)
+        what = _what_moved(start, start_of(self._config, start.session, agents, project))
+        if what:
+            raise NegotiationError("GBE422", session=start.session, what=what)
+        folder = sessions_dir(self._config.artifacts_dir) / start.session
+        tape.rewind(load_answers(self._config.artifacts_dir, start.session))
+        for name in ("record.json", "transcript.jsonl"):
+            (folder / name).unlink(missing_ok=True)
+        return start.session
+
+    def save(self, record: SessionRecord, said: Iterable[Said]) -> None:
+        """Keep how it ended.
+
+        Raises:
+            NegotiationError: GBE402 or GBE407, as `save_session`.
+        """
+        if self._is_kept:
+            save_session(self._config.artifacts_dir, record, said)
+
+    def release(self) -> None:
+        """Give the name back if nothing was said and nothing was paid for."""
+        if not (self._is_kept and self.session):
+            return
+        folder = sessions_dir(self._config.artifacts_dir) / self.session
+        if not (folder / "record.json").exists() and not load_answers(self._config.artifacts_dir, self.session):
+            for name in (_START, _ANSWERS):
+                (folder / name).unlink(missing_ok=True)
+        release_session(self._config.artifacts_dir, self.session)
+
+
+def _what_moved(start: SessionStart, now: SessionStart) -> str:
+    """Say what differs from when a session began; empty when nothing does."""
+    moved = sorted(path for path in {*start.base, *now.base} if start.base.get(path) != now.base.get(path))
+    if moved:
+        return f"{', '.join(moved)} {'has' if len(moved) == 1 else 'have'} changed"
+    if start.models != now.models:
+        return f"the model has changed from {_named(start.models)} to {_named(now.models)}"
+    changed = sorted(
+        name for name in Settings.__struct_fields__ if getattr(start.settings, name) != getattr(now.settings, name)
+    )
+    return f"these settings have changed: {', '.join(changed)}" if changed else ""
+
+
+def _named(models: Mapping[str, str]) -> str:
+    return ", ".join(dict.fromkeys(models.values())) or "the rules"
+
+
+# --- what is left of an interrupted session --------------------------------------------------
+
+
+def load_start(artifacts_dir: str | Path, session: str) -> SessionStart:
+    """Read session.json.
+
+    Raises:
+        NegotiationError: GBE405, it cannot be read.
+    """
+    path = sessions_dir(artifacts_dir) / session / _START
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=SessionStart)
+    except (OSError, msgspec.DecodeError) as error:
+        raise NegotiationError("GBE405", session=session, reason=str(error), where=Place(str(path))) from error
+
+
+def load_answers(artifacts_dir: str | Path, session: str) -> tuple[Answer, ...]:
+    """Read answers.jsonl; none when no model was asked.
+
+    Raises:
+        NegotiationError: GBE405, it cannot be read.
+    """
+    path = sessions_dir(artifacts_dir) / session / _ANSWERS
+    try:
+        return decode_answers(path.read_bytes())
+    except FileNotFoundError:
+        return ()
+    except (OSError, msgspec.DecodeError) as error:
+        raise NegotiationError("GBE405", session=session, reason=str(error), where=Place(str(path))) from error
+
+
+def find_interrupted(config: BuildConfig) -> SessionStart:
+    """Give the last session that was killed, interrupted or ended by an error, if nothing of it was written.
+
+    Raises:
+        NegotiationError: GBE421, the last session came to its end, or there is none; GBE405, it cannot be read.
+    """
+    folder = sessions_dir(config.artifacts_dir)
+    begun = sorted(folder.glob(f"*/{_START}"), key=lambda path: (path.stat().st_mtime_ns, path.parent.name))
+    if begun and _is_interrupted(config, begun[-1].parent.name):
+        return load_start(config.artifacts_dir, begun[-1].parent.name)
+    raise NegotiationError("GBE421", folder=config.artifacts_dir)
+
+
+def _is_interrupted(config: BuildConfig, session: str) -> bool:
+    if session not in list_sessions(config.artifacts_dir):
+        return True
+    record = load_session(config.artifacts_dir, session)
+    return record.negotiations.ending.reason in {"manual", "error"} and not record.is_applied
+
+
+def complete(request: BuildRequest) -> BuildRequest:
+    """Refuse what cannot go with a negotiation, and fill in what an interrupted session was asked for.
+
+    Raises:
+        UsageError: GBE132, a frozen build asks nobody.
+        NegotiationError: As `resumed`.
+    """
+    if request.is_frozen:
+        raise UsageError("GBE132", option="--frozen", other="--enable-agents", reason="a frozen build asks nobody")
+    return resumed(request) if request.is_resumed else request
+
+
+def resumed(request: BuildRequest) -> BuildRequest:
+    """Fill in what the interrupted session was asked for, so that `--resume` needs no further word.
+
+    Raises:
+        NegotiationError: GBE421, there is nothing to resume; GBE422, another thing is asked for now; GBE405.
+    """
+    config = settings.resolve_build(request)
+    start = find_interrupted(config)
+    own = settings.load(Path(config.root)) if request.settings is None else request.settings
+    if start.project_settings != digest_of_settings(settings.load(Path(config.root))):
+        raise NegotiationError("GBE422", session=start.session, what="[tool.graphbus] has changed")
+    was = start.settings
+    budget = replace(start.budget, max_usd=request.max_usd) if request.max_usd is not None else start.budget
+    llm = replace(was.llm, **{name: getattr(own.llm, name) for name in _OPERATIONAL})
+    asked = [
+        ("the intent", request.intent, was.intent),
+        ("the number of rounds", request.rounds, was.safety.max_negotiation_rounds),
+        ("the model", request.model, was.llm.model),
+    ]
+    for what, now, before in asked:
+        if now and now != before:
+            raise NegotiationError("GBE422", session=start.session, what=f"{what} has changed")
+    return replace(
+        request,
+        paths=tuple(str(Path(config.root, path)) for path in start.paths),
+        root_package="",
+        settings=replace(was, budget=budget, llm=llm),
+        emit_artifacts=start.has_artifacts,
+        rounds=None,
+        intent="",
+        model="",
+        max_usd=None,
+    )
+
+
+# --- one negotiation of a project at a time --------------------------------------------------
+
+
+def hold_project(config: BuildConfig) -> int:
+    """Keep every other process from negotiating in this project.
+
+    Returns:
+        A file descriptor; closing it lets the next one in. So does the end of this process, however it comes.
+
+    Raises:
+        NegotiationError: GBE420, another one is at it; GBE407, the folder cannot be written.
+    """
+    path = Path(config.artifacts_dir, _RUNNING)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise NegotiationError("GBE407", session=config.session, reason=reason, where=Place(str(path))) from error
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        process = os.pread(handle, 32, 0).decode("ascii", "replace").strip() or "unknown"
+        os.close(handle)
+        raise NegotiationError("GBE420", process=process, where=Place(str(path))) from None
+    with suppress(OSError):  # the number is only for people
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+    return handle

@@ -1,0 +1,127 @@
+"""What an agent's answer rests on, and so when there is no reason to ask it again.
+
+A neighbour's body is none of it: only its contract is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from graphbus_core.compiler.project import Project
+from graphbus_core.model.config import SafetyConfig, Settings
+from graphbus_core.model.digests import sha256_hex
+from graphbus_core.model.findings import Finding
+from graphbus_core.negotiation.views import View
+from graphbus_core.negotiation.words.answer_format import PROTOCOL_VERSION
+
+_DIGITS = 16
+
+
+class Inputs(msgspec.Struct, frozen=True, kw_only=True):
+    """Digests of what an agent's answer rests on.
+
+    Attributes:
+        source: Its class.
+        neighbours: The agents at the other ends of its edges -> their contracts.
+        findings: What the rules find at its end; empty when they find nothing.
+        intent: What the person wants, and the goals; empty without any.
+        policy: The limits that say what may be proposed, and the version of the prompts.
+        model: Who answers.
+    """
+
+    source: str
+    neighbours: dict[str, str]
+    findings: str = ""
+    intent: str = ""
+    policy: str = ""
+    model: str = "rules"
+
+
+def inputs_of(name: str, project: Project, findings: Iterable[Finding], model: str) -> Inputs:
+    """Give what the answers of an agent rest on in a project as it is now."""
+    definition = project.agent(name)
+    settings = project.config.settings
+    known = ((other, project.agent(other)) for other in sorted(project.graph.neighbours(name)))
+    return Inputs(
+        source=definition.source_digest if definition else "",
+        neighbours={other: agent.contract_digest for other, agent in known if agent},
+        findings=_digest(sorted(finding.key for finding in findings if finding.agent == name)),
+        intent=intent_of(settings),
+        policy=policy_of(settings.safety),
+        model=model,
+    )
+
+
+def intent_of(settings: Settings) -> str:
+    """Give the digest of what is wanted; empty when nothing is."""
+    return _digest(
+        [settings.intent, *settings.refactoring_goals] if settings.intent or settings.refactoring_goals else []
+    )
+
+
+def policy_of(safety: SafetyConfig) -> str:
+    """Give the digest of the limits, but for how long a session may be: that decides about no answer."""
+    plain = SafetyConfig()
+    timeless = replace(
+        safety,
+        max_negotiation_rounds=plain.max_negotiation_rounds,
+        convergence_threshold=plain.convergence_threshold,
+    )
+    return _digest([PROTOCOL_VERSION, timeless])
+
+
+def _digest(value: list[Any]) -> str:
+    return sha256_hex(msgspec.json.encode(value, order="sorted"))[:_DIGITS] if value else ""
+
+
+def differences(was: Inputs, now: Inputs) -> Iterator[str]:
+    """Say what has changed, a sentence without its full stop for each."""
+    if was.source != now.source:
+        yield "its source has changed"
+    for name in sorted({*was.neighbours, *now.neighbours}):
+        before, after = was.neighbours.get(name), now.neighbours.get(name)
+        if before is None:
+            yield f"{name} has become its neighbour"
+        elif after is None:
+            yield f"{name} is no longer its neighbour"
+        elif before != after:
+            yield f"the contract of {name} has changed"
+    if was.findings != now.findings:
+        yield "what the rules find at its end has changed"
+    if was.intent != now.intent:
+        yield "the intent or the goals have changed"
+    if was.policy != now.policy:
+        yield "the safety settings or the prompts have changed"
+    if was.model != now.model:
+        yield f"the model has changed from {was.model} to {now.model}"
+
+
+class Resting:
+    """Who has nothing to say on its present inputs, in this session or, by the lock, from earlier ones.
+
+    Attributes:
+        model: Who answers for the agents.
+    """
+
+    def __init__(self, settled: Mapping[str, Inputs], model: str) -> None:
+        self._quiet = dict(settled)
+        self.model = model
+
+    def is_resting(self, view: View) -> bool:
+        """Tell whether an agent would be asked what it has answered with nothing already."""
+        return self.is_quiet_on(view.name, self._inputs(view))
+
+    def is_quiet_on(self, name: str, inputs: Inputs) -> bool:
+        """Tell whether an agent had nothing to say to these inputs."""
+        return self._quiet.get(name) == inputs
+
+    def said_nothing(self, view: View) -> None:
+        """Note that an agent has nothing to propose."""
+        self._quiet[view.name] = self._inputs(view)
+
+    def _inputs(self, view: View) -> Inputs:
+        return inputs_of(view.name, view.project, view.findings, self.model)
