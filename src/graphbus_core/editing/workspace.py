@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from hashlib import sha256
 
 from graphbus_core.compiler.project import Project
 from graphbus_core.editing.edits import apply_change
+from graphbus_core.editing.merge import merge
 from graphbus_core.editing.promotion import Recovered, last_session, promote, recover, undo
 from graphbus_core.errors import EditError, Place
 from graphbus_core.model.proposals import CodeChange, Proposal
@@ -14,8 +16,14 @@ from graphbus_core.model.proposals import CodeChange, Proposal
 __all__ = ["Recovered", "Workspace", "last_session", "promote", "recover", "state_digest", "undo"]
 
 
+_OVERTAKEN = frozenset({"GBE301", "GBE302", "GBE303", "GBE307", "GBE308", "GBE310", "GBE314"})
+"""What an edit says when its file is not the one that it was written for."""
+
+
 class Workspace:
     """The project as the accepted proposals have made it so far. Only files with an agent in them can change.
+
+    A change that fits an earlier state of its file in this session and not the present one is applied there and merged.
 
     Attributes:
         base: The project that the session started from.
@@ -29,20 +37,43 @@ class Workspace:
         self.steps: list[tuple[str, dict[str, bytes]]] = []
         self._start = {path: project.source(path).data for path in project.agent_files}
         self._now = dict(self._start)
+        self._past: dict[str, list[bytes]] = {}  # path -> its earlier states, the newest last
 
     def edited(self, changes: Iterable[CodeChange]) -> dict[str, bytes]:
         """Give the new bytes of each file that the changes touch; nothing else happens.
 
         Raises:
-            EditError: A change does not apply, or its file is none with an agent in it.
+            EditError: A change does not apply, or its file is none with an agent in it; GBE317 and GBE318, it fits an earlier
+                state of the file and contradicts what was accepted since.
         """
-        fresh: dict[str, bytes] = {}
-        for change in changes:
-            path = change.file_path
-            if path not in self._now:
-                raise EditError("GBE323", where=Place(path), path=path)
-            fresh[path] = apply_change(fresh.get(path, self._now[path]), change)
-        return fresh
+        return {path: self._edited_file(path, own)[0] for path, own in _by_path(changes).items()}
+
+    def merged(self, changes: Iterable[CodeChange]) -> tuple[str, ...]:
+        """Give the files in which the changes were written for an earlier text, and are merged into the present one.
+
+        Raises:
+            EditError: As `edited`.
+        """
+        return tuple(path for path, own in sorted(_by_path(changes).items()) if self._edited_file(path, own)[1])
+
+    def _edited_file(self, path: str, changes: list[CodeChange]) -> tuple[bytes, bool]:
+        """Give the new bytes of a file, and whether they are merged."""
+        if path not in self._now:
+            raise EditError("GBE323", where=Place(path), path=path)
+        try:
+            return _with_changes(self._now[path], changes), False
+        except EditError as error:
+            wished = self._in_the_past(path, changes) if error.code in _OVERTAKEN else None
+            if wished is None:
+                raise
+        return _merged(path, wished[0], self._now[path], wished[1]), True
+
+    def _in_the_past(self, path: str, changes: list[CodeChange]) -> tuple[bytes, bytes] | None:
+        """Give the newest earlier state of a file that the changes fit, and what they make of it."""
+        for base in reversed(self._past.get(path, ())):
+            with suppress(EditError):
+                return base, _with_changes(base, changes)
+        return None
 
     def applied(self, changes: Iterable[CodeChange]) -> Project:
         """Give the project as it would be after the changes.
@@ -60,12 +91,10 @@ class Workspace:
         """
         fresh = self.edited(proposal.code_changes)
         self.project = self.project.with_files(fresh)
+        for path in fresh:
+            self._past.setdefault(path, []).append(self._now[path])
         self._now.update(fresh)
         self.steps.append((proposal.proposal_id, fresh))
-
-    def merged(self, changes: Iterable[CodeChange]) -> tuple[str, ...]:
-        """Give the files in which the changes were written for an earlier text, and are merged into the present one."""
-        return ()
 
     def has(self, path: str) -> bool:
         """Tell whether a file can change here."""
@@ -84,6 +113,30 @@ class Workspace:
     def digest(self) -> str:
         """The same for the same state of the files, however it was reached."""
         return state_digest(self.changed())
+
+
+def _by_path(changes: Iterable[CodeChange]) -> dict[str, list[CodeChange]]:
+    found: dict[str, list[CodeChange]] = {}
+    for change in changes:
+        found.setdefault(change.file_path, []).append(change)
+    return found
+
+
+def _with_changes(data: bytes, changes: Iterable[CodeChange]) -> bytes:
+    for change in changes:
+        data = apply_change(data, change)
+    return data
+
+
+def _merged(path: str, base: bytes, ours: bytes, theirs: bytes) -> bytes:
+    result = merge(base, ours, theirs)
+    if result.data is not None:
+        return result.data
+    if not result.conflicts:
+        raise EditError("GBE318", where=Place(path), reason=result.reason)
+    symbols = ", ".join(dict.fromkeys(conflict.symbol for conflict in result.conflicts if conflict.symbol))
+    accepted = result.conflicts[0].ours.strip() or "nothing: it was deleted"
+    raise EditError("GBE317", where=Place(path), target=symbols or "this file", accepted=accepted)
 
 
 def state_digest(changed: Mapping[str, tuple[bytes, bytes]]) -> str:

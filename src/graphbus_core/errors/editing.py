@@ -39,6 +39,14 @@ ENTRIES: dict[str, Entry] = {
         "This diff cannot be taken: {reason}.",
         "Give a unified diff of existing text files, with lines of context around each change.",
     ),
+    "GBE317": Entry(
+        "The change was written for an earlier text, and {target} was changed in another way since.",
+        "It now reads: {accepted}",
+    ),
+    "GBE318": Entry(
+        "Together with what was accepted since, the change does not parse: {reason}.",
+        "It was written for an earlier text: write it for the present one.",
+    ),
     "GBE320": Entry(
         "This file was changed while the session went on.",
         "Nothing was written. Build again, so that the agents see its present text.",

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from graphbus_core.editing.edits import symbol_text
+from graphbus_core.editing.rungs.codes import of_edit
 from graphbus_core.errors import EditError
 from tests.unit.editing.shop_project import Shop
 
@@ -88,7 +90,7 @@ def test_a_change_to_a_symbol_that_has_moved_on_is_refused(tmp_path: Path) -> No
     with pytest.raises(EditError) as caught:
         shop.workspace.commit(shop.proposal(second))
 
-    assert caught.value.code == "GBE303"
+    assert caught.value.code == "GBE317"
 
 
 @pytest.mark.parametrize("path", ["agents/prices.py", "nothing.py", "../x.py"])
@@ -112,3 +114,83 @@ def test_the_digest_tells_states_apart_and_knows_them_again(tmp_path: Path) -> N
     assert changed != start
     assert shop.workspace.digest == start
     assert shop.workspace.changed() == {}
+
+
+# --- what others have overtaken --------------------------------------------------------------
+
+CREATED = 'CREATED = "/Order/Created"'
+
+
+def test_a_change_for_an_earlier_text_is_merged_into_the_present_one(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    text = symbol_text(shop.workspace.data(ORDERS), "Orders")
+    whole = shop.change(ORDERS, "Orders", text.replace("2.5 * count", "3.5 * count"))
+    describe = shop.change(ORDERS, "Orders.describe", "def describe(self, order: dict) -> str:\n    return repr(order)")
+    shop.workspace.commit(shop.proposal(describe))
+
+    assert shop.workspace.merged([whole]) == (ORDERS,)
+    shop.workspace.commit(shop.proposal(whole))
+
+    assert b"3.5 * count" in shop.workspace.data(ORDERS)
+    assert b"return repr(order)" in shop.workspace.data(ORDERS)
+
+
+def test_a_change_for_the_present_text_is_not_merged(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    assert shop.workspace.merged([shop.change(ORDERS, "", "3.5", "search_replace", "2.5")]) == ()
+
+
+def test_two_methods_added_in_one_round_both_stay(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    text = symbol_text(shop.workspace.data(ORDERS), "Orders")
+    mine = shop.change(ORDERS, "Orders", f"{text}\n\n    def mine(self):\n        return 1\n")
+    its = shop.change(ORDERS, "Orders", f"{text}\n\n    def its(self):\n        return 2\n")
+
+    shop.workspace.commit(shop.proposal(mine))
+    shop.workspace.commit(shop.proposal(its))
+
+    data = shop.workspace.data(ORDERS)
+    assert data.index(b"def mine") < data.index(b"def its")
+
+
+def test_a_change_that_contradicts_what_was_accepted_since_is_refused_by_the_name_of_the_symbol(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    text = symbol_text(shop.workspace.data(ORDERS), "Orders")
+    first = shop.change(ORDERS, "Orders", text.replace("2.5 * count", "3.5 * count"))
+    second = shop.change(ORDERS, "Orders", text.replace("2.5 * count", "4.5 * count"))
+    shop.workspace.commit(shop.proposal(first))
+    before = shop.workspace.data(ORDERS)
+
+    with pytest.raises(EditError, match=r"Orders\.order was changed in another way") as caught:
+        shop.workspace.commit(shop.proposal(second))
+
+    assert caught.value.code == "GBE317"
+    assert "3.5 * count" in caught.value.hint
+    assert of_edit(caught.value).code == "G1.conflict"
+    assert shop.workspace.data(ORDERS) == before
+
+
+def test_what_does_not_parse_together_is_refused(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    base = "\n".join(f"{name} = {name!r}" for name in ("one", "two", "three", "four", "five"))
+    shop.workspace.commit(shop.proposal(shop.change(ORDERS, "", f"{CREATED}\n{base}", "search_replace", CREATED)))
+    one, five = "one = 'one'", "five = 'five'"
+    text = base.replace(one, 'one = """').replace(five, '"""')
+    shop.workspace.commit(shop.proposal(shop.change(ORDERS, "", text, "search_replace", base)))
+    theirs = shop.change(ORDERS, "", base.replace("'three'", '"""three"""'), "search_replace", base)
+
+    with pytest.raises(EditError, match="does not parse") as caught:
+        shop.workspace.edited([theirs])
+
+    assert caught.value.code == "GBE318"
+    assert of_edit(caught.value).code == "G1.conflict"
+
+
+def test_a_change_that_never_fitted_is_refused_as_it_was(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    shop.workspace.commit(shop.proposal(shop.change(ORDERS, "", "3.5", "search_replace", "2.5")))
+
+    with pytest.raises(EditError) as caught:
+        shop.workspace.edited([shop.change(ORDERS, "", "x", "search_replace", "never there")])
+
+    assert caught.value.code == "GBE307"

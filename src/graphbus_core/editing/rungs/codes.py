@@ -17,6 +17,7 @@ CODES: dict[str, str] = {
     "G1.not-found": "What is to be changed is not in the file.",
     "G1.ambiguous": "What is to be changed is in the file more than once.",
     "G1.stale": "The change was written for another text than the present one.",
+    "G1.conflict": "The change was written for an earlier text and contradicts what was accepted since.",
     "G1.no-change": "The change changes nothing.",
     "G1.touches-more": "The change touches something beside its target.",
     "G1.malformed": "The new code is not what the operation needs, or is there already.",
@@ -66,6 +67,8 @@ APPLY_CODES: dict[str, str] = {
     "GBE307": "G1.not-found",
     "GBE308": "G1.ambiguous",
     "GBE313": "G1.stale",
+    "GBE317": "G1.conflict",
+    "GBE318": "G1.conflict",
 }
 """Why an edit did not apply -> code of the gate; all others are `G1.malformed`."""
 
