@@ -119,5 +119,5 @@ document.addEventListener("DOMContentLoaded", () => {
   addEventListener("beforeprint", () => { closed = all("details:not([open])"); closed.forEach((each) => { each.open = true; }); });
   addEventListener("afterprint", () => { closed.forEach((each) => { each.open = false; }); });
 
-  follow();
+  addEventListener("load", () => setTimeout(follow)); // after the browser itself has gone there
 });

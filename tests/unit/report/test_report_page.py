@@ -1,0 +1,211 @@
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+import time
+from html.parser import HTMLParser
+from itertools import pairwise
+
+import pytest
+from msgspec.structs import replace
+
+from graphbus_core.cli.report.facts import facts
+from graphbus_core.cli.report.page import page
+from graphbus_core.cli.report.story import Story, dollars
+from graphbus_core.model.artifacts import Edge
+from graphbus_core.negotiation.transcript import Said
+from tests.fakes.told_sessions import EDGES, eventful, eventful_record, eventful_transcript, large
+
+VOID = {"meta", "br", "hr", "col"}
+PAGE = page(eventful()).decode("ascii")
+
+
+class Outline(HTMLParser):
+    """What elements a page has, whether they are nested well, and its visible text."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self.feed(source)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] not in ("style", "script"):
+            self.texts.append(data)
+
+    def names(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+    @property
+    def text(self) -> str:
+        return re.sub(r"\s+", " ", " ".join(self.texts))
+
+
+OUTLINE = Outline(PAGE)
+
+
+def test_every_element_is_closed_and_every_place_has_one_name() -> None:
+    assert OUTLINE.open == []
+    places = [str(attributes["id"]) for _, attributes in OUTLINE.elements if "id" in attributes]
+    assert len(places) == len(set(places))
+    for attributes in OUTLINE.names("a"):
+        assert str(attributes["href"])[1:] in places
+
+
+def test_the_policy_allows_the_style_and_this_one_script_and_nothing_else() -> None:
+    policy = next(str(each["content"]) for each in OUTLINE.names("meta") if "http-equiv" in each)
+    (script,) = re.findall(r"<script>(.*?)</script>", PAGE, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert policy.split("; ") == [
+        "default-src 'none'",
+        "style-src 'unsafe-inline'",
+        f"script-src 'sha256-{digest}'",
+        "base-uri 'none'",
+        "form-action 'none'",
+    ]
+
+
+def test_nothing_in_the_page_names_another_place() -> None:
+    assert not re.search(r"https?:|src=|@import|url\((?!#)", PAGE)
+    assert not {"img", "link", "iframe", "object", "embed", "base"} & {tag for tag, _ in OUTLINE.elements}
+    assert not [
+        name for _, attributes in OUTLINE.elements for name in attributes if name.startswith("on") or name == "style"
+    ]
+
+
+def test_headings_descend_one_step_at_a_time_from_one_first() -> None:
+    levels = [int(tag[1]) for tag, _ in OUTLINE.elements if re.fullmatch("h[1-6]", tag)]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+
+
+def test_the_page_says_its_language_and_has_its_landmarks() -> None:
+    assert OUTLINE.names("html")[0]["lang"] == "en"
+    tags = [tag for tag, _ in OUTLINE.elements]
+    assert all(tags.count(landmark) == 1 for landmark in ("header", "nav", "main", "footer"))
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "3 of 9 proposals accepted",
+        "Stopped after 4 rounds: the budget is used up ($0.50 of $0.50). The accepted changes are in the source files.",
+        "One name for one thing, and nothing negative",
+        "arbiter: example:large, evaluator: example:small, proposer: example:large",
+        "Gate, climb 1: refused at G1.stale Gate, climb 2: passed Votes: 1 accept, 1 reject Arbiter Judge: accept",
+        "Commit C003: a person decided",
+        "Proposed against P002",
+        "Stock 2 proposals too many: more than 3 proposals in a round",
+        "Prices gave no usable answer (evaluate): the answer was cut off",
+        "Nobody had anything to propose.",
+        "G3 Capability Refused G3.file agents/audit.py:14 open() writes a file",
+        "G6 Tests Not run – the project has no tests",
+        "It did not come to the gate.",
+        "Evidence (test, verified: a veto) def test_total(): assert place([{'price': 0.99}]) == 0.99",
+        "Evidence (contract, unsubstantiated) Somebody may compare cents.",
+        "Concern Old events bear the old name.",
+        "Suggestion Send both names for a while.",
+        "confidence 55% · medium risk · breaks a contract · touches Mail",
+        "Proposed instead: Warn when fewer than five are left",
+        "input {order_id: str, sum: float} becomes {order_id: str, total: float}",
+        "Countered by P003",
+        "Input tokens 182,340 61,340 new, 121,000 read from the provider's cache",
+        "Dollars $0.4821 without 1 request whose price is not known",
+        "P001 $0.1204 Refuse negative prices",
+        "Other $0.2247",
+        "Orders on P005: reject",
+        "Prices is called by Stock (price_of)",
+    ],
+)
+def test_the_page_tells(told: str) -> None:
+    assert told in OUTLINE.text
+
+
+def test_the_same_session_gives_the_same_bytes() -> None:
+    assert page(eventful()).decode() == PAGE
+    shuffled = Story(eventful_record(), reversed(EDGES), eventful_transcript(), "written")
+    assert page(shuffled).decode() == PAGE
+    assert facts(eventful()) == facts(shuffled)
+
+
+def test_a_session_of_rules_was_free() -> None:
+    shown = Outline(page(large(4, 2)).decode()).text
+    assert "No model was asked: nothing left the machine and nothing was spent." in shown
+    assert "Rules" in shown
+    assert "By proposal" not in shown
+
+
+def test_a_session_in_which_nobody_proposed_anything_has_a_page() -> None:
+    record = eventful_record()
+    ending = replace(record.negotiations.ending, proposals_made=0, commits_created=0, files_modified=0, detail="")
+    nothing = replace(record.negotiations, completed=(), records=(), ending=ending)
+    shown = Outline(page(Story(replace(record, negotiations=nothing, arbiters=()), None)).decode())
+    assert shown.open == []
+    assert "Nobody proposed anything. " in shown.text
+    assert "Nothing was accepted, no file was changed." in shown.text
+    assert "Nobody voted." in shown.text
+    assert "agents only" in shown.text
+
+
+@pytest.mark.parametrize(
+    ("changes", "fate", "told"),
+    [
+        ({"is_applied": False, "refusal": "G6.failed: a test fails"}, "", "Why they were not written: G6.failed"),
+        ({"is_applied": False}, "", "The accepted changes were not written."),
+        ({"is_applied": True}, "undone", "The accepted changes were written and undone since."),
+        ({"is_applied": True}, "", "The accepted changes are in the source files."),
+        ({"models": {"proposer": "example:one"}}, "", "Model example:one"),
+        ({"costs": {}}, "", "Cost $0.4821"),
+    ],
+)
+def test_the_outcome_says_what_became_of_the_changes(changes: dict[str, object], fate: str, told: str) -> None:
+    record = replace(eventful_record(), **changes)
+    assert told in Outline(page(Story(record, EDGES, (), fate)).decode()).text  # type: ignore[arg-type]
+
+
+def test_more_agents_than_a_drawing_can_show_are_a_list() -> None:
+    shown = Outline(page(large(101, 3)).decode())
+    assert "101 agents are more than a drawing can show" in shown.text
+    assert not [each for each in shown.names("svg") if each.get("class") == "graph"]
+
+
+def test_a_large_session_takes_less_than_two_seconds_and_three_megabytes() -> None:
+    began = time.process_time()
+    made = page(large())
+    assert time.process_time() - began < 2
+    assert len(made) < 3_000_000
+
+
+def test_edges_to_agents_that_were_not_there_are_left_out() -> None:
+    story = Story(eventful_record(), (*EDGES, Edge("Orders", "Elsewhere", "topic"), Edge("Mail", "Mail", "topic")))
+    assert set(story.edges or ()) == set(EDGES)
+
+
+def test_an_odd_or_repeated_id_gets_a_place_of_its_own() -> None:
+    record = eventful_record()
+    first, second, *_ = record.negotiations.records
+    odd = replace(first, proposal=replace(first.proposal, proposal_id='P1" onclick="x'))
+    negotiations = replace(record.negotiations, records=(odd, second, second))
+    anchors = [case.anchor for case in Story(replace(record, negotiations=negotiations), None).cases]
+    assert anchors == ["proposal-0", "P002", "proposal-2"]
+
+
+def test_events_that_a_report_does_not_know_are_passed_over() -> None:
+    assert Story(eventful_record(), None, (Said("/Negotiation/Other", {"x": 1}),)).notes == ()
+
+
+@pytest.mark.parametrize(("amount", "shown"), [(0, "$0.00"), (0.00421, "$0.0042"), (1234.5, "$1,234.50")])
+def test_dollars_are_shown_as_people_read_them(amount: float, shown: str) -> None:
+    assert dollars(amount) == shown
