@@ -6,7 +6,7 @@ import re
 from typing import NamedTuple
 
 from graphbus_core.errors import ModelError
-from graphbus_core.llm.providers import Provider, host_of
+from graphbus_core.llm.providers import Provider
 
 _MAX_REASON = 300
 _SECRETS = re.compile(r"\b(?:sk|pk|gsk|xai|hf|ghp)[-_][\w*.…-]{6,}|(?i:bearer)\s+\S+")
@@ -72,7 +72,7 @@ def _unfinished(kind: str, name: str, timeout_s: float, reason: str) -> ModelErr
 
 def _unreachable(told: Told, provider: Provider, reason: str) -> ModelError:
     if told.phase in ("pool", "connect"):
-        address = host_of(provider)
+        address = provider.base_url
         return ModelError("GBE446", is_transient=True, provider=provider.name, address=address, reason=reason)
     return ModelError("GBE448", is_transient=True, may_be_billed=True, provider=provider.name, reason=reason)
 

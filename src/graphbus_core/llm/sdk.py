@@ -5,6 +5,7 @@ No tools, no retries, no redirects: one call is one request to one address, and 
 
 from __future__ import annotations
 
+import os
 import time
 from importlib.util import find_spec
 from itertools import product
@@ -35,6 +36,16 @@ def missing_package(provider: Provider) -> str:
         if find_spec(package) is None:
             return package
     return ""
+
+
+def load(provider: Provider) -> None:
+    """Import the libraries for this provider, which takes one to two seconds the first time."""
+    import pydantic_ai.direct
+
+    if provider.wire == "anthropic":
+        import pydantic_ai.models.anthropic
+    else:
+        import pydantic_ai.models.openai  # noqa: F401
 
 
 class Asked(NamedTuple):
@@ -292,7 +303,18 @@ def _message(failure: Exception) -> str:
         inner = inner.get("message")
     if isinstance(inner, str) and inner.strip():
         return inner
-    return str(getattr(failure, "message", "") or failure)
+    said = str(getattr(failure, "message", "") or failure)
+    return _root(failure) if said.startswith("Connection error") else said
+
+
+def _root(failure: BaseException) -> str:
+    """What went wrong in the first place, below all that was made of it."""
+    below = failure.__cause__ or failure.__context__
+    if below is not None:
+        return _root(below)
+    if isinstance(failure, OSError) and failure.errno and failure.errno > 0:
+        return os.strerror(failure.errno)
+    return str(getattr(failure, "strerror", "") or failure) or type(failure).__name__
 
 
 # --- prices -------------------------------------------------------------------------------

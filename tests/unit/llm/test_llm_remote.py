@@ -209,7 +209,7 @@ def test_a_server_that_is_not_there_cannot_be_reached(wire: Wire) -> None:
     error = refused(client)
     client.close()
     assert (error.code, error.is_transient, error.may_be_billed) == ("GBE446", True, False)
-    assert error.data["address"] == "127.0.0.1"
+    assert error.sentence == f"gone cannot be reached at http://127.0.0.1:{port}: Connection refused."
 
 
 # --- keys ---------------------------------------------------------------------------------

@@ -1,0 +1,145 @@
+"""`graphbus doctor`: which models can be asked, which one would negotiate, and what surrounds it on this machine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable
+from importlib.util import find_spec
+from pathlib import Path
+
+import click
+import msgspec
+
+from graphbus_core.cli import console
+from graphbus_core.cli.console import paint, plain
+from graphbus_core.errors import UsageError
+from graphbus_core.llm.diagnosis import Choice, ProviderState, Tried, choice, examine, try_model
+from graphbus_core.llm.providers import RULES
+from graphbus_core.model.config import LLMConfig
+from graphbus_core.settings import find_root, load
+
+_NOT_USABLE = 5
+
+
+class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a negotiation needs beside a model.
+
+    Attributes:
+        sandbox: Where changed code runs, in a sentence.
+    """
+
+    sandbox: str
+    has_git: bool
+    has_pytest: bool
+
+
+@click.command("doctor", short_help="Tell which models are usable, and what is missing.")
+@click.option("--model", default="", metavar="MODEL", help="Examine the choice of this model instead of the settings'.")
+@click.option(
+    "--test",
+    "tested",
+    is_flag=False,
+    flag_value="",
+    default=None,
+    metavar="[MODEL]",
+    help="Make the smallest call to a model; without a name, to the one that would negotiate.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
+def doctor(*, model: str, tested: str | None, as_json: bool) -> int:
+    """Tell which providers of models are usable and what is missing, which model `graphbus build --enable-agents` would use
+    now and why, and whether changed code can be run in a jail.
+
+    Without --test nobody outside of this machine is asked. Of a key only its presence is looked at. The exit status is 5
+    when the model that would negotiate, or the one that is tested, cannot be asked.
+
+    \b
+    Examples:
+      graphbus doctor
+      graphbus doctor --test
+      graphbus doctor --test ollama:qwen3-coder
+      graphbus doctor --json
+    """
+    config = load(find_root([Path()])).llm
+    if model:
+        config = msgspec.structs.replace(config, model=model)
+    states, chosen = examine(config, os.environ), choice(config, os.environ)
+    surroundings = _look_around()
+    if not as_json:
+        _show(states, chosen, surroundings)
+    tried = _try(tested, chosen, config) if tested is not None else None
+    if as_json:
+        console.emit_json({"model": chosen, "providers": states, "surroundings": surroundings, "test": tried})
+    elif tried:
+        _show_tried(tried)
+    return _NOT_USABLE if chosen.missing and not tried else 0
+
+
+def _look_around() -> Surroundings:
+    from graphbus_core.editing import sandboxes
+
+    return Surroundings(
+        sandbox=sandboxes.describe(),
+        has_git=shutil.which("git") is not None,
+        has_pytest=find_spec("pytest") is not None,
+    )
+
+
+def _try(tested: str, chosen: Choice, config: LLMConfig) -> Tried:
+    if not tested and chosen.model == RULES:
+        reason = "the rule agents would negotiate, and there is nothing to test"
+        raise UsageError("GBE130", option="--test", name=RULES, reason=reason, example="anthropic")
+    return try_model(tested or chosen.model, config, os.environ)
+
+
+def _show(states: Iterable[ProviderState], chosen: Choice, surroundings: Surroundings) -> None:
+    console.out(paint("Models", "strong"))
+    console.table(("", "provider", "default model", "price", ""), [_row(state) for state in states])
+    console.out()
+    _show_choice(chosen)
+    console.out()
+    console.out(paint("This machine", "strong"))
+    _show_fact(not surroundings.sandbox.startswith("there is no"), _sentence(surroundings.sandbox))
+    _show_fact(surroundings.has_git, "git is there" if surroundings.has_git else "git is missing: --commit needs it")
+    missing = "pytest is missing: the tests of a project cannot run (pip install pytest)"
+    _show_fact(surroundings.has_pytest, "pytest is there" if surroundings.has_pytest else missing)
+
+
+def _row(state: ProviderState) -> tuple[str, ...]:
+    prices = {"settings": "by the settings", "this machine": "free", "table": "known", "unknown": "not known"}
+    mark = paint("·", "dim") if state.missing else paint("✓", "good")
+    ready = f"{state.key_variable} is set" if state.has_key else plain(state.address)
+    note = paint(plain("; ".join(state.missing)), "dim") if state.missing else ready
+    return mark, paint(plain(state.name), "name"), plain(state.default_model) or "-", prices[state.price], note
+
+
+def _show_choice(chosen: Choice) -> None:
+    who = "the rule agents" if chosen.model == RULES else plain(chosen.model)
+    console.out(f"`graphbus build --enable-agents` would use {paint(who, 'strong')}: {chosen.because}.")
+    for role, model in chosen.roles.items():
+        console.out(f"  {role}: {paint(plain(model), 'strong')}")
+    for reason in chosen.missing:
+        console.out(f"  {paint('✗', 'bad')} It cannot be asked: {plain(reason)}.")
+    if chosen.model == RULES:
+        console.out("  Export a key or name a model with --model; docs/models.md tells how.")
+
+
+def _show_fact(is_good: bool, text: str) -> None:
+    console.out(f"{paint('✓', 'good') if is_good else paint('·', 'warn')} {plain(text)}")
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _show_tried(tried: Tried) -> None:
+    cost = "its price is not known" if tried.cost_usd is None else f"${tried.cost_usd:.6f}"
+    console.out()
+    console.out(
+        f"{paint('✓', 'good')} {paint(plain(tried.model), 'strong')} answered in {tried.seconds:.2f} s: "
+        f"{tried.input_tokens} tokens in, {tried.output_tokens} out, {cost}."
+    )
+    if tried.input_usd is None or tried.output_usd is None:
+        console.out("  `max_usd` cannot limit what it costs: set `max_tokens` in [tool.graphbus.budget].")
+    elif tried.input_usd or tried.output_usd:
+        console.out(f"  A million tokens cost at most ${tried.input_usd:g} in and ${tried.output_usd:g} out.")
