@@ -57,6 +57,11 @@ def data_in(prompt: Prompt, what: str) -> str:
     return found[2]
 
 
+def without_data(text: str) -> str:
+    """Give a part of a prompt without the material of the project: our own words, and what the person wants."""
+    return re.sub(r"^<<data (\w+): .*?^<<end \1>>$", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
 def analysis(*responsibilities: str, dependency: Sequence[str] = (), issue: Sequence[str] = ()) -> str:
     """Write `## analysis`."""
     lines = [f"responsibility: {text}" for text in responsibilities or ("does its work",)]

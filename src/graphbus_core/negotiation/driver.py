@@ -39,51 +39,21 @@ from graphbus_core.negotiation.protocol import (
     AskProposals,
     CheckProposal,
     Command,
-    DraftsDropped,
     Evaluated,
-    EvaluationMade,
-    Finished,
     Ground,
-    PersonAnswered,
-    ProposalArbitrated,
-    ProposalCommitted,
-    ProposalGated,
-    ProposalMade,
-    ProposalMerged,
-    ProposalPostponed,
-    ProposalRejected,
-    ProposalSentBack,
     Proposed,
     ProtocolError,
     Question,
     Reply,
-    RoundStarted,
     Stopped,
 )
 from graphbus_core.negotiation.sessions import Keeper
 from graphbus_core.negotiation.table import Gate, Table
+from graphbus_core.negotiation.topics import TOPICS
 from graphbus_core.negotiation.transcript import RECORD_VERSION, Said, SessionRecord, fit_for_bus
 from graphbus_core.negotiation.views import Analysis, View
 from graphbus_core.negotiation.votes import latest
 from graphbus_core.negotiation.waking import Resting
-
-TOPICS: dict[type, str] = {
-    RoundStarted: "/Negotiation/Round",
-    ProposalMade: "/Negotiation/Proposed",
-    DraftsDropped: "/Negotiation/Dropped",
-    AgentFailed: "/Negotiation/Failed",
-    ProposalGated: "/Negotiation/Gated",
-    ProposalMerged: "/Negotiation/Merged",
-    ProposalSentBack: "/Negotiation/SentBack",
-    EvaluationMade: "/Negotiation/Evaluated",
-    ProposalPostponed: "/Negotiation/Postponed",
-    ProposalArbitrated: "/Negotiation/Arbitrated",
-    PersonAnswered: "/Negotiation/Reviewed",
-    ProposalCommitted: "/Negotiation/Committed",
-    ProposalRejected: "/Negotiation/Rejected",
-    Finished: "/Negotiation/Finished",
-}
-"""Announcement -> the topic on which its fields are published."""
 
 
 class Negotiation:
@@ -126,9 +96,12 @@ class Negotiation:
         """Give the session its name and its folder, before anything is asked."""
         if self.keeper.session:
             return
-        self.keeper.begin(agents, project, self.backend.tape)
+        settled = self.backend.settled
+        if settled is None:
+            settled = {} if self.config.force or not agents.models else settled_agents(self.config)
+        settled = self.keeper.begin(agents, project, self.backend.tape, settled)
         self.accounts.prices = agents.prices
-        self.resting = Resting({} if self.config.force else settled_agents(self.config), agents.backend)
+        self.resting = Resting(settled, agents.backend)
         if self._ask is None:
             width = self.config.settings.llm.concurrency
             self._ask = Crew(width, self.why_stopped) if agents.models and width > 1 else ask_in_turn
@@ -143,7 +116,13 @@ class Negotiation:
         findings = find_for_agents(project)
         batch: list[Asked] = []
         for name, agent in agents.items():
-            view = View(name=name, project=project, findings=findings, intent=self.config.settings.intent)
+            view = View(
+                name=name,
+                project=project,
+                findings=findings,
+                intent=self.config.settings.intent,
+                goals=self.config.settings.refactoring_goals,
+            )
             if not self.is_resting(agent, view):
                 if self.meter.reserve(1):
                     break

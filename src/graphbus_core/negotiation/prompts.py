@@ -156,7 +156,7 @@ def ask_evaluations(view: View, trials: Sequence[Trial]) -> Prompt:
         " proposal must be decided first. Answer with one `## evaluation` for each.\n",
         *(_shown(trial, view) for trial in trials),
         *_wishes(view, _WANTED),
-        *_memory(view),
+        *_memory(view, is_judging=True),
     ]
     return _prompt(view, f"evaluate {names}", parts)
 
@@ -217,8 +217,8 @@ def _wishes(view: View, rule: str = "") -> list[str]:
     return parts
 
 
-def _memory(view: View) -> list[str]:
-    text = memory_of(view)
+def _memory(view: View, *, is_judging: bool = False) -> list[str]:
+    text = memory_of(view, is_judging=is_judging)
     return ["What was decided so far:\n", fenced(text, "memory")] if text else []
 
 

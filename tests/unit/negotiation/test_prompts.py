@@ -317,6 +317,16 @@ def test_memory_tells_what_became_of_proposals_and_votes(base: Project) -> None:
         )
 
 
+def test_what_others_say_of_an_open_proposal_is_not_told_to_its_author_while_it_judges(base: Project) -> None:
+    view = view_of(base)
+    history = (_record(view, src="Order", status="countered", votes={"Stock": "counter"}),)
+    view = view_of(base, history=history)
+    assert "says Stock" in prompts.ask_proposals(view).task
+    judging = prompts.ask_evaluations(view, [trial_of(base, proposal_id="P002")]).task
+    assert "You proposed P001 (title of Order): it is countered" in judging
+    assert "says Stock" not in judging
+
+
 # --- data between marks ------------------------------------------------------------------------
 
 

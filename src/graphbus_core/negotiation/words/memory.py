@@ -13,21 +13,24 @@ _REASON_CHARS = 400
 _DECIDED = frozenset({"refused", "accepted", "rejected", "superseded"})
 
 
-def memory_of(view: View) -> str:
+def memory_of(view: View, *, is_judging: bool = False) -> str:
     """Give a line or two for each proposal that the agent has made or voted on; empty when there is none.
 
     Who proposed what it voted on, and why, is told only after the verdict.
+
+    Args:
+        is_judging: Leave out what others say of its own open proposals: a counter-proposal that it is to judge may be theirs.
     """
-    lines = [*_own(view.history[-_LATEST:]), *_voted(view.votes[-_LATEST:], view.name)]
+    lines = [*_own(view.history[-_LATEST:], is_judging), *_voted(view.votes[-_LATEST:], view.name)]
     return "".join(f"{line}\n" for line in lines)
 
 
-def _own(records: Iterable[ProposalRecord]) -> Iterator[str]:
+def _own(records: Iterable[ProposalRecord], is_judging: bool) -> Iterator[str]:
     for record in records:
         proposal = record.proposal
         counter = f", countering {proposal.parent}" if proposal.parent else ""
         yield f"You proposed {proposal.proposal_id} ({_told(proposal.title)}){counter}: {_outcome(record)}"
-        for vote in record.evaluations:
+        for vote in record.evaluations if record.status in _DECIDED or not is_judging else ():
             yield f"  {vote.evaluator} {_decided(vote.decision)}{_because(vote.reasoning)}"
 
 
