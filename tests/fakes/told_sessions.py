@@ -212,6 +212,9 @@ def eventful_transcript() -> tuple[Said, ...]:
         *(Said("/Negotiation/Gated", each) for each in gated),
         Said("/Negotiation/Dropped", {"agent": "Stock", "count": 2, "reason": "more than 3 proposals in a round"}),
         Said("/Negotiation/Round", {"round": 2}),
+        Said("/Negotiation/Gated", {"proposal_id": "P006", "report": msgspec.to_builtins(climbed("P006"))}),
+        Said("/Negotiation/Evaluated", {"evaluation": {"proposal_id": "P006", "evaluator": "Audit"}}),
+        Said("/Negotiation/Gated", {"proposal_id": "P006", "report": msgspec.to_builtins(climbed("P006"))}),
         Said("/Negotiation/Failed", {"agent": "Prices", "task": "evaluate", "reason": "the answer was cut off"}),
     )
 

@@ -116,7 +116,7 @@ def _arrow(drawn: Drawing, pair: Pair, edges: Sequence[Edge], story: Story, *, h
     )
     (x0, y0), (x1, y1) = points[len(points) // 2 - 1 : len(points) // 2 + 1]
     text = (
-        element("text", label, x=(x0 + x1) // 2, y=(y0 + y1) // 2 - 6, class_="label") if has_labels and label else None
+        element("text", label, x=(x0 + x1) // 2, y=(y0 + y1) // 2 - 8, class_="label") if has_labels and label else None
     )
     path = element("path", class_=f"edge {kind}", d=_curve(points), marker_end="url(#tip)")
     return element("g", element("title", words), path, text, data_edge=f"{numbers[pair[0]]} {numbers[pair[1]]}")

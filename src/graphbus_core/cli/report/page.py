@@ -138,11 +138,7 @@ def _figures(story: Story) -> Iterator[tuple[str, str, str]]:
         str(len(record.negotiations.completed)),
         ", ".join(f"{count} {status}" for status, count in others.items()) or "none turned down",
     )
-    yield (
-        "Files changed",
-        str(ending.files_modified),
-        ", ".join(sorted({path for commit in record.negotiations.completed for path in commit.files_modified})[:3]),
-    )
+    yield "Files changed", str(ending.files_modified), tables.lines_changed(story)
     judges = f"arbiters: {', '.join(record.arbiters)}" if record.arbiters else "no arbiter"
     yield "Agents", str(len(record.agents)), judges
     if story.was_free:

@@ -73,6 +73,14 @@ class _Gated(msgspec.Struct, frozen=True):
     report: GateReport
 
 
+class _Judged(msgspec.Struct, frozen=True):
+    proposal_id: str
+
+
+class _Evaluated(msgspec.Struct, frozen=True):
+    evaluation: _Judged
+
+
 class _Failed(msgspec.Struct, frozen=True):
     agent: str
     task: str
@@ -96,13 +104,17 @@ class Case:
         record: Its story.
         anchor: The name of its place in the page, unique there and safe whatever the proposal's id is.
         climbs: Every report of the gate, the last one last.
+        climbs_before_vote: How many of them came before anybody judged it; the others came because the sources had moved on.
     """
 
-    def __init__(self, record: ProposalRecord, anchor: str, climbs: tuple[GateReport, ...]) -> None:
+    def __init__(
+        self, record: ProposalRecord, anchor: str = "", climbs: tuple[GateReport, ...] = (), climbs_before_vote: int = 1
+    ) -> None:
         self.record = record
         self.proposal = record.proposal
         self.anchor = anchor
         self.climbs = climbs or ((record.gate,) if record.gate else ())
+        self.climbs_before_vote = climbs_before_vote
 
     @property
     def name(self) -> str:
@@ -160,15 +172,12 @@ class Story:
             inner = {edge for edge in edges if {edge.source, edge.target} <= known and edge.source != edge.target}
             self.edges = tuple(sorted(inner, key=lambda edge: (edge.source, edge.target, edge.kind, edge.label)))
         self.fate = fate
-        climbs: dict[str, list[GateReport]] = {}
-        for event in said:
-            if event.topic == "/Negotiation/Gated":
-                gated = msgspec.convert(event.payload, _Gated)
-                climbs.setdefault(gated.proposal_id, []).append(gated.report)
+        climbs, early = _climbs(said)
         records = record.negotiations.records
+        names = [each.proposal.proposal_id for each in records]
         self.cases = tuple(
-            Case(each, anchor, tuple(climbs.get(each.proposal.proposal_id, ())))
-            for each, anchor in zip(records, _anchors(records), strict=True)
+            Case(each, anchor, tuple(climbs.get(name, ())), early.get(name, len(climbs.get(name, "1"))))
+            for each, name, anchor in zip(records, names, _anchors(records), strict=True)
         )
         self.notes = tuple(_notes(said))
 
@@ -176,7 +185,7 @@ class Story:
     def agents(self) -> tuple[str, ...]:
         """All agents of the session, in the order of activation; then those that only proposals name."""
         records = self.record.negotiations.records
-        named = (name for each in records for name in Case(each, "", ()).everybody)
+        named = (name for each in records for name in Case(each).everybody)
         return tuple(dict.fromkeys((*self.record.agents, *named)))
 
     @cached_property
@@ -247,6 +256,20 @@ def _anchors(records: Iterable[ProposalRecord]) -> Iterator[str]:
         is_usable = re.fullmatch(r"P[0-9]{1,9}", name) and name not in taken
         taken.add(name)
         yield name if is_usable else f"proposal-{number}"
+
+
+def _climbs(said: Iterable[Said]) -> tuple[dict[str, list[GateReport]], dict[str, int]]:
+    """Give the reports of the gate by proposal, and how many of them came before the first vote, where there was one."""
+    climbs: dict[str, list[GateReport]] = {}
+    early: dict[str, int] = {}
+    for event in said:
+        if event.topic == "/Negotiation/Gated":
+            gated = msgspec.convert(event.payload, _Gated)
+            climbs.setdefault(gated.proposal_id, []).append(gated.report)
+        elif event.topic == "/Negotiation/Evaluated":
+            name = msgspec.convert(event.payload, _Evaluated).evaluation.proposal_id
+            early.setdefault(name, len(climbs.get(name, ())))
+    return climbs, early
 
 
 def _notes(said: Iterable[Said]) -> Iterator[Note]:

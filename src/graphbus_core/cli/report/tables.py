@@ -44,6 +44,13 @@ def files(story: Story) -> Markup:
     )
 
 
+def lines_changed(story: Story) -> str:
+    """Give the size of all accepted changes in words."""
+    diffs = [diff for case in story.cases if case.record.commit for diff in diffs_of(case.record)]
+    added, removed = (sum(diff.count(sign) for diff in diffs) for sign in ("+", "-"))
+    return f"{counted(added, 'line')} added, {removed} removed" if diffs else "nothing was written"
+
+
 def _file(path: str, changes: list[tuple[Case, int, int]]) -> Markup:
     added, removed = sum(added for _, added, _ in changes), sum(removed for *_, removed in changes)
     links = ((element("a", case.name, href=f"#{case.anchor}"), " ") for case, *_ in changes)

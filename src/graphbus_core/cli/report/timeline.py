@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from graphbus_core.cli.report.markup import Markup, element
 from graphbus_core.cli.report.story import DECISIONS, STATUSES, Case, Story
-from graphbus_core.model.proposals import Consensus
+from graphbus_core.model.proposals import Consensus, GateReport
 
 CONSENSUS: dict[Consensus, str] = {
     "unanimous": "everybody agreed",
@@ -64,23 +64,25 @@ def keys_of(story: Story, case: Case) -> dict[str, str | int | bool]:
 def _stations(story: Story, case: Case) -> Iterator[Markup]:
     parent = case.proposal.parent
     yield _station("Proposed" if not parent else f"Proposed against {parent}")
-    for number, report in enumerate(case.climbs, start=1):
-        name = "Gate" if len(case.climbs) == 1 else f"Gate, climb {number}"
-        failure = report.failure
-        if failure:
-            yield _station(f"{name}: refused at {failure.code or failure.rung}", "bad")
-        else:
-            yield _station(f"{name}: {'passed' if report.passed else 'not passed'}", "good" if report.passed else "bad")
+    climbs = [_climb(report, "Gate again" if number else "Gate") for number, report in enumerate(case.climbs)]
+    yield from climbs[: case.climbs_before_vote]
     if any(not vote.is_arbiter for vote in case.votes):
         yield _station(f"Votes: {tally(case)}")
     for vote in case.votes:
         if vote.is_arbiter:
             yield _station(f"Arbiter {vote.evaluator}: {DECISIONS[vote.decision].lower()}")
+    yield from climbs[case.climbs_before_vote :]
     commit = case.record.commit
     if commit:
         yield _station(f"Commit {commit.commit_id}: {CONSENSUS[commit.consensus_type]}", "good")
     else:
         yield _station(STATUSES[case.record.status], "end")
+
+
+def _climb(report: GateReport, name: str) -> Markup:
+    if report.failure:
+        return _station(f"{name}: refused at {report.failure.code or report.failure.rung}", "bad")
+    return _station(f"{name}: passed", "good") if report.passed else _station(f"{name}: not passed", "bad")
 
 
 def tally(case: Case) -> str:
