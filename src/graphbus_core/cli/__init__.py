@@ -43,6 +43,7 @@ COMMANDS: dict[str, Entry] = {
     ),
     "why": Entry("graphbus_core.cli.why:why", "Tell which decision wrote a line.", "Look"),
     "report": Entry("graphbus_core.cli.report_command:report", "Write a session as one HTML page.", "Look"),
+    "replay": Entry("graphbus_core.cli.replay:replay", "Run a session again on its record, and compare.", "Look"),
     "validate": Entry("graphbus_core.cli.validate:validate", "Verify artifacts and source files.", "Look"),
     "run": Entry("graphbus_core.cli.run:run", "Run the graph as plain Python.", "Run"),
 }

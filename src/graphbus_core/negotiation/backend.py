@@ -17,6 +17,7 @@ from graphbus_core.llm.recorded import Tape, TapedClient
 from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.model.config import BuildConfig
 from graphbus_core.negotiation.agents import ActiveAgents, activate
+from graphbus_core.negotiation.waking import Inputs
 
 _NO_KEY = "no key of a model's provider was found"
 
@@ -31,6 +32,7 @@ class Backend:
 
     Attributes:
         tape: The answers of the session.
+        settled: The agents that need not be asked, and the inputs on which they have settled; None: as the lock says.
         note: Why it is the rules that negotiate, if nobody has chosen them.
     """
 
@@ -45,6 +47,7 @@ class Backend:
         self._prices = prices
         self._open = ExitStack()
         self.tape = Tape()
+        self.settled: Mapping[str, Inputs] | None = None
         self.note = ""
 
     def __enter__(self) -> Backend:

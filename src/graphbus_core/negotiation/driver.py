@@ -316,6 +316,8 @@ class _Run:
                 yield self.table.apply(question)
             elif isinstance(question, AskPerson) and self.session.reviewer:
                 yield ask_person(self.session.reviewer, question, self.table)
+            elif isinstance(question, AskEvaluations):
+                self.table.expect(question)
         asked = [
             self._prepare(question)
             for question in questions

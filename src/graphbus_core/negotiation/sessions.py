@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 import msgspec
@@ -35,6 +35,7 @@ from graphbus_core.negotiation.transcript import (
     save_session,
     sessions_dir,
 )
+from graphbus_core.negotiation.waking import Inputs
 from graphbus_core.store import encode, write_atomic
 
 START_VERSION = 1
@@ -55,6 +56,9 @@ class SessionStart(msgspec.Struct, frozen=True, kw_only=True):
         prices: Role -> dollars for a million tokens; null where they are not known.
         budget: The limits of money and time with which it began.
         base: Source file -> its sha256.
+        settled: Agents that were not asked as long as their inputs were these.
+        has_artifacts: It was a build, not a negotiation alone.
+        is_reviewed: A person had a say.
     """
 
     schema_version: int
@@ -66,7 +70,9 @@ class SessionStart(msgspec.Struct, frozen=True, kw_only=True):
     prices: dict[str, Price | None]
     budget: Budget
     base: dict[str, str]
+    settled: dict[str, Inputs] = {}
     has_artifacts: bool = True
+    is_reviewed: bool = False
 
 
 def lasting(found: Settings) -> Settings:
@@ -81,7 +87,9 @@ def digest_of_settings(found: Settings) -> str:
     return sha256_hex(msgspec.json.encode(lasting(found), order="sorted"))
 
 
-def start_of(config: BuildConfig, session: str, agents: ActiveAgents, project: Project) -> SessionStart:
+def start_of(
+    config: BuildConfig, session: str, agents: ActiveAgents, project: Project, settled: Mapping[str, Inputs]
+) -> SessionStart:
     """Describe what a session rests on."""
     return SessionStart(
         schema_version=START_VERSION,
@@ -93,7 +101,9 @@ def start_of(config: BuildConfig, session: str, agents: ActiveAgents, project: P
         prices=dict(agents.prices),
         budget=config.settings.budget,
         base=dict(sorted(project.digests.items())),
+        settled=dict(settled),
         has_artifacts=config.emit_artifacts,
+        is_reviewed=config.is_reviewed,
     )
 
 
@@ -109,39 +119,48 @@ class Keeper:
         self._is_kept = not config.dry_run
         self.session = ""
 
-    def begin(self, agents: ActiveAgents, project: Project, tape: Tape) -> None:
+    def begin(
+        self, agents: ActiveAgents, project: Project, tape: Tape, settled: Mapping[str, Inputs]
+    ) -> Mapping[str, Inputs]:
         """Take a name, and write down what the session rests on and, from now on, every answer.
+
+        Args:
+            settled: Agents that need not be asked as long as their inputs are these.
+
+        Returns:
+            The same; of a session that goes on, those of its beginning.
 
         Raises:
             NegotiationError: GBE402, GBE407 or GBE408, as `claim_session`; GBE421 or GBE422, it cannot be resumed.
         """
         config = self._config
         if config.is_resumed:
-            self.session = self._resume(agents, project, tape)
-        elif not self._is_kept:
+            return self._resume(agents, project, tape)
+        if not self._is_kept:
             self.session = choose_session(config.artifacts_dir, config.session)
-            return
-        else:
-            self.session = claim_session(config.artifacts_dir, config.session)
+            return settled
+        self.session = claim_session(config.artifacts_dir, config.session)
         folder = sessions_dir(config.artifacts_dir) / self.session
-        try:
-            write_atomic(folder / _START, encode(start_of(config, self.session, agents, project)))
+        with _keeping(self.session, folder):
+            write_atomic(folder / _START, encode(start_of(config, self.session, agents, project, settled)))
             if agents.models:
                 tape.write_to(folder / _ANSWERS)
-        except OSError as error:
-            reason = (error.strerror or str(error)).lower()
-            raise NegotiationError("GBE407", session=self.session, reason=reason, where=Place(str(folder))) from error
+        return settled
 
-    def _resume(self, agents: ActiveAgents, project: Project, tape: Tape) -> str:
-        start = find_interrupted(self._config)
-        what = _what_moved(start, start_of(self._config, start.session, agents, project))
+    def _resume(self, agents: ActiveAgents, project: Project, tape: Tape) -> Mapping[str, Inputs]:
+        config, start = self._config, find_interrupted(self._config)
+        what = _what_moved(start, start_of(config, start.session, agents, project, start.settled))
         if what:
             raise NegotiationError("GBE422", session=start.session, what=what)
-        folder = sessions_dir(self._config.artifacts_dir) / start.session
-        tape.rewind(load_answers(self._config.artifacts_dir, start.session))
-        for name in ("record.json", "transcript.jsonl"):
-            (folder / name).unlink(missing_ok=True)
-        return start.session
+        tape.rewind(load_answers(config.artifacts_dir, start.session))
+        self.session = start.session
+        folder = sessions_dir(config.artifacts_dir) / start.session
+        with _keeping(start.session, folder) if self._is_kept else nullcontext():
+            for name in ("record.json", "transcript.jsonl") if self._is_kept else ():
+                (folder / name).unlink(missing_ok=True)
+            if agents.models and self._is_kept:
+                tape.write_to(folder / _ANSWERS)
+        return start.settled
 
     def save(self, record: SessionRecord, said: Iterable[Said]) -> None:
         """Keep how it ended.
@@ -161,6 +180,16 @@ class Keeper:
             for name in (_START, _ANSWERS):
                 (folder / name).unlink(missing_ok=True)
         release_session(self._config.artifacts_dir, self.session)
+
+
+@contextmanager
+def _keeping(session: str, folder: Path) -> Iterator[None]:
+    """Turn a failure of the file system into a refusal."""
+    try:
+        yield
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise NegotiationError("GBE407", session=session, reason=reason, where=Place(str(folder))) from error
 
 
 def _what_moved(start: SessionStart, now: SessionStart) -> str:
@@ -291,12 +320,9 @@ def hold_project(config: BuildConfig) -> int:
         NegotiationError: GBE420, another one is at it; GBE407, the folder cannot be written.
     """
     path = Path(config.artifacts_dir, _RUNNING)
-    try:
+    with _keeping(config.session or "to come", path):
         path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise NegotiationError("GBE407", session=config.session, reason=reason, where=Place(str(path))) from error
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

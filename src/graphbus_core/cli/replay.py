@@ -1,0 +1,50 @@
+"""`graphbus replay`: a session once more on its recorded answers, and whether every byte is as it was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from graphbus_core.cli import console
+
+
+@click.command("replay", short_help="Run a session again on its record, and compare.")
+@click.argument("session", default="", metavar="[SESSION]")
+@click.option("--verify", is_flag=True, help="Exit with status 5 if anything differs.")
+@click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
+def replay(session: str, verify: bool, as_json: bool) -> None:
+    """Run SESSION, or the one in .graphbus/negotiation.lock, again and compare its record, files and artifacts.
+
+    No model is asked and nothing is written: the answers are those of the record, and the gate works in a copy of the
+    project. In a fresh clone the lock alone is enough.
+
+    \b
+    Examples:
+      graphbus replay --verify
+      graphbus replay S001
+    """
+    from graphbus_core import settings
+    from graphbus_core.cli.live import counted
+    from graphbus_core.errors import NegotiationError
+    from graphbus_core.model.config import BuildConfig
+    from graphbus_core.negotiation.replay import replay as run_again
+
+    root = settings.find_root([Path.cwd()])
+    config = BuildConfig(root=str(root), paths=(str(root),), settings=settings.load(root))
+    done = run_again(config, session)
+    if as_json:
+        console.emit_json({**done._asdict(), "is_identical": not done.differences})
+    else:
+        named = console.plain(done.session)
+        console.out(
+            f"Replayed {named} from {done.source}: {counted(done.requests, 'recorded answer')}, no model asked."
+        )
+        for path in done.files:
+            console.out(f"  {console.plain(path)}")
+        for difference in done.differences:
+            console.out(console.paint(f"  different: {console.plain(difference)}", "warn"))
+        if not done.differences:
+            console.out(f"{console.paint('✓', 'good')} Record, files and artifacts are the same, byte for byte.")
+    if verify and done.differences:
+        raise NegotiationError("GBE424", session=done.session, what=done.differences[0])

@@ -1,0 +1,230 @@
+"""A session once more, on its recorded answers: engine, gate and promotion run for real in a copy of the project.
+
+No model, no network, and nothing is written but that copy, which is gone at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from graphbus_core import store
+from graphbus_core.bus import MessageBus
+from graphbus_core.compiler.conflicts import detect_conflicts
+from graphbus_core.compiler.description import describe, history_of
+from graphbus_core.compiler.project import Project
+from graphbus_core.editing.gate import Gate
+from graphbus_core.editing.journal import Journal
+from graphbus_core.editing.rungs.trial_tree import NotCopied, TrialTree
+from graphbus_core.editing.sandboxes import choose
+from graphbus_core.errors import GraphBusError, NegotiationError
+from graphbus_core.llm.client import Clients
+from graphbus_core.llm.recorded import RecordedClient, decode_answers, encode_answers
+from graphbus_core.model.config import BuildConfig
+from graphbus_core.model.proposals import Json
+from graphbus_core.negotiation.backend import Backend
+from graphbus_core.negotiation.driver import Negotiation
+from graphbus_core.negotiation.lock import Tape, load_lock, pack, unpack
+from graphbus_core.negotiation.sessions import SessionStart, load_answers, load_start
+from graphbus_core.negotiation.settlement import land
+from graphbus_core.negotiation.transcript import SessionRecord, list_sessions, load_session
+from graphbus_core.store import encode
+
+
+class Replay(NamedTuple):
+    """What came of a replay.
+
+    Attributes:
+        source: Where the record was: its session folder or the lock.
+        requests: Answers of models that were given again.
+        files: The files that the session changed.
+        differences: What is not as it was, the first one first; empty: every byte is.
+    """
+
+    session: str
+    source: str
+    requests: int
+    files: tuple[str, ...]
+    differences: tuple[str, ...]
+
+
+def replay(config: BuildConfig, session: str = "") -> Replay:
+    """Run a session again and compare: its record, every file that it changed, and the artifacts.
+
+    Args:
+        session: Its name; empty: the one in the lock, or the last one where there is no lock.
+
+    Raises:
+        NegotiationError: GBE403 or GBE404, there is no such session; GBE423, it cannot be replayed; GBE405.
+        BuildError: GBE222, the lock cannot be read.
+    """
+    tape, source = find_tape(config, session)
+    start = tape.start
+    _refuse_what_nobody_recorded(start, _decoded(tape))
+    before = {path: unpack(text) for path, text in tape.before.items()}
+    try:
+        with TrialTree(config.root, config.artifacts_dir).copy(before) as root:
+            differences = tuple(_differences(tape, _config_of(tape, root)))
+    except NotCopied as reason:
+        raise NegotiationError(
+            "GBE423", session=start.session, reason=f"the project cannot be copied: {reason}"
+        ) from None
+    answers = decode_answers(unpack(tape.answers)) if tape.answers else ()
+    return Replay(start.session, source, len(answers), tuple(sorted(tape.after)), differences)
+
+
+# --- the record ------------------------------------------------------------------------------
+
+
+def find_tape(config: BuildConfig, session: str) -> tuple[Tape, str]:
+    """Give the record of a session, and where it was.
+
+    Raises:
+        NegotiationError: GBE403, GBE404 or GBE405.
+        BuildError: GBE222, the lock cannot be read.
+    """
+    lock = load_lock(config)
+    is_locked = bool(lock and lock.session and session in {"", lock.session.start.session})
+    has_folder = bool(session) and session in list_sessions(config.artifacts_dir)
+    if lock and lock.session and is_locked and not has_folder:
+        return lock.session, "the lock"
+    record = load_session(config.artifacts_dir, session)
+    return _tape_from_folder(config, record), f"sessions/{record.session}"
+
+
+def _tape_from_folder(config: BuildConfig, record: SessionRecord) -> Tape:
+    answers = load_answers(config.artifacts_dir, record.session)
+    journal = Journal(config)
+    entries = [entry for entry in journal.done() if entry.kind == "promote" and entry.session == record.session]
+    before: dict[str, str] = {}
+    after: dict[str, str] = {}
+    for entry in entries[-1:]:
+        for number, file in enumerate(entry.files):
+            before[file.path] = pack((journal.folder / entry.name / "before" / str(number)).read_bytes())
+            after[file.path] = file.sha256_after
+    return Tape(
+        start=load_start(config.artifacts_dir, record.session),
+        record=pack(encode(record)),
+        answers=pack(encode_answers(answers)) if answers else "",
+        before=before,
+        after=after,
+    )
+
+
+def _decoded(tape: Tape) -> SessionRecord:
+    return msgspec.json.decode(unpack(tape.record), type=SessionRecord)
+
+
+def _refuse_what_nobody_recorded(start: SessionStart, record: SessionRecord) -> None:
+    ending = record.negotiations.ending
+    reason = ""
+    if start.is_reviewed:
+        reason = "a person had a say in it"
+    elif ending.reason in {"manual", "error"}:
+        reason = f"it did not come to its end ({ending.detail})"
+    elif ending.detail.startswith("max_seconds"):
+        reason = "the clock stopped it"
+    if reason:
+        raise NegotiationError("GBE423", session=start.session, reason=reason)
+
+
+def _config_of(tape: Tape, root: Path) -> BuildConfig:
+    """Give the configuration of the session, in a copy of the project; a copy needs no threads and no cache."""
+    start = tape.start
+    llm = replace(start.settings.llm, model=start.settings.llm.model or "rules", use_cache=False, concurrency=1)
+    return BuildConfig(
+        root=str(root),
+        paths=tuple(str(root / path) for path in start.paths),
+        settings=replace(start.settings, llm=llm, budget=replace(start.budget, max_seconds=0.0)),
+        enable_agents=True,
+        session=start.session,
+        emit_artifacts=start.has_artifacts,
+    )
+
+
+# --- once more -------------------------------------------------------------------------------
+
+
+def _differences(tape: Tape, config: BuildConfig) -> Iterator[str]:
+    """Run the session in the copy and say what is not as it was."""
+    start = tape.start
+    project = Project.read(config, cache=False)
+    moved = sorted(
+        path for path in {*start.base, *project.digests} if start.base.get(path) != project.digests.get(path)
+    )
+    if moved:
+        reason = f"{', '.join(moved)} {'is' if len(moved) == 1 else 'are'} not as it left them"
+        raise NegotiationError("GBE423", session=start.session, reason=reason)
+    with _backend_of(tape) as backend:
+        agents = backend.activate(config, project.definitions, project.order.order)
+        negotiation = Negotiation(config, MessageBus(history=0), backend=backend)
+        gate = Gate(project, config, choose(config.settings.gate.isolation, Path(config.root)))
+        try:
+            negotiation.analyze(agents, project)
+            outcome = negotiation.run(project, agents, detect_conflicts(project), gate)
+        except GraphBusError as error:
+            yield f"it does not come to its end: {error.sentence}"
+            return
+    yield from _different_record(tape, load_session(config.artifacts_dir, start.session))
+    report = gate.check_tree(outcome.workspace) if outcome.workspace.changed() else None
+    if report and not report.passed:
+        yield "its changes do not pass the gate together"
+        return
+    landed = land(config, outcome.negotiations, outcome.workspace, report)
+    files = {file.path: file.sha256_after for file in landed.files}
+    yield from (
+        f"{path} has other bytes" for path in sorted({*files, *tape.after}) if files.get(path) != tape.after.get(path)
+    )
+    if tape.artifacts:
+        manifest = store.save(
+            Path(config.artifacts_dir), describe(landed.project, history_of(outcome.negotiations, landed.files))
+        )
+        yield from (
+            f"the artifact {name} has other bytes"
+            for name, digest in sorted(manifest.artifacts.items())
+            if tape.artifacts.get(name) != digest
+        )
+
+
+def _backend_of(tape: Tape) -> Backend:
+    """Let the record answer in each role."""
+    start = tape.start
+    clients = None
+    if start.models:
+        known = {model: RecordedClient(model, start.prices.get(role)) for role, model in start.models.items()}
+        clients = Clients(**{role: known[model] for role, model in start.models.items()})
+    backend = Backend(clients, environ={}, prices=start.prices if clients else None)
+    backend.settled = start.settled
+    if tape.answers:
+        backend.tape.rewind(decode_answers(unpack(tape.answers)))
+    return backend
+
+
+def _different_record(tape: Tape, now: SessionRecord) -> Iterator[str]:
+    """Compare byte for byte, but for what was written into the record after the negotiation."""
+    was = _decoded(tape)
+    now = replace(now, is_applied=was.is_applied, refusal=was.refusal)
+    if encode(now) != unpack(tape.record):
+        place = _first_difference(msgspec.to_builtins(was), msgspec.to_builtins(now))
+        yield f"the record at {place or 'its end'}"
+
+
+def _first_difference(was: Json, now: Json, place: str = "") -> str:
+    """Give the path to the first value that is not the same; empty when all are."""
+    if isinstance(was, Mapping) and isinstance(now, Mapping):
+        for key in sorted({*was, *now}):
+            found = _first_difference(was.get(key), now.get(key), f"{place}.{key}" if place else key)
+            if found:
+                return found
+        return ""
+    if isinstance(was, list | tuple) and isinstance(now, list | tuple) and len(was) == len(now):
+        for number, pair in enumerate(zip(was, now, strict=True)):
+            found = _first_difference(*pair, f"{place}[{number}]")
+            if found:
+                return found
+        return ""
+    return "" if was == now else place
