@@ -11,7 +11,7 @@ from typing import NamedTuple, get_args
 
 from msgspec.structs import replace
 
-from graphbus_core.model.proposals import Decision, Evidence, Impact, Proposal, ProposalEvaluation, Risk
+from graphbus_core.model.proposals import Decision, Evidence, Impact, Proposal, ProposalEvaluation, Risk, SchemaChange
 from graphbus_core.negotiation.views import Analysis, Trial, View
 from graphbus_core.negotiation.words.edit_blocks import UnusableError, read_edits
 from graphbus_core.negotiation.words.sections import FormError, Part, Section, clean, read_sections
@@ -200,6 +200,7 @@ def _draft(section: Section, ordinal: int, view: View) -> Proposal:
         reason=clean(section.first("reason")),
         priority=_whole_number(section.first("priority")),
         dependencies=_dependencies(section, ordinal),
+        schema_changes=tuple(SchemaChange(method=name) for name in _names(section.all("contract"))),
         code_changes=changes,
     )
 
@@ -226,6 +227,7 @@ def _filled(draft: Proposal, old: Proposal) -> Proposal:
         reason=draft.reason or old.reason,
         dst=draft.dst or old.dst,
         affects=draft.affects or old.affects,
+        schema_changes=draft.schema_changes or old.schema_changes,
     )
 
 

@@ -163,6 +163,11 @@ def test_a_draft_may_depend_on_earlier_ones(view: View) -> None:
     assert (first.proposal_id, second.dependencies) == ("1", ("1", "P004"))
 
 
+def test_contract_elements_that_change_on_purpose_can_be_named(view: View) -> None:
+    draft = _draft(PROPOSAL.replace("title:", "contract: `/Order/Placed`, Order.place\ntitle:"), view)
+    assert [change.method for change in draft.schema_changes] == ["/Order/Placed", "Order.place"]
+
+
 def test_what_the_gate_must_judge_goes_to_the_gate(view: View) -> None:
     for path, target in (("../../etc/passwd", "x"), ("/etc/passwd", "x"), ("agents/order.py", "Order.unknown")):
         change = _draft(texts.proposal("x", texts.edit("replace_symbol", path, target, TOTAL)), view).code_change

@@ -119,7 +119,8 @@ reasoning: The objection is about a field that the change keeps.
 _NOTES = {
     "analyze": "When asked to analyze; every line may be repeated:",
     "propose": "When asked to propose or to repair; `dst`, `affects`, `priority` and `depends on` may be left out."
-    " `affects` names the other agents whose code or contract the change touches."
+    " `affects` names the other agents whose code or contract the change touches. `contract: /Topic` is needed only where a"
+    " class shall no longer hear a topic that is still published; then name each contract element that changes."
     " `depends on: 1` names an earlier proposal of your answer, `depends on: P004` one of an earlier round:",
     "nothing": "When there is nothing to propose, or a refused proposal cannot be mended:",
     "evaluate": "When asked to evaluate, one section for each proposal. The decision is accept, reject, counter or defer;"

@@ -24,7 +24,7 @@ PARTS = frozenset({"edit", "evidence"})
 KEYS = frozenset(
     {
         *("responsibility", "dependency", "expects", "issue"),
-        *("title", "intent", "reason", "dst", "affects", "priority", "depends on"),
+        *("title", "intent", "reason", "dst", "affects", "priority", "depends on", "contract"),
         *("decision", "confidence", "reasoning", "concern", "suggestion", "risk", "breaks"),
     }
 )
