@@ -6,17 +6,29 @@ Answers the questions of the engine that no agent answers. No source file is wri
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
 from graphbus_core.compiler.project import Project
 from graphbus_core.editing.edits import unified_diff
-from graphbus_core.editing.workspace import Workspace
+from graphbus_core.editing.rungs.ground import State
+from graphbus_core.editing.rungs.objection import Objection
+from graphbus_core.editing.rungs.trials import Trials
+from graphbus_core.editing.workspace import Workspace, state_digest
 from graphbus_core.errors import EditError, GraphBusError
-from graphbus_core.model.proposals import GateReport, Proposal, ProposalEvaluation
+from graphbus_core.model.proposals import Evidence, GateReport, Proposal, ProposalEvaluation
 from graphbus_core.negotiation.finding import find_for_agents
-from graphbus_core.negotiation.protocol import Applied, ApplyProposal, CheckProposal, Evaluated, Gated, Reply, Stopped
+from graphbus_core.negotiation.protocol import (
+    Applied,
+    ApplyProposal,
+    AskEvaluations,
+    CheckProposal,
+    Evaluated,
+    Gated,
+    Reply,
+    Stopped,
+)
 from graphbus_core.negotiation.views import Trial
 
 
@@ -25,6 +37,19 @@ class Gate(Protocol):
 
     def check(self, proposal: Proposal, workspace: Workspace) -> GateReport:
         """Let a proposal climb, on the workspace as it is now."""
+
+
+@runtime_checkable
+class Trying(Protocol):
+    """A gate that can run the test of an objection, too."""
+
+    @property
+    def trials(self) -> Trials:
+        """Where code is run."""
+
+
+MAX_TESTS = 3
+"""The tests of how many evaluators are run for one proposal: of those who were asked first."""
 
 
 class Table:
@@ -40,6 +65,7 @@ class Table:
         self.workspace = Workspace(project)
         self.findings = find_for_agents(project)
         self.trials: dict[str, Trial] = {}
+        self._may_test: dict[str, list[str]] = {}
 
     def check(self, question: CheckProposal) -> Reply:
         """Let a proposal climb the gate; a gate that breaks down ends the session."""
@@ -100,18 +126,51 @@ class Table:
         before, after = self.sides(proposal)
         return "".join(unified_diff(path, before[path], data) for path, data in sorted(after.items()))
 
-    def weighed(self, reply: Evaluated) -> Evaluated:
-        """Let no agent vouch for its own evidence: only what was computed here is a verified objection."""
-        return msgspec.structs.replace(reply, evaluations=tuple(self._weigh(vote) for vote in reply.evaluations))
+    def expect(self, question: AskEvaluations) -> None:
+        """Note who is asked about a proposal: the tests of those who are asked first may be run."""
+        for review in question.reviews:
+            asked = self._may_test.setdefault(review.proposal.proposal_id, [])
+            if question.agent not in asked and len(asked) < MAX_TESTS:
+                asked.append(question.agent)
 
-    def _weigh(self, vote: ProposalEvaluation) -> ProposalEvaluation:
-        trial = self.trials.get(vote.proposal_id)
-        facts = {finding.message for finding in trial.added} if trial else set()
-        evidence = tuple(
-            msgspec.structs.replace(item, is_verified=item.kind == "contract" and item.text in facts)
-            for item in vote.evidence
+    def weighed(self, reply: Evaluated) -> Evaluated:
+        """Let no agent vouch for its own evidence: only what was computed or run here is a verified objection."""
+        votes = tuple(self._weigh(reply.agent, vote) for vote in reply.evaluations)
+        return msgspec.structs.replace(reply, evaluations=votes)
+
+    def _weigh(self, agent: str, vote: ProposalEvaluation) -> ProposalEvaluation:
+        evidence: list[Evidence] = []
+        has_tested = agent not in self._may_test.get(vote.proposal_id, ()) or vote.decision != "reject"
+        for item in vote.evidence:
+            if item.kind == "contract":
+                objection = self._check_contract(vote.proposal_id, item.text)
+            elif has_tested:
+                objection = Objection(False, "the test was not run")
+            else:
+                objection, has_tested = self._run_test(vote.proposal_id, item.text), True
+            evidence.append(msgspec.structs.replace(item, is_verified=objection.holds, detail=objection.detail))
+        doubts = tuple(f"unsubstantiated: {item.detail}" for item in evidence if not item.is_verified)
+        return msgspec.structs.replace(vote, evidence=tuple(evidence), concerns=(*vote.concerns, *doubts))
+
+    def _check_contract(self, proposal_id: str, text: str) -> Objection:
+        """An objection about a contract holds if the rules say the same of the state after the change."""
+        trial = self.trials.get(proposal_id)
+        said = " ".join(text.split())
+        fact = next(
+            (one.message for one in (trial.added if trial else ()) if " ".join(one.message.split()) in said), ""
         )
-        return msgspec.structs.replace(vote, evidence=evidence)
+        return Objection(bool(fact), fact or "the rules find no such thing after the change")
+
+    def _run_test(self, proposal_id: str, text: str) -> Objection:
+        trial = self.trials.get(proposal_id)
+        if trial is None or not isinstance(self.gate, Trying):
+            return Objection(False, "nothing can be run here")
+        before = self.workspace.changed()
+        after = self.workspace.changed(self.workspace.edited(trial.proposal.code_changes))
+        base, head = (
+            State(state_digest(side), {path: now for path, (_, now) in side.items()}) for side in (before, after)
+        )
+        return self.gate.trials.objections.try_out(base, head, trial.after, text)
 
 
 def _diffs(before: Project, after: Project, paths: Iterable[str]) -> dict[str, str]:

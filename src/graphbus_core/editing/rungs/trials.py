@@ -8,6 +8,7 @@ from __future__ import annotations
 from graphbus_core.compiler.project import Project
 from graphbus_core.editing.rungs.ground import Ground, State, Verdict
 from graphbus_core.editing.rungs.import_trials import ImportTrials
+from graphbus_core.editing.rungs.objection import Objections
 from graphbus_core.editing.rungs.suite import TestTrials
 from graphbus_core.editing.sandboxes.limits import Sandbox
 from graphbus_core.model.config import BuildConfig
@@ -18,12 +19,16 @@ class Trials:
 
     Args:
         sandbox: None where there is no jail: then nothing runs, and nothing is verified.
+
+    Attributes:
+        objections: The tests that evaluators have written.
     """
 
     def __init__(self, config: BuildConfig, sandbox: Sandbox | None) -> None:
         ground = Ground(config, sandbox)
         self._imports = ImportTrials(ground)
         self._tests = TestTrials(ground)
+        self.objections = Objections(ground)
 
     @property
     def test_command(self) -> tuple[str, ...]:
