@@ -12,7 +12,8 @@ One entry of `bad_edits/*.txt` or `good_edits/*.txt`:
     --- symbol Class.method          the new definition (also: add, delete, argument, imports)
 
 The head of a file of entries names the project for all of them; `<U+202E>` stands for a character that is not seen.
-Further keys of an entry: `src`, `dst`, `affects`, `link` (a path that is a link), `timeout`, `old` and `base` (what an edit claims).
+Further keys of an entry: `src`, `dst`, `affects`, `link` (a path that is a link), `timeout`, `old` and `base` (what an edit
+claims).
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from functools import cache
 from pathlib import Path
 from textwrap import dedent, indent
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from graphbus_core.editing.edits import symbol_text
 from graphbus_core.model.config import BuildConfig, GateConfig, SafetyConfig, Settings
@@ -246,7 +249,18 @@ def _changes(sections: list[str], keys: Mapping[str, str], project: str) -> Iter
         elif kind == "top":
             yield _search(file, base.top, f"{base.top}{text.rstrip(chr(10))}\n", keys)
         else:
-            yield _symbol(project, file, _OPERATIONS[kind], target, text, keys)
+            yield _symbol(
+                CodeChange(
+                    file_path=file,
+                    target=target,
+                    change_type="modify",
+                    operation=_OPERATIONS[kind],
+                    new_code=text.rstrip("\n"),
+                    base_sha256=keys.get("base", ""),
+                ),
+                keys.get("old"),
+                project,
+            )
 
 
 def _lines(project: str, file: str, old: str, new: str) -> tuple[str, str]:
@@ -268,18 +282,9 @@ def _search(file: str, old: str, new: str, keys: Mapping[str, str]) -> CodeChang
     )
 
 
-def _symbol(
-    project: str, file: str, operation: Operation, target: str, text: str, keys: Mapping[str, str]
-) -> CodeChange:
-    quoted = keys.get("old", "")
-    if not quoted and operation not in ("add_symbol", "add_import") and keys.get("old") is None:
-        quoted = symbol_text(project_files(project)[file], target)
-    return CodeChange(
-        file_path=file,
-        target=target,
-        change_type="modify",
-        operation=operation,
-        old_code=quoted,
-        new_code=text.rstrip("\n"),
-        base_sha256=keys.get("base", ""),
-    )
+def _symbol(change: CodeChange, quoted: str | None, project: str) -> CodeChange:
+    """Quote the present text of a symbol, unless the entry claims another one."""
+    if quoted is None:
+        is_new = change.operation in ("add_symbol", "add_import")
+        quoted = "" if is_new else symbol_text(project_files(project)[change.file_path], change.target)
+    return replace(change, old_code=quoted)

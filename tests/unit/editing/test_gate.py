@@ -191,7 +191,7 @@ def test_a_file_that_disappears_adds_no_packages(tmp_path: Path) -> None:
         ("x = 1", "class A:\n    __slots__ = ()\n    def __len__(self): return 1", ""),
         ("class A: pass", "class A(Exception): pass", "G3.base"),
         ("x = 1", "class A(Exception, total=False): pass", ""),
-        ("x = 1", "class A(object):\n    class B(A): pass", "G3.base"),
+        ("x = 1", "class A(object):\n    class B(Other): pass", "G3.base"),
         ("x = 1", "from typing import Generic\nclass A(Generic[int]): pass", "G3.base"),
         ("x = 1", "def f():\n    def g(): pass\n    return g", ""),
         ("x = 1", "def f():\n    @wild\n    def g(): pass", "G3.decorator"),
@@ -556,7 +556,7 @@ def test_agents_that_the_text_does_not_show_may_stay_but_not_change(tmp_path: Pa
 def test_a_project_that_cannot_be_copied_is_not_verified(tmp_path: Path) -> None:
     shop = Shop(tmp_path)
 
-    verdict = shop.gate.trials.check_import(START, State("x", {"no/such/folder.py": b""}), shop.project)
+    verdict = shop.gate.trials.check_import(START, State("x", {"no/such/file.py": None}), shop.project)
 
     assert isinstance(verdict, Problem)
     assert verdict.code == "G5.unverified"

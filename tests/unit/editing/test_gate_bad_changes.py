@@ -363,6 +363,7 @@ def test_an_arbiter_behind_a_constant_is_guarded_too(tmp_path: Path) -> None:
         ('"total": total})', '"sum": total})', "G4.finding", "Ledger"),
         ('CREATED = "/Order/Created"', 'CREATED = "/Order/Made"', "G4.finding", "/Order/Created"),
         ('@subscribe("/Stock/Low")', '@subscribe("/Stock/Lo")', "G4.finding", "/Stock/Lo"),
+        ('    @subscribe("/Stock/Low")\n', "", "G4.edge", "/Stock/Low"),
         ("event.payload['left']", "event.payload['lefd']", "G4.finding", "lefd"),
         ('"status": "confirmed", "total": total}', '"state": "confirmed", "total": total}', "G4.finding", "'status'"),
         (

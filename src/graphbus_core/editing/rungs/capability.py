@@ -67,16 +67,35 @@ class _Reader:
         self.harmless = {name for name in table.HARMLESS_DECORATORS | table.HARMLESS_BASES if "." not in name}
         self.own_names = {node.name for node in tree.body if isinstance(node, Definition)}
         self.names = {id(symbol.node): symbol.name for symbol in definitions(tree)}
+        self.safe_classes = _safe_classes(tree, self.imports)
+        self.aliases = frozenset(self._aliases(tree))
         self.inner: set[int] = set()
+        self.called: set[int] = set()
         for node in ast.walk(tree):
             if isinstance(node, ast.Attribute):
                 self.inner.add(id(node.value))
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                self.called.add(id(node.func))
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in table.CALLED_ONLY:
                 self.inner.add(id(node.func))
         self.readers = (
             *(self.of_import, self.of_attribute, self.of_name, self.of_call, self.of_class, self.of_definition),
-            *(self.of_replacement, self.of_rebinding, self.of_guarded, self.of_secret),
+            *(self.of_replacement, self.of_rebinding, self.of_guarded, self.of_secret, self.of_comparison),
         )
+
+    def _aliases(self, tree: ast.Module) -> Iterator[str]:
+        """Names that stand for a class, a function or an imported thing: what is set on them is set on those."""
+        for node in ast.walk(tree):
+            if isinstance(node, (ast.Assign, ast.NamedExpr)) and self._is_shared(node.value):
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                yield from (target.id for target in targets if isinstance(target, ast.Name))
+
+    def _is_shared(self, node: ast.expr) -> bool:
+        if isinstance(node, ast.Name):
+            return node.id in self.own_names or node.id in self.imports.names
+        if isinstance(node, ast.Attribute):
+            return node.attr == "__class__" or self.imports.dotted(node) is not None
+        return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "type"
 
     def of_import(self, node: ast.AST) -> Named:
         for name in imported(node):
@@ -92,8 +111,10 @@ class _Reader:
         """Full names as a whole, and internal names on anything."""
         if not isinstance(node, ast.Attribute):
             return
-        if node.attr.startswith("__") and node.attr.endswith("__") and node.attr not in table.HARMLESS_DUNDERS:
+        if node.attr in table.FRAMES or (_is_internal(node.attr) and node.attr not in table.HARMLESS_DUNDERS):
             yield "G3.reflection", f"the attribute {node.attr}"
+        elif node.attr in table.EVEN_UNCALLED and id(node) not in self.called:
+            yield table.METHODS[node.attr], f"{node.attr} as a value"
         dotted = self.imports.dotted(node) if id(node) not in self.inner else None
         if dotted and use_of(dotted):
             yield use_of(dotted), f"the use of {dotted}"
@@ -124,6 +145,12 @@ class _Reader:
             yield "G3.reflection", f"{name} with a computed or internal name"
         elif method in table.METHODS:
             yield table.METHODS[method], f"a call of {method}"
+        elif name == "type" and len(node.args) + len(node.keywords) != 1:
+            yield "G3.base", "a class made by a call of type"
+        elif (
+            method in ("format", "format_map") and isinstance(node.func, ast.Attribute) and _is_joined(node.func.value)
+        ):
+            yield "G3.reflection", "a format that is put together"
         elif method in ("rename", "replace") and len(node.args) + len(node.keywords) == 1:
             yield "G3.files", f"a call of {method}"
 
@@ -133,7 +160,8 @@ class _Reader:
         name = self.names.get(id(node), node.name)
         for base in node.bases:
             shown = self.imports.shown(base)
-            if name in self.old_classes or shown.partition("[")[0] not in table.HARMLESS_BASES:
+            is_harmless = shown.partition("[")[0] in table.HARMLESS_BASES | self.safe_classes
+            if name in self.old_classes or not is_harmless:
                 yield "G3.base", f"{shown} as a base of {name}"
         for keyword in node.keywords:
             if keyword.arg not in table.HARMLESS_CLASS_KEYWORDS:
@@ -161,7 +189,9 @@ class _Reader:
         while isinstance(root, ast.Attribute):
             steps.append(root.attr)
             root = root.value
-        is_known = isinstance(root, ast.Name) and (root.id in self.imports.names or root.id in self.own_names | {"cls"})
+        is_known = isinstance(root, ast.Name) and (
+            root.id in self.imports.names or root.id in self.own_names | self.aliases | {"cls"}
+        )
         is_type = isinstance(root, ast.Call) and isinstance(root.func, ast.Name) and root.func.id in ("type", "super")
         if is_known or is_type or "__class__" in steps:
             yield "G3.patch", f"setting {ast.unparse(node)}"
@@ -177,6 +207,16 @@ class _Reader:
             name = node.asname if node.asname in self.harmless else ""
         if name and (name in self.imports.names or name in self.harmless):
             yield "G3.patch", f"another meaning for {name}"
+
+    def of_comparison(self, node: ast.AST) -> Named:
+        """A value that says itself whether it is equal to the expected one, and other internal names that are bound."""
+        if isinstance(node, ast.ClassDef):
+            is_value = any(self.imports.shown(base) in table.VALUES for base in node.bases)
+            for item in node.body:
+                if isinstance(item, Definition) and item.name in table.COMPARED and (is_value or _is_deaf(item)):
+                    yield "G3.reflection", f"{item.name} of {node.name}, which answers whatever it is compared with"
+        elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            yield from [("G3.reflection", f"binding {node.id}")] * _is_bound_oddly(node.id)
 
     def of_guarded(self, node: ast.AST) -> Named:
         """What binds IS_ARBITER or SYSTEM_PROMPT, with its value; anything but a plain assignment shows its kind only."""
@@ -217,6 +257,38 @@ def _is_plain_getattr(call: ast.Call) -> bool:
     return isinstance(name, ast.Constant) and isinstance(name.value, str) and not name.value.startswith("_")
 
 
+def _is_internal(name: str) -> bool:
+    return name.startswith("__") and name.endswith("__")
+
+
+def _is_bound_oddly(name: str) -> bool:
+    return _is_internal(name) and name not in table.BOUND_FREELY
+
+
+def _is_joined(node: ast.expr) -> bool:
+    """True for text that only comes to be when it runs: nobody can read which attributes it asks for."""
+    is_join = (
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("join", "replace")
+    )
+    return is_join or isinstance(node, (ast.BinOp, ast.JoinedStr))
+
+
+def _is_deaf(method: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> bool:
+    """True for a comparison that never looks at an attribute or item of anything."""
+    return not any(isinstance(node, (ast.Attribute, ast.Subscript)) for node in ast.walk(method))
+
+
+def _safe_classes(tree: ast.Module, imports: Imports) -> frozenset[str]:
+    """Give the classes of a file that are made of harmless ones all the way up, such as its own exceptions."""
+    safe: set[str] = set()
+    for node in tree.body:  # a base stands before its subclass
+        if isinstance(node, ast.ClassDef) and not node.keywords:
+            shown = [imports.shown(base).partition("[")[0] for base in node.bases]
+            if all(base in table.HARMLESS_BASES or base in safe for base in shown):
+                safe.add(node.name)
+    return frozenset(safe)
+
+
 def _final_name(node: ast.expr) -> str:
     if isinstance(node, ast.Attribute):
         return node.attr
@@ -230,6 +302,10 @@ def _named_values(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
         yield _final_name(node.target), node.value
     elif isinstance(node, ast.keyword):
         yield node.arg or "", node.value
+    elif isinstance(node, ast.arguments):
+        places = [*node.posonlyargs, *node.args]
+        yield from zip((item.arg for item in places[len(places) - len(node.defaults) :]), node.defaults, strict=True)
+        yield from ((item.arg, value) for item, value in zip(node.kwonlyargs, node.kw_defaults, strict=True) if value)
     elif isinstance(node, ast.Dict):
         for key, value in zip(node.keys, node.values, strict=True):
             if isinstance(key, ast.Constant) and isinstance(key.value, str):

@@ -7,7 +7,7 @@ import tokenize
 import unicodedata
 from collections.abc import Iterator
 
-from graphbus_core.editing.rungs.capability_table import ADDRESS, INTERNAL, SECRET, SUPPRESSION
+from graphbus_core.editing.rungs.capability_table import ADDRESS, INTERNAL, PRIVATE_PATH, SECRET, SUPPRESSION
 from graphbus_core.editing.text.source_text import SourceText, tokens, with_lf
 
 _FOREIGN = frozenset({"CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC"})
@@ -31,6 +31,8 @@ def signs_of_text(source: SourceText) -> Iterator[Found]:
         if isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes)):
             words = node.value if isinstance(node.value, str) else node.value.decode("latin-1")
             yield from _of_words(words, node.lineno)
+            if PRIVATE_PATH.search(words) and "\n" not in words:
+                yield "G3.files", f"the path {words!r}", node.lineno
     if not text.isascii():
         yield from _odd_characters(text)
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from graphbus_core.editing.rungs.capability_table import USES
+from graphbus_core.editing.rungs.capability_table import REACHED_THROUGH_OTHERS, USES
 
 
 class Allowed(NamedTuple):
@@ -64,8 +64,20 @@ def imported(node: ast.AST) -> Iterator[str]:
 
 
 def use_of(dotted: str) -> str:
-    """Look up what a full name can do, by its longest known prefix; empty: nothing that matters."""
+    """Look up what a full name can do, by its longest known prefix; empty: nothing that matters.
+
+    A module that another one holds counts by its own name: `random._os.remove` as `os.remove`.
+    """
     parts = dotted.split(".")
+    held = [at for at in range(1, len(parts)) if parts[at].lstrip("_") in REACHED_THROUGH_OTHERS]
+    for first in (*reversed(held), 0):
+        found = _use([parts[first].lstrip("_") if first else parts[0], *parts[first + 1 :]])
+        if found or (first and first < len(parts) - 1):
+            return found
+    return ""
+
+
+def _use(parts: list[str]) -> str:
     for count in range(len(parts), 0, -1):
         prefix = ".".join(parts[:count])
         found = USES.get(prefix, USES.get(f"{prefix}.*") if count < len(parts) else None)
