@@ -130,7 +130,7 @@ def records() -> tuple[ProposalRecord, ...]:
     eighth = proposal(8, "Audit", "Count the mails", round=3)
     ninth = proposal(9, "Stock", "Count the mugs", round=3)
     proof = Evidence("test", "def test_total():\n    assert place([{'price': 0.99}]) == 0.99\n", is_verified=True)
-    guess = Evidence("contract", "Somebody may compare cents.")
+    guess = Evidence("contract", "Somebody may compare cents.", detail="nobody does")
     import_refused = RungResult(
         rung="G3", status="failed", code="G3.file", message="open() writes a file", path="agents/audit.py", line=14
     )
@@ -210,11 +210,16 @@ def eventful_transcript() -> tuple[Said, ...]:
     return (
         Said("/Negotiation/Round", {"round": 1}),
         *(Said("/Negotiation/Gated", each) for each in gated),
+        Said("/Negotiation/Evaluated", {"evaluation": {"proposal_id": "P001", "evaluator": "Mail"}}),
         Said("/Negotiation/Dropped", {"agent": "Stock", "count": 2, "reason": "more than 3 proposals in a round"}),
         Said("/Negotiation/Round", {"round": 2}),
         Said("/Negotiation/Gated", {"proposal_id": "P006", "report": msgspec.to_builtins(climbed("P006"))}),
         Said("/Negotiation/Evaluated", {"evaluation": {"proposal_id": "P006", "evaluator": "Audit"}}),
         Said("/Negotiation/Gated", {"proposal_id": "P006", "report": msgspec.to_builtins(climbed("P006"))}),
+        Said("/Negotiation/Merged", {"proposal_id": "P003", "files": ["agents/mail.py"]}),
+        Said("/Negotiation/SentBack", {"proposal_id": "P003", "reason": "P001 renamed the field"}),
+        Said("/Negotiation/Evaluated", {"evaluation": {"proposal_id": "P003", "evaluator": "Stock"}}),
+        Said("/Negotiation/Reviewed", {"proposal_id": "P003", "verdict": "yes", "reason": "at last"}),
         Said("/Negotiation/Failed", {"agent": "Prices", "task": "evaluate", "reason": "the answer was cut off"}),
     )
 

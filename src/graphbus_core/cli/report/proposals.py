@@ -212,7 +212,8 @@ def _remarks(vote: ProposalEvaluation) -> Iterator[Markup]:
     for evidence in vote.evidence:
         state = "verified: a veto" if evidence.is_verified else "unsubstantiated"
         text = element("pre", evidence.text, class_="scroll", tabindex=0) if "\n" in evidence.text else evidence.text
-        yield element("li", element("b", f"Evidence ({evidence.kind}, {state}) "), text)
+        detail = element("span", f" {evidence.detail}", class_="quiet") if evidence.detail else None
+        yield element("li", element("b", f"Evidence ({evidence.kind}, {state}) "), text, detail)
     proven = {evidence.text for evidence in vote.evidence}
     yield from (element("li", element("b", "Concern "), text) for text in vote.concerns if text not in proven)
     yield from (element("li", element("b", "Suggestion "), text) for text in vote.suggestions)

@@ -12,6 +12,7 @@ import msgspec
 from graphbus_core.model.artifacts import Edge
 from graphbus_core.model.proposals import (
     GateReport,
+    Json,
     ProposalEvaluation,
     ProposalRecord,
     Status,
@@ -68,6 +69,17 @@ class Note(NamedTuple):
     text: str
 
 
+class Step(NamedTuple):
+    """Something that happened to a proposal; `role` is how it is meant: `"good"`, `"bad"`, or nothing in particular."""
+
+    text: str
+    role: str = ""
+
+
+VOTES = Step("votes")
+"""Stands where the votes that count were given."""
+
+
 class _Gated(msgspec.Struct, frozen=True):
     proposal_id: str
     report: GateReport
@@ -79,6 +91,22 @@ class _Judged(msgspec.Struct, frozen=True):
 
 class _Evaluated(msgspec.Struct, frozen=True):
     evaluation: _Judged
+
+
+class _Merged(msgspec.Struct, frozen=True):
+    proposal_id: str
+    files: tuple[str, ...]
+
+
+class _SentBack(msgspec.Struct, frozen=True):
+    proposal_id: str
+    reason: str
+
+
+class _Reviewed(msgspec.Struct, frozen=True):
+    proposal_id: str
+    verdict: str
+    reason: str = ""
 
 
 class _Failed(msgspec.Struct, frozen=True):
@@ -104,17 +132,18 @@ class Case:
         record: Its story.
         anchor: The name of its place in the page, unique there and safe whatever the proposal's id is.
         climbs: Every report of the gate, the last one last.
-        climbs_before_vote: How many of them came before anybody judged it; the others came because the sources had moved on.
+        steps: What happened between its making and its end, in order.
     """
 
-    def __init__(
-        self, record: ProposalRecord, anchor: str = "", climbs: tuple[GateReport, ...] = (), climbs_before_vote: int = 1
-    ) -> None:
+    def __init__(self, record: ProposalRecord, anchor: str = "", known: Sequence[Step | GateReport] = ()) -> None:
         self.record = record
         self.proposal = record.proposal
         self.anchor = anchor
-        self.climbs = climbs or ((record.gate,) if record.gate else ())
-        self.climbs_before_vote = climbs_before_vote
+        told = known or [*([record.gate] if record.gate else ()), *([VOTES] if record.evaluations else ())]
+        self.climbs = tuple(each for each in told if isinstance(each, GateReport))
+        self.steps = tuple(
+            each if isinstance(each, Step) else _climbed(each, is_first=each is self.climbs[0]) for each in told
+        )
 
     @property
     def name(self) -> str:
@@ -172,12 +201,11 @@ class Story:
             inner = {edge for edge in edges if {edge.source, edge.target} <= known and edge.source != edge.target}
             self.edges = tuple(sorted(inner, key=lambda edge: (edge.source, edge.target, edge.kind, edge.label)))
         self.fate = fate
-        climbs, early = _climbs(said)
+        steps = _steps(said)
         records = record.negotiations.records
-        names = [each.proposal.proposal_id for each in records]
         self.cases = tuple(
-            Case(each, anchor, tuple(climbs.get(name, ())), early.get(name, len(climbs.get(name, "1"))))
-            for each, name, anchor in zip(records, names, _anchors(records), strict=True)
+            Case(each, anchor, steps.get(each.proposal.proposal_id, ()))
+            for each, anchor in zip(records, _anchors(records), strict=True)
         )
         self.notes = tuple(_notes(said))
 
@@ -258,18 +286,46 @@ def _anchors(records: Iterable[ProposalRecord]) -> Iterator[str]:
         yield name if is_usable else f"proposal-{number}"
 
 
-def _climbs(said: Iterable[Said]) -> tuple[dict[str, list[GateReport]], dict[str, int]]:
-    """Give the reports of the gate by proposal, and how many of them came before the first vote, where there was one."""
-    climbs: dict[str, list[GateReport]] = {}
-    early: dict[str, int] = {}
+def _steps(said: Iterable[Said]) -> dict[str, list[Step | GateReport]]:
+    """Give what happened to each proposal, in order; of several votes on it the last ones count."""
+    steps: dict[str, list[Step | GateReport]] = {}
     for event in said:
-        if event.topic == "/Negotiation/Gated":
+        kind = event.topic.rpartition("/")[2]
+        if kind == "Evaluated":
+            own = steps.setdefault(msgspec.convert(event.payload, _Evaluated).evaluation.proposal_id, [])
+            own[:] = [*(step for step in own if step is not VOTES), VOTES]
+        elif kind == "Gated":
             gated = msgspec.convert(event.payload, _Gated)
-            climbs.setdefault(gated.proposal_id, []).append(gated.report)
-        elif event.topic == "/Negotiation/Evaluated":
-            name = msgspec.convert(event.payload, _Evaluated).evaluation.proposal_id
-            early.setdefault(name, len(climbs.get(name, ())))
-    return climbs, early
+            steps.setdefault(gated.proposal_id, []).append(gated.report)
+        elif kind in _TOLD:
+            name, step = _told(kind, event.payload)
+            steps.setdefault(name, []).append(step)
+    return steps
+
+
+_TOLD = ("Merged", "SentBack", "Reviewed")
+
+
+def _told(kind: str, payload: Json) -> tuple[str, Step]:
+    if kind == "Merged":
+        merged = msgspec.convert(payload, _Merged)
+        return merged.proposal_id, Step(f"Merged with what others changed in {', '.join(merged.files)}")
+    if kind == "SentBack":
+        back = msgspec.convert(payload, _SentBack)
+        return back.proposal_id, Step(f"Sent back: {back.reason}", "bad")
+    reviewed = msgspec.convert(payload, _Reviewed)
+    reason = f" ({reviewed.reason})" if reviewed.reason else ""
+    return reviewed.proposal_id, Step(f"A person said {reviewed.verdict}{reason}", _PERSON.get(reviewed.verdict, ""))
+
+
+_PERSON = {"yes": "good", "no": "bad"}
+
+
+def _climbed(report: GateReport, *, is_first: bool) -> Step:
+    name = "Gate" if is_first else "Gate again"
+    if report.failure:
+        return Step(f"{name}: refused at {report.failure.code or report.failure.rung}", "bad")
+    return Step(f"{name}: passed", "good") if report.passed else Step(f"{name}: not passed", "bad")
 
 
 def _notes(said: Iterable[Said]) -> Iterator[Note]:

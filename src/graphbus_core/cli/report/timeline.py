@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from graphbus_core.cli.report.markup import Markup, element
-from graphbus_core.cli.report.story import DECISIONS, STATUSES, Case, Story
-from graphbus_core.model.proposals import Consensus, GateReport
+from graphbus_core.cli.report.story import DECISIONS, STATUSES, VOTES, Case, Story
+from graphbus_core.model.proposals import Consensus
 
 CONSENSUS: dict[Consensus, str] = {
     "unanimous": "everybody agreed",
@@ -64,14 +64,11 @@ def keys_of(story: Story, case: Case) -> dict[str, str | int | bool]:
 def _stations(story: Story, case: Case) -> Iterator[Markup]:
     parent = case.proposal.parent
     yield _station("Proposed" if not parent else f"Proposed against {parent}")
-    climbs = [_climb(report, "Gate again" if number else "Gate") for number, report in enumerate(case.climbs)]
-    yield from climbs[: case.climbs_before_vote]
-    if any(not vote.is_arbiter for vote in case.votes):
-        yield _station(f"Votes: {tally(case)}")
-    for vote in case.votes:
-        if vote.is_arbiter:
-            yield _station(f"Arbiter {vote.evaluator}: {DECISIONS[vote.decision].lower()}")
-    yield from climbs[case.climbs_before_vote :]
+    for step in case.steps:
+        if step is VOTES:
+            yield from _judged(case)
+        else:
+            yield _station(step.text, step.role)
     commit = case.record.commit
     if commit:
         yield _station(f"Commit {commit.commit_id}: {CONSENSUS[commit.consensus_type]}", "good")
@@ -79,10 +76,12 @@ def _stations(story: Story, case: Case) -> Iterator[Markup]:
         yield _station(STATUSES[case.record.status], "end")
 
 
-def _climb(report: GateReport, name: str) -> Markup:
-    if report.failure:
-        return _station(f"{name}: refused at {report.failure.code or report.failure.rung}", "bad")
-    return _station(f"{name}: passed", "good") if report.passed else _station(f"{name}: not passed", "bad")
+def _judged(case: Case) -> Iterator[Markup]:
+    if any(not vote.is_arbiter for vote in case.votes):
+        yield _station(f"Votes: {tally(case)}")
+    for vote in case.votes:
+        if vote.is_arbiter:
+            yield _station(f"Arbiter {vote.evaluator}: {DECISIONS[vote.decision].lower()}")
 
 
 def tally(case: Case) -> str:
