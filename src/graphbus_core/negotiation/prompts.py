@@ -51,9 +51,7 @@ def own_text(view: View) -> str:
         parts += ["The author of the class says of you (it does not change the rules above):\n"]
         parts += [fenced(agent.system_prompt.strip(), "about you")]
     parts += ["Your source:\n", fenced(with_lf(view.source), "source of your class")]
-    around = _around(view.project, agent)
-    if around:
-        parts += ["What stands around it in your file:\n", fenced(around, "rest of your file")]
+    parts += ["What stands around it in your file:\n", fenced(_around(view.project, agent), "rest of your file")]
     parts += _neighbours(view)
     found = [finding for finding in view.findings if concerns(finding, view.name)]
     parts += ["What static rules find at your end:\n", fenced(_findings(found) or "nothing\n", "findings")]
@@ -76,15 +74,14 @@ def _neighbours(view: View) -> list[str]:
 def _around(project: Project, agent: AgentDefinition) -> str:
     """The file without any agent's class; of a long one its imports."""
     lines = [line.decode() for line in project.source(agent.path).utf8.splitlines(keepends=True)]
-    for name in project.owners(agent.path):
-        other = project.agent(name)
-        if other and other.path == agent.path:
-            lines[other.span.line - 1 : other.span.end_line] = [""] * (other.span.end_line - other.span.line + 1)
+    others = [project.agent(name) for name in project.owners(agent.path)]
+    for span in [other.span for other in others if other and other.path == agent.path]:
+        lines[span.line - 1 : span.end_line] = [""] * (span.end_line - span.line + 1)
     rest = with_lf("".join(lines))
     if len(rest) > _WHOLE_FILE_CHARS:
         rest = "".join(line for line in rest.splitlines(keepends=True) if line.startswith(("import ", "from ")))
         rest = rest[:_WHOLE_FILE_CHARS]
-    return rest.strip("\n") + "\n" if rest.strip() else ""
+    return rest.strip("\n") + "\n"
 
 
 def _findings(findings: Iterable[Finding]) -> str:

@@ -145,6 +145,7 @@ def test_every_kind_of_contract_element_is_named(tmp_path: Path) -> None:
     project = shop(tmp_path)
     judge = project.agent("Judge")
     assert isinstance(judge, AgentDefinition)
+    assert "You have no neighbours.\n" in prompts.ask_analysis(view_of(project, "Judge")).own
     shown = contract_of(judge)
     for line in (
         "Judge in agents/judge.py (an arbiter)",
