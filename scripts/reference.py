@@ -48,6 +48,14 @@ TABLES = (
     ("tool.graphbus.gate", config.GateConfig, ""),
     ("tool.graphbus.runtime", config.RuntimeSettings, "How a running graph behaves."),
 )
+NAMED = (
+    (
+        "tool.graphbus.llm.providers.NAME",
+        config.ProviderConfig,
+        'A server of models, for `model = "NAME:model"`; as many tables as you like. [Models](models.md) has examples.',
+    ),
+)
+"""Tables whose last name is the user's."""
 
 
 ERRORS_INTRO = """\
@@ -123,16 +131,23 @@ def configuration_page() -> str:
         defaults_as_toml(),
         "```\n",
     ]
-    for name, kind, intro in TABLES:
+    for name, kind, intro in sorted([*TABLES, *NAMED], key=place_of):
         parts.append(f"## `[{name}]`\n")
         parts.append(f"{intro or first_sentence(kind)}\n")
         parts.append("| key | type | default | meaning |\n|---|---|---|---|")
         meanings = attributes(kind)
         for field in scalar_fields(kind):
-            row = (f"`{field.name}`", type_name(field.type), f"`{toml(default_of(field))}`", meanings[field.name])
+            default = "required" if field.required else f"`{toml(default_of(field))}`"
+            row = (f"`{field.name}`", type_name(field.type), default, meanings[field.name])
             parts.append("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |")
         parts.append("")
     return "\n".join(parts)
+
+
+def place_of(table: tuple[str, type, str]) -> int:
+    """A table of named tables stands after the one that it belongs to."""
+    names = [name for name, _, _ in TABLES]
+    return next(names.index(name) for name in sorted(names, key=len, reverse=True) if table[0].startswith(name))
 
 
 def first_sentence(kind: type) -> str:

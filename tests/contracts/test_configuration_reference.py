@@ -11,7 +11,7 @@ from graphbus_core.model.config import Settings
 from scripts import reference
 
 
-@pytest.mark.parametrize(("name", "kind"), [(name, kind) for name, kind, _ in reference.TABLES])
+@pytest.mark.parametrize(("name", "kind"), [(name, kind) for name, kind, _ in [*reference.TABLES, *reference.NAMED]])
 def test_every_key_of_a_table_has_a_meaning_and_every_meaning_a_key(name: str, kind: type[msgspec.Struct]) -> None:
     assert set(reference.attributes(kind)) == {field.name for field in reference.scalar_fields(kind)}
 
@@ -22,6 +22,13 @@ def test_every_table_below_the_settings_has_its_section() -> None:
         "tool.graphbus",
         *(f"tool.graphbus.{table}" for table in tables),
     }
+
+
+def test_a_table_of_named_tables_stands_below_its_own_with_the_keys_that_are_required() -> None:
+    page = reference.configuration_page()
+    headers = [line for line in page.splitlines() if line.startswith("## ")]
+    assert headers[headers.index("## `[tool.graphbus.llm]`") + 1] == "## `[tool.graphbus.llm.providers.NAME]`"
+    assert "| `base_url` | string | required |" in page
 
 
 def test_the_defaults_that_the_reference_offers_for_copying_change_nothing() -> None:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 from graphbus_core.errors import ModelError, UsageError
 from graphbus_core.llm.client import Clients, LLMClient
-from graphbus_core.llm.command import CommandClient
 from graphbus_core.llm.prices import is_from_table, price_of
 from graphbus_core.llm.providers import COMMAND, RULES, Provider, Spec, parse, providers_of, split_command
 from graphbus_core.llm.retrying import RetryingClient
@@ -25,6 +24,8 @@ def open_client(spec: str, config: LLMConfig, environ: Mapping[str, str]) -> Ret
     if meant.provider == RULES:
         raise UsageError("GBE141", spec=spec, reason="the rules are no model and give no answers")
     if meant.provider == COMMAND:
+        from graphbus_core.llm.command import CommandClient  # processes and their pipes
+
         client: LLMClient = CommandClient(split_command(meant), config.timeout_s, environ, config.pass_env)
     else:
         client = _open_remote(meant, providers[meant.provider], config, environ)

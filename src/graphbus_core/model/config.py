@@ -64,9 +64,11 @@ class ProviderConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     Attributes:
         base_url: Where it is, e.g. `"http://localhost:8000/v1"`.
         wire: The protocol that it speaks: Anthropic Messages, or OpenAI Chat Completions.
-        key_env: The environment variable with its key; empty: it needs none. The key of a well-known provider is refused here.
+        key_env: The environment variable with its key; empty: it needs none. The key of a well-known provider is refused unless
+            `base_url` is at that provider.
         default_model: What `model = "NAME"` stands for.
-        input_usd: Price of a million input tokens; 0: not known, only tokens count.
+        input_usd: Price of a million input tokens. Both prices 0: free on this machine, elsewhere not known, so that only
+            tokens can be limited.
         output_usd: Price of a million output tokens.
     """
 
