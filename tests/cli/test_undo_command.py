@@ -11,6 +11,8 @@ from graphbus_core.cli import main
 from graphbus_core.editing.journal import COMMITTING
 from graphbus_core.editing.workspace import promote
 from graphbus_core.model.config import BuildConfig
+from tests.fakes.landed_sessions import FILES, LOG, PRICE, Agreed
+from tests.unit.editing.git_project import git, make_repository
 
 OLD, NEW = b"a = 1\n", b"a = 2\n"
 
@@ -82,3 +84,28 @@ def test_an_interrupted_promotion_is_ended_first(
 
     assert f"An interrupted promote of S001 was {state}." in capsys.readouterr().err
     assert (promoted / "agents/a.py").read_bytes() == OLD
+
+
+def test_the_git_commits_of_a_session_are_named_and_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shop = make_repository(tmp_path / "shop", FILES)
+    Agreed(shop).accept(PRICE).accept(LOG, title="Log what was sold").land()
+    ids = git(shop, "log", "-2", "--format=%H").split()
+    monkeypatch.chdir(shop)
+    assert main(["undo", "--dry-run", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["git_commits"] == {"P002": ids[0], "P001": ids[1]}
+    assert main(["undo"]) == 0
+    assert f"git revert {ids[0][:10]} {ids[1][:10]}" in capsys.readouterr().err
+    assert git(shop, "rev-parse", "HEAD").strip() == ids[0]
+
+
+def test_commits_that_are_not_in_the_history_are_not_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shop = make_repository(tmp_path / "shop", FILES)
+    Agreed(shop).accept(PRICE).land()
+    git(shop, "update-ref", "HEAD", "HEAD~1")
+    monkeypatch.chdir(shop)
+    assert main(["undo"]) == 0
+    assert "git revert" not in capsys.readouterr().err

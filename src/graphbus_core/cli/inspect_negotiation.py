@@ -1,57 +1,33 @@
-"""`graphbus inspect-negotiation`: every proposal, every evaluation, every arbitration, every commit of a session."""
+"""`graphbus inspect-negotiation`: every proposal, evaluation, arbitration and commit of a session; every session."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import get_args
 
 import click
 import msgspec
 
-from graphbus_core.cli import console
-from graphbus_core.cli.console import Role, paint, plain
+from graphbus_core.cli import console, proposal_text, transcript_text
+from graphbus_core.cli.console import paint, plain
 from graphbus_core.cli.live import counted
+from graphbus_core.cli.proposal_text import STATUS_ROLES, Shown, cost, proposal_of
 from graphbus_core.editing.promotion import fate_of
 from graphbus_core.errors import NegotiationError, did_you_mean
 from graphbus_core.model.config import BuildConfig
-from graphbus_core.model.proposals import (
-    CodeChange,
-    ProposalEvaluation,
-    ProposalRecord,
-    RungResult,
-    Status,
-    VoteDecision,
+from graphbus_core.model.proposals import ProposalRecord, Status
+from graphbus_core.negotiation.commit_message import models_of
+from graphbus_core.negotiation.committing import MadeCommits, load_commits
+from graphbus_core.negotiation.transcript import (
+    Said,
+    SessionRecord,
+    list_sessions,
+    load_session,
+    load_transcript,
 )
-from graphbus_core.negotiation.transcript import SessionRecord, list_sessions, load_session
 from graphbus_core.settings import find_root, load
-
-_STATUS_ROLES: dict[Status, Role] = {
-    "accepted": "good",
-    "rejected": "bad",
-    "refused": "warn",
-    "pending": "name",
-    "countered": "accent",
-    "deferred": "accent",
-    "superseded": "dim",
-}
-_DECISION_ROLES: dict[VoteDecision, Role] = {
-    "accept": "good",
-    "reject": "bad",
-    "counter": "accent",
-    "defer": "accent",
-    "abstain": "dim",
-}
-_RUNGS = {
-    "G0": "scope",
-    "G1": "apply",
-    "G2": "parse",
-    "G3": "capability",
-    "G4": "contract",
-    "G5": "import",
-    "G6": "tests",
-}
-_RUNG_WIDTH = max(map(len, _RUNGS.values()))
 
 
 @click.command("inspect-negotiation", short_help="Browse proposals, votes and commits.")
@@ -59,10 +35,26 @@ _RUNG_WIDTH = max(map(len, _RUNGS.values()))
 @click.option("--session", default="", metavar="NAME", help="The session, e.g. S001; the last one by default.")
 @click.option("--agent", default="", metavar="NAME", help="Only what this agent proposed or voted on.")
 @click.option("--file", "path", default="", metavar="PATH", help="Only what wanted to change this file.")
+@click.option(
+    "--round", "number", type=click.IntRange(min=1), metavar="N", help="Only what was proposed in this round."
+)
 @click.option("--status", type=click.Choice(get_args(Status)), help="Only what has come to this.")
+@click.option("--diff", "has_diff", is_flag=True, help="Show what each of them changes.")
+@click.option("--transcript", "is_transcript", is_flag=True, help="Show everything that was said, in its order.")
+@click.option("--sessions", "is_overview", is_flag=True, help="List all sessions.")
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
 def inspect_negotiation(
-    *, proposal: str, session: str, agent: str, path: str, status: Status | None, as_json: bool
+    *,
+    proposal: str,
+    session: str,
+    agent: str,
+    path: str,
+    number: int | None,
+    status: Status | None,
+    has_diff: bool,
+    is_transcript: bool,
+    is_overview: bool,
+    as_json: bool,
 ) -> None:
     """List the proposals of a session, or show one PROPOSAL whole: reasons, diff, gate, votes, arbitration and commit.
 
@@ -70,24 +62,26 @@ def inspect_negotiation(
     Examples:
       graphbus inspect-negotiation
       graphbus inspect-negotiation P001
-      graphbus inspect-negotiation --agent OrderProcessor --status rejected
+      graphbus inspect-negotiation --agent OrderProcessor --status rejected --diff
       graphbus inspect-negotiation --session S001 --json
+      graphbus inspect-negotiation --sessions
     """
     config = _config()
-    record = load_session(config.artifacts_dir, session)
-    if proposal:
-        found = find_proposal(record, proposal)
-        if as_json:
-            written = {"is_applied": record.is_applied, "session_refusal": record.refusal}
-            console.emit_json({"session": record.session, **written, **msgspec.to_builtins(found)})
-        else:
-            _show_one(record, found, config)
+    if is_overview:
+        _overview(config, as_json=as_json)
         return
-    chosen = tuple(select(record, agent=agent, path=path, status=status))
+    record = load_session(config.artifacts_dir, session)
+    if is_transcript:
+        _transcript(config, record, proposal, as_json=as_json)
+        return
+    if proposal:
+        _one(config, record, find_proposal(record, proposal), as_json=as_json)
+        return
+    chosen = tuple(select(record, agent=agent, path=path, number=number, status=status))
     if as_json:
-        console.emit_json(_listed(record, chosen))
+        console.emit_json(_listed(config, record, chosen))
     else:
-        _show_list(record, chosen, config)
+        _show_list(record, chosen, config, has_diff=has_diff)
 
 
 def _config() -> BuildConfig:
@@ -106,9 +100,9 @@ def find_proposal(record: SessionRecord, name: str) -> ProposalRecord:
 
 
 def select(
-    record: SessionRecord, *, agent: str = "", path: str = "", status: Status | None = None
+    record: SessionRecord, *, agent: str = "", path: str = "", number: int | None = None, status: Status | None = None
 ) -> Iterator[ProposalRecord]:
-    """Give the proposals in which an agent had a part, that wanted to change a file, or that have come to a status.
+    """Give the proposals in which an agent had a part, that wanted to change a file, of a round, or of a status.
 
     Raises:
         NegotiationError: GBE406, the session has no such agent or no proposal for this file.
@@ -125,6 +119,7 @@ def select(
         if (
             (not agent or agent in has_part)
             and (not path or path in one.proposal.files)
+            and number in {None, one.proposal.round}
             and status in {None, one.status}
         ):
             yield one
@@ -144,22 +139,130 @@ def _known(record: SessionRecord, kind: str, name: str, known: Iterable[str]) ->
     )
 
 
-def _listed(record: SessionRecord, chosen: tuple[ProposalRecord, ...]) -> dict[str, object]:
+# --- all sessions ------------------------------------------------------------------------------
+
+
+def _overview(config: BuildConfig, *, as_json: bool) -> None:
+    records = [load_session(config.artifacts_dir, name) for name in list_sessions(config.artifacts_dir)]
+    if not records:
+        raise NegotiationError("GBE403", folder=config.artifacts_dir)
+    if as_json:
+        console.emit_json({"sessions": [_summed(record, config) for record in records]})
+        return
+    headers = ("SESSION", "ENDED BY", "PROPOSED", "ACCEPTED", "FILES", "COST", "CHANGES", "MODEL")
+    rows = [_session_row(record, config) for record in records]
+    console.table(headers, rows, right=("PROPOSED", "ACCEPTED", "FILES", "COST"))
+
+
+def _session_row(record: SessionRecord, config: BuildConfig) -> tuple[str, ...]:
+    ending = record.negotiations.ending
+    fate = _fate(record, config).partition(":")[0] if record.negotiations.completed else "-"
+    return (
+        paint(plain(record.session), "strong"),
+        ending.reason.replace("_", " "),
+        str(ending.proposals_made),
+        str(ending.commits_created),
+        str(ending.files_modified),
+        cost(record.spent.cost_usd) or "-",
+        fate.removesuffix(" to the source files"),
+        plain(models_of(record)),
+    )
+
+
+def _summed(record: SessionRecord, config: BuildConfig) -> dict[str, object]:
     return {
         "session": record.session,
         "backend": record.backend,
+        "models": record.models,
+        "intent": record.intent,
+        "is_applied": record.is_applied,
+        "fate": fate_of(config, record.session),
+        "refusal": record.refusal,
+        "ending": record.negotiations.ending,
+        "spent": record.spent,
+    }
+
+
+# --- what was said -----------------------------------------------------------------------------
+
+
+def _transcript(config: BuildConfig, record: SessionRecord, proposal: str, *, as_json: bool) -> None:
+    said = load_transcript(config.artifacts_dir, record.session)
+    if proposal:
+        name = find_proposal(record, proposal).proposal.proposal_id
+        said = tuple(event for event in said if proposal_of(event) == name)
+    if as_json:
+        console.emit_json({"session": record.session, "events": said})
+        return
+    for line in transcript_text.lines_of(said):
+        console.out(line)
+
+
+def _said(config: BuildConfig, record: SessionRecord) -> tuple[Said, ...]:
+    with suppress(NegotiationError):  # the record is what counts; the transcript only adds to it
+        return load_transcript(config.artifacts_dir, record.session)
+    return ()
+
+
+# --- one proposal ------------------------------------------------------------------------------
+
+
+def _one(config: BuildConfig, record: SessionRecord, found: ProposalRecord, *, as_json: bool) -> None:
+    made = load_commits(config.artifacts_dir, record.session)
+    commit = made.commits.get(found.proposal.proposal_id, "") if made else ""
+    if as_json:
+        written = {"is_applied": record.is_applied, "session_refusal": record.refusal, "git_commit": commit}
+        costs = {"cost_usd": record.costs.get(found.proposal.proposal_id)}
+        console.emit_json({"session": record.session, **written, **costs, **msgspec.to_builtins(found)})
+        return
+    git_commit = _git_commit(config, made, commit) if made and commit else ""
+    shown = Shown(record, found, _said(config, record), _fate(record, config), git_commit)
+    for line in proposal_text.facts_of(shown):
+        console.out(line)
+    _section("Change")
+    console.diff("\n".join(proposal_text.diffs_of(found)).rstrip())
+    for line in proposal_text.course_of(shown):
+        console.out(line)
+
+
+def _git_commit(config: BuildConfig, made: MadeCommits, commit: str) -> str:
+    """Say which git commit it is, and whether it is still in the history of what is checked out."""
+    from graphbus_core.editing.git import Repository
+
+    where = f" on {made.branch.removeprefix('refs/heads/')}" if made.branch else ""
+    with suppress(NegotiationError):
+        repository = Repository.find(config.root)
+        if repository and not repository.is_on_head(commit):
+            return f"git commit {commit}{where}, which is not in the history of HEAD"
+    return f"git commit {commit}{where}"
+
+
+def _section(title: str) -> None:
+    console.out()
+    console.out(paint(title, "strong"))
+
+
+# --- the proposals of a session ----------------------------------------------------------------
+
+
+def _listed(config: BuildConfig, record: SessionRecord, chosen: tuple[ProposalRecord, ...]) -> dict[str, object]:
+    made = load_commits(config.artifacts_dir, record.session)
+    return {
+        "session": record.session,
+        "backend": record.backend,
+        "models": record.models,
         "agents": record.agents,
         "arbiters": record.arbiters,
         "intent": record.intent,
         "is_applied": record.is_applied,
         "refusal": record.refusal,
         "ending": record.negotiations.ending,
+        "spent": record.spent,
+        "costs": record.costs,
+        "git_commits": made.commits if made else {},
         "commits": record.negotiations.completed,
         "proposals": chosen,
     }
-
-
-# --- as text ---------------------------------------------------------------------------------
 
 
 def _fate(record: SessionRecord, config: BuildConfig) -> str:
@@ -172,29 +275,46 @@ def _fate(record: SessionRecord, config: BuildConfig) -> str:
     return f"not written: {plain(' '.join(record.refusal.split()))}" if record.refusal else "not written"
 
 
-def _show_list(record: SessionRecord, chosen: tuple[ProposalRecord, ...], config: BuildConfig) -> None:
-    ending = record.negotiations.ending
-    detail = f" ({plain(ending.detail)})" if ending.detail else ""
-    console.out(
-        f"{paint(record.session, 'strong')}  {ending.proposals_made} proposed, {ending.commits_created} accepted, "
-        f"{counted(ending.files_modified, 'file')}, {counted(ending.rounds_executed, 'round')}; "
-        f"ended by {ending.reason.replace('_', ' ')}{detail}"
-    )
-    if record.negotiations.completed:
-        console.out(f"accepted changes: {_fate(record, config)}")
-    if record.intent:
-        console.out(f"intent: {plain(record.intent)}")
+def _show_list(
+    record: SessionRecord, chosen: tuple[ProposalRecord, ...], config: BuildConfig, *, has_diff: bool
+) -> None:
+    for line in _head(record, config):
+        console.out(line)
     console.out()
     if not chosen:
         console.out("No proposal to show.")
         return
     headers = ("ID", "ROUND", "AGENT", "STATUS", "VOTES", "WHAT", "FILES")
     console.table(headers, [_row(one) for one in chosen], right=("ROUND",))
+    for one in chosen if has_diff else ():
+        _section(f"{one.proposal.proposal_id}  {plain(one.proposal.title or one.proposal.intent)}")
+        console.diff("\n".join(proposal_text.diffs_of(one)).rstrip())
     others = [name for name in list_sessions(config.artifacts_dir) if name != record.session]
     console.say()
     console.say(paint(f"One whole: graphbus inspect-negotiation {chosen[0].proposal.proposal_id}", "dim"))
     if others:
         console.say(paint(f"Other sessions: {', '.join(others)}", "dim"))
+
+
+def _head(record: SessionRecord, config: BuildConfig) -> Iterator[str]:
+    ending = record.negotiations.ending
+    detail = f" ({plain(ending.detail)})" if ending.detail else ""
+    yield (
+        f"{paint(record.session, 'strong')}  {ending.proposals_made} proposed, {ending.commits_created} accepted, "
+        f"{counted(ending.files_modified, 'file')}, {counted(ending.rounds_executed, 'round')}; "
+        f"ended by {ending.reason.replace('_', ' ')}{detail}"
+    )
+    if record.negotiations.completed:
+        made = load_commits(config.artifacts_dir, record.session)
+        committed = f", {counted(len(made.commits), 'git commit')}" if made else ""
+        yield f"accepted changes: {_fate(record, config)}{committed}"
+    if record.intent:
+        yield f"intent: {plain(record.intent)}"
+    if record.models:
+        spent = record.spent
+        price = cost(spent.cost_usd) or ("unknown cost" if spent.unpriced else "$0")
+        tokens = f"{spent.usage.total_tokens:,} tokens"
+        yield f"model: {plain(models_of(record))}; {counted(spent.requests, 'request')}, {tokens}, {price}"
 
 
 def _row(one: ProposalRecord) -> tuple[str, ...]:
@@ -203,7 +323,7 @@ def _row(one: ProposalRecord) -> tuple[str, ...]:
         proposal.proposal_id,
         str(proposal.round),
         paint(plain(proposal.src), "name"),
-        paint(one.status, _STATUS_ROLES[one.status]),
+        paint(one.status, STATUS_ROLES[one.status]),
         _votes(one),
         plain(proposal.title or proposal.intent),
         plain(", ".join(proposal.files)),
@@ -213,104 +333,5 @@ def _row(one: ProposalRecord) -> tuple[str, ...]:
 def _votes(one: ProposalRecord) -> str:
     latest = {vote.evaluator: vote for vote in one.evaluations}.values()
     decisions = [vote.decision for vote in latest if not vote.is_arbiter]
-    counted = (
-        f"{decisions.count('accept')}/{decisions.count('accept') + decisions.count('reject')}" if decisions else "-"
-    )
-    return f"{counted} {one.commit.consensus_type}" if one.commit else counted
-
-
-def _show_one(record: SessionRecord, one: ProposalRecord, config: BuildConfig) -> None:
-    proposal = one.proposal
-    status = paint(one.status, _STATUS_ROLES[one.status])
-    console.out(f"{paint(proposal.proposal_id, 'strong')}  {status}  {plain(proposal.title or proposal.intent)}")
-    for label, value in _facts(record, one):
-        console.out(f"  {paint(f'{label}:'.ljust(12), 'dim')} {plain(value)}")
-    _section("Change")
-    console.diff("\n".join(_diffs(one)).rstrip())
-    if one.gate:
-        _section("Gate")
-        for rung in one.gate.rungs:
-            console.out(f"  {_rung_line(rung)}")
-    if one.evaluations:
-        _section("Votes")
-        for vote in one.evaluations:
-            for line in _vote_lines(vote):
-                console.out(line)
-    _section("Outcome")
-    console.out(f"  {_outcome(one)}")
-    if one.commit:
-        console.out(f"  {_fate(record, config)}")
-
-
-def _section(title: str) -> None:
-    console.out()
-    console.out(paint(title, "strong"))
-
-
-def _facts(record: SessionRecord, one: ProposalRecord) -> Iterator[tuple[str, str]]:
-    proposal = one.proposal
-    counters = [
-        other.proposal.proposal_id
-        for other in record.negotiations.records
-        if other.proposal.parent == proposal.proposal_id
-    ]
-    facts = {
-        "session": f"{record.session}, round {proposal.round}",
-        "by": proposal.src,
-        "to": proposal.dst or "",
-        "affects": ", ".join(proposal.affects),
-        "intent": proposal.intent,
-        "mends": proposal.finding,
-        "why": proposal.reason,
-        "needs": ", ".join(proposal.dependencies),
-        "counters": proposal.parent or "",
-        "countered by": ", ".join(counters),
-    }
-    return ((label, value) for label, value in facts.items() if value)
-
-
-def _diffs(one: ProposalRecord) -> Iterator[str]:
-    """Give the diffs that were committed, or what the changes would do to the text that they were written for."""
-    if one.commit:
-        yield from one.commit.resolution.values()
-    else:
-        yield from (_diff_of(change) for change in one.proposal.code_changes)
-
-
-def _diff_of(change: CodeChange) -> str:
-    from graphbus_core.editing.edits import unified_diff
-
-    old, new = (
-        f"{code}\n" if code and not code.endswith("\n") else code for code in (change.old_code, change.new_code)
-    )
-    return unified_diff(change.file_path, old.encode(), new.encode())
-
-
-def _rung_line(rung: RungResult) -> str:
-    roles: dict[str, Role] = {"passed": "good", "failed": "bad", "not_run": "dim"}
-    name = _RUNGS.get(rung.rung, "").ljust(_RUNG_WIDTH)
-    shown = f"{paint(rung.rung, 'strong')} {name}  {paint(rung.status.replace('_', ' '), roles[rung.status])}"
-    detail = " ".join(part for part in (rung.code, rung.message) if part)
-    return f"{shown}  {plain(detail)}".rstrip()
-
-
-def _vote_lines(vote: ProposalEvaluation) -> Iterator[str]:
-    role = " (ARBITER)" if vote.is_arbiter else ""
-    said = f": {plain(vote.reasoning)}" if vote.reasoning else ""
-    yield f"  {paint(plain(vote.evaluator + role), 'name')}  {paint(vote.decision, _DECISION_ROLES[vote.decision])}{said}"
-    for evidence in vote.evidence:
-        state = "verified" if evidence.is_verified else "unsubstantiated"
-        yield f"      {evidence.kind} evidence, {state}: {plain(evidence.text)}"
-    for concern in vote.concerns:
-        if concern not in {evidence.text for evidence in vote.evidence}:
-            yield f"      concern: {plain(concern)}"
-    for suggestion in vote.suggestions:
-        yield f"      suggestion: {plain(suggestion)}"
-
-
-def _outcome(one: ProposalRecord) -> str:
-    if one.commit is None:
-        return f"{one.status}: {plain(one.refusal)}" if one.refusal else one.status
-    commit = one.commit
-    voters = f" ({plain(', '.join(commit.evaluators))})" if commit.evaluators else ""
-    return f"{commit.commit_id}: {commit.consensus_type}{voters}, changed {plain(', '.join(commit.files_modified))}"
+    said = f"{decisions.count('accept')}/{decisions.count('accept') + decisions.count('reject')}" if decisions else "-"
+    return f"{said} {one.commit.consensus_type}" if one.commit else said

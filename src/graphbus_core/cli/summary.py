@@ -6,9 +6,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import msgspec
+
 from graphbus_core.build import BuildResult
 from graphbus_core.cli.console import Role, paint, plain
-from graphbus_core.cli.live import counted
+from graphbus_core.cli.live import counted, spent_so_far
 from graphbus_core.model.findings import Finding, Severity
 
 _NOUNS: dict[Severity, str] = {"error": "error", "warning": "warning", "info": "note"}
@@ -39,14 +41,36 @@ def improved(result: BuildResult, paths: Sequence[str], what: str) -> Iterator[s
     for path, proposals in changed.items():
         accepted = paint(f"({', '.join(proposals)})", "dim")
         yield f"  {_TICK} Modified: {plain(path)} {accepted}"
+    yield from _committed(result)
     yield ""
     yield f"{_TICK} {what} complete — {counted(len(changed), 'file')} improved by agents"
+    yield from spent(result)
     yield from written(result)
     yield from left_over(result.findings, paths)
     if changed and not result.config.emit_artifacts:
         yield f"  {_command('build', paths)} renews the artifacts"
     if changed:
         yield paint("  Who agreed to what: graphbus inspect-negotiation. Take it back: graphbus undo", "dim")
+
+
+def _committed(result: BuildResult) -> Iterator[str]:
+    """Name the git commits, if there are any."""
+    if result.negotiations and result.applied and result.config.makes_commits:
+        from graphbus_core.negotiation.committing import load_commits
+
+        made = load_commits(result.config.artifacts_dir, result.negotiations.session)
+        titles = {commit.proposal_id: commit.title for commit in result.negotiations.completed}
+        for proposal, commit in made.commits.items() if made else ():
+            yield f"  {_TICK} Committed: {commit[:10]} {plain(titles.get(proposal, ''))} {paint(f'({proposal})', 'dim')}"
+
+
+def spent(result: BuildResult) -> Iterator[str]:
+    """Say what the models have cost, if any was asked."""
+    cost = result.spent
+    if cost.requests:
+        cached = f", {cost.cached} from the cache" if cost.cached else ""
+        told = spent_so_far({**msgspec.structs.asdict(cost), "tokens": cost.usage.total_tokens})
+        yield f"  Asked: {told} in {counted(cost.requests, 'request')}{cached}"
 
 
 def dry(result: BuildResult) -> str:
@@ -90,6 +114,7 @@ def document(result: BuildResult) -> dict[str, object]:
         "activation_order": result.artifacts.graph.activation_order,
         "findings": result.findings,
         "negotiation": {"session": negotiations.session, "ending": negotiations.ending} if negotiations else None,
+        "spent": result.spent,
         "modified": result.applied,
         "diffs": result.diffs,
     }

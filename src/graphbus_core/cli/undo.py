@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
 
 from graphbus_core.cli import console
+from graphbus_core.model.config import BuildConfig
 
 
 @click.command("undo", short_help="Take back what a negotiation changed.")
@@ -17,6 +19,7 @@ def undo(session: str, dry_run: bool, as_json: bool) -> None:
     """Take back what a negotiation changed: the last one, or SESSION.
 
     Nothing happens if one of the files was changed since. The artifacts are not touched: run `graphbus build` afterwards.
+    Nor are git commits: those of the session are named, for `git revert`.
 
     \b
     Examples:
@@ -26,7 +29,6 @@ def undo(session: str, dry_run: bool, as_json: bool) -> None:
     from graphbus_core import settings
     from graphbus_core.build import end_interrupted
     from graphbus_core.editing import workspace
-    from graphbus_core.model.config import BuildConfig
 
     root = settings.find_root([Path.cwd()])
     config = BuildConfig(root=str(root), paths=(str(root),), settings=settings.load(root))
@@ -34,11 +36,39 @@ def undo(session: str, dry_run: bool, as_json: bool) -> None:
         console.say(console.plain(ended.told))
     session = workspace.last_session(config, session)
     files = workspace.undo(config, session, dry_run=dry_run)
+    commits = _commits(config, session)
     if as_json:
-        console.emit_json({"session": session, "dry_run": dry_run, "files": files})
+        console.emit_json({"session": session, "dry_run": dry_run, "files": files, "git_commits": commits})
         return
     done = "Would restore" if dry_run else console.paint("✓", "good") + " Restored"
     for file in files:
         console.out(f"{done}: {console.plain(file.path)}")
     if not dry_run:
         console.say(f"{console.plain(session)} is undone. The artifacts are those from before: run `graphbus build`.")
+        if commits:
+            console.say(_advice(commits))
+
+
+def _commits(config: BuildConfig, session: str) -> dict[str, str]:
+    """Give the git commits of the session that are part of the history here, the last one first: proposal -> id."""
+    from contextlib import suppress
+
+    from graphbus_core.editing.git import Repository
+    from graphbus_core.errors import NegotiationError
+    from graphbus_core.negotiation.committing import load_commits
+
+    with suppress(NegotiationError):  # the files are restored, whatever git says
+        made = load_commits(config.artifacts_dir, session)
+        repository = Repository.find(config.root) if made else None
+        if made and repository:
+            return {name: one for name, one in reversed(made.commits.items()) if repository.is_on_head(one)}
+    return {}
+
+
+def _advice(commits: Mapping[str, str]) -> str:
+    known = ", ".join(f"{commit[:10]} ({console.plain(name)})" for name, commit in commits.items())
+    reverted = " ".join(commit[:10] for commit in commits.values())
+    return (
+        f"Its git commits stay in the history: {known}. Commit the restored files;\n"
+        f"or put them back with `git restore` and let git take it back: git revert {reverted}"
+    )

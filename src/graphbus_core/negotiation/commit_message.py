@@ -37,6 +37,7 @@ _TYPES = (
     (re.compile(r"fix|mend|valid|align|correct|guard|handle|conflict|error"), "fix"),
     (re.compile(r"add|introduce|feature|support"), "feat"),
 )
+_ROLES = "proposer evaluator arbiter"
 _NOT_WRONG = ("GB201", "GB202")
 """Findings that ask for something better where nothing is wrong."""
 
@@ -44,9 +45,11 @@ _NOT_WRONG = ("GB201", "GB202")
 def message_of(session: SessionRecord, record: ProposalRecord) -> str:
     """Give the whole message: subject, reason, trailers."""
     proposal = record.proposal
-    body = _paragraph(proposal.reason)
+    subject = subject_of(proposal)
+    title = proposal.title if subject.endswith("…") else ""
+    body = _paragraph(f"{title}\n\n{proposal.reason}")
     trailers = "\n".join(f"{name}: {value}" for name, value in _trailers(session, record))
-    return "\n\n".join(part for part in (subject_of(proposal), body, trailers) if part) + "\n"
+    return "\n\n".join(part for part in (subject, body, trailers) if part) + "\n"
 
 
 def subject_of(proposal: Proposal) -> str:
@@ -118,7 +121,7 @@ def _consensus(commit: CommitRecord) -> str:
 def models_of(session: SessionRecord) -> str:
     """Give the models that negotiated, each once: `rules`, or `anthropic:one, openai:other (evaluator)`."""
     roles: dict[str, list[str]] = {}
-    for role, model in session.models.items():
+    for role, model in sorted(session.models.items(), key=lambda item: _ROLES.find(item[0])):
         roles.setdefault(_line(model), []).append(role)
     if len(roles) < 2:
         return next(iter(roles), _line(session.backend))
