@@ -12,7 +12,7 @@ from graphbus_core.errors import UsageError, raise_all
 @click.argument("paths", metavar="[PATH]...", nargs=-1)
 @click.option("--enable-agents", is_flag=True, help="Let the agents negotiate and change source files first.")
 @negotiation_options
-@click.option("--force", is_flag=True, help="Build although nothing has changed.")
+@click.option("--force", is_flag=True, help="Build although nothing has changed; ask every agent.")
 @click.option("--frozen", "is_frozen", is_flag=True, help="Ask no model; fail unless the lock covers the sources.")
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
 def build(*, paths: tuple[str, ...], as_json: bool, enable_agents: bool, **wished: object) -> None:
@@ -34,4 +34,4 @@ def build(*, paths: tuple[str, ...], as_json: bool, enable_agents: bool, **wishe
         useless = (option for name, option in NEEDS_AGENTS.items() if wished[name] not in {None, "", False})
         raise_all(UsageError("GBE131", option=option, needed="--enable-agents") for option in useless)
     request = request_of(paths, wished, enable_agents=enable_agents)
-    perform(request, "Build", as_json=as_json)
+    perform(request, "Build", as_json=as_json, is_planned=bool(wished["is_planned"]))

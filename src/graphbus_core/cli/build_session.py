@@ -19,8 +19,13 @@ def request_of(paths: tuple[str, ...], wished: dict[str, object], **fixed: bool)
     return BuildRequest(paths=paths, use_cache=not wished["no_cache"], **options, **fixed)  # type: ignore[arg-type]
 
 
-def perform(request: BuildRequest, what: str, *, as_json: bool) -> None:
-    """Run a build or a negotiation and say what came of it; `what` is `"Build"` or `"Negotiation"`."""
+def perform(request: BuildRequest, what: str, *, as_json: bool, is_planned: bool = False) -> None:
+    """Run a build or a negotiation and say what came of it, or only what it can cost; `what` is `"Build"` or `"Negotiation"`."""
+    if is_planned:
+        from graphbus_core.cli.plan import show_plan
+
+        show_plan(request, as_json=as_json)
+        return
     write = console.say if as_json else console.out
     started = time.monotonic()
     result = (
@@ -37,8 +42,11 @@ def run_with_agents(request: BuildRequest, write: Say) -> BuildResult:
     """Negotiate, and write each decision as it is made."""
     from graphbus_core.bus import MessageBus
     from graphbus_core.cli.live import TOPICS, Live
+    from graphbus_core.cli.review import console_reviewer
     from graphbus_core.model.messages import Event
+    from graphbus_core.negotiation.backend import Backend
 
+    backend = Backend(reviewer=console_reviewer(write)) if request.is_reviewed else None
     live = Live()
     bus = MessageBus(history=0)
 
@@ -52,7 +60,7 @@ def run_with_agents(request: BuildRequest, write: Say) -> BuildResult:
 
     subscription = bus.subscribe(TOPICS, listen)
     try:
-        return run_build_pipeline(request, bus=bus, on_recovered=_tell)
+        return run_build_pipeline(request, bus=bus, on_recovered=_tell, backend=backend)
     except KeyboardInterrupt:
         console.status("")
         console.say(_interrupted(request, live.session))
@@ -75,12 +83,12 @@ def _interrupted(request: BuildRequest, session: str) -> str:
         return "Dry run: no session is kept, and no source file was changed."
     config = settings.resolve_build(request)
     if session not in list_sessions(config.artifacts_dir):
-        return "No session is kept, and no source file was changed."
+        return "No source file was changed. `--resume` goes on with what was said so far, if anything was."
     commits = load_session(config.artifacts_dir, session).negotiations.completed
     kept = f"Session {console.plain(session)} is kept, with {counted(len(commits), 'accepted proposal')}"
     if fate_of(config, session):
         return f"{kept}; its changes were written: `graphbus undo` takes them back, `graphbus build` builds with them."
-    return f"{kept}; no source file was changed. `graphbus inspect-negotiation` shows it."
+    return f"{kept}; no source file was changed. `--resume` goes on with it, `graphbus inspect-negotiation` shows it."
 
 
 def show(result: BuildResult, request: BuildRequest, what: str, seconds: float) -> None:
@@ -93,6 +101,7 @@ def show(result: BuildResult, request: BuildRequest, what: str, seconds: float) 
     else:
         _write_lines(summary.improved(result, request.paths, what))
     if result.was_dry_run:
+        _write_lines(summary.spent(result))
         console.out(summary.dry(result))
 
 

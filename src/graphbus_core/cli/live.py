@@ -31,10 +31,8 @@ from graphbus_core.model.proposals import (
 
 TOPICS = "/Negotiation/*"
 
-_RULES_NEGOTIATE = (
-    "Rules, not a model, negotiate: no key is needed and nothing leaves this machine. This version has no models to choose",
-    'from; `model = "rules"` in [tool.graphbus.llm] is the only setting there is.',
-)
+_RULES_NEGOTIATE = "Rules, not a model, negotiate: no key is needed and nothing leaves this machine."
+_CHOOSE_A_MODEL = "A model negotiates once its key is exported (ANTHROPIC_API_KEY, OPENAI_API_KEY) or with --model."
 
 _UNVERIFIED_IS_REFUSED = (
     "Nobody knows what this change would break, so that it is not even voted on. Mend what is named above, or let",
@@ -100,6 +98,8 @@ class Live:
         self._shown_round = 0
         self._has_explained = False
         self._untested: dict[str, list[str]] = {}
+        self._spent = ""
+        self._has_named_price = False
         self._listeners: dict[str, Callable[[Mapping[str, Any]], Iterator[str]]] = {
             "Started": self._started,
             "Round": self._enter_round,
@@ -113,15 +113,26 @@ class Live:
             "Dropped": self._dropped,
             "Failed": self._failed,
             "Finished": self._finished,
+            "Spent": self._take_spent,
         }
 
     @property
     def status(self) -> str:
-        """What is going on in one line; empty while no proposal is open."""
+        """What is going on in one line, and what it has cost so far; empty while nothing is going on."""
+        return " · ".join(part for part in (self._doing, self._spent) if part)
+
+    @property
+    def _doing(self) -> str:
         for proposal_id, case in self._cases.items():
             if not case.is_gated:
                 return f"Round {self._round}: verifying {proposal_id} of {case.proposal.src}"
         return f"Round {self._round}: voting on {counted(len(self._cases), 'proposal')}" if self._cases else ""
+
+    def _take_spent(self, payload: Mapping[str, Any]) -> Iterator[str]:
+        self._spent = spent_so_far(payload)
+        if payload["unpriced"] and not self._has_named_price:
+            self._has_named_price = True
+            yield paint("The price of this model is not known: only calls and tokens count.", "warn")
 
     def lines(self, topic: str, payload: Mapping[str, Any]) -> list[str]:
         """Give the lines that this event completes; none for an event that only adds to an open proposal."""
@@ -131,7 +142,9 @@ class Live:
     def _started(self, payload: Mapping[str, Any]) -> Iterator[str]:
         self.session = payload["session"]
         if payload["backend"] == "rules":
-            yield from (paint(line, "dim") for line in _RULES_NEGOTIATE)
+            yield paint(_RULES_NEGOTIATE, "dim")
+            if payload.get("note"):
+                yield paint(f"That is because {payload['note']}. {_CHOOSE_A_MODEL}", "dim")
         arbiters = payload["arbiters"]
         agents = [name for name in payload["agents"] if name not in arbiters]
         yield _who_negotiates(agents, arbiters) if agents else _who_negotiates(arbiters, [])
@@ -326,3 +339,11 @@ def _one_line(text: str) -> str:
 def counted(number: int, noun: str) -> str:
     """Give `1 file`, `2 files`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def spent_so_far(amounts: Mapping[str, Any]) -> str:
+    """Give `12 calls, 34,567 tokens, $0.12`; dollars only where a price is known."""
+    parts = [counted(amounts["calls"], "call"), f"{amounts['tokens']:,} tokens"]
+    if amounts["cost_usd"] or not amounts["unpriced"]:
+        parts.append(f"${amounts['cost_usd']:.4f}" if amounts["cost_usd"] < 0.1 else f"${amounts['cost_usd']:.2f}")
+    return ", ".join(parts)

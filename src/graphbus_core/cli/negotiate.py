@@ -10,6 +10,7 @@ from graphbus_core.cli.negotiation_options import negotiation_options
 @click.command("negotiate", short_help="Let the agents improve the code.")
 @click.argument("paths", metavar="[PATH]...", nargs=-1)
 @negotiation_options
+@click.option("--force", is_flag=True, help="Ask every agent, also those that have settled.")
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
 def negotiate(*, paths: tuple[str, ...], as_json: bool, **wished: object) -> None:
     """Let the agents in PATH, files or folders, propose changes and vote on them, and write what they agree on.
@@ -25,4 +26,4 @@ def negotiate(*, paths: tuple[str, ...], as_json: bool, **wished: object) -> Non
     from graphbus_core.cli.build_session import perform, request_of
 
     request = request_of(paths, wished, enable_agents=True, emit_artifacts=False)
-    perform(request, "Negotiation", as_json=as_json)
+    perform(request, "Negotiation", as_json=as_json, is_planned=bool(wished["is_planned"]))

@@ -1,0 +1,83 @@
+"""`--plan`: what a negotiation can cost at most and what is to be expected, before anybody is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from graphbus_core import settings
+from graphbus_core.cli import console
+from graphbus_core.cli.live import counted
+from graphbus_core.compiler.project import Project
+from graphbus_core.errors import raise_all
+from graphbus_core.model.config import BuildRequest
+from graphbus_core.negotiation.backend import Backend
+from graphbus_core.negotiation.plan import Phase, Plan, plan
+
+
+def show_plan(request: BuildRequest, *, as_json: bool, backend: Backend | None = None) -> None:
+    """Say what the negotiation that was asked for can cost. Nothing is asked and nothing is written."""
+    config = settings.resolve_build(request)
+    project = Project.read(config, cache=False)
+    raise_all(project.errors)
+    with backend or Backend() as answering:
+        planned = plan(config, project, answering)
+    if as_json:
+        totals = {"calls": planned.calls, "tokens": planned.tokens, "cost_usd": planned.cost_usd}
+        console.emit_json({"bound": totals, "expected_usd": planned.expected_usd, "plan": planned})
+        return
+    for line in _head(planned):
+        console.out(line)
+    if planned.models:
+        console.out()
+        headers = ("task", "model", "calls ≤", "tokens ≤", "dollars ≤", "expected", "dollars")
+        console.table(headers, map(_row, planned.phases), right=headers[2:])
+    console.out()
+    for line in _totals(planned):
+        console.out(line)
+
+
+def _head(planned: Plan) -> Iterator[str]:
+    arbiters = f", {counted(planned.arbiters, 'arbiter')} among them" if planned.arbiters else ""
+    yield f"{counted(planned.agents, 'agent')}{arbiters}, at most {counted(planned.rounds, 'round')}."
+    if not planned.models:
+        why = f" ({planned.note})" if planned.note else ""
+        yield f"The rules negotiate{why}: no model is asked, nothing is spent."
+        return
+    if planned.asked < planned.agents:
+        yield f"{planned.agents - planned.asked} have settled on their present inputs and are asked only for votes."
+    for model, price in planned.prices.items():
+        named = console.plain(model)
+        roles = ", ".join(role for role, name in planned.models.items() if name == model)
+        if price is None:
+            yield f"{named} ({roles}): its price is not known, only calls and tokens count."
+        else:
+            yield f"{named} ({roles}): up to ${price.input_usd:g} for a million tokens in, ${price.output_usd:g} out."
+
+
+def _row(phase: Phase) -> tuple[str, ...]:
+    return (
+        phase.task,
+        console.plain(phase.model),
+        f"{phase.calls:,}",
+        f"{phase.tokens:,}",
+        _dollars(phase.cost_usd),
+        f"{phase.expected_calls:,}",
+        _dollars(phase.expected_usd),
+    )
+
+
+def _totals(planned: Plan) -> Iterator[str]:
+    if not planned.models:
+        yield f"Never more than {counted(planned.calls, 'question')} to agents."
+        return
+    yield f"Never more than {planned.calls:,} questions. Worst case {_dollars(planned.cost_usd)} and {planned.tokens:,} tokens."
+    yield f"To be expected, if each agent proposes once: {_dollars(planned.expected_usd)}."
+    caps = [f"{planned.max_calls:,} calls"]
+    caps += [f"{planned.max_tokens:,} tokens"] if planned.max_tokens else []
+    caps += [f"${planned.max_usd:g}"] if planned.max_usd else []
+    yield f"It stops before it passes {', '.join(caps)}: [tool.graphbus.budget], --max-usd."
+    yield console.paint("Nothing was asked and nothing was written.", "dim")
+
+
+def _dollars(amount: float | None) -> str:
+    return "unknown" if amount is None else f"${amount:,.2f}" if amount >= 0.1 else f"${amount:.4f}"
