@@ -112,6 +112,7 @@ FORMS = {
     "an indented fence": PROPOSAL.replace("```python", "  ```python")
     .replace(TOTAL, f"{TOTAL}")
     .replace("\n```\n", "\n  ```\n"),
+    "a heading of its own": PROPOSAL.replace("### edit", "### Thoughts\n\nIt is fine.\n\n### edit"),
     "a closing section": PROPOSAL + "\n## Summary\ntitle: something else\n",
 }
 
