@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol, TypeVar
 import msgspec
 from msgspec.json import Decoder
 
-from graphbus_core.errors import ModelError
+from graphbus_core.errors import GraphBusError, ModelError
 from graphbus_core.isolation import attempt
 from graphbus_core.llm.metered import current_tab
 from graphbus_core.model.proposals import Proposal, ProposalEvaluation
@@ -175,4 +175,9 @@ def _hear(speak: Callable[[], object], decoder: Decoder[T]) -> tuple[T | None, s
     said, error = attempt(lambda: decoder.decode(msgspec.json.encode(speak())))
     if isinstance(error, ModelError) and error.is_final:
         current_tab().final_error = error
-    return said, f"{type(error).__name__}: {error}" if error else ""
+    return said, _told(error) if error else ""
+
+
+def _told(error: Exception) -> str:
+    """A refusal of ours as its sentence; anything else with its kind."""
+    return f"{error.sentence} [{error.code}]" if isinstance(error, GraphBusError) else f"{type(error).__name__}: {error}"

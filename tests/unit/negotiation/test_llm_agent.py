@@ -166,7 +166,9 @@ def test_a_failed_evaluation_is_an_abstention_and_never_an_accept(base: Project)
 def test_a_failed_proposer_proposes_nothing(base: Project) -> None:
     reply = answer(Asked(_agent(lambda _prompt: "x"), AskProposals(1, "Order", 1), view_of(base)))
     assert isinstance(reply, Proposed)
-    assert (reply.proposals, bool(reply.failure)) == ((), True)
+    assert reply.proposals == ()
+    assert reply.failure.startswith("scripted:test gave no usable answer, twice: There is neither")
+    assert reply.failure.endswith("[GBE460]")
 
 
 def test_answers_in_many_threads_are_those_of_one(base: Project) -> None:
