@@ -34,6 +34,7 @@ COMMANDS: dict[str, Entry] = {
     "generate": Entry("graphbus_core.cli.generate:generate", "Add an agent and its test to a project.", "Begin"),
     "doctor": Entry("graphbus_core.cli.doctor:doctor", "Tell which models are usable, and what is missing.", "Begin"),
     "check": Entry("graphbus_core.cli.check:check", "Find what does not fit together, and mend what is safe.", "Build"),
+    "gate": Entry("graphbus_core.cli.gate:gate", "Judge a change that another tool or a person made.", "Build"),
     "build": Entry("graphbus_core.cli.build:build", "Write the artifacts; let the agents negotiate first.", "Build"),
     "negotiate": Entry("graphbus_core.cli.negotiate:negotiate", "Let the agents improve the code.", "Build"),
     "undo": Entry("graphbus_core.cli.undo:undo", "Take back what a negotiation changed.", "Build"),

@@ -14,10 +14,12 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from functools import cached_property
+from functools import cached_property, partial
+from os import PathLike
 from pathlib import Path
 
 from graphbus_core.compiler.project import Project
+from graphbus_core.editing.foreign import Change, Scope, is_test_side, readable
 from graphbus_core.editing.rungs import contract, scope
 from graphbus_core.editing.rungs.capability import check_growth
 from graphbus_core.editing.rungs.codes import Problem, of_edit
@@ -124,6 +126,7 @@ class Trial:
 
     @cached_property
     def after(self) -> Project:
+        """The project with the change."""
         return self.before.with_files(_after(self.contents))
 
     def report(self, proposal_id: str, declared: tuple[SchemaChange, ...]) -> GateReport:
@@ -158,9 +161,10 @@ class Trial:
 
     def contract(self, declared: tuple[SchemaChange, ...]) -> Verdict:
         """G4: what agents promise each other still fits."""
-        problem = contract.check_agents(self.before, self.after)
-        if problem:
-            return problem
+        return contract.check_agents(self.before, self.after) or self.check_promises(declared)
+
+    def check_promises(self, declared: tuple[SchemaChange, ...]) -> Verdict:
+        """Findings, edges and declarations."""
         before = self.gate.findings(self.base.digest, self.before)
         after = self.gate.findings(self.head.digest, self.after)
         return (
@@ -255,3 +259,84 @@ def _minor_version(config: BuildConfig) -> int:
     required = str(tomllib.loads(text).get("project", {}).get("requires-python", ""))
     match = _REQUIRED.search(required)
     return int(match.group(1)) if match else sys.version_info.minor
+
+
+# --- changes that somebody else made ----------------------------------------------------------
+
+
+class _ForeignTrial(Trial):
+    """A climb of files that no proposal speaks for."""
+
+    def __init__(self, gate: Gate, change: Change, judged: Scope) -> None:
+        python = {path: pair for path, pair in judged.files.items() if path.endswith(".py")}
+        contents = {path: (before or b"", after or b"") for path, (before, after) in python.items()}
+        super().__init__(gate, change.project, contents, {}, contents)
+        self.judged = judged
+        self.base = State("base", {})
+        self.head = State("head", {path: after for path, (_, after) in judged.files.items()})
+
+    def capability(self) -> Verdict:
+        """G3: as for proposals, but what tests do is theirs."""
+        return _first(
+            check_growth(path, readable(before), after, self.gate.allowed, partial(self.judged.passes_over, path))
+            for path, (before, after) in self.contents.items()
+        )
+
+    def contract(self, declared: tuple[SchemaChange, ...]) -> Verdict:
+        """G4: as for proposals; agents may come and go in files that were allowed."""
+        free = self.judged.agents_of(self.before, self.after)
+        problem = contract.check_agents(self.before, self.after, free)
+        return problem or self.check_promises(declared)
+
+    def tests(self) -> Verdict:
+        """G6: what passed passes with the tests of the base, and then with changed ones."""
+        code = {path: data for path, data in self.head.files.items() if not is_test_side(path)}
+        if len(code) == len(self.head.files):
+            return super().tests()
+        middle = State("code", code)
+        verdict = self.gate.trials.check_tests(self.base, middle, self.after)
+        if isinstance(verdict, Problem | NotRun):
+            return verdict
+        changed = self.gate.trials.check_tests(middle, self.head, self.after)
+        if isinstance(changed, Problem):
+            return changed._replace(message=f"With the changed tests: {changed.message}")
+        return verdict or changed
+
+
+def judge(change: Change) -> GateReport:
+    """Let a change that somebody else made climb. Nothing is written; the changed code runs in the sandbox only.
+
+    Contracts may change as long as no edge breaks: the report lists what differs.
+    """
+    from graphbus_core.editing import sandboxes
+
+    judged = Scope(change)
+    problem = judged.check()
+    if problem or not judged.files:
+        return _report("", [_result("G0", problem)])
+    config = change.project.config
+    gate = Gate(change.project, config, sandboxes.choose(config.settings.gate.isolation, Path(config.root)))
+    return _ForeignTrial(gate, change, judged).report("", ())
+
+
+def check_file(root: str | PathLike[str], path: str, text: str | bytes) -> GateReport:
+    """Judge a new text for one file of a project: would the gate let it pass? Nothing is written.
+
+    Args:
+        root: The project's folder; its settings apply.
+        path: The file, relative to it, as the project spells it.
+        text: The whole new text; a str takes encoding and line ends of the file.
+
+    Returns:
+        `passed`, and in `rungs` what each rung says: status, code, message, path and line.
+
+    Raises:
+        EditError: GBE340, there is no agent in the project.
+        UsageError: The settings of the project cannot be read.
+    """
+    from graphbus_core import settings
+    from graphbus_core.editing import foreign
+
+    folder = Path(root).resolve()
+    data = foreign.encoded(text, foreign.bytes_on_disk(folder, path))
+    return judge(foreign.of_files(folder, settings.load(folder), {path: data}))

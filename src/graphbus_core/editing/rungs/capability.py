@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from graphbus_core.editing.rungs import capability_table as table
@@ -25,12 +25,22 @@ class Sign(NamedTuple):
     line: int
 
 
-def check_growth(path: str, before: bytes, after: bytes, allowed: Allowed) -> Problem | None:
-    """Give the first sign, by line, that the new text has and the old one has not or less often."""
+def check_growth(
+    path: str, before: bytes, after: bytes, allowed: Allowed, passes_over: Callable[[Sign], bool] = lambda _: False
+) -> Problem | None:
+    """Give the first sign, by line, that the new text has and the old one has not or less often.
+
+    Args:
+        path: The file.
+        before: Its old text.
+        after: Its new text.
+        allowed: What may be imported.
+        passes_over: Tells which signs do not count in this file.
+    """
     old, new = SourceText(before, path), SourceText(after, path)
     classes = {symbol.name for symbol in definitions(old.tree)}
     known, fresh = _counted(signs(old, allowed, classes)), _counted(signs(new, allowed, classes))
-    grown = [sign for key, found in fresh.items() for sign in found[len(known.get(key, [])) :]]
+    grown = [sign for key, found in fresh.items() for sign in found[len(known.get(key, [])) :] if not passes_over(sign)]
     lost = [
         sign for key, found in known.items() if key[0] in _GUARDED.values() for sign in found[len(fresh.get(key, [])) :]
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 
 from graphbus_core.compiler import rules
 from graphbus_core.compiler.project import Project
@@ -14,14 +14,16 @@ from graphbus_core.model.proposals import SchemaChange
 from graphbus_core.model.schema import UNKNOWN, Field, Schema
 
 
-def check_agents(before: Project, after: Project) -> Problem | None:
-    """Refuse another set of agents, files that can no longer be read, other arbiters and other prompts."""
+def check_agents(before: Project, after: Project, free: Container[str] = ()) -> Problem | None:
+    """Refuse another set of agents but for the free ones, files that cannot be read any more, other arbiters and prompts."""
     known = {(error.code, str(error)) for error in before.errors}
     for error in after.errors:
         if (error.code, str(error)) not in known:
             where = error.where
             return Problem("G4.agents", error.sentence, where.path if where else "", where.line if where else 0)
-    names = [sorted(agent.name for agent in project.definitions) for project in (before, after)]
+    names = [
+        sorted(agent.name for agent in project.definitions if agent.name not in free) for project in (before, after)
+    ]
     if names[0] != names[1]:
         changed = ", ".join(sorted(set(names[0]) ^ set(names[1])))
         return Problem("G4.agents", f"The agents of the project would change: {changed}.")

@@ -35,11 +35,11 @@ def check_path(path: str, project: Project) -> Problem | None:
     if path not in project.agent_files:
         return _not_allowed(path, project)
     protected = next(
-        (glob for glob in (*project.config.safety_config.protected_files, *PROTECTED) if _fits(path, glob)), ""
+        (glob for glob in (*project.config.safety_config.protected_files, *PROTECTED) if fits(path, glob)), ""
     )
     if protected:
         return Problem("G0.protected", f"{path} is protected by {protected!r}.", path)
-    if _is_behind_link(project.config.root, path):
+    if is_behind_link(project.config.root, path):
         return Problem("G0.link", f"{path} is a link or lies behind one.", path)
     return None
 
@@ -90,14 +90,20 @@ def _not_allowed(path: str, project: Project) -> Problem:
     return Problem("G0.not-agent-file", f"{path} is no file with an agent in it.", path)
 
 
-def _fits(path: str, glob: str) -> bool:
+def is_protected(path: str) -> bool:
+    """True for what no proposal may touch in any project: tests, configuration, secrets, lock files."""
+    return any(fits(path, glob) for glob in PROTECTED)
+
+
+def fits(path: str, glob: str) -> bool:
     """Compare without regard to case; a folder name protects what is below it."""
     wanted, whole = glob.casefold().rstrip("/"), path.casefold()
     name = whole.rpartition("/")[2]
     return fnmatch(whole, wanted) or fnmatch(name, wanted) or whole.startswith(f"{wanted}/")
 
 
-def _is_behind_link(root: str, path: str) -> bool:
+def is_behind_link(root: str, path: str) -> bool:
+    """True for a link and for what lies in a folder that is one."""
     step = Path(root)
     for part in PurePosixPath(path).parts:
         step /= part

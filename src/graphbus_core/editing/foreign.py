@@ -1,0 +1,177 @@
+"""A change that somebody else made, another tool or a person, made ready for the gate. Nothing is ever written to the tree.
+
+| kind of file | may be changed | tried | tests |
+|---|---|---|---|
+| with an agent in it | yes, unless protected | yes | of the base |
+| named by `allow` | yes | yes | of the base |
+| tests named by `allow` | yes | yes | of the base first, then their own: what passed must pass with both |
+| anything else | no | | |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+from graphbus_core.compiler.project import Project
+from graphbus_core.editing.patches import Files
+from graphbus_core.editing.rungs import scope
+from graphbus_core.editing.rungs.capability import Sign
+from graphbus_core.editing.rungs.codes import Problem
+from graphbus_core.editing.text.source_text import SourceText
+from graphbus_core.errors import EditError, Place
+from graphbus_core.model.config import BuildConfig, Settings
+
+_ALWAYS_REFUSED = frozenset({"G3.unicode", "G3.secret"})
+_OF_A_NEW_AGENT = ("graphbus_core.GraphBusNode as a base", "@graphbus_core.depends_on", "SYSTEM_PROMPT =")
+
+
+class Change(NamedTuple):
+    """What is to be judged.
+
+    Attributes:
+        project: As it was before.
+        files: Path -> bytes before and after; None: there is no such file. Files that are equal are left out.
+        allow: Globs of further files that may be changed.
+        is_for_base_tests: Changed tests are left out: those of the base decide alone.
+        links: Files that are links now.
+    """
+
+    project: Project
+    files: Files
+    allow: tuple[str, ...] = ()
+    is_for_base_tests: bool = False
+    links: frozenset[str] = frozenset()
+
+
+class Scope:
+    """Rung G0 for a foreign change, and what further rungs make of its kinds of files."""
+
+    def __init__(self, change: Change) -> None:
+        self._change = change
+        self._project = change.project
+
+    @cached_property
+    def files(self) -> Files:
+        """What is tried."""
+        left_out = self._change.is_for_base_tests
+        return {path: pair for path, pair in self._change.files.items() if not (left_out and is_test_side(path))}
+
+    def check(self) -> Problem | None:
+        """Give the first reason why a file may not be changed."""
+        for path in self.files:
+            if path in self._change.links:
+                return Problem("G0.link", f"{path} is a link or lies behind one.", path)
+            problem = scope.check_path(path, self._project)
+            if problem and not self.is_allowed(path):
+                return problem
+        judged = {
+            path: (before or b"", after or b"")
+            for path, (before, after) in self.files.items()
+            if not is_test_side(path) and (path in self._project.agent_files or path.endswith(".py"))
+        }
+        return scope.check_sizes(judged, self._project)
+
+    def is_allowed(self, path: str) -> bool:
+        """True for a file that was named, is spelled as it should be, is no link, and is not protected by the settings."""
+        is_clean = (
+            path.isprintable()
+            and "\\" not in path
+            and not path.startswith(("/", "~"))
+            and str(PurePosixPath(path)) == path
+        )
+        if not is_clean or {"..", ".git"} & set(PurePosixPath(path).parts):
+            return False
+        if scope.is_behind_link(self._project.config.root, path):
+            return False
+        protected = self._project.config.safety_config.protected_files
+        return not any(scope.fits(path, glob) for glob in protected) and any(
+            scope.fits(path, glob) for glob in self._change.allow
+        )
+
+    def passes_over(self, path: str, sign: Sign) -> bool:
+        """Tests may do what tests do, and a new file that was allowed may hold a new agent."""
+        if is_test_side(path):
+            return sign.code not in _ALWAYS_REFUSED
+        is_new = self.files[path][0] is None and self.is_allowed(path)
+        return is_new and sign.what.startswith(_OF_A_NEW_AGENT)
+
+    def agents_of(self, *projects: Project) -> frozenset[str]:
+        """Give the agents that may appear or disappear: those of files that `allow` names."""
+        free = [path for path in self.files if self.is_allowed(path)]
+        return frozenset(name for project in projects for path in free for name in project.owners(path))
+
+
+def is_test_side(path: str) -> bool:
+    """True for tests, their fixtures and all that could decide which tests run."""
+    if not path.endswith(".py"):
+        return scope.is_protected(path)
+    globs = ("tests/*", "test/*", "*/tests/*", "*/test/*", "test_*.py", "*_test.py", "conftest.py")
+    return any(scope.fits(path, glob) for glob in globs)
+
+
+def readable(data: bytes) -> bytes:
+    """Give the file, or nothing when it does not parse: then all that is in it afterwards is new."""
+    try:
+        SourceText(data).tree  # noqa: B018
+    except EditError:
+        return b""
+    return data
+
+
+def config_of(root: Path, settings: Settings) -> BuildConfig:
+    """Give the configuration under which a whole project is judged; nothing is written."""
+    return BuildConfig(root=str(root), paths=(str(root),), settings=settings, dry_run=True)
+
+
+def read_project(config: BuildConfig, called: str = "") -> Project:
+    """Read the project before the change.
+
+    Args:
+        config: Its root and settings.
+        called: How to call it when there is no agent in it.
+
+    Raises:
+        EditError: GBE340, there is none.
+    """
+    project = Project.read(config, cache=False)
+    if not project.agent_files:
+        raise EditError("GBE340", where=Place(called or config.root))
+    return project
+
+
+def bytes_on_disk(root: Path, path: str) -> bytes | None:
+    """Give a file of the project; None when there is none, or when the path leads out of it."""
+    clean = PurePosixPath(path)
+    if clean.is_absolute() or ".." in clean.parts or "\0" in path:
+        return None
+    place = root / path
+    return place.read_bytes() if place.is_file() else None
+
+
+def encoded(text: str | bytes, before: bytes | None) -> bytes:
+    """Give new text as bytes: in the encoding and with the line ends of the file that it replaces."""
+    if isinstance(text, bytes):
+        return text
+    if not before:
+        return text.encode()
+    if b"\r\n" in before and "\r" not in text:
+        text = text.replace("\n", "\r\n")
+    try:
+        encoding = SourceText(before).encoding
+    except EditError:
+        encoding = "utf-8"
+    return text.encode(encoding)
+
+
+def of_files(root: Path, settings: Settings, files: Mapping[str, bytes | None]) -> Change:
+    """Give the change from the project on disk to one in which some files have other bytes.
+
+    Raises:
+        EditError: GBE340.
+    """
+    pairs = {path: (bytes_on_disk(root, path), data) for path, data in files.items()}
+    project = read_project(config_of(root, settings))
+    return Change(project, {path: pair for path, pair in pairs.items() if pair[0] != pair[1]})
