@@ -191,9 +191,9 @@ def injector(asked: AskedOf, prompt: Prompt) -> Reply | str:
 
 
 def spammer(asked: AskedOf, prompt: Prompt) -> Reply | str:
-    """Proposes a hundred times whatever it is asked for."""
+    """Proposes many times over whatever it is asked for."""
     if asked.task == "propose":
-        return good_proposal(asked.agent) * 100 if asked.agent in GOOD else nothing()
+        return good_proposal(asked.agent) * 15 if asked.agent in GOOD else nothing()
     return agreeable(prompt)
 
 
