@@ -180,4 +180,6 @@ def _hear(speak: Callable[[], object], decoder: Decoder[T]) -> tuple[T | None, s
 
 def _told(error: Exception) -> str:
     """A refusal of ours as its sentence; anything else with its kind."""
-    return f"{error.sentence} [{error.code}]" if isinstance(error, GraphBusError) else f"{type(error).__name__}: {error}"
+    return (
+        f"{error.sentence} [{error.code}]" if isinstance(error, GraphBusError) else f"{type(error).__name__}: {error}"
+    )
