@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from graphbus_core.cli import main
+from graphbus_core.cli.doctor import show_tried
+from graphbus_core.llm.diagnosis import Tried
 from tests.fakes.model_server import KEY, KEY_VARIABLE, Answer, Failure, ModelServer, Reply, Request
 from tests.project_files import write_project
 
@@ -106,9 +108,26 @@ def test_a_wrong_key_is_told_without_showing_it(here: Path, capsys: Streams, mon
     assert KEY not in streams.out + streams.err
 
 
-def test_a_model_without_a_price_is_told_to_be_without_a_limit_in_dollars(here: Path, capsys: Streams) -> None:
+def test_a_program_can_be_tested_like_a_model(here: Path, capsys: Streams) -> None:
     assert main(["doctor", "--test", "command:cat"]) == 0
     assert "command:cat answered in" in capsys.readouterr().out
+
+
+def test_a_model_without_a_price_is_told_to_need_a_limit_in_tokens(capsys: Streams) -> None:
+    facts = {"seconds": 1.5, "input_tokens": 9, "output_tokens": 2, "cost_usd": None}
+    show_tried(Tried(model="far:x", input_usd=None, output_usd=None, **facts))
+    out = capsys.readouterr().out
+    assert "far:x answered in 1.50 s: 9 tokens in, 2 out, its price is not known." in out
+    assert "set `max_tokens` in [tool.graphbus.budget]" in out
+
+
+def test_roles_with_a_model_of_their_own_are_shown(here: Path, capsys: Streams) -> None:
+    text = '[tool.graphbus.llm]\nmodel = "command:cat"\narbiter = "command:cat -u"\n'
+    write_project(here, {"pyproject.toml": text})
+    assert main(["doctor"]) == 0
+    assert "would use command:cat: the settings or the command line say so.\n  arbiter: command:cat -u\n" in (
+        capsys.readouterr().out
+    )
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ def doctor(*, model: str, tested: str | None, as_json: bool) -> int:
     if as_json:
         console.emit_json({"model": chosen, "providers": states, "surroundings": surroundings, "test": tried})
     elif tried:
-        _show_tried(tried)
+        show_tried(tried)
     return _NOT_USABLE if chosen.missing and not tried else 0
 
 
@@ -132,7 +132,8 @@ def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _show_tried(tried: Tried) -> None:
+def show_tried(tried: Tried) -> None:
+    """Show what the smallest call came to."""
     cost = "its price is not known" if tried.cost_usd is None else f"${tried.cost_usd:.6f}"
     console.out()
     console.out(

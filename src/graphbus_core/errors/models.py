@@ -30,7 +30,7 @@ ENTRIES: dict[str, Entry] = {
         "Try again later; `concurrency` and `requests_per_minute` in [tool.graphbus.llm] lower the rate.",
     ),
     "GBE446": Entry(
-        "{provider} cannot be reached at {address}: {reason}.", "Is the server running and the network up?"
+        "{provider} cannot be reached at {address}: {reason}.", "Look whether the server is running and the network up."
     ),
     "GBE447": Entry(
         "{provider} did not finish its answer within {timeout_s:g} s.",
@@ -65,6 +65,7 @@ ENTRIES: dict[str, Entry] = {
         "Something that the session rests on has changed: the sources, the settings, or GraphBus itself.",
     ),
     "GBE472": Entry(
-        "The answers of a model cannot be kept: {reason}.", "Make room or give permission; `--resume` goes on from here."
+        "The answers of a model cannot be kept: {reason}.",
+        "Make room or give permission; `--resume` goes on from here.",
     ),
 }

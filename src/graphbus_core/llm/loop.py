@@ -10,6 +10,7 @@ from graphbus_core.isolation import attempt
 
 if TYPE_CHECKING:
     import asyncio
+    from concurrent.futures import Future
 
 
 class Resident(Protocol):
@@ -37,6 +38,8 @@ class LoopThread(Generic[Inhabitant]):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._inhabitant: Inhabitant | None = None
         self._failure: Exception | None = None
+        self._lock = threading.Lock()
+        self._is_stopped = False
         self._thread = threading.Thread(target=self._live, name=name, daemon=True)
         self._thread.start()
 
@@ -44,27 +47,34 @@ class LoopThread(Generic[Inhabitant]):
         """Run a coroutine to its end and give its result; Ctrl-C while it waits drops it.
 
         Raises:
-            CancelledError: The thread was stopped meanwhile, that of `concurrent.futures`.
+            CancelledError: The thread was stopped before or meanwhile, that of `concurrent.futures`.
         """
-        import asyncio
-
         self._is_ready.wait()
         if self._failure is not None:
             raise self._failure
-        if self._inhabitant is None or self._loop is None:
-            raise RuntimeError("nobody has moved in")
-        future = asyncio.run_coroutine_threadsafe(work(self._inhabitant), self._loop)
+        future = self._submit(work)
         try:
             return future.result()
         except KeyboardInterrupt:
             future.cancel()
             raise
 
+    def _submit(self, work: Callable[[Inhabitant], Coroutine[Any, Any, R]]) -> Future[R]:
+        import asyncio
+        from concurrent.futures import CancelledError
+
+        with self._lock:  # after `stop` nobody would run it
+            if self._is_stopped or self._inhabitant is None or self._loop is None:
+                raise CancelledError
+            return asyncio.run_coroutine_threadsafe(work(self._inhabitant), self._loop)
+
     def stop(self) -> None:
-        """Drop what is under way, close the inhabitant, end the thread."""
+        """Drop what is under way, close the inhabitant, end the thread. May be called twice."""
         self._is_ready.wait()
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._loop.stop)
+        with self._lock:
+            is_first, self._is_stopped = not self._is_stopped, True
+            if is_first and self._loop is not None:
+                self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
 
     def _live(self) -> None:

@@ -45,10 +45,8 @@ class RemoteClient:
         said, failure = attempt(
             lambda: self._running().run(lambda calls: calls.ask(prompt, max_output_tokens, progress))
         )
-        if failure is not None:
-            raise self._explained(failure)
-        if said is None:
-            raise RuntimeError("a call gave neither an answer nor a failure")
+        if said is None:  # raised here and not where it was caught, so that nothing of the failure hangs on to ours
+            raise self._explained(failure or RuntimeError("no answer"))
         return self._completion(said)
 
     def close(self) -> None:
@@ -71,6 +69,9 @@ class RemoteClient:
 
         if isinstance(failure, ModelError):
             return failure
+        if isinstance(failure, ImportError):
+            package = failure.name or "a library"
+            return ModelError("GBE441", is_final=True, provider=self._asked.provider.name, package=package)
         if isinstance(failure, CancelledError):
             return dropped(self._asked.provider)
         return explain(

@@ -112,18 +112,21 @@ class RetryingClient:
             ModelError: The last failure.
         """
         with self._places:
-            for number in range(1, self._max_attempts + 1):
+            number = 1
+            while True:
                 try:
                     return self._attempt(prompt, max_output_tokens, progress)
                 except ModelError as error:
-                    if not error.is_transient or number == self._max_attempts or self._is_closed.is_set():
-                        raise
-                    if (error.retry_after_s or 0.0) > LONGEST_RETRY_AFTER_S:
+                    if not self._is_worth_another(error, number):
                         raise
                     self._sleep(self._wait_s(error, number))
                     if self._is_closed.is_set():
                         raise
-        raise AssertionError("the last attempt returns or raises")
+                number += 1
+
+    def _is_worth_another(self, error: ModelError, number: int) -> bool:
+        is_soon = (error.retry_after_s or 0.0) <= LONGEST_RETRY_AFTER_S
+        return error.is_transient and is_soon and number < self._max_attempts and not self._is_closed.is_set()
 
     def close(self) -> None:
         """Close the client; who waits for another attempt makes none."""

@@ -134,7 +134,7 @@ def test_a_program_that_does_not_read_may_answer_all_the_same() -> None:
 
 
 def test_the_model_is_named_by_the_command_without_folders_and_keys() -> None:
-    client = CommandClient(["/opt/tools/claude", "-p", "--api-key", KEY], 5, {})
+    client = CommandClient(["/usr/bin/claude", "-p", "--api-key", KEY], 5, {})
     assert client.model == "command:claude -p --api-key ***"
     assert repr(client) == "CommandClient('command:claude -p --api-key ***')"
 

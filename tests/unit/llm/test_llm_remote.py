@@ -15,7 +15,7 @@ from graphbus_core.errors import ModelError
 from graphbus_core.llm import sdk
 from graphbus_core.llm.client import Completion, Price, Prompt, Turn
 from graphbus_core.llm.opening import open_client
-from graphbus_core.llm.providers import Provider
+from graphbus_core.llm.providers import KNOWN, Provider
 from graphbus_core.llm.remote import RemoteClient
 from graphbus_core.model.config import LLMConfig, ProviderConfig, Wire
 from graphbus_core.model.spending import Usage
@@ -324,6 +324,33 @@ def test_closing_drops_what_is_under_way_and_no_call_may_follow(asking: Asking, 
     assert [(error.code, error.is_final) for error in failures] == [("GBE448", True)]
     assert refused(client).code == "GBE448"
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("model-")]
+
+
+def test_a_library_that_cannot_be_loaded_is_told_as_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_asked: object) -> None:
+        raise ImportError("broken", name="pydantic_core")
+
+    monkeypatch.setattr("graphbus_core.llm.remote.Calls", refuse)
+    client = open_client("own:x", LLMConfig(providers={"own": ProviderConfig(base_url="http://127.0.0.1:9")}), {})
+    error = refused(client)
+    client.close()
+    assert (error.code, error.is_final, error.data["package"]) == ("GBE441", True, "pydantic_core")
+
+
+@each_wire
+def test_the_well_known_provider_is_asked_with_the_parameters_of_its_newest_models(
+    asking: Asking, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """OpenAI itself takes `max_completion_tokens`, other servers of its protocol `max_tokens`."""
+    server = asking.server([Answer("ok")])
+    provider = KNOWN[wire]._replace(base_url=server.url(wire))
+    client = RemoteClient(provider, provider.default_model, KEY, 20.0, price=None, has_known_price=True)
+    completion = client.complete(SHORT, 100)
+    client.close()
+    limit = "max_completion_tokens" if wire == "openai" else "max_tokens"
+    assert server.requests[0].body[limit] == 100
+    assert completion.cost_usd == pytest.approx((completion.usage.input_tokens * 2 + 10) / 1e6)
+    assert repr(client) == f"RemoteClient('{wire}:{provider.default_model}')"
 
 
 # --- cost ---------------------------------------------------------------------------------
