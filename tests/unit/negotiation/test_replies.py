@@ -97,6 +97,8 @@ FORMS = {
     "bullets": PROPOSAL.replace("title:", "- title:").replace("intent:", "* intent:").replace("reason:", "1. Reason:"),
     "CRLF": PROPOSAL.replace("\n", "\r\n"),
     "text around": f"Here is what I think.\n\ntitle: not this one\n\n{PROPOSAL}\nI hope this helps!\n",
+    "thoughts before it": f"<think>\n## proposal\ntitle: no\n</think>\n\n{PROPOSAL}",
+    "thoughts without a beginning": f"Hm.\n## nothing\n</think>\n{PROPOSAL}",
     "code outside of sections": f"I read this:\n```python\nx = 1\n```\n{PROPOSAL}",
     "a plain fence": PROPOSAL.replace("```python", "```"),
     "another label": PROPOSAL.replace("```python", "```py title=x"),
@@ -122,6 +124,12 @@ def test_the_form_makes_no_difference(form: str, view: View) -> None:
     plain, other = _draft(PROPOSAL, view), _draft(FORMS[form], view)
     assert other.code_changes == plain.code_changes
     assert (other.title, other.intent, other.reason) == (plain.title, plain.intent, plain.reason)
+
+
+def test_a_tag_of_thoughts_in_code_stays_code(view: View) -> None:
+    code = 'def total(self, prices):\n    """\n</think>\n"""\n    return 0\n'
+    draft = _draft(texts.proposal("x", texts.edit("replace_symbol", "agents/order.py", "Order.total", code)), view)
+    assert draft.code_change.new_code == code
 
 
 def test_a_symbol_may_end_with_underscores(view: View) -> None:

@@ -35,6 +35,11 @@ MAX_ANSWER_BYTES = 1_000_000
 MAX_TEXT = 4_000
 """Characters of one value; what is longer is cut."""
 
+_THOUGHTS = re.compile(
+    r"\A\s*<(think|thinking|reasoning)>.*?</\1>|\A(?:(?!^[ ]*[`~]{3}).)*?^</(?:think|thinking|reasoning)>[ \t]*$",
+    re.DOTALL | re.MULTILINE,
+)
+"""What some local models print before their answer; a few templates swallow the opening tag."""
 _MARKS = "*_` "
 _WRAPPINGS = frozenset({"", "markdown", "md", "text", "txt"})
 _FENCE = re.compile(r"(?P<lead>[ \t]*)(?P<fence>`{3,}|~{3,})[ \t]*(?P<label>[^`]*)$")
@@ -92,7 +97,7 @@ def read_sections(text: str) -> tuple[Section, ...]:
     """
     if len(text) > MAX_ANSWER_BYTES:
         raise FormError(f"Your answer has more than {MAX_ANSWER_BYTES} characters.")
-    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    lines = _THOUGHTS.sub("", text.replace("\r\n", "\n").replace("\r", "\n"), count=1).split("\n")
     inner = _without_wrapping(lines)
     try:
         return _read(lines) or _read(inner)
@@ -214,7 +219,8 @@ class _Reader:
             self._is_going_on = key in _LONG
         elif line.strip() and self._is_going_on:
             last, value = self._section.lines[-1]
-            self._section.lines[-1] = (last, f"{value} {line.strip()}")
+            if len(value) <= MAX_TEXT:
+                self._section.lines[-1] = (last, f"{value} {line.strip()}")
         else:
             self._is_going_on = False
             if self._part and line.strip():
