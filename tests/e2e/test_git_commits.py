@@ -322,6 +322,22 @@ def test_a_program_that_signs_for_the_repository_alone_is_not_run(shop: Path) ->
     assert "gpg.program is a setting of the repository" in refusal(prepare(shop))
 
 
+def test_nor_is_one_that_a_file_included_by_the_repository_names(shop: Path) -> None:
+    git(shop, "config", "commit.gpgsign", "true")
+    (shop / "more.cfg").write_text("[gpg]\n program = /bin/evil\n")
+    git(shop, "config", "include.path", "../more.cfg")
+    assert "gpg.program is a setting of the repository" in refusal(prepare(shop))
+
+
+def test_a_repository_with_long_ids_is_as_good(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q", "-b", "main", "--object-format=sha256", "shop")
+    shop = make_repository(tmp_path / "shop", FILES)
+    Agreed(shop).accept(PRICE).land()
+    assert len(git(shop, "rev-parse", "HEAD").strip()) == 64
+    assert len(subjects(shop)) == 2
+    assert git(shop, "status", "--porcelain") == ""
+
+
 def _ignore(shop: Path) -> None:
     git(shop, "rm", "-q", "--cached", "agents/order.py")
     (shop / ".gitignore").write_text("agents/order.py\n")

@@ -12,6 +12,7 @@ import msgspec
 
 from graphbus_core.cli import console, proposal_text, transcript_text
 from graphbus_core.cli.console import paint, plain
+from graphbus_core.cli.folding import columns
 from graphbus_core.cli.live import counted
 from graphbus_core.cli.proposal_text import STATUS_ROLES, Shown, cost, proposal_of
 from graphbus_core.editing.promotion import fate_of
@@ -28,6 +29,9 @@ from graphbus_core.negotiation.transcript import (
     load_transcript,
 )
 from graphbus_core.settings import find_root, load
+
+_WIDE = 100
+"""From so many columns on, a list has room for the names of files."""
 
 
 @click.command("inspect-negotiation", short_help="Browse proposals, votes and commits.")
@@ -285,7 +289,8 @@ def _show_list(
         console.out("No proposal to show.")
         return
     headers = ("ID", "ROUND", "AGENT", "STATUS", "VOTES", "WHAT", "FILES")
-    console.table(headers, [_row(one) for one in chosen], right=("ROUND",))
+    shown = len(headers) - (0 < columns() < _WIDE)  # a narrow terminal has no room for the files
+    console.table(headers[:shown], [_row(one)[:shown] for one in chosen], right=("ROUND",))
     for one in chosen if has_diff else ():
         _section(f"{one.proposal.proposal_id}  {plain(one.proposal.title or one.proposal.intent)}")
         console.diff("\n".join(proposal_text.diffs_of(one)).rstrip())

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from graphbus_core.cli.console import Role, paint, plain
+from graphbus_core.cli.folding import columns, folded
 from graphbus_core.model.proposals import (
     CodeChange,
     Evidence,
@@ -71,7 +72,7 @@ def facts_of(shown: Shown) -> Iterator[str]:
     title = plain(proposal.title or proposal.intent)
     yield f"{paint(proposal.proposal_id, 'strong')}  {paint(status, STATUS_ROLES[status])}  {title}"
     for label, value in _facts(shown.session, shown.record):
-        yield f"  {paint(f'{label}:'.ljust(12), 'dim')} {plain(value)}"
+        yield from folded(f"  {paint(f'{label}:'.ljust(12), 'dim')} ", plain(value), 15)
 
 
 def _facts(session: SessionRecord, one: ProposalRecord) -> Iterator[tuple[str, str]]:
@@ -204,8 +205,14 @@ def vote_lines(vote: ProposalEvaluation) -> Iterator[str]:
     """Give one judgement: who, what, how sure, why; then what it expects, what it rests on and what it would rather have."""
     role = " (ARBITER)" if vote.is_arbiter else ""
     sure = f" ({vote.confidence:.0%} sure)" if vote.confidence < 1 else ""
-    said = f": {plain(vote.reasoning)}" if vote.reasoning else ""
-    yield f"{paint(plain(vote.evaluator + role), 'name')}  {paint(vote.decision, _DECISION_ROLES[vote.decision])}{sure}{said}"
+    head = (
+        f"{paint(plain(vote.evaluator + role), 'name')}  {paint(vote.decision, _DECISION_ROLES[vote.decision])}{sure}"
+    )
+    if vote.reasoning and columns() and len(vote.reasoning) > columns() // 3:
+        yield f"{head}:"
+        yield from folded("    ", plain(vote.reasoning), 4, outer=2)
+    else:
+        yield f"{head}: {plain(vote.reasoning)}" if vote.reasoning else head
     yield from (f"    {line}" for line in (*_impact(vote), *_evidence(vote), *_wishes(vote)))
 
 

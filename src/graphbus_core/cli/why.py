@@ -11,6 +11,7 @@ import click
 
 from graphbus_core.cli import console
 from graphbus_core.cli.console import paint, plain
+from graphbus_core.cli.folding import folded
 from graphbus_core.errors import EditError, NegotiationError, Place, did_you_mean
 from graphbus_core.model.config import BuildConfig
 from graphbus_core.negotiation.provenance import Decided, Origin, Vote, decided_files, lines_of, trace
@@ -126,23 +127,23 @@ def describe(decided: Decided) -> Iterator[str]:
     }
     for label, value in facts.items():
         if value:
-            yield _fact(label, plain(value))
+            yield from _fact(label, plain(value))
     for vote in decided.votes:
-        yield _fact("said", _vote(vote))
+        yield from _fact("said", _vote(vote))
     outcome = {"consensus": decided.consensus, "gate": decided.gate, "model": decided.model, "commit": decided.commit}
     for label, value in outcome.items():
         if value:
-            yield _fact(label, plain(value))
+            yield from _fact(label, plain(value))
 
 
-def _fact(label: str, value: str) -> str:
-    return f"  {paint(f'{label}:'.ljust(_LABEL_WIDTH), 'dim')} {value}"
+def _fact(label: str, value: str) -> Iterator[str]:
+    return folded(f"  {paint(f'{label}:'.ljust(_LABEL_WIDTH), 'dim')} ", value, _LABEL_WIDTH + 3)
 
 
 def _vote(vote: Vote) -> str:
     role = " (ARBITER)" if vote.is_arbiter else ""
-    said = f": {plain(vote.reasoning)}" if vote.reasoning else ""
-    return f"{paint(plain(vote.evaluator + role), 'name')} {vote.decision}{said}"
+    said = f": {vote.reasoning}" if vote.reasoning else ""
+    return plain(f"{vote.evaluator}{role} {vote.decision}{said}")
 
 
 # --- a whole file ------------------------------------------------------------------------------

@@ -141,12 +141,13 @@ def _check_signer(repository: Repository) -> None:
     """A signing program of the person's own settings is trusted; one that came with the repository is not run."""
     if not _signs(repository):
         return
-    for scope in ("--local", "--worktree"):
-        for key in _SIGNERS:
-            status, _, _ = repository.git.attempt("config", scope, "--get", key)
-            if not status:
-                advice = "Set it in your own settings (`git config --global`), or negotiate without --commit."
-                raise _unfit(f"commits are signed, and {key} is a setting of the repository", advice, repository.root)
+    for key in _SIGNERS:
+        _, output, _ = repository.git.attempt(
+            "config", "--show-scope", "-z", "--get", key
+        )  # files that it includes too
+        if output.partition(b"\0")[0] in {b"local", b"worktree"}:
+            advice = "Set it in your own settings (`git config --global`), or negotiate without --commit."
+            raise _unfit(f"commits are signed, and {key} is a setting of the repository", advice, repository.root)
 
 
 def _troubles(repository: Repository, paths: Sequence[str]) -> Iterator[tuple[str, str]]:

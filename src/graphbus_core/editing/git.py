@@ -309,10 +309,14 @@ class Repository:
 
     def messages(self, commits: Iterable[str]) -> dict[str, str]:
         """Give the messages of commits: id -> text."""
+        asked = tuple(dict.fromkeys(commits))
+        rest = self.git.run("cat-file", "--batch", stdin="".join(f"{commit}\n" for commit in asked).encode())
         found = {}
-        for commit in dict.fromkeys(commits):
-            text = self.git.run("cat-file", "commit", commit).decode(errors="replace")
-            found[commit] = text.partition("\n\n")[2]
+        for commit in asked:
+            head, _, rest = rest.partition(b"\n")
+            size = int(head.rpartition(b" ")[2])
+            found[commit] = rest[:size].decode(errors="replace").partition("\n\n")[2]
+            rest = rest[size + 1 :]
         return found
 
     def is_on_head(self, commit: str) -> bool:
