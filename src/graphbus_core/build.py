@@ -159,7 +159,7 @@ def init_negotiation_engine(
     """Make the engine with its limits, on the bus that carries what is said."""
     from graphbus_core.negotiation.driver import Negotiation
 
-    return Negotiation(config, bus, backend=backend)
+    return Negotiation(config, bus, backend=backend, reviewer=backend.reviewer)
 
 
 @BUILD.stage("ACTIVATE_AGENTS")

@@ -21,8 +21,10 @@ from graphbus_core.model.proposals import (
     Proposal,
     ProposalEvaluation,
     RungResult,
+    SchemaChange,
     VoteDecision,
 )
+from graphbus_core.model.schema import INT, STR, Field, Schema
 from graphbus_core.negotiation.engine import begin, conclude, step
 from graphbus_core.negotiation.protocol import (
     Answered,
@@ -255,10 +257,19 @@ class Adversary(World):
     same seed gets the same answer, whenever it is asked.
     """
 
-    def __init__(self, seed: int, names: tuple[str, ...], arbiters: tuple[str, ...], **safety: Any) -> None:
+    def __init__(
+        self, seed: int, names: tuple[str, ...], arbiters: tuple[str, ...], *, is_reviewed: bool = False, **safety: Any
+    ) -> None:
         edges = tuple(Edge(one, other, "topic", f"/{one}/T") for one, other in pairwise(names))
         super().__init__(*names, arbiters=arbiters, edges=edges, **safety)
         self.seed = seed
+        self.is_reviewed = is_reviewed
+
+    def again(self) -> Adversary:
+        """The same world from the beginning."""
+        other = Adversary(self.seed, self.ground.voters, self.ground.arbiters, is_reviewed=self.is_reviewed)
+        other.safety = self.safety
+        return other
 
     def _dice(self, *about: object) -> Random:
         return Random(repr((self.seed, *about)))
@@ -322,8 +333,21 @@ class Adversary(World):
         word = self._any_vote(dice, "P777") if dice.random() < 0.8 else None
         return Arbitrated(proposal_id, question.arbiter, word, dice.choice(("", "boom")))
 
+    def _review(self, question: AskPerson) -> Reply:
+        proposal = question.review.proposal
+        dice = self._dice("review", proposal, question.reason, self.digest)
+        own = self._draft(dice) if dice.random() < 0.8 else None
+        verdict = dice.choice(("yes", "yes", "yes", "no", "edit", "edit")) if dice.random() < 0.97 else "quit"
+        return Answered(proposal.proposal_id, verdict, own, dice.choice(("", "because")))
+
     def _check(self, question: CheckProposal) -> Reply:
         dice = self._dice("gate", question.proposal, self.digest)
         proposal_id = question.proposal.proposal_id
         edges = self.ground.edges[: dice.randrange(len(self.ground.edges) + 1)]
-        return Gated(proposal_id, report(proposal_id, dice.random() < 0.75), edges)
+        kind = Schema(fields=(Field("x", dice.choice((STR, INT))),))
+        changes = (SchemaChange(method=dice.choice(("/T", "A.go")), output_schema_after=kind),) * dice.choice((0, 0, 1))
+        said = report(proposal_id, dice.random() < 0.75, schema_changes=changes)
+        if not said.passed and dice.random() < 0.3:
+            rung = RungResult(rung="G1", status="failed", code="G1.conflict", message="both changed it")
+            said = GateReport(proposal_id=proposal_id, passed=False, rungs=(rung,))
+        return Gated(proposal_id, said, edges, dice.choice(((), ("a.py",))))

@@ -11,19 +11,27 @@ from hypothesis import strategies as st
 from msgspec.json import encode
 
 from graphbus_core.negotiation.admission import is_protected
-from graphbus_core.negotiation.engine import call_bound, step, summarize
+from graphbus_core.negotiation.engine import begin, call_bound, step, summarize
+from graphbus_core.negotiation.phases.reviewing import MAX_EDITS
 from graphbus_core.negotiation.protocol import (
+    ApplyProposal,
+    AskPerson,
     AskProposals,
+    AskRepair,
+    CheckProposal,
     EvaluationMade,
     Finished,
+    PersonAnswered,
     ProposalCommitted,
     ProposalMade,
     ProposalPostponed,
     ProposalRejected,
+    ProposalSentBack,
     ProtocolError,
+    Reply,
     Stopped,
 )
-from tests.fakes.negotiating_world import AGENT_QUESTIONS, Adversary
+from tests.fakes.negotiating_world import AGENT_QUESTIONS, QUESTIONS, Adversary
 
 SMALL = st.integers(0, 4)
 
@@ -42,15 +50,18 @@ limits = st.fixed_dictionaries(
         "electorate": st.sampled_from(["affected", "all"]),
         "max_votes_per_proposal": SMALL,
         "max_repairs": st.integers(0, 3),
+        "arbitration": st.sampled_from(["first", "domain", "vote"]),
+        "arbiter_domains": st.sampled_from([{}, {"Z": ("a.py", "/T")}, {"Y": ("any*",), "Z": ("b.py",)}]),
     },
 )
 names = st.sampled_from([("A",), ("A", "B"), ("A", "B", "C"), ("A", "B", "C", "D", "E")])
-arbiters = st.sampled_from([(), ("Z",), ("Y", "Z")])
+arbiters = st.sampled_from([(), ("Z",), ("Y", "Z"), ("X", "Y", "Z")])
 
 
 @st.composite
 def adversaries(draw: st.DrawFn) -> Adversary:
-    return Adversary(draw(st.integers(0, 2**32)), draw(names), draw(arbiters), **draw(limits))
+    seed, is_reviewed = draw(st.integers(0, 2**32)), draw(st.booleans())
+    return Adversary(seed, draw(names), draw(arbiters), is_reviewed=is_reviewed, **draw(limits))
 
 
 @given(adversaries())
@@ -59,6 +70,24 @@ def test_every_negotiation_ends_within_the_bound_of_calls(world: Adversary) -> N
     calls = [question for question in world.asked if isinstance(question, AGENT_QUESTIONS)]
     analyses = len(world.ground.agents)
     assert len(calls) + analyses <= call_bound(world.safety, analyses, len(world.ground.arbiters))
+
+
+@given(adversaries())
+def test_every_negotiation_ends_within_a_bound_of_questions_of_any_kind(world: Adversary) -> None:
+    """Gate and workspace are asked about each proposal a bounded number of times in a round, a person a few times in all."""
+    world.run()
+    safety, voters = world.safety, len(world.ground.voters)
+    proposals = voters * max(safety.max_proposals_per_agent, 0)
+    rounds = max(safety.max_negotiation_rounds, 0)
+    checks = proposals * (2 * rounds + safety.max_repairs + MAX_EDITS)
+    asked_of_persons = proposals * (MAX_EDITS + 1)
+    assert len(world.questions(CheckProposal)) <= checks
+    assert len(world.questions(ApplyProposal)) <= proposals
+    assert len(world.questions(AskPerson)) <= asked_of_persons * world.is_reviewed
+    repairs = Counter(question.proposal.proposal_id for question in world.questions(AskRepair))
+    assert all(count <= safety.max_repairs for count in repairs.values())
+    back = Counter(item.proposal_id for item in world.announced(ProposalSentBack))
+    assert all(count == 1 for count in back.values())
 
 
 @given(adversaries())
@@ -94,8 +123,7 @@ def test_a_chain_of_counter_proposals_is_never_deeper_than_allowed(world: Advers
 
 @given(adversaries(), st.integers(0, 2**32))
 def test_the_order_in_which_answers_arrive_changes_nothing(world: Adversary, seed: int) -> None:
-    again = Adversary(world.seed, world.ground.voters, world.ground.arbiters)
-    again.safety = world.safety
+    again = world.again()
     first, second = world.run(), again.run(shuffle=Random(seed))
     assert encode(first) == encode(second)
     assert world.files == again.files
@@ -133,11 +161,49 @@ def test_nothing_is_committed_that_did_not_pass_the_gate_and_a_vote(world: Adver
         if record.status == "accepted":
             assert record.gate is not None
             assert record.gate.passed
-            votes = {vote.evaluator: vote.decision for vote in record.evaluations}
-            arbiter = next((vote for vote in record.evaluations if vote.is_arbiter), None)
+            assert record.commit is not None
+            votes = {vote.evaluator: vote.decision for vote in record.evaluations if not vote.is_arbiter}
+            words = [vote.decision for vote in record.evaluations if vote.is_arbiter]
             accepts, rejects = list(votes.values()).count("accept"), list(votes.values()).count("reject")
-            assert arbiter.decision == "accept" if arbiter else accepts > rejects
+            consensus = record.commit.consensus_type
             assert record.proposal.src not in votes
+            if consensus == "override":
+                assert record.proposal.proposal_id in {
+                    item.proposal_id for item in world.announced(PersonAnswered) if item.verdict in {"yes", "edit"}
+                }
+            elif consensus == "arbiter":
+                assert "accept" in words
+            else:
+                assert accepts > rejects
+
+
+@given(adversaries())
+def test_in_a_review_nothing_is_committed_without_a_person(world: Adversary) -> None:
+    outcome = world.run()
+    if world.is_reviewed:
+        wanted = {item.proposal_id for item in world.announced(PersonAnswered) if item.verdict in {"yes", "edit"}}
+        assert {commit.proposal_id for commit in outcome.completed} <= wanted
+        unwanted = {item.proposal_id for item in world.announced(PersonAnswered) if item.verdict == "no"}
+        assert not {commit.proposal_id for commit in outcome.completed} & unwanted
+    else:
+        assert world.questions(AskPerson) == []
+
+
+@given(adversaries())
+def test_the_same_replies_once_more_give_the_same_states(world: Adversary) -> None:
+    """What a replay and a resumed session rest on: the engine is nothing but its replies."""
+    replies: list[Reply] = []
+    answer = world.answer
+    world.answer = lambda question: replies.append(answer(question)) or replies[-1]  # type: ignore[method-assign, func-returns-value]
+    world.run()
+    state, commands = begin(world.ground, world.safety, world.again().digest, is_reviewed=world.is_reviewed)
+    said = list(commands)
+    for reply in replies:
+        if state.phase != "FINISHED":
+            state, commands = step(state, reply)
+            said += commands
+    assert state == world.state
+    assert [command for command in said if not isinstance(command, QUESTIONS)] == world.told
 
 
 @given(adversaries())
@@ -147,6 +213,7 @@ def test_an_evaluator_that_fails_never_accepts(world: Adversary) -> None:
     told = type(world).__mro__[1]
     world._evaluate = told._evaluate.__get__(world)  # type: ignore[method-assign]
     world._arbitrate = told._arbitrate.__get__(world)  # type: ignore[method-assign]
+    world.is_reviewed = False
     outcome = world.run()
     assert outcome.completed == ()
     assert world.files == world.original
@@ -195,8 +262,7 @@ def test_the_summary_adds_up_and_comes_once_at_the_end(world: Adversary) -> None
 @given(adversaries(), st.integers(0, 40), st.sampled_from(["manual", "budget", "error"]))
 def test_a_stop_at_any_moment_keeps_what_was_committed(world: Adversary, moment: int, reason: str) -> None:
     answered: list[object] = []
-    reference = Adversary(world.seed, world.ground.voters, world.ground.arbiters)
-    reference.safety = world.safety
+    reference = world.again()
     whole = reference.run()
 
     def answer(question: object) -> object:
@@ -218,6 +284,5 @@ def test_a_stop_at_any_moment_keeps_what_was_committed(world: Adversary, moment:
 @settings(max_examples=20)
 @given(adversaries())
 def test_the_same_answers_give_the_same_bytes(world: Adversary) -> None:
-    again = Adversary(world.seed, world.ground.voters, world.ground.arbiters)
-    again.safety = world.safety
+    again = world.again()
     assert encode(world.run()) == encode(again.run())

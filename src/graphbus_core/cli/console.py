@@ -10,7 +10,7 @@ import io
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import CodeType
 from typing import IO, TYPE_CHECKING, Any, Literal
 
@@ -155,11 +155,11 @@ def bug() -> None:
     say(f"  {paint('hint:', 'name')} Please report it with the text above and the command that you typed.")
 
 
-def diff(text: str) -> None:
-    """Write a unified diff to stdout, coloured by line."""
+def diff(text: str, write: Callable[[str], None] = out) -> None:
+    """Write a unified diff, coloured by line; to stdout, unless it is part of a talk."""
     for line in text.splitlines():
         role = _diff_role(line)
-        out(paint(plain(line), role) if role else plain(line))
+        write(paint(plain(line), role) if role else plain(line))
 
 
 def _diff_role(line: str) -> Role | None:

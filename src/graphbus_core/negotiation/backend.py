@@ -17,6 +17,7 @@ from graphbus_core.llm.recorded import Tape, TapedClient
 from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.model.config import BuildConfig
 from graphbus_core.negotiation.agents import ActiveAgents, activate
+from graphbus_core.negotiation.person import Reviewer
 from graphbus_core.negotiation.waking import Inputs
 
 _NO_KEY = "no key of a model's provider was found"
@@ -29,6 +30,7 @@ class Backend:
         clients: Who answers, for tests and for embedding; None: what settings and environment say.
         environ: The environment; None: that of this process.
         prices: Role -> price, when it is to be another one than that of the clients: in a replay.
+        reviewer: Who asks a person before each commit, where the request wants that.
 
     Attributes:
         tape: The answers of the session.
@@ -41,7 +43,9 @@ class Backend:
         clients: Clients | None = None,
         environ: Mapping[str, str] | None = None,
         prices: Mapping[str, Price | None] | None = None,
+        reviewer: Reviewer | None = None,
     ) -> None:
+        self.reviewer = reviewer
         self._clients = clients
         self._environ = os.environ if environ is None else environ
         self._prices = prices

@@ -1,0 +1,210 @@
+"""`--review`: shows a person each change before it is committed, and asks. Silence is never a yes; the end of input is the end.
+
+Review P001 of OrderProcessor: Refuse negative prices
+  why:    A negative price would make the total wrong.
+  votes:  InventoryService accept, NotificationService accept (unanimous)
+  gate:   passed G0 G1 G2 G3 G4 G5; not run G6
+... the diff ...
+yes / no / diff / why / edit / quit:
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from graphbus_core.cli import console
+from graphbus_core.cli.console import paint, plain
+from graphbus_core.errors import UsageError
+from graphbus_core.model.proposals import GateReport, ProposalEvaluation
+from graphbus_core.negotiation.person import PersonWord, Sheet
+
+Write = Callable[[str], None]
+
+_WORDS = ("yes", "no", "diff", "why", "edit", "quit")
+_SHOWN_LINES = 80
+_LABEL = 10
+
+
+def console_reviewer(write: Write) -> ConsoleReviewer:
+    """Give who asks the person at the terminal.
+
+    Args:
+        write: Where what is decided on is shown; the questions go to stderr.
+
+    Raises:
+        UsageError: GBE148, there is no terminal: nobody could answer.
+    """
+    if not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError("GBE148")
+    return ConsoleReviewer(write, sys.stdin.readline)
+
+
+class ConsoleReviewer:
+    """Asks until there is an answer.
+
+    Args:
+        read: Gives the next line of input; empty at its end.
+    """
+
+    def __init__(self, write: Write, read: Callable[[], str]) -> None:
+        self._write = write
+        self._read = read
+        self._skips_rejected = False
+
+    def decide(self, sheet: Sheet) -> PersonWord:
+        """Show a change and ask for a word on it."""
+        is_rejected = sheet.agreed is None
+        if is_rejected and self._skips_rejected:
+            return PersonWord("no")
+        for line in _summary(sheet):
+            self._write(line)
+        if not is_rejected:
+            self._show_diff(sheet, _SHOWN_LINES)
+        while True:
+            word = self._ask(sheet)
+            if word:
+                return word
+
+    def _ask(self, sheet: Sheet) -> PersonWord | None:
+        words = (*_WORDS, "skip") if sheet.agreed is None else _WORDS
+        console.say(f"{paint(' / '.join(words), 'strong')}: ", end="")
+        line = self._read()
+        if not line:
+            return PersonWord("quit", "the input ended")
+        said, _, reason = line.strip().partition(" ")
+        word = next((word for word in words if said and word in {said.lower(), _long(said, word)}), "")
+        if word in {"yes", "no", "quit"}:
+            return PersonWord(word, reason.strip())  # type: ignore[arg-type] # these three are verdicts
+        return self._go_on(word, sheet, words)
+
+    def _go_on(self, word: str, sheet: Sheet, words: tuple[str, ...]) -> PersonWord | None:
+        """Do what gives no answer yet, or perhaps one."""
+        if word == "edit":
+            return _edited(sheet)
+        if word == "skip":
+            self._skips_rejected = True
+            return PersonWord("no")
+        if word == "diff":
+            self._show_diff(sheet)
+        elif word == "why":
+            for line in _reasons(sheet):
+                self._write(line)
+        else:
+            console.say(f"Answer {', '.join(words)}, or with the first letter.")
+        return None
+
+    def _show_diff(self, sheet: Sheet, most: int = 0) -> None:
+        count = sheet.diff.count("\n")
+        if most and count > most:
+            self._write(paint(f"  The diff has {count} lines: answer `diff` to see it.", "dim"))
+        else:
+            console.diff(sheet.diff or "  It changes nothing that is there now.\n", self._write)
+
+
+def _long(said: str, word: str) -> str:
+    """Give the word that a first letter stands for."""
+    return word if len(said) == 1 and word.startswith(said.lower()) else ""
+
+
+# --- what is shown ---------------------------------------------------------------------------
+
+
+def _summary(sheet: Sheet) -> Iterator[str]:
+    proposal = sheet.review.proposal
+    title = _one_line(proposal.title or proposal.intent.replace("_", " "))
+    yield ""
+    yield f"{paint(f'Review {proposal.proposal_id}', 'strong')} of {paint(plain(proposal.src), 'name')}: {title}"
+    if proposal.reason:
+        yield _row("why", _one_line(proposal.reason))
+    yield _row("files", plain(", ".join(proposal.files)))
+    yield _row("votes", f"{_votes(sheet.evaluations)} ({sheet.agreed or 'rejected'})")
+    yield _row("gate", _gate(sheet.review.report))
+    if sheet.agreed is None:
+        yield _row("rejected", paint(_one_line(sheet.reason), "warn"))
+        yield paint(
+            "  The gate passed it. You may accept it all the same; `skip` leaves this and all later ones out.", "dim"
+        )
+    elif sheet.reason:
+        yield _row("refused", paint(f"your text does not pass: {_one_line(sheet.reason)}", "warn"))
+
+
+def _row(label: str, text: str) -> str:
+    return f"  {label + ':':<{_LABEL}}{text}"
+
+
+def _votes(evaluations: tuple[ProposalEvaluation, ...]) -> str:
+    last = {vote.evaluator: vote for vote in evaluations}
+    return plain(", ".join(f"{name} {vote.decision}" for name, vote in last.items())) or "none"
+
+
+def _gate(report: GateReport) -> str:
+    groups: dict[str, list[str]] = {}
+    for rung in report.rungs:
+        groups.setdefault(rung.status.replace("_", " "), []).append(rung.rung)
+    return plain("; ".join(f"{status} {' '.join(rungs)}" for status, rungs in groups.items())) or "no rung"
+
+
+def _reasons(sheet: Sheet) -> Iterator[str]:
+    """Give everything that was said of a change."""
+    proposal, report = sheet.review.proposal, sheet.review.report
+    yield _row("intent", _one_line(proposal.intent))
+    yield _row("why", _one_line(proposal.reason) or "no reason was given")
+    for vote in sheet.evaluations:
+        role = " (ARBITER)" if vote.is_arbiter else ""
+        reason = _one_line(vote.reasoning) or "without a reason"
+        yield f"  {paint(plain(vote.evaluator), 'name')}{role}: {vote.decision}, {reason}"
+        yield from (f"      concern: {_one_line(concern)}" for concern in vote.concerns)
+        yield from (
+            f"      evidence: {_one_line(item.detail or item.text)}" for item in vote.evidence if item.is_verified
+        )
+    for rung in report.rungs:
+        yield f"  {rung.rung} {rung.status.replace('_', ' ')}{f': {_one_line(rung.message)}' if rung.message else ''}"
+    for change in report.schema_changes:
+        yield _row("contract", f"{plain(change.method)} changes")
+
+
+def _one_line(text: str) -> str:
+    return plain(" ".join(text.split()))
+
+
+# --- a person's own text ---------------------------------------------------------------------
+
+
+def _edited(sheet: Sheet) -> PersonWord | None:
+    """Open the changed files in the person's editor; None when nothing came of it."""
+    command = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "")
+    if not command:
+        console.say("Set VISUAL or EDITOR to your editor, e.g. `export EDITOR=nano`.")
+        return None
+    if not sheet.texts:
+        console.say("The change does not fit the present text any more, so that there is nothing to edit.")
+        return None
+    with tempfile.TemporaryDirectory(prefix="graphbus-review-") as folder:
+        texts = _typed(command, Path(folder), sheet.texts)
+    if texts is None or texts == dict(sheet.texts):
+        console.say("Nothing was changed.")
+        return None
+    return PersonWord("edit", texts=texts)
+
+
+def _typed(command: list[str], folder: Path, texts: Mapping[str, str]) -> dict[str, str] | None:
+    """Give the texts as the editor leaves them; None when it fails."""
+    places = {path: folder / str(number) / Path(path).name for number, path in enumerate(texts)}
+    for path, place in places.items():
+        place.parent.mkdir()
+        place.write_text(texts[path], encoding="utf-8", newline="\n")
+    try:
+        done = subprocess.run([*command, *map(str, places.values())], check=False)
+        if done.returncode:
+            console.say(f"The editor ended with exit status {done.returncode}.")
+            return None
+        return {path: place.read_text(encoding="utf-8") for path, place in places.items()}
+    except (OSError, UnicodeDecodeError) as reason:
+        console.say(plain(f"The text cannot be edited: {reason}."))
+        return None
