@@ -54,6 +54,10 @@ ENTRIES: dict[str, Entry] = {
         "The program {program} failed with status {status}: {reason}.",
         "Run it by hand with a prompt on stdin; `pass_env` in [tool.graphbus.llm] names the variables that it gets.",
     ),
+    "GBE454": Entry(
+        "What is in {variable} is no key: it holds blanks, line breaks or letters that no key has.",
+        "Export it again, with nothing but the key.",
+    ),
     "GBE460": Entry(
         "{model} gave no usable answer, twice: {reason}",
         "A larger model keeps to the format better; what was accepted before stays accepted.",

@@ -65,7 +65,7 @@ class CommandClient:
         Raises:
             ModelError: GBE447, GBE448, GBE450, GBE452, GBE453.
         """
-        asked = as_text(prompt).encode()
+        asked = as_text(prompt).encode("utf-8", "replace")
         process = self._start()
         try:
             output = _Exchange(process, asked, self._timeout_s, progress).run()

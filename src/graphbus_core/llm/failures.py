@@ -9,7 +9,7 @@ from graphbus_core.errors import ModelError
 from graphbus_core.llm.providers import Provider
 
 _MAX_REASON = 300
-_SECRETS = re.compile(r"\b(?:sk|pk|gsk|xai|hf|ghp)[-_][\w*.…-]{6,}|(?i:bearer)\s+\S+")
+_SECRETS = re.compile(r"\b(?:(?:sk|pk|gsk|xai|hf|ghp)[-_]|AIza)[\w*.…-]{6,}|(?i:bearer)\s+\S+")
 _BUSY = frozenset({408, 409, 425, 429})
 
 

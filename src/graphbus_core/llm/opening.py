@@ -38,6 +38,8 @@ def _open_remote(meant: Spec, provider: Provider, config: LLMConfig, environ: Ma
     key = environ.get(provider.key_env, "").strip() if provider.key_env else ""
     if provider.key_env and not key:
         raise ModelError("GBE440", is_final=True, provider=provider.name, variable=provider.key_env)
+    if not (key.isascii() and key.isprintable()) or " " in key:
+        raise ModelError("GBE454", is_final=True, variable=provider.key_env)
     package = sdk.missing_package(provider)
     if package:
         raise ModelError("GBE441", is_final=True, provider=provider.name, package=package)

@@ -23,6 +23,18 @@ def test_a_missing_key_names_the_variable() -> None:
     assert "ANTHROPIC_API_KEY is not in the environment" in caught.value.sentence
 
 
+@pytest.mark.parametrize("key", ["two words", "line\nX-Other: 1", "kéy", "a\x00b"])
+def test_what_cannot_be_a_key_is_refused_before_it_gets_into_a_header(key: str) -> None:
+    with pytest.raises(ModelError) as caught:
+        open_client("anthropic", LLMConfig(), {"ANTHROPIC_API_KEY": key})
+    assert (caught.value.code, caught.value.is_final) == ("GBE454", True)
+    assert key not in str(caught.value)
+
+
+def test_line_breaks_around_a_key_are_no_part_of_it() -> None:
+    open_client("anthropic", LLMConfig(), {"ANTHROPIC_API_KEY": "  key\n"}).close()
+
+
 @pytest.mark.parametrize("package", ["pydantic_ai", "openai"])
 def test_a_missing_library_names_the_extra(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
     monkeypatch.setattr(sdk, "find_spec", lambda name: None if name == package else object())
