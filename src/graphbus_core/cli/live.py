@@ -148,6 +148,8 @@ class Live:
         arbiters = payload["arbiters"]
         agents = [name for name in payload["agents"] if name not in arbiters]
         yield _who_negotiates(agents, arbiters) if agents else _who_negotiates(arbiters, [])
+        if payload.get("at_rest"):
+            yield paint(f"{_names(payload['at_rest'])}: settled, nothing new since; not asked. --force asks everybody.", "dim")
         if payload.get("allow_unverified"):
             yield paint(_UNVERIFIED_PASSES, "warn")
 

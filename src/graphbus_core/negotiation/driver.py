@@ -82,6 +82,7 @@ class Negotiation:
         self.accounts = Accounts(self.meter)
         self.keeper = Keeper(config)
         self.resting = Resting({}, "")
+        self.at_rest: list[str] = []
         self.said: list[Said] = []
         self.is_stopped = False
         self.analyses = Analyses()
@@ -123,9 +124,11 @@ class Negotiation:
                 intent=self.config.settings.intent,
                 goals=self.config.settings.refactoring_goals,
             )
-            if not self.is_resting(agent, view):
-                if self.meter.reserve(1):
-                    break
+            if self.is_resting(agent, view):
+                self.at_rest.append(name)
+            elif self.meter.reserve(1):
+                break
+            else:
                 batch.append(Asked(agent, AskAnalysis(name), view))
         heard: dict[str, Analysed] = {}
         for reply in self.hear(batch):
@@ -197,7 +200,9 @@ class Negotiation:
             "intent": intent,
         }
         is_unsafe = self.config.settings.gate.allow_unverified
-        note = {"note": self.backend.note} if self.backend.note else {}
+        note: dict[str, Json] = {"note": self.backend.note} if self.backend.note else {}
+        if self.at_rest:
+            note["at_rest"] = self.at_rest
         self.tell("/Negotiation/Started", {**started, "allow_unverified": is_unsafe, **note})
         self.meter.start()
         run = _Run(self, agents, conflicts, Table(project, gate))

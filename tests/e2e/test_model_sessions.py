@@ -1,0 +1,291 @@
+"""Whole sessions with a model: killed and resumed, replayed, repeated, side by side, with answers in any order."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from graphbus_core.build import run_build_pipeline
+from graphbus_core.bus import MessageBus
+from graphbus_core.compiler.conflicts import detect_conflicts
+from graphbus_core.compiler.project import Project
+from graphbus_core.errors import BuildError, GraphBusError, ModelError, NegotiationError, SeveralErrors, UsageError
+from graphbus_core.llm.client import Prompt
+from graphbus_core.model.config import Budget, BuildConfig, BuildRequest, LLMConfig, SafetyConfig, Settings
+from graphbus_core.negotiation.driver import Negotiation
+from graphbus_core.negotiation.outcome import Outcome
+from graphbus_core.negotiation.replay import replay
+from graphbus_core.negotiation.transcript import load_session
+from graphbus_core.settings import resolve_build
+from tests.fakes.model_sessions import GoodModel, negotiate, result_of, sources, write_zoo
+from tests.fakes.negotiating_agents import OpenGate
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.slow
+
+
+def config_of(root: Path) -> BuildConfig:
+    return resolve_build(BuildRequest(paths=(str(root / "agents"),)))
+
+
+def start(root: Path, delay_ms: int, *options: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tests.e2e.session_driver", str(root), str(delay_ms), *options]
+    return subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def answers_in(root: Path) -> int:
+    path = root / ".graphbus/sessions/S001/answers.jsonl"
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def wait_for_answers(root: Path, count: int) -> None:
+    deadline = time.monotonic() + 30
+    while answers_in(root) < count:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A session that nothing has interrupted."""
+    root = write_zoo(tmp_path_factory.mktemp("finished") / "zoo")
+    negotiate(root, GoodModel())
+    return root
+
+
+def test_answers_in_any_order_give_the_same_files_record_and_artifacts(finished: Path, tmp_path: Path) -> None:
+    chance = random.Random(7)
+    for number in range(2):
+        root = write_zoo(tmp_path / str(number) / "zoo")
+        negotiate(root, GoodModel(lambda _prompt: time.sleep(chance.random() * 0.03)))
+        assert result_of(root) == result_of(finished)
+
+
+@pytest.mark.parametrize(("stop", "after"), [(signal.SIGKILL, 2), (signal.SIGKILL, 9), (signal.SIGINT, 6)])
+def test_a_session_that_was_killed_goes_on_and_comes_to_the_same_result(
+    finished: Path, tmp_path: Path, stop: signal.Signals, after: int
+) -> None:
+    root = write_zoo(tmp_path / "zoo")
+    before = sources(root)
+    victim = start(root, 150)
+    wait_for_answers(root, after)
+    victim.send_signal(stop)
+    victim.communicate(timeout=30)
+    assert sources(root) == before
+    kept = answers_in(root)
+    again = start(root, 0, "--resume")
+    out, err = again.communicate(timeout=60)
+    assert (again.returncode, err) == (0, "")
+    assert int(out) == 13 - kept
+    assert result_of(root) == result_of(finished)
+
+
+def test_what_moved_since_is_named_instead_of_resumed(tmp_path: Path) -> None:
+    root = write_zoo(tmp_path / "zoo")
+
+    def interrupt(prompt: Prompt) -> None:
+        if "evaluate" in prompt.task[:40]:
+            raise ModelError("GBE442", is_final=True, provider="x", variable="X_KEY", reason="revoked")
+
+    with pytest.raises(ModelError) as failure:
+        negotiate(root, GoodModel(interrupt))
+    assert failure.value.status == 5
+    record = load_session(root / ".graphbus")
+    assert (record.negotiations.ending.reason, record.is_applied) == ("error", False)
+    stock = root / "agents/stock.py"
+    text = stock.read_text(encoding="utf-8")
+    stock.write_text(text + "# later\n", encoding="utf-8")
+    with pytest.raises(NegotiationError, match=r"agents/stock\.py has changed since it was interrupted"):
+        negotiate(root, GoodModel(), is_resumed=True)
+    stock.write_text(text, encoding="utf-8")
+    with pytest.raises(NegotiationError, match="the intent has changed"):
+        negotiate(root, GoodModel(), is_resumed=True, intent="another one")
+    model = GoodModel()
+    model.client.model = "scripted:other"
+    with pytest.raises(NegotiationError, match="the model has changed from scripted:test to scripted:other"):
+        negotiate(root, model, is_resumed=True)
+    assert negotiate(root, GoodModel(), is_resumed=True).applied
+    with pytest.raises(NegotiationError) as nothing:
+        negotiate(root, GoodModel(), is_resumed=True)
+    assert nothing.value.code == "GBE421"
+
+
+def test_a_key_that_is_refused_ends_the_session_and_is_no_row_of_abstentions(tmp_path: Path) -> None:
+    root = write_zoo(tmp_path / "zoo")
+
+    def refuse(_prompt: Prompt) -> None:
+        raise ModelError("GBE442", is_final=True, provider="x", variable="X_KEY", reason="unknown")
+
+    model = GoodModel(refuse)
+    with pytest.raises(ModelError, match="does not accept the key"):
+        negotiate(root, model)
+    assert len(model.asked) <= 4
+    assert model.closed == 1
+
+
+def test_a_replay_gives_the_same_bytes_from_the_session_and_from_the_lock_alone(finished: Path, tmp_path: Path) -> None:
+    clone = tmp_path / "clone"
+    shutil.copytree(finished, clone, ignore=shutil.ignore_patterns(".graphbus"))
+    (clone / ".graphbus").mkdir()
+    shutil.copy(finished / ".graphbus/negotiation.lock", clone / ".graphbus")
+    for root, session in ((finished, "S001"), (finished, ""), (clone, "")):
+        before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+        done = replay(config_of(root), session)
+        assert (done.session, done.requests, done.differences) == ("S001", 13, ())
+        assert done.files == ("agents/mail.py", "agents/orders.py", "agents/stock.py")
+        assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == before
+    assert run_build_pipeline(BuildRequest(paths=(str(clone / "agents"),), is_frozen=True)).built
+
+
+def test_a_replay_names_what_is_not_as_it_was(finished: Path, tmp_path: Path) -> None:
+    root = tmp_path / "zoo"
+    shutil.copytree(finished, root)
+    record = root / ".graphbus/sessions/S001/record.json"
+    record.write_text(record.read_text(encoding="utf-8").replace('"convergence"', '"max_rounds"'), encoding="utf-8")
+    (difference,) = replay(config_of(root), "S001").differences
+    assert difference == "the record at negotiations.ending.reason"
+    answers = root / ".graphbus/sessions/S001/answers.jsonl"
+    answers.write_bytes(b"".join(answers.read_bytes().splitlines(keepends=True)[:-1]))
+    assert "holds no answer of scripted:test" in replay(config_of(root), "S001").differences[0]
+    (root / "agents/judge.py").write_bytes(b"# another\n" + (root / "agents/judge.py").read_bytes())
+    with pytest.raises(NegotiationError, match=r"agents/judge\.py is not as it left them"):
+        replay(config_of(root), "S001")
+
+
+def test_a_build_in_which_nothing_has_changed_asks_no_model(finished: Path, tmp_path: Path) -> None:
+    root = tmp_path / "zoo"
+    shutil.copytree(finished, root)
+    lock = (root / ".graphbus/negotiation.lock").read_bytes()
+    model = GoodModel()
+    negotiate(root, model)
+    assert model.asked == []
+    assert (root / ".graphbus/negotiation.lock").read_bytes() == lock
+    stock = root / "agents/stock.py"
+    stock.write_text(stock.read_text(encoding="utf-8").replace("Counts what", "Adds up what"), encoding="utf-8")
+    negotiate(root, model, dry_run=True)
+    assert {agent for task, agent in model.asked if task != "evaluate"} == {"StockService"}
+    model.asked.clear()
+    negotiate(root, model, force=True, dry_run=True, use_cache=False)
+    assert {agent for task, agent in model.asked if task == "analyze"} >= {"OrderService", "MailService", "Judge"}
+
+
+def test_a_frozen_build_names_each_agent_and_what_has_changed(finished: Path, tmp_path: Path) -> None:
+    root = tmp_path / "zoo"
+    shutil.copytree(finished, root)
+    frozen = BuildRequest(paths=(str(root / "agents"),), is_frozen=True)
+    run_build_pipeline(frozen)
+    stock = root / "agents/stock.py"
+    stock.write_text(stock.read_text(encoding="utf-8").replace("Counts what", "Adds up what"), encoding="utf-8")
+    with pytest.raises(BuildError, match="StockService: its source has changed") as failure:
+        run_build_pipeline(frozen)
+    assert failure.value.status == 3
+    orders = root / "agents/orders.py"
+    orders.write_text(
+        orders.read_text(encoding="utf-8").replace('"total": float})', '"total": int})'), encoding="utf-8"
+    )
+    with pytest.raises(SeveralErrors) as several:
+        run_build_pipeline(frozen)
+    told = [error.sentence for error in several.value.errors]
+    assert "MailService: the contract of OrderService has changed." in told
+    (root / ".graphbus/negotiation.lock").write_text("<<<<<<< ours\n", encoding="utf-8")
+    with pytest.raises(BuildError) as damaged:
+        run_build_pipeline(frozen)
+    (root / ".graphbus/negotiation.lock").unlink()
+    with pytest.raises(BuildError) as missing:
+        run_build_pipeline(frozen)
+    assert (damaged.value.code, missing.value.code) == ("GBE222", "GBE220")
+    with pytest.raises(UsageError, match="--frozen and --enable-agents exclude each other"):
+        run_build_pipeline(BuildRequest(paths=frozen.paths, is_frozen=True, enable_agents=True))
+
+
+def test_a_second_negotiation_is_refused_before_it_asks_anybody(tmp_path: Path) -> None:
+    root = write_zoo(tmp_path / "zoo")
+    first = start(root, 400)
+    wait_for_answers(root, 1)
+    model = GoodModel()
+    with pytest.raises(NegotiationError) as refusal:
+        negotiate(root, model)
+    assert refusal.value.code == "GBE420"
+    assert str(first.pid) in refusal.value.sentence
+    assert model.asked == []
+    negotiate(root, model, dry_run=True, settings=Settings(safety=SafetyConfig(max_negotiation_rounds=1)))
+    first.kill()
+    first.communicate(timeout=10)
+
+
+def run_openly(root: Path, model: GoodModel, bus: MessageBus | None = None) -> tuple[Outcome, float]:
+    """Negotiate without the gate's child processes, and say how long it took."""
+    config = config_of(root)
+    project = Project.read(config, cache=False)
+    with model.backend() as backend:
+        agents = backend.activate(config, project.definitions, project.order.order)
+        negotiation = Negotiation(config, bus or MessageBus(), backend=backend)
+        if bus:
+            bus.subscribe("/Stop", lambda event: negotiation.stop())
+        started = time.monotonic()
+        negotiation.analyze(agents, project)
+        outcome = negotiation.run(project, agents, detect_conflicts(project), OpenGate())
+        return outcome, time.monotonic() - started
+
+
+def test_a_session_takes_no_longer_than_its_critical_path(tmp_path: Path) -> None:
+    """Four phases of 200 ms, whoever takes part in them: analyse, propose, evaluate, propose again."""
+    model = GoodModel(lambda _prompt: time.sleep(0.2))
+    outcome, took_s = run_openly(write_zoo(tmp_path / "zoo"), model)
+    assert len(outcome.negotiations.completed) == 3
+    assert len(model.asked) == 13
+    assert took_s <= 1.2 * 4 * 0.2
+
+
+def test_no_session_costs_more_than_its_cap_and_what_it_costs_is_shared_out(finished: Path, tmp_path: Path) -> None:
+    whole = load_session(finished / ".graphbus")
+    assert whole.spent.requests == 13
+    assert whole.spent.cost_usd > 0
+    assert set(whole.costs) == {"P001", "P002", "P003"}
+    assert sum(whole.costs.values()) < whole.spent.cost_usd
+    for number, max_usd in enumerate((0.001, 0.5)):
+        root = write_zoo(tmp_path / str(number) / "zoo")
+        settings = Settings(budget=Budget(max_usd=max_usd), llm=LLMConfig(max_output_tokens=2000, use_cache=False))
+        negotiate(root, GoodModel(), settings=settings)
+        record = load_session(root / ".graphbus")
+        assert record.spent.cost_usd <= max_usd
+        if max_usd < 0.01:
+            assert record.negotiations.ending.reason == "budget"
+            assert "max_usd is 0.001" in record.negotiations.ending.detail
+            assert record.spent.requests == 0
+
+
+def test_a_stop_does_not_wait_for_a_model(tmp_path: Path) -> None:
+    release, bus = threading.Event(), MessageBus()
+    model = GoodModel(lambda prompt: release.wait(20) if "propose" in prompt.task[:30] else None)
+    threading.Timer(0.4, lambda: bus.publish("/Stop", {})).start()
+    outcome, took_s = run_openly(write_zoo(tmp_path / "zoo"), model, bus)
+    release.set()
+    assert outcome.negotiations.ending.reason == "manual"
+    assert took_s < 5
+
+
+def test_no_prompt_and_no_place_is_in_anything_that_is_kept(finished: Path) -> None:
+    kept = b"".join(path.read_bytes() for path in sorted((finished / ".graphbus").rglob("*")) if path.is_file())
+    assert b"# Your task" not in kept
+    assert os.fsencode(str(finished)) not in kept
+
+
+def test_errors_of_the_lock_are_errors_of_graphbus(finished: Path, tmp_path: Path) -> None:
+    root = tmp_path / "zoo"
+    shutil.copytree(finished, root)
+    path = root / ".graphbus/negotiation.lock"
+    path.write_text(
+        path.read_text(encoding="utf-8").replace('"schema_version": 1', '"schema_version": 9'), encoding="utf-8"
+    )
+    with pytest.raises(GraphBusError, match="it has version 9"):
+        replay(config_of(root))
