@@ -20,6 +20,12 @@ SEEN = {
         "Inventory changed: 10 x mug left",
         '{"earned":0.0,"waiting":0.0}',
     ),
+    "own_model": (
+        '[AGENT] OrderProcessor: "I propose to add input validation for negative prices" (P001)',
+        "[ARBITER] Consensus (2/2). Committing.",
+        "consensus:  unanimous (InventoryService, NotificationService)",
+        '{"status":"confirmed","total":25.0}',
+    ),
     "news": ("skipped 1 item(s)", "left out tw-8, a retelling of mp-101", "Digest of 5 articles", "## Culture"),
 }
 """What must be seen when the commands of an example's README are run."""
@@ -92,7 +98,7 @@ def test_the_commands_of_an_examples_readme_work(name: str, folder: Path) -> Non
 
 def test_a_negotiation_leaves_a_healthy_example_as_it_is(folder: Path) -> None:
     before = sources(folder)
-    succeed(folder, f"graphbus build {agents_of(folder)} --enable-agents")
+    succeed(folder, f"graphbus build {agents_of(folder)} --enable-agents --model rules")
     assert sources(folder) == before
 
 
