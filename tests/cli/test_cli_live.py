@@ -15,6 +15,7 @@ from graphbus_core.model.proposals import (
     CommitRecord,
     Consensus,
     Ending,
+    Evidence,
     GateReport,
     Proposal,
     ProposalEvaluation,
@@ -395,3 +396,51 @@ def test_events_of_other_kinds_say_nothing() -> None:
 def test_words_of_an_agent_cannot_drive_the_terminal() -> None:
     sneaky = msgspec.structs.replace(PROPOSAL, src="Evil\x1b[2J", title="x\x1b]0;y\x07", reason="\u202eabc")
     assert "\x1b" not in "".join(shown(proposed(sneaky), vote("A\x1b[1m", "accept", "\x1b[2J"), rejected("rejected")))
+
+
+# --- disputes, merges and a person -----------------------------------------------------------
+
+
+def test_a_merge_is_shown_with_the_proposal() -> None:
+    lines = shown(
+        proposed(), gated(), event("Merged", proposal_id="P001", files=["agents/a.py"]), committed("unanimous", 1, 1)
+    )
+    assert "[GATE] Merged with what was accepted meanwhile: agents/a.py" in lines
+
+
+def test_a_proposal_that_goes_back_is_shown_and_its_votes_are_forgotten() -> None:
+    back = event("SentBack", proposal_id="P001", reason="G1.conflict: both changed it")
+    events = (proposed(), gated(), vote("Stock", "accept"), back, proposed(), gated(), committed("unanimous", 1, 1))
+    lines = shown(*events)
+    assert lines.count('[AGENT] Stock: "Accepted"') == 1
+    at = lines.index("[ARBITER] Overtaken. Its author may fit it to what was accepted, and it is voted on again.")
+    assert lines[at + 1] == "         because: G1.conflict: both changed it"
+
+
+def test_several_arbiters_accept_together() -> None:
+    topic, payload = committed("arbiter", 1, 2)
+    payload["commit"]["evaluators"] = ["A", "Y (ARBITER)", "Z (ARBITER)"]
+    assert shown(proposed(), (topic, payload))[-1] == "[ARBITER] The arbiters accept (1/2). Committing."
+
+
+@pytest.mark.parametrize(
+    ("verdict", "reason", "line"),
+    [
+        ("yes", "", '[PERSON] "Yes"'),
+        ("no", "too broad", '[PERSON] "No — too broad"'),
+        ("edit", "", '[PERSON] "In my own words"'),
+    ],
+)
+def test_a_person_s_word_is_shown(verdict: str, reason: str, line: str) -> None:
+    said = event("Reviewed", proposal_id="P001", verdict=verdict, reason=reason)
+    assert line in shown(proposed(), gated(), said, committed("override", 0, 2))
+
+
+def test_an_objection_whose_evidence_does_not_hold_is_called_so() -> None:
+    for is_verified, word in ((True, "Rejected"), (False, "Rejected, unsubstantiated")):
+        evidence = (Evidence("test", "def test_x(): ...", is_verified=is_verified),)
+        evaluation = ProposalEvaluation(
+            proposal_id="P001", evaluator="Stock", round=1, decision="reject", reasoning="it breaks", evidence=evidence
+        )
+        lines = shown(proposed(), gated(), event("Evaluated", evaluation=evaluation), rejected("rejected", 0, 1))
+        assert f'[AGENT] Stock: "{word} — it breaks"' in lines

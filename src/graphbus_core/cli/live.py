@@ -54,6 +54,10 @@ _CONSENSUS: dict[Consensus, str] = {
     "arbiter": "The arbiter accepts",
     "override": "A person accepts",
 }
+_MANY_ACCEPT = "The arbiters accept"
+_WORDS = {"yes": "Yes", "no": "No", "edit": "In my own words", "quit": "Stop"}
+"""What a person says, as it is shown."""
+
 _CLOSINGS: dict[Status, str] = {
     "rejected": "No consensus",
     "refused": "Refused",
@@ -82,6 +86,9 @@ class _Case:
         self.untried: list[RungResult] = []
         self.untested = ""
         self.evaluations: dict[str, ProposalEvaluation] = {}
+        self.has_passed = False
+        self.merged: list[str] = []
+        self.person = ""
 
     @property
     def is_refused_by_gate(self) -> bool:
@@ -105,6 +112,9 @@ class Live:
             "Round": self._enter_round,
             "Proposed": self._proposed,
             "Gated": self._gated,
+            "Merged": self._merged,
+            "SentBack": self._sent_back,
+            "Reviewed": self._reviewed,
             "Evaluated": self._evaluated,
             "Postponed": self._postponed,
             "Arbitrated": self._arbitrated,
@@ -149,7 +159,9 @@ class Live:
         agents = [name for name in payload["agents"] if name not in arbiters]
         yield _who_negotiates(agents, arbiters) if agents else _who_negotiates(arbiters, [])
         if payload.get("at_rest"):
-            yield paint(f"{_names(payload['at_rest'])}: settled, nothing new since; not asked. --force asks everybody.", "dim")
+            yield paint(
+                f"{_names(payload['at_rest'])}: settled, nothing new since; not asked. --force asks everybody.", "dim"
+            )
         if payload.get("allow_unverified"):
             yield paint(_UNVERIFIED_PASSES, "warn")
 
@@ -166,12 +178,28 @@ class Live:
     def _gated(self, payload: Mapping[str, Any]) -> Iterator[str]:
         report = msgspec.convert(payload["report"], GateReport)
         case = self._cases[payload["proposal_id"]]
-        case.is_gated = True
+        case.is_gated, case.has_passed = True, report.passed
         if report.failure:
             case.failures.append(report.failure)
         not_run = [rung for rung in report.rungs if rung.status == "not_run"]
         case.untried = [rung for rung in not_run if rung.code]
         case.untested = next((rung.message for rung in not_run if rung.rung == "G6" and not rung.code), "")
+        yield from ()
+
+    def _merged(self, payload: Mapping[str, Any]) -> Iterator[str]:
+        self._cases[payload["proposal_id"]].merged = list(payload["files"])
+        yield from ()
+
+    def _sent_back(self, payload: Mapping[str, Any]) -> Iterator[str]:
+        case = self._cases[payload["proposal_id"]]
+        verdict = "Overtaken. Its author may fit it to what was accepted, and it is voted on again."
+        yield from self._block(case, [_verdict("ARBITER", verdict, "warn"), *_because(payload["reason"])])
+        case.evaluations.clear()
+        case.failures.clear()
+
+    def _reviewed(self, payload: Mapping[str, Any]) -> Iterator[str]:
+        reason = f" — {_one_line(payload['reason'])}" if payload["reason"] else ""
+        self._cases[payload["proposal_id"]].person = f"{_WORDS[payload['verdict']]}{reason}"
         yield from ()
 
     def _evaluated(self, payload: Mapping[str, Any]) -> Iterator[str]:
@@ -197,7 +225,11 @@ class Live:
 
     def _committed(self, payload: Mapping[str, Any]) -> Iterator[str]:
         commit = msgspec.convert(payload["commit"], CommitRecord)
-        verdict = f"{_CONSENSUS[commit.consensus_type]} ({payload['accepts']}/{payload['votes']}). Committing."
+        has_many = sum(name.endswith(" (ARBITER)") for name in commit.evaluators) > 1
+        consensus = (
+            _MANY_ACCEPT if commit.consensus_type == "arbiter" and has_many else _CONSENSUS[commit.consensus_type]
+        )
+        verdict = f"{consensus} ({payload['accepts']}/{payload['votes']}). Committing."
         case = self._cases.pop(commit.proposal_id)
         if case.untested:
             self._untested.setdefault(case.untested, []).append(commit.proposal_id)
@@ -248,13 +280,17 @@ class Live:
         yield from _proposal_lines(case.proposal)
         yield ""
         if case.evaluations:
-            if case.failures:
+            if case.failures and case.has_passed:
                 said = f"Passed after it was mended; refused before by {_failure(case.failures[-1])}"
                 yield from (f"{_tag('GATE')} {said}", "")
             yield from _evaluation_lines(list(case.evaluations.values()))
             yield ""
         for rung in case.untried:
             yield _verdict("GATE", f"Not verified ({rung.code}): {_one_line(rung.message)}", "warn")
+        if case.merged:
+            yield _verdict("GATE", f"Merged with what was accepted meanwhile: {plain(', '.join(case.merged))}", "dim")
+        if case.person:
+            yield f'{_tag("PERSON")} "{case.person}"'
         yield from verdict
 
 
@@ -301,7 +337,14 @@ def _evaluation_lines(evaluations: list[ProposalEvaluation]) -> Iterator[str]:
         reasoning = f" — {_one_line(evaluation.reasoning)}" if evaluation.reasoning else ""
         tag = _tag("ARBITER") if evaluation.is_arbiter else _tag("AGENT")
         padding = " " * (width - len(name) - 1)
-        yield f'{tag} {paint(name, "name")}:{padding} "{_VERDICTS[evaluation.decision]}{reasoning}"'
+        doubt = ", unsubstantiated" if _is_in_doubt(evaluation) else ""
+        yield f'{tag} {paint(name, "name")}:{padding} "{_VERDICTS[evaluation.decision]}{doubt}{reasoning}"'
+
+
+def _is_in_doubt(evaluation: ProposalEvaluation) -> bool:
+    """Tell whether an objection brought evidence and none of it holds."""
+    evidence = evaluation.evidence if evaluation.decision == "reject" else ()
+    return bool(evidence) and not any(item.is_verified for item in evidence)
 
 
 def _gate_lines(failures: list[RungResult]) -> list[str]:
