@@ -175,6 +175,7 @@ class Repository:
         is_inside, _, prefix = _text(output).partition("\n")
         if is_inside != "true":
             return None
+        _check_obedience(git)
         keys = git.fields("config", "--list", "--name-only", "-z")
         filters = frozenset(match[1] for match in map(_FILTER_KEY.fullmatch, keys) if match)
         for name in filters:
@@ -331,3 +332,11 @@ def _text(data: bytes) -> str:
 def _has_git_folder(folder: Path) -> bool:
     """A damaged `.git` is said to be no repository; that must not pass for having none."""
     return (folder / ".git").exists()
+
+
+def _check_obedience(git: Git) -> None:
+    """Refuse a git that does not know settings from the environment (before 2.31): it would run hooks and filters."""
+    _, output, _ = git.attempt("config", "--get", "core.hooksPath")
+    if _text(output).rstrip("\n") != os.devnull:
+        reason = "it is older than 2.31 and cannot be told which programs not to run"
+        raise NegotiationError("GBE431", where=Place(str(git.folder)), command="config", reason=reason)

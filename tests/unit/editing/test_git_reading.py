@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,17 @@ def test_a_damaged_repository_is_told_from_none(tmp_path: Path) -> None:
 def test_without_git_that_is_what_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert code_of(lambda: Repository.find(tmp_path)) == "GBE430"
+
+
+def test_a_git_that_would_run_hooks_all_the_same_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_repository(tmp_path / "shop", {"a.py": "A\n"})
+    old = tmp_path / "bin" / "git"
+    old.parent.mkdir()
+    old.write_text(f'#!/bin/sh\nunset GIT_CONFIG_COUNT\nexec {shutil.which("git")} "$@"\n')
+    old.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{old.parent}:{os.environ['PATH']}")
+    with pytest.raises(NegotiationError, match=r"older than 2\.31"):
+        Repository.find(tmp_path / "shop")
 
 
 def test_git_that_does_not_answer_is_ended(tmp_path: Path) -> None:
