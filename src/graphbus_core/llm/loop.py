@@ -69,29 +69,35 @@ class LoopThread(Generic[Inhabitant]):
             return asyncio.run_coroutine_threadsafe(work(self._inhabitant), self._loop)
 
     def stop(self) -> None:
-        """Drop what is under way, close the inhabitant, end the thread. May be called twice."""
-        self._is_ready.wait()
+        """Drop what is under way, close the inhabitant, end the thread; who has not moved in yet is not waited for."""
         with self._lock:
             is_first, self._is_stopped = not self._is_stopped, True
             if is_first and self._loop is not None:
                 self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
+            has_moved_in = self._loop is not None or self._failure is not None
+        self._is_ready.set()
+        if has_moved_in:
+            self._thread.join()
 
     def _live(self) -> None:
         import asyncio
 
-        self._inhabitant, self._failure = attempt(self._move_in)
-        if self._inhabitant is None:
-            self._is_ready.set()
+        inhabitant, failure = attempt(self._move_in)
+        with self._lock:
+            self._inhabitant, self._failure = inhabitant, failure
+            if inhabitant is not None:
+                self._loop = asyncio.new_event_loop()
+            is_stopped = self._is_stopped
+        self._is_ready.set()
+        if inhabitant is None or self._loop is None:
             return
-        self._loop = loop = asyncio.new_event_loop()
-        loop.call_soon(self._is_ready.set)
         try:
-            loop.run_forever()
-            loop.run_until_complete(_wind_up(self._inhabitant))
-            loop.run_until_complete(loop.shutdown_asyncgens())
+            if not is_stopped:
+                self._loop.run_forever()
+            self._loop.run_until_complete(_wind_up(inhabitant))
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         finally:
-            loop.close()
+            self._loop.close()
 
 
 async def _wind_up(inhabitant: Resident) -> None:

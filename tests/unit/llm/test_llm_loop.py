@@ -83,6 +83,35 @@ def test_who_cannot_move_in_tells_each_caller_why() -> None:
     loop.stop()
 
 
+def test_who_takes_long_to_move_in_holds_nobody_up_who_wants_to_stop() -> None:
+    doors = threading.Event()
+    tenants: list[Tenant] = []
+
+    def move_in() -> Tenant:
+        doors.wait(10)
+        tenants.append(Tenant())
+        return tenants[0]
+
+    loop = LoopThread("tenant", move_in)
+    outcomes: list[str] = []
+
+    def double() -> None:
+        try:
+            loop.run(lambda tenant: tenant.double(1))
+        except CancelledError:
+            outcomes.append("dropped")
+
+    caller = threading.Thread(target=double)
+    caller.start()
+    loop.stop()
+    caller.join(10)
+    assert outcomes == ["dropped"]
+    assert tenants == []
+    doors.set()
+    loop._thread.join(10)
+    assert tenants[0].is_closed
+
+
 def test_ctrl_c_in_the_caller_drops_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
     loop = LoopThread("tenant", Tenant)
 
