@@ -1,0 +1,151 @@
+"""`--plan`, `--frozen`, `--resume` and `graphbus replay` as a person sees them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from graphbus_core.cli import console, main
+from graphbus_core.cli.live import Live, spent_so_far
+from graphbus_core.cli.plan import show_plan
+from graphbus_core.model.config import Budget, BuildRequest, SafetyConfig, Settings
+from tests.fakes.model_sessions import GoodModel, negotiate, write_zoo
+
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def zoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    root = write_zoo(tmp_path / "zoo")
+    monkeypatch.chdir(root)
+    return root
+
+
+def planned(model: GoodModel, *, as_json: bool = False, **asked_for: object) -> None:
+    console.begin()
+    request = BuildRequest(paths=("agents",), enable_agents=True, **asked_for)  # type: ignore[arg-type]
+    show_plan(request, as_json=as_json, backend=model.backend())
+    console.flush()
+
+
+def test_a_plan_says_what_it_can_cost_asks_nobody_and_writes_nothing(zoo: Path, capsys: Captured) -> None:
+    model = GoodModel()
+    planned(model)
+    out = capsys.readouterr().out
+    assert "4 agents, 1 arbiter among them, at most 10 rounds." in out
+    assert "scripted:test (proposer, evaluator, arbiter): up to $3 for a million tokens in, $15 out." in out
+    assert "Never more than 109 questions. Worst case $5.00" in out
+    assert "It stops before it passes 10,000 calls, $5" in out
+    assert model.asked == []
+    assert model.closed == 1
+    assert not (zoo / ".graphbus").exists()
+
+
+def test_an_unknown_price_is_said_and_only_calls_and_tokens_count(zoo: Path, capsys: Captured) -> None:
+    model = GoodModel()
+    model.client.price = None
+    planned(model, settings=Settings(budget=Budget(max_tokens=50_000)))
+    out = capsys.readouterr().out
+    assert "its price is not known, only calls and tokens count" in out
+    assert "Worst case unknown and 50,000 tokens." in out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_no_session_puts_more_questions_than_its_plan_says(zoo: Path, capsys: Captured, rounds: int) -> None:
+    model = GoodModel()
+    planned(model, as_json=True, rounds=rounds)
+    bound = json.loads(capsys.readouterr().out)["bound"]
+    assert model.asked == []
+    spent = negotiate(zoo, model, rounds=rounds, dry_run=True).spent
+    assert 0 < spent.calls <= bound["calls"]
+    assert spent.usage.total_tokens <= bound["tokens"]
+    assert spent.cost_usd <= bound["cost_usd"]
+
+
+def test_without_a_key_the_plan_says_that_the_rules_negotiate(zoo: Path, capsys: Captured) -> None:
+    assert main(["build", "agents", "--enable-agents", "--plan"]) == 0
+    out = capsys.readouterr().out
+    assert "The rules negotiate (no key of a model's provider was found): no model is asked, nothing is spent." in out
+    assert main(["negotiate", "agents", "--model", "rules", "--plan", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["plan"]["models"] == {}
+
+
+@pytest.mark.slow
+def test_a_session_of_rules_is_locked_frozen_and_replayed(zoo: Path, capsys: Captured) -> None:
+    assert main(["build", "agents", "--frozen"]) == 3
+    assert "There is no .graphbus/negotiation.lock" in capsys.readouterr().err
+    assert main(["build", "agents", "--enable-agents"]) == 0
+    assert main(["build", "agents", "--frozen"]) == 0
+    capsys.readouterr()
+    assert main(["replay", "--verify"]) == 0
+    out = capsys.readouterr().out
+    assert "Replayed S001 from the lock: 0 recorded answers, no model asked." in out
+    assert "✓ Record, files and artifacts are the same, byte for byte." in out
+    lock = zoo / ".graphbus/negotiation.lock"
+    text = lock.read_text(encoding="utf-8")
+    document = json.loads(text)
+    first = next(iter(document["session"]["artifacts"]))
+    document["session"]["artifacts"][first] = "0" * 64
+    lock.write_text(json.dumps(document), encoding="utf-8")
+    assert main(["replay"]) == 0
+    assert main(["replay", "--verify", "--json"]) == 5
+    captured = capsys.readouterr()
+    assert f"different: the artifact {first} has other bytes" in captured.out
+    assert "The replay of session S001 differs from its record" in captured.err
+
+
+def test_there_is_nothing_to_resume_or_to_replay_in_a_new_project(zoo: Path, capsys: Captured) -> None:
+    assert main(["negotiate", "agents", "--resume"]) == 5
+    assert "There is no session to go on with" in capsys.readouterr().err
+    assert main(["replay"]) == 5
+    assert "GBE403" in capsys.readouterr().err
+    assert main(["build", "agents", "--frozen", "--enable-agents"]) == 2
+
+
+@pytest.mark.slow
+def test_a_session_that_a_person_or_the_limit_of_rounds_ended_is_told_apart(zoo: Path, capsys: Captured) -> None:
+    settings = Settings(safety=SafetyConfig(max_negotiation_rounds=1))
+    negotiate(zoo, GoodModel(), settings=settings)
+    assert main(["build", "agents", "--frozen"]) == 3
+    assert "OrderService: it has not settled yet" in capsys.readouterr().err
+    session = zoo / ".graphbus/sessions/S001/session.json"
+    session.write_text(
+        session.read_text(encoding="utf-8").replace('"is_reviewed": false', '"is_reviewed": true'), "utf-8"
+    )
+    assert main(["replay", "S001"]) == 5
+    assert "a person had a say in it" in capsys.readouterr().err
+
+
+AMOUNTS = {"calls": 2, "requests": 2, "cached": 0, "tokens": 1234, "cost_usd": 0.25, "unpriced": 0, "of_usd": 5.0}
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({}, "2 calls, 1,234 tokens, $0.25"),
+        ({"calls": 1, "cost_usd": 0.0123}, "1 call, 1,234 tokens, $0.0123"),
+        ({"cost_usd": 0.0, "unpriced": 2}, "2 calls, 1,234 tokens"),
+    ],
+)
+def test_what_was_spent_so_far_is_told_in_a_line(changes: dict[str, object], told: str) -> None:
+    assert spent_so_far({**AMOUNTS, **changes}) == told
+
+
+def test_the_status_shows_calls_tokens_and_dollars_and_an_unknown_price_is_said_once() -> None:
+    live = Live()
+    assert live.lines("/Negotiation/Spent", AMOUNTS) == []
+    assert live.status == "2 calls, 1,234 tokens, $0.25"
+    unpriced = {**AMOUNTS, "unpriced": 1}
+    said = [line for _ in range(3) for line in live.lines("/Negotiation/Spent", unpriced)]
+    assert len(said) == 1
+    assert "price of this model is not known" in said[0]
+
+
+def test_who_has_settled_is_named_and_why_no_model_negotiates() -> None:
+    started = {"session": "S002", "backend": "rules", "agents": ["Order"], "arbiters": [], "intent": ""}
+    lines = Live().lines("/Negotiation/Started", {**started, "note": "there is no key", "at_rest": ["Order"]})
+    assert any("That is because there is no key." in line for line in lines)
+    assert any("Order: settled" in line or "settled, nothing new since" in line for line in lines)
