@@ -19,6 +19,8 @@ Files = dict[str, tuple[bytes | None, bytes | None]]
 
 _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+\d+(?:,(\d+))? @@")
 _NOWHERE = "/dev/null"
+_NO_TIME = ("1970-01-01", "1969-12-31")
+"""The date that `diff -N` gives to a file that is not there."""
 
 
 class _Hunk(NamedTuple):
@@ -118,6 +120,9 @@ class _Reader:
             raise _unreadable(f"hunk {number} has the odd head {self._lines[self._at]!r}", path)
         self._at += 1
         body = list(self._body([int(counts[2] or 1), int(counts[3] or 1)]))
+        while body and not body[-1] and self._at >= self._end:
+            body.pop()  # the end of the patch, and no blank line of the file
+        body = [line or " " for line in body]
         old = tuple(line[1:] for line in body if line[0] in " -")
         new = tuple(line[1:] for line in body if line[0] in " +")
         ends = [body[at - 1][0] for at, line in enumerate(body) if at and line[0] == "\\"]
@@ -138,7 +143,7 @@ class _Reader:
             if line[:1] != "\\":
                 owed[0] -= line[:1] != "+"
                 owed[1] -= line[:1] != "-"
-            yield line or " "
+            yield line
 
 
 def _note(git: dict[str, str], line: str) -> None:
@@ -159,7 +164,10 @@ def _without_hunks(git: Mapping[str, str]) -> Iterator[_FilePatch]:
 
 
 def _name(text: str) -> str:
-    name = text.partition("\t")[0].strip()
+    name, _, stamp = text.partition("\t")
+    if stamp.startswith(_NO_TIME):
+        return _NOWHERE
+    name = name.strip()
     if name.startswith('"') and name.endswith('"'):
         import codecs
 
@@ -208,10 +216,19 @@ def _paths(part: _FilePatch, read: Read) -> tuple[str, str]:
         shorter, other = old.partition("/")[2], new.partition("/")[2]
         if shorter and shorter == other:
             old = new = shorter
+    elif _NOWHERE in (old, new):
+        old, new = _without_folder(old, new, read)
     if part.hunks and not part.hunks[0].old and old == new and read(old) is None:
         old = _NOWHERE  # `diff -N`
     if _NOWHERE not in (old, new) and old != new and read(old) is None and read(new) is not None:
         old = new  # `diff -u x.py.orig x.py`
+    return old, new
+
+
+def _without_folder(old: str, new: str, read: Read) -> tuple[str, str]:
+    """`diff -rN old new` names the folders that it compared; a file that goes away tells by being there."""
+    if new == _NOWHERE and read(old) is None and read(old.partition("/")[2]) is not None:
+        return old.partition("/")[2], new
     return old, new
 
 

@@ -1,0 +1,115 @@
+"""Patches that others made: applied by content, in one place, or refused with the nearest lines."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from graphbus_core.editing.patches import Files, apply_patch
+from graphbus_core.errors import EditError
+
+TEXT = b"one\ntwo\nthree\nfour\nfive\nsix\nseven\neight\nnine\nten\n"
+FILES = {"a.py": TEXT, "b/c.py": b"x = 1\n", "twice.py": b"a\nb\n\na\nb\n"}
+
+
+def applied(patch: str | bytes, files: dict[str, bytes] = FILES) -> Files:
+    return apply_patch(patch if isinstance(patch, bytes) else patch.encode(), files.get)
+
+
+CHANGED = TEXT.replace(b"five", b"FIVE")
+HUNK = "@@ -4,3 +4,3 @@\n four\n-five\n+FIVE\n six\n"
+
+
+@pytest.mark.parametrize(
+    ("patch", "expected"),
+    [
+        ("--- a/a.py\n+++ b/a.py\n" + HUNK, {"a.py": CHANGED}),
+        ("--- a.py\n+++ a.py\n" + HUNK, {"a.py": CHANGED}),
+        ("--- a.py.orig\t2026-01-01\n+++ a.py\t2026-01-02\n" + HUNK, {"a.py": CHANGED}),
+        ("--- old/a.py\n+++ new/a.py\n" + HUNK, {"a.py": CHANGED}),
+        ("--- a/a.py\n+++ b/a.py\n" + HUNK.replace("-4,3 +4,3", "-40,9 +1,2"), {"a.py": CHANGED}),
+        ("Hello,\n\n--- a/a.py\n+++ b/a.py\n" + HUNK + "-- \n2.39\n", {"a.py": CHANGED}),
+        (("--- a/a.py\n+++ b/a.py\n" + HUNK).replace("\n", "\r\n"), {"a.py": CHANGED}),
+        ("--- a/twice.py\n+++ b/twice.py\n@@ -4,2 +4,2 @@\n-a\n+c\n b\n", {"twice.py": b"a\nb\n\nc\nb\n"}),
+        (
+            "diff --git a/n.py b/n.py\nnew file mode 100644\n--- /dev/null\n+++ b/n.py\n@@ -0,0 +1 @@\n+x\n",
+            {"n.py": b"x\n"},
+        ),
+        ("diff --git a/n.py b/n.py\nnew file mode 100644\nindex 000..e69\n", {"n.py": b""}),
+        ("--- b/c.py\n+++ /dev/null\n@@ -1 +0,0 @@\n-x = 1\n", {"b/c.py": None}),
+        ("--- n.py\n+++ n.py\n@@ -0,0 +1,2 @@\n+x\n+y\n\\ No newline at end of file\n", {"n.py": b"x\ny"}),
+        ("diff --git a/a.py b/z.py\nrename from a.py\nrename to z.py\n", {"a.py": None, "z.py": TEXT}),
+        (
+            "--- a/b/c.py\n+++ b/b/c.py\n@@ -1 +1 @@\n-x = 1\n+x = 2\n\\ No newline at end of file\n",
+            {"b/c.py": b"x = 2"},
+        ),
+    ],
+)
+def test_a_patch_in_any_of_the_usual_forms_applies(patch: str, expected: dict[str, bytes | None]) -> None:
+    assert {path: after for path, (_, after) in applied(patch).items()} == expected
+
+
+def test_line_ends_and_odd_bytes_of_the_file_stay() -> None:
+    files = {"a.py": b"\xef\xbb\xbfone\r\n# \xe9\r\nthree\r\n"}
+    patch = b"--- a/a.py\n+++ b/a.py\n@@ -2,2 +2,3 @@\n # \xe9\n-three\n+3\n+4\n"
+
+    assert applied(patch, files) == {"a.py": (files["a.py"], b"\xef\xbb\xbfone\r\n# \xe9\r\n3\r\n4\r\n")}
+
+
+def test_several_hunks_and_several_patches_of_one_file_apply_one_after_the_other() -> None:
+    first = "--- a/a.py\n+++ b/a.py\n@@ -1,2 +1,3 @@\n one\n+1.5\n two\n@@ -9,2 +10,2 @@\n nine\n-ten\n+TEN\n"
+    second = "--- a/a.py\n+++ b/a.py\n@@ -1,3 +1,2 @@\n one\n-1.5\n two\n"
+
+    assert applied(first)["a.py"][1] == TEXT.replace(b"one\n", b"one\n1.5\n").replace(b"ten", b"TEN")
+    assert applied(first + second)["a.py"] == (TEXT, TEXT.replace(b"ten", b"TEN"))
+
+
+@pytest.mark.parametrize(
+    ("patch", "code", "says"),
+    [
+        ("--- a/a.py\n+++ b/a.py\n@@ -4,2 +4,2 @@\n four\n-fife\n+FIVE\n", "GBE341", "line 5 is 'five'"),
+        ("--- a/twice.py\n+++ b/twice.py\n@@ -9 +9 @@\n-a\n+c\n", "GBE341", "2 times, from the lines 1, 4"),
+        ("--- a/gone.py\n+++ b/gone.py\n@@ -1 +1 @@\n-a\n+c\n", "GBE341", "no such file"),
+        ("--- /dev/null\n+++ b/a.py\n@@ -0,0 +1 @@\n+a\n", "GBE341", "there already"),
+        ("--- a/a.py\n+++ b/a.py\n@@ -5,0 +6 @@\n+a\n", "GBE341", "its place is not known"),
+        ("--- a/a.py\n+++ /dev/null\n@@ -1 +0,0 @@\n-one\n", "GBE341", "more lines"),
+        (
+            "--- a/a.py\n+++ b/a.py\n@@ -1,2 +1,2 @@\n one\n-two\n+2\n@@ -2,2 +2,2 @@\n two\n-three\n+3\n",
+            "GBE341",
+            "overlaps",
+        ),
+        ("--- a/empty.py\n+++ b/empty.py\n@@ -1 +1 @@\n-a\n+b\n", "GBE341", "The file is empty"),
+        ("", "GBE342", "names no file"),
+        ("some words\n", "GBE342", "names no file"),
+        ("@@ -1 +1 @@\n-a\n+b\n", "GBE342", "before the name"),
+        ("--- a/a.py\n+++ b/a.py\n@@ one @@\n-a\n+b\n", "GBE342", "odd head"),
+        ("diff --git a/x b/x\nGIT binary patch\nliteral 3\n", "GBE342", "binary"),
+        ("diff --git a/x b/y\ncopy from x\ncopy to y\n", "GBE342", "copies"),
+    ],
+)
+def test_a_patch_that_does_not_fit_is_one_clear_error(patch: str, code: str, says: str) -> None:
+    with pytest.raises(EditError) as refusal:
+        applied(patch, {**FILES, "empty.py": b""})
+
+    assert refusal.value.code == code
+    assert says in str(refusal.value)
+
+
+@pytest.mark.slow
+def test_what_git_and_diff_make_applies(tmp_path: Path) -> None:
+    (tmp_path / "old").mkdir()
+    (tmp_path / "new").mkdir()
+    for name, data in {"a.py": TEXT, "gone.py": b"x\n", "größe x.py": b"1\n2\n"}.items():
+        (tmp_path / "old" / name).write_bytes(data)
+    after = {"a.py": CHANGED.removesuffix(b"\n"), "fresh.py": b"y\n", "größe x.py": b"1\n3\n"}
+    for name, data in after.items():
+        (tmp_path / "new" / name).write_bytes(data)
+    before = {path.name: path.read_bytes() for path in (tmp_path / "old").iterdir()}
+
+    for command in (["diff", "-ruN", "old", "new"], ["git", "diff", "--no-index", "--no-prefix", "old", "new"]):
+        patch = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False).stdout
+        shown = {f"{folder}/{name}": data for folder in ("old",) for name, data in before.items()}
+        found = apply_patch(patch, {**before, **shown}.get)
+        assert {path.rpartition("/")[2]: data for path, (_, data) in found.items()} == {**after, "gone.py": None}
