@@ -55,7 +55,7 @@ def own_text(view: View) -> str:
     parts += _neighbours(view)
     found = [finding for finding in view.findings if concerns(finding, view.name)]
     parts += ["What static rules find at your end:\n", fenced(_findings(found) or "nothing\n", "findings")]
-    if view.analysis:
+    if view.analysis and view.analysis != Analysis():
         parts += ["Your analysis of yourself:\n", fenced(_analysis(view.analysis), "your analysis")]
     return "\n".join(parts)
 

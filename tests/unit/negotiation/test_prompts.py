@@ -169,6 +169,7 @@ def test_findings_and_analysis_of_its_end_are_shown(base: Project) -> None:
     assert "GB003 error at Stock" in own
     assert "responsibility: takes orders\ndependency: Stock\nexpects: /X/Y: a\nissue: slow\n" in own
     assert "GB003" not in prompts.ask_proposals(view_of(base, "Shelf")).own
+    assert "Your analysis" not in prompts.ask_proposals(view_of(base, analysis=Analysis())).own
 
 
 def test_intent_goals_and_limits_reach_the_proposer(tmp_path: Path) -> None:
