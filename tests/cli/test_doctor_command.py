@@ -67,6 +67,12 @@ def test_a_model_that_cannot_be_asked_is_status_5(here: Path, capsys: Streams) -
     assert "✗ It cannot be asked: anthropic: ANTHROPIC_API_KEY is not set." in capsys.readouterr().out
 
 
+def test_a_variable_that_has_no_effect_is_told(here: Path, capsys: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTHROPIC_BASE_URL", "https://gateway.example.org")
+    assert main(["doctor"]) == 0
+    assert "· ANTHROPIC_BASE_URL is set and has no effect: a server of your own gets a table" in capsys.readouterr().out
+
+
 def test_json_has_the_same_facts(here: Path, capsys: Streams) -> None:
     assert main(["doctor", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)

@@ -14,7 +14,7 @@ import msgspec
 from graphbus_core.cli import console
 from graphbus_core.cli.console import paint, plain
 from graphbus_core.errors import UsageError
-from graphbus_core.llm.diagnosis import Choice, ProviderState, Tried, choice, examine, try_model
+from graphbus_core.llm.diagnosis import Choice, ProviderState, Tried, choice, examine, try_model, without_effect
 from graphbus_core.llm.providers import RULES
 from graphbus_core.model.config import LLMConfig
 from graphbus_core.settings import find_root, load
@@ -27,11 +27,13 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         sandbox: Where changed code runs, in a sentence.
+        without_effect: Variables that are set and that GraphBus does not heed.
     """
 
     sandbox: str
     has_git: bool
     has_pytest: bool
+    without_effect: tuple[str, ...] = ()
 
 
 @click.command("doctor", short_help="Tell which models are usable, and what is missing.")
@@ -82,6 +84,7 @@ def _look_around() -> Surroundings:
         sandbox=sandboxes.describe(),
         has_git=shutil.which("git") is not None,
         has_pytest=find_spec("pytest") is not None,
+        without_effect=without_effect(os.environ),
     )
 
 
@@ -103,6 +106,8 @@ def _show(states: Iterable[ProviderState], chosen: Choice, surroundings: Surroun
     _show_fact(surroundings.has_git, "git is there" if surroundings.has_git else "git is missing: --commit needs it")
     missing = "pytest is missing: the tests of a project cannot run (pip install pytest)"
     _show_fact(surroundings.has_pytest, "pytest is there" if surroundings.has_pytest else missing)
+    for name in surroundings.without_effect:
+        _show_fact(False, f"{name} is set and has no effect: a server of your own gets a table, see docs/models.md")
 
 
 def _row(state: ProviderState) -> tuple[str, ...]:

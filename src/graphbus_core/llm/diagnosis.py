@@ -29,6 +29,10 @@ _SMALLEST = Prompt(shared="", task="Answer with the one word: ok")
 _TEST_TOKENS = 64
 _TEST_TIMEOUT_S = 60.0
 _KNOCK_S = 0.3
+_WITHOUT_EFFECT = (
+    *("ANTHROPIC_BASE_URL", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_CUSTOM_HEADERS"),
+    *("OPENAI_BASE_URL", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID", "OPENAI_CUSTOM_HEADERS"),
+)
 
 
 class ProviderState(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,6 +145,11 @@ def _price_source(provider: Provider) -> PriceSource:
     if is_loopback(host_of(provider)):
         return "this machine"
     return "table" if provider.prices else "unknown"
+
+
+def without_effect(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Give the variables that are set and would turn the libraries elsewhere, if GraphBus let them."""
+    return tuple(name for name in _WITHOUT_EFFECT if environ.get(name))
 
 
 def choice(config: LLMConfig, environ: Mapping[str, str], knock: Knock = is_listening) -> Choice:

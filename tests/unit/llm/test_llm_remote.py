@@ -169,7 +169,7 @@ def test_a_stalled_answer_ends_at_the_time_limit(asking: Asking, wire: Wire) -> 
     refused(client)  # the first call may include the import
     start_s = time.monotonic()
     error = refused(client)
-    assert 0.4 < time.monotonic() - start_s < 3
+    assert 0.4 < time.monotonic() - start_s < 5
     assert (error.code, error.is_transient, error.may_be_billed) == ("GBE447", True, True)
 
 
@@ -306,7 +306,7 @@ def test_a_hundred_slow_answers_come_at_the_same_time(asking: Asking, wire: Wire
     for thread in threads:
         thread.join(30)
     assert [answers[number].text for number in range(100)] == [f"ok {number}" for number in range(100)]
-    assert server.most_at_once > 20
+    assert server.most_at_once > 10
 
 
 @each_wire
