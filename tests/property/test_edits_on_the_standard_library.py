@@ -17,7 +17,7 @@ from graphbus_core.editing.text.indentation import shifted
 from graphbus_core.editing.text.source_text import SourceText, lines_inside_strings, with_lf
 from graphbus_core.editing.text.symbols import definitions, find
 from graphbus_core.errors import EditError
-from graphbus_core.model.proposals import CodeChange
+from graphbus_core.model.proposals import CodeChange, Operation
 
 LIBRARY = Path(sysconfig.get_paths()["stdlib"])
 FILES = sorted(
@@ -46,6 +46,9 @@ def pick(data: st.DataObject) -> tuple[bytes, str]:
         content = content.replace(b"\n", b"\r\n")
     if data.draw(st.booleans()) and SourceText(content).encoding == "utf-8":
         content = codecs.BOM_UTF8 + content
+    elif data.draw(st.booleans()) and content.isascii() and b"coding" not in content[:200]:
+        ends = b"\r\n" if b"\r\n" in content else b"\n"
+        content = b"# -*- coding: latin-1 -*-" + ends + content + b"# gr\xf6\xdfer" + ends
     names = unique_symbols(content)
     if not names:
         return b"def spare(): pass\n", "spare"
@@ -134,6 +137,116 @@ def test_an_added_import_is_the_only_new_line(data: st.DataObject) -> None:
     )
     assert [line for line in after if line != new.encode()] == before
     assert len(after) == len(before) + 1
+
+
+@BOUNDED
+@given(st.data())
+def test_an_edit_for_another_text_is_refused(data: st.DataObject) -> None:
+    content, name = pick(data)
+    text = symbol_text(content, name)
+    was = text.replace("\n", " \n", 1) if "\n" in text else f"{text} "
+    claims: list[dict[str, str]] = [{"old_code": was + "# gone"}, {"base_sha256": "0" * 64}, {}]
+    operation: Operation = data.draw(st.sampled_from(["replace_symbol", "delete_symbol"]))
+
+    for claim in claims:
+        change = CodeChange(
+            file_path="l.py", target=name, change_type="modify", operation=operation, new_code=text, **claim
+        )
+        with pytest.raises(EditError) as refusal:
+            apply_change(content, change)
+        assert refusal.value.code in ("GBE303", "GBE313")
+
+
+@BOUNDED
+@given(st.data())
+def test_a_text_that_is_there_twice_is_refused(data: st.DataObject) -> None:
+    content, name = pick(data)
+    text = with_lf(symbol_text(content, name))
+    lines = [line for line in with_lf(SourceText(content).text).split("\n") if line.strip()]
+    twice = [line for line in dict.fromkeys(lines) if lines.count(line) > 1]
+    if not twice:
+        return
+    line = data.draw(st.sampled_from(twice))
+    change = CodeChange(
+        file_path="l.py", target="", change_type="modify", operation="search_replace", old_code=line, new_code="pass"
+    )
+
+    with pytest.raises(EditError) as refusal:
+        apply_change(content, change)
+
+    assert refusal.value.code == "GBE308"
+    assert text in with_lf(SourceText(content).text)
+
+
+@BOUNDED
+@given(st.data())
+def test_a_search_within_a_symbol_leaves_every_byte_outside_of_it(data: st.DataObject) -> None:
+    content, name = pick(data)
+    start, end = find_symbol(content, name)
+    text = with_lf(symbol_text(content, name))
+    line = text.split("\n")[-1]
+    if text.count(line) != 1 or not line.strip() or (end - start) > 20_000:
+        return
+    margin = line[: len(line) - len(line.lstrip())]
+    new = f"{line}\n{margin}# looked at by a test"
+    change = CodeChange(
+        file_path="l.py", target=name, change_type="modify", operation="search_replace", old_code=line, new_code=new
+    )
+
+    result, code = content, ""
+    try:
+        result = apply_change(content, change)
+    except EditError as refusal:  # the line is also part of another one, or goes on
+        code = refusal.code
+
+    assert code in ("", "GBE304", "GBE305", "GBE306", "GBE308")
+    assert result[:start] == content[:start]
+    assert result[len(result) - (len(content) - end) :] == content[end:]
+
+
+@BOUNDED
+@given(st.data())
+def test_an_added_symbol_leaves_all_others_byte_for_byte(data: st.DataObject) -> None:
+    content, name = pick(data)
+    names = unique_symbols(content)
+    container = name if isinstance(find(SourceText(content), name).node, ast.ClassDef) else ""
+    target = f"{container}.added_by_a_test" if container else "added_by_a_test"
+    new = "async def added_by_a_test():\n    return 'def no_code(): pass'"
+    change = CodeChange(file_path="l.py", target=target, change_type="add", operation="add_symbol", new_code=new)
+
+    result = apply_change(content, change)
+
+    assert unique_symbols(result) == sorted([*names, target])
+    untouched = [other for other in names if not container or not f"{container}.".startswith(f"{other}.")]
+    assert all(symbol_text(result, other) == symbol_text(content, other) for other in untouched)
+
+
+@BOUNDED
+@given(st.data())
+def test_an_argument_of_a_decorator_changes_its_own_text_only(data: st.DataObject) -> None:
+    content, name = pick(data)
+    start, _ = find_symbol(content, name)
+    text = with_lf(symbol_text(content, name))
+    marked = CodeChange(
+        file_path="l.py",
+        target=name,
+        change_type="modify",
+        old_code=symbol_text(content, name),
+        new_code=f"@marked(kept=1,  # why\n        width=2)\n{indentation_before(content, start)}{text}",
+    )
+    before = apply_change(content, marked)
+    change = CodeChange(
+        file_path="l.py",
+        target=name,
+        change_type="modify",
+        operation="set_decorator_argument",
+        old_code=symbol_text(before, name),
+        new_code="marked(width=[3, 4])",
+    )
+
+    result = apply_change(before, change)
+
+    assert result == before.replace(b"width=2)", b"width=[3, 4])", 1)
 
 
 def indentation_before(content: bytes, start: int) -> str:

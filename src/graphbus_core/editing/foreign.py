@@ -25,7 +25,12 @@ from graphbus_core.errors import EditError, Place
 from graphbus_core.model.config import BuildConfig, Settings
 
 _ALWAYS_REFUSED = frozenset({"G3.unicode", "G3.secret"})
-_OF_A_NEW_AGENT = ("graphbus_core.GraphBusNode as a base", "@graphbus_core.depends_on", "SYSTEM_PROMPT =")
+_OF_A_NEW_AGENT = (
+    "graphbus_core.GraphBusNode as a base",
+    "@graphbus_core.depends_on",
+    "SYSTEM_PROMPT =",
+    "binding SYSTEM_PROMPT",
+)
 
 
 class Change(NamedTuple):

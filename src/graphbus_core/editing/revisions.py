@@ -57,6 +57,7 @@ def difference(
     """
     commit = repository.resolve(revision)
     states = repository.staged() if is_staged else repository.changed(commit)
+    in_index = frozenset(repository.list_files(STAGED)) if is_staged else frozenset()
     files: Files = {}
     links, others = set(), []
     for path, kind in states:
@@ -66,17 +67,13 @@ def difference(
             continue
         if not is_staged and kind != "deleted" and place.is_symlink():
             links.add(path)
-        before = None if kind == "added" else _read(repository, commit, path)
-        after = None if kind == "deleted" else _read(repository, STAGED, path) if is_staged else _on_disk(place)
+        in_commit = repository.entries(commit, (path,))
+        before = repository.read(commit, path) if path in in_commit else None
+        staged = repository.read(STAGED, path) if path in in_index else None
+        after = staged if is_staged else _on_disk(place)
         if after != before:
             files[path] = (before, after)
     return Difference(commit, files, frozenset(links), tuple(others))
-
-
-def _read(repository: Repository, revision: str, path: str) -> bytes | None:
-    """What is no regular file there, a link or a submodule, has no bytes."""
-    listed = repository.list_files(revision, path) if revision == STAGED else repository.entries(revision, (path,))
-    return repository.read(revision, path) if path in listed else None
 
 
 def _on_disk(place: Path) -> bytes | None:

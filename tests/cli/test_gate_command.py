@@ -1,0 +1,315 @@
+"""`graphbus gate`: what it judges, what it says, with which exit status, and that it never writes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from graphbus_core.cli import main
+from graphbus_core.editing.gate import check_file
+from graphbus_core.errors import EditError
+from tests.project_files import write_project
+
+pytestmark = pytest.mark.slow
+
+SHOP = """
+from graphbus_core import GraphBusNode, schema_method, subscribe
+
+LIMIT = 3
+
+
+class Shop(GraphBusNode):
+    SYSTEM_PROMPT = "I sell."
+
+    @schema_method(input_schema={"count": int}, output_schema={"total": float})
+    def sell(self, count: int) -> dict:
+        self.publish("/Shop/Sold", {"count": count})
+        return {"total": 2.5 * count}
+
+
+class Books(GraphBusNode):
+    @subscribe("/Shop/Sold")
+    def on_sold(self, event) -> None:
+        self.log(event["count"])
+"""
+TESTS = """
+from agents.shop import LIMIT, Shop
+
+
+class Silent(Shop):
+    def publish(self, topic, payload=None):
+        pass
+
+
+def test_total():
+    assert Silent().sell(2) == {"total": 5.0}
+
+
+def test_limit():
+    assert LIMIT == 3
+"""
+FILES = {
+    "pyproject.toml": '[project]\nname = "shop"\n[tool.pytest.ini_options]\npythonpath = ["."]\n',
+    "agents/__init__.py": "",
+    "agents/shop.py": SHOP,
+    "lib/money.py": "def cents(value):\n    return value\n",
+    "tests/test_shop.py": TESTS,
+}
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    root = write_project(tmp_path / "repository" / "services" / "shop", FILES)
+    git(root.parents[1], "init", "-q", "-b", "main")
+    git(root, "add", "-A")
+    git(root, "commit", "-q", "-m", "Begin")
+    monkeypatch.chdir(root)
+    return root
+
+
+def git(folder: Path, *arguments: str) -> str:
+    identity = ("-c", "user.name=A", "-c", "user.email=a@example.org")
+    done = subprocess.run(["git", *identity, *arguments], cwd=folder, capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+def edit(root: Path, old: str, new: str, path: str = "agents/shop.py") -> None:
+    text = (root / path).read_text()
+    assert old in text
+    (root / path).write_text(text.replace(old, new))
+
+
+def contents(root: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+
+
+def judged(*arguments: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict]:
+    status = main(["gate", *arguments, "--json"])
+    return status, json.loads(capsys.readouterr().out)
+
+
+def code(document: dict) -> str:
+    return next((rung["code"] for rung in document["rungs"] if rung["status"] == "failed"), "")
+
+
+def test_nothing_has_changed(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["gate"]) == 0
+    assert "Nothing to judge" in capsys.readouterr().out
+
+
+def test_a_good_change_passes_every_rung_and_nothing_is_written(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    edit(shop, "2.5 * count", "count * 2.5")
+    (shop / "README.md").write_text("new")
+    before = contents(shop.parents[1])
+
+    assert main(["gate"]) == 0
+
+    out = capsys.readouterr().out
+    assert "1 file against HEAD" in out
+    assert "✓ G6 tests" in out
+    assert "not judged, and not there when it was tried: README.md" in out
+    assert contents(shop.parents[1]) == before
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("LIMIT = 3", "import subprocess\nLIMIT = 3", "G3.process"),
+        ('{"count": count}', '{"number": count}', "G4.finding"),
+        ('    @subscribe("/Shop/Sold")\n', "", "G4.edge"),
+        ("2.5 * count", "3.5 * count", "G6.tests"),
+        ("LIMIT = 3", "LIMIT = (", "G2.compile"),
+        ("class Books(GraphBusNode):", "class Ledger(GraphBusNode):", "G3.base"),
+    ],
+)
+def test_a_bad_change_is_refused_by_its_rung(
+    shop: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, expected: str
+) -> None:
+    edit(shop, old, new)
+
+    status, document = judged(capsys=capsys)
+
+    assert (status, code(document)) == (3, expected)
+    assert document["files"] == ["agents/shop.py"]
+
+
+def test_a_contract_may_change_as_long_as_no_edge_breaks(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    edit(shop, '{"count": count}', '{"count": count, "unit": "piece"}')
+
+    status, document = judged(capsys=capsys)
+
+    assert (status, document["contract_changes"]) == (0, ["/Shop/Sold"])
+
+
+def test_files_outside_of_the_agents_need_to_be_allowed(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    edit(shop, "return value", "return round(value)", "lib/money.py")
+
+    assert judged(capsys=capsys)[0] == 3
+    assert judged("--allow", "lib/*", capsys=capsys)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('{"total": 5.0}', '{"total": 7.0}'),
+        ("def test_total", "def no_test_total"),
+        ("def test_total():", "def test_total():\n    return\n"),
+        (TESTS.strip(), "import pytest\n\npytest.skip('later', allow_module_level=True)"),
+    ],
+)
+def test_a_weakened_test_does_not_help(shop: Path, capsys: pytest.CaptureFixture[str], old: str, new: str) -> None:
+    edit(shop, "2.5 * count", "3.5 * count")
+    edit(shop, old, new, "tests/test_shop.py")
+
+    assert code(judged(capsys=capsys)[1]) == "G0.not-agent-file"
+    assert code(judged("--allow", "tests/**", capsys=capsys)[1]) == "G6.tests"
+    assert code(judged("--base-tests", capsys=capsys)[1]) == "G6.tests"
+
+
+def test_a_test_that_goes_is_refused_and_one_that_is_added_is_welcome(
+    shop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (shop / "tests" / "test_more.py").write_text("def test_more():\n    assert True\n")
+
+    assert judged("--allow", "tests/**", capsys=capsys)[0] == 0
+
+    (shop / "tests" / "test_shop.py").unlink()
+    document = judged("--allow", "tests/**", capsys=capsys)[1]
+    assert code(document) == "G6.tests"
+    assert "With the changed tests" in document["rungs"][-1]["message"]
+
+
+def test_settings_and_fixtures_of_the_change_do_not_count(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    edit(shop, "2.5 * count", "3.5 * count")
+    edit(shop, "[project]", '[tool.graphbus.gate]\ntest_command = ["true"]\n[project]', "pyproject.toml")
+
+    assert code(judged(capsys=capsys)[1]) == "G6.tests"
+
+
+def test_a_new_agent_may_come_in_a_file_that_is_allowed(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    new = 'from graphbus_core import GraphBusNode\n\n\nclass Fresh(GraphBusNode):\n    SYSTEM_PROMPT = "I am new."\n'
+    (shop / "agents" / "fresh.py").write_text(new)
+
+    assert code(judged(capsys=capsys)[1]) == "G0.not-agent-file"
+    assert judged("--allow", "agents/fresh.py", capsys=capsys)[0] == 0
+
+
+def test_what_is_staged_is_judged_by_itself_and_other_revisions_can_be_named(
+    shop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    edit(shop, "LIMIT = 3", "import socket\nLIMIT = 3")
+    git(shop, "add", "-A")
+    edit(shop, "import socket\n", "")
+
+    assert code(judged("--staged", capsys=capsys)[1]) == "G3.network"
+    assert judged(capsys=capsys)[0] == 0
+
+    git(shop, "commit", "-q", "-m", "More")
+    git(shop, "checkout", "-q", ".")
+    assert code(judged("--against", "HEAD~1", capsys=capsys)[1]) == "G3.network"
+    assert judged("--against", "main", capsys=capsys)[0] == 0
+    assert main(["gate", "--against", "nowhere"]) == 5
+
+
+def test_a_link_is_refused(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (shop / "agents" / "shop.py").rename(shop.parents[1] / "elsewhere.py")
+    (shop / "agents" / "shop.py").symlink_to(shop.parents[1] / "elsewhere.py")
+    (shop.parents[1] / "elsewhere.py").write_text(SHOP.replace("LIMIT = 3", "LIMIT = 4"))
+
+    assert code(judged(capsys=capsys)[1]) == "G0.link"
+
+
+def test_a_worktree_is_read_like_any_other(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    git(shop, "worktree", "add", "-q", str(shop.parents[2] / "other"))
+    other = shop.parents[2] / "other" / "services" / "shop"
+    edit(other, "2.5 * count", "3.5 * count")
+
+    assert main(["-C", str(other), "gate"]) == 3
+    assert "G6.tests" in capsys.readouterr().out
+
+
+def test_a_patch_and_a_new_text_are_judged_without_git(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = write_project(tmp_path, FILES)
+    monkeypatch.chdir(root / "agents")
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
+    patch = "--- a/agents/shop.py\n+++ b/agents/shop.py\n@@ -3,2 +3,2 @@\n-LIMIT = 3\n+LIMIT = 4\n"
+    (tmp_path / "change.patch").write_text(patch)
+    (tmp_path / "new.py").write_text(SHOP.lstrip().replace("LIMIT = 3", "LIMIT = 1 + 2"))
+    before = contents(root)
+
+    assert code(judged("--patch", "../change.patch", capsys=capsys)[1]) == "G6.tests"
+    assert judged("shop.py", "--new", "../new.py", capsys=capsys)[0] == 0
+    assert code(judged("../lib/money.py", "--new", "../new.py", capsys=capsys)[1]) == "G0.not-agent-file"
+    assert code(judged("../../outside.py", "--new", "../new.py", capsys=capsys)[1]) == "G0.path"
+    assert main(["gate"]) == 4
+    assert contents(root) == before
+
+
+def test_a_patch_comes_through_a_pipe(shop: Path) -> None:
+    edit(shop, "2.5 * count", "count * 2.5")
+    patch = git(shop, "diff", "--relative")
+    git(shop, "checkout", "-q", ".")
+    command = [sys.executable, "-m", "graphbus_core", "gate", "--patch", "-"]
+
+    done = subprocess.run(command, input=patch, capture_output=True, text=True, check=False, env=dict(os.environ))
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "✓ Passed" in done.stdout
+
+
+def test_sarif_names_codes_as_rules(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    edit(shop, "LIMIT = 3", "import subprocess\nLIMIT = 3")
+
+    assert main(["gate", "--format", "sarif"]) == 3
+
+    run = json.loads(capsys.readouterr().out)["runs"][0]
+    assert [rule["id"] for rule in run["tool"]["driver"]["rules"]] == ["G3.process"]
+    place = run["results"][0]["locations"][0]["physicalLocation"]
+    assert (place["artifactLocation"]["uri"], place["region"]["startLine"]) == ("agents/shop.py", 3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [
+        (["x.py"], 2),
+        (["--new", "x.py"], 2),
+        (["--staged", "--against", "main"], 2),
+        (["--patch", "-", "--staged"], 2),
+        (["--json", "--format", "sarif"], 2),
+        (["--patch", "nowhere.patch"], 4),
+    ],
+)
+def test_what_does_not_go_together_is_refused(shop: Path, arguments: list[str], status: int) -> None:
+    assert main(["gate", *arguments]) == status
+
+
+def test_a_file_can_be_checked_from_python(shop: Path) -> None:
+    good = check_file(shop, "agents/shop.py", SHOP.lstrip().replace("2.5 * count", "count * 2.5"))
+    bad = check_file(str(shop), "agents/shop.py", SHOP.lstrip().replace("2.5", "eval('2.5')").encode())
+
+    assert good.passed
+    assert [rung.status for rung in good.rungs][:7] == ["passed"] * 7
+    assert (bad.passed, bad.failure and bad.failure.code) == (False, "G3.exec")
+    assert check_file(shop, "agents/shop.py", SHOP.lstrip()).passed
+
+
+def test_a_file_keeps_its_line_ends_and_encoding_when_it_is_checked_as_text(shop: Path) -> None:
+    text = "# -*- coding: latin-1 -*-\n# größer\n" + SHOP.lstrip()
+    (shop / "agents" / "shop.py").write_bytes(text.encode("latin-1").replace(b"\n", b"\r\n"))
+
+    assert check_file(shop, "agents/shop.py", text).rungs == check_file(shop, "agents/shop.py", text).rungs
+    assert len(check_file(shop, "agents/shop.py", text).rungs) == 1  # nothing differs
+
+
+def test_a_folder_without_agents_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(EditError) as refusal:
+        check_file(tmp_path, "a.py", "x = 1\n")
+
+    assert refusal.value.code == "GBE340"
