@@ -148,7 +148,7 @@ def refuser(_asked: AskedOf, _prompt: Prompt) -> Reply | str:
 
 def babbler(_asked: AskedOf, _prompt: Prompt) -> Reply | str:
     """Talks until it is cut off."""
-    return Answer("bla " * 20_000, stop="length")
+    return Answer("bla " * 20_000, output_tokens=2000, stop="length")
 
 
 # --- those who mean harm --------------------------------------------------------------------------------------------
