@@ -122,6 +122,22 @@ def test_an_import_with_a_comment_is_merged_by_lines_or_not_at_all() -> None:
     assert conflicts("from math import ceil, floor  # why\n", "from math import ceil, sqrt  # why\n", base) == [""]
 
 
+def test_names_that_both_sides_import_anew_are_one_import() -> None:
+    base = "x = 1\n"
+    text = merge(base.encode(), f"from math import ceil\n{base}".encode(), f"from math import floor\n{base}".encode())
+    assert text.data == b"from math import ceil, floor\nx = 1\n"
+
+
+@pytest.mark.parametrize("form", ["{}; x = 1\n", "class A:\n    {}\n", "if x:\n    {}\n", "{}, \\\n    exp\n"])
+def test_imports_in_any_place_are_merged_or_a_conflict_and_never_an_accident(form: str) -> None:
+    base, ours, theirs = (form.format(f"from math import {names}") for names in ("ceil", "ceil, floor", "ceil, sqrt"))
+    result = merge(base.encode(), ours.encode(), theirs.encode())
+    if result.data is None:
+        assert result.conflicts
+    else:
+        assert b"ceil, floor, exp, sqrt" in result.data
+
+
 def test_an_import_that_both_sides_empty_is_no_import_any_more() -> None:
     base = "from math import ceil, floor\nx = 1\n"
     assert conflicts("from math import ceil\nx = 1\n", "from math import floor\nx = 1\n", base) == [""]

@@ -212,8 +212,8 @@ def _merge_names(base: Block, ours: Block, theirs: Block) -> list[str]:
     kept += [name for name in its if name not in mine and name not in was]
     first = next(index for index, line in enumerate(ours.lines) if line.strip())
     start = ours.lines[first].partition(" import ")[0] + " import "
-    if not kept or not start.startswith("from "):
-        raise _Unclear  # nothing is left, or it is indented
+    if not kept:
+        raise _Unclear  # nothing is left
     blanks = ours.lines[:first]
     line = start + ", ".join(kept)
     if len(line) <= MAX_LINE:
@@ -227,8 +227,13 @@ def _names(block: Block) -> list[str]:
         raise _Unclear  # a comment has its place; and lines that bear their own ends are not made anew
     if not text:
         return []
-    (node,) = parse(text).body
-    return [ast.unparse(alias) for alias in node.names] if isinstance(node, ast.ImportFrom) else []
+    try:
+        body = parse(text).body
+    except SyntaxError:
+        raise _Unclear from None  # it is indented
+    if len(body) != 1 or not isinstance(body[0], ast.ImportFrom):
+        raise _Unclear  # another statement shares its line
+    return [ast.unparse(alias) for alias in body[0].names]
 
 
 def conflicts_of(base: list[str], ours: list[str], theirs: list[str]) -> tuple[Conflict, ...]:
