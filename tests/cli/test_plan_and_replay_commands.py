@@ -97,6 +97,28 @@ def test_a_session_of_rules_is_locked_frozen_and_replayed(zoo: Path, capsys: Cap
     assert "The replay of session S001 differs from its record" in captured.err
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("field", "value", "told"),
+    [
+        ("before", {"../elsewhere.py": "eJwDAAAAAAE="}, "'../elsewhere.py' is no place in the project"),
+        ("record", "no base64!", "The lock cannot be read"),
+        ("record", "eJyrrgUAAXUA+Q==", "its record is damaged"),
+    ],
+)
+def test_a_lock_that_somebody_has_bent_is_refused(
+    zoo: Path, capsys: Captured, field: str, value: object, told: str
+) -> None:
+    negotiate(zoo, GoodModel(), settings=Settings(safety=SafetyConfig(max_negotiation_rounds=1)))
+    lock = zoo / ".graphbus/negotiation.lock"
+    document = json.loads(lock.read_text(encoding="utf-8"))
+    document["session"][field] = value
+    lock.write_text(json.dumps(document), encoding="utf-8")
+    assert main(["replay"]) != 0
+    assert told in capsys.readouterr().err
+    assert not (zoo.parent / "elsewhere.py").exists()
+
+
 def test_there_is_nothing_to_resume_or_to_replay_in_a_new_project(zoo: Path, capsys: Captured) -> None:
     assert main(["negotiate", "agents", "--resume"]) == 5
     assert "There is no session to go on with" in capsys.readouterr().err

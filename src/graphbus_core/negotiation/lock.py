@@ -39,12 +39,12 @@ def unpack(text: str) -> bytes:
     """Give the bytes of `pack`.
 
     Raises:
-        ValueError: It is none.
+        BuildError: GBE222, it is none.
     """
     try:
         return zlib.decompress(b64decode(text, validate=True))
-    except zlib.error as error:
-        raise ValueError(str(error)) from error
+    except (ValueError, zlib.error) as error:
+        raise BuildError("GBE222", reason=_reason(error)) from None
 
 
 class AgentLock(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +54,7 @@ class AgentLock(msgspec.Struct, frozen=True, kw_only=True):
     is_settled: bool
 
 
-class Tape(msgspec.Struct, frozen=True, kw_only=True):
+class KeptSession(msgspec.Struct, frozen=True, kw_only=True):
     """A session as it can be replayed.
 
     Attributes:
@@ -78,7 +78,7 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True):
 
     schema_version: int
     agents: dict[str, AgentLock]
-    session: Tape | None = None
+    session: KeptSession | None = None
 
 
 def lock_path(config: BuildConfig) -> Path:
@@ -174,11 +174,11 @@ def write_lock(
         raise NegotiationError("GBE425", reason=_reason(error), where=_shown(config)) from error
 
 
-def tape_of(config: BuildConfig, session: str, workspace: Workspace, artifacts: Mapping[str, str]) -> Tape:
+def tape_of(config: BuildConfig, session: str, workspace: Workspace, artifacts: Mapping[str, str]) -> KeptSession:
     """Give a session that has just ended as it can be replayed."""
     changed = workspace.changed()
     answers = load_answers(config.artifacts_dir, session)
-    return Tape(
+    return KeptSession(
         start=load_start(config.artifacts_dir, session),
         record=pack(encode(load_session(config.artifacts_dir, session))),
         answers=pack(encode_answers(answers)) if answers else "",

@@ -5,7 +5,7 @@ No model, no network, and nothing is written but that copy, which is gone at the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,14 +21,14 @@ from graphbus_core.editing.gate import Gate
 from graphbus_core.editing.journal import Journal
 from graphbus_core.editing.rungs.trial_tree import NotCopied, TrialTree
 from graphbus_core.editing.sandboxes import choose
-from graphbus_core.errors import GraphBusError, NegotiationError
+from graphbus_core.errors import BuildError, GraphBusError, NegotiationError
 from graphbus_core.llm.client import Clients
 from graphbus_core.llm.recorded import RecordedClient, decode_answers, encode_answers
 from graphbus_core.model.config import BuildConfig
 from graphbus_core.model.proposals import Json
 from graphbus_core.negotiation.backend import Backend
 from graphbus_core.negotiation.driver import Negotiation
-from graphbus_core.negotiation.lock import Tape, load_lock, pack, unpack
+from graphbus_core.negotiation.lock import KeptSession, load_lock, pack, unpack
 from graphbus_core.negotiation.sessions import SessionStart, load_answers, load_start
 from graphbus_core.negotiation.settlement import land
 from graphbus_core.negotiation.transcript import SessionRecord, list_sessions, load_session
@@ -62,25 +62,26 @@ def replay(config: BuildConfig, session: str = "") -> Replay:
         NegotiationError: GBE403 or GBE404, there is no such session; GBE423, it cannot be replayed; GBE405.
         BuildError: GBE222, the lock cannot be read.
     """
-    tape, source = find_tape(config, session)
-    start = tape.start
-    _refuse_what_nobody_recorded(start, _decoded(tape))
-    before = {path: unpack(text) for path, text in tape.before.items()}
+    kept, source = find_tape(config, session)
+    start = kept.start
+    _refuse_what_nobody_recorded(start, _decoded(kept))
+    before = {path: unpack(text) for path, text in kept.before.items()}
+    _refuse_places_outside([*before, *start.paths])
     try:
         with TrialTree(config.root, config.artifacts_dir).copy(before) as root:
-            differences = tuple(_differences(tape, _config_of(tape, root)))
+            differences = tuple(_differences(kept, _config_of(kept, root, config)))
     except NotCopied as reason:
         raise NegotiationError(
             "GBE423", session=start.session, reason=f"the project cannot be copied: {reason}"
         ) from None
-    answers = decode_answers(unpack(tape.answers)) if tape.answers else ()
-    return Replay(start.session, source, len(answers), tuple(sorted(tape.after)), differences)
+    answers = decode_answers(unpack(kept.answers)) if kept.answers else ()
+    return Replay(start.session, source, len(answers), tuple(sorted(kept.after)), differences)
 
 
 # --- the record ------------------------------------------------------------------------------
 
 
-def find_tape(config: BuildConfig, session: str) -> tuple[Tape, str]:
+def find_tape(config: BuildConfig, session: str) -> tuple[KeptSession, str]:
     """Give the record of a session, and where it was.
 
     Raises:
@@ -96,7 +97,7 @@ def find_tape(config: BuildConfig, session: str) -> tuple[Tape, str]:
     return _tape_from_folder(config, record), f"sessions/{record.session}"
 
 
-def _tape_from_folder(config: BuildConfig, record: SessionRecord) -> Tape:
+def _tape_from_folder(config: BuildConfig, record: SessionRecord) -> KeptSession:
     answers = load_answers(config.artifacts_dir, record.session)
     journal = Journal(config)
     entries = [entry for entry in journal.done() if entry.kind == "promote" and entry.session == record.session]
@@ -106,7 +107,7 @@ def _tape_from_folder(config: BuildConfig, record: SessionRecord) -> Tape:
         for number, file in enumerate(entry.files):
             before[file.path] = pack((journal.folder / entry.name / "before" / str(number)).read_bytes())
             after[file.path] = file.sha256_after
-    return Tape(
+    return KeptSession(
         start=load_start(config.artifacts_dir, record.session),
         record=pack(encode(record)),
         answers=pack(encode_answers(answers)) if answers else "",
@@ -115,8 +116,13 @@ def _tape_from_folder(config: BuildConfig, record: SessionRecord) -> Tape:
     )
 
 
-def _decoded(tape: Tape) -> SessionRecord:
-    return msgspec.json.decode(unpack(tape.record), type=SessionRecord)
+def _decoded(kept: KeptSession) -> SessionRecord:
+    try:
+        return msgspec.json.decode(unpack(kept.record), type=SessionRecord)
+    except msgspec.DecodeError as error:
+        raise NegotiationError(
+            "GBE423", session=kept.start.session, reason=f"its record is damaged ({error})"
+        ) from None
 
 
 def _refuse_what_nobody_recorded(start: SessionStart, record: SessionRecord) -> None:
@@ -132,14 +138,25 @@ def _refuse_what_nobody_recorded(start: SessionStart, record: SessionRecord) -> 
         raise NegotiationError("GBE423", session=start.session, reason=reason)
 
 
-def _config_of(tape: Tape, root: Path) -> BuildConfig:
-    """Give the configuration of the session, in a copy of the project; a copy needs no threads and no cache."""
-    start = tape.start
+def _refuse_places_outside(paths: Iterable[str]) -> None:
+    """Let no record reach out of the copy: it may come from somebody else's branch."""
+    outside = [path for path in paths if Path(path).is_absolute() or ".." in Path(path).parts]
+    if outside:
+        raise BuildError("GBE222", reason=f"{outside[0]!r} is no place in the project")
+
+
+def _config_of(kept: KeptSession, root: Path, present: BuildConfig) -> BuildConfig:
+    """Give the configuration of the session, in a copy of the project; a copy needs no threads and no cache.
+
+    Where changed code may run is what the project says now.
+    """
+    start = kept.start
     llm = replace(start.settings.llm, model=start.settings.llm.model or "rules", use_cache=False, concurrency=1)
+    gate = replace(start.settings.gate, isolation=present.settings.gate.isolation)
     return BuildConfig(
         root=str(root),
         paths=tuple(str(root / path) for path in start.paths),
-        settings=replace(start.settings, llm=llm, budget=replace(start.budget, max_seconds=0.0)),
+        settings=replace(start.settings, llm=llm, budget=replace(start.budget, max_seconds=0.0), gate=gate),
         enable_agents=True,
         session=start.session,
         emit_artifacts=start.has_artifacts,
@@ -149,9 +166,9 @@ def _config_of(tape: Tape, root: Path) -> BuildConfig:
 # --- once more -------------------------------------------------------------------------------
 
 
-def _differences(tape: Tape, config: BuildConfig) -> Iterator[str]:
+def _differences(kept: KeptSession, config: BuildConfig) -> Iterator[str]:
     """Run the session in the copy and say what is not as it was."""
-    start = tape.start
+    start = kept.start
     project = Project.read(config, cache=False)
     moved = sorted(
         path for path in {*start.base, *project.digests} if start.base.get(path) != project.digests.get(path)
@@ -159,7 +176,7 @@ def _differences(tape: Tape, config: BuildConfig) -> Iterator[str]:
     if moved:
         reason = f"{', '.join(moved)} {'is' if len(moved) == 1 else 'are'} not as it left them"
         raise NegotiationError("GBE423", session=start.session, reason=reason)
-    with _backend_of(tape) as backend:
+    with _backend_of(kept) as backend:
         agents = backend.activate(config, project.definitions, project.order.order)
         negotiation = Negotiation(config, MessageBus(history=0), backend=backend)
         gate = Gate(project, config, choose(config.settings.gate.isolation, Path(config.root)))
@@ -169,7 +186,7 @@ def _differences(tape: Tape, config: BuildConfig) -> Iterator[str]:
         except GraphBusError as error:
             yield f"it does not come to its end: {error.sentence}"
             return
-    yield from _different_record(tape, load_session(config.artifacts_dir, start.session))
+    yield from _different_record(kept, load_session(config.artifacts_dir, start.session))
     report = gate.check_tree(outcome.workspace) if outcome.workspace.changed() else None
     if report and not report.passed:
         yield "its changes do not pass the gate together"
@@ -177,38 +194,38 @@ def _differences(tape: Tape, config: BuildConfig) -> Iterator[str]:
     landed = land(config, outcome.negotiations, outcome.workspace, report)
     files = {file.path: file.sha256_after for file in landed.files}
     yield from (
-        f"{path} has other bytes" for path in sorted({*files, *tape.after}) if files.get(path) != tape.after.get(path)
+        f"{path} has other bytes" for path in sorted({*files, *kept.after}) if files.get(path) != kept.after.get(path)
     )
-    if tape.artifacts:
+    if kept.artifacts:
         manifest = store.save(
             Path(config.artifacts_dir), describe(landed.project, history_of(outcome.negotiations, landed.files))
         )
         yield from (
             f"the artifact {name} has other bytes"
             for name, digest in sorted(manifest.artifacts.items())
-            if tape.artifacts.get(name) != digest
+            if kept.artifacts.get(name) != digest
         )
 
 
-def _backend_of(tape: Tape) -> Backend:
+def _backend_of(kept: KeptSession) -> Backend:
     """Let the record answer in each role."""
-    start = tape.start
+    start = kept.start
     clients = None
     if start.models:
         known = {model: RecordedClient(model, start.prices.get(role)) for role, model in start.models.items()}
         clients = Clients(**{role: known[model] for role, model in start.models.items()})
     backend = Backend(clients, environ={}, prices=start.prices if clients else None)
     backend.settled = start.settled
-    if tape.answers:
-        backend.tape.rewind(decode_answers(unpack(tape.answers)))
+    if kept.answers:
+        backend.tape.rewind(decode_answers(unpack(kept.answers)))
     return backend
 
 
-def _different_record(tape: Tape, now: SessionRecord) -> Iterator[str]:
+def _different_record(kept: KeptSession, now: SessionRecord) -> Iterator[str]:
     """Compare byte for byte, but for what was written into the record after the negotiation."""
-    was = _decoded(tape)
+    was = _decoded(kept)
     now = replace(now, is_applied=was.is_applied, refusal=was.refusal)
-    if encode(now) != unpack(tape.record):
+    if encode(now) != unpack(kept.record):
         place = _first_difference(msgspec.to_builtins(was), msgspec.to_builtins(now))
         yield f"the record at {place or 'its end'}"
 
