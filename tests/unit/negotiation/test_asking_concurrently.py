@@ -1,0 +1,119 @@
+"""A crew of threads that answers questions, and what becomes of those that nobody waits for."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from graphbus_core.errors import ModelError
+from graphbus_core.llm.client import Price
+from graphbus_core.llm.metered import Amount, current_tab
+from graphbus_core.model.config import Budget
+from graphbus_core.negotiation.accounts import Accounts
+from graphbus_core.negotiation.asking import Analysed, AskAnalysis, Asked, Crew, answer, ask_in_turn
+from graphbus_core.negotiation.budget import Meter
+from graphbus_core.negotiation.protocol import Stopped
+from tests.fakes.negotiating_agents import ScriptedAgent
+
+VIEW: Any = None
+
+
+def asked(name: str, analysis: Any = None) -> Asked:
+    agent = ScriptedAgent(name)
+    if analysis is not None:
+        agent.analysis = analysis
+    return Asked(agent, AskAnalysis(name), VIEW)
+
+
+def test_a_crew_answers_as_many_questions_at_once_as_it_is_wide() -> None:
+    together = threading.Barrier(4)
+    batch = [asked(str(n), lambda _view: together.wait(5) and None) for n in range(4)]
+    replies = list(Crew(4, lambda: None)(batch))
+    assert sorted(reply.agent for reply in replies if isinstance(reply, Analysed)) == ["0", "1", "2", "3"]
+
+
+def test_questions_that_have_not_begun_are_dropped_with_the_replies() -> None:
+    seen: list[str] = []
+    batch = [asked(str(n), lambda _view, n=n: seen.append(str(n))) for n in range(50)]
+    replies = iter(Crew(1, lambda: None)(batch))
+    next(replies)
+    replies.close()  # type: ignore[attr-defined]
+    time.sleep(0.05)
+    few = len(seen)
+    time.sleep(0.05)
+    assert len(seen) == few
+
+
+def test_a_stop_is_heard_while_an_answer_is_awaited() -> None:
+    release = threading.Event()
+    stop = Stopped("manual", "by hand")
+    (reply,) = Crew(2, lambda: stop)([asked("slow", lambda _view: release.wait(5) and None)])
+    release.set()
+    assert reply is stop
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_thread_that_ends_ends_the_session_instead_of_hanging_it() -> None:
+    (reply,) = Crew(1, lambda: None)([asked("odd", SystemExit())])
+    for thread in threading.enumerate():
+        if thread.name == "graphbus-agent":
+            thread.join()
+    assert reply == Stopped("error", "an agent ended the thread that it ran in")
+
+
+def test_a_final_failure_ends_the_session_and_any_other_is_one_failed_answer() -> None:
+    def fail(is_final: bool) -> ModelError:
+        return ModelError("GBE448", is_final=is_final, provider="x", reason="chance")
+
+    accounts = Accounts(Meter(Budget()))
+    (last, one), _ = accounts.admit([asked("a", fail(True)), asked("b", fail(False))])
+    assert answer(last) == Stopped("error", "The answer of x broke off: chance.")
+    failed = answer(one)
+    assert isinstance(failed, Analysed)
+    assert "broke off" in failed.failure
+    assert accounts.final_error is not None
+    assert [accounts.spend.calls, accounts.costs([])] == [2, {}]
+
+
+def test_a_refused_attempt_ends_the_session_by_its_budget() -> None:
+    accounts = Accounts(Meter(Budget(max_tokens=10)))
+
+    def overdraw(_view: object) -> None:
+        current_tab().permit(Amount(11, 0))
+
+    (question,), _ = accounts.admit([asked("a", overdraw)])
+    assert answer(question) == Stopped("budget", "up to 11 more tokens after 0, and max_tokens is 10")
+
+
+class CostlyAgent(ScriptedAgent):
+    """One whose every answer may cost a hundred tokens."""
+
+    def worst_case(self, question: object, view: object, trials: object) -> Any:
+        from graphbus_core.llm.client import Bound
+
+        return Bound(1, 60, 40)
+
+
+def test_as_many_questions_as_fit_go_out_together_and_the_rest_when_they_are_settled() -> None:
+    accounts = Accounts(Meter(Budget(max_tokens=250)))
+    accounts.prices = {"proposer": Price(1.0, 1.0)}
+    batch = [Asked(CostlyAgent(name), AskAnalysis(name), VIEW) for name in "abc"]
+    wave, refusal = accounts.admit(batch)
+    assert [each.view for each in wave] == [VIEW, VIEW]
+    assert refusal == "up to 100 more tokens after 200, and max_tokens is 250"
+    assert accounts.spend.calls == 0, "nothing is settled yet"
+    list(ask_in_turn(wave))
+    assert accounts.meter.held == Amount()
+    assert accounts.admit(batch[2:])[1] == ""
+
+
+def test_dollars_are_refused_with_both_figures() -> None:
+    meter = Meter(Budget(max_usd=0.5))
+    assert meter.hold(Amount(0, 400_000_000)) == ""
+    assert meter.hold(Amount(0, 200_000_000)) == "up to $0.2000 more after $0.4000, and max_usd is 0.5"
+    assert meter.hold(Amount(5, 0)) == ""
+    meter.settle(Amount(0, 400_000_000), Amount(0, 1))
+    assert meter.hold(Amount(0, 200_000_000)) == ""
