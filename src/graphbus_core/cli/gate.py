@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import click
+import msgspec
 
-from graphbus_core.cli import console
+from graphbus_core import settings
+from graphbus_core.cli import console, gate_formats
+from graphbus_core.editing import foreign, revisions
+from graphbus_core.editing.foreign import Change
+from graphbus_core.editing.gate import judge
+from graphbus_core.editing.patches import apply_patch
+from graphbus_core.editing.rungs.scope import fits
 from graphbus_core.errors import BuildError, EditError, Place, UsageError
-
-if TYPE_CHECKING:
-    from graphbus_core.editing.foreign import Change
-    from graphbus_core.model.config import Settings
+from graphbus_core.model.config import Settings
 
 REFUSED = BuildError.exit_status
 
@@ -108,10 +114,6 @@ def _check_usage(wanted: Wanted) -> None:
 
 
 def _gate(wanted: Wanted, form: str) -> int:
-    from graphbus_core import settings
-    from graphbus_core.cli import gate_formats
-    from graphbus_core.editing.gate import judge
-
     root = settings.find_root([Path.cwd()])
     with ExitStack() as stack:
         subject = _subject(wanted, root, stack)
@@ -129,16 +131,12 @@ def _gate(wanted: Wanted, form: str) -> int:
 
 def _subject(wanted: Wanted, root: Path, stack: ExitStack) -> Subject:
     """Read the change and the project before it."""
-    from graphbus_core.editing import foreign
-
     if wanted.new:
         path = _below(root, wanted.path)
         data = foreign.encoded(_read(wanted.new), foreign.bytes_on_disk(root, path))
         change = foreign.of_files(root, _settings(root, wanted), {path: data})
         return Subject(_with_options(change, wanted), "the working tree")
     if wanted.patch:
-        from graphbus_core.editing.patches import apply_patch
-
         files = apply_patch(_read(wanted.patch), lambda path: foreign.bytes_on_disk(root, path))
         after = {path: after for path, (_, after) in files.items()}
         change = foreign.of_files(root, _settings(root, wanted), after)
@@ -147,9 +145,6 @@ def _subject(wanted: Wanted, root: Path, stack: ExitStack) -> Subject:
 
 
 def _since_revision(wanted: Wanted, root: Path, stack: ExitStack) -> Subject:
-    from graphbus_core.editing import foreign, revisions
-    from graphbus_core.editing.rungs.scope import fits
-
     revision = wanted.against or "HEAD"
     repository = revisions.repository_of(root)
     difference = revisions.difference(
@@ -166,8 +161,6 @@ def _since_revision(wanted: Wanted, root: Path, stack: ExitStack) -> Subject:
 
 def _settings(root: Path, wanted: Wanted) -> Settings:
     """Those of the tree before the change: no change loosens the gate that judges it."""
-    import msgspec
-
     from graphbus_core import settings
 
     found = settings.load(root)
@@ -183,8 +176,6 @@ def _with_options(change: Change, wanted: Wanted) -> Change:
 
 def _below(root: Path, path: str) -> str:
     """Give a path as the project has it; one that leads out stays as it is written, for the gate to refuse."""
-    import os
-
     whole = Path(os.path.normpath(Path.cwd() / path))
     return whole.relative_to(root).as_posix() if whole.is_relative_to(root) else path
 
@@ -196,8 +187,6 @@ def _read(name: str) -> bytes:
         EditError: GBE343.
     """
     if name == "-":
-        import sys
-
         return sys.stdin.buffer.read()
     try:
         return Path(name).read_bytes()
