@@ -353,6 +353,8 @@ class _Run:
         name, proposals = _addressed(question)
         limit = question.limit if isinstance(question, AskProposals) else 0
         trials = tuple(self.table.trials[proposal.proposal_id] for proposal in proposals)
+        if isinstance(question, AskArbitration):
+            trials = tuple(msgspec.structs.replace(trial, dispute=question.reason) for trial in trials)
         return Asked(self.agents[name], question, self._view(name, limit), trials)
 
     def _view(self, name: str, limit: int) -> View:

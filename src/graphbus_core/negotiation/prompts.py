@@ -168,6 +168,7 @@ def ask_decision(view: View, trial: Trial, evaluations: Sequence[ProposalEvaluat
         f"intent: {proposal.intent}",
         f"title: {proposal.title}",
         f"reason: {proposal.reason}",
+        f"in dispute because: {trial.dispute or 'the votes leave it open'}",
     ]
     votes = "\n".join(_vote(vote) for vote in evaluations)
     parts = [

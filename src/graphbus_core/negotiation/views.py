@@ -79,6 +79,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
         diff: The unified diffs of all files.
         added: What the rules find after the change and did not find before.
         mended: What they no longer find.
+        dispute: Why an arbiter is asked about it; else empty.
     """
 
     proposal: Proposal
@@ -87,6 +88,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     diff: str = ""
     added: tuple[Finding, ...] = ()
     mended: tuple[Finding, ...] = ()
+    dispute: str = ""
 
 
 def concerns(finding: Finding, agent: str) -> bool:

@@ -117,6 +117,16 @@ def test_an_author_who_does_not_fit_it_is_refused_as_stale(scene: Callable[..., 
     assert record.refusal.startswith("stale: G1.apply")
 
 
+def test_an_arbiter_sees_why_it_is_asked(scene: Callable[..., Scene]) -> None:
+    here = scene()
+    here.agents["Judge"] = judge = ScriptedAgent("Judge", is_arbiter=True)
+    here.agents["Order"].drafts[1] = (replace_text(ORDER, '"mug"', '"cup"'),)
+    here.agents["Stock"].vote = "abstain"
+    here.run()
+    (trial,) = judge.trials
+    assert trial.dispute == "the votes leave it open: only 0 of 1 voted"
+
+
 # --- a person --------------------------------------------------------------------------------
 
 
