@@ -91,6 +91,11 @@ def test_a_session_of_rules_is_locked_frozen_and_replayed(zoo: Path, capsys: Cap
     document["session"]["artifacts"][first] = "0" * 64
     lock.write_text(json.dumps(document), encoding="utf-8")
     assert main(["replay"]) == 0
+    with (zoo / "pyproject.toml").open("a", encoding="utf-8") as file:
+        file.write('[tool.graphbus.llm]\nmodel = "anthropic:claude-x"\n')
+    assert main(["build", "agents", "--frozen"]) == 3
+    assert "the model has changed from rules to anthropic:claude-x" in capsys.readouterr().err
+    assert main(["replay"]) == 0
     assert main(["replay", "--verify", "--json"]) == 5
     captured = capsys.readouterr()
     assert f"different: the artifact {first} has other bytes" in captured.out
