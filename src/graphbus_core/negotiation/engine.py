@@ -209,8 +209,8 @@ def call_bound(safety: SafetyConfig, agents: int, arbiters: int) -> int:
     """Give how many questions a negotiation of so many agents can put to them at most, their analyses included.
 
     Every agent is asked at most twice in a round, to propose and to evaluate its inbox; every proposal is repaired at most
-    `max_repairs` times, and comes before the arbiters at most three times: after a vote, after the vote on a text that was fitted
-    to what was accepted meanwhile, and once because it contradicts another commit of its round.
+    `max_repairs` times, and comes before the arbiters at most twice for each of its texts that is voted on: after the vote, and
+    because it contradicts another commit of the round. The second such text is the one that was fitted to what was accepted.
 
     Args:
         agents: All agents, the arbiters among them.
@@ -220,5 +220,5 @@ def call_bound(safety: SafetyConfig, agents: int, arbiters: int) -> int:
     per_agent = min(safety.max_proposals_per_agent, rounds * safety.max_proposals_per_round)
     proposals = (agents - arbiters) * max(per_agent, 0)
     judges = arbiters if safety.arbitration == "vote" else min(arbiters, 1)
-    disputes = 2 + min(repairs, 1)
+    disputes = 2 * (1 + min(repairs, 1))
     return agents + 2 * rounds * (agents - arbiters) + proposals * (repairs + disputes * judges)

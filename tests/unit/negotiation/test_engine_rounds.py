@@ -722,9 +722,9 @@ def test_the_phases_go_round() -> None:
 
 def test_the_bound_of_calls_is_what_its_limits_say() -> None:
     assert call_bound(World("A").safety, 4, 0) == 4 + 2 * 10 * 4 + 4 * 3 * 2
-    assert call_bound(World("A").safety, 5, 1) == 5 + 2 * 10 * 4 + 4 * 3 * (2 + 3)
-    assert call_bound(World("A").safety, 6, 2) == 6 + 2 * 10 * 4 + 4 * 3 * (2 + 3)
-    assert call_bound(World("A", arbitration="vote").safety, 6, 2) == 6 + 2 * 10 * 4 + 4 * 3 * (2 + 3 * 2)
+    assert call_bound(World("A").safety, 5, 1) == 5 + 2 * 10 * 4 + 4 * 3 * (2 + 4)
+    assert call_bound(World("A").safety, 6, 2) == 6 + 2 * 10 * 4 + 4 * 3 * (2 + 4)
+    assert call_bound(World("A", arbitration="vote").safety, 6, 2) == 6 + 2 * 10 * 4 + 4 * 3 * (2 + 4 * 2)
     assert call_bound(World("A", max_negotiation_rounds=1, max_repairs=0).safety, 3, 1) == 3 + 2 * 2 + 2 * 2
 
 

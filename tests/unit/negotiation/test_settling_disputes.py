@@ -262,3 +262,22 @@ def test_a_change_of_the_same_element_in_a_later_round_contradicts_nothing() -> 
     world.drafts["B", 2] = world.drafts.pop(("B", 1))
     assert [record.status for record in world.run().records] == ["accepted", "accepted"]
     assert world.questions(AskArbitration) == []
+
+
+def test_the_bound_of_calls_holds_where_every_dispute_that_there_can_be_takes_place() -> None:
+    """Two votes and two contradictions of one proposal, each before the arbiter."""
+    world = contradicting(("Z",), max_proposals_per_agent=2)
+    world.votes("two", A="reject")
+    world.votes("two, fitted", A="reject")
+    world.words.update({"two": "accept", "two, fitted": "accept"})
+    world.gate_says("two", True, False)
+    world.repairs["two"] = [draft("two, fitted", change("b.py", "0", "1"))]
+    world.schema_changes["two, fitted"] = world.schema_changes["two"]
+    world.proposes("A", draft("three", change("a.py", "1", "2"), priority=1), round=2)
+    world.schema_changes["three"] = world.schema_changes["one"]
+    outcome = world.run()
+    assert [record.status for record in outcome.records] == ["accepted", "accepted", "accepted"]
+    assert [question.review.proposal.title for question in world.questions(AskArbitration)] == [
+        *["two"] * 2,
+        *["two, fitted"] * 2,
+    ]
