@@ -36,7 +36,7 @@ def test_a_plan_says_what_it_can_cost_asks_nobody_and_writes_nothing(zoo: Path, 
     out = capsys.readouterr().out
     assert "4 agents, 1 arbiter among them, at most 10 rounds." in out
     assert "scripted:test (proposer, evaluator, arbiter): up to $3 for a million tokens in, $15 out." in out
-    assert "Never more than 109 questions. Worst case $5.00" in out
+    assert "Never more than 118 questions. Worst case $5.00" in out
     assert "It stops before it passes 10,000 calls, $5" in out
     assert model.asked == []
     assert model.closed == 1
