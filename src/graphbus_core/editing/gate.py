@@ -1,6 +1,6 @@
-"""What a change must climb before anybody votes on it: rungs G0 to G6, in order, the first refusal ends it.
+"""What a change must climb before anybody votes on it: rungs G0 to G8, in order, the first refusal ends it.
 
-    G0 scope -> G1 apply -> G2 parse -> G3 capability -> G4 contract -> G5 import -> G6 tests
+    G0 scope -> G1 apply -> G2 parse -> G3 capability -> G4 contract -> G5 import -> G6 tests -> G7 checks -> G8 smoke
 
 A rung that cannot be climbed (a project too large to copy, tests that cannot be run) refuses: what nobody has verified does not
 pass, unless `allow_unverified` says so. A rung that has nothing to verify (no tests) is `not_run`, says why, and lets it pass.
@@ -149,6 +149,8 @@ class Trial:
         yield "G4", lambda: self.contract(declared)
         yield "G5", self.imports
         yield "G6", self.tests
+        yield "G7", lambda: self.gate.trials.check_commands(self.base, self.head)
+        yield "G8", lambda: self.gate.trials.check_calls(self.base, self.head, self.before, self.after)
 
     def parse(self) -> Verdict:
         """G2: it compiles here and parses as the oldest Python of the project."""

@@ -24,7 +24,7 @@ from tests.unit.editing.shop_project import Shop, code_of
 
 ORDERS = "agents/orders.py"
 START = State("start", {})
-ALL = ["G0", "G1", "G2", "G3", "G4", "G5", "G6"]
+ALL = ["G0", "G1", "G2", "G3", "G4", "G5", "G6", "G7", "G8"]
 
 
 class CountingSandbox(ProcessSandbox):
@@ -109,12 +109,12 @@ def test_a_state_that_was_tried_is_not_tried_again(tmp_path: Path) -> None:
     proposal = shop.proposal(shop.change(ORDERS, "", "count * 2.5", "search_replace", "2.5 * count"))
 
     assert shop.gate.check(proposal, shop.workspace).passed
-    assert len(sandbox.commands) == 3  # import after, tests before, tests after
+    assert len(sandbox.commands) == 4  # import after, tests before, tests after, calls after
     shop.workspace.commit(proposal)
     assert shop.gate.check_tree(shop.workspace).passed
-    assert len(sandbox.commands) == 3
+    assert len(sandbox.commands) == 4
     shop.replace("count * 2.5", "count * 2.50")
-    assert len(sandbox.commands) == 5  # what was after is before now
+    assert len(sandbox.commands) == 6  # what was after is before now
     assert not any(folder.exists() for folder in sandbox.folders)
 
 
@@ -303,11 +303,11 @@ def test_a_project_that_is_too_large_to_copy_passes_where_that_is_allowed_and_sa
     report = shop.replace("2.5 * count", "count * 2.5")
 
     assert report.passed
-    assert [(rung.status, rung.code) for rung in report.rungs[-2:]] == [
+    assert [(rung.status, rung.code) for rung in report.rungs[5:7]] == [
         ("not_run", "G5.unverified"),
         ("not_run", "G6.unverified"),
     ]
-    assert "more than 3 files" in report.rungs[-1].message
+    assert "more than 3 files" in report.rungs[6].message
 
 
 @pytest.mark.slow
@@ -327,7 +327,7 @@ def test_any_test_command_is_judged_by_its_exit_status(
 ) -> None:
     shop = Shop(tmp_path, gate=GateConfig(test_command=command, timeout_s=1.5))
 
-    rung = shop.replace("2.5 * count", new).rungs[-1]
+    rung = shop.replace("2.5 * count", new).rungs[6]
 
     assert rung.rung == "G6"
     assert (rung.code or rung.status.replace("passed", "")) == code
@@ -340,7 +340,7 @@ def test_pytest_behind_another_command_is_judged_test_by_test(tmp_path: Path) ->
     command = ("sh", "-c", f"exec {sys.executable} -m pytest -q tests")
     shop = Shop(tmp_path, with_tests=True, gate=GateConfig(test_command=command))
 
-    rung = shop.replace("2.5 * count", "3.5 * count").rungs[-1]
+    rung = shop.replace("2.5 * count", "3.5 * count").rungs[6]
 
     assert rung.code == "G6.tests"
     assert rung.message == "Passed before and not now: tests/test_orders.py::test_total (failed)."
@@ -353,7 +353,7 @@ def test_many_lost_tests_are_counted(tmp_path: Path) -> None:
     text = "PRICE = 1\n"
     shop = Shop(tmp_path, more={"tests/test_many.py": many, ORDERS: orders_with(text)})
 
-    rung = shop.replace("PRICE = 1\n", "VALUE = 1\n").rungs[-1]
+    rung = shop.replace("PRICE = 1\n", "VALUE = 1\n").rungs[6]
 
     assert rung.code == "G6.tests"
     assert rung.message.endswith("and 3 more.")
@@ -422,7 +422,7 @@ def test_tests_that_the_python_at_hand_cannot_run_are_no_proof(tmp_path: Path) -
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", bare], check=True)
     shop = Shop(tmp_path / "p", with_tests=True, gate=GateConfig(test_command=(f"{bare}/bin/python", "-m", "pytest")))
 
-    rung = shop.replace("2.5 * count", "3.5 * count").rungs[-1]
+    rung = shop.replace("2.5 * count", "3.5 * count").rungs[6]
 
     assert (rung.status, rung.code) == ("failed", "G6.unverified")
     assert "pytest is not installed" in rung.message
@@ -446,7 +446,7 @@ def test_a_command_that_fails_without_the_change_too_is_no_proof(
 ) -> None:
     shop = Shop(tmp_path, with_tests=True, gate=GateConfig(test_command=command))
 
-    rung = shop.replace("2.5 * count", "3.5 * count").rungs[-1]
+    rung = shop.replace("2.5 * count", "3.5 * count").rungs[6]
 
     assert (rung.status, rung.code) == ("failed", "G6.unverified")
     assert "fails without the change, too" in rung.message
@@ -461,7 +461,7 @@ def test_tests_that_cannot_be_run_are_no_proof_unless_that_is_allowed(tmp_path: 
 
     assert code_of(refused) == "G6.unverified"
     assert allowed.passed
-    assert (allowed.rungs[-1].status, allowed.rungs[-1].code) == ("not_run", "G6.unverified")
+    assert (allowed.rungs[6].status, allowed.rungs[6].code) == ("not_run", "G6.unverified")
 
 
 @pytest.mark.slow
@@ -474,8 +474,8 @@ def test_where_no_test_passed_there_is_nothing_to_break(tmp_path: Path, test: st
     report = shop.replace("2.5 * count", "3.5 * count")
 
     assert report.passed
-    assert (report.rungs[-1].status, report.rungs[-1].code) == ("not_run", "")
-    assert report.rungs[-1].message == "No test passes without the change."
+    assert (report.rungs[6].status, report.rungs[6].code) == ("not_run", "")
+    assert report.rungs[6].message == "No test passes without the change."
 
 
 def away(first: str) -> dict[str, str]:

@@ -54,6 +54,12 @@ CODES: dict[str, str] = {
     "G6.tampered": "Something in pytest, in what it stands on or in the record of its run was changed while the tests ran.",
     "G6.timeout": "The tests take longer than `timeout_s`, which they did not before.",
     "G6.unverified": "Nobody can tell what the tests say: without the change they cannot be run to their end either.",
+    "G7.checks": "A command of `checks` finds something that it did not find before.",
+    "G7.unverified": "A command of `checks` is missing or does not come to its end, without the change either.",
+    "G8.raises": "A changed handler or method raises for a plain event or call, for which it did not before.",
+    "G8.output": "A changed method gives a result that does not fit its schema, where it did before.",
+    "G8.timeout": "A changed handler or method does not come to its end, where it did before.",
+    "G8.unverified": "A changed handler or method cannot be tried.",
 }
 """Code -> what it means. The part before the dot is the rung."""
 

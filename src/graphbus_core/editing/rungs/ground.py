@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from math import inf
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -24,6 +25,7 @@ NO_JAIL = (
     'or set isolation = "process" in [tool.graphbus.gate] if you would run this code yourself.'
 )
 _OUTPUT_BYTES = 32_000_000
+_ABSENT = object()
 
 Read = TypeVar("Read")
 
@@ -132,9 +134,12 @@ class Ground:
         shown = [INSIDE, *_program(command)]
         return self.sandbox.run(command, folder, limits=self.limits, environment=more, readable=shown)
 
-    def watched(self, command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> Heard:
+    def watched(
+        self, command: Sequence[str], folder: Path, environment: Mapping[str, str], longest_s: float = inf
+    ) -> Heard:
         """Run a command in which code of ours speaks; another process, which runs no project code, writes down what it says."""
-        limits = self.limits._replace(output_bytes=_OUTPUT_BYTES)
+        timeout_s = min(longest_s, self.limits.timeout_s)
+        limits = self.limits._replace(output_bytes=_OUTPUT_BYTES, timeout_s=timeout_s)
         watch = [sys.executable, "-I", "-S", str(INSIDE / "graphbus_watch.py"), *command]
         shown = [INSIDE, *_program(command)]
         done = self.sandbox.run(watch, folder, limits=limits, environment=environment, readable=shown)
@@ -166,4 +171,6 @@ def not_copied(reason: NotCopied) -> str:
 
 def changed_paths(base: State, head: State) -> set[str]:
     """Give the files that differ between two states."""
-    return {path for path in {*base.files, *head.files} if base.files.get(path) != head.files.get(path)}
+    return {
+        path for path in {*base.files, *head.files} if base.files.get(path, _ABSENT) != head.files.get(path, _ABSENT)
+    }

@@ -6,9 +6,11 @@ What cannot be tried is not verified, and refused (`unverified`) unless the sett
 from __future__ import annotations
 
 from graphbus_core.compiler.project import Project
+from graphbus_core.editing.rungs.checks import CheckTrials
 from graphbus_core.editing.rungs.ground import Ground, State, Verdict
 from graphbus_core.editing.rungs.import_trials import ImportTrials
 from graphbus_core.editing.rungs.objection import Objections
+from graphbus_core.editing.rungs.smoke import SmokeTrials
 from graphbus_core.editing.rungs.suite import TestTrials
 from graphbus_core.editing.sandboxes.limits import Sandbox
 from graphbus_core.model.config import BuildConfig
@@ -29,6 +31,8 @@ class Trials:
         self._imports = ImportTrials(ground)
         self._tests = TestTrials(ground)
         self.objections = Objections(ground)
+        self._checks = CheckTrials(ground)
+        self._smoke = SmokeTrials(ground)
 
     @property
     def test_command(self) -> tuple[str, ...]:
@@ -42,3 +46,11 @@ class Trials:
     def check_tests(self, base: State, head: State, project: Project) -> Verdict:
         """G6: the tests that passed before pass."""
         return self._tests.check(base, head, project)
+
+    def check_commands(self, base: State, head: State) -> Verdict:
+        """G7: the further checks of the configuration find nothing new."""
+        return self._checks.check(base, head)
+
+    def check_calls(self, base: State, head: State, before: Project, after: Project) -> Verdict:
+        """G8: what has changed can still be called."""
+        return self._smoke.check(base, head, before, after)

@@ -1,0 +1,209 @@
+"""Rung G8: a changed handler or method is called with made-up values that fit its contract, on a fresh agent, in the sandbox.
+
+It is refused when a plain value makes it raise, or when its result does not fit its schema, where it was right
+without the change. Only what nobody means counts (a wrong name, attribute, type or key): code may refuse a value with a `raise`.
+What depends on other agents, files or the network is not tried: a false alarm is worse than a miss.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from graphbus_core.compiler.project import Project
+from graphbus_core.editing.rungs.codes import Problem
+from graphbus_core.editing.rungs.ground import INSIDE, Ground, NotRun, State, Verdict, changed_paths, not_copied
+from graphbus_core.editing.rungs.samples import NoSample, odd, plain
+from graphbus_core.editing.rungs.trial_tree import NotCopied
+from graphbus_core.model.agent import AgentDefinition, MethodSpec, Subscription
+from graphbus_core.model.proposals import Json
+from graphbus_core.model.schema import Schema
+from graphbus_core.model.validation import compile_schema
+
+_MOST_VALUES = 24
+_LONGEST_S = 10.0
+_Functions = dict[str, ast.FunctionDef | ast.AsyncFunctionDef]
+
+
+class Attempt(NamedTuple):
+    """One method to be called with some values; the first `plain_count` are plain, the others odd."""
+
+    agent: AgentDefinition
+    method: str
+    topic: str
+    shape: str
+    values: tuple[dict[str, Json], ...]
+    plain_count: int
+    output: Schema | None
+
+    def told(self) -> list[Json]:
+        """What the process in the sandbox is told."""
+        kind = "event" if self.topic else "call"
+        return [self.agent.module, self.agent.name, self.method, kind, self.topic, self.shape, list(self.values)]
+
+    def __str__(self) -> str:
+        return f"{self.agent.name}.{self.method}"
+
+
+Answers = list[list[Json]]
+
+
+class SmokeTrials:
+    """The calls of one session; a change from one state to another is not tried again."""
+
+    def __init__(self, ground: Ground) -> None:
+        self._ground = ground
+        self._known: dict[tuple[str, str], Verdict] = {}
+
+    def check(self, base: State, head: State, before: Project, after: Project) -> Verdict:
+        """Call what has changed; only where something is wrong, call it without the change, too."""
+        attempts = [attempt for attempt in _attempts(before, after, changed_paths(base, head)) if attempt.values]
+        if not attempts:
+            return NotRun("No handler or method has changed for which a call can be made up.")
+        key = (base.digest, head.digest)
+        if key not in self._known:
+            try:
+                self._known[key] = self._compare(attempts, (base, before), (head, after))
+            except NotCopied as reason:
+                return self._ground.unverified("G8.unverified", not_copied(reason))
+        return self._known[key]
+
+    def _compare(
+        self, attempts: list[Attempt], base: tuple[State, Project], head: tuple[State, Project]
+    ) -> Problem | None:
+        """Call with the change, and where something is wrong, without it."""
+        now = self._try(*head, attempts)
+        suspects = [number for number, attempt in enumerate(attempts) if _problems(attempt, now[number])]
+        then = self._try(*base, [attempts[number] for number in suspects]) if suspects else []
+        for number, said in zip(suspects, then, strict=True):
+            wrong, known = _problems(attempts[number], now[number]), _problems(attempts[number], said)
+            for index in sorted(wrong.keys() - known.keys()):
+                if said[index : index + 1] and said[index][0] == "ok":
+                    return wrong[index]
+        return None
+
+    def _try(self, state: State, project: Project, attempts: list[Attempt]) -> list[Answers]:
+        """Give the answers for each attempt, as far as they were given."""
+        with self._ground.copy(state) as folder:
+            work: list[Json] = [
+                list(self._ground.paths(folder, project.index.import_roots)),
+                [attempt.told() for attempt in attempts],
+            ]
+            command = [sys.executable, "-B", str(INSIDE / "graphbus_smoke.py"), msgspec.json.encode(work).decode()]
+            heard = self._ground.watched(command, folder, {}, _LONGEST_S)
+        said = [each for each in heard.said if isinstance(each, list) and len(each) == 2]
+        if ["end"] not in heard.said:
+            said.append(["hangs" if heard.done.timed_out else "ends", ""])
+        found = []
+        for attempt in attempts:
+            found.append(said[: len(attempt.values)])
+            said = said[len(attempt.values) :]
+        return found
+
+
+def _problems(attempt: Attempt, said: Answers) -> dict[int, Problem]:
+    """Give what is wrong, by the number of the value."""
+    found: dict[int, Problem] = {}
+    method = attempt.agent.method(attempt.method)
+    path, line = attempt.agent.path, method.span.line if method else attempt.agent.span.line
+    is_good = compile_schema(attempt.output) if attempt.output else lambda value: ()
+    for index, (kind, detail) in enumerate(said):
+        value = attempt.values[index]
+        if kind == "hangs":
+            found[index] = Problem("G8.timeout", f"{attempt} does not come to its end for {value}.", path, line)
+        elif kind == "ends":
+            found[index] = Problem("G8.raises", f"{attempt} ends the process for {value}.", path, line)
+        elif kind == "raises" and index < attempt.plain_count:
+            found[index] = Problem(
+                "G8.raises", f"{attempt} raises {detail} for {value}, not without the change.", path, line
+            )
+        elif kind == "ok" and not attempt.topic and is_good(detail):
+            wrong = "; ".join(str(problem) for problem in is_good(detail)[:3])
+            found[index] = Problem(
+                "G8.output", f"{attempt} gives a result that does not fit for {value}: {wrong}.", path, line
+            )
+    return found
+
+
+# --- what has changed, and how it is called ---------------------------------------------------------
+
+
+def _attempts(before: Project, after: Project, paths: set[str]) -> Iterator[Attempt]:
+    known = {agent.name: agent for agent in before.definitions}
+    for agent in after.definitions:
+        if agent.path in paths and agent.name in known:
+            changed = _changed_methods(agent.name, *(project.source(agent.path).data for project in (before, after)))
+            for name in sorted(changed):
+                yield from _of_method(agent, name)
+                yield from _of_handler(agent, name, after)
+
+
+def _of_method(agent: AgentDefinition, name: str) -> Iterator[Attempt]:
+    method = agent.method(name)
+    schema = method.input_schema if method else None
+    if method and schema is not None and not schema.is_open and _takes(method, schema):
+        usual, rare = _values(schema)
+        yield Attempt(agent, name, "", "", (*usual, *rare), len(usual), method.output_schema)
+
+
+def _takes(method: MethodSpec, schema: Schema) -> bool:
+    """True when the fields of the schema are just what must be given."""
+    needed = {each.name for each in method.parameters if not each.has_default and not each.kind.startswith("var_")}
+    return needed <= {field.name for field in schema.fields if field.required} and all(
+        each.kind != "positional_only" for each in method.parameters
+    )
+
+
+def _of_handler(agent: AgentDefinition, name: str, project: Project) -> Iterator[Attempt]:
+    for subscription in agent.subscriptions:
+        if subscription.method == name and subscription.shape not in ("invalid", "typed"):
+            schema = _payload_schema(subscription, project)
+            usual = _values(schema)[0] if schema is not None else []
+            yield Attempt(agent, name, subscription.topic, subscription.shape, tuple(usual), len(usual), None)
+
+
+def _payload_schema(subscription: Subscription, project: Project) -> Schema | None:
+    """Give what the topic's publishers agree on; None for a pattern and where nobody says."""
+    topic = next((topic for topic in project.graph.topics if topic.name == subscription.topic), None)
+    schema = topic.schema if topic and "*" not in topic.name else None
+    return schema if schema and not schema.is_open else None
+
+
+def _values(schema: Schema) -> tuple[list[dict[str, Json]], list[dict[str, Json]]]:
+    """Give plain and odd values; none where a type does not say enough."""
+    try:
+        return list(plain(schema)), list(odd(schema))[:_MOST_VALUES]
+    except NoSample:
+        return [], []
+
+
+def _changed_methods(name: str, before: bytes, after: bytes) -> set[str]:
+    """Give the methods of a class that read otherwise, or call such a one on `self`, directly or not."""
+    old, new = _functions(name, before), _functions(name, after)
+    changed = {each for each in new if each in old and ast.dump(old[each]) != ast.dump(new[each])}
+    fresh = new.keys() - old.keys()
+    touched = changed | fresh
+    while True:
+        more = {each for each, function in new.items() if each not in touched and _own_calls(function) & touched}
+        if not more:
+            return touched - fresh
+        touched |= more
+
+
+def _functions(name: str, data: bytes) -> _Functions:
+    for node in ast.walk(ast.parse(data)):
+        if isinstance(node, ast.ClassDef) and node.name == name:
+            return {item.name: item for item in node.body if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef)}
+    return {}
+
+
+def _own_calls(function: ast.AST) -> set[str]:
+    return {
+        node.attr
+        for node in ast.walk(function)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
+    }

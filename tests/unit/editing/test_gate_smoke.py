@@ -1,0 +1,200 @@
+"""G8: what has changed is called with made-up values; what is wrong with it shows, and nothing that is right is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from graphbus_core.editing.rungs.samples import NoSample, odd, plain, sample
+from graphbus_core.model.config import GateConfig
+from graphbus_core.model.proposals import RungResult
+from graphbus_core.model.schema import ANY, BOOL, BYTES, DICT, FLOAT, INT, LIST, NULL, STR, UNKNOWN, Field, Schema, Type
+from tests.unit.editing.shop_project import Shop
+
+ORDER = "        total = 2.5 * count\n"
+LEFT = '        return {"left": self.stock.get(sku, 0)}'
+LEFT_APART = '        return {"left": self._left(sku)}\n\n    def _left(self, sku):\n        return self.stock[sku]'
+ON_START = "\n\n    def on_start(self):\n        self.kept = self.stock"
+CREATED = '        sku = event.payload["sku"]\n'
+INVENTORY = "agents/inventory.py"
+
+
+def smoke(folder: Path, old: str, new: str, path: str = "agents/orders.py", **options: object) -> RungResult:
+    src = "Orders" if path == "agents/orders.py" else "Inventory"
+    affects = tuple({"Orders", "Inventory", "Ledger", "Referee"} - {src})
+    shop = Shop(folder, **options)  # type: ignore[arg-type]
+    report = shop.replace(old, new, path, src=src, affects=affects)
+    assert [rung.rung for rung in report.rungs][-1] == "G8", report.failure
+    return report.rungs[-1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("old", "new", "path", "code", "says"),
+    [
+        (ORDER, "        total = 2.5 * cuont\n", "agents/orders.py", "G8.raises", "Orders.order raises NameError"),
+        (ORDER, "        total = 2.5 * count.value\n", "agents/orders.py", "G8.raises", "'int' object has no attribute"),
+        (ORDER, "        total = sku - count\n", "agents/orders.py", "G8.raises", "TypeError: unsupported operand"),
+        (ORDER, "        total = 2.5 * {}['price']\n", "agents/orders.py", "G8.raises", "KeyError: 'price'"),
+        (ORDER, "        raise NotImplementedError\n", "agents/orders.py", "G8.raises", "NotImplementedError"),
+        (LEFT, LEFT_APART.replace("self.stock[", "self.stok["), INVENTORY, "G8.raises", "'stok'"),
+        (LEFT, LEFT.replace("(sku, 0)", "(sku)"), INVENTORY, "G8.output", "left: expected int, got None"),
+        (CREATED, CREATED.replace("sku =", "sku = 1 +"), INVENTORY, "G8.raises", "Inventory.on_created raises TypeError"),
+    ],
+)  # fmt: skip
+def test_what_nobody_can_mean_is_refused(  # noqa: PLR0917
+    tmp_path: Path, old: str, new: str, path: str, code: str, says: str
+) -> None:
+    rung = smoke(tmp_path, old, new, path)
+
+    assert rung.code == code, rung
+    assert says in rung.message
+    assert rung.path == path
+    assert rung.line > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("old", "new", "path"),
+    [
+        (ORDER, "        if count < 0:\n            raise ValueError('negative')\n" + ORDER, "agents/orders.py"),
+        (ORDER, "        if not sku.startswith('A-'):\n            raise KeyError(sku)\n" + ORDER, "agents/orders.py"),
+        (ORDER, "        if len(sku) != 8:\n            raise TypeError('no sku')\n" + ORDER, "agents/orders.py"),
+        (ORDER, "        number = int(sku)\n" + ORDER, "agents/orders.py"),
+        (ORDER, "        left = self.call('Inventory', 'left', sku=sku)['left']\n" + ORDER, "agents/orders.py"),
+        (LEFT, LEFT.replace(".get(sku, 0)", "[sku]"), INVENTORY),
+        (LEFT, LEFT.replace("self.stock", "self.kept") + ON_START, INVENTORY),
+        (LEFT, LEFT.replace("self.stock.get(sku, 0)", "max(0, self.stock.get(sku, 0))"), INVENTORY),
+        (CREATED, CREATED + '        if event.payload["count"] <= 0:\n            return\n', INVENTORY),
+    ],
+    ids=["guard", "unknown key", "type", "number", "agent", "mapping", "on_start", "same", "return"],
+)  # fmt: skip
+def test_what_somebody_may_mean_is_not_refused(tmp_path: Path, old: str, new: str, path: str) -> None:
+    rung = smoke(tmp_path, old, new, path)
+
+    assert rung.status == "passed", rung
+
+
+@pytest.mark.slow
+def test_what_was_wrong_before_is_no_reason_to_refuse(tmp_path: Path) -> None:
+    from tests.unit.editing.shop_project import ORDERS
+
+    red = {"agents/orders.py": ORDERS.replace("2.5 * count", "2.5 * cuont")}
+
+    assert smoke(tmp_path, "2.5 * cuont", "cuont * 2.5", more=red).status == "passed"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [("        while count: pass\n", "G8.timeout"), ("        import os; os._exit(0)\n", "G8.raises")],
+)
+def test_a_call_that_does_not_come_back_is_refused(tmp_path: Path, line: str, code: str) -> None:
+    shop = Shop(tmp_path, gate=GateConfig(timeout_s=2.0))
+    base = shop.project.source("agents/orders.py").data
+    head = base.replace(ORDER.encode(), (line + ORDER).encode())
+    after = shop.project.with_files({"agents/orders.py": head})
+    from graphbus_core.editing.rungs.ground import State
+
+    verdict = shop.gate.trials.check_calls(State("a", {}), State("b", {"agents/orders.py": head}), shop.project, after)
+
+    assert getattr(verdict, "code", "") == code
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("return json.dumps(order)", "return json.dumps(order, indent=1)"),
+        ('CREATED = "/Order/Created"', 'CREATED = "/Order/Created"\nLIMIT = 3'),
+        ('self.log(f"low: ', 'self.log(f"very low: '),
+    ],
+    ids=["no schema", "no method", "a topic of which too little is known"],
+)
+def test_where_no_call_can_be_made_up_there_is_nothing_to_try(tmp_path: Path, old: str, new: str) -> None:
+    rung = smoke(tmp_path, old, new)
+
+    assert (rung.status, rung.message) == (
+        "not_run",
+        "No handler or method has changed for which a call can be made up.",
+    )
+
+
+@pytest.mark.slow
+def test_async_methods_are_awaited(tmp_path: Path) -> None:
+    from tests.unit.editing.shop_project import INVENTORY as TEXT
+
+    more = {INVENTORY: TEXT.replace("    def left", "    async def left")}
+
+    assert smoke(tmp_path / "1", LEFT, LEFT.replace("(sku, 0)", "(sku)"), INVENTORY, more=more).code == "G8.output"
+    assert smoke(tmp_path / "2", LEFT, LEFT.replace("(sku, 0)", "(sku, 1)"), INVENTORY, more=more).status == "passed"
+
+
+# --- made-up values ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("of", "value"),
+    [
+        (INT, 3),
+        (FLOAT, 12.5),
+        (STR, "sample"),
+        (BOOL, True),
+        (NULL, None),
+        (Type("literal", values=("EUR", "USD")), "EUR"),
+        (Type("list", args=(INT,)), [3]),
+        (Type("dict", args=(STR, FLOAT)), {"sample": 12.5}),
+        (Type("union", args=(NULL, STR)), "sample"),
+        (Type("union", args=(NULL,)), None),
+        (Type("record", fields=(Field("a", INT), Field("b", STR, required=False))), {"a": 3}),
+    ],
+    ids=str,
+)
+def test_a_plain_value_is_what_a_user_of_the_contract_would_send(of: Type, value: object) -> None:
+    assert sample(of) == value
+
+
+@pytest.mark.parametrize(
+    "of",
+    [UNKNOWN, ANY, BYTES, LIST, DICT, Type("record"), Type("literal"), Type("dict", args=(INT, INT)), Type("set", args=(INT,))],
+    ids=str,
+)  # fmt: skip
+def test_what_says_too_little_has_no_value(of: Type) -> None:
+    with pytest.raises(NoSample):
+        sample(of)
+
+
+def test_what_goes_on_without_end_has_no_value() -> None:
+    deep = INT
+    for _ in range(9):
+        deep = Type("list", args=(deep,))
+
+    with pytest.raises(NoSample):
+        sample(deep)
+
+
+def test_plain_mappings_are_whole_and_without_what_may_be_missing() -> None:
+    schema = Schema((Field("a", INT), Field("b", STR, required=False), Field("c", ANY, required=False)))
+
+    assert list(plain(schema)) == [{"a": 3, "b": "sample"}, {"a": 3}]
+
+
+def test_odd_mappings_differ_in_one_field_from_a_plain_one() -> None:
+    fields = {
+        "flag": BOOL,
+        "word": Type("literal", values=("a", "b")),
+        "items": Type("list", args=(INT,)),
+        "map": Type("dict", args=(STR, INT)),
+        "maybe": Type("union", args=(STR, NULL)),
+        "record": Type("record", fields=(Field("a", INT),)),
+        "either": Type("union", args=(STR, INT)),
+    }
+    schema = Schema((*(Field(name, of) for name, of in fields.items()), Field("rest", ANY, required=False)))
+    whole = next(plain(schema))
+
+    rare = list(odd(schema))
+
+    changed = [(name, value[name]) for value in rare for name in value if value[name] != whole[name]]
+    assert changed == [("flag", False), ("word", "b"), ("items", []), ("map", {}), ("maybe", None)]
+    assert [value["n"] for value in odd(Schema((Field("n", INT),)))] == [0, -1, 1]
