@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
@@ -18,6 +20,12 @@ from graphbus_core.negotiation.provenance import Decided, Origin, Vote, decided_
 from graphbus_core.settings import find_root, load
 
 _LABEL_WIDTH = 11
+_OUT_OF_REACH = "git's history here does not reach back to it"
+_ADVICE = (
+    "In a shallow clone `git fetch --unshallow` gets the rest of the history; in a partial one `git blame FILE` does."
+)
+
+_NUMBER = re.compile(r"[0-9]{1,18}")
 
 
 class _Range(NamedTuple):
@@ -58,19 +66,28 @@ def why(place: str, as_json: bool) -> None:
 def split_place(place: str) -> tuple[str, int | None]:
     """Split `FILE:LINE` or `FILE:LINE:COLUMN`; a file that is called so is taken as it is."""
     path, _, number = place.rpartition(":")
-    if Path(place).exists() or not number.isdecimal():
+    if _exists(place) or not _NUMBER.fullmatch(number):
         return place, None
     outer, _, line = path.rpartition(":")
-    if outer and line.isdecimal() and not Path(path).exists():
+    if outer and _NUMBER.fullmatch(line) and not _exists(path):
         return outer, int(line)
     return path, int(number)
+
+
+def _exists(name: str) -> bool:
+    with suppress(OSError, ValueError):  # longer than a name can be, or with a NUL in it
+        return Path(name).exists()
+    return False
 
 
 def _in_project(config: BuildConfig, written: str) -> str:
     path = Path(written)
     for candidate in (Path.cwd() / path, Path(config.root) / path):
-        if candidate.is_file() and candidate.resolve().is_relative_to(Path(config.root).resolve()):
-            return candidate.resolve().relative_to(Path(config.root).resolve()).as_posix()
+        if not _exists(str(candidate)):
+            continue
+        found, root = candidate.resolve(), Path(config.root).resolve()
+        if found.is_file() and found.is_relative_to(root):
+            return found.relative_to(root).as_posix()
     raise _unknown(config, written)
 
 
@@ -100,6 +117,8 @@ def _show_line(path: str, number: int, text: str, origin: Origin, *, as_json: bo
     console.out()
     if origin.kind != "decision":
         console.out(_nobody(origin))
+    if origin.kind == "unknown":
+        console.say(paint(_ADVICE, "dim"))
     if len(origin.decisions) > 1:
         console.out("One of these decisions; which of them is not known any more.")
     for decided in origin.decisions:
@@ -109,6 +128,8 @@ def _show_line(path: str, number: int, text: str, origin: Origin, *, as_json: bo
 
 def _nobody(origin: Origin) -> str:
     """Say where a line comes from that no decision wrote."""
+    if origin.kind == "unknown":
+        return f"It is not known which decision wrote this line, if any: {_OUT_OF_REACH}."
     nobody = "No decision of GraphBus wrote this line"
     if origin.kind == "before":
         return f"{nobody}; it was here before."
@@ -168,8 +189,15 @@ def _show_file(path: str, written: str, origins: Sequence[Origin], *, as_json: b
                 "ranges": [{"first": one.first, "last": one.last, "decisions": one.origin.decisions} for one in ranges],
             }
         )
-    elif not ranges:
-        console.out(f"No decision of GraphBus wrote a line of {plain(path)}.")
+        return
+    unknown = sum(origin.kind == "unknown" for origin in origins)
+    if unknown:
+        lines = f"{unknown} of {len(origins)} lines" if unknown < len(origins) else "the lines"
+        console.say(f"It is not known which decisions wrote {lines} of {plain(path)}: {_OUT_OF_REACH}.")
+        console.say(paint(_ADVICE, "dim"))
+    if not ranges:
+        if not unknown:
+            console.out(f"No decision of GraphBus wrote a line of {plain(path)}.")
     else:
         console.table(("LINES", "SESSION", "ID", "AGENT", "WHAT"), [_row(one) for one in ranges])
         console.say()

@@ -22,6 +22,8 @@ from graphbus_core.errors import NegotiationError, Place
 TIMEOUT_S = 60.0
 STAGED = ""
 """Stands for the index where a revision is asked for."""
+UNREACHED = "?"
+"""Stands for a commit that the history here does not reach back to."""
 
 ChangeKind = Literal["added", "modified", "deleted"]
 
@@ -301,12 +303,25 @@ class Repository:
     def blame(self, path: str) -> tuple[str, ...]:
         """Give for every line of a file, as it is now, the id of the commit that wrote it; empty: not committed yet.
 
-        Nothing for a file that HEAD does not have.
+        Nothing for a file that HEAD does not have. `UNREACHED` stands for a commit before the beginning of a shallow clone.
+
+        Raises:
+            NegotiationError: GBE431, the history of the file cannot be read: objects are missing in a partial clone ...
         """
-        status, output, _ = self.git.attempt("blame", "--porcelain", "--no-textconv", "--", path)
-        lines = output.split(b"\n") if not status else []
-        heads = [match[1].decode() for match in map(_BLAMED.match, lines) if match]
-        return tuple("" if set(commit) == {"0"} else commit for commit in heads)
+        head = self.head()
+        if not head or not self.entries(head, (path,)):
+            return ()
+        output = self.git.run("blame", "--porcelain", "--no-textconv", "--", path)
+        heads = [match[1].decode() for match in map(_BLAMED.match, output.split(b"\n")) if match]
+        first = self._first_commits()  # git takes them for the authors of all that they hold
+        return tuple("" if set(commit) == {"0"} else UNREACHED if commit in first else commit for commit in heads)
+
+    def _first_commits(self) -> frozenset[str]:
+        """Give the commits where the history of a shallow clone begins."""
+        shallow = self.root / self.git.line("rev-parse", "--git-path", "shallow")
+        with suppress(FileNotFoundError):
+            return frozenset(shallow.read_text(encoding="ascii").split())
+        return frozenset()
 
     def messages(self, commits: Iterable[str]) -> dict[str, str]:
         """Give the messages of commits: id -> text."""

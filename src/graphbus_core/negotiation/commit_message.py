@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 from graphbus_core.model.proposals import CommitRecord, GateReport, Proposal, ProposalRecord
 from graphbus_core.negotiation.transcript import SessionRecord
@@ -37,6 +38,20 @@ _TYPES = (
     (re.compile(r"fix|mend|valid|align|correct|guard|handle|conflict|error"), "fix"),
     (re.compile(r"add|introduce|feature|support"), "feat"),
 )
+_COMMANDS = tuple(
+    (re.compile(pattern), harmless)
+    for pattern, harmless in (
+        (r"\[", "("),  # [skip ci]
+        (r"\]", ")"),
+        (r"\*{3,}", " "),  # ***NO_CI***
+        (r"(?<=\w)#(?=\d)", " no. "),  # owner/name#12
+        (r"#(?=\d)", "no. "),  # #12
+        (r"([#@!])(?=\w)(?<!\w\1)", r"\1 "),  # #close, @somebody, !12
+        (r"\b([Gg][Hh])-(?=\d)", r"\1 "),  # GH-12
+        (r"\b[A-Za-z][A-Za-z0-9+.-]*://+", ""),  # Closes https://forge.example/owner/name/issues/12
+    )
+)
+"""What forges and CI servers act on in a message, and what says the same to people only."""
 _ROLES = "proposer evaluator arbiter"
 _NOT_WRONG = ("GB201", "GB202")
 """Findings that ask for something better where nothing is wrong."""
@@ -78,8 +93,9 @@ def _cut(text: str, width: int) -> str:
 def _line(text: str) -> str:
     """Make one line of plain text: no control or direction characters, nothing that a forge or a CI server acts on."""
     shown = "".join(" " if unicodedata.category(character)[0] in "CZ" else character for character in text)
-    shown = re.sub(r"#(?=\d)", "no. ", shown.replace("[", "(").replace("]", ")"))
-    return " ".join(re.sub(r"(?<!\w)@(?=\w)", "@ ", shown).split())
+    for pattern, harmless in _COMMANDS:
+        shown = pattern.sub(harmless, shown)
+    return " ".join(shown.split())
 
 
 def _paragraph(text: str) -> str:
@@ -138,10 +154,23 @@ def gate_summary(report: GateReport) -> str:
     return "; ".join(f"{status} {' '.join(rungs)}" for status, rungs in said.items()) or "no rung"
 
 
-def trailers_in(message: str) -> dict[str, str]:
-    """Read our trailers from the last paragraph of a message; empty if it has none."""
-    last = message.rstrip().rpartition("\n\n")[2]
-    return dict(_pairs(last.splitlines()))
+class Told(NamedTuple):
+    """A decision that a message tells of: the text before our trailers, and the trailers."""
+
+    text: str
+    trailers: Mapping[str, str]
+
+
+def told_in(message: str) -> Iterator[Told]:
+    """Give the decisions that a message tells of: one where GraphBus has written it, several in a squashed commit."""
+    text: list[str] = []
+    for paragraph in re.split(r"\n[ \t]*\n", message.strip()):
+        trailers = dict(_pairs(paragraph.splitlines()))
+        if "GraphBus-Session" in trailers and "GraphBus-Proposal" in trailers:
+            yield Told("\n\n".join(text), trailers)
+            text = []
+        else:
+            text.append(paragraph)
 
 
 def _pairs(lines: Iterable[str]) -> Iterator[tuple[str, str]]:

@@ -15,17 +15,17 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from graphbus_core.editing.git import Repository
+from graphbus_core.editing.git import UNREACHED, Repository
 from graphbus_core.editing.journal import Entry, Journal
 from graphbus_core.editing.text.source_text import SourceText
 from graphbus_core.errors import EditError, NegotiationError
 from graphbus_core.model.config import BuildConfig
 from graphbus_core.model.proposals import ProposalRecord
-from graphbus_core.negotiation.commit_message import gate_summary, models_of, trailers_in
+from graphbus_core.negotiation.commit_message import Told, gate_summary, models_of, told_in
 from graphbus_core.negotiation.committing import load_commits
 from graphbus_core.negotiation.transcript import SessionRecord, load_session
 
-OriginKind = Literal["before", "since", "decision"]
+OriginKind = Literal["before", "since", "decision", "unknown"]
 _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+\d+(?:,\d+)? @@")
 
 
@@ -66,7 +66,8 @@ class Origin(NamedTuple):
     """Where a line comes from.
 
     Attributes:
-        kind: It was there `before` all sessions, was written by hand `since` one, or by a `decision`.
+        kind: It was there `before` all sessions, was written by hand `since` one, or by a `decision`; `unknown` where git
+            could tell and its history is not here.
         session: Of the decision, or the one since which.
         decisions: One; several if it cannot be told which of them.
     """
@@ -76,7 +77,7 @@ class Origin(NamedTuple):
     decisions: tuple[Decided, ...] = ()
 
 
-BEFORE = Origin("before")
+BEFORE, UNKNOWN = Origin("before"), Origin("unknown")
 
 
 class _Text(NamedTuple):
@@ -234,37 +235,40 @@ def _told(record: SessionRecord, one: ProposalRecord, commit: str) -> Decided:
 
 
 def _by_git(config: BuildConfig, path: str, origins: Sequence[Origin]) -> Iterator[tuple[int, Origin]]:
-    """Give the lines that no kept session explains and a commit with our trailers does: index, origin."""
-    if all(origin.kind == "decision" for origin in origins):
+    """Give the lines that no kept session explains and git can: by a commit with our trailers, or not at all; index, origin."""
+    unexplained = [number for number, origin in enumerate(origins) if origin.kind != "decision"]
+    if not unexplained:
         return
-    with suppress(NegotiationError):  # no git, or one that does not want to: then that is all that is known
+    try:
         repository = Repository.find(config.root)
         blamed = repository.blame(path) if repository else ()
         if repository and len(blamed) == len(origins):
-            open_ones = [
-                number for number, origin in enumerate(origins) if origin.kind != "decision" and blamed[number]
-            ]
-            known = _told_by_git(config, repository.messages(blamed[number] for number in open_ones))
-            for number in open_ones:
-                if blamed[number] in known:
-                    yield number, known[blamed[number]]
+            committed = [number for number in unexplained if blamed[number]]
+            known = _told_by_git(config, repository, {blamed[number] for number in committed})
+            yield from ((number, known[blamed[number]]) for number in committed if blamed[number] in known)
+    except NegotiationError as refused:
+        if refused.code != "GBE430":  # there is no git: then the sessions are all that is known
+            yield from ((number, UNKNOWN) for number in unexplained)
 
 
-def _told_by_git(config: BuildConfig, messages: dict[str, str]) -> dict[str, Origin]:
-    told = {commit: _of_message(config, commit, message) for commit, message in messages.items()}
-    return {commit: Origin("decision", one.session, (one,)) for commit, one in told.items() if one}
+def _told_by_git(config: BuildConfig, repository: Repository, commits: set[str]) -> dict[str, Origin]:
+    origins = {UNREACHED: UNKNOWN}
+    for commit, message in repository.messages(sorted(commits - {UNREACHED})).items():
+        decisions = tuple(_of_message(config, commit, told) for told in told_in(message))
+        if decisions:
+            origins[commit] = Origin("decision", decisions[-1].session, decisions)
+    return origins
 
 
-def _of_message(config: BuildConfig, commit: str, message: str) -> Decided | None:
-    trailers = trailers_in(message)
-    session, proposal = trailers.get("GraphBus-Session", ""), trailers.get("GraphBus-Proposal", "")
-    if not session or not proposal:
-        return None
+def _of_message(config: BuildConfig, commit: str, told: Told) -> Decided:
+    trailers = told.trailers
+    session, proposal = trailers["GraphBus-Session"], trailers["GraphBus-Proposal"]
     kept = _decided(config, _record(config, session), session, proposal)
     if kept.commit == commit and kept.title:
         return kept  # the session of this name is the one that made the commit
-    subject, _, rest = message.partition("\n\n")
-    body = rest.rstrip().rpartition("\n\n")[0]
+    text = told.text.strip()
+    squashed = text.rpartition("\n* ")[2] if not text.startswith("* ") else text.removeprefix("* ")
+    subject, _, body = squashed.partition("\n\n")
     get: Callable[[str], str] = lambda name: trailers.get(f"GraphBus-{name}", "")  # noqa: E731 - four times below
     return Decided(
         session=session,

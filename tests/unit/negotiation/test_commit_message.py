@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from graphbus_core.model.proposals import CommitRecord, GateReport, Proposal, ProposalRecord, RungResult
-from graphbus_core.negotiation.commit_message import TRAILERS, message_of, models_of, subject_of, trailers_in
+from graphbus_core.negotiation.commit_message import TRAILERS, message_of, models_of, subject_of, told_in
 from graphbus_core.negotiation.transcript import SessionRecord
 from tests.fakes.negotiating_world import World
 
@@ -61,6 +61,10 @@ def record(**fields: Any) -> ProposalRecord:
             files_modified=("a.py",),
         ),
     )
+
+
+def trailers_in(message: str) -> dict[str, str]:
+    return next((dict(told.trailers) for told in told_in(message)), {})
 
 
 def test_a_message_has_a_subject_a_reason_and_trailers() -> None:
@@ -130,6 +134,11 @@ def test_a_title_that_was_cut_stands_whole_in_the_body() -> None:
         ("fixes #12", "fixes no. 12"),
         ("[skip ci] please", "(skip ci) please"),
         ("thanks @somebody", "thanks @ somebody"),
+        ("fixes GH-12 and owner/name#3", "fixes GH 12 and owner/name no. 3"),
+        ("closes https://forge.example/owner/name/issues/4", "closes forge.example/owner/name/issues/4"),
+        ("closes !5, SHOP-6 #close", "closes ! 5, SHOP-6 # close"),
+        ("***NO_CI*** now", "NO_CI now"),
+        ("a != b, C# and f@x stay", "a != b, C# and f@x stay"),
         ("turn\u202eround\x1b[31m", "turn round (31m"),
     ],
 )
@@ -171,3 +180,12 @@ def test_git_reads_the_same_trailers(tmp_path: Path) -> None:
 
 def test_a_message_of_somebody_else_has_no_trailers_of_ours() -> None:
     assert trailers_in("Say: hello\n\nSigned-off-by: A\n") == {}
+    assert trailers_in("GraphBus-Session: S001\n") == {}
+
+
+def test_a_squashed_message_tells_of_each_decision() -> None:
+    first, second = (message_of(session(), record(title=title)) for title in ("One thing", "Other thing"))
+    told = tuple(told_in(f"Improve orders (#12)\n\n* {first}\n* {second}\nCo-authored-by: A <a@example.com>\n"))
+    assert [one.trailers["GraphBus-Proposal"] for one in told] == ["P001", "P001"]
+    assert told[0].text.startswith("Improve orders (#12)\n\n* fix(OrderProcessor): one thing\n")
+    assert told[1].text.startswith("* fix(OrderProcessor): other thing\n")
