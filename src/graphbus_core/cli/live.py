@@ -40,6 +40,8 @@ _UNVERIFIED_IS_REFUSED = (
 )
 _UNVERIFIED_PASSES = "Unverified changes are let through: --unsafe-verify, or allow_unverified in [tool.graphbus.gate]."
 
+_NO_JAIL = 'Changed code runs without a jail: isolation = "process" in [tool.graphbus.gate].'
+
 _INDENT = " " * 9
 _VERDICTS: dict[VoteDecision, str] = {
     "accept": "Accepted",
@@ -162,6 +164,8 @@ class Live:
             yield paint(
                 f"{_names(payload['at_rest'])}: settled, nothing new since; not asked. --force asks everybody.", "dim"
             )
+        if payload.get("isolation"):
+            yield paint(_NO_JAIL, "warn")
         if payload.get("allow_unverified"):
             yield paint(_UNVERIFIED_PASSES, "warn")
 

@@ -16,7 +16,7 @@ import msgspec
 from graphbus_core.bus import MessageBus
 from graphbus_core.compiler.conflicts import SchemaConflicts
 from graphbus_core.compiler.project import Project
-from graphbus_core.errors import UsageError
+from graphbus_core.errors import NegotiationError, UsageError
 from graphbus_core.model.config import BuildConfig
 from graphbus_core.model.proposals import Json, Proposal
 from graphbus_core.negotiation import engine
@@ -201,6 +201,8 @@ class Negotiation:
         }
         is_unsafe = self.config.settings.gate.allow_unverified
         note: dict[str, Json] = {"note": self.backend.note} if self.backend.note else {}
+        if self.config.settings.gate.isolation == "process":
+            note["isolation"] = "process"
         if self.at_rest:
             note["at_rest"] = self.at_rest
         self.tell("/Negotiation/Started", {**started, "allow_unverified": is_unsafe, **note})
@@ -227,6 +229,8 @@ class Negotiation:
                 self.keeper.save(record, self.said)
         if self.accounts.final_error:
             raise self.accounts.final_error
+        if negotiations.ending.reason == "error" and self.resting.failed:
+            raise NegotiationError("GBE426", session=session, reason=next(iter(self.resting.failed.values())))
         return Outcome(negotiations, run.table.workspace)
 
     @property
@@ -345,9 +349,17 @@ class _Run:
         for reply in self.session.hear(batch):
             if isinstance(reply, Analysed):
                 raise ProtocolError("driver", "an analysis answers no question of the engine")
-            if isinstance(reply, Proposed) and not (reply.proposals or reply.failure):
-                self.session.resting.said_nothing(views[reply.agent])
+            if isinstance(reply, Proposed):
+                self.session.resting.heard(views[reply.agent], reply)
+                if self._is_left_alone(batch):
+                    yield Stopped("error", f"nobody could answer: {reply.failure}")
+                    return
             yield self.table.weighed(reply) if isinstance(reply, Evaluated) else reply
+
+    def _is_left_alone(self, batch: Sequence[Asked]) -> bool:
+        """Tell whether nobody has given a usable answer so far, and of those asked now not one can."""
+        resting = self.session.resting
+        return not resting.has_heard and all(asked.view.name in resting.failed for asked in batch)
 
     def _prepare(self, question: AgentQuestion) -> Asked:
         name, proposals = _addressed(question)
