@@ -67,6 +67,10 @@ ENTRIES: dict[str, Entry] = {
         "The session is done, but the lock cannot be written: {reason}.",
         "Make room or give permission, then negotiate again; the changes of the session are in your files.",
     ),
+    "GBE426": Entry(
+        "Session {session} came to nothing, because nobody could answer: {reason}",
+        "`graphbus doctor --test` tries the model; --resume goes on with this session, --model rules needs none.",
+    ),
     "GBE430": Entry("git cannot be run: {reason}.", "Install git, or do without what needs it."),
     "GBE431": Entry("`git {command}` refuses: {reason}.", "What git says of it is meant for you: GraphBus changed nothing."),
     "GBE432": Entry("There is no commit {revision!r} in this repository.", "`git log --oneline` shows what there is."),

@@ -120,19 +120,19 @@ def settled_agents(config: BuildConfig) -> Mapping[str, Inputs]:
 def agents_after(negotiations: Negotiations, resting: Resting, project: Project) -> dict[str, AgentLock]:
     """Give every agent as a session leaves it.
 
-    Who had nothing to say to its present inputs has settled, and everybody has when the session converged; but not one whose
-    change nobody could verify: it may pass another time.
+    Who had nothing to say to its present inputs has settled, and everybody has when the session converged; but not one that gave
+    no usable answer, nor one whose change nobody could verify: it may pass another time.
     """
     findings = find_for_agents(project)
     arbiters = choose_arbiters(project.definitions, project.config)
     has_converged = negotiations.converged
-    unverified = _unverified(negotiations)
+    open_ends = {*_unverified(negotiations), *resting.failed}
     agents: dict[str, AgentLock] = {}
     for definition in project.definitions:
         name = definition.name
         inputs = inputs_of(name, project, findings, resting.model)
         is_settled = has_converged or name in arbiters or resting.is_quiet_on(name, inputs)
-        agents[name] = AgentLock(inputs=inputs, is_settled=is_settled and name not in unverified)
+        agents[name] = AgentLock(inputs=inputs, is_settled=is_settled and name not in open_ends)
     return dict(sorted(agents.items()))
 
 

@@ -15,6 +15,7 @@ from graphbus_core.compiler.project import Project
 from graphbus_core.model.config import SafetyConfig, Settings
 from graphbus_core.model.digests import sha256_hex
 from graphbus_core.model.findings import Finding
+from graphbus_core.negotiation.protocol import Proposed
 from graphbus_core.negotiation.views import View
 from graphbus_core.negotiation.words.answer_format import PROTOCOL_VERSION
 
@@ -105,11 +106,15 @@ class Resting:
 
     Attributes:
         model: Who answers for the agents.
+        failed: Agent -> why it gave no usable answer when it was last asked what it would change.
+        has_heard: Somebody has given a usable answer to that.
     """
 
     def __init__(self, settled: Mapping[str, Inputs], model: str) -> None:
         self._quiet = dict(settled)
         self.model = model
+        self.failed: dict[str, str] = {}
+        self.has_heard = False
 
     def is_resting(self, view: View) -> bool:
         """Tell whether an agent would be asked what it has answered with nothing already."""
@@ -119,9 +124,15 @@ class Resting:
         """Tell whether an agent had nothing to say to these inputs."""
         return self._quiet.get(name) == inputs
 
-    def said_nothing(self, view: View) -> None:
-        """Note that an agent has nothing to propose."""
-        self._quiet[view.name] = self._inputs(view)
+    def heard(self, view: View, reply: Proposed) -> None:
+        """Note who has nothing to propose, and who could not answer."""
+        self.failed.pop(view.name, None)
+        if reply.failure:
+            self.failed[view.name] = reply.failure
+            return
+        self.has_heard = True
+        if not reply.proposals:
+            self._quiet[view.name] = self._inputs(view)
 
     def _inputs(self, view: View) -> Inputs:
         return inputs_of(view.name, view.project, view.findings, self.model)
