@@ -304,7 +304,7 @@ def test_what_passes_unverified_is_said_at_the_beginning_and_with_each_proposal(
     let_through = event("Gated", proposal_id="P001", report=report)
     lines = shown(started, proposed(), let_through, vote("Stock", "accept"), committed("unanimous", 1, 1))
     assert (
-        lines[1] == "Unverified changes are let through: --unsafe-verify, or allow_unverified in [tool.graphbus.gate]."
+        lines[2] == "Unverified changes are let through: --unsafe-verify, or allow_unverified in [tool.graphbus.gate]."
     )
     assert lines[-2:] == [
         "[GATE] Not verified (G6.unverified): There are tests, but no pytest. Install it.",
@@ -343,8 +343,13 @@ def test_a_change_that_was_not_accepted_needs_no_test() -> None:
 
 
 def test_a_graph_without_arbiter_names_none() -> None:
-    started = event("Started", session="S001", backend="scripted", agents=["Orders"], arbiters=[])
-    assert shown(started) == ["Orders negotiates."]
+    started = event("Started", session="S001", backend="rules", agents=["Orders"], arbiters=[])
+    assert shown(started)[-1] == "Orders negotiates."
+
+
+def test_the_model_that_answers_is_named() -> None:
+    started = event("Started", session="S001", backend="ollama:coder", agents=["Orders"], arbiters=[])
+    assert shown(started) == ["Orders negotiates.", "Their answers come from ollama:coder."]
 
 
 @pytest.mark.parametrize(
@@ -360,8 +365,8 @@ def test_a_graph_without_arbiter_names_none() -> None:
     ],
 )
 def test_those_who_take_part_are_named_in_whole_sentences(agents: list[str], arbiters: list[str], line: str) -> None:
-    started = event("Started", session="S001", backend="scripted", agents=agents, arbiters=arbiters)
-    assert shown(started) == [line]
+    started = event("Started", session="S001", backend="rules", agents=agents, arbiters=arbiters)
+    assert shown(started)[-1] == line
 
 
 def test_what_an_agent_could_not_do_is_said_at_once() -> None:

@@ -160,6 +160,8 @@ class Live:
         arbiters = payload["arbiters"]
         agents = [name for name in payload["agents"] if name not in arbiters]
         yield _who_negotiates(agents, arbiters) if agents else _who_negotiates(arbiters, [])
+        if payload["backend"] != "rules":
+            yield paint(f"Their answers come from {_one_line(payload['backend'])}.", "dim")
         if payload.get("at_rest"):
             yield paint(
                 f"{_names(payload['at_rest'])}: settled, nothing new since; not asked. --force asks everybody.", "dim"
