@@ -72,7 +72,9 @@ ENTRIES: dict[str, Entry] = {
         "`graphbus doctor --test` tries the model; --resume goes on with this session, --model rules needs none.",
     ),
     "GBE430": Entry("git cannot be run: {reason}.", "Install git, or do without what needs it."),
-    "GBE431": Entry("`git {command}` refuses: {reason}.", "What git says of it is meant for you: GraphBus changed nothing."),
+    "GBE431": Entry(
+        "`git {command}` refuses: {reason}.", "What git says of it is meant for you: GraphBus changed nothing."
+    ),
     "GBE432": Entry("There is no commit {revision!r} in this repository.", "`git log --oneline` shows what there is."),
     "GBE433": Entry("No commit can be made here: {reason}.", "{advice}"),
     "GBE434": Entry(
@@ -83,6 +85,8 @@ ENTRIES: dict[str, Entry] = {
         "The accepted changes of session {session} are written, but none of them is committed: {reason}.",
         "Nothing is lost: `git diff` shows them, `graphbus undo` takes them back, `graphbus build` builds with them.",
     ),
-    "GBE436": Entry("{path} is no file that a decision could have written.{suggestion}", "It must be a text file below {root}."),
+    "GBE436": Entry(
+        "{path} is no file that a decision could have written.{suggestion}", "It must be a text file below {root}."
+    ),
     "GBE437": Entry("{path} has no line {line}: it has {count}.", "Lines count from 1."),
 }
