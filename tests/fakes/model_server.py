@@ -26,6 +26,7 @@ from tests.fakes.model_speech import (
     Counted,
     Failure,
     Message,
+    Raw,
     Reply,
     Request,
     read_anthropic,
@@ -37,7 +38,19 @@ KEY_VARIABLE = "STUB_API_KEY"
 KEY = "stub-key-5bd1e8a1c0"
 Script = Callable[[Request], "Reply | str"]
 
-__all__ = ["KEY", "KEY_VARIABLE", "Answer", "Broken", "Failure", "Message", "ModelServer", "Reply", "Request", "Script"]
+__all__ = [
+    "KEY",
+    "KEY_VARIABLE",
+    "Answer",
+    "Broken",
+    "Failure",
+    "Message",
+    "ModelServer",
+    "Raw",
+    "Reply",
+    "Request",
+    "Script",
+]
 
 
 class ModelServer:
@@ -215,6 +228,9 @@ class _Handler(BaseHTTPRequestHandler):
     def end_stream(self) -> None:
         self.wfile.write(b"0\r\n\r\n")
         self.wfile.flush()
+
+    def send_raw(self, data: bytes) -> None:
+        self.wfile.write(data)
 
     def hang_up(self) -> None:
         self.close_connection = True

@@ -97,7 +97,15 @@ class Broken(NamedTuple):
     message: str = "Overloaded"
 
 
-Reply = Answer | Failure | Broken
+class Raw(NamedTuple):
+    """The server sends bytes of the script's, head and all, then a part again and again, and hangs up."""
+
+    data: bytes
+    part: bytes = b""
+    times: int = 1
+
+
+Reply = Answer | Failure | Broken | Raw
 
 
 class Counted(NamedTuple):

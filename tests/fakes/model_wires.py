@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, ClassVar, Protocol
 
-from tests.fakes.model_speech import Answer, Broken, Counted, Failure, Reply, Request, pieces_of, tokens_of
+from tests.fakes.model_speech import Answer, Broken, Counted, Failure, Raw, Reply, Request, pieces_of, tokens_of
 
 
 class Connection(Protocol):
@@ -21,6 +21,7 @@ class Connection(Protocol):
     def send_event(self, event: str, data: str) -> None: ...
     def end_stream(self) -> None: ...
     def hang_up(self) -> None: ...
+    def send_raw(self, data: bytes) -> None: ...
 
 
 class Speaker:
@@ -35,6 +36,8 @@ class Speaker:
             self._fail(reply)
         elif isinstance(reply, Broken):
             self._break(reply)
+        elif isinstance(reply, Raw):
+            self._send_raw(reply)
         else:
             self._answer(reply)
 
@@ -95,6 +98,12 @@ class Speaker:
             self._stall()
         else:
             self.handler.hang_up()
+
+    def _send_raw(self, raw: Raw) -> None:
+        self.handler.send_raw(raw.data)
+        for _ in range(raw.times):
+            self.handler.send_raw(raw.part)
+        self.handler.hang_up()
 
     def _stall(self) -> None:
         self.handler.wait_for_the_end()

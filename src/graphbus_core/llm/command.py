@@ -7,6 +7,7 @@ it costs nothing as far as GraphBus knows.
 from __future__ import annotations
 
 import os
+import re
 import selectors
 import shlex
 import signal
@@ -19,14 +20,15 @@ from typing import IO, NamedTuple
 
 from graphbus_core.errors import ModelError
 from graphbus_core.llm.client import Completion, Price, Progress, Prompt
-from graphbus_core.llm.failures import scrub
+from graphbus_core.llm.counts import estimated
+from graphbus_core.llm.failures import MAX_ANSWER_BYTES, scrub, without
 from graphbus_core.model.spending import Usage
 
-MAX_ANSWER_BYTES = 4_000_000
 _MAX_STDERR_BYTES = 64_000
 _ALWAYS = ("PATH", "HOME", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "LC_MESSAGES", "TMPDIR")
 _CHUNK = 65_536
-_BYTES_PER_TOKEN = 4
+_TERMINAL = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
+"""Colours, movements and titles for a terminal: some programs print them into a pipe as well."""
 
 
 class CommandClient:
@@ -75,7 +77,7 @@ class CommandClient:
             with self._lock:
                 self._running.discard(process)
         said = self._judge(process.returncode, output)
-        usage = Usage(input_tokens=_tokens(asked), output_tokens=_tokens(said.encode()))
+        usage = Usage(input_tokens=estimated(asked.decode()), output_tokens=estimated(said))
         return Completion(text=said, model=self.model, usage=usage, cost_usd=0.0)
 
     def close(self) -> None:
@@ -115,7 +117,10 @@ class CommandClient:
         if status != 0:
             reason = self._last_line(output.errors) or self._last_line(output.answer) or "it says nothing"
             raise ModelError("GBE453", may_be_billed=True, program=self._argv[0], status=status, reason=reason)
-        return output.answer.decode("utf-8", "replace")
+        said = _TERMINAL.sub("", output.answer.decode("utf-8", "replace"))
+        for secret in self._secrets:
+            said = without(said, secret)
+        return said
 
     def _last_line(self, data: bytes) -> str:
         lines = [line for line in data.decode("utf-8", "replace").splitlines() if line.strip()]
@@ -221,7 +226,3 @@ class _Exchange:
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
-
-
-def _tokens(data: bytes) -> int:
-    return -(-len(data) // _BYTES_PER_TOKEN)

@@ -8,8 +8,15 @@ from typing import NamedTuple
 from graphbus_core.errors import ModelError
 from graphbus_core.llm.providers import Provider
 
+MAX_ANSWER_BYTES = 4_000_000
 _MAX_REASON = 300
+_LIKE_A_KEY = 12
 _SECRETS = re.compile(r"\b(?:(?:sk|pk|gsk|xai|hf|ghp)[-_]|AIza)[\w*.…-]{6,}|(?i:bearer)\s+\S+")
+_TOO_LARGE = re.compile(
+    r"context.{0,20}(length|window|size)|(prompt|request|input).{0,20}too (long|large)|exceeds? the (available )?context",
+    re.IGNORECASE,
+)
+"""Some servers say it within a stream, or with a status of their own."""
 _BUSY = frozenset({408, 409, 425, 429})
 
 
@@ -17,7 +24,7 @@ class Told(NamedTuple):
     """A failure as the libraries report it.
 
     Attributes:
-        kind: `"timeout"`, `"connection"`, `"key"`, `"quota"`, `"model"`, `"refused"`, `"status"` or `"nonsense"`.
+        kind: `"timeout"`, `"connection"`, `"key"`, `"quota"`, `"model"`, `"refused"`, `"long"`, `"status"` or `"nonsense"`.
         status: Of HTTP; 0: none.
         is_in_stream: It came after the answer had begun.
         phase: Where the connection failed: `"pool"`, `"connect"`, `"write"`, `"read"` or unknown.
@@ -40,12 +47,19 @@ def scrub(text: str, key: str) -> str:
     return text if len(text) <= _MAX_REASON else text[:_MAX_REASON] + "…"
 
 
+def without(answer: str, key: str) -> str:
+    """Take out of an answer the key that a server or a program repeats in it; a word such as `ollama` is no key."""
+    return answer.replace(key, "***") if len(key) >= _LIKE_A_KEY else answer
+
+
 def explain(told: Told, provider: Provider, model: str, timeout_s: float, key: str) -> ModelError:
     """Give the refusal for a failure."""
     reason = scrub(told.message, key) or f"status {told.status}"
     name = provider.name
     if told.kind == "connection":
         return _unreachable(told, provider, reason)
+    if told.kind == "long":
+        return ModelError("GBE450", may_be_billed=True, provider=name, limit_bytes=MAX_ANSWER_BYTES)
     if told.kind == "status":
         return _by_status(told, name, reason)
     return _final(told.kind, provider, model, reason) or _unfinished(told.kind, name, timeout_s, reason)
@@ -78,7 +92,8 @@ def _unreachable(told: Told, provider: Provider, reason: str) -> ModelError:
 
 
 def _by_status(told: Told, name: str, reason: str) -> ModelError:
-    if told.status in _BUSY or told.status >= 500 or told.is_in_stream:
+    is_hopeless = _TOO_LARGE.search(reason) is not None and told.status not in _BUSY
+    if not is_hopeless and (told.status in _BUSY or told.status >= 500 or told.is_in_stream):
         return ModelError(
             "GBE445",
             is_transient=True,
@@ -87,7 +102,7 @@ def _by_status(told: Told, name: str, reason: str) -> ModelError:
             provider=name,
             reason=reason,
         )
-    return ModelError("GBE444", provider=name, reason=reason)
+    return ModelError("GBE444", may_be_billed=told.is_in_stream, provider=name, reason=reason)
 
 
 def broken_off(provider: Provider, reason: str) -> ModelError:

@@ -12,7 +12,7 @@ import threading
 from graphbus_core.errors import ModelError
 from graphbus_core.isolation import attempt
 from graphbus_core.llm.client import Completion, Price, Progress, Prompt
-from graphbus_core.llm.failures import dropped, explain
+from graphbus_core.llm.failures import dropped, explain, without
 from graphbus_core.llm.loop import LoopThread
 from graphbus_core.llm.providers import Provider
 from graphbus_core.llm.sdk import Asked, Calls, Said, cost_of, told_by
@@ -80,11 +80,11 @@ class RemoteClient:
 
     def _completion(self, said: Said) -> Completion:
         cost = self._cost(said.usage)
-        return Completion(text=said.text, model=self.model, usage=said.usage, cost_usd=cost, stop=said.stop)
+        text = without(said.text, self._asked.key)
+        return Completion(text=text, model=self.model, usage=said.usage, cost_usd=cost, stop=said.stop)
 
     def _cost(self, usage: Usage) -> float | None:
-        if self._has_known_price:
-            return cost_of(self._asked.provider.prices, self._asked.model, usage)
-        if self.price is None:
-            return None
+        known = cost_of(self._asked.provider.prices, self._asked.model, usage) if self._has_known_price else None
+        if known is not None or self.price is None:
+            return known
         return (usage.input_tokens * self.price.input_usd + usage.output_tokens * self.price.output_usd) / 1e6

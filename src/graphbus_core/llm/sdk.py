@@ -7,17 +7,21 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import AsyncIterator
 from importlib.util import find_spec
 from itertools import product
 from typing import Any, NamedTuple
 
 from graphbus_core.isolation import attempt
+from graphbus_core.llm import counts
 from graphbus_core.llm.client import Price, Progress, Prompt, StopReason
-from graphbus_core.llm.failures import Told, broken_off, too_long
+from graphbus_core.llm.failures import MAX_ANSWER_BYTES, Told, broken_off, too_long
 from graphbus_core.llm.providers import Provider, host_of, is_https, is_loopback
 from graphbus_core.model.spending import Usage
 
-MAX_ANSWER_BYTES = 4_000_000
+MAX_WIRE_BYTES = 64_000_000
+"""What an answer may be on the wire: around each few letters of a stream there are some hundred of frame."""
+_MAX_ERROR_BYTES = 1_000_000
 _NO_KEY = "no-key"
 _SIZES = (1_000, 1_000_000)
 """Prices may rise with the size of a prompt."""
@@ -69,6 +73,29 @@ class _Stopped(Exception):  # noqa: N818 - it is no error of ours
     """The guard has stopped a request or an answer."""
 
 
+class _TooMuch(_Stopped):
+    """An answer has more bytes than one may have."""
+
+
+def _bounded(stream: Any, limit_bytes: int) -> Any:
+    """Give the bytes of an answer as they come, up to a size."""
+    import httpx2
+
+    class Bounded(httpx2.AsyncByteStream):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            left_bytes = limit_bytes
+            async for data in stream:
+                left_bytes -= len(data)
+                if left_bytes < 0:
+                    raise _TooMuch("its answer is too long")
+                yield data
+
+        async def aclose(self) -> None:
+            await stream.aclose()
+
+    return Bounded()
+
+
 class _Guard:
     """Looks at each request before it leaves: only to the provider's own address, only with its own key."""
 
@@ -80,9 +107,12 @@ class _Guard:
         self._header = "x-api-key" if asked.provider.wire == "anthropic" else "authorization"
 
     async def look_at_answer(self, response: Any) -> None:
-        """Follow no redirect."""
+        """Follow no redirect, unpack nothing, and let no answer fill the memory."""
         if 300 <= response.status_code < 400:
             raise _Stopped(f"it answers with a redirect ({response.status_code}), which is not followed")
+        if response.headers.get("content-encoding", "identity").strip().lower() not in ("", "identity"):
+            raise _Stopped("its answer is compressed, which was not asked for")
+        response.stream = _bounded(response.stream, MAX_WIRE_BYTES if response.is_success else _MAX_ERROR_BYTES)
 
     async def look_at_request(self, request: Any) -> None:
         """Let only headers pass that are known, and the key of the provider only to the provider."""
@@ -91,6 +121,7 @@ class _Guard:
         for name in list(request.headers.keys()):
             if name.lower() not in _PASSED_ON and not name.lower().startswith("x-stainless-"):
                 del request.headers[name]
+        request.headers["accept-encoding"] = "identity"
         if self._key:
             request.headers[self._header] = self._key if self._header == "x-api-key" else f"Bearer {self._key}"
 
@@ -147,7 +178,7 @@ class Calls:
                 async for event in stream:
                     counter.count(event)
                 response = stream.get()
-        return _said(response, self._asked.provider)
+        return _said(response, prompt, self._asked.provider)
 
     def _settings(self, max_output_tokens: int) -> Any:
         settings = {"max_tokens": max_output_tokens, "timeout": self._asked.timeout_s, "max_retries": 0}
@@ -237,19 +268,14 @@ def _messages(prompt: Prompt, *, is_cached: bool) -> list[Any]:
     return messages
 
 
-def _said(response: Any, provider: Provider) -> Said:
+def _said(response: Any, prompt: Prompt, provider: Provider) -> Said:
     stops: dict[str | None, StopReason] = {"stop": "end", "length": "length", "content_filter": "refusal"}
     text = "".join(part.content for part in response.parts if part.part_kind == "text")
-    used = response.usage
-    usage = Usage(
-        input_tokens=used.input_tokens,
-        cache_read_tokens=used.cache_read_tokens,
-        cache_write_tokens=used.cache_write_tokens,
-        output_tokens=used.output_tokens,
-    )
     if response.finish_reason not in stops:
         raise broken_off(provider, "it came to no end")
-    return Said(text, usage, stops[response.finish_reason])
+    used = response.usage
+    told = counts.Told(used.input_tokens, used.cache_read_tokens, used.cache_write_tokens, used.output_tokens)
+    return Said(text, counts.usage_of(told, prompt, text), stops[response.finish_reason])
 
 
 # --- failures -----------------------------------------------------------------------------
@@ -274,7 +300,7 @@ def told_by(failure: Exception) -> Told:
     )
     stopped = _stopped_by_us(failure)
     if stopped:
-        return Told("refused", message=stopped)
+        return Told("long" if isinstance(stopped, _TooMuch) else "refused", message=str(stopped))
     kind = next((name for cls, name in kinds if isinstance(failure, cls)), "nonsense")
     if kind == "status" and not getattr(failure, "status_code", 0) and not getattr(failure, "in_stream", False):
         kind = "nonsense"  # it could not even be read
@@ -288,12 +314,10 @@ def told_by(failure: Exception) -> Told:
     )
 
 
-def _stopped_by_us(failure: BaseException | None) -> str:
-    while failure is not None:
-        if isinstance(failure, _Stopped):
-            return str(failure)
+def _stopped_by_us(failure: BaseException | None) -> _Stopped | None:
+    while failure is not None and not isinstance(failure, _Stopped):
         failure = failure.__cause__ or failure.__context__
-    return ""
+    return failure
 
 
 def _message(failure: Exception) -> str:

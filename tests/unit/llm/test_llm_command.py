@@ -157,3 +157,27 @@ def test_closing_kills_what_runs_and_lets_nothing_start() -> None:
     thread.join(10)
     assert [error.code for error in failures] == ["GBE453"]
     assert refused(client).code == "GBE448"
+
+
+def test_an_answer_holds_no_key_and_nothing_that_steers_a_terminal() -> None:
+    code = "import os; print('\\x1b[1;32m## nothing\\x1b[0m\\x1b]0;title\\x07', os.environ['TOOL_KEY'])"
+    client = program(code, environ={"TOOL_KEY": "hunter2hunter2"}, pass_env=("TOOL_KEY",))
+    assert client.complete(PROMPT, 10).text == "## nothing ***\n"
+
+
+def test_a_program_that_waits_for_a_terminal_fails_at_once() -> None:
+    assert "/dev/tty" in refused(program("open('/dev/tty').read()")).data["reason"]
+
+
+def test_a_program_that_does_not_want_to_end_is_ended() -> None:
+    start_s = time.monotonic()
+    error = refused(program("import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(60)", timeout_s=0.5))
+    assert error.code == "GBE447"
+    assert time.monotonic() - start_s < 5
+
+
+def test_letters_that_are_none_are_replaced() -> None:
+    assert (
+        program("import sys; sys.stdout.buffer.write(b'\\xff## nothing')").complete(PROMPT, 10).text
+        == "\ufffd## nothing"
+    )
