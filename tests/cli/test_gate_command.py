@@ -138,6 +138,12 @@ def test_a_bad_change_is_refused_by_its_rung(
     assert document["files"] == ["agents/shop.py"]
 
 
+def test_a_finding_and_what_helps_are_two_sentences(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    edit(shop, '{"count": count}', '{"cout": count}')
+    assert main(["gate"]) == 3
+    assert "which no publisher of '/Shop/Sold' sends. Did you mean 'cout'?" in capsys.readouterr().out
+
+
 def test_a_contract_may_change_as_long_as_no_edge_breaks(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     edit(shop, '{"count": count}', '{"count": count, "unit": "piece"}')
 

@@ -44,7 +44,8 @@ def check_findings(before: tuple[Finding, ...], after: tuple[Finding, ...]) -> P
         if known[finding.key] > 0:
             known[finding.key] -= 1
         elif finding.severity != "info":
-            message = f"{finding.code}: {finding.message} {finding.hint}".strip()
+            said = f"{finding.code}: {finding.message}"
+            message = f"{said}. {finding.hint}" if finding.hint else said
             return Problem("G4.finding", message, finding.span.path, finding.span.line)
     return None
 
