@@ -164,7 +164,7 @@ def init_negotiation_engine(
 
 @BUILD.stage("ACTIVATE_AGENTS")
 def activate_agents(
-    config: BuildConfig, definitions: AgentDefinitions, order: ActivationOrder, backend: Backend
+    config: BuildConfig, definitions: AgentDefinitions, order: ActivationOrder, bus: MessageBus, backend: Backend
 ) -> ActiveAgents:
     """Bring an agent to life for every class, in the order of activation.
 
@@ -175,7 +175,9 @@ def activate_agents(
     if config.makes_commits:
         from graphbus_core.negotiation.committing import prepare_commits
 
-        prepare_commits(config, sorted({agent.path for agent in definitions.definitions}))
+        warning = prepare_commits(config, sorted({agent.path for agent in definitions.definitions}))
+        if warning:
+            bus.publish("/Negotiation/Warned", {"warning": warning})
     return backend.activate(config, definitions.definitions, order.order)
 
 

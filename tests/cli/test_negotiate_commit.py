@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -43,9 +44,21 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.slow
+def test_a_program_reads_the_commits_in_the_document(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main((*COMMAND, "--json")) == 0
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["git_commits"] == {"P001": git(shop, "rev-parse", "HEAD").strip()}
+    assert "Warning" not in captured.err  # a clean tree
+
+
+@pytest.mark.slow
 def test_what_was_agreed_is_written_committed_and_explained(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(COMMAND) == 0
     said = capsys.readouterr().out
+    assert said.splitlines()[-2:] == [
+        "  Who agreed to what: graphbus inspect-negotiation; as a page: graphbus report",
+        "  Take it back: graphbus undo",
+    ]
     commit = git(shop, "rev-parse", "HEAD").strip()
     assert f"✓ Committed: {commit[:10]} Read 'sku' instead of 'skuu'" in said
     assert git(shop, "log", "-1", "--format=%s").startswith("fix(Report): read 'sku' instead of 'skuu'")
@@ -67,7 +80,12 @@ def test_a_file_with_changes_of_its_own_is_improved_and_left_to_its_author(
     path = shop / "agents/report.py"
     path.write_text(f"# mine\n{path.read_text()}")
     assert main(COMMAND) == 5
-    assert "[GBE435]" in capsys.readouterr().err
+    captured = capsys.readouterr()
+    assert "[GBE435]" in captured.err
+    warning = captured.out.index(
+        "Warning: agents/report.py has changes that are not committed. If an accepted proposal"
+    )
+    assert warning < captured.out.index("[AGENT]")  # said when it can still be mended, and nothing refused
     assert 'event["sku"]' in path.read_text()
     assert git(shop, "log", "--format=%s").splitlines() == ["begin"]
     commit_files(shop, {}, "by hand")

@@ -135,6 +135,38 @@ def test_a_file_with_changes_of_its_own_is_written_and_not_committed(shop: Path)
     assert git(shop, "diff", "--cached", "--name-only") == ""
 
 
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        (AGENTS[:0], ""),
+        (AGENTS[:1], "agents/order.py has changes that are not committed. If an accepted proposal changes it, all"),
+        (
+            AGENTS,
+            "agents/order.py and agents/stock.py have changes that are not committed. If an accepted proposal changes one of",
+        ),
+        (("notes.txt",), ""),
+    ],
+)
+def test_files_with_changes_of_their_own_are_named_at_the_start(
+    shop: Path, changed: tuple[str, ...], said: str
+) -> None:
+    for path in changed:
+        (shop / path).write_text(f"# mine\n{(shop / path).read_text()}")
+    warning = prepare(shop)()
+    assert isinstance(warning, str)
+    assert warning.startswith(said)
+    assert bool(warning) == bool(said)
+
+
+def test_of_many_changed_files_only_some_are_named(tmp_path: Path) -> None:
+    paths = tuple(f"agents/a{number}.py" for number in range(9))
+    shop = make_repository(tmp_path, FILES)
+    write_project(shop, dict.fromkeys(paths, "x = 1\n"))
+    warning = prepare_commits(BuildConfig(root=str(shop), paths=(), makes_commits=True), paths)
+    assert "agents/a5.py and 3 more files have changes" in warning
+    assert "agents/a6.py" not in warning
+
+
 def test_an_untracked_file_is_written_and_not_committed(tmp_path: Path) -> None:
     shop = make_repository(tmp_path, {name: text for name, text in FILES.items() if name != "agents/order.py"})
     write_project(shop, {"agents/order.py": ORDER})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import get_args
@@ -231,14 +231,19 @@ def _one(config: BuildConfig, record: SessionRecord, found: ProposalRecord, *, a
 
 def _git_commit(config: BuildConfig, made: MadeCommits, commit: str) -> str:
     """Say which git commit it is, and whether it is still in the history of what is checked out."""
+    where = f" on {made.branch.removeprefix('refs/heads/')}" if made.branch else ""
+    return f"git commit {commit}{where}{_not_in_history(config, (commit,))}"
+
+
+def _not_in_history(config: BuildConfig, commits: Sequence[str]) -> str:
+    """Say so if what is checked out does not have these commits: they were taken back, or are on another branch."""
     from graphbus_core.editing.git import Repository
 
-    where = f" on {made.branch.removeprefix('refs/heads/')}" if made.branch else ""
     with suppress(NegotiationError):
         repository = Repository.find(config.root)
-        if repository and not repository.is_on_head(commit):
-            return f"git commit {commit}{where}, which is not in the history of HEAD"
-    return f"git commit {commit}{where}"
+        if repository and not all(map(repository.is_on_head, commits)):
+            return ", not in the history of HEAD"
+    return ""
 
 
 def _section(title: str) -> None:
@@ -312,7 +317,8 @@ def _head(record: SessionRecord, config: BuildConfig) -> Iterator[str]:
     if record.negotiations.completed:
         made = load_commits(config.artifacts_dir, record.session)
         committed = f", {counted(len(made.commits), 'git commit')}" if made else ""
-        yield f"accepted changes: {_fate(record, config)}{committed}"
+        lost = _not_in_history(config, tuple(made.commits.values())[-1:]) if made else ""
+        yield f"accepted changes: {_fate(record, config)}{committed}{lost}"
     if record.intent:
         yield f"intent: {plain(record.intent)}"
     if record.models:

@@ -126,6 +126,7 @@ class Live:
             "Failed": self._failed,
             "Finished": self._finished,
             "Spent": self._take_spent,
+            "Warned": lambda payload: iter([paint(f"Warning: {plain(payload['warning'])}", "warn"), ""]),
         }
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -50,18 +50,27 @@ def improved(result: BuildResult, paths: Sequence[str], what: str) -> Iterator[s
     if changed and not result.config.emit_artifacts:
         yield f"  {_command('build', paths)} renews the artifacts"
     if changed:
-        yield paint("  Who agreed to what: graphbus inspect-negotiation. Take it back: graphbus undo", "dim")
+        yield paint("  Who agreed to what: graphbus inspect-negotiation; as a page: graphbus report", "dim")
+        yield paint("  Take it back: graphbus undo", "dim")
 
 
 def _committed(result: BuildResult) -> Iterator[str]:
     """Name the git commits, if there are any."""
-    if result.negotiations and result.applied and result.config.makes_commits:
-        from graphbus_core.negotiation.committing import load_commits
+    titles = {
+        commit.proposal_id: commit.title for commit in (result.negotiations.completed if result.negotiations else ())
+    }
+    for proposal, commit in git_commits(result).items():
+        yield f"  {_TICK} Committed: {commit[:10]} {plain(titles.get(proposal, ''))} {paint(f'({proposal})', 'dim')}"
 
-        made = load_commits(result.config.artifacts_dir, result.negotiations.session)
-        titles = {commit.proposal_id: commit.title for commit in result.negotiations.completed}
-        for proposal, commit in made.commits.items() if made else ():
-            yield f"  {_TICK} Committed: {commit[:10]} {plain(titles.get(proposal, ''))} {paint(f'({proposal})', 'dim')}"
+
+def git_commits(result: BuildResult) -> Mapping[str, str]:
+    """Give the git commits that were made: proposal -> id, in their order."""
+    if not (result.negotiations and result.applied and result.config.makes_commits):
+        return {}
+    from graphbus_core.negotiation.committing import load_commits
+
+    made = load_commits(result.config.artifacts_dir, result.negotiations.session)
+    return made.commits if made else {}
 
 
 def spent(result: BuildResult) -> Iterator[str]:
@@ -116,6 +125,7 @@ def document(result: BuildResult) -> dict[str, object]:
         "negotiation": {"session": negotiations.session, "ending": negotiations.ending} if negotiations else None,
         "spent": result.spent,
         "modified": result.applied,
+        "git_commits": git_commits(result),
         "diffs": result.diffs,
     }
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
@@ -29,6 +30,8 @@ _UNDER_WAY = {
 }
 _SIGNERS = ("gpg.program", "gpg.openpgp.program", "gpg.x509.program", "gpg.ssh.program", "gpg.ssh.defaultKeyCommand")
 _SIGNING_TIMEOUT_S = 120.0
+LOCK_WAIT_S = 3.0
+"""So long another git, such as the `git status` of an editor, may hold the index."""
 
 
 class Step(NamedTuple):
@@ -57,6 +60,9 @@ def open_for_commits(root: str | Path) -> Repository:
             raise _unfit(f"{what} is under way", "Finish or abort it first.", root)
     _check_identity(repository)
     _check_signer(repository)
+    lock = _lock_of(repository)
+    if not any(not lock.exists() for _ in _tries()):
+        raise _in_use(repository, lock)
     return repository
 
 
@@ -99,7 +105,7 @@ def make_commits(repository: Repository, steps: Sequence[Step], on_made: Callabl
     with _Scratch.opened(repository, head) as scratch:
         for step in steps:
             scratch.put(step.files)
-            tree = scratch.git.line("write-tree")
+            tree = scratch.git.line("write-tree", "--missing-ok")  # a partial clone has not all that HEAD has
             parent = made[-1] if made else head
             written = repository.git.run(
                 *("commit-tree", *sign, "-p", parent, "-F", "-", tree),
@@ -192,6 +198,7 @@ class _Scratch:
         self.repository = repository
         self.folder = folder / "tree"
         self.folder.mkdir()
+        self.top = Path(repository.git.line("rev-parse", "--show-toplevel"))
         git_dir = repository.git.line("rev-parse", "--absolute-git-dir")
         places = {"GIT_DIR": git_dir, "GIT_WORK_TREE": str(self.folder), "GIT_INDEX_FILE": str(folder / "index")}
         self.git = Git(self.folder, repository.git.settings, places)
@@ -224,9 +231,8 @@ class _Scratch:
 
     def _copy_attributes(self, path: str) -> None:
         """Line ends are decided by the attributes as they are in the work tree."""
-        top = Path(self.repository.git.line("rev-parse", "--show-toplevel"))
         for folder in PurePosixPath(self._full(path)).parents:
-            found, copy = top / folder / ".gitattributes", self.folder / folder / ".gitattributes"
+            found, copy = self.top / folder / ".gitattributes", self.folder / folder / ".gitattributes"
             if not copy.exists() and found.is_file() and not found.is_symlink():
                 copy.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(found, copy)
@@ -260,20 +266,42 @@ def _staged(git: Git, paths: Iterable[str]) -> dict[str, tuple[str, str]]:
 @contextmanager
 def _locked_index(repository: Repository) -> Iterator[Path]:
     """Hold the lock of the index, as git itself does; what was written into it becomes the index in the end."""
-    index = repository.index
-    lock = index.with_name(f"{index.name}.lock")
-    try:
-        os.close(os.open(lock, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
-    except FileExistsError:
-        advice = f"If no git is at work, remove {lock}."
-        raise _unfit("another git process works on the index", advice, repository.root) from None
+    lock = _lock_of(repository)
+    if not any(_take(lock) for _ in _tries()):
+        raise _in_use(repository, lock)
     try:
         yield lock
         if lock.stat().st_size:
-            os.replace(lock, index)
+            os.replace(lock, repository.index)
     finally:
         with suppress(FileNotFoundError):
             lock.unlink()
+
+
+def _lock_of(repository: Repository) -> Path:
+    index = repository.index
+    return index.with_name(f"{index.name}.lock")
+
+
+def _take(lock: Path) -> bool:
+    try:
+        os.close(os.open(lock, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+    except FileExistsError:
+        return False
+    return True
+
+
+def _tries() -> Iterator[None]:
+    """Give one try after the other until it has been long enough."""
+    until = time.monotonic() + LOCK_WAIT_S
+    yield
+    while time.monotonic() < until:
+        time.sleep(0.05)
+        yield
+
+
+def _in_use(repository: Repository, lock: Path) -> NegotiationError:
+    return _unfit("another git process works on the index", f"If no git is at work, remove {lock}.", repository.root)
 
 
 def _renew_index(

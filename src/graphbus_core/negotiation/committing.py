@@ -21,6 +21,8 @@ from graphbus_core.negotiation.transcript import SessionRecord, load_session, se
 from graphbus_core.store import encode, write_atomic
 
 _FILE = "commits.json"
+_SHOWN = 6
+"""So many names of files are read by a person."""
 
 
 class MadeCommits(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,18 +51,40 @@ class Plan(NamedTuple):
     obstacle: str = ""
 
 
-def prepare_commits(config: BuildConfig, paths: Sequence[str]) -> None:
-    """Refuse now what would be refused after the money is spent.
+def prepare_commits(config: BuildConfig, paths: Sequence[str]) -> str:
+    """Refuse now what would be refused after the money is spent, and warn of what may be.
 
     Args:
         paths: The files with an agent in them.
+
+    Returns:
+        Which of them have changes that are not committed, and what follows, in sentences; empty if none has.
 
     Raises:
         NegotiationError: GBE433, no commit can be made here.
         SeveralErrors: GBE434 for every file whose changes could not be committed.
     """
-    if config.makes_commits and not config.dry_run:
-        check_files(open_for_commits(config.root), paths)
+    if not config.makes_commits or config.dry_run:
+        return ""
+    repository = open_for_commits(config.root)
+    check_files(repository, paths)
+    dirty = changed_before(repository, {path: Path(config.root, path).read_bytes() for path in paths})
+    if not dirty:
+        return ""
+    have = "has changes that are not committed" if len(dirty) == 1 else "have changes that are not committed"
+    one = "it" if len(dirty) == 1 else "one of them"
+    return (
+        f"{_names(dirty)} {have}. If an accepted proposal changes {one}, all that was accepted is written and no commit is made; "
+        "commit first to have commits in any case."
+    )
+
+
+def _names(paths: Sequence[str]) -> str:
+    """Give paths as a part of a sentence: `a, b and 3 more files`."""
+    shown, more = paths[:_SHOWN], len(paths) - _SHOWN
+    if more > 1:
+        return f"{', '.join(shown)} and {more} more files"
+    return " and ".join(part for part in (", ".join(paths[:-1]), paths[-1]) if part)
 
 
 def plan_commits(config: BuildConfig, session: str, workspace: Workspace) -> Plan:
@@ -78,8 +102,7 @@ def plan_commits(config: BuildConfig, session: str, workspace: Workspace) -> Pla
     except GraphBusError as refused:
         return Plan(None, {}, _reason(refused))
     if dirty:
-        had = "had changes that were not committed" if len(dirty) == 1 else "each had changes that were not committed"
-        return Plan(None, {}, f"{', '.join(dirty)} {had} before the session")
+        return Plan(None, {}, f"{_names(dirty)} had changes that were not committed before the session")
     return Plan(repository, steps)
 
 
@@ -125,8 +148,11 @@ def commit_session(config: BuildConfig, session: str, plan: Plan) -> tuple[str, 
         try:
             make_commits(repository, tuple(plan.steps.values()), keep)
         except (GraphBusError, OSError) as refused:
-            kept.unlink(missing_ok=True)
-            reason = _reason(refused)
+            if not made or not repository.is_on_head(
+                made[-1]
+            ):  # else HEAD has moved, and only what comes after it has failed
+                kept.unlink(missing_ok=True)
+                reason = _reason(refused)
     if reason:
         raise NegotiationError("GBE435", session=session, reason=reason)
     return made
