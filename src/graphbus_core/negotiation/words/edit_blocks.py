@@ -13,6 +13,7 @@ from graphbus_core.editing.text.source_text import SourceText
 from graphbus_core.errors import EditError, did_you_mean
 from graphbus_core.model.digests import sha256_hex
 from graphbus_core.model.proposals import ChangeType, CodeChange, Operation
+from graphbus_core.negotiation.words.elisions import left_out, marked
 from graphbus_core.negotiation.words.sections import Block, Part, clean
 
 MAX_EDITS = 50
@@ -20,6 +21,7 @@ MAX_EDITS = 50
 _OPERATIONS: tuple[str, ...] = get_args(Operation)
 _KIND: dict[str, ChangeType] = {"add_symbol": "add", "add_import": "add", "delete_symbol": "delete"}
 _NEEDS_TARGET = frozenset({"replace_symbol", "add_symbol", "delete_symbol", "set_decorator_argument"})
+_DEFINES = frozenset({"replace_symbol", "add_symbol"})
 _REPLACES = frozenset({"replace_symbol", "delete_symbol", "set_decorator_argument"})
 _QUOTED = re.compile(r"`+([^`]+)`+|(\S+)")
 
@@ -41,8 +43,23 @@ def read_edits(parts: Sequence[Part], project: Project) -> tuple[CodeChange, ...
     snapshot = _Snapshot(project)
     changes: list[CodeChange] = []
     for part in parts:
-        changes.extend(snapshot.note(change) for change in _read_edit(part, snapshot))
+        changes.extend(_whole(snapshot.note(change)) for change in _read_edit(part, snapshot))
     return tuple(changes)
+
+
+def _whole(change: CodeChange) -> CodeChange:
+    """Refuse code with gaps: written to a file, a gap would delete what it stands for."""
+    where = f"The edit {change.operation} {clean(f'{change.file_path} {change.target}', 200)}".rstrip()
+    gap = left_out(change.new_code, change.old_code)
+    if gap:
+        raise UnusableError(
+            f"{where} leaves code out: {clean(gap, 80)!r}. Write every line of the new code, or change only a few lines"
+            " with search_replace."
+        )
+    marks = marked(change.new_code) if change.operation in _DEFINES else ""
+    if marks:
+        raise UnusableError(f"{where} has {marks} in its code. Give the plain code as it shall stand in the file.")
+    return change
 
 
 class _Snapshot:
