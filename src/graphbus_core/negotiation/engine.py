@@ -110,7 +110,7 @@ def _converge(turn: Turn) -> None:
 
 def _finish_if_due(turn: Turn) -> None:
     state, safety = turn.state, turn.state.safety
-    has_open = any(not is_decided(case) for case in state.cases.values())
+    has_open = bool(state.drafts) or any(not is_decided(case) for case in state.cases.values())
     if state.is_oscillating:
         _finish(turn, "oscillation", "the files are as they were before")
     elif len(state.files) >= safety.max_total_file_changes:

@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 from graphbus_core.model.artifacts import Edge
 from graphbus_core.model.config import SafetyConfig
 from graphbus_core.model.proposals import Consensus, Evidence, Proposal, ProposalEvaluation, SchemaChange
-from graphbus_core.model.schema import Schema
+from graphbus_core.model.schema import Field, Schema
 from graphbus_core.negotiation.admission import is_protected
 from graphbus_core.negotiation.protocol import Case, Ground
 
@@ -144,9 +144,27 @@ def settle(words: Sequence[ProposalEvaluation]) -> Verdict:
     return Verdict("reject", f"the arbiters do not accept it ({accepts} for, {rejects} against): {reasons}")
 
 
-def result_of(change: SchemaChange) -> tuple[Schema | None, Schema | None]:
-    """Give what a change makes of a contract element, for comparing two changes."""
-    return change.input_schema_after, change.output_schema_after
+def contradict(one: SchemaChange, other: SchemaChange) -> bool:
+    """Tell whether two changes make different things of one contract element.
+
+    What a handler reads of a topic is its own matter, and what several agents send there may differ as before: only different
+    changes of the same fields contradict each other. Whether both ends still fit is for the gate to say.
+    """
+    if one.method != other.method:
+        return False
+    if not one.method.startswith("/"):
+        return (one.input_schema_after, one.output_schema_after) != (
+            other.input_schema_after,
+            other.output_schema_after,
+        )
+    mine, its = (_difference(change.output_schema_before, change.output_schema_after) for change in (one, other))
+    return bool(mine.keys() & its.keys()) and not (mine.items() <= its.items() or its.items() <= mine.items())
+
+
+def _difference(before: Schema | None, after: Schema | None) -> dict[str, Field | None]:
+    """Give the fields that a change adds, alters or (None) takes away."""
+    was, now = before or Schema(), after or Schema()
+    return {name: now.get(name) for name in sorted(was.names | now.names) if was.get(name) != now.get(name)}
 
 
 def electorate(case: Case, ground: Ground, safety: SafetyConfig, countered: str = "") -> tuple[str, ...]:

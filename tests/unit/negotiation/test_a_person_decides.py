@@ -9,6 +9,7 @@ import pytest
 from graphbus_core.negotiation.phases.reviewing import MAX_EDITS
 from graphbus_core.negotiation.protocol import (
     Answered,
+    ApplyProposal,
     AskEvaluations,
     AskPerson,
     AskRepair,
@@ -171,6 +172,16 @@ def test_what_no_longer_passes_cannot_be_accepted_after_all() -> None:
     outcome = world.run()
     assert outcome.records[0].refusal == "0 for, 2 against; and after other commits it no longer passes the gate"
     assert world.questions(AskRepair) == []
+    assert [question.review.proposal.title for question in world.questions(AskPerson)] == ["two"]
+
+
+def test_what_the_votes_rejected_is_shown_with_what_the_gate_says_of_it_now() -> None:
+    world = voted_down(Answered("", "yes"))
+    world.proposes("B", draft("two", change("b.py", "0", "1")))
+    world.run()
+    kinds = (CheckProposal, AskPerson, ApplyProposal)
+    order = [type(question) for question in world.asked if isinstance(question, kinds)]
+    assert order[-3:] == [CheckProposal, AskPerson, ApplyProposal]
 
 
 def test_nobody_is_asked_about_what_a_limit_forbids() -> None:

@@ -738,3 +738,51 @@ def test_what_an_agent_proposes_beyond_its_limit_is_dropped_and_told() -> None:
 
 def test_every_status_but_the_open_ones_is_final() -> None:
     assert {status for status, following in MOVES.items() if following} == {"pending", "countered", "deferred"}
+
+
+# --- waiting that could have no end ----------------------------------------------------------
+
+
+def test_a_counter_that_needs_what_it_counters_is_refused_at_once() -> None:
+    """The one would wait for the other until the last round."""
+    world = World("A", "B")
+    world.proposes("A", draft("one"))
+    world.votes("one", B=[counter("other", dependencies=("P001",)), "accept"])
+    outcome = world.run()
+    assert [record.status for record in outcome.records] == ["accepted", "refused"]
+    assert outcome.records[1].refusal == "it depends on P001, which waits for what becomes of it"
+    assert (outcome.ending.reason, outcome.ending.rounds_executed) == ("convergence", 4)
+
+
+def test_a_counter_that_needs_what_needs_what_it_counters_is_refused_at_once() -> None:
+    world = World("A", "B", max_proposals_per_round=2)
+    world.proposes("A", draft("one"), draft("two", change("a.py", "1", "2"), dependencies=("P001",)))
+    world.votes("one", B=[counter("other", dependencies=("P002",)), "accept"])
+    outcome = world.run()
+    assert [record.status for record in outcome.records] == ["accepted", "accepted", "refused"]
+    assert outcome.records[2].refusal == "it depends on P002, which waits for what becomes of it"
+
+
+def test_a_counter_that_needs_what_waits_for_another_counter_is_refused_at_once() -> None:
+    """P002 waits for its counter P003, which needs P001: a counter to P001 must not need P002."""
+    world = World("A", "B", "C", electorate="all")
+    world.proposes("A", draft("one"))
+    world.proposes("B", draft("two", change("b.py", "0", "1")))
+    world.votes("one", B="abstain", C=[counter("three", dependencies=("P002",)), "accept"])
+    world.votes("two", A=[counter("four", dependencies=("P001",)), "accept"], C="abstain")
+    outcome = world.run()
+    assert outcome.ending.reason == "convergence"
+    assert [record.status for record in outcome.records[:2]] == ["accepted", "accepted"]
+    assert outcome.records[3].refusal == "it depends on P002, which waits for what becomes of it"
+
+
+def test_a_negotiation_does_not_converge_while_a_counter_proposal_waits_for_its_number() -> None:
+    """The veto of C decides the original; what B has in its place enters in the next round all the same."""
+    veto = ProposalEvaluation(
+        proposal_id="", evaluator="", round=0, decision="reject", evidence=(Evidence("test", "x", is_verified=True),)
+    )
+    world = World("A", "B", "C", convergence_threshold=1, max_proposals_per_round=2)
+    one = draft("one", change("a.py", "0", "1"), dependencies=("P001",))
+    world.proposes("A", draft("zero", change("c.py", "0", "1")), one)
+    world.votes("one", B=counter("other"), C=veto)
+    assert statuses(world) == {"zero": "accepted", "one": "rejected", "other": "accepted"}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from graphbus_core.model.artifacts import Edge
@@ -262,6 +264,48 @@ def test_a_change_of_the_same_element_in_a_later_round_contradicts_nothing() -> 
     world.drafts["B", 2] = world.drafts.pop(("B", 1))
     assert [record.status for record in world.run().records] == ["accepted", "accepted"]
     assert world.questions(AskArbitration) == []
+
+
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        ({"input_schema_after": schema(sku="str")}, {"input_schema_after": schema(count="int")}),
+        ({"input_schema_after": schema(sku="str")}, {"output_schema_after": schema(count="int")}),
+        ({"output_schema_after": schema(count="int")}, {"input_schema_after": schema(sku="str")}),
+    ],
+)
+def test_what_one_handler_reads_contradicts_neither_what_another_reads_nor_what_is_sent(one: Any, two: Any) -> None:
+    """Whether they still fit each other is for the gate to say, which speaks again."""
+    world = contradicting()
+    world.schema_changes["one"] = (SchemaChange(method="/T", **one),)
+    world.schema_changes["two"] = (SchemaChange(method="/T", **two),)
+    assert [record.status for record in world.run().records] == ["accepted", "accepted"]
+
+
+def test_two_publishers_that_each_send_more_fields_of_their_own_contradict_nothing() -> None:
+    world = contradicting()
+    world.schema_changes["one"] = (
+        SchemaChange(
+            method="/T", output_schema_before=schema(id="str"), output_schema_after=schema(id="str", sku="str")
+        ),
+    )
+    world.schema_changes["two"] = (
+        SchemaChange(
+            method="/T",
+            output_schema_before=schema(id="str", at="int"),
+            output_schema_after=schema(id="str", at="int", sku="str"),
+        ),
+    )
+    assert [record.status for record in world.run().records] == ["accepted", "accepted"]
+
+
+def test_of_several_changes_of_one_element_none_is_overlooked() -> None:
+    """A publisher that hears its own topic changes both sides of it."""
+    world = contradicting()
+    heard = SchemaChange(method="/T", input_schema_after=schema(sku="bool"))
+    world.schema_changes["one"] = (*world.schema_changes["one"], heard)
+    world.schema_changes["two"] = (*world.schema_changes["two"], heard)
+    assert [record.status for record in world.run().records] == ["accepted", "rejected"]
 
 
 def test_the_bound_of_calls_holds_where_every_dispute_that_there_can_be_takes_place() -> None:

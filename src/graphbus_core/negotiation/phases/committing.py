@@ -44,14 +44,12 @@ def _advance(turn: Turn, case: Case) -> None:
     is_fresh = case.gated_on == state.digest
     if refusal:
         turn.close(case, "rejected" if not case.agreed else "refused", case.turned_down or refusal)
-    elif not case.agreed:
-        ask_person(turn, case)
-    elif not is_fresh and _contradicts(turn, case):
+    elif case.agreed and not is_fresh and _contradicts(turn, case):
         return
     elif not is_fresh:
         # An earlier commit of this round may have moved the ground under it: the gate speaks again.
         turn.ask(CheckProposal(case.proposal))
-    elif state.is_reviewed and not case.is_approved:
+    elif not case.agreed or (state.is_reviewed and not case.is_approved):
         ask_person(turn, case)
     else:
         turn.ask(ApplyProposal(case.proposal))
@@ -72,11 +70,10 @@ def _contradicts(turn: Turn, case: Case) -> bool:
 
 
 def _find_rival(turn: Turn, case: Case) -> tuple[CommitRecord, str] | None:
-    after = {change.method: votes.result_of(change) for change in (case.gate.schema_changes if case.gate else ())}
+    wanted = case.gate.schema_changes if case.gate else ()
     for commit in turn.state.commits:
         for change in commit.schema_changes:
-            is_other = change.method in after and after[change.method] != votes.result_of(change)
-            if commit.round == turn.state.round and is_other:
+            if commit.round == turn.state.round and any(votes.contradict(change, own) for own in wanted):
                 return commit, change.method
     return None
 

@@ -59,13 +59,37 @@ def allowance_of(turn: Turn, agent: str, round_: int) -> Allowance:
 def _number(turn: Turn, draft: Proposal, depth: int = 0) -> Case:
     """Give a draft its number, and refuse it at once when a limit says so."""
     state = turn.state
-    refusal = refuse(draft, state.safety, state.files, turn.cases)
+    refusal = refuse(draft, state.safety, state.files, turn.cases) or _refuse_circle(draft, turn.cases)
     case = Case(proposal=replace(draft, proposal_id=f"P{len(turn.cases) + 1:03}"), depth=depth)
     turn.cases[case.proposal_id] = case
     turn.tell(ProposalMade(case.proposal))
     if refusal:
         turn.close(case, "refused", refusal)
     return case
+
+
+def _refuse_circle(draft: Proposal, cases: dict[str, Case]) -> str:
+    """Say which dependency of a counter-proposal waits for the proposal that it counters, and so for itself."""
+    return next(
+        (
+            f"it depends on {name}, which waits for what becomes of it"
+            for name in draft.dependencies
+            if draft.parent in _waits_for(name, cases)
+        ),
+        "",
+    )
+
+
+def _waits_for(name: str, cases: dict[str, Case]) -> set[str]:
+    """Give the proposals on whose decision one rests, itself included, as far as they are open."""
+    found: set[str] = set()
+    waiting = [name]
+    while waiting:
+        one = waiting.pop()
+        if one not in found and not is_decided(cases[one]):
+            found.add(one)
+            waiting += [*cases[one].proposal.dependencies, *cases[one].counters]
+    return found
 
 
 def _number_counter(turn: Turn, draft: Proposal) -> None:
