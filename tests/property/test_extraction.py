@@ -17,6 +17,7 @@ from graphbus_core.compiler.discover import ModuleIndex
 from graphbus_core.compiler.reading.classes import read_agent
 from graphbus_core.compiler.reading.endings import reaches_end
 from graphbus_core.compiler.reading.modules import Library
+from graphbus_core.compiler.rules import check
 from graphbus_core.model.agent import AgentDefinition
 from tests.project_files import write_project
 from tests.reading import HEAD, read_folder
@@ -280,3 +281,5 @@ def test_a_project_after_any_changes_is_what_a_fresh_reading_gives(steps: list[d
                 assert other.definitions == fresh.definitions
                 assert [str(error) for error in other.errors] == [str(error) for error in fresh.errors]
                 assert other.graph.edges == fresh.graph.edges
+                assert other.order == fresh.order
+                assert check(other) == check(fresh)

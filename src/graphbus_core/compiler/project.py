@@ -53,7 +53,12 @@ class Project:
     """
 
     def __init__(
-        self, config: BuildConfig, index: ModuleIndex, reading: _Reading, overlay: Mapping[str, bytes]
+        self,
+        config: BuildConfig,
+        index: ModuleIndex,
+        reading: _Reading,
+        overlay: Mapping[str, bytes],
+        before: Project | None = None,
     ) -> None:
         facts, digests, data, look = reading
         self.config = config
@@ -66,7 +71,8 @@ class Project:
         self._sources: dict[str, SourceFile] = {}
         found = [agent for entry in facts.values() for agent in entry.agents]
         self.graph: AgentGraph = build_graph(found, config.settings.external_topics)
-        self.order: ActivationOrder = compute_order(self.graph)
+        self.order: ActivationOrder = _order_of(self.graph, before)
+        self._last_made: tuple[dict[str, bytes], Project] | None = None
         self._by_name: dict[str, AgentDefinition] = {}
         for agent in found:
             self._by_name.setdefault(agent.name, agent)
@@ -97,15 +103,22 @@ class Project:
         return cls(config, index, _Reading(facts, reader.digests, reader.data, kept.look), {})
 
     def with_files(self, changed: Mapping[str, bytes]) -> Project:
-        """Give the project in which these files, by relative path, have these bytes. Only they are read again."""
+        """Give the project in which these files, by relative path, have these bytes. Only they are read again.
+
+        What was asked for last is kept: the gate, those who judge a change and its commit all want the same one.
+        """
+        if self._last_made is None or self._last_made[0] != changed:
+            self._last_made = dict(changed), self._made_with(changed)
+        return self._last_made[1]
+
+    def _made_with(self, changed: Mapping[str, bytes]) -> Project:
         overlay = {**self._overlay, **changed}
         index = self._index_with(changed)
         trusted = {path: digest for path, digest in self._digests.items() if path not in changed}
         reader = FactsReader(index, DiskReader(self.config, overlay), trusted, check_class)
         facts = reader.read(self._facts)
-        return Project(
-            self.config, index, _Reading(facts, reader.digests, {**self._data, **reader.data}, self._look), overlay
-        )
+        reading = _Reading(facts, reader.digests, {**self._data, **reader.data}, self._look)
+        return Project(self.config, index, reading, overlay, self)
 
     def _index_with(self, changed: Mapping[str, bytes]) -> ModuleIndex:
         known = {file.path for file in self.index.files}
@@ -181,3 +194,12 @@ class Project:
     def span_text(self, span: SourceSpan) -> str:
         """Give the text that a span covers."""
         return self.source(span.path).span_bytes(span).decode()
+
+
+def _order_of(graph: AgentGraph, before: Project | None) -> ActivationOrder:
+    """Give the order of activation, which follows from the agents and edges alone: most changes leave it as it was."""
+    if before:
+        known = before.graph
+        if (known.nodes, known.edges, known.arbiters) == (graph.nodes, graph.edges, graph.arbiters):
+            return before.order
+    return compute_order(graph)

@@ -20,6 +20,15 @@ _OVERTAKEN = frozenset({"GBE301", "GBE302", "GBE303", "GBE307", "GBE308", "GBE31
 """What an edit says when its file is not the one that it was written for."""
 
 
+class _Tried:
+    """What changes make of the present state: the bytes of files, those that are merged, and the project once it is asked for."""
+
+    def __init__(self, files: dict[str, bytes], merged: tuple[str, ...]) -> None:
+        self.files = files
+        self.merged = merged
+        self.project: Project | None = None
+
+
 class Workspace:
     """The project as the accepted proposals have made it so far. Only files with an agent in them can change.
 
@@ -37,6 +46,7 @@ class Workspace:
         self.steps: list[tuple[str, dict[str, bytes]]] = []
         self._start = {path: project.source(path).data for path in project.agent_files}
         self._now = dict(self._start)
+        self._trials: dict[object, _Tried] = {}  # on the present state
         self._past: dict[str, list[bytes]] = {}  # path -> its earlier states, the newest last
 
     def edited(self, changes: Iterable[CodeChange]) -> dict[str, bytes]:
@@ -46,7 +56,7 @@ class Workspace:
             EditError: A change does not apply, or its file is none with an agent in it; GBE317 and GBE318, it fits an earlier
                 state of the file and contradicts what was accepted since.
         """
-        return {path: self._edited_file(path, own)[0] for path, own in _by_path(changes).items()}
+        return dict(self._tried(changes).files)
 
     def merged(self, changes: Iterable[CodeChange]) -> tuple[str, ...]:
         """Give the files in which the changes were written for an earlier text, and are merged into the present one.
@@ -54,7 +64,18 @@ class Workspace:
         Raises:
             EditError: As `edited`.
         """
-        return tuple(path for path, own in sorted(_by_path(changes).items()) if self._edited_file(path, own)[1])
+        return self._tried(changes).merged
+
+    def _tried(self, changes: Iterable[CodeChange]) -> _Tried:
+        """Make the changes, once for each state of the workspace: gate, judges and commit ask for the same."""
+        by_path = _by_path(changes)
+        key = tuple((path, self._now.get(path), *own) for path, own in by_path.items())
+        found = self._trials.get(key)
+        if found is None:
+            done = {path: self._edited_file(path, own) for path, own in by_path.items()}
+            files = {path: data for path, (data, _) in done.items()}
+            found = self._trials[key] = _Tried(files, tuple(sorted(path for path in done if done[path][1])))
+        return found
 
     def _edited_file(self, path: str, changes: list[CodeChange]) -> tuple[bytes, bool]:
         """Give the new bytes of a file, and whether they are merged."""
@@ -81,7 +102,9 @@ class Workspace:
         Raises:
             EditError: As `edited`.
         """
-        return self.project.with_files(self.edited(changes))
+        tried = self._tried(changes)
+        tried.project = tried.project or self.project.with_files(tried.files)
+        return tried.project
 
     def commit(self, proposal: Proposal) -> None:
         """Make an accepted proposal part of the workspace, all of it or nothing.
@@ -90,7 +113,8 @@ class Workspace:
             EditError: As `edited`.
         """
         fresh = self.edited(proposal.code_changes)
-        self.project = self.project.with_files(fresh)
+        self.project = self.applied(proposal.code_changes)
+        self._trials = {}
         for path in fresh:
             self._past.setdefault(path, []).append(self._now[path])
         self._now.update(fresh)

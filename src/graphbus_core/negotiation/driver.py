@@ -364,7 +364,7 @@ class _Run:
     def _prepare(self, question: AgentQuestion) -> Asked:
         name, proposals = _addressed(question)
         limit = question.limit if isinstance(question, AskProposals) else 0
-        trials = tuple(self.table.trials[proposal.proposal_id] for proposal in proposals)
+        trials = tuple(self.table.trial(proposal.proposal_id) for proposal in proposals)
         if isinstance(question, AskArbitration):
             trials = tuple(msgspec.structs.replace(trial, dispute=question.reason) for trial in trials)
         return Asked(self.agents[name], question, self._view(name, limit), trials)

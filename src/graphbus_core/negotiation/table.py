@@ -6,7 +6,9 @@ Answers the questions of the engine that no agent answers. No source file is wri
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cached_property
 from typing import Protocol, runtime_checkable
+from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -17,6 +19,7 @@ from graphbus_core.editing.rungs.objection import Objection
 from graphbus_core.editing.rungs.trials import Trials
 from graphbus_core.editing.workspace import Workspace, state_digest
 from graphbus_core.errors import EditError, GraphBusError
+from graphbus_core.model.findings import Finding
 from graphbus_core.model.proposals import Evidence, GateReport, Proposal, ProposalEvaluation
 from graphbus_core.negotiation.finding import find_for_agents
 from graphbus_core.negotiation.protocol import (
@@ -52,46 +55,80 @@ MAX_TESTS = 3
 """The tests of how many evaluators are run for one proposal: of those who were asked first."""
 
 
-class Table:
-    """The workspace of one session, and the trials of its proposals.
+class _Tried:
+    """A proposal that passed the gate, and the projects without and with it; what the rules find is asked when it is needed."""
 
-    Attributes:
-        findings: What the rules find in the workspace as it is now, for agents.
-        trials: Proposal id -> its consequences, as far as it passed the gate.
-    """
+    def __init__(self, found: Found, proposal: Proposal, report: GateReport, before: Project, after: Project) -> None:
+        self._found = found
+        self.proposal = proposal
+        self.report = report
+        self.before = before
+        self.after = after
+
+    @cached_property
+    def trial(self) -> Trial:
+        """All of it for those who judge."""
+        old, new = self._found.of(self.before), self._found.of(self.after)
+        were, are = {finding.key for finding in old}, {finding.key for finding in new}
+        return Trial(
+            proposal=self.proposal,
+            report=self.report,
+            after=self.after,
+            diff="".join(_diffs(self.before, self.after, self.proposal.files).values()),
+            added=tuple(finding for finding in new if finding.key not in were),
+            mended=tuple(finding for finding in old if finding.key not in are),
+        )
+
+
+class Found:
+    """What the rules find for agents, once for each project."""
+
+    def __init__(self) -> None:
+        self._known: WeakKeyDictionary[Project, tuple[Finding, ...]] = WeakKeyDictionary()
+
+    def of(self, project: Project) -> tuple[Finding, ...]:
+        """Give the findings of a project, which never changes."""
+        known = self._known.get(project)
+        if known is None:
+            known = self._known[project] = find_for_agents(project)
+        return known
+
+
+class Table:
+    """The workspace of one session, and the trials of its proposals."""
 
     def __init__(self, project: Project, gate: Gate) -> None:
         self.gate = gate
         self.workspace = Workspace(project)
-        self.findings = find_for_agents(project)
-        self.trials: dict[str, Trial] = {}
+        self._found = Found()
+        self._tried: dict[str, _Tried] = {}
         self._may_test: dict[str, list[str]] = {}
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What the rules find in the workspace as it is now, for agents."""
+        return self._found.of(self.workspace.project)
+
+    def trial(self, proposal_id: str) -> Trial:
+        """Give the consequences of a proposal, on the workspace on which it last passed the gate."""
+        return self._tried[proposal_id].trial
 
     def check(self, question: CheckProposal) -> Reply:
         """Let a proposal climb the gate; a gate that breaks down ends the session."""
         proposal = question.proposal
         try:
             report = self.gate.check(proposal, self.workspace)
-            edges = self._try(proposal, report).after.graph.edges if report.passed else ()
+            edges = self._try(proposal, report).graph.edges if report.passed else ()
             merged = self.workspace.merged(proposal.code_changes) if report.passed else ()
         except GraphBusError as error:
             return Stopped("error", f"the gate broke down on {proposal.proposal_id}: {error.sentence}")
         return Gated(proposal.proposal_id, report, edges, merged)
 
-    def _try(self, proposal: Proposal, report: GateReport) -> Trial:
+    def _try(self, proposal: Proposal, report: GateReport) -> Project:
         """Keep what the change would lead to, for those who will judge it."""
         before, after = self.workspace.project, self.workspace.applied(proposal.code_changes)
-        old, new = {f.key for f in self.findings}, find_for_agents(after)
-        keys = {finding.key for finding in new}
-        self.trials[proposal.proposal_id] = trial = Trial(
-            proposal=proposal,
-            report=report,
-            after=after,
-            diff="".join(_diffs(before, after, proposal.files).values()),
-            added=tuple(finding for finding in new if finding.key not in old),
-            mended=tuple(finding for finding in self.findings if finding.key not in keys),
-        )
-        return trial
+        self._tried[proposal.proposal_id] = _Tried(self._found, proposal, report, before, after)
+        return after
 
     def apply(self, question: ApplyProposal) -> Reply:
         """Make an accepted change in the workspace."""
@@ -103,8 +140,6 @@ class Table:
         except EditError as error:
             refusal = error.sentence
         after = self.workspace.project
-        if after is not before:
-            self.findings = find_for_agents(after)
         return Applied(
             proposal_id=proposal.proposal_id,
             digest=self.workspace.digest,
@@ -154,23 +189,23 @@ class Table:
 
     def _check_contract(self, proposal_id: str, text: str) -> Objection:
         """An objection about a contract holds if the rules say the same of the state after the change."""
-        trial = self.trials.get(proposal_id)
+        tried = self._tried.get(proposal_id)
         said = " ".join(text.split())
         fact = next(
-            (one.message for one in (trial.added if trial else ()) if " ".join(one.message.split()) in said), ""
+            (one.message for one in (tried.trial.added if tried else ()) if " ".join(one.message.split()) in said), ""
         )
         return Objection(bool(fact), fact or "the rules find no such thing after the change")
 
     def _run_test(self, proposal_id: str, text: str) -> Objection:
-        trial = self.trials.get(proposal_id)
-        if trial is None or not isinstance(self.gate, Trying):
+        tried = self._tried.get(proposal_id)
+        if tried is None or not isinstance(self.gate, Trying):
             return Objection(False, "nothing can be run here")
         before = self.workspace.changed()
-        after = self.workspace.changed(self.workspace.edited(trial.proposal.code_changes))
+        after = self.workspace.changed(self.workspace.edited(tried.proposal.code_changes))
         base, head = (
             State(state_digest(side), {path: now for path, (_, now) in side.items()}) for side in (before, after)
         )
-        return self.gate.trials.objections.try_out(base, head, trial.after, text)
+        return self.gate.trials.objections.try_out(base, head, tried.after, text)
 
 
 def _diffs(before: Project, after: Project, paths: Iterable[str]) -> dict[str, str]:

@@ -194,3 +194,32 @@ def test_a_change_that_never_fitted_is_refused_as_it_was(tmp_path: Path) -> None
         shop.workspace.edited([shop.change(ORDERS, "", "x", "search_replace", "never there")])
 
     assert caught.value.code == "GBE307"
+
+
+def test_what_a_change_makes_is_computed_once_for_each_state(tmp_path: Path) -> None:
+    """The gate, those who judge and the commit ask for the same project."""
+    shop = Shop(tmp_path)
+    change = shop.change(ORDERS, "", "3.5", "search_replace", "2.5")
+    trial = shop.workspace.applied([change])
+
+    assert shop.workspace.applied([change]) is trial
+    assert shop.workspace.project.with_files(shop.workspace.edited([change])) is trial
+    shop.workspace.edited([change]).clear()
+    shop.workspace.commit(shop.proposal(change))
+
+    assert shop.workspace.project is trial
+    assert [path for path, _ in shop.workspace.changed().items()] == [ORDERS]
+
+
+def test_what_a_change_made_before_a_commit_is_not_taken_for_what_it_makes_after(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    first = shop.change(ORDERS, "", "3.5", "search_replace", "2.5")
+    second = shop.change(INVENTORY, "", "< 6", "search_replace", "< 5")
+    alone = shop.workspace.applied([second])
+
+    shop.workspace.commit(shop.proposal(first))
+
+    both = shop.workspace.applied([second])
+    assert b"2.5 * count" in alone.source(ORDERS).data
+    assert b"3.5 * count" in both.source(ORDERS).data
+    assert b"< 6" in both.source(INVENTORY).data
