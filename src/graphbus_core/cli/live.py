@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from graphbus_core.cli.amounts import dollars
 from graphbus_core.cli.console import Role, paint, plain
 from graphbus_core.model.proposals import (
     CodeChange,
@@ -397,5 +398,5 @@ def spent_so_far(amounts: Mapping[str, Any]) -> str:
     """Give `12 calls, 34,567 tokens, $0.12`; dollars only where a price is known."""
     parts = [counted(amounts["calls"], "call"), f"{amounts['tokens']:,} tokens"]
     if amounts["cost_usd"] or not amounts["unpriced"]:
-        parts.append(f"${amounts['cost_usd']:.4f}" if amounts["cost_usd"] < 0.1 else f"${amounts['cost_usd']:.2f}")
+        parts.append(dollars(amounts["cost_usd"]))
     return ", ".join(parts)

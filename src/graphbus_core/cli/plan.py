@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from graphbus_core import settings
 from graphbus_core.cli import console
+from graphbus_core.cli.amounts import dollars
 from graphbus_core.cli.live import counted
 from graphbus_core.compiler.project import Project
 from graphbus_core.errors import raise_all
@@ -29,7 +30,7 @@ def show_plan(request: BuildRequest, *, as_json: bool, backend: Backend | None =
         console.out(line)
     if planned.models:
         console.out()
-        headers = ("task", "model", "calls ≤", "tokens ≤", "dollars ≤", "expected", "dollars")
+        headers = ("task", "model", "calls ≤", "tokens ≤", "dollars ≤", "expected calls", "dollars")
         console.table(headers, map(_row, planned.phases), right=headers[2:])
     console.out()
     for line in _totals(planned):
@@ -50,6 +51,8 @@ def _head(planned: Plan) -> Iterator[str]:
         roles = ", ".join(role for role, name in planned.models.items() if name == model)
         if price is None:
             yield f"{named} ({roles}): its price is not known, only calls and tokens count."
+        elif not (price.input_usd or price.output_usd):
+            yield f"{named} ({roles}): free of charge."
         else:
             yield f"{named} ({roles}): up to ${price.input_usd:g} for a million tokens in, ${price.output_usd:g} out."
 
@@ -80,4 +83,4 @@ def _totals(planned: Plan) -> Iterator[str]:
 
 
 def _dollars(amount: float | None) -> str:
-    return "unknown" if amount is None else f"${amount:,.2f}" if amount >= 0.1 else f"${amount:.4f}"
+    return "unknown" if amount is None else dollars(amount)
