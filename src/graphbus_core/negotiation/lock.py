@@ -28,6 +28,8 @@ from graphbus_core.store import encode, write_atomic
 
 LOCK_VERSION = 1
 LOCK = "negotiation.lock"
+MOST_BYTES = 64 * 1024 * 1024
+"""More than any part of a session has; what unpacks to more was made to fill the memory."""
 
 
 def pack(data: bytes) -> str:
@@ -39,12 +41,18 @@ def unpack(text: str) -> bytes:
     """Give the bytes of `pack`.
 
     Raises:
-        BuildError: GBE222, it is none.
+        BuildError: GBE222, it is none, or more than `MOST_BYTES`.
     """
+    opened = zlib.decompressobj()
     try:
-        return zlib.decompress(b64decode(text, validate=True))
+        data = opened.decompress(b64decode(text, validate=True), MOST_BYTES + 1)
     except (ValueError, zlib.error) as error:
         raise BuildError("GBE222", reason=_reason(error)) from None
+    if len(data) > MOST_BYTES:
+        raise BuildError("GBE222", reason=f"a part of it is larger than {MOST_BYTES} bytes")
+    if not opened.eof:
+        raise BuildError("GBE222", reason="a part of it is cut off")
+    return data
 
 
 class AgentLock(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,7 +105,7 @@ def load_lock(config: BuildConfig) -> Lock | None:
         lock = msgspec.json.decode(path.read_bytes(), type=Lock)
     except FileNotFoundError:
         return None
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, msgspec.DecodeError, RecursionError) as error:
         raise BuildError("GBE222", reason=_reason(error), where=_shown(config)) from None
     if lock.schema_version != LOCK_VERSION:
         reason = f"it has version {lock.schema_version}, this GraphBus writes {LOCK_VERSION}"

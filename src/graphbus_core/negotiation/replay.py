@@ -23,7 +23,8 @@ from graphbus_core.editing.rungs.trial_tree import NotCopied, TrialTree
 from graphbus_core.editing.sandboxes import choose
 from graphbus_core.errors import BuildError, GraphBusError, NegotiationError
 from graphbus_core.llm.client import Clients
-from graphbus_core.llm.recorded import RecordedClient, decode_answers, encode_answers
+from graphbus_core.llm.providers import RULES
+from graphbus_core.llm.recorded import Answer, RecordedClient, decode_answers, encode_answers
 from graphbus_core.model.config import BuildConfig
 from graphbus_core.model.proposals import Json
 from graphbus_core.negotiation.backend import Backend
@@ -65,16 +66,16 @@ def replay(config: BuildConfig, session: str = "") -> Replay:
     kept, source = find_tape(config, session)
     start = kept.start
     _refuse_what_nobody_recorded(start, _decoded(kept))
+    answers = _answers_of(kept)
     before = {path: unpack(text) for path, text in kept.before.items()}
     _refuse_places_outside([*before, *start.paths])
     try:
         with TrialTree(config.root, config.artifacts_dir).copy(before) as root:
-            differences = tuple(_differences(kept, _config_of(kept, root, config)))
+            differences = tuple(_differences(kept, answers, _config_of(kept, root, config)))
     except NotCopied as reason:
         raise NegotiationError(
             "GBE423", session=start.session, reason=f"the project cannot be copied: {reason}"
         ) from None
-    answers = decode_answers(unpack(kept.answers)) if kept.answers else ()
     return Replay(start.session, source, len(answers), tuple(sorted(kept.after)), differences)
 
 
@@ -119,9 +120,18 @@ def _tape_from_folder(config: BuildConfig, record: SessionRecord) -> KeptSession
 def _decoded(kept: KeptSession) -> SessionRecord:
     try:
         return msgspec.json.decode(unpack(kept.record), type=SessionRecord)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise NegotiationError(
             "GBE423", session=kept.start.session, reason=f"its record is damaged ({error})"
+        ) from None
+
+
+def _answers_of(kept: KeptSession) -> tuple[Answer, ...]:
+    try:
+        return decode_answers(unpack(kept.answers)) if kept.answers else ()
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise NegotiationError(
+            "GBE423", session=kept.start.session, reason=f"its answers are damaged ({error})"
         ) from None
 
 
@@ -148,15 +158,18 @@ def _refuse_places_outside(paths: Iterable[str]) -> None:
 def _config_of(kept: KeptSession, root: Path, present: BuildConfig) -> BuildConfig:
     """Give the configuration of the session, in a copy of the project; a copy needs no threads and no cache.
 
-    Where changed code may run is what the project says now.
+    The lock may come from somebody else's branch. So which programs run, and where, is what the project says now, and no model
+    is opened by a name that the lock gives.
     """
     start = kept.start
-    llm = replace(start.settings.llm, model=start.settings.llm.model or "rules", use_cache=False, concurrency=1)
-    gate = replace(start.settings.gate, isolation=present.settings.gate.isolation)
+    llm = replace(start.settings.llm, model=RULES, use_cache=False, concurrency=1)
+    gate = replace(present.settings.gate, allow_unverified=start.settings.gate.allow_unverified)
+    limits = replace(start.budget, max_seconds=0.0)
+    found = replace(start.settings, llm=llm, gate=gate, budget=limits, artifacts=present.settings.artifacts)
     return BuildConfig(
         root=str(root),
         paths=tuple(str(root / path) for path in start.paths),
-        settings=replace(start.settings, llm=llm, budget=replace(start.budget, max_seconds=0.0), gate=gate),
+        settings=found,
         enable_agents=True,
         session=start.session,
         emit_artifacts=start.has_artifacts,
@@ -166,7 +179,7 @@ def _config_of(kept: KeptSession, root: Path, present: BuildConfig) -> BuildConf
 # --- once more -------------------------------------------------------------------------------
 
 
-def _differences(kept: KeptSession, config: BuildConfig) -> Iterator[str]:
+def _differences(kept: KeptSession, answers: Iterable[Answer], config: BuildConfig) -> Iterator[str]:
     """Run the session in the copy and say what is not as it was."""
     start = kept.start
     project = Project.read(config, cache=False)
@@ -176,7 +189,7 @@ def _differences(kept: KeptSession, config: BuildConfig) -> Iterator[str]:
     if moved:
         reason = f"{', '.join(moved)} {'is' if len(moved) == 1 else 'are'} not as it left them"
         raise NegotiationError("GBE423", session=start.session, reason=reason)
-    with _backend_of(kept) as backend:
+    with _backend_of(kept, answers) as backend:
         agents = backend.activate(config, project.definitions, project.order.order)
         negotiation = Negotiation(config, MessageBus(history=0), backend=backend)
         gate = Gate(project, config, choose(config.settings.gate.isolation, Path(config.root)))
@@ -207,17 +220,16 @@ def _differences(kept: KeptSession, config: BuildConfig) -> Iterator[str]:
         )
 
 
-def _backend_of(kept: KeptSession) -> Backend:
+def _backend_of(kept: KeptSession, answers: Iterable[Answer]) -> Backend:
     """Let the record answer in each role."""
     start = kept.start
     clients = None
     if start.models:
         known = {model: RecordedClient(model, start.prices.get(role)) for role, model in start.models.items()}
-        clients = Clients(**{role: known[model] for role, model in start.models.items()})
+        clients = Clients(**{role: known[start.models.get(role, next(iter(known)))] for role in Clients._fields})
     backend = Backend(clients, environ={}, prices=start.prices if clients else None)
     backend.settled = start.settled
-    if kept.answers:
-        backend.tape.rewind(decode_answers(unpack(kept.answers)))
+    backend.tape.rewind(answers)
     return backend
 
 
