@@ -157,7 +157,7 @@ def test_one_proposal_is_shown_whole(here: Path, capsys: pytest.CaptureFixture[s
 
 def test_a_veto_is_shown_with_its_counterexample(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = run(capsys, "P003")
-    assert "Mail  reject" in out
+    assert "\n  Mail   reject\n" in out
     assert "contract evidence, verified: Mail reads a key that nobody sends." in out
     assert "rejected: Mail showed that it breaks something" in out
     assert "--- a/stock.py" in out
@@ -166,7 +166,9 @@ def test_a_veto_is_shown_with_its_counterexample(here: Path, capsys: pytest.Capt
 def test_a_counter_proposal_and_the_arbiter_are_shown(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = run(capsys, "P004")
     assert "countered by: P005" in out
-    assert "Order  counter" in out
+    votes = [line for line in out.partition("\nVotes\n")[2].partition("\n\n")[0].splitlines() if line[2] != " "]
+    assert [line.split()[0] for line in votes] == ["Order", "Stock", "Order", "Judge"]
+    assert {len(line) - len(line[17:].lstrip()) for line in votes} == {19}
     assert "Judge (ARBITER)  accept: because" in out
     assert "C002: arbiter (Order, Stock, Judge (ARBITER)), changed order.py" in out
     _, out, _ = run(capsys, "P005")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from graphbus_core.cli.amounts import dollars
 from graphbus_core.cli.console import Role, paint, plain
 from graphbus_core.cli.folding import columns, folded
 from graphbus_core.model.proposals import (
@@ -102,9 +103,7 @@ def _facts(session: SessionRecord, one: ProposalRecord) -> Iterator[tuple[str, s
 
 def cost(usd: float | None) -> str:
     """Give dollars for people; empty for nothing, and for what is not known."""
-    if not usd:
-        return ""
-    return f"${usd:.2f}" if usd >= 1 else f"${usd:.4f}"
+    return dollars(usd) if usd else ""
 
 
 def course_of(shown: Shown) -> Iterator[str]:
@@ -113,7 +112,7 @@ def course_of(shown: Shown) -> Iterator[str]:
     sections = {
         "Earlier attempts": _attempts(shown),
         "Gate": (rung_line(rung) for rung in (one.gate.rungs if one.gate else ())),
-        "Votes": (line for vote in one.evaluations for line in vote_lines(vote)),
+        "Votes": _votes(one.evaluations),
         "Review": _reviews(shown),
         "Outcome": _outcome(shown),
     }
@@ -201,13 +200,20 @@ def proposal_of(event: Said) -> str:
 # --- votes -------------------------------------------------------------------------------------
 
 
-def vote_lines(vote: ProposalEvaluation) -> Iterator[str]:
+def _votes(votes: Sequence[ProposalEvaluation]) -> Iterator[str]:
+    width = max((len(_voter(vote)) for vote in votes), default=0)
+    return (line for vote in votes for line in _vote_lines(vote, width))
+
+
+def _voter(vote: ProposalEvaluation) -> str:
+    return plain(f"{vote.evaluator}{' (ARBITER)' if vote.is_arbiter else ''}")
+
+
+def _vote_lines(vote: ProposalEvaluation, width: int) -> Iterator[str]:
     """Give one judgement: who, what, how sure, why; then what it expects, what it rests on and what it would rather have."""
-    role = " (ARBITER)" if vote.is_arbiter else ""
     sure = f" ({vote.confidence:.0%} sure)" if vote.confidence < 1 else ""
-    head = (
-        f"{paint(plain(vote.evaluator + role), 'name')}  {paint(vote.decision, _DECISION_ROLES[vote.decision])}{sure}"
-    )
+    name = paint(_voter(vote).ljust(width), "name")
+    head = f"{name}  {paint(vote.decision, _DECISION_ROLES[vote.decision])}{sure}"
     if vote.reasoning and columns() and len(vote.reasoning) > columns() // 3:
         yield f"{head}:"
         yield from folded("    ", plain(vote.reasoning), 4, outer=2)

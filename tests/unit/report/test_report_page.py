@@ -152,12 +152,15 @@ def test_a_session_of_rules_was_free() -> None:
 
 def test_a_session_in_which_nobody_proposed_anything_has_a_page() -> None:
     record = eventful_record()
-    ending = replace(record.negotiations.ending, proposals_made=0, commits_created=0, files_modified=0, detail="")
+    ending = replace(
+        record.negotiations.ending, rounds_executed=0, proposals_made=0, commits_created=0, files_modified=0, detail=""
+    )
     nothing = replace(record.negotiations, completed=(), records=(), ending=ending)
     shown = Outline(page(Story(replace(record, negotiations=nothing, arbiters=()), None)).decode())
     assert shown.open == []
     assert "Nobody proposed anything. " in shown.text
     assert "Nothing was accepted, no file was changed." in shown.text
+    assert "The session ended before its first round." in shown.text
     assert "Nobody voted." in shown.text
     assert "agents only" in shown.text
 

@@ -18,6 +18,8 @@ CONSENSUS: dict[Consensus, str] = {
 
 def timeline(story: Story) -> Markup:
     """Give the rounds as a list of lists."""
+    if not story.rounds:
+        return element("p", "The session ended before its first round.", class_="quiet")
     return element("ol", (_round(story, number) for number in story.rounds), class_="rounds")
 
 
