@@ -367,5 +367,5 @@ def read_cache(path: Path, kind: type[Artifact]) -> Artifact | None:
     """Read a value from the cache; None when it is missing, damaged or of another shape."""
     try:
         return msgspec.msgpack.decode(path.read_bytes(), type=kind)
-    except (OSError, msgspec.DecodeError):
+    except (OSError, msgspec.DecodeError, RecursionError):
         return None

@@ -73,11 +73,15 @@ class CachedClient:
         if known is not None:
             return known
         completion = self._client.complete(prompt, max_output_tokens, progress)
-        if completion.stop == "end" and completion.text.strip():
+        self.keep(prompt, max_output_tokens, completion)
+        return completion
+
+    def keep(self, prompt: Prompt, max_output_tokens: int, completion: Completion) -> None:
+        """Keep a new answer, if it is a whole one."""
+        if completion.stop == "end" and completion.text.strip() and not completion.is_cached:
             key = self._key(prompt, max_output_tokens)
             entry = Entry(key=key, text=completion.text, model=completion.model, usage=completion.usage)
             store.write_cache(self._path(key), entry)
-        return completion
 
     def close(self) -> None:
         """Close the client."""

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Iterable
+from contextlib import suppress
+from os import SEEK_END
 from pathlib import Path
 from threading import Lock
 from typing import IO
@@ -14,7 +16,7 @@ from typing import IO
 import msgspec
 
 from graphbus_core.errors import ModelError
-from graphbus_core.llm.cache import request_key
+from graphbus_core.llm.cache import CachedClient, request_key
 from graphbus_core.llm.client import Completion, LLMClient, Price, Progress, Prompt
 from graphbus_core.llm.metered import Amount, current_tab
 
@@ -104,9 +106,12 @@ class Tape:
         with self._lock:
             if self._file is None:
                 return
+            line, end = encode_answers([answer]), self._file.seek(0, SEEK_END)
             try:
-                self._file.write(encode_answers([answer]))
+                _write_whole(self._file, line)
             except OSError as error:
+                with suppress(OSError):  # half a line must not stand before those that may still come
+                    self._file.truncate(end)
                 reason = (error.strerror or str(error)).lower()
                 raise ModelError("GBE472", is_final=True, reason=reason) from error
 
@@ -118,12 +123,24 @@ class Tape:
             self._file = None
 
 
-class TapedClient:
-    """Gives what is on the tape again, and tapes what is new. Stands before all other clients."""
+def _write_whole(file: IO[bytes], data: bytes) -> None:
+    """Write all of it; a disk that is nearly full takes a part without a word."""
+    while data:
+        data = data[file.write(data) :]
 
-    def __init__(self, inner: LLMClient, tape: Tape) -> None:
+
+class TapedClient:
+    """Gives what is on the tape again, and tapes what is new. Stands before all other clients.
+
+    Args:
+        cache: Looked into before the client is asked. A new answer is on the tape before it is in the cache: who was killed in
+            between has paid for it, and must not find it free of charge.
+    """
+
+    def __init__(self, inner: LLMClient, tape: Tape, cache: CachedClient | None = None) -> None:
         self._inner = inner
         self._tape = tape
+        self._cache = cache
 
     @property
     def model(self) -> str:
@@ -156,7 +173,8 @@ class TapedClient:
         tab = current_tab()
         lost = tab.lost
         try:
-            completion = self._inner.complete(prompt, max_output_tokens, progress)
+            known = self._cache.lookup(prompt, max_output_tokens) if self._cache else None
+            completion = known or self._inner.complete(prompt, max_output_tokens, progress)
         except ModelError as error:
             if error.is_final or tab.refusal:
                 raise
@@ -166,6 +184,8 @@ class TapedClient:
         else:
             answer = Answer(key=key, completion=completion, lost=tab.lost.minus(lost))
         self._tape.keep(answer)
+        if self._cache and answer.completion:
+            self._cache.keep(prompt, max_output_tokens, answer.completion)
         return answer
 
     def close(self) -> None:

@@ -1,7 +1,8 @@
 """Who answers: the rules, or models behind tape, cache, retries and budget. The environment is read here and nowhere else.
 
-agent --> TapedClient --> CachedClient --> WarmingClient --> RetryingClient --> provider
-          (record)        (.graphbus/cache)  (prefix once)     (budget before each attempt)
+agent --> TapedClient ------> WarmingClient --> RetryingClient --> provider
+          (record, then       (prefix once)     (budget before each attempt)
+          .graphbus/cache)
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ class Backend:
         for client in clients:
             if id(client) not in done:
                 self._open.callback(client.close)
-                done[id(client)] = TapedClient(_with_cache(_warmed(_watched(client), config), config), self.tape)
+                done[id(client)] = _taped(_warmed(_watched(client), config), self.tape, config)
         self._open.callback(self.tape.close)
         return Clients(*(done[id(client)] for client in clients))
 
@@ -141,15 +142,16 @@ def _warmed(client: LLMClient, config: BuildConfig) -> LLMClient:
     return WarmingClient(client) if provider and provider.wire == "anthropic" else client
 
 
-def _with_cache(client: LLMClient, config: BuildConfig) -> LLMClient:
+def _taped(client: LLMClient, tape: Tape, config: BuildConfig) -> LLMClient:
+    """Record the answers, and keep them in the cache; a dry run only looks into it."""
     from graphbus_core.llm.cache import CachedClient
     from graphbus_core.llm.sharing import PeekingClient
     from graphbus_core.store import CACHE
 
     if not config.settings.llm.use_cache:
-        return client
+        return TapedClient(client, tape)
     cached = CachedClient(client, Path(config.artifacts_dir, CACHE, "answers"))
-    return PeekingClient(cached, client) if config.dry_run else cached
+    return TapedClient(PeekingClient(cached, client), tape) if config.dry_run else TapedClient(client, tape, cached)
 
 
 def _prices_of(clients: Clients) -> dict[str, Price | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import signal
 import threading
 import time
 from pathlib import Path
@@ -168,3 +169,40 @@ def test_a_dry_run_reads_the_cache_and_leaves_it_as_it_is(tmp_path: Path) -> Non
     assert peeking.complete(PROMPT, 10).is_cached
     assert (peeking.model, peeking.price) == (model.model, model.price)
     peeking.close()
+
+
+def test_an_answer_is_on_the_tape_before_it_is_in_the_cache(tmp_path: Path) -> None:
+    """Who is killed in between has paid for the answer, and the session that goes on must count it."""
+
+    class Looking(CachedClient):
+        def keep(self, prompt: Prompt, max_output_tokens: int, completion: Completion) -> None:
+            taped_then.append(decode_answers((tmp_path / "answers.jsonl").read_bytes()))
+            super().keep(prompt, max_output_tokens, completion)
+
+    taped_then: list[object] = []
+    model, tape = ScriptedClient(lambda _prompt: "one"), Tape()
+    tape.write_to(tmp_path / "answers.jsonl")
+    client = TapedClient(model, tape, Looking(model, tmp_path))
+    assert [client.complete(PROMPT, 10).is_cached for _ in range(2)] == [False, True]
+    tape.close()
+    assert [answer.key for answer in decode_answers((tmp_path / "answers.jsonl").read_bytes())][1:]
+    assert len(taped_then[0]) == 1  # type: ignore[arg-type]
+
+
+def test_a_full_disk_leaves_no_half_line_before_those_that_come_later(tmp_path: Path) -> None:
+    path = tmp_path / "answers.jsonl"
+    tape, client = taped(path, ScriptedClient(lambda _prompt: "x" * 3000))
+    client.complete(PROMPT, 10)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 100, limits[1]))
+        with pytest.raises(ModelError, match="cannot be kept") as failure:
+            client.complete(PROMPT, 10)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, before)
+    assert failure.value.is_final
+    client.complete(PROMPT, 10)
+    tape.close()
+    assert len(decode_answers(path.read_bytes())) == 2
