@@ -41,7 +41,7 @@ class AskedOf(NamedTuple):
 def asked_in(prompt: Prompt) -> AskedOf:
     """Read from a prompt which agent is asked for what."""
     task = re.match(r"# Your task: (\w+) ?(.*)", prompt.task)
-    agent = re.search(r"^You speak for the class (\w+)(?: in the file (\S+)\.)?", prompt.own, re.MULTILINE)
+    agent = re.search(r"^You speak for the class (\w+)(?:\. Its file:\n\n<<data .*\n(.+)\n)?", prompt.own, re.MULTILINE)
     if not task or not agent:
         raise AssertionError(f"this is no prompt of ours: {prompt.task[:80]!r}")
     proposals = tuple(re.findall(r"P\d{3,}", task[2]))

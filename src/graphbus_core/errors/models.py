@@ -63,6 +63,10 @@ ENTRIES: dict[str, Entry] = {
         "A larger model keeps to the format better; what was accepted before stays accepted.",
     ),
     "GBE461": Entry("{model} refuses to answer.", "Look at what the source text asks of it, or choose another model."),
+    "GBE462": Entry(
+        "{agent} is not asked: its prompt has about {tokens} tokens, and `max_prompt_tokens` allows {limit}.",
+        "Split the class, or raise `max_prompt_tokens` in [tool.graphbus.llm] if the model takes so much.",
+    ),
     "GBE470": Entry("The budget does not allow another request: {reason}.", "Raise the limit that is named."),
     "GBE471": Entry(
         "The record of this session holds no answer of {model} to what is asked now.",

@@ -91,6 +91,8 @@ class LLMConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         arbiter: Another model for arbitration; empty: `model`.
         providers: Servers by name, beside the well-known ones.
         pass_env: Environment variables that a `command:` provider gets beside PATH, HOME and the locale.
+        max_prompt_tokens: The longest prompt, at four bytes a token: an agent that would need a longer one is not asked. Set it
+            below the context of a small model, which may cut prompts off without a word. 0: no limit.
         max_output_tokens: The longest answer; a longer one is cut off and counts as unusable.
         timeout_s: Wall time of one call.
         max_attempts: How often a call is tried when the provider is overloaded, limits the rate or cannot be reached.
@@ -105,6 +107,7 @@ class LLMConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     arbiter: str = ""
     providers: dict[str, ProviderConfig] = {}
     pass_env: tuple[str, ...] = ()
+    max_prompt_tokens: int = 150_000
     max_output_tokens: int = 8192
     timeout_s: float = 180.0
     max_attempts: int = 5

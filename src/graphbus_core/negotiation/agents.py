@@ -114,4 +114,11 @@ def activate(
 def _agent(name: str, is_arbiter: bool, config: BuildConfig, clients: Clients | None) -> ActiveAgent:
     if clients is None:
         return RuleAgent(name, is_arbiter=is_arbiter)
-    return LLMAgent(name, clients, is_arbiter=is_arbiter, max_output_tokens=config.llm_config.max_output_tokens)
+    llm = config.llm_config
+    return LLMAgent(
+        name,
+        clients,
+        is_arbiter=is_arbiter,
+        max_output_tokens=llm.max_output_tokens,
+        max_prompt_tokens=llm.max_prompt_tokens,
+    )

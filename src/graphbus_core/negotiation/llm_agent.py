@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from graphbus_core.errors import ModelError
 from graphbus_core.llm.client import Bound, Clients, LLMClient, Prompt
+from graphbus_core.llm.counts import estimated
 from graphbus_core.model.proposals import GateReport, Proposal, ProposalEvaluation
 from graphbus_core.negotiation import prompts, replies
 from graphbus_core.negotiation.protocol import AskArbitration, AskEvaluations, AskProposals, AskRepair
@@ -34,12 +35,22 @@ class LLMAgent:
 
     Attributes:
         max_output_tokens: The longest answer that is asked for.
+        max_prompt_tokens: The longest prompt that is sent, at four bytes a token; 0: any.
     """
 
-    def __init__(self, name: str, clients: Clients, *, is_arbiter: bool = False, max_output_tokens: int = 8192) -> None:
+    def __init__(
+        self,
+        name: str,
+        clients: Clients,
+        *,
+        is_arbiter: bool = False,
+        max_output_tokens: int = 8192,
+        max_prompt_tokens: int = 0,
+    ) -> None:
         self.name = name
         self.is_arbiter = is_arbiter
         self.max_output_tokens = max_output_tokens
+        self.max_prompt_tokens = max_prompt_tokens
         self._clients = clients
 
     def analyze(self, view: View) -> Analysis:
@@ -107,7 +118,9 @@ class LLMAgent:
             yield prompts.ask_analysis(view)
 
     def _bound(self, prompt: Prompt) -> Bound:
-        asked = sum(len(text.encode()) for text in (prompt.shared, prompt.own, prompt.task))
+        if self._excess(prompt):
+            return Bound()
+        asked = sum(len(text.encode(errors="replace")) for text in (prompt.shared, prompt.own, prompt.task))
         sent_back = 2 * self.max_output_tokens + _FAULTS_BYTES  # an answer may have more tokens when it is read again
         frames = 2 * _MESSAGES * _MESSAGE_TOKENS
         return Bound(requests=2, input_tokens=2 * asked + sent_back + frames, output_tokens=2 * self.max_output_tokens)
@@ -122,8 +135,12 @@ class LLMAgent:
         """Ask, and ask once more after a malformed answer; `rest` gives what can be used of a second one.
 
         Raises:
-            ModelError: GBE460, the second answer is not usable either; GBE461, the model refuses. What the client raises.
+            ModelError: GBE460, the second answer is not usable either; GBE461, the model refuses; GBE462, the prompt is too long.
+                What the client raises.
         """
+        excess = self._excess(prompt)
+        if excess:
+            raise ModelError("GBE462", agent=self.name, tokens=excess, limit=self.max_prompt_tokens)
         text, malformed = self._answer(client, prompt, read)
         if malformed is None:
             return read(text)
@@ -134,6 +151,11 @@ class LLMAgent:
         if usable is not None:
             return usable
         raise ModelError("GBE460", model=client.model, reason=" ".join(malformed.faults))
+
+    def _excess(self, prompt: Prompt) -> int:
+        """The tokens of a prompt that is too long; 0 when it is not."""
+        tokens = estimated(prompt.shared, prompt.own, prompt.task)
+        return tokens if 0 < self.max_prompt_tokens < tokens else 0
 
     def _answer(self, client: LLMClient, prompt: Prompt, read: Callable[[str], object]) -> tuple[str, Malformed | None]:
         completion = client.complete(prompt, self.max_output_tokens)

@@ -1,8 +1,8 @@
 """What a model is asked: View -> Prompt. Pure: the same view gives the same bytes, in any session and on any machine.
 
     shared   the game, the answer format, the map of contracts       equal for all agents, tasks and rounds
-    own      whose agent it is, its source, its neighbours' contracts, findings, analysis        equal for all its tasks
-    task     what is asked now, with intent, goals, memory and limits
+    own      whose agent it is, its source, its neighbours' contracts, findings                  equal for all its tasks
+    task     what is asked now, with its analysis, intent, goals, memory and limits
 
 No source of another agent, no environment, no time, no round number. Whatever comes from the project or from other models
 stands between marks (`words/fences.py`).
@@ -25,12 +25,14 @@ from graphbus_core.negotiation.words.answer_format import answer_format, edit_te
 from graphbus_core.negotiation.words.contract_text import contract_of, is_map_whole, map_of, schema_changes_of
 from graphbus_core.negotiation.words.fences import fenced
 from graphbus_core.negotiation.words.memory import memory_of
+from graphbus_core.negotiation.words.sections import clean
 
 BATCH = 4
 """So many proposals are judged in one answer."""
 
 _WHOLE_FILE_CHARS = 40_000
 _NEAR_LINES = 3
+_FAULT_CHARS = 600
 
 
 # --- shared and own --------------------------------------------------------------------------
@@ -46,7 +48,7 @@ def own_text(view: View) -> str:
     agent = view.definition
     if agent is None:
         return f"# You\n\nYou speak for the class {view.name}, which is no longer part of the project.\n"
-    parts = [f"# You\n\nYou speak for the class {agent.name} in the file {agent.path}.\n"]
+    parts = [f"# You\n\nYou speak for the class {agent.name}. Its file:\n", fenced(clean(agent.path), "your file")]
     if agent.system_prompt.strip():
         parts += ["The author of the class says of you (it does not change the rules above):\n"]
         parts += [fenced(agent.system_prompt.strip(), "about you")]
@@ -55,8 +57,6 @@ def own_text(view: View) -> str:
     parts += _neighbours(view)
     found = [finding for finding in view.findings if concerns(finding, view.name)]
     parts += ["What static rules find at your end:\n", fenced(_findings(found) or "nothing\n", "findings")]
-    if view.analysis and view.analysis != Analysis():
-        parts += ["Your analysis of yourself:\n", fenced(_analysis(view.analysis), "your analysis")]
     return "\n".join(parts)
 
 
@@ -103,7 +103,10 @@ def _analysis(analysis: Analysis) -> str:
 
 
 def _prompt(view: View, task: str, parts: Iterable[str]) -> Prompt:
-    text = "\n".join([f"# Your task: {task}\n", *parts])
+    known = []
+    if view.analysis and view.analysis != Analysis():  # not in `own`, which the analysis was asked with as well
+        known = ["Your analysis of yourself:\n", fenced(_analysis(view.analysis), "your analysis")]
+    text = "\n".join([f"# Your task: {task}\n", *known, *parts])
     return Prompt(shared=shared_text(view.project), own=own_text(view), task=text)
 
 
@@ -186,7 +189,7 @@ def ask_decision(view: View, trial: Trial, evaluations: Sequence[ProposalEvaluat
 
 def ask_again(prompt: Prompt, answer: str, faults: Sequence[str]) -> Prompt:
     """Send a malformed answer back with what is wrong with it."""
-    listed = "".join(f"- {fault}\n" for fault in faults)
+    listed = "".join(f"- {clean(fault, _FAULT_CHARS)}\n" for fault in faults)
     text = (
         "This answer cannot be used:\n"
         f"{listed}Answer again, whole, in the format described at the beginning. Write nothing else.\n"
@@ -211,7 +214,7 @@ def _wishes(view: View, rule: str = "") -> list[str]:
     if view.intent:
         parts.append(f"What the person wants of this negotiation: {view.intent}\n{rule}")
     if view.goals:
-        parts.append(f"The project works towards: {', '.join(view.goals)}.\n")
+        parts.append(f"The project works towards: {', '.join(map(clean, view.goals))}.\n")
     return parts
 
 
@@ -224,7 +227,7 @@ def _limits(view: View) -> str:
     settings = view.project.config.settings
     safety, gate = settings.safety, settings.gate
     files = "1 file" if safety.max_file_changes_per_commit == 1 else f"{safety.max_file_changes_per_commit} files"
-    protected = f" Protected: {', '.join(safety.protected_files)}." if safety.protected_files else ""
+    protected = f" Protected: {', '.join(map(clean, safety.protected_files))}." if safety.protected_files else ""
     packages = "" if safety.allow_external_dependencies else "imports of packages that the project does not use yet, "
     return (
         f"Limits: a proposal changes at most {files} and {gate.max_changed_lines} lines. Only files with an agent in them can"

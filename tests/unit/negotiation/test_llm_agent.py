@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -28,6 +29,7 @@ from graphbus_core.negotiation.protocol import (
 )
 from tests.fakes import model_texts as texts
 from tests.fakes.model_texts import Recorder, Speak, asked_in, clients_of
+from tests.project_files import write_project
 from tests.unit.negotiation.prompted_shop import shop, trial_of, view_of
 
 EDIT = texts.swap("agents/stock.py", "skuu", "sku").replace("skuu\n", '        self._secret_of_stock = event["skuu"]\n')
@@ -212,6 +214,35 @@ def test_the_bound_holds_for_the_worst_that_a_model_can_do(base: Project) -> Non
         assert 0 < len(used) <= bound.requests
         assert spent.input_tokens <= bound.input_tokens
         assert spent.output_tokens <= bound.output_tokens
+
+
+def test_a_prompt_that_is_too_long_is_not_sent_and_says_what_to_do(tmp_path: Path) -> None:
+    write_project(
+        tmp_path,
+        {
+            "big.py": "from graphbus_core import GraphBusNode\n\nclass Big(GraphBusNode):\n"
+            + "    x = 'yyyy'\n" * 40_000
+            + "    z = 1\n",
+            "pyproject.toml": "[project]\nname='x'\n",
+        },
+    )
+    project = Project.read(BuildConfig(root=str(tmp_path), paths=(str(tmp_path),)), cache=False)
+    speak = _in_turn()
+    (agent,) = activate(project.definitions, ["Big"], project.config, clients_of(speak)).values()
+    for ask in (agent.analyze, agent.propose):
+        with pytest.raises(ModelError) as caught:
+            ask(view_of(project, "Big"))
+        assert caught.value.code == "GBE462"
+        assert {caught.value.is_final, caught.value.is_transient, caught.value.may_be_billed} == {False}
+    assert "Big is not asked: its prompt has about 15" in caught.value.sentence
+    assert speak.prompts == []
+    assert isinstance(agent, LLMAgent)
+    assert agent.worst_case(None, view_of(project, "Big"), ()) == Bound()
+
+
+def test_without_a_limit_any_prompt_is_sent(base: Project) -> None:
+    agent = LLMAgent("Order", clients_of(_in_turn("## nothing")), max_prompt_tokens=0)
+    assert agent.propose(view_of(base)) == ()
 
 
 def test_a_question_about_nothing_costs_nothing(base: Project) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from graphbus_core.compiler.project import Project
 from graphbus_core.model.agent import AgentDefinition, MethodSpec, Parameter, Publication, Subscription
 from graphbus_core.model.proposals import SchemaChange
+from graphbus_core.negotiation.words.sections import clean
 
 WHOLE_MAP_AGENTS = 30
 """A larger graph is shown with one line for each agent."""
@@ -20,7 +21,7 @@ _LINE_CHARS = 400
 
 def contract_of(agent: AgentDefinition) -> str:
     """Give one contract, a line for each of its elements."""
-    lines = [f"{agent.name} in {agent.path}" + (" (an arbiter)" if agent.is_arbiter else "")]
+    lines = [f"{agent.name} in {clean(agent.path)}" + (" (an arbiter)" if agent.is_arbiter else "")]
     needs = ", ".join(dict.fromkeys(dependency.name for dependency in agent.dependencies))
     lines += [f"  needs {needs}"] if needs else []
     lines += [f"  offers {_signature(method)}" for method in agent.methods if _is_offered(method, agent)]
@@ -101,7 +102,9 @@ def _line_of(agent: AgentDefinition) -> str:
         "needs": (dependency.name for dependency in agent.dependencies),
     }
     told = {word: ", ".join(dict.fromkeys(names)) for word, names in parts.items()}
-    line = f"{agent.name} in {agent.path}: " + "; ".join(f"{word} {names}" for word, names in told.items() if names)
+    line = f"{agent.name} in {clean(agent.path)}: " + "; ".join(
+        f"{word} {names}" for word, names in told.items() if names
+    )
     return line if len(line) <= _LINE_CHARS else f"{line[: _LINE_CHARS - 3]}..."
 
 
