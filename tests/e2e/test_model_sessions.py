@@ -21,6 +21,7 @@ from graphbus_core.compiler.project import Project
 from graphbus_core.errors import BuildError, GraphBusError, ModelError, NegotiationError, SeveralErrors, UsageError
 from graphbus_core.llm.client import Prompt
 from graphbus_core.model.config import Budget, BuildConfig, BuildRequest, LLMConfig, SafetyConfig, Settings
+from graphbus_core.model.messages import Event
 from graphbus_core.negotiation.driver import Negotiation
 from graphbus_core.negotiation.outcome import Outcome
 from graphbus_core.negotiation.replay import replay
@@ -87,6 +88,29 @@ def test_a_session_that_was_killed_goes_on_and_comes_to_the_same_result(
     assert (again.returncode, err) == (0, "")
     assert int(out) == 13 - kept
     assert result_of(root) == result_of(finished)
+
+
+def test_a_session_that_was_killed_before_its_changes_were_written_goes_on(finished: Path, tmp_path: Path) -> None:
+    """The record is on the disk already, and the changes are not."""
+    root, bus = write_zoo(tmp_path / "zoo"), MessageBus()
+    before = sources(root)
+
+    def interrupt(event: Event) -> None:
+        if event["stage"] == "APPLY_CODE_CHANGES":
+            raise KeyboardInterrupt
+
+    bus.subscribe("/Build/Stage", interrupt)
+    request = BuildRequest(paths=(str(root / "agents"),), enable_agents=True)
+    with pytest.raises(KeyboardInterrupt):
+        run_build_pipeline(request, bus=bus, backend=GoodModel().backend())
+    record = load_session(root / ".graphbus")
+    assert (record.negotiations.ending.reason, record.is_applied, sources(root)) == ("convergence", False, before)
+    again = GoodModel()
+    negotiate(root, again, is_resumed=True)
+    assert again.asked == []
+    assert result_of(root) == result_of(finished)
+    with pytest.raises(NegotiationError, match="none was interrupted"):
+        negotiate(root, again, is_resumed=True)
 
 
 def test_what_moved_since_is_named_instead_of_resumed(tmp_path: Path) -> None:

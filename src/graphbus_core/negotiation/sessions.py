@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from graphbus_core import settings
 from graphbus_core.compiler.project import Project
+from graphbus_core.editing.promotion import fate_of
 from graphbus_core.errors import NegotiationError, Place, UsageError
 from graphbus_core.llm.client import Price
 from graphbus_core.llm.recorded import Answer, Tape, decode_answers
@@ -241,7 +242,7 @@ def load_answers(artifacts_dir: str | Path, session: str) -> tuple[Answer, ...]:
 
 
 def find_interrupted(config: BuildConfig) -> SessionStart:
-    """Give the last session that was killed, interrupted or ended by an error, if nothing of it was written.
+    """Give the last session that was killed, interrupted or ended by an error, if nothing of it was written or refused.
 
     Raises:
         NegotiationError: GBE421, the last session came to its end, or there is none; GBE405, it cannot be read.
@@ -257,7 +258,10 @@ def _is_interrupted(config: BuildConfig, session: str) -> bool:
     if session not in list_sessions(config.artifacts_dir):
         return True
     record = load_session(config.artifacts_dir, session)
-    return record.negotiations.ending.reason in {"manual", "error"} and not record.is_applied
+    if record.is_applied or fate_of(config, session):
+        return False
+    negotiations = record.negotiations
+    return negotiations.ending.reason in {"manual", "error"} or bool(negotiations.completed and not record.refusal)
 
 
 def complete(request: BuildRequest) -> BuildRequest:
