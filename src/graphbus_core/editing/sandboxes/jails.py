@@ -13,6 +13,7 @@ from itertools import count
 from pathlib import Path
 from typing import Literal
 
+from graphbus_core.editing.sandboxes.calls import call_filter
 from graphbus_core.editing.sandboxes.limits import Finished, Limits
 from graphbus_core.editing.sandboxes.process import cpu_seconds, environment_of, process_count, run_watched
 from graphbus_core.editing.sandboxes.reach import Reach, reach
@@ -94,6 +95,7 @@ def _spec(folder: str, user: int, shown: Reach, limits: Limits) -> dict[str, obj
         "cwd": folder,
         "temporary": str(Path(HOME, "tmp")),
         "limits": bounds,
+        "filter": call_filter(os.uname().machine).hex(),
         "disk_bytes": limits.disk_mb * 1_000_000,
         "shm_bytes": SHM_BYTES,
     }

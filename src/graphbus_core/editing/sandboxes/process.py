@@ -7,15 +7,17 @@ read are within its reach.
 
 from __future__ import annotations
 
+import errno
+import math
 import os
 import selectors
-import shutil
 import signal
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 
 from graphbus_core.editing.sandboxes.limits import Finished, Limits
@@ -24,6 +26,10 @@ PASSED_ON = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SYSTEMROOT")
 _MARK = "GRAPHBUS_SANDBOX"
 _POLL_S = 0.05
 _WEIGH_S = 0.2
+_SMALLEST = 4096
+"""What a file counts at least, in bytes: empty ones, too, use up the disk."""
+_KEPT_FREE = (2_000_000_000, 50_000)
+"""Bytes and files for which the disk keeps room, or half of what it had where that is less."""
 _LIMITS = """\
 ulimit -c 0
 ulimit -t "$1"
@@ -94,12 +100,16 @@ def run_watched(
 
 
 class _Scale:
-    """Weighs folders from time to time, never more often than a tenth of the time can be spent on it."""
+    """Weighs folders from time to time, never more often than a tenth of the time can be spent on it.
+
+    What cannot be weighed (files that are open and have no name any more) may fill the disk only as far as some of it is left.
+    """
 
     def __init__(self, folders: Sequence[Path], allowed_bytes: int) -> None:
         self._folders = folders
         self._allowed = allowed_bytes
         self._start = _size(folders)
+        self._left = _room(folders)
         self._next = time.monotonic() + _WEIGH_S
         self.is_over = False
 
@@ -107,22 +117,36 @@ class _Scale:
         """Tell whether the folders have grown too much."""
         begun = time.monotonic()
         if begun >= self._next:
-            self.is_over = _size(self._folders) - self._start > self._allowed
+            self.is_over = _size(self._folders) - self._start > self._allowed or self._is_full()
             self._next = time.monotonic() + max(_WEIGH_S, 10 * (time.monotonic() - begun))
         return self.is_over
 
+    def _is_full(self) -> bool:
+        floors = (min(left // 2, floor) for left, floor in zip(self._left, _KEPT_FREE, strict=True))
+        return any(now < floor for now, floor in zip(_room(self._folders), floors, strict=True))
 
-def _size(folders: Sequence[Path]) -> int:
-    """Give the bytes that the files in folders take up on the disk."""
+
+def _room(folders: Sequence[Path]) -> tuple[int, int]:
+    """Give the bytes and the files for which the disk of the first folder has room."""
+    disk = os.statvfs(folders[0])
+    return disk.f_bavail * disk.f_frsize, disk.f_favail
+
+
+def _size(folders: Sequence[Path]) -> float:
+    """Give the bytes that the files in folders take up on the disk; folders too deep to be looked into are endless."""
     total = 0
     waiting = [str(folder) for folder in folders]
     while waiting:
-        with suppress(OSError), os.scandir(waiting.pop()) as entries:
-            for entry in entries:
-                with suppress(OSError):  # it is gone again
-                    total += entry.stat(follow_symlinks=False).st_blocks * 512
-                    if entry.is_dir(follow_symlinks=False):
-                        waiting.append(entry.path)
+        try:
+            with os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    with suppress(OSError):  # it is gone again
+                        if entry.is_dir(follow_symlinks=False):
+                            waiting.append(entry.path)
+                        total += max(entry.stat(follow_symlinks=False).st_blocks * 512, _SMALLEST)
+        except OSError as reason:
+            if reason.errno == errno.ENAMETOOLONG:
+                return math.inf
     return total
 
 
@@ -140,10 +164,10 @@ def cpu_seconds(limits: Limits) -> int:
 
 
 def process_count() -> int:
-    """How many processes there are; where the limit counts those of the user, it counts whoever started them."""
+    """How many processes and threads there are; where the limit counts those of the user, it counts whoever started them."""
     try:
-        return sum(name.isdigit() for name in os.listdir("/proc"))
-    except OSError:
+        return int(Path("/proc/loadavg").read_text().split()[3].partition("/")[2])
+    except (OSError, IndexError, ValueError):
         return 1024
 
 
@@ -159,15 +183,42 @@ def private_home() -> Iterator[Path]:
 
 
 def remove_tree(folder: Path) -> None:
-    """Remove a folder even if folders in it were made unreadable."""
-    shutil.rmtree(folder, ignore_errors=True)
-    if folder.exists():
-        folder.chmod(0o700)
-        for path, names, _ in os.walk(folder):
-            for name in names:
-                if not os.path.islink(os.path.join(path, name)):
-                    os.chmod(os.path.join(path, name), 0o700)
-        shutil.rmtree(folder, ignore_errors=True)
+    """Remove a folder whatever was done to it: folders in it may be unreadable, or nested deeper than a path can be long."""
+    waiting, own = [str(folder)], os.urandom(8).hex()
+    for number in count():
+        if not waiting:
+            break
+        _empty(waiting[-1], f"{folder}/{own}-{number}-", waiting)
+    with suppress(OSError):
+        os.rmdir(folder)
+
+
+def _empty(folder: str, prefix: str, waiting: list[str]) -> None:
+    """Remove the files of a folder and move its folders up, to be removed next; once there is none left, remove it."""
+    here = len(waiting)
+    with suppress(OSError):
+        os.chmod(folder, 0o700)
+        with os.scandir(folder) as entries:
+            found = list(entries)
+        for number, entry in enumerate(found):
+            with suppress(OSError):
+                if not entry.is_dir(follow_symlinks=False):
+                    os.unlink(entry.path)
+                elif not _remove_empty(entry.path):
+                    os.chmod(entry.path, 0o700)
+                    os.rename(entry.path, f"{prefix}{number}")
+                    waiting.append(f"{prefix}{number}")
+    if len(waiting) == here:
+        waiting.pop()
+        _remove_empty(folder)
+
+
+def _remove_empty(folder: str) -> bool:
+    try:
+        os.rmdir(folder)
+    except OSError:
+        return False
+    return True
 
 
 def environment_of(home: Path, mark: str, more: Mapping[str, str]) -> dict[str, str]:
