@@ -266,7 +266,7 @@ def architecture_page() -> str:
     """docs/architecture.md with its tree made anew from the module docstrings, and its stages from the pipelines."""
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     package = ROOT / "src" / "graphbus_core"
-    lines = ["```text", f"{'src/graphbus_core/':<28}{purpose(package)}", *tree(package, "  "), "```"]
+    lines = ["```text", f"{'src/graphbus_core/':<27} {purpose(package)}", *tree(package, "  "), "```"]
     return between(between(text, TREE, "\n".join(lines)), STAGES, stage_tables())
 
 
@@ -304,9 +304,9 @@ def tree(folder: Path, indent: str) -> Iterator[str]:
     """One line per module, then one per package with its modules below it."""
     for module in sorted(folder.glob("*.py")):
         if module.stem not in ("__init__", "__main__"):
-            yield f"{indent + module.name:<28}{purpose(module)}"
+            yield f"{indent + module.name:<27} {purpose(module)}"
     for package in sorted(path.parent for path in folder.glob("*/__init__.py")):
-        yield f"{indent + package.name + '/':<28}{purpose(package)}"
+        yield f"{indent + package.name + '/':<27} {purpose(package)}"
         yield from tree(package, indent + "  ")
 
 

@@ -1,4 +1,4 @@
-"""A program as a model: it reads the prompt on stdin and prints the answer, e.g. a coding agent in headless mode.
+"""A program as a model: it reads the prompt on stdin and prints the answer, for example a coding agent in headless mode.
 
 It gets PATH, HOME, the locale and what `pass_env` names, nothing else of the environment. Token counts are estimated by length;
 it costs nothing as far as GraphBus knows.
