@@ -266,5 +266,5 @@ def test_no_session_says_what_to_do(
     monkeypatch.chdir(tmp_path)
     status, _, err = run(capsys)
     assert status == 5
-    assert "No negotiation has taken place here yet" in err
+    assert "No negotiation has come to its end here yet" in err
     assert "graphbus negotiate" in err

@@ -230,6 +230,34 @@ def test_a_transcript_that_is_gone_takes_nothing_else_away(here: Path, capsys: p
     assert main(["inspect-negotiation", "--transcript"]) == 5
 
 
+def test_a_damaged_session_does_not_hide_the_others(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = here / ".graphbus/sessions/S000"
+    folder.mkdir()
+    (folder / "record.json").write_text("{")
+    assert main(["inspect-negotiation", "--sessions"]) == 0
+    captured = capsys.readouterr()
+    assert [line.split()[0] for line in captured.out.splitlines()[1:]] == ["S001"]
+    assert "What was kept of session S000 cannot be read: Input data was truncated. [GBE405]" in captured.err
+    assert main(["inspect-negotiation", "--sessions", "--json"]) == 0
+    captured = capsys.readouterr()
+    assert [one["session"] for one in json.loads(captured.out)["sessions"]] == ["S001"]
+    assert "[GBE405]" in captured.err
+
+
+def test_a_long_outcome_is_folded(here: Path) -> None:
+    record = load_session(here / ".graphbus")
+    one = record.negotiations.records[0]
+    assert one.commit
+    commit = replace(one.commit, evaluators=tuple(f"Service{number}" for number in range(9)))
+    changed = replace(record.negotiations, records=(replace(one, commit=commit),))
+    (here / ".graphbus/sessions/S001/record.json").unlink()
+    save_session(here / ".graphbus", replace(record, negotiations=changed), ())
+    lines = in_a_terminal(here, 60, "inspect-negotiation", "P001")
+    outcome = lines[lines.index("Outcome") + 1 :]
+    assert all(len(line) <= 60 for line in outcome)
+    assert outcome[1].startswith("    ")
+
+
 def test_all_sessions_are_listed(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Agreed(here, makes_commits=False).accept(LOG, title="Log it").land()
     Agreed(here, makes_commits=False).land()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -129,6 +130,30 @@ def test_trailers_that_a_person_added_below_do_not_hide_ours(
     shutil.rmtree(origin / ".graphbus")
     monkeypatch.chdir(origin)
     assert origins(capsys)["return 1"] == "P002"
+
+
+@pytest.mark.parametrize("session", ["S\0001", "../" * 30 + "S001", "x" * 3000, "S001\x1b[31m"])
+def test_a_commit_may_call_a_session_whatever_it_likes(
+    origin: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], session: str
+) -> None:
+    root = clone(origin, monkeypatch)
+    kept = git(root, "cat-file", "commit", "HEAD")
+    made = subprocess.run(
+        ["git", "hash-object", "-t", "commit", "-w", "--stdin", "--literally"],
+        input=kept.replace("GraphBus-Session: S001", f"GraphBus-Session: {session}").encode(),
+        cwd=root,
+        capture_output=True,
+        check=True,
+    )
+    git(root, "update-ref", "HEAD", made.stdout.decode().strip())
+    assert main(["why", f"{ORDER_PY}:{line_with('return 1')}"]) == 0
+    said = capsys.readouterr().out
+    assert "P002  fix(Order): give a rebate" in said
+    assert "\x1b" not in said
+
+
+def line_with(text: str) -> int:
+    return next(number for number, line in enumerate(Path(ORDER_PY).read_text().splitlines(), 1) if text in line)
 
 
 @pytest.mark.parametrize(

@@ -147,15 +147,24 @@ def _known(record: SessionRecord, kind: str, name: str, known: Iterable[str]) ->
 
 
 def _overview(config: BuildConfig, *, as_json: bool) -> None:
-    records = [load_session(config.artifacts_dir, name) for name in list_sessions(config.artifacts_dir)]
-    if not records:
+    names = list_sessions(config.artifacts_dir)
+    if not names:
         raise NegotiationError("GBE403", folder=config.artifacts_dir)
+    records = tuple(_readable(config, names))
     if as_json:
         console.emit_json({"sessions": [_summed(record, config) for record in records]})
         return
     headers = ("SESSION", "ENDED BY", "PROPOSED", "ACCEPTED", "FILES", "COST", "CHANGES", "MODEL")
     rows = [_session_row(record, config) for record in records]
     console.table(headers, rows, right=("PROPOSED", "ACCEPTED", "FILES", "COST"))
+
+
+def _readable(config: BuildConfig, names: Sequence[str]) -> Iterator[SessionRecord]:
+    for name in names:
+        try:
+            yield load_session(config.artifacts_dir, name)
+        except NegotiationError as refused:
+            console.error(refused)
 
 
 def _session_row(record: SessionRecord, config: BuildConfig) -> tuple[str, ...]:

@@ -279,7 +279,8 @@ def _outcome(shown: Shown) -> Iterator[str]:
         return
     commit = one.commit
     voters = f" ({plain(', '.join(commit.evaluators))})" if commit.evaluators else ""
-    yield f"{commit.commit_id}: {commit.consensus_type}{voters}, changed {plain(', '.join(commit.files_modified))}"
+    told = f"{commit.commit_id}: {commit.consensus_type}{voters}, changed {plain(', '.join(commit.files_modified))}"
+    yield from folded("", told, 2, outer=2)
     if shown.git_commit:
         yield plain(shown.git_commit)
     yield shown.fate

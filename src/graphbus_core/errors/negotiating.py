@@ -14,8 +14,9 @@ ENTRIES: dict[str, Entry] = {
         "Ask for another name, or leave `session` empty to get the next free one.",
     ),
     "GBE403": Entry(
-        "No negotiation has taken place here yet: there is no session in {folder}.",
-        "`graphbus negotiate agents/` or `graphbus build agents/ --enable-agents` runs one.",
+        "No negotiation has come to its end here yet: there is no session in {folder}.",
+        "`graphbus negotiate agents/` or `graphbus build agents/ --enable-agents` runs one, "
+        "`--resume` goes on with one that was interrupted.",
     ),
     "GBE404": Entry("There is no session {session}.{suggestion}", "Sessions: {known}."),
     "GBE405": Entry(

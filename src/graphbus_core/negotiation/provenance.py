@@ -23,7 +23,7 @@ from graphbus_core.model.config import BuildConfig
 from graphbus_core.model.proposals import ProposalRecord
 from graphbus_core.negotiation.commit_message import Told, gate_summary, models_of, told_in
 from graphbus_core.negotiation.committing import load_commits
-from graphbus_core.negotiation.transcript import SessionRecord, load_session
+from graphbus_core.negotiation.transcript import SessionRecord, list_sessions, load_session
 
 OriginKind = Literal["before", "since", "decision", "unknown"]
 _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+\d+(?:,\d+)? @@")
@@ -263,8 +263,9 @@ def _told_by_git(config: BuildConfig, repository: Repository, commits: set[str])
 def _of_message(config: BuildConfig, commit: str, told: Told) -> Decided:
     trailers = told.trailers
     session, proposal = trailers["GraphBus-Session"], trailers["GraphBus-Proposal"]
-    kept = _decided(config, _record(config, session), session, proposal)
-    if kept.commit == commit and kept.title:
+    is_here = session in list_sessions(config.artifacts_dir)  # and no path: messages are written by anybody
+    kept = _decided(config, _record(config, session), session, proposal) if is_here else None
+    if kept and kept.commit == commit and kept.title:
         return kept  # the session of this name is the one that made the commit
     text = told.text.strip()
     squashed = text.rpartition("\n* ")[2] if not text.startswith("* ") else text.removeprefix("* ")

@@ -181,7 +181,7 @@ def test_a_file_in_the_way_is_said_so(tmp_path: Path) -> None:
 
 
 def test_no_session_is_said_with_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(NegotiationError, match="No negotiation has taken place here yet") as info:
+    with pytest.raises(NegotiationError, match="No negotiation has come to its end here yet") as info:
         load_session(tmp_path)
     assert info.value.code == "GBE403"
     assert "graphbus negotiate" in info.value.hint
