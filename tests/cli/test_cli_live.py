@@ -128,7 +128,7 @@ def test_a_commit_names_how_it_was_agreed(consensus: Consensus, verdict: str) ->
     ("decision", "word"),
     [
         ("accept", "Accepted"),
-        ("reject", "Rejected"),
+        ("reject", "Rejected, unsubstantiated"),
         ("counter", "Countered"),
         ("defer", "Deferred"),
         ("abstain", "Abstained"),
@@ -150,7 +150,7 @@ def test_the_arbiter_speaks_after_the_votes() -> None:
     )
     assert lines[-4:] == [
         '[AGENT] Stock:   "Accepted"',
-        '[AGENT] Letters: "Rejected — my handler reads `total`"',
+        '[AGENT] Letters: "Rejected, unsubstantiated — my handler reads `total`"',
         '[ARBITER] Judge:   "Accepted — no reader of `total` is left"',
         "[ARBITER] The arbiter accepts (1/2). Committing.",
     ]

@@ -350,9 +350,9 @@ def _evaluation_lines(evaluations: list[ProposalEvaluation]) -> Iterator[str]:
 
 
 def _is_in_doubt(evaluation: ProposalEvaluation) -> bool:
-    """Tell whether an objection brought evidence and none of it holds."""
-    evidence = evaluation.evidence if evaluation.decision == "reject" else ()
-    return bool(evidence) and not any(item.is_verified for item in evidence)
+    """Tell whether this is an objection without evidence that holds; an arbiter's word needs none."""
+    is_objection = evaluation.decision == "reject" and not evaluation.is_arbiter
+    return is_objection and not any(item.is_verified for item in evaluation.evidence)
 
 
 def _gate_lines(failures: list[RungResult]) -> list[str]:

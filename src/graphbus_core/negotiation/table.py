@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cached_property
+from itertools import chain
 from typing import Protocol, runtime_checkable
 from weakref import WeakKeyDictionary
 
@@ -21,6 +22,7 @@ from graphbus_core.editing.workspace import Workspace, state_digest
 from graphbus_core.errors import EditError, GraphBusError
 from graphbus_core.model.findings import Finding
 from graphbus_core.model.proposals import Evidence, GateReport, Proposal, ProposalEvaluation
+from graphbus_core.negotiation.counterexamples import broken_for
 from graphbus_core.negotiation.finding import find_for_agents
 from graphbus_core.negotiation.protocol import (
     Applied,
@@ -178,23 +180,27 @@ class Table:
         has_tested = agent not in self._may_test.get(vote.proposal_id, ()) or vote.decision != "reject"
         for item in vote.evidence:
             if item.kind == "contract":
-                objection = self._check_contract(vote.proposal_id, item.text)
+                objection = self._check_contract(agent, vote.proposal_id, item.text)
             elif has_tested:
                 objection = Objection(False, "the test was not run")
             else:
                 objection, has_tested = self._run_test(vote.proposal_id, item.text), True
             evidence.append(msgspec.structs.replace(item, is_verified=objection.holds, detail=objection.detail))
         doubts = tuple(f"unsubstantiated: {item.detail}" for item in evidence if not item.is_verified)
+        if vote.decision == "reject" and not evidence:
+            doubts = ("unsubstantiated: it comes without evidence",)
         return msgspec.structs.replace(vote, evidence=tuple(evidence), concerns=(*vote.concerns, *doubts))
 
-    def _check_contract(self, proposal_id: str, text: str) -> Objection:
-        """An objection about a contract holds if the rules say the same of the state after the change."""
+    def _check_contract(self, agent: str, proposal_id: str, text: str) -> Objection:
+        """An objection about a contract holds if it states what the change takes from its author, or what the rules find."""
         tried = self._tried.get(proposal_id)
+        if tried is None:
+            return Objection(False, "nothing is known of the change")
         said = " ".join(text.split())
-        fact = next(
-            (one.message for one in (tried.trial.added if tried else ()) if " ".join(one.message.split()) in said), ""
-        )
-        return Objection(bool(fact), fact or "the rules find no such thing after the change")
+        found = (one.message for one in tried.trial.added if " ".join(one.message.split()) in said)
+        facts = (one.sentence for one in broken_for(agent, tried.before, tried.after) if one.is_stated_in(said))
+        fact = next(chain(found, facts), "")
+        return Objection(bool(fact), fact or "neither the rules nor the contracts show such a thing after the change")
 
     def _run_test(self, proposal_id: str, text: str) -> Objection:
         tried = self._tried.get(proposal_id)

@@ -182,4 +182,6 @@ def test_a_gate_that_runs_nothing_verifies_no_test(tmp_path: Path) -> None:
 def test_a_contract_objection_must_be_what_the_rules_say(tmp_path: Path) -> None:
     trial = Trial(tmp_path, OpenGate())
     vote = trial.vote("Inventory", Evidence("contract", "it feels wrong", is_verified=True))
-    assert vote.concerns[-1] == "unsubstantiated: the rules find no such thing after the change"
+    assert vote.concerns[-1] == (
+        "unsubstantiated: neither the rules nor the contracts show such a thing after the change"
+    )

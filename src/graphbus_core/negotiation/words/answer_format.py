@@ -125,7 +125,8 @@ _NOTES = {
     "nothing": "When there is nothing to propose, or a refused proposal cannot be mended:",
     "evaluate": "When asked to evaluate, one section for each proposal. The decision is accept, reject, counter or defer;"
     " `counter` needs the edits of a better proposal. An objection counts more with evidence: `test`, a test function that"
-    " passes now and fails after the change, or `contract`, the element of your contract that breaks:",
+    " passes now and fails after the change, or `contract`, what of your contract breaks, as"
+    " `/Topic: field` or `Class.method: field`:",
     "arbitrate": "When asked to arbitrate; the decision is accept or reject:",
 }
 
