@@ -34,7 +34,7 @@ TRAILERS = (
 _TYPES = (
     (re.compile(r"perf|optimi[sz]e|speed"), "perf"),
     (re.compile(r"doc"), "docs"),
-    (re.compile(r"refactor|simplif|rename|extract|annotate|clean"), "refactor"),
+    (re.compile(r"refactor|simplif|rename|extract|annotat|clean"), "refactor"),
     (re.compile(r"fix|mend|valid|align|correct|guard|handle|conflict|error"), "fix"),
     (re.compile(r"add|introduce|feature|support"), "feat"),
 )

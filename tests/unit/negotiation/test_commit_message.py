@@ -105,7 +105,7 @@ def test_models_are_named_once(models: dict[str, str], told: str) -> None:
         ({"intent": "optimize", "title": "Ask once"}, "perf(OrderProcessor): ask once"),
         ({"intent": "add_docstring", "title": "Say it"}, "docs(OrderProcessor): say it"),
         ({"intent": "add_discount", "title": "Give it"}, "feat(OrderProcessor): give it"),
-        ({"intent": "annotate", "finding": "GB201", "title": "X it"}, "refactor(OrderProcessor): X it"),
+        ({"intent": "add_annotation", "finding": "GB201", "title": "X it"}, "refactor(OrderProcessor): X it"),
         ({"intent": "annotate", "finding": "GB003", "title": "Read it"}, "fix(OrderProcessor): read it"),
         ({"intent": "other", "title": "SKU is a str"}, "refactor(OrderProcessor): SKU is a str"),
         ({"intent": "align_schema", "title": ""}, "fix(OrderProcessor): align schema"),
