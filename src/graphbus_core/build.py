@@ -117,7 +117,7 @@ def discover_classes(index: ModuleIndex, config: BuildConfig) -> NodeClasses:
     classes = extract.discover_classes(index, config)
     raise_all(classes.project.errors)
     if not classes.classes:
-        raise BuildError("GBE213", paths=", ".join(index.roots))
+        raise BuildError("GBE213", paths=", ".join("this folder" if root == "." else root for root in index.roots))
     return classes
 
 

@@ -220,6 +220,12 @@ def test_a_folder_without_an_agent_is_refused(shop: Path) -> None:
     assert caught.value.code == "GBE213"
 
 
+def test_a_working_folder_without_an_agent_is_not_called_a_dot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BuildError, match=r"There is no agent in this folder\."):
+        build_graph(".")
+
+
 def test_the_last_negotiation_stays_in_the_artifacts_of_a_static_build(shop: Path) -> None:
     run_build_pipeline(BuildRequest(paths=("agents",), enable_agents=True))
     negotiated = json.loads((shop / ".graphbus/negotiations.json").read_text())
