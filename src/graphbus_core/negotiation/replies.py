@@ -23,6 +23,9 @@ MAX_FAULTS = 8
 MAX_EVIDENCE = 3
 _SHORT = 200
 _NUMBER = re.compile(r"\bP0*(\d{1,9})\b", re.IGNORECASE)
+_CONFIDENCE = re.compile(
+    r"(?P<value>-?(?:\d{1,3}(?:[.,]\d{1,9})?|[.,]\d{1,9}))\s*(?:(?P<percent>%)|(?:/|out of)\s*(?P<of>\d{1,3}))?"
+)
 _DECISIONS: tuple[str, ...] = get_args(Decision)
 
 
@@ -297,12 +300,15 @@ def _risk(word: str, does_break: bool) -> Risk:
 
 
 def _confidence(text: str) -> float:
-    """Between 0 and 1, or in per cent; what cannot be read counts as one half."""
+    """Between 0 and 1, in per cent, or so many of so many; what cannot be read counts as one half."""
     if not text:
         return 1.0
-    number = re.search(r"\d{1,3}(?:\.\d{1,9})?|\.\d{1,9}", text)
-    value = float(number[0]) if number else 0.5
-    return min(value / 100 if value > 1 else value, 1.0)
+    said = _CONFIDENCE.search(text)
+    if not said:
+        return 0.5
+    value = float(said["value"].replace(",", "."))
+    whole = 100 if said["percent"] or (value > 1 and not said["of"]) else float(said["of"] or 1)
+    return min(max(value / whole, 0.0), 1.0) if whole else 0.5
 
 
 def _evidence(parts: Iterable[Part]) -> tuple[Evidence, ...]:

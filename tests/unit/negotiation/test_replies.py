@@ -115,6 +115,9 @@ FORMS = {
     .replace(TOTAL, f"{TOTAL}")
     .replace("\n```\n", "\n  ```\n"),
     "a heading of its own": PROPOSAL.replace("### edit", "### Thoughts\n\nIt is fine.\n\n### edit"),
+    "no marks at a heading": PROPOSAL.replace("## proposal", "Proposal:").replace("### edit", "#### edit"),
+    "no marks, in a fence": f"```markdown\n{PROPOSAL.replace('## proposal', 'proposal')}```\n",
+    "wide colons": PROPOSAL.replace("title:", "title：").replace("reason:", "Reason："),
     "a closing section": PROPOSAL + "\n## Summary\ntitle: something else\n",
 }
 
@@ -230,6 +233,14 @@ BAD_PROPOSALS = {
     ),
     "an empty old": (texts.proposal("x", texts.swap("agents/order.py", "", "x")), "empty ```old"),
     "a fence around half of it": (f"```\n{PROPOSAL}And so on.\n", "neither"),
+    "an open thought": (f"<think>\nI could say:\n{PROPOSAL}", "still thinking"),
+    "the word of a section in a sentence": ("I have no proposal: nothing\nNothing to propose.\n", "neither"),
+    "a search and replace in one block": (
+        texts.proposal(
+            "x", "### edit search_replace agents/order.py\n```\n<<<<<<< SEARCH\na\n=======\nb\n>>>>>>> REPLACE\n```\n"
+        ),
+        "needs two fenced blocks",
+    ),
     "an open fence": (PROPOSAL.removesuffix("```\n"), "is not closed"),
     "a later dependency": (texts.proposal("x", EDIT, depends_on=["2"]), "no earlier proposal"),
     "a dependency on itself": (texts.proposal("x", EDIT, depends_on=["1"]), "no earlier proposal"),
@@ -289,7 +300,10 @@ def test_the_number_may_be_written_in_many_ways(heading: str, view: View, trials
 
 @pytest.mark.parametrize(
     ("said", "heard"),
-    [("80%", 0.8), ("0.25", 0.25), (".5", 0.5), ("high", 0.5), ("1.0", 1.0), ("900", 1.0), ("90 out of 100", 0.9)],
+    [
+        *(("80%", 0.8), ("0.25", 0.25), (".5", 0.5), ("high", 0.5), ("1.0", 1.0), ("900", 1.0), ("90 out of 100", 0.9)),
+        *(("0,9", 0.9), ("9/10", 0.9), ("8 out of 10", 0.8), ("1%", 0.01), ("0.5 %", 0.005), ("-1", 0.0), ("3/0", 0.5)),
+    ],
 )
 def test_confidence_is_a_number_between_nothing_and_one(
     said: str, heard: float, view: View, trials: tuple[Trial, ...]
@@ -359,6 +373,18 @@ def test_an_evaluation_that_means_nothing_is_malformed(name: str, view: View, tr
     with pytest.raises(Malformed) as caught:
         replies.read_evaluations(text, view, trials[:1])
     assert any(says in fault for fault in caught.value.faults), caught.value.faults
+
+
+def test_headings_without_marks_are_understood(view: View, trials: tuple[Trial, ...]) -> None:
+    text = "Evaluation P001:\ndecision: reject\nreasoning: it breaks\n\nevaluation P002\ndecision: accept\nreasoning: fine\n"
+    assert [vote.decision for vote in replies.read_evaluations(text, view, trials)] == ["reject", "accept"]
+    assert replies.read_drafts("nothing\n", view) == ()
+
+
+@pytest.mark.parametrize("tag", ["think", "thinking", "reasoning"])
+def test_what_a_model_was_still_thinking_is_no_vote(tag: str, view: View, trials: tuple[Trial, ...]) -> None:
+    with pytest.raises(Malformed):
+        replies.read_evaluations(f"\n<{tag}>\n{texts.evaluation('P001')}", view, trials[:1])
 
 
 def test_what_is_usable_of_a_half_bad_answer_is_kept(view: View, trials: tuple[Trial, ...]) -> None:

@@ -40,6 +40,9 @@ _THOUGHTS = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 """What some local models print before their answer; a few templates swallow the opening tag."""
+_OPEN_THOUGHT = re.compile(r"\A\s*<(?:think|thinking|reasoning)>")
+_BARE_HEADING = re.compile(r"(?:analysis|proposal|nothing|(?:evaluation|decision)\s+P\d+)\s*:?\s*", re.IGNORECASE)
+"""A heading without its marks, alone on a line."""
 _MARKS = "*_` "
 _WRAPPINGS = frozenset({"", "markdown", "md", "text", "txt"})
 _FENCE = re.compile(r"(?P<lead>[ \t]*)(?P<fence>`{3,}|~{3,})[ \t]*(?P<label>[^`]*)$")
@@ -47,7 +50,7 @@ _HEADING = re.compile(r"[ ]{0,3}(?P<level>#{1,6})[ \t]*(?P<text>[^#].*)$")
 _CLOSING = re.compile(r"\s+#*\s*$")
 _NUMBERED = re.compile(r"^[\d.)\s]*")
 _LINE = re.compile(
-    r"[ \t]*(?:[-*+•]\s+|\d+[.)]\s+)?[*_`]{0,3}(?P<key>[A-Za-z]+(?:[ _-]on)?)[*_`]{0,3}\s*:(?P<value>.*)$"
+    r"[ \t]*(?:[-*+•]\s+|\d+[.)]\s+)?[*_`]{0,3}(?P<key>[A-Za-z]+(?:[ _-]on)?)[*_`]{0,3}\s*[:：](?P<value>.*)$"
 )
 
 
@@ -93,18 +96,25 @@ def read_sections(text: str) -> tuple[Section, ...]:
     """Take an answer apart; text outside of sections is left out.
 
     Raises:
-        FormError: A fence is not closed, or the answer is too large.
+        FormError: A fence or a thought is not closed, or the answer is too large.
     """
     if len(text) > MAX_ANSWER_BYTES:
         raise FormError(f"Your answer has more than {MAX_ANSWER_BYTES} characters.")
     lines = _THOUGHTS.sub("", text.replace("\r\n", "\n").replace("\r", "\n"), count=1).split("\n")
+    if _OPEN_THOUGHT.match("\n".join(lines[:20])):
+        raise FormError("Your answer ends while you are still thinking: there is no closing tag.")
     inner = _without_wrapping(lines)
     try:
-        return _read(lines) or _read(inner)
+        return _read(lines) or _read(inner) or _read(_with_headings(inner or lines))
     except FormError:
         if not inner:
             raise
-    return _read(inner)
+    return _read(inner) or _read(_with_headings(inner))
+
+
+def _with_headings(lines: list[str]) -> list[str]:
+    """Where no heading is marked as one, the words of sections alone on a line are."""
+    return [f"## {line}" if _BARE_HEADING.fullmatch(line) else line for line in lines]
 
 
 def clean(text: str, limit: int = MAX_TEXT) -> str:
