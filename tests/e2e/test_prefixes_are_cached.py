@@ -1,0 +1,109 @@
+"""What prompts have in common is read from the provider's cache: whole builds over the real libraries, by the stub's counts."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import NamedTuple
+
+import pytest
+
+from graphbus_core.build import run_build_pipeline
+from graphbus_core.model.config import BuildRequest, LLMConfig, SafetyConfig, Settings
+from graphbus_core.negotiation.transcript import load_session
+from tests.conftest import Figure, Project
+from tests.fakes import zoo
+from tests.fakes.model_server import KEY, KEY_VARIABLE, ModelServer, Request
+from tests.fakes.model_speech import Counted
+from tests.fakes.model_texts import asked_in, decision, evaluation
+from tests.fakes.zoo_project import FILES
+
+pytestmark = pytest.mark.slow
+
+
+class Sent(NamedTuple):
+    """One request as the provider has counted it."""
+
+    model: str
+    task: str
+    agent: str
+    shared: int
+    own: str
+    counted: Counted
+
+
+class CountingServer(ModelServer):
+    """Keeps what was counted for each request, in the order in which they were answered."""
+
+    def __init__(self) -> None:
+        super().__init__(_divided)
+        self.sent: list[Sent] = []
+
+    def count(self, request: Request) -> Counted:
+        counted, prompt = super().count(request), zoo.prompt_of(request)
+        asked = asked_in(prompt)
+        shared = len(prompt.shared.encode()) // 4
+        self.sent.append(Sent(request.model, asked.task, asked.agent, shared, prompt.own, counted))
+        return counted
+
+
+def _divided(request: Request) -> str:
+    """Good agents of whom one is against everything, so that an arbiter has to decide."""
+    prompt = zoo.prompt_of(request)
+    asked = asked_in(prompt)
+    if asked.task == "arbitrate":
+        return "".join(decision(name, "accept") for name in asked.proposals)
+    if asked.task == "evaluate" and asked.agent == "MailService":
+        return "".join(evaluation(name, "reject", reasoning="I do not like it.") for name in asked.proposals)
+    return str(zoo.good(asked, prompt))
+
+
+def negotiated(server: CountingServer, project: Project, rounds: int, **roles: str) -> list[Sent]:
+    root = project({path: text for path, text in FILES.items() if not path.startswith("tests/")})
+    llm: LLMConfig = server.config("anthropic", concurrency=1, **roles)
+    settings = Settings(llm=llm, safety=SafetyConfig(max_negotiation_rounds=rounds, electorate="all"))
+    request = BuildRequest(paths=(str(root / "agents"),), enable_agents=True, settings=settings)
+    run_build_pipeline(request)
+    usage = load_session(root / ".graphbus").spent.usage
+    assert usage.cache_read_tokens == sum(one.counted.read for one in server.sent)
+    assert usage.input_tokens == sum(one.counted.total for one in server.sent)
+    return server.sent
+
+
+def test_the_shared_part_is_written_once_and_read_by_all_agents_roles_and_rounds(
+    project: Project, monkeypatch: pytest.MonkeyPatch, figure: Figure
+) -> None:
+    monkeypatch.setenv(KEY_VARIABLE, KEY)
+    with CountingServer() as server:
+        sent = negotiated(server, project, 2)
+    assert {one.task for one in sent} >= {"analyze", "propose", "evaluate", "arbitrate"}
+    assert sent[0].counted.read == 0
+    known: dict[str, set[str]] = defaultdict(set)
+    for one in sent[1:]:
+        assert one.counted.read >= one.shared, one
+    for one in sent:
+        if one.own in known[one.agent]:  # asked before, and nothing has changed at its ends
+            assert one.counted.read > one.shared, one
+        known[one.agent].add(one.own)
+    read, total = sum(one.counted.read for one in sent), sum(one.counted.total for one in sent)
+    figure(
+        "input read from the provider's cache, one model",
+        f"{read / total:.0%} of {total} tokens in {len(sent)} requests of {len(known)} agents",
+    )
+    assert read / total > 0.6
+
+
+def test_each_model_of_several_roles_fills_its_own_cache_once(
+    project: Project, monkeypatch: pytest.MonkeyPatch, figure: Figure
+) -> None:
+    monkeypatch.setenv(KEY_VARIABLE, KEY)
+    with CountingServer() as server:
+        sent = negotiated(server, project, 1, evaluator="stub:small", arbiter="stub:large")
+    by_model: dict[str, list[Sent]] = defaultdict(list)
+    for one in sent:
+        by_model[one.model].append(one)
+    assert set(by_model) == {"test-model", "small", "large"}
+    for asked in by_model.values():
+        assert asked[0].counted.read == 0
+        assert all(one.counted.read >= one.shared for one in asked[1:])
+    read, total = sum(one.counted.read for one in sent), sum(one.counted.total for one in sent)
+    figure("input read from the provider's cache, a model for each role", f"{read / total:.0%} of {total} tokens")
