@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import sys
@@ -113,6 +114,9 @@ class _TableReader:
             return {}
         if isinstance(converted, int | float) and converted < 0:
             self._refuse(names, key, f"{_expected(hint)} of at least 0", value)
+            return {}
+        if isinstance(converted, float) and not math.isfinite(converted):
+            self._refuse(names, key, "a number with an end", value)
             return {}
         if key == "artifacts" and not _is_below(str(converted)):
             self._refuse(names, key, "a folder below the project", value)
@@ -231,6 +235,8 @@ def _override(settings: Settings, request: BuildRequest) -> Settings:
     if not request.use_cache:
         settings = change(settings, llm=change(settings.llm, use_cache=False))
     if request.max_usd is not None:
+        if not (math.isfinite(request.max_usd) and request.max_usd >= 0):
+            raise UsageError("GBE145", got=f"{request.max_usd:g}")
         settings = change(settings, budget=change(settings.budget, max_usd=request.max_usd))
     return change(settings, intent=request.intent) if request.intent else settings
 

@@ -2,12 +2,20 @@
 
 import pytest
 
-from graphbus_core.cli.amounts import dollars
+from graphbus_core.model.spending import dollars
 
 
 @pytest.mark.parametrize(
     ("usd", "shown"),
-    [(0, "$0"), (0.00004, "$0.0000"), (0.0123, "$0.0123"), (0.25, "$0.25"), (1.5, "$1.50"), (1234.5, "$1,234.50")],
+    [
+        (None, "unknown"),
+        (0, "$0"),
+        (0.00004, "< $0.0001"),
+        (0.0123, "$0.0123"),
+        (0.25, "$0.25"),
+        (1.5, "$1.50"),
+        (1234.5, "$1,234.50"),
+    ],
 )
-def test_dollars_show_what_a_small_session_costs(usd: float, shown: str) -> None:
+def test_dollars_show_what_a_small_session_costs(usd: float | None, shown: str) -> None:
     assert dollars(usd) == shown

@@ -176,3 +176,11 @@ def test_who_has_settled_is_named_and_why_no_model_negotiates() -> None:
     lines = Live().lines("/Negotiation/Started", {**started, "note": "there is no key", "at_rest": ["Order"]})
     assert any("That is because there is no key." in line for line in lines)
     assert any("Order: settled" in line or "settled, nothing new since" in line for line in lines)
+
+
+@pytest.mark.parametrize("limit", ["nan", "inf"])
+def test_a_limit_that_limits_nothing_is_refused(zoo: Path, capsys: Captured, limit: str) -> None:
+    """No number is above `nan`, and neither can be written into a record."""
+    for plan in ((), ("--plan",)):
+        assert main(["build", str(zoo / "agents"), "--enable-agents", "--max-usd", limit, *plan]) == 2
+        assert f"{limit} dollars are no limit. [GBE145]" in capsys.readouterr().err

@@ -17,6 +17,7 @@ from graphbus_core.errors import UsageError
 from graphbus_core.llm.diagnosis import Choice, ProviderState, Tried, choice, examine, try_model, without_effect
 from graphbus_core.llm.providers import RULES
 from graphbus_core.model.config import LLMConfig
+from graphbus_core.model.spending import dollars
 from graphbus_core.settings import find_root, load
 
 _NOT_USABLE = 5
@@ -139,7 +140,7 @@ def _sentence(text: str) -> str:
 
 def show_tried(tried: Tried) -> None:
     """Show what the smallest call came to."""
-    cost = "its price is not known" if tried.cost_usd is None else f"${tried.cost_usd:.6f}"
+    cost = "its price is not known" if tried.cost_usd is None else dollars(tried.cost_usd)
     console.out()
     console.out(
         f"{paint('✓', 'good')} {paint(plain(tried.model), 'strong')} answered in {tried.seconds:.2f} s: "

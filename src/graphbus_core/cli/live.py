@@ -14,10 +14,10 @@ from typing import Any
 
 import msgspec
 
-from graphbus_core.cli.amounts import dollars
 from graphbus_core.cli.console import Role, paint, plain
 from graphbus_core.model.proposals import (
     CodeChange,
+from graphbus_core.model.spending import dollars
     CommitRecord,
     Consensus,
     Ending,

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from graphbus_core import settings
 from graphbus_core.cli import console
-from graphbus_core.cli.amounts import dollars
 from graphbus_core.cli.live import counted
 from graphbus_core.compiler.project import Project
 from graphbus_core.errors import raise_all
 from graphbus_core.model.config import BuildRequest
+from graphbus_core.model.spending import dollars
 from graphbus_core.negotiation.backend import Backend
 from graphbus_core.negotiation.plan import Phase, Plan, plan
 
@@ -52,7 +52,7 @@ def _head(planned: Plan) -> Iterator[str]:
         if price is None:
             yield f"{named} ({roles}): its price is not known, only calls and tokens count."
         elif not (price.input_usd or price.output_usd):
-            yield f"{named} ({roles}): free of charge."
+            yield f"{named} ({roles}): costs nothing."
         else:
             yield f"{named} ({roles}): up to ${price.input_usd:g} for a million tokens in, ${price.output_usd:g} out."
 
@@ -63,9 +63,9 @@ def _row(phase: Phase) -> tuple[str, ...]:
         console.plain(phase.model),
         f"{phase.calls:,}",
         f"{phase.tokens:,}",
-        _dollars(phase.cost_usd),
+        dollars(phase.cost_usd),
         f"{phase.expected_calls:,}",
-        _dollars(phase.expected_usd),
+        dollars(phase.expected_usd),
     )
 
 
@@ -73,14 +73,10 @@ def _totals(planned: Plan) -> Iterator[str]:
     if not planned.models:
         yield f"Never more than {counted(planned.calls, 'question')} to agents."
         return
-    yield f"Never more than {planned.calls:,} questions. Worst case {_dollars(planned.cost_usd)} and {planned.tokens:,} tokens."
-    yield f"To be expected, if each agent proposes once: {_dollars(planned.expected_usd)}."
+    yield f"Never more than {planned.calls:,} questions. Worst case {dollars(planned.cost_usd)} and {planned.tokens:,} tokens."
+    yield f"To be expected, if each agent proposes once: {dollars(planned.expected_usd)}."
     caps = [f"{planned.max_calls:,} calls"]
     caps += [f"{planned.max_tokens:,} tokens"] if planned.max_tokens else []
     caps += [f"${planned.max_usd:g}"] if planned.max_usd else []
     yield f"It stops before it passes {', '.join(caps)}: [tool.graphbus.budget], --max-usd."
     yield console.paint("Nothing was asked and nothing was written.", "dim")
-
-
-def _dollars(amount: float | None) -> str:
-    return "unknown" if amount is None else dollars(amount)

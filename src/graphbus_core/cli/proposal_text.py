@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from graphbus_core.cli.amounts import dollars
 from graphbus_core.cli.console import Role, paint, plain
 from graphbus_core.cli.folding import columns, folded
 from graphbus_core.model.proposals import (
@@ -18,6 +17,7 @@ from graphbus_core.model.proposals import (
     Status,
     VoteDecision,
 )
+from graphbus_core.model.spending import dollars
 from graphbus_core.negotiation.transcript import Said, SessionRecord
 
 STATUS_ROLES: dict[Status, Role] = {

@@ -59,6 +59,7 @@ ENTRIES: dict[str, Entry] = {
         "Write e.g. `https://models.example.org/v1`, or `http://localhost:8000/v1` for a server on this machine.",
     ),
     "GBE144": Entry("{key} in {table} is missing.", "Add it to pyproject.toml."),
+    "GBE145": Entry("{got} dollars are no limit.", "Give `--max-usd` a number of at least 0; 0: no limit."),
     "GBE147": Entry(
         "There is a file here that is no report.", "Choose another name with `-o`, or write over it with `--force`."
     ),

@@ -4,6 +4,19 @@ from __future__ import annotations
 
 import msgspec
 
+_LEAST_USD, _CENTS_FROM_USD = 0.0001, 0.1
+
+
+def dollars(usd: float | None) -> str:
+    """Give an amount as people read it: `$0`, `$0.0042`, `$0.31`, `$1,234.50`, `unknown`; a little is never shown as nothing."""
+    if usd is None:
+        return "unknown"
+    if not usd:
+        return "$0"
+    if abs(usd) < _LEAST_USD:
+        return f"< ${_LEAST_USD:.4f}"
+    return f"${usd:,.2f}" if usd >= _CENTS_FROM_USD else f"${usd:.4f}"
+
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Tokens of one call, as the provider counts them.

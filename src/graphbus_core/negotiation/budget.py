@@ -9,6 +9,7 @@ from threading import Lock
 
 from graphbus_core.llm.metered import NANO, Amount, Tab, tab_open
 from graphbus_core.model.config import Budget
+from graphbus_core.model.spending import dollars
 
 
 class Meter:
@@ -65,7 +66,7 @@ class Meter:
             return f"up to {amount.tokens} more tokens after {taken.tokens}, and max_tokens is {budget.max_tokens}"
         if budget.max_usd and amount.nano_usd and then.nano_usd > budget.max_usd * NANO:
             now, more = taken.nano_usd / NANO, amount.nano_usd / NANO
-            return f"up to ${more:.4f} more after ${now:.4f}, and max_usd is {budget.max_usd:g}"
+            return f"up to {dollars(more)} more after {dollars(now)}, and max_usd is {budget.max_usd:g}"
         return ""
 
     def settle(self, held: Amount, spent: Amount) -> None:

@@ -113,7 +113,7 @@ def test_as_many_questions_as_fit_go_out_together_and_the_rest_when_they_are_set
 def test_dollars_are_refused_with_both_figures() -> None:
     meter = Meter(Budget(max_usd=0.5))
     assert meter.hold(Amount(0, 400_000_000)) == ""
-    assert meter.hold(Amount(0, 200_000_000)) == "up to $0.2000 more after $0.4000, and max_usd is 0.5"
+    assert meter.hold(Amount(0, 200_000_000)) == "up to $0.20 more after $0.40, and max_usd is 0.5"
     assert meter.hold(Amount(5, 0)) == ""
     meter.settle(Amount(0, 400_000_000), Amount(0, 1))
     assert meter.hold(Amount(0, 200_000_000)) == ""

@@ -161,6 +161,15 @@ def test_every_kind_of_value_is_read(tmp_path: Path) -> None:
             "2",
             "max_source_bytes in [tool.graphbus] must be a whole number of at least 0, not -1.",
         ),
+        *(
+            (
+                f"[tool.graphbus.budget]\nmax_usd = {number}",
+                "GBE103",
+                "2",
+                f"max_usd in [tool.graphbus.budget] must be a number with an end, not {number}.",
+            )
+            for number in ("nan", "inf")
+        ),
         (
             "[tool.graphbus]\nmax_source_bytes = true",
             "GBE103",

@@ -12,8 +12,9 @@ from graphbus_core.cli.report import tables
 from graphbus_core.cli.report.graph_svg import graph
 from graphbus_core.cli.report.markup import Child, Markup, element, raw_element
 from graphbus_core.cli.report.proposals import proposals
-from graphbus_core.cli.report.story import ENDINGS, Story, dollars
+from graphbus_core.cli.report.story import ENDINGS, Story
 from graphbus_core.cli.report.timeline import timeline
+from graphbus_core.model.spending import dollars
 
 GENERATOR = "GraphBus report"
 _HERE = Path(__file__).parent

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Iterator
 from graphbus_core.cli.live import counted
 from graphbus_core.cli.report.diffs import diffs_of, show_diff
 from graphbus_core.cli.report.markup import Child, Markup, element, together
-from graphbus_core.cli.report.story import DECISIONS, RUNGS, STATUSES, Case, Story, dollars
+from graphbus_core.cli.report.story import DECISIONS, RUNGS, STATUSES, Case, Story
 from graphbus_core.cli.report.timeline import CONSENSUS, keys_of, tally
 from graphbus_core.model.proposals import GateReport, ProposalEvaluation, RungResult, SchemaChange, Status
 from graphbus_core.model.schema import Schema
+from graphbus_core.model.spending import dollars
 
 _RUNG_STATUS = {"passed": "Passed", "failed": "Refused", "not_run": "Not run"}
 

@@ -340,8 +340,3 @@ def _notes(said: Iterable[Said]) -> Iterator[Note]:
             dropped = msgspec.convert(event.payload, _Dropped)
             noun = "proposal" if dropped.count == 1 else "proposals"
             yield Note(round, dropped.agent, f"{dropped.count} {noun} too many: {dropped.reason}")
-
-
-def dollars(amount: float) -> str:
-    """Give an amount as people read it: `$0.0042`, `$1.25`."""
-    return f"${amount:,.2f}" if amount >= 1 or not amount else f"${amount:,.4f}"

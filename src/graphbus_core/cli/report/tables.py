@@ -8,8 +8,9 @@ from graphbus_core.cli.live import counted
 from graphbus_core.cli.report.diffs import diffs_of
 from graphbus_core.cli.report.markup import Child, Markup, element, together
 from graphbus_core.cli.report.proposals import badge
-from graphbus_core.cli.report.story import DECISIONS, STATUSES, Case, Story, dollars
+from graphbus_core.cli.report.story import DECISIONS, STATUSES, Case, Story
 from graphbus_core.model.proposals import ProposalEvaluation, VoteDecision
+from graphbus_core.model.spending import dollars
 
 _LETTERS: dict[VoteDecision, str] = {"accept": "A", "reject": "R", "counter": "C", "defer": "D", "abstain": "–"}
 
