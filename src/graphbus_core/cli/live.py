@@ -17,7 +17,6 @@ import msgspec
 from graphbus_core.cli.console import Role, paint, plain
 from graphbus_core.model.proposals import (
     CodeChange,
-from graphbus_core.model.spending import dollars
     CommitRecord,
     Consensus,
     Ending,
@@ -29,6 +28,7 @@ from graphbus_core.model.spending import dollars
     TerminationReason,
     VoteDecision,
 )
+from graphbus_core.model.spending import dollars
 
 TOPICS = "/Negotiation/*"
 
