@@ -176,8 +176,8 @@ class Trial:
         )
 
     def imports(self) -> Verdict:
-        """G5: it imports, and gives the agents that its text shows."""
-        return self.gate.trials.check_import(self.base, self.head, self.after)
+        """G5: it imports, and gives the agents that its text shows; the calls of G8 are made on the way."""
+        return self.gate.trials.check_import(self.base, self.head, self.after, self.before)
 
     def tests(self) -> Verdict:
         """G6: the tests that passed before pass."""

@@ -198,3 +198,25 @@ def test_odd_mappings_differ_in_one_field_from_a_plain_one() -> None:
     changed = [(name, value[name]) for value in rare for name in value if value[name] != whole[name]]
     assert changed == [("flag", False), ("word", "b"), ("items", []), ("map", {}), ("maybe", None)]
     assert [value["n"] for value in odd(Schema((Field("n", INT),)))] == [0, -1, 1]
+
+
+def test_imports_and_calls_share_a_process_and_a_call_that_ends_it_takes_no_import_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To start a process in the jail costs more than all else that these two rungs do."""
+    from graphbus_core.editing.rungs.ground import Ground, Heard
+
+    runs: list[str] = []
+    watched = Ground.watched
+
+    def counted(self: Ground, command: list[str], *more: object) -> Heard:
+        runs.append(Path(command[2]).name)
+        return watched(self, command, *more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Ground, "watched", counted)
+    shop = Shop(tmp_path)
+
+    assert shop.replace("2.5 * count", "count * 2.5").passed
+    assert runs == ["graphbus_import.py"]
+    ended = shop.replace("2.5 * count", "__import__('os')._exit(0)").failure
+    assert ended is not None

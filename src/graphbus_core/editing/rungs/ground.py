@@ -73,6 +73,13 @@ class Heard(NamedTuple):
     said: list[Json]
     is_sound: bool
 
+    def first(self, kind: type[Read]) -> Read | None:
+        """Give the first thing that was said, if it is of a kind."""
+        try:
+            return msgspec.convert(self.said[0], kind) if self.said else None
+        except msgspec.ValidationError:
+            return None
+
     def last(self, kind: type[Read]) -> Read | None:
         """Give the last thing that was said, if it is of a kind."""
         try:

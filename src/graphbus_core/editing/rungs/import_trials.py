@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -12,6 +12,7 @@ from graphbus_core.editing.rungs.codes import Problem
 from graphbus_core.editing.rungs.ground import INSIDE, Ground, Noted, State, Verdict, changed_paths, not_copied
 from graphbus_core.editing.rungs.trial_tree import NotCopied
 from graphbus_core.editing.sandboxes.limits import Finished
+from graphbus_core.model.proposals import Json
 
 Failures = dict[str, Problem]
 
@@ -30,9 +31,11 @@ class ImportTrials:
         self._ground = ground
         self._imported: dict[tuple[str, ...], Imported | Finished] = {}
         self._hanging: Failures = {}
+        self.answers: dict[str, list[Json]] = {}
+        """State -> what became of the calls that were made after the imports, if all were made."""
 
-    def check(self, base: State, head: State, project: Project) -> Verdict:
-        """Import every module with an agent.
+    def check(self, base: State, head: State, project: Project, calls: Sequence[Json] = ()) -> Verdict:
+        """Import every module with an agent, and then make calls in the same process: to start one costs the most.
 
         A module that does not import without the change either is no reason to refuse, unless it is one that changes.
         """
@@ -40,7 +43,7 @@ class ImportTrials:
         for agent in project.definitions:
             wanted.setdefault(agent.module, []).append(agent.name)
         try:
-            failures, known = self._failures(base, head, project, wanted)
+            failures, known = self._failures(base, head, project, wanted, calls)
         except NotCopied as reason:
             return self._ground.unverified("G5.unverified", not_copied(reason))
         fresh = [problem for module, problem in failures.items() if _is_fresh(problem, known.get(module))]
@@ -58,13 +61,13 @@ class ImportTrials:
         return Noted(f"Without the change, too: {untried[0].message}") if untried else None
 
     def _failures(
-        self, base: State, head: State, project: Project, wanted: Mapping[str, list[str]]
+        self, base: State, head: State, project: Project, wanted: Mapping[str, list[str]], calls: Sequence[Json]
     ) -> tuple[Failures, Failures]:
         """Give what is wrong with the change, and then what is wrong without it.
 
         Where a module ends the whole process without the change, each is imported in a process of its own.
         """
-        failures = self._import_failures(head, project, wanted)
+        failures = self._import_failures(head, project, wanted, calls)
         known = self._import_failures(base, project, wanted) if failures else {}
         if "" in known:
             known = self._one_by_one(base, project, wanted)
@@ -79,11 +82,13 @@ class ImportTrials:
                 found[module] = problem._replace(path=_path_of(project, module))
         return found
 
-    def _import_failures(self, state: State, project: Project, wanted: Mapping[str, list[str]]) -> Failures:
+    def _import_failures(
+        self, state: State, project: Project, wanted: Mapping[str, list[str]], calls: Sequence[Json] = ()
+    ) -> Failures:
         """Give what is wrong by module; the empty name when the process ended before it could say."""
         failures = {module: problem for module, problem in self._hanging.items() if module in wanted}
         tried = {module: names for module, names in wanted.items() if module not in failures}
-        result = self._import(state, project, sorted(tried)) if tried else Imported(nodes={}, errors={})
+        result = self._import(state, project, sorted(tried), calls) if tried else Imported(nodes={}, errors={})
         if isinstance(result, Finished):
             return {**failures, "": _import_ended(result, self._ground.limits.timeout_s)}
         for module, error in result.errors.items():
@@ -95,15 +100,17 @@ class ImportTrials:
                 failures[module] = Problem("G5.nodes", message, _path_of(project, module))
         return failures
 
-    def _import(self, state: State, project: Project, modules: list[str]) -> Imported | Finished:
+    def _import(self, state: State, project: Project, modules: list[str], calls: Sequence[Json]) -> Imported | Finished:
         key = (state.digest, *modules)
         if key not in self._imported:
             with self._ground.copy(state) as folder:
                 roots = self._ground.paths(folder, project.index.import_roots)
-                work = msgspec.json.encode([roots, modules]).decode()
+                work = msgspec.json.encode([roots, modules, calls]).decode()
                 command = [sys.executable, "-B", str(INSIDE / "graphbus_import.py"), work]
                 heard = self._ground.watched(command, folder, {})
-                self._imported[key] = heard.last(Imported) or heard.done
+                self._imported[key] = heard.first(Imported) or heard.done
+                if calls and heard.said[-1:] == [["end"]]:
+                    self.answers[state.digest] = heard.said[1:]
         return self._imported[key]
 
 

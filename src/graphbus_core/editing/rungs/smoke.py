@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterator
+from signal import SIGALRM
 from typing import NamedTuple
 
 import msgspec
@@ -25,7 +26,7 @@ from graphbus_core.model.schema import Schema
 from graphbus_core.model.validation import compile_schema
 
 _MOST_VALUES = 24
-_LONGEST_S = 10.0
+_LONGEST_S = 20.0
 _Functions = dict[str, ast.FunctionDef | ast.AsyncFunctionDef]
 
 
@@ -58,10 +59,27 @@ class SmokeTrials:
     def __init__(self, ground: Ground) -> None:
         self._ground = ground
         self._known: dict[tuple[str, str], Verdict] = {}
+        self._attempts: dict[tuple[str, str], list[Attempt]] = {}
+        self._heard: dict[tuple[str, str], list[Json]] = {}
+
+    def calls(self, base: State, head: State, before: Project, after: Project) -> list[Json]:
+        """Give what a process in the sandbox is told to call."""
+        return [attempt.told() for attempt in self._planned(base, head, before, after)]
+
+    def hear(self, base: State, head: State, said: list[Json]) -> None:
+        """Take the answers to these calls, so that they need not be made again."""
+        self._heard[base.digest, head.digest] = said
+
+    def _planned(self, base: State, head: State, before: Project, after: Project) -> list[Attempt]:
+        key = (base.digest, head.digest)
+        if key not in self._attempts:
+            found = _attempts(before, after, changed_paths(base, head))
+            self._attempts[key] = [attempt for attempt in found if attempt.values]
+        return self._attempts[key]
 
     def check(self, base: State, head: State, before: Project, after: Project) -> Verdict:
         """Call what has changed; only where something is wrong, call it without the change, too."""
-        attempts = [attempt for attempt in _attempts(before, after, changed_paths(base, head)) if attempt.values]
+        attempts = self._planned(base, head, before, after)
         if not attempts:
             return NotRun("No handler or method has changed for which a call can be made up.")
         key = (base.digest, head.digest)
@@ -76,7 +94,8 @@ class SmokeTrials:
         self, attempts: list[Attempt], base: tuple[State, Project], head: tuple[State, Project]
     ) -> Problem | None:
         """Call with the change, and where something is wrong, without it."""
-        now = self._try(*head, attempts)
+        heard = self._heard.pop((base[0].digest, head[0].digest), None)
+        now = self._try(*head, attempts) if heard is None else _by_attempt(heard, attempts)
         suspects = [number for number, attempt in enumerate(attempts) if _problems(attempt, now[number])]
         then = self._try(*base, [attempts[number] for number in suspects]) if suspects else []
         for number, said in zip(suspects, then, strict=True):
@@ -95,14 +114,21 @@ class SmokeTrials:
             ]
             command = [sys.executable, "-B", str(INSIDE / "graphbus_smoke.py"), msgspec.json.encode(work).decode()]
             heard = self._ground.watched(command, folder, {}, _LONGEST_S)
-        said = [each for each in heard.said if isinstance(each, list) and len(each) == 2]
-        if ["end"] not in heard.said:
-            said.append(["hangs" if heard.done.timed_out else "ends", ""])
-        found = []
-        for attempt in attempts:
-            found.append(said[: len(attempt.values)])
-            said = said[len(attempt.values) :]
-        return found
+        said = list(heard.said)
+        if ["end"] not in said:
+            hangs = heard.done.timed_out or heard.done.returncode == -SIGALRM
+            said.append(["hangs" if hangs else "ends", ""])
+        return _by_attempt(said, attempts)
+
+
+def _by_attempt(said: list[Json], attempts: list[Attempt]) -> list[Answers]:
+    """Give the answers for each attempt, as far as they were given."""
+    left = [each for each in said if isinstance(each, list) and len(each) == 2]
+    found = []
+    for attempt in attempts:
+        found.append(left[: len(attempt.values)])
+        left = left[len(attempt.values) :]
+    return found
 
 
 def _problems(attempt: Attempt, said: Answers) -> dict[int, Problem]:

@@ -39,9 +39,19 @@ class Trials:
         """What runs the project's tests; empty when it has none."""
         return self._tests.command
 
-    def check_import(self, base: State, head: State, project: Project) -> Verdict:
-        """G5: it imports, and gives the agents that its text shows."""
-        return self._imports.check(base, head, project)
+    def check_import(self, base: State, head: State, project: Project, before: Project | None = None) -> Verdict:
+        """G5: it imports, and gives the agents that its text shows.
+
+        Args:
+            before: The project without the change: where it is given, the calls of G8 are made at once, in the same process.
+        """
+        if before is None:
+            return self._imports.check(base, head, project)
+        verdict = self._imports.check(base, head, project, self._smoke.calls(base, head, before, project))
+        answers = self._imports.answers.pop(head.digest, None)
+        if answers is not None:
+            self._smoke.hear(base, head, answers)
+        return verdict
 
     def check_tests(self, base: State, head: State, project: Project) -> Verdict:
         """G6: the tests that passed before pass."""

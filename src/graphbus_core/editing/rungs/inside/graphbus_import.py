@@ -1,4 +1,7 @@
-"""Imports modules of the project and tells which agents each has: `graphbus_import.py [[root, ...], [module, ...]]`."""
+"""Imports modules of the project and tells which agents each has, then calls: `graphbus_import.py [roots, modules, trials]`.
+
+What is said first is about the imports and cannot be taken back by what the calls do.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,16 @@ import os
 import sys
 
 import graphbus_line  # type: ignore[import-not-found,unused-ignore]
+import graphbus_smoke  # type: ignore[import-not-found,unused-ignore]
 
 
 def main() -> None:
     """Import one after the other; whatever one of them raises is an answer."""
     say, leave = graphbus_line.connect(), os._exit
-    roots, modules = json.loads(sys.argv.pop())
+    roots, modules, trials = json.loads(sys.argv.pop())
+    call = graphbus_smoke.call
     sys.path[:1] = [*roots, ""]
-    del sys.modules["graphbus_line"]
+    del sys.modules["graphbus_line"], sys.modules["graphbus_smoke"]
     from graphbus_core.node import GraphBusNode
 
     nodes, errors = {}, {}
@@ -30,6 +35,8 @@ def main() -> None:
         except BaseException as error:  # noqa: BLE001 - SystemExit, too, is what becomes of an import
             errors[name] = f"{type(error).__name__}: {error}"[:500]
     say({"nodes": nodes, "errors": errors})
+    if trials and not errors:
+        call(trials, say)
     leave(0)
 
 

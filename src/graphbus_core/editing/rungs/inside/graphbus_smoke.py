@@ -10,10 +10,14 @@ import importlib
 import json
 import opcode
 import os
+import signal
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import graphbus_line  # type: ignore[import-not-found,unused-ignore]
+
+_LONGEST_S = 10
 
 
 class NeedsMoreError(BaseException):
@@ -32,17 +36,25 @@ class Alone:
 
 
 def main() -> None:
-    """Say for each trial and each value: `ok` and the result, `raises` and the error, or `needs`."""
+    """Make the calls in a process of their own."""
     say, leave = graphbus_line.connect(), os._exit
     roots, trials = json.loads(sys.argv.pop())
     sys.path[:1] = [*roots, ""]
     del sys.modules["graphbus_line"]
+    call(trials, say)
+    leave(0)
+
+
+def call(trials: list[list[Any]], say: Callable[[object], None]) -> None:
+    """Say for each trial and each value: `ok` and the result, `raises` and the error, or `needs`; end the process after 10 s."""
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(_LONGEST_S)
     for trial in trials:
         for value in trial[-1]:
             answer = _try(trial, value, starts=False)
             say(_try(trial, value, starts=True) if answer[0] == "raises" else answer)
+    signal.alarm(0)
     say(["end"])
-    leave(0)
 
 
 def _try(trial: list[Any], value: Any, *, starts: bool) -> list[Any]:
@@ -99,4 +111,5 @@ def _call(function: Any, trial: list[Any], value: Any) -> Any:
     return result
 
 
-main()
+if __name__ == "__main__":
+    main()
