@@ -96,6 +96,24 @@ def test_a_line_is_followed_when_others_move_it(here: Path, capsys: pytest.Captu
     assert "somebody did by hand after session S002" in out
 
 
+@pytest.mark.parametrize("has_sessions", [True, False])
+def test_a_line_that_a_person_has_put_elsewhere_is_still_the_same(
+    here: Path, capsys: pytest.CaptureFixture[str], has_sessions: bool
+) -> None:
+    make_repository(here, FILES)
+    land(here, PRICE, REBATE, makes_commits=True)
+    path = here / ORDER_PY
+    moved = PRICE[2]
+    path.write_text(f"{path.read_text().replace(moved, '')}\n    def cost(self, price):\n{moved}        return 1\n")
+    commit_files(here, {}, "by hand")
+    if not has_sessions:
+        shutil.rmtree(here / ".graphbus")
+    assert decision_of(capsys, "total = max(price, 0)") == "S001 P001"
+    last = len(path.read_text().splitlines())  # a line that there was once and is twice now is nobody's
+    document = json.loads(why(capsys, f"{ORDER_PY}:{last}", "--json")[1])
+    assert document["decisions"] == []
+
+
 def test_decisions_of_one_session_are_told_apart(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     session = Agreed(here, makes_commits=False).accept(PRICE)
     session.accept((ORDER_PY, "max(price, 0)", "max(price, 1)"), title="At least one")

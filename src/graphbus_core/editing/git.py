@@ -311,7 +311,7 @@ class Repository:
         head = self.head()
         if not head or not self.entries(head, (path,)):
             return ()
-        output = self.git.run("blame", "--porcelain", "--no-textconv", "--", path)
+        output = self.git.run("blame", "-M10", "--porcelain", "--no-textconv", "--", path)
         heads = [match[1].decode() for match in map(_BLAMED.match, output.split(b"\n")) if match]
         first = self._first_commits()  # git takes them for the authors of all that they hold
         return tuple("" if set(commit) == {"0"} else UNREACHED if commit in first else commit for commit in heads)

@@ -8,6 +8,7 @@ A line that is the same in two neighbouring texts keeps its origin; a new one be
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -93,7 +94,17 @@ class _Text(NamedTuple):
         origins = [fresh] * len(lines)
         for block in SequenceMatcher(None, self.lines, lines, autojunk=False).get_matching_blocks():
             origins[block.b : block.b + block.size] = self.origins[block.a : block.a + block.size]
+        if fresh.kind != "decision":
+            self._follow_moved(lines, origins, fresh)
         return _Text(lines, origins)
+
+    def _follow_moved(self, lines: Sequence[str], origins: list[Origin], fresh: Origin) -> None:
+        """Let a line that a person has put elsewhere keep its origin, if there is one such line before and after."""
+        before, after = Counter(self.lines), Counter(lines)
+        known = {line: origin for line, origin in zip(self.lines, self.origins, strict=True) if before[line] == 1}
+        for number, line in enumerate(lines):
+            if origins[number] is fresh and after[line] == 1 and line.strip() and line in known:
+                origins[number] = known[line]
 
 
 def lines_of(data: bytes) -> list[str]:
