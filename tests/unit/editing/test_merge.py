@@ -280,3 +280,22 @@ def test_lines_that_do_not_meet_are_merged(base: str, ours: str, theirs: str, ex
 def test_lines_that_meet_are_a_conflict(base: str, ours: str, theirs: str) -> None:
     found = merge_lines(list(base), list(ours), list(theirs))
     assert isinstance(found, tuple)
+
+
+def test_statements_that_one_side_moves_are_there_once_when_the_other_puts_something_before_them() -> None:
+    base = "import a\n\nif a:\n    import b\n\n\ndef one():\n    return 1\n"
+    ours = "import a\nimport c\n\nif a:\n    import b\n\n\ndef one():\n    return 1\n"
+    theirs = "import a\n\n\ndef one():\n    return 1\n\n\nif a:\n    import b\n"
+    for one, other in ((ours, theirs), (theirs, ours)):
+        data = merge(base.encode(), one.encode(), other.encode()).data
+        assert data is None or data.count(b"if a:") == 1
+
+
+def test_an_edit_of_the_second_definition_of_a_name_does_not_reach_the_third_when_the_first_goes() -> None:
+    parts = [f"def f(a):\n    x = {n}\n    a()\n    return x\n" for n in (1, 2, 3)]
+    base = "\n\n".join(parts)
+    ours = "\n\n".join(parts[1:])
+    theirs = base.replace("x = 2\n    a()\n    return x", "x = 2\n    a()\n    return x + 9")
+    expected = ours.replace("x = 2\n    a()\n    return x", "x = 2\n    a()\n    return x + 9")
+    for one, other in ((ours, theirs), (theirs, ours)):
+        assert merge(base.encode(), one.encode(), other.encode()).data in (None, expected.encode())

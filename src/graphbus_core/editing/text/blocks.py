@@ -7,6 +7,7 @@ a block of blocks. Where the blocks of three versions cannot be told apart, ther
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -135,6 +136,7 @@ def _key(node: ast.stmt, owner: str) -> Key | None:
 
 def _merge(base: Blocks, ours: Blocks, theirs: Blocks) -> list[list[str]]:
     """Give the merged blocks in order; what only one side has is put where that side has it."""
+    _check_names(base, ours, theirs)
     anchors = [key for key in base if key in ours and key in theirs]
     for side in (ours, theirs):
         if [key for key in side if key in anchors] != anchors:
@@ -147,6 +149,24 @@ def _merge(base: Blocks, ours: Blocks, theirs: Blocks) -> list[list[str]]:
             merged.append(_merge_block(base[key], ours[key], theirs[key]))
         merged += _merge_gap(_Gap(base, ours, theirs), lost[index], gaps[index], others[index])
     return merged
+
+
+def _check_names(base: Blocks, ours: Blocks, theirs: Blocks) -> None:
+    """Give up where a key does not mean the same block in all versions.
+
+    Definitions of one name are told apart by their order, which is another one when there are more or fewer of them. A run is
+    known by the block before it, so that one that is gone and one that is new may be the same.
+    """
+    counts = [Counter((key[0], key[1].partition("#")[0]) for key in side) for side in (base, ours, theirs)]
+    for name in {**counts[0], **counts[1], **counts[2]}:
+        numbers = [count[name] for count in counts]
+        if name[0] not in ("run", "remark") and max(numbers) > 1 and min(numbers) != max(numbers):
+            raise _Unclear
+    was = {key for key in base if key[0] == "run"}
+    for side in (ours, theirs):
+        runs = {key for key in side if key[0] == "run"}
+        if runs - was and was - runs:
+            raise _Unclear
 
 
 class _Gap(NamedTuple):
