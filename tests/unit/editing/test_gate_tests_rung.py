@@ -250,3 +250,30 @@ def test_tests_that_cannot_be_run_are_tried_once_in_a_session(tmp_path: Path) ->
 
     assert [code_of(report) for report in reports] == ["G6.unverified", "G6.unverified"]
     assert sandbox.test_runs == 1
+
+
+UNSTEADY = """
+import time
+import pytest
+from unittest import mock
+from agents.orders import Orders
+
+@pytest.mark.parametrize("now", [time.time()])
+def test_whose_name_is_never_the_same(now):
+    assert Orders
+
+def test_that_is_steady():
+    with mock.patch.object(Orders, "publish"):
+        assert Orders().order("a", 2)["total"]
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("new", "code"), [("count * 2.5", ""), ("0 * count", "G6.tests")])
+def test_a_test_that_is_lost_without_the_change_too_proves_nothing(tmp_path: Path, new: str, code: str) -> None:
+    shop = Shop(tmp_path, more={"tests/test_unsteady.py": UNSTEADY})
+
+    failure = shop.replace("2.5 * count", new).failure
+
+    assert (failure.code if failure else "") == code
+    assert failure is None or "never_the_same" not in failure.message
