@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -184,3 +185,42 @@ def test_a_limit_that_limits_nothing_is_refused(zoo: Path, capsys: Captured, lim
     for plan in ((), ("--plan",)):
         assert main(["build", str(zoo / "agents"), "--enable-agents", "--max-usd", limit, *plan]) == 2
         assert f"{limit} dollars are no limit. [GBE145]" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_plan_is_near_what_then_happens_and_nothing_once_all_have_settled(
+    zoo: Path, capsys: Captured, figure: Callable[[str, object], None]
+) -> None:
+    planned(GoodModel(), as_json=True)
+    before = json.loads(capsys.readouterr().out)
+    spent = negotiate(zoo, GoodModel()).spent
+    assert spent.calls <= before["bound"]["calls"]
+    assert spent.usage.total_tokens <= before["bound"]["tokens"]
+    assert spent.cost_usd <= before["bound"]["cost_usd"]
+    expected = sum(phase["expected_tokens"] for phase in before["plan"]["phases"])
+    assert spent.usage.total_tokens / 2 <= expected <= spent.usage.total_tokens * 2.5
+    figure("calls of a session against the printed bound", f"{spent.calls} of {before['bound']['calls']}")
+    figure("tokens of a session against what was to be expected", f"{spent.usage.total_tokens:,} and {expected:,}")
+    planned(GoodModel())
+    assert "Never more than 0 questions. Worst case $0 and 0 tokens." in capsys.readouterr().out
+    again = GoodModel()
+    negotiate(zoo, again)
+    assert again.asked == []
+    figure("model calls of a build in which nothing has changed", len(again.asked))
+
+
+def test_who_has_settled_counts_in_the_worst_case_for_he_still_votes(zoo: Path, capsys: Captured) -> None:
+    negotiate(zoo, GoodModel())
+    mail, stock = zoo / "agents/mail.py", zoo / "agents/stock.py"
+    mail.write_text(mail.read_text(encoding="utf-8").replace('"""', f'"""{"Long. " * 3000}', 1), encoding="utf-8")
+    planned(GoodModel(), as_json=True, force=True)
+    forced = json.loads(capsys.readouterr().out)
+    negotiate(zoo, GoodModel())
+    stock.write_text(stock.read_text(encoding="utf-8").replace("Counts what", "Adds up what"), encoding="utf-8")
+    planned(GoodModel(), as_json=True)
+    one = json.loads(capsys.readouterr().out)
+    assert one["plan"]["asked"] < forced["plan"]["asked"]
+    votes = [
+        next(each["tokens"] for each in done["plan"]["phases"] if each["task"] == "evaluate") for done in (one, forced)
+    ]
+    assert votes[0] > votes[1] * 0.9

@@ -16,6 +16,7 @@ from graphbus_core.negotiation.asking import AskAnalysis
 from graphbus_core.negotiation.backend import Backend
 from graphbus_core.negotiation.engine import call_bound
 from graphbus_core.negotiation.finding import find_for_agents
+from graphbus_core.negotiation.llm_agent import SENT_BACK_TOKENS
 from graphbus_core.negotiation.lock import settled_agents
 from graphbus_core.negotiation.protocol import AskProposals
 from graphbus_core.negotiation.views import Analysis, View
@@ -24,6 +25,8 @@ from graphbus_core.negotiation.waking import Resting
 _BYTES_PER_TOKEN = 4
 _ANSWER_TOKENS = 700
 _LINE_BYTES = 60
+_SHOWN_LINES = 40
+"""So many lines has the diff of a middling change."""
 _REQUESTS = 2
 """A worst case counts every prompt twice: a malformed answer is sent back once."""
 
@@ -103,7 +106,8 @@ def plan(config: BuildConfig, project: Project, backend: Backend) -> Plan:
     agents = backend.activate(quiet, project.definitions, project.order.order)
     safety, budget = config.settings.safety, config.settings.budget
     arbiters, voters = len(agents.arbiters), len(agents) - len(agents.arbiters)
-    views = _views(config, project, agents)
+    everyone = _views(config, project, agents)
+    views = _awake(config, agents, everyone)
     rounds = max(safety.max_negotiation_rounds, 0)
     proposals = voters * max(min(safety.max_proposals_per_agent, rounds * safety.max_proposals_per_round), 0)
     calls = {
@@ -117,6 +121,8 @@ def plan(config: BuildConfig, project: Project, backend: Backend) -> Plan:
         call_bound(safety, len(agents), arbiters) - known,
         min(len(views) // 5, arbiters and len(views)),
     )
+    if not views:  # nobody begins, so that nothing comes up on which others could be asked
+        calls = dict.fromkeys(calls, (0, 0))
     return Plan(
         agents=len(agents),
         arbiters=arbiters,
@@ -124,7 +130,7 @@ def plan(config: BuildConfig, project: Project, backend: Backend) -> Plan:
         rounds=rounds,
         models=agents.models,
         prices={model: agents.prices.get(role) for role, model in agents.models.items()},
-        phases=tuple(_phase(task, *numbers, config, agents, views) for task, numbers in calls.items()),
+        phases=tuple(_phase(task, *numbers, config, agents, (everyone, views)) for task, numbers in calls.items()),
         max_calls=budget.max_calls,
         max_tokens=budget.max_tokens,
         max_usd=budget.max_usd,
@@ -133,11 +139,10 @@ def plan(config: BuildConfig, project: Project, backend: Backend) -> Plan:
 
 
 def _views(config: BuildConfig, project: Project, agents: ActiveAgents) -> list[View]:
-    """Give what each agent would see that has something to say."""
+    """Give what each agent would see."""
     findings = find_for_agents(project)
-    resting = Resting({} if config.force or not agents.models else settled_agents(config), agents.backend)
     settings = config.settings
-    views = [
+    return [
         View(
             name=name,
             project=project,
@@ -150,17 +155,35 @@ def _views(config: BuildConfig, project: Project, agents: ActiveAgents) -> list[
         )
         for name in agents
     ]
+
+
+def _awake(config: BuildConfig, agents: ActiveAgents, views: list[View]) -> list[View]:
+    """Give the views of those that have something to say."""
+    resting = Resting({} if config.force or not agents.models else settled_agents(config), agents.backend)
     return [view for view in views if not resting.is_resting(view)]
 
 
 def _phase(  # noqa: PLR0917 - one line of a table
-    task: str, calls: int, expected: int, config: BuildConfig, agents: ActiveAgents, views: list[View]
+    task: str,
+    calls: int,
+    expected: int,
+    config: BuildConfig,
+    agents: ActiveAgents,
+    views: tuple[list[View], list[View]],
 ) -> Phase:
+    """Sum up one kind of question; the worst is that of all agents, the middling one that of those who have something to say."""
     role = {"evaluate": "evaluator", "arbitrate": "arbiter"}.get(task, "proposer")
     price = agents.prices.get(role)
-    bounds = [_bound(task, config, agents, view) for view in views]
-    worst = max(bounds, key=lambda bound: bound.input_tokens, default=Bound())
-    typical = _typical(bounds)
+    everyone, awake = views
+    bounds = {view.name: _bound(task, agents, view) for view in everyone}
+    lines = 0 if task in {"analyze", "propose"} else config.settings.gate.max_changed_lines
+    largest = max(bounds.values(), key=lambda bound: bound.input_tokens, default=Bound())
+    worst = (
+        largest._replace(input_tokens=largest.input_tokens + lines * _LINE_BYTES * _REQUESTS)
+        if agents.models
+        else largest
+    )
+    typical = _typical([bounds[view.name] for view in awake], min(lines, _SHOWN_LINES))
     most, likely = priced(_times(worst, calls), price), priced(_times(typical, expected), price)
     has_price = bool(price) or not agents.models
     return Phase(
@@ -175,23 +198,22 @@ def _phase(  # noqa: PLR0917 - one line of a table
     )
 
 
-def _bound(task: str, config: BuildConfig, agents: ActiveAgents, view: View) -> Bound:
-    """Give the worst case of one question: of the prompts as they are, and room for the changes that they will show."""
+def _bound(task: str, agents: ActiveAgents, view: View) -> Bound:
+    """Give the worst case of one question, with the prompts as they are."""
     agent = agents[view.name]
     if not isinstance(agent, Costly):
         return Bound()
     question = AskAnalysis(view.name) if task == "analyze" else AskProposals(1, view.name, 1)
-    bound = agent.worst_case(question, view, ())
-    shown = 0 if task in {"analyze", "propose"} else config.settings.gate.max_changed_lines * _LINE_BYTES * _REQUESTS
-    return bound._replace(input_tokens=bound.input_tokens + shown)
+    return agent.worst_case(question, view, ())
 
 
-def _typical(bounds: list[Bound]) -> Bound:
-    """Give one request of middling length, at four bytes a token and with a short answer."""
+def _typical(bounds: list[Bound], lines: int) -> Bound:
+    """Give one request of middling length, at four bytes a token, with so many changed lines and a short answer."""
     if not any(bound.requests for bound in bounds):
         return Bound()
-    input_tokens = sum(bound.input_tokens for bound in bounds) // len(bounds) // _REQUESTS // _BYTES_PER_TOKEN
-    return Bound(1, input_tokens, _ANSWER_TOKENS)
+    prompts = [(bound.input_tokens - bound.output_tokens - SENT_BACK_TOKENS) // _REQUESTS for bound in bounds]
+    middling_bytes = sum(prompts) // len(prompts) + lines * _LINE_BYTES
+    return Bound(1, middling_bytes // _BYTES_PER_TOKEN, _ANSWER_TOKENS)
 
 
 def _times(bound: Bound, count: int) -> Bound:
