@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -41,9 +42,10 @@ if TYPE_CHECKING:
     from graphbus_core.editing.workspace import Workspace
     from graphbus_core.model.messages import Event
     from graphbus_core.model.proposals import FileChange, GateReport, Negotiations
-    from graphbus_core.negotiation.agents import ActiveAgents, Analyses
+    from graphbus_core.negotiation.agents import ActiveAgents
     from graphbus_core.negotiation.backend import Backend
     from graphbus_core.negotiation.driver import Negotiation
+    from graphbus_core.negotiation.views import Analyses
 
 __all__ = ["BUILD", "STATIC", "Agreement", "AppliedChanges", "BuildResult", "build_graph", "main", "run_build_pipeline"]
 
@@ -187,9 +189,18 @@ def agent_analysis_phase(negotiation: Negotiation, agents: ActiveAgents, classes
     return negotiation.analyze(agents, classes.project)
 
 
+class NoEngine(NamedTuple):
+    """Nobody negotiates, so that nothing of a negotiation needs to be loaded."""
+
+
+def no_engine(config: BuildConfig) -> NoEngine:
+    """In a static build there is no engine to make."""
+    return NoEngine()
+
+
 def no_analysis(definitions: AgentDefinitions) -> Analyses:
     """In a static build nobody studies anything; the rules alone look for conflicts."""
-    from graphbus_core.negotiation.agents import Analyses
+    from graphbus_core.negotiation.views import Analyses
 
     return Analyses()
 
@@ -281,7 +292,9 @@ def build_complete(
 # --- both doors to it -----------------------------------------------------------------------
 
 NEGOTIATED = ("ACTIVATE_AGENTS", "MULTI_ROUND_NEGOTIATION_LOOP", "APPLY_CODE_CHANGES")
-STATIC = BUILD.without(*NEGOTIATED).replacing({"AGENT_ANALYSIS_PHASE": no_analysis})
+STATIC = BUILD.without(*NEGOTIATED).replacing(
+    {"INIT_NEGOTIATION_ENGINE": no_engine, "AGENT_ANALYSIS_PHASE": no_analysis}
+)
 """The build without agents."""
 
 
@@ -310,27 +323,30 @@ def run_build_pipeline(
     for ended in end_interrupted(config):
         if on_recovered:
             on_recovered(ended.told)
+    locked = 0
     if request.is_frozen:
         from graphbus_core.negotiation.lock import check_frozen
 
-        check_frozen(config)
+        locked = check_frozen(config)
     if not (request.enable_agents or request.force or request.dry_run):
         last = memory.recall(config)
         if last:
-            return BuildResult(config, last.tally, None, last.findings, is_unchanged=True)
+            return BuildResult(config, last.tally, None, last.findings, is_unchanged=True, locked=locked)
     from graphbus_core.bus import MessageBus
-    from graphbus_core.negotiation.backend import Backend
 
     carrier = bus or MessageBus(history=0)
-    pipeline, given = (BUILD, ()) if request.enable_agents else (STATIC, (AppliedChanges(),))
     numbers = {name: number for number, name in enumerate(BUILD.names, start=1)}
 
     def tell(stage: str) -> None:
         carrier.publish("/Build/Stage", {"stage": stage, "number": numbers[stage], "of": len(numbers)})
 
+    if not request.enable_agents:
+        with backend or nullcontext():
+            return STATIC.run(request, carrier, AppliedChanges(), on_stage=tell)[BuildResult]._replace(locked=locked)
+    from graphbus_core.negotiation.backend import Backend
+
     with backend or Backend() as answering:
-        products = pipeline.run(request, carrier, answering, *given, on_stage=tell)
-        return _locked(products) if request.enable_agents else products[BuildResult]
+        return _locked(BUILD.run(request, carrier, answering, on_stage=tell))
 
 
 def _locked(products: Products) -> BuildResult:

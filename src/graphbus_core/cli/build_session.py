@@ -44,9 +44,12 @@ def run_with_agents(request: BuildRequest, write: Say) -> BuildResult:
     from graphbus_core.cli.live import TOPICS, Live
     from graphbus_core.cli.review import console_reviewer
     from graphbus_core.model.messages import Event
-    from graphbus_core.negotiation.backend import Backend
 
-    backend = Backend(reviewer=console_reviewer(write)) if request.is_reviewed else None
+    backend = None
+    if request.is_reviewed:
+        from graphbus_core.negotiation.backend import Backend
+
+        backend = Backend(reviewer=console_reviewer(write))
     live = Live()
     bus = MessageBus(history=0)
 

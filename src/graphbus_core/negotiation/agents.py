@@ -13,7 +13,6 @@ from graphbus_core.llm.client import Clients, Price
 from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.model.config import BuildConfig
 from graphbus_core.model.proposals import GateReport, Proposal, ProposalEvaluation
-from graphbus_core.negotiation.llm_agent import LLMAgent
 from graphbus_core.negotiation.rule_agent import RuleAgent
 from graphbus_core.negotiation.views import Analysis, Trial, View
 
@@ -67,10 +66,6 @@ class ActiveAgents(dict[str, ActiveAgent]):
         return tuple(agent.name for agent in self.values() if agent.is_arbiter)
 
 
-class Analyses(dict[str, Analysis]):
-    """Name -> what the agent makes of itself, in the order of activation."""
-
-
 def choose_arbiters(definitions: Iterable[AgentDefinition], config: BuildConfig) -> tuple[str, ...]:
     """Give the arbiters: those that the settings name, in that order, else the classes with `IS_ARBITER = True`.
 
@@ -114,6 +109,8 @@ def activate(
 def _agent(name: str, is_arbiter: bool, config: BuildConfig, clients: Clients | None) -> ActiveAgent:
     if clients is None:
         return RuleAgent(name, is_arbiter=is_arbiter)
+    from graphbus_core.negotiation.llm_agent import LLMAgent  # prompts and how answers are read
+
     llm = config.llm_config
     return LLMAgent(
         name,

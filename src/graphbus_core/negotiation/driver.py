@@ -21,7 +21,7 @@ from graphbus_core.model.config import BuildConfig
 from graphbus_core.model.proposals import Json, Proposal
 from graphbus_core.negotiation import engine
 from graphbus_core.negotiation.accounts import Accounts, Costly
-from graphbus_core.negotiation.agents import ActiveAgent, ActiveAgents, Analyses
+from graphbus_core.negotiation.agents import ActiveAgent, ActiveAgents
 from graphbus_core.negotiation.asking import Analysed, Ask, AskAnalysis, Asked, Crew, ask_in_turn
 from graphbus_core.negotiation.backend import Backend
 from graphbus_core.negotiation.budget import Meter
@@ -51,7 +51,7 @@ from graphbus_core.negotiation.sessions import Keeper
 from graphbus_core.negotiation.table import Gate, Table
 from graphbus_core.negotiation.topics import TOPICS
 from graphbus_core.negotiation.transcript import RECORD_VERSION, Said, SessionRecord, fit_for_bus
-from graphbus_core.negotiation.views import Analysis, View
+from graphbus_core.negotiation.views import Analyses, Analysis, View
 from graphbus_core.negotiation.votes import latest
 from graphbus_core.negotiation.waking import Resting
 

@@ -27,6 +27,10 @@ class Analysis(msgspec.Struct, frozen=True, kw_only=True):
     potential_issues: tuple[str, ...] = ()
 
 
+class Analyses(dict[str, Analysis]):
+    """Name -> what the agent makes of itself, in the order of activation."""
+
+
 class View(msgspec.Struct, frozen=True, kw_only=True):
     """The world of one agent at one moment.
 
