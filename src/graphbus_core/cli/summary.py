@@ -23,6 +23,8 @@ def built(result: BuildResult, paths: Sequence[str], seconds: float) -> Iterator
     """Sum up a build without agents."""
     agents, topics, heard = result.tally.agents, result.tally.topics, result.tally.subscriptions
     counts = f"{counted(agents, 'agent')}, {counted(topics, 'topic')}, {counted(heard, 'subscription')}"
+    if result.locked:
+        yield f"{_TICK} The lock covers {counted(result.locked, 'agent')}: each has settled on its present inputs"
     if result.is_unchanged:
         yield f"{_TICK} Nothing has changed since the last build: {counts} ({elapsed(seconds)})"
         yield from left_over(result.findings, paths)
@@ -116,6 +118,7 @@ def document(result: BuildResult) -> dict[str, object]:
     negotiations = result.negotiations
     return {
         "is_unchanged": result.is_unchanged,
+        "locked": result.locked,
         "was_dry_run": result.was_dry_run,
         "artifacts": shown_folder(Path(result.config.artifacts_dir)) if _has_written(result) else None,
         "agents": [agent.name for agent in result.artifacts.agents.agents],

@@ -25,6 +25,7 @@ class BuildResult(NamedTuple):
         applied: The files that agents changed.
         diffs: Path -> unified diff of what they changed, or would have in a dry run.
         spent: What the negotiation has cost.
+        locked: In a frozen build, how many agents the lock covers.
         is_unchanged: Nothing had changed since the last build, so that nothing was done.
     """
 
@@ -38,6 +39,7 @@ class BuildResult(NamedTuple):
     is_unchanged: bool = False
     was_dry_run: bool = False
     spent: Spend = Spend()
+    locked: int = 0
 
     @property
     def artifacts(self) -> BuildArtifacts:

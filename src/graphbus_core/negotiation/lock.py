@@ -5,6 +5,7 @@ One block for each agent, sorted, so that two branches that settled different ag
 
 from __future__ import annotations
 
+import os
 import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping
@@ -169,6 +170,7 @@ def write_lock(
     agents = agents_after(negotiations, resting, project)
     try:
         last = load_lock(config)
+        agents = dict(sorted({**_left_alone(last, config), **agents}.items()))
         if last and last.agents == agents and not negotiations.records:
             return
     except BuildError:
@@ -180,6 +182,19 @@ def write_lock(
         write_atomic(lock_path(config), encode(lock))
     except OSError as error:
         raise NegotiationError("GBE425", reason=_reason(error), where=_shown(config)) from error
+
+
+def _left_alone(last: Lock | None, config: BuildConfig) -> Mapping[str, AgentLock]:
+    """Give the agents of the last lock when this session did not cover what that one did: they may be where nobody looked."""
+    before = last.session.start.paths if last and last.session else ()
+    return last.agents if last and not _are_below(before, config) else {}
+
+
+def _are_below(paths: Iterable[str], config: BuildConfig) -> bool:
+    """Tell whether places, relative to the root, are all within what is built now."""
+    built = [Path(os.path.abspath(path)) for path in config.paths]
+    places = [Path(os.path.abspath(Path(config.root, path))) for path in paths]
+    return all(any(place.is_relative_to(path) for path in built) for place in places)
 
 
 def tape_of(config: BuildConfig, session: str, workspace: Workspace, artifacts: Mapping[str, str]) -> KeptSession:
@@ -199,8 +214,13 @@ def tape_of(config: BuildConfig, session: str, workspace: Workspace, artifacts: 
 # --- --frozen --------------------------------------------------------------------------------
 
 
-def check_frozen(config: BuildConfig) -> None:
+def check_frozen(config: BuildConfig) -> int:
     """Prove, without any model, that every agent has settled on its inputs as they are now.
+
+    Of a part of what was negotiated, the neighbours outside of that part are not looked at.
+
+    Returns:
+        How many agents the lock covers.
 
     Raises:
         BuildError: GBE220, there is no lock; GBE221, an agent and what has changed; GBE222, the lock cannot be read.
@@ -212,16 +232,21 @@ def check_frozen(config: BuildConfig) -> None:
     project = Project.read(config)
     raise_all(project.errors)
     raise_all(_not_settled(lock, project))
+    return len(project.definitions)
 
 
 def _not_settled(lock: Lock, project: Project) -> Iterable[GraphBusError]:
     settings = project.config.settings
+    is_part = bool(lock.session) and not _are_below(lock.session.start.paths if lock.session else (), project.config)
     for definition in project.definitions:
         name, locked = definition.name, lock.agents.get(definition.name)
         if locked is None:
             what = ["it has never negotiated"]
         else:
             now = _comparable(inputs_of(name, project, (), _model_of(settings)), locked.inputs, settings)
+            if is_part:
+                outside = {other: each for other, each in locked.inputs.neighbours.items() if not project.agent(other)}
+                now = msgspec.structs.replace(now, neighbours={**outside, **now.neighbours})
             what = [*differences(locked.inputs, now)] or ([] if locked.is_settled else ["it has not settled yet"])
         if what:
             yield BuildError(
