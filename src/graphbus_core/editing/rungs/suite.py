@@ -76,8 +76,9 @@ class TestTrials:
     def check(self, base: State, head: State, project: Project) -> Verdict:
         """Run the tests before (once for each state) and after, and compare.
 
-        Before a test that is lost refuses the change, the tests run a second time without it: one that passes only now and then, or
-        whose name is never the same, proves nothing. Tests that could not be run to their end without a change are not tried again in this session, whatever the state.
+        Before a test that is lost refuses the change, the tests run a second time without it: one that passes only now and
+        then, or whose name is never the same, proves nothing. Tests that could not be run to their end without a change are
+        not tried again in this session, whatever the state.
         """
         if not self.command:
             return NotRun("The project has no tests.")
