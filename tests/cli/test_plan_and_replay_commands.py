@@ -224,3 +224,26 @@ def test_who_has_settled_counts_in_the_worst_case_for_he_still_votes(zoo: Path, 
         next(each["tokens"] for each in done["plan"]["phases"] if each["task"] == "evaluate") for done in (one, forced)
     ]
     assert votes[0] > votes[1] * 0.9
+
+
+@pytest.mark.slow
+def test_a_frozen_build_says_what_the_lock_covers_and_a_part_of_it_passes_too(zoo: Path, capsys: Captured) -> None:
+    negotiate(zoo, GoodModel())
+    for paths, covered in ((["agents"], "4 agents"), (["agents/orders.py"], "1 agent"), (["agents"], "4 agents")):
+        assert main(["build", *paths, "--frozen"]) == 0
+        assert f"✓ The lock covers {covered}: each has settled on its present inputs\n" in capsys.readouterr().out
+    assert main(["build", "agents", "--frozen", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["locked"] == 4
+
+
+@pytest.mark.slow
+def test_a_negotiation_of_a_part_leaves_the_others_in_the_lock(zoo: Path, capsys: Captured) -> None:
+    negotiate(zoo, GoodModel())
+    before = json.loads((zoo / ".graphbus/negotiation.lock").read_text(encoding="utf-8"))["agents"]
+    assert main(["build", "agents/orders.py", "--enable-agents", "--model", "rules"]) == 0
+    after = json.loads((zoo / ".graphbus/negotiation.lock").read_text(encoding="utf-8"))["agents"]
+    assert set(after) == set(before)
+    assert [name for name in before if after[name] != before[name]] == ["OrderService"]
+    capsys.readouterr()
+    assert main(["build", "agents", "--frozen"]) == 3
+    assert "OrderService: " in capsys.readouterr().err

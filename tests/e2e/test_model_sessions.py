@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,7 @@ from graphbus_core.settings import resolve_build
 from tests.fakes.model_sessions import GoodModel, negotiate, result_of, sources, write_zoo
 from tests.fakes.negotiating_agents import OpenGate
 
+Figure = Callable[[str, object], None]
 REPOSITORY = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.slow
 
@@ -63,12 +65,17 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_answers_in_any_order_give_the_same_files_record_and_artifacts(finished: Path, tmp_path: Path) -> None:
+def test_answers_in_any_order_give_the_same_files_record_and_artifacts(
+    finished: Path, tmp_path: Path, figure: Figure
+) -> None:
     chance = random.Random(7)
-    for number in range(2):
-        root = write_zoo(tmp_path / str(number) / "zoo")
-        negotiate(root, GoodModel(lambda _prompt: time.sleep(chance.random() * 0.03)))
+    widths = (1, 3, 16)
+    for width in widths:
+        root = write_zoo(tmp_path / str(width) / "zoo")
+        model = GoodModel(lambda _prompt: time.sleep(chance.random() * 0.03))
+        negotiate(root, model, settings=Settings(llm=LLMConfig(concurrency=width)))
         assert result_of(root) == result_of(finished)
+    figure("shuffled latencies and other numbers of threads with other bytes", f"0 of {len(widths)}")
 
 
 @pytest.mark.parametrize(("stop", "after"), [(signal.SIGKILL, 2), (signal.SIGKILL, 9), (signal.SIGINT, 6)])
@@ -156,7 +163,9 @@ def test_a_key_that_is_refused_ends_the_session_and_is_no_row_of_abstentions(tmp
     assert model.closed == 1
 
 
-def test_a_replay_gives_the_same_bytes_from_the_session_and_from_the_lock_alone(finished: Path, tmp_path: Path) -> None:
+def test_a_replay_gives_the_same_bytes_from_the_session_and_from_the_lock_alone(
+    finished: Path, tmp_path: Path, figure: Figure
+) -> None:
     clone = tmp_path / "clone"
     shutil.copytree(finished, clone, ignore=shutil.ignore_patterns(".graphbus"))
     (clone / ".graphbus").mkdir()
@@ -167,6 +176,7 @@ def test_a_replay_gives_the_same_bytes_from_the_session_and_from_the_lock_alone(
         assert (done.session, done.requests, done.differences) == ("S001", 13, ())
         assert done.files == ("agents/mail.py", "agents/orders.py", "agents/stock.py")
         assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == before
+    figure("replays with other bytes than their session", "0 of 3")
     assert run_build_pipeline(BuildRequest(paths=(str(clone / "agents"),), is_frozen=True)).built
 
 
@@ -273,7 +283,9 @@ def test_a_session_takes_no_longer_than_its_critical_path(tmp_path: Path) -> Non
     assert min(times_s) <= limit_s
 
 
-def test_no_session_costs_more_than_its_cap_and_what_it_costs_is_shared_out(finished: Path, tmp_path: Path) -> None:
+def test_no_session_costs_more_than_its_cap_and_what_it_costs_is_shared_out(
+    finished: Path, tmp_path: Path, figure: Figure
+) -> None:
     whole = load_session(finished / ".graphbus")
     assert whole.spent.requests == 13
     assert whole.spent.cost_usd > 0
@@ -285,6 +297,7 @@ def test_no_session_costs_more_than_its_cap_and_what_it_costs_is_shared_out(fini
         negotiate(root, GoodModel(), settings=settings)
         record = load_session(root / ".graphbus")
         assert record.spent.cost_usd <= max_usd
+        figure("dollars of a session against its cap", f"{record.spent.cost_usd:.4f} of {max_usd}")
         if max_usd < 0.01:
             assert record.negotiations.ending.reason == "budget"
             assert "max_usd is 0.001" in record.negotiations.ending.detail
