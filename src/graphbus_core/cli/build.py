@@ -18,8 +18,8 @@ from graphbus_core.errors import UsageError, raise_all
 def build(*, paths: tuple[str, ...], as_json: bool, enable_agents: bool, **wished: object) -> None:
     """Read the agents in PATH, files or folders, and write the graph to .graphbus/; your code is read, not run.
 
-    With --enable-agents the agents negotiate first: they propose changes, every change is verified (your tests run in
-    a process apart), those whom it affects vote, and what they agree on is written to the source files. `graphbus
+    With --enable-agents the agents negotiate first: they propose changes, every change is verified (your tests run on
+    a copy in a jail), those whom it affects vote, and what they agree on is written to the source files. `graphbus
     undo` takes it back.
 
     \b
@@ -27,6 +27,8 @@ def build(*, paths: tuple[str, ...], as_json: bool, enable_agents: bool, **wishe
       graphbus build agents/
       graphbus build agents/ --enable-agents
       graphbus build agents/ --enable-agents --dry-run
+      graphbus build agents/ --enable-agents --model ollama:qwen3-coder --plan
+      graphbus build agents/ --frozen
     """
     from graphbus_core.cli.build_session import perform, request_of
 
