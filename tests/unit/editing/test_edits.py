@@ -837,3 +837,29 @@ def test_a_diff_can_be_applied_by_git(before: bytes, after: bytes, tmp_path: Pat
 def test_no_difference_gives_an_empty_diff_and_odd_bytes_are_shown_somehow() -> None:
     assert unified_diff("f.py", b"a\n", b"a\n") == ""
     assert "-a" in unified_diff("f.py", b"a\n", b"\xff\n")
+
+
+LAST_LINE = b"class A:\n    def f(self):\n        total = 1\n"
+
+
+@pytest.mark.parametrize("new", ["log()\ntotal = 1", "log()\n        total = 1", "        log()\n        total = 1"])
+def test_a_line_that_is_quoted_without_its_indentation_takes_no_other_line_out_of_its_block(new: str) -> None:
+    old = "        total = 1" if new.startswith(" ") else "total = 1"
+    change = CodeChange(
+        file_path="a.py", target="", change_type="modify", operation="search_replace", old_code=old, new_code=new
+    )
+    assert apply_change(LAST_LINE, change) == b"class A:\n    def f(self):\n        log()\n        total = 1\n"
+
+
+def test_a_string_that_was_quoted_shifted_is_written_back_as_it_was() -> None:
+    data = b'def f():\n    x = """\n    kept\n    """\n    return x\n'
+    old = 'x = """\nkept\n"""\n'
+    change = CodeChange(
+        file_path="a.py",
+        target="",
+        change_type="modify",
+        operation="search_replace",
+        old_code=old,
+        new_code=f"{old}y = 1\n",
+    )
+    assert apply_change(data, change) == data.replace(b'    """\n    return', b'    """\n    y = 1\n    return')

@@ -43,9 +43,18 @@ def locate(region: str, old: str, new: str) -> tuple[Splice, ...] | Ambiguous:
     starts = occurrences(region, old)
     if len(starts) > 1:
         return Ambiguous(tuple(region.count("\n", 0, start) for start in starts))
-    if starts:
+    if starts and not _is_flat_line(region, starts[0], old, new):
         return (Splice(starts[0], starts[0] + len(old), new),)
     return _locate_lines(region.split("\n"), _lines(old), _lines(new))
+
+
+def _is_flat_line(region: str, start: int, old: str, new: str) -> bool:
+    """True when a whole line is quoted without its indentation, and further lines of the new text lack it as well."""
+    lead = region[region.rfind("\n", 0, start) + 1 : start]
+    rest = new.partition("\n")[2]
+    ends = region[start + len(old.rstrip("\n")) :].partition("\n")[0]
+    is_whole = bool(lead) and not lead.strip() and not ends.strip() and "\n" not in old.rstrip("\n")
+    return is_whole and any(each.strip() and not leading_blanks(each) for each in rest.split("\n"))
 
 
 def occurrences(text: str, part: str) -> list[int]:

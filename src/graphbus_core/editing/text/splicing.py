@@ -32,10 +32,14 @@ def _crlf_positions(text: str) -> list[int]:
 
 
 def _with_strings_unmoved(before: str, region: str, behind: str, splices: tuple[Splice, ...]) -> list[Splice]:
-    """Shift each replacement to the indentation of its place, but not the inside of strings that begin in it."""
+    """Shift each replacement to the indentation of its place, but not the inside of strings that begin in it.
+
+    Where the quoted text has such strings too, it was found with their insides shifted, and so are those of the new one.
+    """
     moved = [splice._replace(text=reindented(splice.text, splice.added, splice.removed)) for splice in splices]
     if all(one.text == other.text for one, other in zip(splices, moved, strict=True)):
         return moved
+    settled = [_quotes_strings(before, region, behind, splice) for splice in splices]
     text, starts = region, []
     for splice in reversed(moved):
         text = text[: splice.start] + splice.text + text[splice.end :]
@@ -45,11 +49,21 @@ def _with_strings_unmoved(before: str, region: str, behind: str, splices: tuple[
         grown += len(splice.text) - (splice.end - splice.start)
     inside = _lines_inside_strings(before + text + behind)
     return [
-        splice._replace(
+        splice
+        if is_settled
+        else splice._replace(
             text=reindented(original.text, splice.added, splice.removed, _own_strings(inside, first, splice.text))
         )
-        for splice, original, first in zip(moved, splices, starts, strict=True)
+        for splice, original, first, is_settled in zip(moved, splices, starts, settled, strict=True)
     ]
+
+
+def _quotes_strings(before: str, region: str, behind: str, splice: Splice) -> bool:
+    """True when a line that is replaced lies in a string that begins in a line before it that is replaced as well."""
+    first = (before + region[: splice.start]).count("\n")
+    lines = region[splice.start : splice.end].split("\n")
+    own = _own_strings(_lines_inside_strings(before + region + behind), first, "\n".join(lines))
+    return any(lines[number].strip() for number in own)
 
 
 def _lines_inside_strings(text: str) -> set[int]:
