@@ -231,7 +231,9 @@ def _override(settings: Settings, request: BuildRequest) -> Settings:
     if request.unsafe_verify:
         settings = change(settings, gate=change(settings.gate, allow_unverified=True))
     if request.model:
-        settings = change(settings, llm=change(settings.llm, model=request.model))
+        settings = change(
+            settings, llm=change(settings.llm, model=request.model, proposer="", evaluator="", arbiter="")
+        )
     if not request.use_cache:
         settings = change(settings, llm=change(settings.llm, use_cache=False))
     if request.max_usd is not None:

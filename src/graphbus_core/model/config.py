@@ -273,7 +273,7 @@ class BuildRequest(msgspec.Struct, frozen=True, kw_only=True):
         rounds: Overrides `safety.max_negotiation_rounds`.
         unsafe_verify: Overrides `gate.allow_unverified`.
         emit_artifacts: False for `graphbus negotiate` without a build.
-        model: Overrides `llm.model`.
+        model: Overrides `llm.model`, and the models of single roles.
         max_usd: Overrides `budget.max_usd`.
         use_cache: False: every request goes to the provider.
         is_frozen: Ask no model: the committed lock must say that every agent has settled on its present inputs.

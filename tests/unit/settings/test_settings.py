@@ -371,3 +371,11 @@ def test_a_project_file_that_cannot_be_read_is_refused_in_a_run_too(
     monkeypatch.setattr(Path, "read_bytes", refuse)
     with pytest.raises(UsageError, match="GBE104"):
         resolve_run(RuntimeRequest())
+
+
+def test_a_model_of_the_command_line_answers_in_every_role(tmp_path: Path) -> None:
+    root = write_project(
+        tmp_path, {"pyproject.toml": '[tool.graphbus.llm]\nproposer = "openai"\narbiter = "command:judge"\n'}
+    )
+    llm = resolve_build(BuildRequest(paths=(str(root),), model="rules")).settings.llm
+    assert (llm.model, llm.proposer, llm.evaluator, llm.arbiter) == ("rules", "", "", "")
