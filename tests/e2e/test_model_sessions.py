@@ -189,7 +189,9 @@ def test_a_replay_names_what_is_not_as_it_was(finished: Path, tmp_path: Path) ->
     assert difference == "the record at negotiations.ending.reason"
     answers = root / ".graphbus/sessions/S001/answers.jsonl"
     answers.write_bytes(b"".join(answers.read_bytes().splitlines(keepends=True)[:-1]))
-    assert "holds no answer of scripted:test" in replay(config_of(root), "S001").differences[0]
+    (difference,) = replay(config_of(root), "S001").differences
+    assert "holds no answer of scripted:test" in difference
+    assert not difference.endswith(".")
     (root / "agents/judge.py").write_bytes(b"# another\n" + (root / "agents/judge.py").read_bytes())
     with pytest.raises(NegotiationError, match=r"agents/judge\.py is not as it left them"):
         replay(config_of(root), "S001")

@@ -197,7 +197,7 @@ def _differences(kept: KeptSession, answers: Iterable[Answer], config: BuildConf
             negotiation.analyze(agents, project)
             outcome = negotiation.run(project, agents, detect_conflicts(project), gate)
         except GraphBusError as error:
-            yield f"it does not come to its end: {error.sentence}"
+            yield f"it does not come to its end: {error.sentence.rstrip('.')}"
             return
     yield from _different_record(kept, load_session(config.artifacts_dir, start.session))
     report = gate.check_tree(outcome.workspace) if outcome.workspace.changed() else None
