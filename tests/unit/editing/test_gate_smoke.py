@@ -220,3 +220,28 @@ def test_imports_and_calls_share_a_process_and_a_call_that_ends_it_takes_no_impo
     assert runs == ["graphbus_import.py"]
     ended = shop.replace("2.5 * count", "__import__('os')._exit(0)").failure
     assert ended is not None
+
+
+def test_an_agent_whose_file_has_another_name_now_is_compared_with_what_it_was(tmp_path: Path) -> None:
+    from graphbus_core.editing.rungs.ground import NotRun, State
+
+    shop = Shop(tmp_path)
+    data = shop.project.source("agents/inventory.py").data
+    files = {"agents/inventory.py": None, "agents/stock.py": data}
+    after = shop.project.with_files(files)
+
+    verdict = shop.gate.trials.check_calls(State("a", {}), State("b", files), shop.project, after)
+
+    assert verdict == NotRun("No handler or method has changed for which a call can be made up.")
+
+
+@pytest.mark.slow
+def test_temporary_files_in_the_project_are_no_part_of_what_is_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import tempfile
+
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+
+    assert Shop(tmp_path).replace("2.5 * count", "count * 2.5").passed

@@ -162,7 +162,8 @@ def _attempts(before: Project, after: Project, paths: set[str]) -> Iterator[Atte
     known = {agent.name: agent for agent in before.definitions}
     for agent in after.definitions:
         if agent.path in paths and agent.name in known:
-            changed = _changed_methods(agent.name, *(project.source(agent.path).data for project in (before, after)))
+            old, new = before.source(known[agent.name].path).data, after.source(agent.path).data
+            changed = _changed_methods(agent.name, old, new)
             for name in sorted(changed):
                 yield from _of_method(agent, name)
                 yield from _of_handler(agent, name, after)

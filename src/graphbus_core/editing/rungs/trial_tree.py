@@ -96,7 +96,8 @@ class TrialTree:
             yield Path(folder).relative_to(self._root), names, wanted
 
     def _is_wanted(self, folder: Path) -> bool:
-        is_skipped = folder.name in SKIPPED_FOLDERS or folder == self._artifacts
+        is_ours = folder.name.startswith("graphbus-") and folder.parent == self._home.parent  # TMPDIR is in the project
+        is_skipped = folder.name in SKIPPED_FOLDERS or folder == self._artifacts or is_ours
         return not is_skipped and not (folder / "pyvenv.cfg").exists()
 
     def _copy_link(self, source: Path, target: Path) -> None:
