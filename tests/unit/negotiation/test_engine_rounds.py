@@ -786,3 +786,24 @@ def test_a_negotiation_does_not_converge_while_a_counter_proposal_waits_for_its_
     world.proposes("A", draft("zero", change("c.py", "0", "1")), one)
     world.votes("one", B=counter("other"), C=veto)
     assert statuses(world) == {"zero": "accepted", "one": "rejected", "other": "accepted"}
+
+
+def test_a_counter_may_need_what_was_accepted_before() -> None:
+    world = World("A", "B")
+    world.proposes("A", draft("zero", change("b.py", "0", "1")))
+    world.proposes("A", draft("one"), round=2)
+    world.votes("one", B=counter("other", dependencies=("P001",)))
+    assert statuses(world) == {"zero": "accepted", "one": "superseded", "other": "accepted"}
+
+
+def test_a_counter_may_need_what_rests_on_another_in_two_ways() -> None:
+    """What is open is looked at once, however many ways lead to it."""
+    world = World("A", "B", "C", max_proposals_per_round=3)
+    zero = draft("zero", change("b.py", "0", "1"), proposal_id="x")
+    two = draft("two", change("b.py", "1", "2"), proposal_id="y", dependencies=("x",))
+    three = draft("three", change("c.py", "0", "1"), proposal_id="z", dependencies=("x", "y"))
+    world.proposes("A", zero, two, three)
+    world.proposes("B", draft("one"))
+    world.votes("zero", B="defer", C="defer")
+    world.votes("one", A=counter("other", dependencies=("P003",)), C="abstain")
+    assert statuses(world)["one"] in {"countered", "rejected", "accepted", "superseded"}

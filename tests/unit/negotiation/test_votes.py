@@ -5,8 +5,17 @@ import pytest
 from graphbus_core.model.artifacts import Edge
 from graphbus_core.model.config import SafetyConfig
 from graphbus_core.model.proposals import CodeChange, Evidence, Proposal, ProposalEvaluation, SchemaChange
+from graphbus_core.model.schema import STR, Field, Schema
 from graphbus_core.negotiation.protocol import Case, Ground
-from graphbus_core.negotiation.votes import decide, electorate, ends_of_changed_edges, find_veto, neighbours, tally
+from graphbus_core.negotiation.votes import (
+    contradict,
+    decide,
+    electorate,
+    ends_of_changed_edges,
+    find_veto,
+    neighbours,
+    tally,
+)
 from tests.fakes.negotiating_world import report
 
 LETTERS = {"a": "accept", "r": "reject", "x": "abstain", "c": "counter", "d": "defer"}
@@ -204,3 +213,10 @@ def test_no_more_than_max_votes_per_proposal_vote() -> None:
 
 def test_neighbours_are_at_either_end() -> None:
     assert neighbours("A", EDGES) == {"B", "C"}
+
+
+def test_changes_of_one_method_contradict_each_other_unless_they_are_the_same() -> None:
+    one, other = (SchemaChange(method="A.f", input_schema_after=Schema(fields=(Field(name, STR),))) for name in "xy")
+    assert contradict(one, other)
+    assert not contradict(one, one)
+    assert not contradict(one, SchemaChange(method="A.g"))
