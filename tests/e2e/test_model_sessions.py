@@ -306,11 +306,15 @@ def test_no_session_costs_more_than_its_cap_and_what_it_costs_is_shared_out(
             assert record.spent.requests == 0
 
 
-def test_a_stop_does_not_wait_for_a_model(tmp_path: Path) -> None:
+@pytest.mark.parametrize("width", [1, 16])
+def test_a_stop_does_not_wait_for_a_model(tmp_path: Path, width: int) -> None:
+    root = write_zoo(tmp_path / "zoo")
+    with (root / "pyproject.toml").open("a", encoding="utf-8") as file:
+        file.write(f"\n[tool.graphbus.llm]\nconcurrency = {width}\n")
     release, bus = threading.Event(), MessageBus()
     model = GoodModel(lambda prompt: release.wait(20) if "propose" in prompt.task[:30] else None)
     threading.Timer(0.4, lambda: bus.publish("/Stop", {})).start()
-    outcome, took_s = run_openly(write_zoo(tmp_path / "zoo"), model, bus)
+    outcome, took_s = run_openly(root, model, bus)
     release.set()
     assert outcome.negotiations.ending.reason == "manual"
     assert took_s < 5

@@ -105,7 +105,7 @@ class Negotiation:
         self.resting = Resting(settled, agents.backend)
         if self._ask is None:
             width = self.config.settings.llm.concurrency
-            self._ask = Crew(width, self.why_stopped) if agents.models and width > 1 else ask_in_turn
+            self._ask = Crew(max(width, 1), self.why_stopped) if agents.models else ask_in_turn
 
     def analyze(self, agents: ActiveAgents, project: Project) -> Analyses:
         """Let the agents read their own classes, but for those that have nothing to say. Source: seed 001, AGENT_ANALYSIS_PHASE.

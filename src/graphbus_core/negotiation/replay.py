@@ -156,7 +156,7 @@ def _refuse_places_outside(paths: Iterable[str]) -> None:
 
 
 def _config_of(kept: KeptSession, root: Path, present: BuildConfig) -> BuildConfig:
-    """Give the configuration of the session, in a copy of the project; a copy needs no threads and no cache.
+    """Give the configuration of the session, in a copy of the project; one answer at a time, and no cache.
 
     The lock may come from somebody else's branch. So which programs run, and where, is what the project says now, and no model
     is opened by a name that the lock gives.
