@@ -1,11 +1,13 @@
 """Every promise of docs/guarantees.md names the test that proves it; that test must exist, have run, and have passed.
 
 Of every test file something must have run, too. What ran is read from .testreport/junit.xml, which the step `tests` of
-`make test` writes.
+`make test` writes. A test that was skipped, because this machine lacks a program that it needs, is named and counts as broken
+in CI, where all of them are installed.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import xml.etree.ElementTree as ET
@@ -62,15 +64,16 @@ def outcome_of(case: ET.Element) -> str:
     return "passed" if case.find("skipped") is None else "skipped"
 
 
-def broken(found: list[Promise], ran: dict[str, str]) -> list[str]:
-    """One line per promise that names no test, or a test that does not hold."""
+def broken(found: list[Promise], ran: dict[str, str], *, may_skip: bool = False) -> list[str]:
+    """One line per promise that names no test, or a test that does not hold; a skipped one holds where that is allowed."""
+    fine = {"passed", "skipped"} if may_skip else {"passed"}
     problems = []
     for promise in found:
         if not promise.tests:
             problems.append(f"docs/guarantees.md:{promise.line}: names no test: {promise.text[:80]}")
         for test in promise.tests:
             outcome = ran.get(test, "not run, or there is no such test")
-            if outcome != "passed":
+            if outcome not in fine:
                 problems.append(f"docs/guarantees.md:{promise.line}: {test}: {outcome}")
     return problems
 
@@ -94,9 +97,13 @@ def main() -> int:
         return 1
     found = promises(PAGE.read_text(encoding="utf-8"))
     ran = outcomes(REPORT.read_text(encoding="utf-8"))
-    problems = broken(found, ran) + left_out(test_files(), ran)
+    is_ci = bool(os.environ.get("CI"))
+    problems = broken(found, ran, may_skip=not is_ci) + left_out(test_files(), ran)
     for problem in problems:
         print(problem)
+    skipped = sum(any(ran.get(test) == "skipped" for test in promise.tests) for promise in found)
+    if skipped and not is_ci:
+        print(f"{skipped} promises could not be tried in full on this machine: see the tests that were skipped")
     if not found:
         print("docs/guarantees.md makes no promise at all")
     if found and not problems:

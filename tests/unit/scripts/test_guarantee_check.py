@@ -60,3 +60,9 @@ def test_a_test_file_of_which_nothing_ran_is_told() -> None:
     assert left_out(["tests/unit/test_bus.py", "tests/unit/build/test_x.py"], ran) == [
         "tests/unit/build/test_x.py: nothing of it ran"
     ]
+
+
+@pytest.mark.parametrize(("may_skip", "count"), [(False, 1), (True, 0)])
+def test_a_skipped_test_breaks_a_promise_only_where_everything_is_installed(may_skip: bool, count: int) -> None:
+    found = promises("- It is safe. `tests/test_a.py::test_b`\n")
+    assert len(broken(found, {"tests/test_a.py::test_b": "skipped"}, may_skip=may_skip)) == count
