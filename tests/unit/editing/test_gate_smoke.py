@@ -245,3 +245,13 @@ def test_temporary_files_in_the_project_are_no_part_of_what_is_tried(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
 
     assert Shop(tmp_path).replace("2.5 * count", "count * 2.5").passed
+
+
+@pytest.mark.slow
+def test_a_call_that_hangs_is_no_import_that_hangs(tmp_path: Path) -> None:
+    shop = Shop(tmp_path, gate=GateConfig(timeout_s=3.0))
+
+    failure = shop.replace("        total = 2.5", "        while count:\n            pass\n        total = 2.5").failure
+
+    assert failure is not None
+    assert failure.code == "G8.timeout"

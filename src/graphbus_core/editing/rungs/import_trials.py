@@ -9,7 +9,7 @@ import msgspec
 
 from graphbus_core.compiler.project import Project
 from graphbus_core.editing.rungs.codes import Problem
-from graphbus_core.editing.rungs.ground import INSIDE, Ground, Noted, State, Verdict, changed_paths, not_copied
+from graphbus_core.editing.rungs.ground import INSIDE, Ground, Heard, Noted, State, Verdict, changed_paths, not_copied
 from graphbus_core.editing.rungs.trial_tree import NotCopied
 from graphbus_core.editing.sandboxes.limits import Finished
 from graphbus_core.model.proposals import Json
@@ -103,15 +103,19 @@ class ImportTrials:
     def _import(self, state: State, project: Project, modules: list[str], calls: Sequence[Json]) -> Imported | Finished:
         key = (state.digest, *modules)
         if key not in self._imported:
-            with self._ground.copy(state) as folder:
-                roots = self._ground.paths(folder, project.index.import_roots)
-                work = msgspec.json.encode([roots, modules, calls]).decode()
-                command = [sys.executable, "-B", str(INSIDE / "graphbus_import.py"), work]
-                heard = self._ground.watched(command, folder, {})
-                self._imported[key] = heard.first(Imported) or heard.done
-                if calls and heard.said[-1:] == [["end"]]:
-                    self.answers[state.digest] = heard.said[1:]
+            heard = self._run(state, project, modules, calls)
+            if calls and not heard.said:  # what ends or hangs may be a call: the imports are judged alone
+                heard = self._run(state, project, modules, ())
+            self._imported[key] = heard.first(Imported) or heard.done
+            if calls and heard.said[-1:] == [["end"]]:
+                self.answers[state.digest] = heard.said[1:]
         return self._imported[key]
+
+    def _run(self, state: State, project: Project, modules: list[str], calls: Sequence[Json]) -> Heard:
+        with self._ground.copy(state) as folder:
+            roots = self._ground.paths(folder, project.index.import_roots)
+            work = msgspec.json.encode([roots, modules, calls]).decode()
+            return self._ground.watched([sys.executable, "-B", str(INSIDE / "graphbus_import.py"), work], folder, {})
 
 
 def _import_ended(done: Finished, timeout_s: float) -> Problem:
