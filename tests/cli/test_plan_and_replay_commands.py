@@ -247,3 +247,23 @@ def test_a_negotiation_of_a_part_leaves_the_others_in_the_lock(zoo: Path, capsys
     capsys.readouterr()
     assert main(["build", "agents", "--frozen"]) == 3
     assert "OrderService: " in capsys.readouterr().err
+
+
+def test_a_plan_needs_no_key(zoo: Path, capsys: Captured) -> None:
+    assert main(["negotiate", "agents", "--plan", "--model", "openai"]) == 0
+    out = capsys.readouterr().out
+    assert "openai:" in out
+    assert "for a million tokens in" in out
+    assert main(["negotiate", "agents", "--model", "openai"]) == 5
+    assert "GBE440" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_replay_says_which_files_were_edited_since(zoo: Path, capsys: Captured) -> None:
+    changed = negotiate(zoo, GoodModel()).applied[0].path
+    assert main(["replay", "--verify"]) == 0
+    assert "edited since" not in capsys.readouterr().out
+    with (zoo / changed).open("a", encoding="utf-8") as file:
+        file.write("# mine\n")
+    assert main(["replay", "--verify"]) == 0
+    assert f"{changed}, edited since: compared as the session left it" in capsys.readouterr().out

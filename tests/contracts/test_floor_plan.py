@@ -131,7 +131,9 @@ def names_in(node: ast.AST) -> set[str]:
 
 
 def test_two_places_catch_everything_the_isolation_of_users_code_and_the_command_line() -> None:
-    found = sorted(place for path in SOURCES for place in broad_excepts(path) if "/inside/" not in place)  # jailed programs
+    found = sorted(
+        place for path in SOURCES for place in broad_excepts(path) if "/inside/" not in place
+    )  # jailed programs
     assert [place.partition(":")[0] for place in found] == ["cli/__init__.py", "isolation.py"], found
 
 

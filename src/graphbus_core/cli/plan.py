@@ -20,7 +20,7 @@ def show_plan(request: BuildRequest, *, as_json: bool, backend: Backend | None =
     config = settings.resolve_build(request)
     project = Project.read(config, cache=False)
     raise_all(project.errors)
-    with backend or Backend() as answering:
+    with backend or Backend(is_asked=False) as answering:
         planned = plan(config, project, answering)
     if as_json:
         totals = {"calls": planned.calls, "tokens": planned.tokens, "cost_usd": planned.cost_usd}

@@ -41,7 +41,8 @@ def replay(session: str, verify: bool, as_json: bool) -> None:
             f"Replayed {named} from {done.source}: {counted(done.requests, 'recorded answer')}, no model asked."
         )
         for path in done.files:
-            console.out(f"  {console.plain(path)}")
+            since = ", edited since: compared as the session left it" if path in done.edited else ""
+            console.out(f"  {console.plain(path)}{since}")
         for difference in done.differences:
             console.out(console.paint(f"  different: {console.plain(difference)}", "warn"))
         if not done.differences:

@@ -32,6 +32,7 @@ class Backend:
         environ: The environment; None: that of this process.
         prices: Role -> price, when it is to be another one than that of the clients: in a replay.
         reviewer: Who asks a person before each commit, where the request wants that.
+        is_asked: False where only prices are wanted, in a plan: then neither keys nor libraries are needed.
 
     Attributes:
         tape: The answers of the session.
@@ -45,8 +46,11 @@ class Backend:
         environ: Mapping[str, str] | None = None,
         prices: Mapping[str, Price | None] | None = None,
         reviewer: Reviewer | None = None,
+        *,
+        is_asked: bool = True,
     ) -> None:
         self.reviewer = reviewer
+        self._is_asked = is_asked
         self._clients = clients
         self._environ = os.environ if environ is None else environ
         self._prices = prices
@@ -107,9 +111,9 @@ class Backend:
         if model == RULES:
             self.note = "" if llm.model == RULES else _NO_KEY
             return None
-        from graphbus_core.llm.opening import open_clients
+        from graphbus_core.llm.opening import open_client, open_clients, price_client
 
-        return open_clients(model, llm, self._environ)
+        return open_clients(model, llm, self._environ, open_client if self._is_asked else price_client)
 
     def _surrounded(self, clients: Clients, config: BuildConfig) -> Clients:
         """Put tape, cache and budget around each distinct client; it is closed in the end."""

@@ -123,7 +123,9 @@ class LLMAgent:
         if self._excess(prompt):
             return Bound()
         asked = sum(len(text.encode(errors="replace")) for text in (prompt.shared, prompt.own, prompt.task))
-        sent_back = 2 * self.max_output_tokens + SENT_BACK_TOKENS  # an answer may have more tokens when it is read again
+        sent_back = (
+            2 * self.max_output_tokens + SENT_BACK_TOKENS
+        )  # an answer may have more tokens when it is read again
         return Bound(requests=2, input_tokens=2 * asked + sent_back, output_tokens=2 * self.max_output_tokens)
 
     def _ask(

@@ -26,6 +26,7 @@ from graphbus_core.llm.client import Clients
 from graphbus_core.llm.providers import RULES
 from graphbus_core.llm.recorded import Answer, RecordedClient, decode_answers, encode_answers
 from graphbus_core.model.config import BuildConfig
+from graphbus_core.model.digests import sha256_hex
 from graphbus_core.model.proposals import Json
 from graphbus_core.negotiation.backend import Backend
 from graphbus_core.negotiation.driver import Negotiation
@@ -44,6 +45,7 @@ class Replay(NamedTuple):
         requests: Answers of models that were given again.
         files: The files that the session changed.
         differences: What is not as it was, the first one first; empty: every byte is.
+        edited: Files that the session changed and somebody has edited since: they are compared as the session left them.
     """
 
     session: str
@@ -51,6 +53,7 @@ class Replay(NamedTuple):
     requests: int
     files: tuple[str, ...]
     differences: tuple[str, ...]
+    edited: tuple[str, ...] = ()
 
 
 def replay(config: BuildConfig, session: str = "") -> Replay:
@@ -76,7 +79,13 @@ def replay(config: BuildConfig, session: str = "") -> Replay:
         raise NegotiationError(
             "GBE423", session=start.session, reason=f"the project cannot be copied: {reason}"
         ) from None
-    return Replay(start.session, source, len(answers), tuple(sorted(kept.after)), differences)
+    files = tuple(sorted(kept.after))
+    edited = tuple(path for path in files if _digest_of(Path(config.root, path)) != kept.after[path])
+    return Replay(start.session, source, len(answers), files, differences, edited)
+
+
+def _digest_of(path: Path) -> str:
+    return sha256_hex(path.read_bytes()) if path.is_file() else ""
 
 
 # --- the record ------------------------------------------------------------------------------
