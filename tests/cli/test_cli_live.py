@@ -449,3 +449,13 @@ def test_an_objection_whose_evidence_does_not_hold_is_called_so() -> None:
         )
         lines = shown(proposed(), gated(), event("Evaluated", evaluation=evaluation), rejected("rejected", 0, 1))
         assert f'[AGENT] Stock: "{word} — it breaks"' in lines
+
+
+def test_the_status_says_how_much_of_the_awaited_answers_has_come() -> None:
+    live = Live()
+    assert live.lines("/Negotiation/Awaited", {"awaited": 3, "characters": 0}) == []
+    assert live.status == "3 answers awaited"
+    live.lines("/Negotiation/Awaited", {"awaited": 1, "characters": 4120})
+    assert live.status == "1 answer awaited, 4,120 characters so far"
+    live.lines("/Negotiation/Awaited", {"awaited": 0, "characters": 0})
+    assert live.status == ""

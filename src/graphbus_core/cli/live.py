@@ -108,7 +108,7 @@ class Live:
         self._shown_round = 0
         self._has_explained = False
         self._untested: dict[str, list[str]] = {}
-        self._spent = ""
+        self._spent = self._awaited = ""
         self._has_named_price = False
         self._listeners: dict[str, Callable[[Mapping[str, Any]], Iterator[str]]] = {
             "Started": self._started,
@@ -127,13 +127,14 @@ class Live:
             "Failed": self._failed,
             "Finished": self._finished,
             "Spent": self._take_spent,
+            "Awaited": self._await,
             "Warned": lambda payload: iter([paint(f"Warning: {plain(payload['warning'])}", "warn"), ""]),
         }
 
     @property
     def status(self) -> str:
         """What is going on in one line, and what it has cost so far; empty while nothing is going on."""
-        return " · ".join(part for part in (self._doing, self._spent) if part)
+        return " · ".join(part for part in (self._doing, self._awaited, self._spent) if part)
 
     @property
     def _doing(self) -> str:
@@ -141,6 +142,11 @@ class Live:
             if not case.is_gated:
                 return f"Round {self._round}: verifying {proposal_id} of {case.proposal.src}"
         return f"Round {self._round}: voting on {counted(len(self._cases), 'proposal')}" if self._cases else ""
+
+    def _await(self, payload: Mapping[str, Any]) -> Iterator[str]:
+        heard = f", {payload['characters']:,} characters so far" if payload["characters"] else ""
+        self._awaited = f"{counted(payload['awaited'], 'answer')} awaited{heard}" if payload["awaited"] else ""
+        yield from ()
 
     def _take_spent(self, payload: Mapping[str, Any]) -> Iterator[str]:
         self._spent = spent_so_far(payload)

@@ -62,6 +62,7 @@ class Tab:
         lost: What attempts that failed may have been charged for.
         refusal: Why an attempt was not made, naming the setting; empty when all were.
         final_error: After it no further question has a chance.
+        heard: Characters of the answer that is coming just now.
     """
 
     def __init__(self, permit: Callable[[Amount], str] = allow_all) -> None:
@@ -70,6 +71,7 @@ class Tab:
         self.lost = Amount()
         self.refusal = ""
         self.final_error: ModelError | None = None
+        self.heard = 0
         self._usage = Usage()
         self._requests = self._cached = self._unpriced = 0
 
@@ -106,6 +108,10 @@ class Tab:
         self._usage += completion.usage
         nano_usd = round((completion.cost_usd or 0.0) * NANO)
         self.spent = self.spent.plus(Amount(completion.usage.total_tokens, nano_usd))
+
+    def hear(self, characters: int) -> None:
+        """Note how much of an answer has come."""
+        self.heard = characters
 
     def lose(self, amount: Amount) -> None:
         """Write down what a failed attempt may have been charged for."""

@@ -174,7 +174,7 @@ class TapedClient:
         lost = tab.lost
         try:
             known = self._cache.lookup(prompt, max_output_tokens) if self._cache else None
-            completion = known or self._inner.complete(prompt, max_output_tokens, progress)
+            completion = known or self._inner.complete(prompt, max_output_tokens, progress or tab.hear)
         except ModelError as error:
             if error.is_final or tab.refusal:
                 raise

@@ -93,11 +93,18 @@ class Crew:
     Attributes:
         width: How many questions are answered at the same time.
         why_stopped: Asked while answers are awaited, so that a stop does not wait for a model.
+        on_wait: Told meanwhile how many answers are awaited, and how many characters of them have come; (0, 0) at the end.
     """
 
-    def __init__(self, width: int, why_stopped: Callable[[], Stopped | None]) -> None:
+    def __init__(
+        self,
+        width: int,
+        why_stopped: Callable[[], Stopped | None],
+        on_wait: Callable[[int, int], object] = lambda _awaited, _characters: None,
+    ) -> None:
         self.width = width
         self.why_stopped = why_stopped
+        self.on_wait = on_wait
 
     def __call__(self, batch: Sequence[Asked]) -> Iterator[Reply | Analysed]:
         """Give the replies as they come."""
@@ -109,12 +116,15 @@ class Crew:
         for _ in range(min(self.width, len(batch))):
             Thread(target=_work, args=(open_questions, replies, is_over), name="graphbus-agent", daemon=True).start()
         try:
-            for _ in batch:
-                yield self._await(replies)
+            for awaited in range(len(batch), 0, -1):
+                yield self._await(replies, batch, awaited)
         finally:
             is_over.set()
+            self.on_wait(0, 0)
 
-    def _await(self, replies: SimpleQueue[Reply | Analysed | None]) -> Reply | Analysed:
+    def _await(
+        self, replies: SimpleQueue[Reply | Analysed | None], batch: Sequence[Asked], awaited: int
+    ) -> Reply | Analysed:
         while True:
             try:
                 return replies.get(timeout=_PATIENCE_S) or Stopped("error", "an agent ended the thread that it ran in")
@@ -122,6 +132,7 @@ class Crew:
                 stopped = self.why_stopped()
                 if stopped:
                     return stopped
+                self.on_wait(awaited, sum(asked.bill.tab.heard for asked in batch if asked.bill))
 
 
 def _work(open_questions: SimpleQueue[Asked], replies: SimpleQueue[Reply | Analysed | None], is_over: Event) -> None:

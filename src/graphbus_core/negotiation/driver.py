@@ -53,6 +53,7 @@ from graphbus_core.negotiation.topics import TOPICS
 from graphbus_core.negotiation.transcript import RECORD_VERSION, Said, SessionRecord, fit_for_bus
 from graphbus_core.negotiation.views import Analyses, Analysis, View
 from graphbus_core.negotiation.votes import latest
+from graphbus_core.negotiation.waiting import Waiting
 from graphbus_core.negotiation.waking import Resting
 
 
@@ -105,7 +106,7 @@ class Negotiation:
         self.resting = Resting(settled, agents.backend)
         if self._ask is None:
             width = self.config.settings.llm.concurrency
-            self._ask = Crew(max(width, 1), self.why_stopped) if agents.models else ask_in_turn
+            self._ask = Crew(max(width, 1), self.why_stopped, Waiting(self.bus)) if agents.models else ask_in_turn
 
     def analyze(self, agents: ActiveAgents, project: Project) -> Analyses:
         """Let the agents read their own classes, but for those that have nothing to say. Source: seed 001, AGENT_ANALYSIS_PHASE.
