@@ -6,6 +6,7 @@ key is anywhere, no limit was passed.
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,11 +16,12 @@ from msgspec.structs import replace
 
 from graphbus_core.build import run_build_pipeline
 from graphbus_core.errors import NegotiationError
-from graphbus_core.model.config import Budget, BuildRequest, SafetyConfig, Settings
+from graphbus_core.model.config import Budget, BuildRequest, SafetyConfig, Settings, Wire
 from graphbus_core.model.proposals import TerminationReason
 from graphbus_core.negotiation.transcript import SessionRecord, load_session
 from tests.conftest import Figure, Project
 from tests.fakes.model_server import KEY, KEY_VARIABLE, ModelServer
+from tests.fakes.model_sessions import ZOO
 from tests.fakes.zoo import CHARACTERS, script_of
 from tests.fakes.zoo_project import FILES
 
@@ -156,3 +158,19 @@ def test_a_failed_answer_is_never_counted_as_a_yes(project: Project, monkeypatch
     assert record.status == "rejected"
     votes = {vote.evaluator: vote.decision for vote in record.evaluations if not vote.is_arbiter}
     assert set(votes.values()) == {"abstain"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("wire", ["anthropic", "openai"])
+def test_the_key_is_in_no_log_not_even_when_everything_is_logged(
+    wire: Wire, project: Project, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv(KEY_VARIABLE, KEY)
+    with ModelServer(lambda _request: "## nothing") as server, caplog.at_level(logging.DEBUG):
+        settings = replace(SETTINGS, llm=server.config(wire))
+        root = project(ZOO)
+        run_build_pipeline(BuildRequest(paths=(str(root / "agents"),), enable_agents=True, settings=settings))
+        assert server.requests
+    assert len(caplog.records) > 10, "nothing was logged, so that this shows nothing"
+    assert KEY not in caplog.text
+    assert not any(KEY in str(vars(record)) for record in caplog.records)
