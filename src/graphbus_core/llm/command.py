@@ -19,6 +19,7 @@ from contextlib import suppress
 from typing import IO, NamedTuple
 
 from graphbus_core.errors import ModelError
+from graphbus_core.isolation import end_marked
 from graphbus_core.llm.client import Completion, Price, Progress, Prompt
 from graphbus_core.llm.counts import estimated
 from graphbus_core.llm.failures import MAX_ANSWER_BYTES, scrub, without
@@ -27,6 +28,11 @@ from graphbus_core.model.spending import Usage
 _MAX_STDERR_BYTES = 64_000
 _ALWAYS = ("PATH", "HOME", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "LC_MESSAGES", "TMPDIR")
 _CHUNK = 65_536
+_MARK = "GRAPHBUS_PROGRAM"
+"""The variable by which whatever a program has started is found, wherever it has moved."""
+_POLL_S = 0.05
+_SILENCE_S, _LONGEST_REST_S = 0.2, 2.0
+"""How long an ended program's output is still listened to while others hold it open: to silence, or to the longest rest."""
 _TERMINAL = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
 """Colours, movements and titles for a terminal: some programs print them into a pipe as well."""
 
@@ -55,7 +61,7 @@ class CommandClient:
         self._secrets = tuple(environ[name] for name in pass_env if environ.get(name))
         self._environ = {name: environ[name] for name in (*_ALWAYS, *pass_env) if name in environ}
         self._lock = threading.Lock()
-        self._running: set[subprocess.Popen[bytes]] = set()
+        self._running: dict[subprocess.Popen[bytes], str] = {}
         self._is_closed = False
 
     def __repr__(self) -> str:
@@ -68,14 +74,19 @@ class CommandClient:
             ModelError: GBE447, GBE448, GBE450, GBE452, GBE453.
         """
         asked = as_text(prompt).encode("utf-8", "replace")
-        process = self._start()
+        mark = os.urandom(8).hex()
+        process = self._start(mark)
+        has_answered = False
         try:
             output = _Exchange(process, asked, self._timeout_s, progress).run()
+            has_answered = not (output.is_late or output.is_too_long or self._is_closed)
         finally:
             _kill_group(process)
             process.wait()
+            if not has_answered:  # a server that a program has started for later may stay when all went well
+                end_marked(_MARK, mark)
             with self._lock:
-                self._running.discard(process)
+                del self._running[process]
         said = self._judge(process.returncode, output)
         usage = Usage(input_tokens=estimated(asked.decode()), output_tokens=estimated(said))
         return Completion(text=said, model=self.model, usage=usage, cost_usd=0.0)
@@ -84,10 +95,11 @@ class CommandClient:
         """Kill what still runs."""
         with self._lock:
             self._is_closed = True
-            for process in self._running:
+            for process, mark in self._running.items():
                 _kill_group(process)
+                end_marked(_MARK, mark)
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _start(self, mark: str) -> subprocess.Popen[bytes]:
         with self._lock:
             if self._is_closed:
                 reason = "the client was closed"
@@ -98,13 +110,13 @@ class CommandClient:
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
-                    env=self._environ,
+                    env={**self._environ, _MARK: mark},
                     start_new_session=True,
                 )
             except (OSError, ValueError) as error:
                 reason = (getattr(error, "strerror", "") or str(error)).lower()
                 raise ModelError("GBE452", is_final=True, program=self._argv[0], reason=reason) from None
-            self._running.add(process)
+            self._running[process] = mark
             return process
 
     def _judge(self, status: int, output: _Output) -> str:
@@ -160,7 +172,7 @@ class _Exchange:
         self._errors = bytearray()
 
     def run(self) -> _Output:
-        """Go on until the program has closed its output, or too much time or space is used."""
+        """Go on until the program has closed its output or has ended, or too much time or space is used."""
         process = self._process
         if process.stdin is None or process.stdout is None or process.stderr is None:
             raise RuntimeError("the process has no pipes")
@@ -186,19 +198,29 @@ class _Exchange:
 
     def _pump(self, selector: selectors.BaseSelector) -> bool:
         """True when the time was over first."""
+        last_s = self._end_s
         while any(key.events == selectors.EVENT_READ for key in selector.get_map().values()):
-            left_s = self._end_s - time.monotonic()
-            if left_s <= 0:
-                return True
-            for key, _events in selector.select(min(left_s, 1.0)):
-                if not (self._write(key.fd) if key.events == selectors.EVENT_WRITE else self._read(key.fileobj)):
-                    selector.unregister(key.fileobj)
-                    if key.events == selectors.EVENT_WRITE and self._process.stdin is not None:
-                        with suppress(BrokenPipeError):
-                            self._process.stdin.close()
-            if len(self._answer) > MAX_ANSWER_BYTES:
+            has_ended = self._process.poll() is not None
+            now_s = time.monotonic()
+            if has_ended:
+                last_s = min(last_s, now_s + _LONGEST_REST_S)
+            if now_s >= last_s:
+                return not has_ended
+            ready = selector.select(min(last_s - now_s, _SILENCE_S if has_ended else _POLL_S))
+            for key, _events in ready:
+                self._serve(selector, key)
+            if len(self._answer) > MAX_ANSWER_BYTES or (has_ended and not ready):
                 return False
         return False
+
+    def _serve(self, selector: selectors.BaseSelector, key: selectors.SelectorKey) -> None:
+        """Write to the pipe that is ready, or read from it, and let go of it at its end."""
+        if self._write(key.fd) if key.events == selectors.EVENT_WRITE else self._read(key.fileobj):
+            return
+        selector.unregister(key.fileobj)
+        if key.events == selectors.EVENT_WRITE and self._process.stdin is not None:
+            with suppress(BrokenPipeError):
+                self._process.stdin.close()
 
     def _write(self, pipe: int) -> bool:
         """False when there is no more to say, or nobody listens."""

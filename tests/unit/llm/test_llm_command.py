@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 import time
@@ -64,7 +65,7 @@ def test_the_program_gets_path_home_locale_and_what_is_named_and_nothing_else() 
     }
     client = program("import os; print(sorted(os.environ))", environ=environ, pass_env=("TOOL_KEY", "NOT_SET"))
     seen = set(eval(client.complete(PROMPT, 10).text))
-    assert seen - {"LC_CTYPE"} == {"PATH", "HOME", "LANG", "TOOL_KEY"}
+    assert seen - {"LC_CTYPE"} == {"PATH", "HOME", "LANG", "TOOL_KEY", "GRAPHBUS_PROGRAM"}
 
 
 def test_a_program_that_fails_is_reported_with_its_last_words_without_keys() -> None:
@@ -181,3 +182,38 @@ def test_letters_that_are_none_are_replaced() -> None:
         program("import sys; sys.stdout.buffer.write(b'\\xff## nothing')").complete(PROMPT, 10).text
         == "\ufffd## nothing"
     )
+
+
+RUNAWAY = """
+import os, subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", {code!r}], start_new_session=True)
+open({mark!r}, "w").write(str(child.pid))
+print("## nothing", flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    "code", ["import time; time.sleep(60)", "import time\nwhile True: print('more', flush=True); time.sleep(0.05)"]
+)
+def test_an_answer_does_not_wait_for_who_left_the_session_and_holds_the_output(tmp_path: Path, code: str) -> None:
+    mark = tmp_path / "pid"
+    start_s = time.monotonic()
+    try:
+        answer = program(RUNAWAY.format(code=code, mark=str(mark)), timeout_s=30).complete(PROMPT, 10)
+        assert answer.text.startswith("## nothing\n")
+        assert time.monotonic() - start_s < 10
+    finally:
+        os.kill(int(mark.read_text()), signal.SIGKILL)
+
+
+def test_who_left_the_session_does_not_outlive_a_timeout(tmp_path: Path) -> None:
+    mark = tmp_path / "pid"
+    code = RUNAWAY.format(code="import time; time.sleep(60)", mark=str(mark)) + "time.sleep(60)"
+    assert refused(program(code, timeout_s=1.0)).code == "GBE447"
+    assert _is_gone(int(mark.read_text()))
+
+
+def test_what_comes_shortly_after_the_end_still_belongs_to_the_answer() -> None:
+    late = "import time; time.sleep(0.05); print('late')"
+    code = f"import subprocess, sys; subprocess.Popen([sys.executable, '-I', '-S', '-c', {late!r}])"
+    assert program(code).complete(PROMPT, 10).text == "late\n"

@@ -21,6 +21,7 @@ from itertools import count
 from pathlib import Path
 
 from graphbus_core.editing.sandboxes.limits import Finished, Limits
+from graphbus_core.isolation import end_marked
 
 PASSED_ON = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SYSTEMROOT")
 _MARK = "GRAPHBUS_SANDBOX"
@@ -277,14 +278,7 @@ def _end_all(child: subprocess.Popen[bytes], mark: str) -> None:
     """Kill the process group, then whatever has left it and still bears the mark in its environment."""
     _kill_group(child.pid)
     child.wait()
-    for _ in range(50):
-        left = _marked(mark)
-        if not left:
-            break
-        for pid in left:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        time.sleep(0.01)
+    end_marked(_MARK, mark)
     for stream in filter(None, (child.stdout, child.stderr)):
         stream.close()
 
@@ -292,15 +286,3 @@ def _end_all(child: subprocess.Popen[bytes], mark: str) -> None:
 def _kill_group(group: int) -> None:
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(group, signal.SIGKILL)
-
-
-def _marked(mark: str) -> list[int]:
-    """Give the processes that bear the mark; none where there is no /proc."""
-    wanted = f"{_MARK}={mark}".encode()
-    found = []
-    for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
-        if name.isdigit():
-            with suppress(OSError):  # it has ended meanwhile, or belongs to somebody else
-                if wanted in Path("/proc", name, "environ").read_bytes().split(b"\0"):
-                    found.append(int(name))
-    return found
