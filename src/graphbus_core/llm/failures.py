@@ -18,6 +18,8 @@ _TOO_LARGE = re.compile(
 )
 """Some servers say it within a stream, or with a status of their own."""
 _BUSY = frozenset({408, 409, 425, 429})
+_LATE = frozenset({504, 524})
+"""Somebody in between has lost patience: the model may have answered, and may have been paid for it."""
 
 
 class Told(NamedTuple):
@@ -98,7 +100,7 @@ def _by_status(told: Told, name: str, reason: str) -> ModelError:
             "GBE445",
             is_transient=True,
             retry_after_s=told.retry_after_s,
-            may_be_billed=told.is_in_stream,
+            may_be_billed=told.is_in_stream or told.status in _LATE,
             provider=name,
             reason=reason,
         )

@@ -54,20 +54,40 @@ class Meter:
             Why they are too many, naming the setting; empty when they are set aside.
         """
         with self._lock:
-            refusal = self._refuse(amount)
+            refusal = self._overdraft() or self._refuse(amount)
             if not refusal:
                 self.held = self.held.plus(amount)
         return refusal
+
+    @property
+    def overdraft(self) -> str:
+        """Why nothing more may be spent though every question fitted, naming the setting: a server claims more than can be."""
+        with self._lock:
+            return self._overdraft()
+
+    def _overdraft(self) -> str:
+        budget, taken = self._budget, self.spent.plus(self.held)
+        cause = "a model's server counts more than was set aside for an answer"
+        if budget.max_tokens and taken.tokens > budget.max_tokens:
+            return f"{cause}: {taken.tokens} tokens so far, and max_tokens is {budget.max_tokens}"
+        if budget.max_usd and taken.nano_usd > budget.max_usd * NANO:
+            return f"{cause}: {dollars(taken.nano_usd / NANO)} so far, and max_usd is {budget.max_usd:g}"
+        return ""
 
     def _refuse(self, amount: Amount) -> str:
         budget, taken = self._budget, self.spent.plus(self.held)
         then = taken.plus(amount)
         if budget.max_tokens and then.tokens > budget.max_tokens:
             return f"up to {amount.tokens} more tokens after {taken.tokens}, and max_tokens is {budget.max_tokens}"
-        if budget.max_usd and amount.nano_usd and then.nano_usd > budget.max_usd * NANO:
+        if budget.max_usd and then.nano_usd > budget.max_usd * NANO:
             now, more = taken.nano_usd / NANO, amount.nano_usd / NANO
             return f"up to {dollars(more)} more after {dollars(now)}, and max_usd is {budget.max_usd:g}"
         return ""
+
+    def exceed(self, amount: Amount) -> None:
+        """Set aside what an answer has cost beyond its worst case: it is spent, whether it fits or not."""
+        with self._lock:
+            self.held = self.held.plus(amount)
 
     def settle(self, held: Amount, spent: Amount) -> None:
         """Put what was spent in the place of what was set aside for it."""
@@ -98,6 +118,9 @@ class Bill:
 
     def _permit(self, needed: Amount) -> str:
         """Set more aside when repairs or retries need more than was foreseen."""
+        beyond = self.tab.spent.minus(self._held)
+        self._meter.exceed(beyond)
+        self._held = self._held.plus(beyond)
         more = needed.minus(self._held)
         refusal = self._meter.hold(more)
         if not refusal:

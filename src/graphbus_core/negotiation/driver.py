@@ -163,6 +163,8 @@ class Negotiation:
                 if stopped:
                     yield stopped
             rest = rest[len(wave) :]
+        if self.meter.overdraft:
+            yield Stopped("budget", self.meter.overdraft)
 
     def _tell_spent(self, reply: Reply | Analysed) -> None:
         """Say what it has cost so far; not in the transcript, for the order of the answers is chance."""
@@ -193,13 +195,8 @@ class Negotiation:
     ) -> Outcome:
         names, arbiters = tuple(agents), agents.arbiters
         intent = self.config.settings.intent
-        started = {
-            "session": session,
-            "backend": agents.backend,
-            "agents": names,
-            "arbiters": arbiters,
-            "intent": intent,
-        }
+        who = {"backend": agents.backend, "agents": names, "arbiters": arbiters}
+        started = {"session": session, **who, "intent": intent}
         is_unsafe = self.config.settings.gate.allow_unverified
         note: dict[str, Json] = {"note": self.backend.note} if self.backend.note else {}
         if self.config.settings.gate.isolation == "process":

@@ -40,3 +40,12 @@ def test_a_failure_without_words_is_told_by_its_status() -> None:
     assert explain(Told("status", 418), provider, "x", 1.0, KEY).sentence == "far refuses the request: status 418."
     refused = explain(Told("key", 401, "no"), provider, "x", 1.0, KEY)
     assert refused.sentence == "far does not accept the key in no variable, as `key_env` is not set: no."
+
+
+@pytest.mark.parametrize(
+    ("status", "may_be_billed"), [(429, False), (500, False), (529, False), (504, True), (524, True)]
+)
+def test_what_a_gateway_gave_up_may_have_been_answered_and_billed(status: int, may_be_billed: bool) -> None:
+    provider = Provider("far", "openai", "https://models.example.org/v1")
+    error = explain(Told("status", status), provider, "x", 1.0, KEY)
+    assert (error.is_transient, error.may_be_billed) == (True, may_be_billed)

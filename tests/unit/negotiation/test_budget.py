@@ -1,7 +1,13 @@
 from __future__ import annotations
 
+import pytest
+
+from graphbus_core.errors import ModelError
+from graphbus_core.llm.client import Completion
+from graphbus_core.llm.metered import NANO, Amount
 from graphbus_core.model.config import Budget
-from graphbus_core.negotiation.budget import Meter
+from graphbus_core.model.spending import Usage
+from graphbus_core.negotiation.budget import Bill, Meter
 
 
 class Clock:
@@ -44,3 +50,18 @@ def test_no_limit_of_time_means_none() -> None:
     meter = Meter(Budget(max_seconds=0.0), clock)
     clock.now_s += 1e9
     assert meter.reserve(1) == ""
+
+
+def test_an_answer_beyond_its_worst_case_leaves_room_for_nothing_not_even_for_what_was_set_aside() -> None:
+    meter = Meter(Budget(max_usd=1.0))
+    lying, waiting = Bill(meter, Amount(10, NANO // 2)), Bill(meter, Amount())
+    meter.hold(Amount(10, NANO // 2))
+    usage = Usage(input_tokens=5, output_tokens=10**9)
+    with lying.running() as tab:
+        tab.take(Completion(text="", model="stub:m", usage=usage, cost_usd=2.5))
+        with pytest.raises(ModelError, match=r"more than was set aside for an answer: \$2.50 so far, and max_usd is 1"):
+            tab.permit(Amount(1, 1))
+    assert (meter.held, meter.spent.nano_usd) == (Amount(), 2.5 * NANO)
+    with waiting.running() as tab, pytest.raises(ModelError):
+        tab.permit(Amount())
+    assert meter.overdraft
