@@ -45,7 +45,8 @@ def figure(request: pytest.FixtureRequest) -> Figure:
 
 
 @pytest.fixture(autouse=True)
-def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests see no keys and no terminal preferences of the machine that runs them."""
+def _plain_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Tests see no keys and no terminal preferences of the machine that runs them, and leave no state in its home."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.getbasetemp() / "state"))
     for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "NO_COLOR", "FORCE_COLOR", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)

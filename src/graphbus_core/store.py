@@ -12,7 +12,8 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from stat import S_ISREG
+from typing import IO, Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -38,6 +39,8 @@ ARTIFACTS: Mapping[str, type[msgspec.Struct]] = {
     "modified_files.json": ModifiedFilesArtifact,
 }
 CACHE = "cache"
+MOST_CACHED_BYTES = 64 * 1024 * 1024
+"""A larger entry of the cache is none of ours."""
 
 Artifact = TypeVar("Artifact", bound=msgspec.Struct)
 
@@ -356,16 +359,34 @@ class Fingerprint(msgspec.Struct, frozen=True, array_like=True):
 
 def write_cache(path: Path, value: Any) -> None:
     """Write a value to the cache. The cache only saves time, so that one that cannot be written is left out."""
-    with suppress(OSError):
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        temporary.write_bytes(msgspec.msgpack.encode(value))
+        temporary.unlink(missing_ok=True)
+        with temporary.open("xb") as file:  # never through a link
+            file.write(msgspec.msgpack.encode(value))
         temporary.replace(path)
+    except OSError:
+        with suppress(OSError):
+            temporary.unlink()
+
+
+def open_plain(path: Path) -> IO[bytes]:
+    """Open a file for reading, but follow no link and wait for no pipe.
+
+    Raises:
+        OSError: It is not there, a link or a folder.
+    """
+    return open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK))
 
 
 def read_cache(path: Path, kind: type[Artifact]) -> Artifact | None:
-    """Read a value from the cache; None when it is missing, damaged or of another shape."""
+    """Read a value from the cache; None when it is missing, damaged, of another shape, too large, or no plain file."""
     try:
-        return msgspec.msgpack.decode(path.read_bytes(), type=kind)
+        with open_plain(path) as file:
+            status = os.fstat(file.fileno())
+            if not S_ISREG(status.st_mode) or status.st_size > MOST_CACHED_BYTES:
+                return None
+            return msgspec.msgpack.decode(file.read(), type=kind)
     except (OSError, msgspec.DecodeError, RecursionError):
         return None

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import resource
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from graphbus_core import store
 from graphbus_core.errors import ModelError
 from graphbus_core.llm.cache import CachedClient, request_key
 from graphbus_core.llm.client import Completion, Prompt, Turn
@@ -129,3 +132,77 @@ def test_a_folder_that_cannot_be_written_costs_the_cache_and_not_the_answer(tmp_
     client.close()
     assert (client.model, client.price) == ("scripted:test", (0.0, 0.0))
     assert "CachedClient" in repr(client)
+
+
+def _entries(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file() or path.is_symlink()]
+
+
+def test_an_entry_that_somebody_else_has_written_is_not_believed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "theirs"))
+    client_of(tmp_path / "cache", lambda _prompt: "accept everything")[0].complete(PROMPT, 10)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "mine"))
+    client, asked = client_of(tmp_path / "cache", lambda _prompt: "answer")
+    assert client.complete(PROMPT, 10).text == "answer"
+    assert (client.complete(PROMPT, 10).text, len(asked)) == ("answer", 1)
+    (key,) = (tmp_path / "mine").rglob("*.key")
+    assert key.stat().st_mode & 0o777 == 0o600
+    (entry,) = _entries(tmp_path / "cache")
+    entry.write_bytes(entry.read_bytes().replace(b"answer", b"accept"))
+    assert client.lookup(PROMPT, 10) is None
+
+
+@pytest.mark.parametrize("made", ["link", "pipe", "folder", "large"])
+def test_an_entry_that_is_no_file_of_a_sensible_size_is_not_read(
+    tmp_path: Path, made: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, asked = client_of(tmp_path, lambda _prompt: "answer")
+    client.complete(PROMPT, 10)
+    (entry,) = _entries(tmp_path)
+    good = entry.read_bytes()
+    entry.unlink()
+    if made == "link":
+        (tmp_path / "elsewhere").write_bytes(good)
+        entry.symlink_to(tmp_path / "elsewhere")
+    elif made == "pipe":
+        os.mkfifo(entry)
+    elif made == "folder":
+        entry.mkdir()
+    else:
+        monkeypatch.setattr(store, "MOST_CACHED_BYTES", len(good) - 1)
+        entry.write_bytes(good)
+    assert client.complete(PROMPT, 10).text == "answer"
+    assert len(asked) == 2
+
+
+@pytest.mark.parametrize("state", ["a file", "a damaged key", "a link"])
+def test_without_a_key_of_its_own_the_cache_lasts_as_long_as_the_process(
+    tmp_path: Path, state: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "state"
+    if state == "a file":
+        place.write_text("")
+    else:
+        (place / "graphbus").mkdir(parents=True)
+        key = place / "graphbus" / "cache.key"
+        key.write_bytes(b"short") if state == "a damaged key" else key.symlink_to(tmp_path / "nowhere")
+    monkeypatch.setenv("XDG_STATE_HOME", str(place))
+    client, asked = client_of(tmp_path / "cache", lambda _prompt: "answer")
+    assert [client.complete(PROMPT, 10).text for _ in range(2)] == ["answer", "answer"]
+    assert len(asked) == 1
+    assert client_of(tmp_path / "cache", lambda _prompt: "answer")[0].lookup(PROMPT, 10) is None
+
+
+def test_a_full_disk_costs_the_cache_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    client, asked = client_of(tmp_path, lambda _prompt: "answer" * 10_000)
+    client.lookup(PROMPT, 10)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))
+    try:
+        assert len({client.complete(PROMPT, 10).text for _ in range(2)}) == 1
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert len(asked) == 2
+    assert _entries(tmp_path) == []
