@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from graphbus_core.model.proposals import CommitRecord, GateReport, Proposal, ProposalRecord
 from graphbus_core.negotiation.transcript import SessionRecord
+from graphbus_core.negotiation.waking import who_answers
 
 SUBJECT_WIDTH = BODY_WIDTH = 72
 TRAILERS = (
@@ -52,7 +53,6 @@ _COMMANDS = tuple(
     )
 )
 """What forges and CI servers act on in a message, and what says the same to people only."""
-_ROLES = "proposer evaluator arbiter"
 _NOT_WRONG = ("GB201", "GB202")
 """Findings that ask for something better where nothing is wrong."""
 
@@ -135,13 +135,9 @@ def _consensus(commit: CommitRecord) -> str:
 
 
 def models_of(session: SessionRecord) -> str:
-    """Give the models that negotiated, each once: `rules`, or `anthropic:one, openai:other (evaluator)`."""
-    roles: dict[str, list[str]] = {}
-    for role, model in sorted(session.models.items(), key=lambda item: _ROLES.find(item[0])):
-        roles.setdefault(_line(model), []).append(role)
-    if len(roles) < 2:
-        return next(iter(roles), _line(session.backend))
-    return ", ".join(f"{model} ({', '.join(named)})" for model, named in roles.items())
+    """Give the models that negotiated, as `who_answers` does, on one line."""
+    models = {role: _line(model) for role, model in session.models.items()}
+    return who_answers(models) if models else _line(session.backend)
 
 
 def gate_summary(report: GateReport) -> str:

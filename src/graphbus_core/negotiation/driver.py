@@ -54,7 +54,7 @@ from graphbus_core.negotiation.transcript import RECORD_VERSION, Said, SessionRe
 from graphbus_core.negotiation.views import Analyses, Analysis, View
 from graphbus_core.negotiation.votes import latest
 from graphbus_core.negotiation.waiting import Waiting
-from graphbus_core.negotiation.waking import Resting
+from graphbus_core.negotiation.waking import Resting, who_answers
 
 
 class Negotiation:
@@ -103,7 +103,7 @@ class Negotiation:
             settled = {} if self.config.force or not agents.models else settled_agents(self.config)
         settled = self.keeper.begin(agents, project, self.backend.tape, settled)
         self.accounts.prices = agents.prices
-        self.resting = Resting(settled, agents.backend)
+        self.resting = Resting(settled, who_answers(agents.models))
         if self._ask is None:
             width = self.config.settings.llm.concurrency
             self._ask = Crew(max(width, 1), self.why_stopped, Waiting(self.bus)) if agents.models else ask_in_turn

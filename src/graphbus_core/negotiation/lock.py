@@ -24,7 +24,7 @@ from graphbus_core.negotiation.agents import choose_arbiters
 from graphbus_core.negotiation.finding import find_for_agents
 from graphbus_core.negotiation.sessions import SessionStart, load_answers, load_start
 from graphbus_core.negotiation.transcript import load_session
-from graphbus_core.negotiation.waking import Inputs, Resting, differences, inputs_of
+from graphbus_core.negotiation.waking import Inputs, Resting, differences, inputs_of, who_answers
 from graphbus_core.store import encode, write_atomic
 
 LOCK_VERSION = 1
@@ -273,8 +273,8 @@ def _model_of(settings: Settings) -> str:
     if not llm.model:
         return ""
     providers = providers_of(llm)
-    roles = (llm.proposer, llm.evaluator, llm.arbiter)
-    return ", ".join(dict.fromkeys(str(parse(role or llm.model, providers)) for role in roles))
+    roles = {"proposer": llm.proposer, "evaluator": llm.evaluator, "arbiter": llm.arbiter}
+    return who_answers({role: str(parse(spec or llm.model, providers)) for role, spec in roles.items()})
 
 
 def _reason(error: Exception) -> str:

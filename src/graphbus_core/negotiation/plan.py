@@ -20,7 +20,7 @@ from graphbus_core.negotiation.llm_agent import SENT_BACK_TOKENS
 from graphbus_core.negotiation.lock import settled_agents
 from graphbus_core.negotiation.protocol import AskProposals
 from graphbus_core.negotiation.views import Analysis, View
-from graphbus_core.negotiation.waking import Resting
+from graphbus_core.negotiation.waking import Resting, who_answers
 
 _BYTES_PER_TOKEN = 4
 _ANSWER_TOKENS = 700
@@ -159,7 +159,7 @@ def _views(config: BuildConfig, project: Project, agents: ActiveAgents) -> list[
 
 def _awake(config: BuildConfig, agents: ActiveAgents, views: list[View]) -> list[View]:
     """Give the views of those that have something to say."""
-    resting = Resting({} if config.force or not agents.models else settled_agents(config), agents.backend)
+    resting = Resting({} if config.force or not agents.models else settled_agents(config), who_answers(agents.models))
     return [view for view in views if not resting.is_resting(view)]
 
 

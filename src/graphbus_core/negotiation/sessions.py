@@ -36,7 +36,7 @@ from graphbus_core.negotiation.transcript import (
     save_session,
     sessions_dir,
 )
-from graphbus_core.negotiation.waking import Inputs
+from graphbus_core.negotiation.waking import Inputs, who_answers
 from graphbus_core.store import encode, write_atomic
 
 START_VERSION = 1
@@ -199,15 +199,15 @@ def _what_moved(start: SessionStart, now: SessionStart) -> str:
     if moved:
         return f"{', '.join(moved)} {'has' if len(moved) == 1 else 'have'} changed"
     if start.models != now.models:
-        return f"the model has changed from {_named(start.models)} to {_named(now.models)}"
+        return f"the model has changed from {_who(start.models)} to {_who(now.models)}"
     changed = sorted(
         name for name in Settings.__struct_fields__ if getattr(start.settings, name) != getattr(now.settings, name)
     )
     return f"these settings have changed: {', '.join(changed)}" if changed else ""
 
 
-def _named(models: Mapping[str, str]) -> str:
-    return ", ".join(dict.fromkeys(models.values())) or "the rules"
+def _who(models: Mapping[str, str]) -> str:
+    return who_answers(models) if models else "the rules"
 
 
 # --- what is left of an interrupted session --------------------------------------------------

@@ -20,6 +20,7 @@ from graphbus_core.negotiation.views import View
 from graphbus_core.negotiation.words.answer_format import PROTOCOL_VERSION
 
 _DIGITS = 16
+_ROLES = "proposer evaluator arbiter"
 
 
 class Inputs(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,7 +32,7 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
         findings: What the rules find at its end; empty when they find nothing.
         intent: What the person wants, and the goals; empty without any.
         policy: The limits that say what may be proposed, and the version of the prompts.
-        model: Who answers.
+        model: Who answers in which role.
     """
 
     source: str
@@ -55,6 +56,16 @@ def inputs_of(name: str, project: Project, findings: Iterable[Finding], model: s
         policy=policy_of(settings.safety),
         model=model,
     )
+
+
+def who_answers(models: Mapping[str, str]) -> str:
+    """Give the models of the roles, each once: `rules`, `a:one`, or `a:one (proposer, arbiter), b:other (evaluator)`."""
+    roles: dict[str, list[str]] = {}
+    for role in sorted(models, key=_ROLES.find):
+        roles.setdefault(models[role], []).append(role)
+    if len(roles) < 2:
+        return next(iter(roles), "rules")
+    return ", ".join(f"{model} ({', '.join(named)})" for model, named in roles.items())
 
 
 def intent_of(settings: Settings) -> str:

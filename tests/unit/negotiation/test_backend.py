@@ -13,7 +13,7 @@ from graphbus_core.model.config import BuildConfig, LLMConfig, Settings
 from graphbus_core.negotiation.backend import Backend
 from graphbus_core.negotiation.lock import load_lock
 from graphbus_core.negotiation.sessions import hold_project, load_answers, load_start
-from graphbus_core.negotiation.waking import Inputs, differences
+from graphbus_core.negotiation.waking import Inputs, differences, who_answers
 from tests.fakes.model_sessions import GoodModel, write_zoo
 
 
@@ -91,3 +91,18 @@ def test_each_input_that_has_changed_is_named(now: dict[str, object], told: str)
 
     assert list(differences(WAS, msgspec.structs.replace(WAS, **now))) == [told]
     assert list(differences(WAS, WAS)) == []
+
+
+@pytest.mark.parametrize(
+    ("models", "told"),
+    [
+        ((), "rules"),
+        (("a:x", "a:x", "a:x"), "a:x"),
+        (("a:x", "b:y", "b:y"), "a:x (proposer), b:y (evaluator, arbiter)"),
+        (("a:x", "a:x", "b:y"), "a:x (proposer, evaluator), b:y (arbiter)"),
+        (("b:y", "a:x", "b:y"), "b:y (proposer, arbiter), a:x (evaluator)"),
+    ],
+)
+def test_models_that_change_places_are_others(models: tuple[str, ...], told: str) -> None:
+    roles = dict(zip(("proposer", "evaluator", "arbiter"), models, strict=False))
+    assert who_answers(roles) == who_answers(dict(reversed(roles.items()))) == told
