@@ -9,6 +9,7 @@ import ast
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from graphbus_core.compiler.reading import syntax
 from graphbus_core.compiler.reading.constants import NOT_CONSTANT, evaluate
 from graphbus_core.compiler.reading.modules import External, Symbol
 from graphbus_core.compiler.reading.scopes import ClassSite, Scope, family_of, resolve
@@ -81,7 +82,7 @@ def _read_constant(expression: ast.Constant, scope: Scope, depth: int) -> Type:
 def _read_text(text: str, scope: Scope, depth: int) -> Type:
     """A forward reference, or a type's name in a schema; the names of JSON Schema count where they mean nothing else."""
     try:
-        inner = ast.parse(text.strip(), mode="eval").body
+        inner = syntax.parse_expression(text.strip())
     except (SyntaxError, ValueError):
         return Type("unknown", name=text)
     if (
@@ -259,7 +260,7 @@ def _wrapper(expression: ast.expr | None, scope: Scope) -> str:
     """The name of the special form around an annotation, `NotRequired[str]` -> `NotRequired`."""
     if isinstance(expression, ast.Constant) and isinstance(expression.value, str):
         try:
-            expression = ast.parse(expression.value.strip(), mode="eval").body
+            expression = syntax.parse_expression(expression.value.strip())
         except (SyntaxError, ValueError):
             return ""
     target = (
@@ -346,7 +347,7 @@ def annotation_kind(expression: ast.expr | None, scope: Scope, found: Type) -> s
         return "none"
     if isinstance(expression, ast.Constant) and isinstance(expression.value, str):
         try:
-            expression = ast.parse(expression.value.strip(), mode="eval").body
+            expression = syntax.parse_expression(expression.value.strip())
         except (SyntaxError, ValueError):
             return "other"
     target = resolve(expression.value if isinstance(expression, ast.Subscript) else expression, scope)

@@ -8,6 +8,7 @@ from functools import cached_property
 from hashlib import sha256
 from itertools import accumulate
 
+from graphbus_core.compiler.reading import syntax
 from graphbus_core.errors import BuildError, Place
 from graphbus_core.model.agent import SourceSpan
 
@@ -84,7 +85,7 @@ class SourceFile:
             BuildError: GBE201 for a syntax error, GBE202 for bytes that are no text, GBE206 for nesting beyond Python's limits.
         """
         try:
-            return ast.parse(self.data, self.path)
+            return syntax.parse(self.data, self.path)
         except (SyntaxError, ValueError) as error:  # ValueError: a null byte, in some versions of Python
             raise self._null_byte() or self._encoding_error() or self._syntax_error(error) from None
         except (RecursionError, MemoryError):

@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from graphbus_core.compiler.reading.syntax import parse
 from graphbus_core.compiler.rules.demands import Demand, demands
-from graphbus_core.compiler.rules.evidence import Evidence, parse
+from graphbus_core.compiler.rules.evidence import Evidence
 from graphbus_core.compiler.rules.names import near_match
 from graphbus_core.compiler.rules.reads import described
 from graphbus_core.compiler.rules.wiring import Heard, Sent, Wiring

@@ -6,7 +6,8 @@ import ast
 from collections.abc import Iterator
 
 from graphbus_core.compiler.reading.source import span_of
-from graphbus_core.compiler.rules.evidence import Source, parse
+from graphbus_core.compiler.reading.syntax import parse
+from graphbus_core.compiler.rules.evidence import Source
 from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.model.findings import Finding
 

@@ -6,7 +6,8 @@ import ast
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from graphbus_core.compiler.rules.evidence import Evidence, parse
+from graphbus_core.compiler.reading.syntax import parse
+from graphbus_core.compiler.rules.evidence import Evidence
 from graphbus_core.compiler.rules.wiring import Heard
 from graphbus_core.model.agent import SourceSpan
 from graphbus_core.model.schema import UNKNOWN, Type

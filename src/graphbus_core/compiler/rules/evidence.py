@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
-import warnings
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
+from graphbus_core.compiler.reading import syntax
 from graphbus_core.errors import BuildError
 from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.model.config import BuildConfig
@@ -105,13 +105,6 @@ def trees_with(words: Sequence[str], evidence: Evidence) -> Iterator[ast.Module 
 
 def _tree(source: Source) -> ast.Module | None:
     try:
-        return parse(source.text)
+        return syntax.parse(source.text)
     except (SyntaxError, ValueError, LookupError, RecursionError, MemoryError):
         return None
-
-
-def parse(text: str) -> ast.Module:
-    """Give the tree of a text without the warnings of the parser: they are not for those who check."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return ast.parse(text)

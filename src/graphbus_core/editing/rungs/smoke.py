@@ -16,6 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from graphbus_core.compiler.project import Project
+from graphbus_core.compiler.reading import syntax
 from graphbus_core.editing.rungs.codes import Problem
 from graphbus_core.editing.rungs.ground import INSIDE, Ground, NotRun, State, Verdict, changed_paths, not_copied
 from graphbus_core.editing.rungs.samples import NoSample, odd, plain
@@ -222,7 +223,7 @@ def _changed_methods(name: str, before: bytes, after: bytes) -> set[str]:
 
 
 def _functions(name: str, data: bytes) -> _Functions:
-    for node in ast.walk(ast.parse(data)):
+    for node in ast.walk(syntax.parse(data)):
         if isinstance(node, ast.ClassDef) and node.name == name:
             return {item.name: item for item in node.body if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef)}
     return {}

@@ -10,10 +10,10 @@ import codecs
 import io
 import re
 import tokenize
-import warnings
 from bisect import bisect_right
 from functools import cached_property
 
+from graphbus_core.compiler.reading import syntax
 from graphbus_core.errors import EditError, Place
 
 _NEWLINE = re.compile(r"\r\n|\r|\n")
@@ -146,9 +146,7 @@ class SourceText:
 def parse(text: str) -> ast.Module:
     """Parse without the warnings of the compiler; whatever is wrong comes as one SyntaxError."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return ast.parse(text)
+        return syntax.parse(text)
     except SyntaxError:
         raise
     except (ValueError, RecursionError, MemoryError) as reason:

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from hashlib import sha256
 from typing import NamedTuple
 
-from graphbus_core.compiler.rules.evidence import Evidence, Source, parse
+from graphbus_core.compiler.reading.syntax import parse
+from graphbus_core.compiler.rules.evidence import Evidence, Source
 from graphbus_core.model.agent import SourceSpan
 from graphbus_core.model.proposals import CodeChange
 
