@@ -14,7 +14,7 @@ import pytest
 
 from graphbus_core.errors import GraphBusError, SeveralErrors
 from graphbus_core.model.config import BuildConfig, BuildRequest
-from graphbus_core.negotiation.lock import MOST_BYTES, check_frozen, pack, settled_agents
+from graphbus_core.negotiation.lock import MOST_BYTES, check_frozen, lock_path, pack, settled_agents
 from graphbus_core.negotiation.replay import replay
 from graphbus_core.settings import resolve_build
 from tests.fakes.model_sessions import GoodModel, negotiate, write_zoo
@@ -147,3 +147,21 @@ def test_a_cut_off_part_is_refused_and_a_missing_role_is_no_traceback(root: Path
     tamper(root, lambda lock: lock["session"].update(record=lock["session"]["record"][:400]))
     with pytest.raises(GraphBusError, match="cut off"):
         replay(config_of(root))
+
+
+def test_a_block_that_a_merge_made_of_two_sessions_settles_nobody(root: Path) -> None:
+    assert "MailService" in settled_agents(config_of(root))
+    other = {"findings": "0" * 16}
+    tamper(root, lambda lock: lock["agents"]["MailService"]["inputs"].update(other))
+    assert "MailService" not in settled_agents(config_of(root))
+    with pytest.raises(GraphBusError, match="MailService: its block in the lock is not what one session wrote"):
+        check_frozen(config_of(root))
+
+
+def test_a_conflict_of_a_merge_is_named_with_its_line(root: Path) -> None:
+    path = lock_path(config_of(root))
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    lines[3:3] = ["<<<<<<< ours\n", "=======\n", ">>>>>>> theirs\n"]
+    path.write_text("".join(lines), encoding="utf-8")
+    with pytest.raises(GraphBusError, match="a merge has left a conflict in line 4"):
+        check_frozen(config_of(root))

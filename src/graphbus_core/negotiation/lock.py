@@ -57,10 +57,26 @@ def unpack(text: str) -> bytes:
 
 
 class AgentLock(msgspec.Struct, frozen=True, kw_only=True):
-    """One agent: what it was asked on last, and whether it has nothing more to say to that."""
+    """One agent: what it was asked on last, and whether it has nothing more to say to that.
+
+    Attributes:
+        whole: Digest of the rest. Two sessions differ in it, so that a merge cannot make one block of both without a conflict: on
+            the source of one and a neighbour of the other, nobody has settled.
+    """
 
     inputs: Inputs
     is_settled: bool
+    whole: str = ""
+
+    def sealed(self) -> AgentLock:
+        """Give the same block with its digest."""
+        rest = msgspec.structs.replace(self, whole="")
+        return msgspec.structs.replace(rest, whole=sha256_hex(msgspec.json.encode(rest, order="sorted"))[:16])
+
+    @property
+    def has_settled(self) -> bool:
+        """It has nothing more to say, and this is what one session has written."""
+        return self.is_settled and self == self.sealed()
 
 
 class KeptSession(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,7 +119,9 @@ def load_lock(config: BuildConfig) -> Lock | None:
     """
     path = lock_path(config)
     try:
-        lock = msgspec.json.decode(path.read_bytes(), type=Lock)
+        data = path.read_bytes()
+        _refuse_conflicts(data, config)
+        lock = msgspec.json.decode(data, type=Lock)
     except FileNotFoundError:
         return None
     except (OSError, msgspec.DecodeError, RecursionError) as error:
@@ -114,13 +132,19 @@ def load_lock(config: BuildConfig) -> Lock | None:
     return lock
 
 
+def _refuse_conflicts(data: bytes, config: BuildConfig) -> None:
+    for number, line in enumerate(data.splitlines(), 1):
+        if line.startswith((b"<<<<<<< ", b"=======", b">>>>>>> ")):
+            raise BuildError("GBE222", reason=f"a merge has left a conflict in line {number}", where=_shown(config))
+
+
 def settled_agents(config: BuildConfig) -> Mapping[str, Inputs]:
     """Give the agents that have settled, and on what; none when the lock cannot be read: then everybody is asked."""
     try:
         lock = load_lock(config)
     except BuildError:
         return {}
-    return {name: each.inputs for name, each in lock.agents.items() if each.is_settled} if lock else {}
+    return {name: each.inputs for name, each in lock.agents.items() if each.has_settled} if lock else {}
 
 
 # --- writing ---------------------------------------------------------------------------------
@@ -141,7 +165,7 @@ def agents_after(negotiations: Negotiations, resting: Resting, project: Project)
         name = definition.name
         inputs = inputs_of(name, project, findings, resting.model)
         is_settled = has_converged or name in arbiters or resting.is_quiet_on(name, inputs)
-        agents[name] = AgentLock(inputs=inputs, is_settled=is_settled and name not in open_ends)
+        agents[name] = AgentLock(inputs=inputs, is_settled=is_settled and name not in open_ends).sealed()
     return dict(sorted(agents.items()))
 
 
@@ -247,11 +271,19 @@ def _not_settled(lock: Lock, project: Project) -> Iterable[GraphBusError]:
             if is_part:
                 outside = {other: each for other, each in locked.inputs.neighbours.items() if not project.agent(other)}
                 now = msgspec.structs.replace(now, neighbours={**outside, **now.neighbours})
-            what = [*differences(locked.inputs, now)] or ([] if locked.is_settled else ["it has not settled yet"])
+            what = [*differences(locked.inputs, now)] or _why_open(locked)
         if what:
             yield BuildError(
                 "GBE221", agent=name, what="; ".join(what), where=Place(definition.path, definition.span.line)
             )
+
+
+def _why_open(locked: AgentLock) -> list[str]:
+    if not locked.is_settled:
+        return ["it has not settled yet"]
+    return (
+        [] if locked.has_settled else ["its block in the lock is not what one session wrote: it was merged or edited"]
+    )
 
 
 def _comparable(now: Inputs, was: Inputs, settings: Settings) -> Inputs:
@@ -279,7 +311,7 @@ def _model_of(settings: Settings) -> str:
 
 def _reason(error: Exception) -> str:
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return text[:1].lower() + text[1:]
+    return text if text[1:2].isupper() else text[:1].lower() + text[1:]
 
 
 def _shown(config: BuildConfig) -> Place:
