@@ -270,6 +270,53 @@ def test_a_patch_comes_through_a_pipe(shop: Path) -> None:
     assert "✓ Passed" in done.stdout
 
 
+def test_an_empty_patch_is_nothing_to_judge(shop: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "empty.patch").write_text("")
+
+    assert main(["gate", "--patch", str(tmp_path / "empty.patch")]) == 0
+    assert "Nothing to judge" in capsys.readouterr().out
+
+
+def test_what_graphbus_writes_itself_is_not_told_of(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_project(shop, {".graphbus/negotiation.lock": "{}", ".graphbus/journal/1.json": "{}", "notes.txt": ""})
+
+    assert main(["gate"]) == 0
+
+    out = capsys.readouterr().out
+    assert "notes.txt" in out
+    assert ".graphbus" not in out
+
+
+def test_a_prompt_may_move_with_its_class_and_not_change(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    git(shop, "mv", "agents/shop.py", "agents/store.py")
+    edit(shop, "agents.shop", "agents.store", "tests/test_shop.py")
+    (shop / "agents" / "shop.py").write_text("from agents.store import LIMIT, Books, Shop\n")
+    allowed = ("--allow", "agents/*", "--allow", "tests/*")
+
+    assert code(judged(*allowed, capsys=capsys)[1]) == ""
+
+    edit(shop, "I sell.", "I sell all.", "agents/store.py")
+    assert code(judged(*allowed, capsys=capsys)[1]) == "G3.prompt"
+
+    edit(shop, "I sell all.", "I sell.", "agents/store.py")
+    edit(
+        shop,
+        "class Books(GraphBusNode):\n",
+        'class Books(GraphBusNode):\n    SYSTEM_PROMPT = "I sell."\n\n',
+        "agents/store.py",
+    )
+    edit(shop, '    SYSTEM_PROMPT = "I sell."\n\n    @schema', "    @schema", "agents/store.py")
+    assert code(judged(*allowed, capsys=capsys)[1]) == "G3.prompt"
+
+
+def test_changed_tests_may_bring_plugins(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plugin = "class Late:\n    def pytest_runtest_setup(self, item):\n        pass\n"
+    hook = "\n\ndef pytest_configure(config):\n    config.pluginmanager.register(Late())\n"
+    (shop / "tests" / "conftest.py").write_text(plugin + hook)
+
+    assert judged("--allow", "tests/*", capsys=capsys)[0] == 0
+
+
 def test_sarif_names_codes_as_rules(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     edit(shop, "LIMIT = 3", "import subprocess\nLIMIT = 3")
 

@@ -156,7 +156,9 @@ def _since_revision(wanted: Wanted, root: Path, stack: ExitStack) -> Subject:
     base = stack.enter_context(revisions.tree_at(repository, difference.commit))
     project = foreign.read_project(foreign.config_of(base, _settings(base, wanted)), f"{root} at {revision}")
     change = foreign.Change(project, difference.files, links=difference.links)
-    return Subject(_with_options(change, wanted), f"{revision} ({difference.commit[:7]})", difference.others)
+    artifacts = project.config.settings.artifacts
+    others = tuple(path for path in difference.others if not path.startswith(f"{artifacts}/"))
+    return Subject(_with_options(change, wanted), f"{revision} ({difference.commit[:7]})", others)
 
 
 def _settings(root: Path, wanted: Wanted) -> Settings:

@@ -9,19 +9,18 @@ pass, unless `allow_unverified` says so. A rung that has nothing to verify (no t
 
 from __future__ import annotations
 
-import ast
 import re
 import sys
-import warnings
 from collections.abc import Callable, Iterator
 from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
 
 from graphbus_core.compiler.project import Project
+from graphbus_core.compiler.reading import syntax
 from graphbus_core.editing.foreign import Change, Scope, is_test_side, readable
 from graphbus_core.editing.rungs import contract, scope
-from graphbus_core.editing.rungs.capability import check_growth
+from graphbus_core.editing.rungs.capability import check_growth, guarded
 from graphbus_core.editing.rungs.codes import Problem, of_edit
 from graphbus_core.editing.rungs.ground import Noted, NotRun, State, Verdict
 from graphbus_core.editing.rungs.imports import Allowed
@@ -186,14 +185,13 @@ class Trial:
 
 def check_source(path: str, data: bytes, minimum_python: int) -> Problem | None:
     """Compile a file for this Python and parse it for an older one; nothing of it runs."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with syntax.alone():
         try:
             compile(data, path, "exec", dont_inherit=True)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as reason:
             return Problem("G2.compile", f"It does not compile: {reason}.", path, getattr(reason, "lineno", 0) or 0)
         try:
-            ast.parse(data, path, feature_version=(3, minimum_python))
+            syntax.parse(data, path, minimum_python)
         except SyntaxError as reason:
             message = f"It needs a newer Python than 3.{minimum_python}: {reason.msg}."
             return Problem("G2.version", message, path, reason.lineno or 0)
@@ -278,10 +276,12 @@ class _ForeignTrial(Trial):
         self.head = State("head", {path: after for path, (_, after) in judged.files.items()})
 
     def capability(self) -> Verdict:
-        """G3: as for proposals, but what tests do is theirs."""
+        """G3: as for proposals, but what tests do is theirs, and a prompt may move with its class."""
+        pairs = {path: (readable(before), after) for path, (before, after) in self.contents.items()}
+        has_moved = guarded(before for before, _ in pairs.values()) == guarded(after for _, after in pairs.values())
         return _first(
-            check_growth(path, readable(before), after, self.gate.allowed, partial(self.judged.passes_over, path))
-            for path, (before, after) in self.contents.items()
+            check_growth(path, *pair, self.gate.allowed, partial(self.judged.passes_over, path), has_moved=has_moved)
+            for path, pair in pairs.items()
         )
 
     def contract(self, declared: tuple[SchemaChange, ...]) -> Verdict:
@@ -299,7 +299,7 @@ class _ForeignTrial(Trial):
         verdict = self.gate.trials.check_tests(self.base, middle, self.after)
         if isinstance(verdict, Problem | NotRun):
             return verdict
-        changed = self.gate.trials.check_tests(middle, self.head, self.after)
+        changed = self.gate.trials.check_tests(middle, self.head, self.after, are_tests=True)
         if isinstance(changed, Problem):
             return changed._replace(message=f"With the changed tests: {changed.message}")
         return verdict or changed

@@ -43,7 +43,7 @@ class _FilePatch(NamedTuple):
 
 
 def apply_patch(patch: bytes, read: Read) -> Files:
-    """Give what a patch makes of the files that it names.
+    """Give what a patch makes of the files that it names; an empty one makes nothing.
 
     Raises:
         EditError: GBE341, a hunk does not apply; GBE342, this is no patch of text files.
@@ -58,7 +58,7 @@ def apply_patch(patch: bytes, read: Read) -> Files:
         for path, data in _applied(part, present).items():
             files[path] = (files[path][0] if path in files else read(path), data)
             now[path] = data
-    if not files:
+    if not files and patch.strip():
         raise _unreadable("it names no file")
     return files
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
@@ -73,6 +74,137 @@ ATTACKS = {
         if os.fork():
             os._exit(0)
     """,
+    "a plugin found through frames": """
+        import sys
+        frame, plugin = sys._getframe(), type("Kind", (), {})()
+        def pytest_pyfunc_call(pyfuncitem): return True
+        while frame:
+            for value in list(frame.f_locals.values()):
+                manager = getattr(getattr(value, "config", None), "pluginmanager", None)
+                if manager and not manager.has_plugin("kind"):
+                    import pytest
+                    plugin.pytest_pyfunc_call = pytest.hookimpl(tryfirst=True)(pytest_pyfunc_call)
+                    manager.register(plugin, "kind")
+            frame = frame.f_back
+    """,
+    "a hook put in beside the plugins": """
+        import sys
+        import pluggy._hooks as hooks
+        frame = sys._getframe()
+        options = {"wrapper": False, "hookwrapper": False, "optionalhook": False, "tryfirst": True, "trylast": False,
+                   "specname": None}
+        done = False
+        while frame and not done:
+            for value in list(frame.f_locals.values()):
+                manager = getattr(getattr(value, "config", None), "pluginmanager", None)
+                if manager:
+                    implementation = hooks.HookImpl(object(), "kind", lambda pyfuncitem: True, options)
+                    manager.hook.pytest_pyfunc_call._add_hookimpl(implementation)
+                    done = True
+                    break
+            frame = frame.f_back
+    """,
+    "a report that is mended by a hook": """
+        import sys
+        import pytest
+        class Mender:
+            @pytest.hookimpl(hookwrapper=True, tryfirst=True)
+            def pytest_runtest_makereport(self, item, call):
+                made = yield
+                made.get_result().outcome = "passed"
+        frame = sys._getframe()
+        while frame:
+            for value in list(frame.f_locals.values()):
+                manager = getattr(getattr(value, "config", None), "pluginmanager", None)
+                if manager and not manager.has_plugin("kind"):
+                    manager.register(Mender(), "kind")
+            frame = frame.f_back
+    """,
+    "a protocol of its own": """
+        import sys
+        import pytest
+        from _pytest.reports import TestReport
+        class Protocol:
+            @pytest.hookimpl(tryfirst=True)
+            def pytest_runtest_protocol(self, item, nextitem):
+                for when in ("setup", "call", "teardown"):
+                    report = TestReport(item.nodeid, item.location, {}, "passed", None, when)
+                    item.ihook.pytest_runtest_logreport(report=report)
+                return True
+        frame = sys._getframe()
+        while frame:
+            for value in list(frame.f_locals.values()):
+                manager = getattr(getattr(value, "config", None), "pluginmanager", None)
+                if manager and not manager.has_plugin("kind"):
+                    manager.register(Protocol(), "kind")
+            frame = frame.f_back
+    """,
+    "another module under the name of one": """
+        import sys, types
+        import _pytest.runner
+        other = types.ModuleType("_pytest.runner")
+        vars(other).update(vars(_pytest.runner))
+        sys.modules["_pytest.runner"] = other
+    """,
+    "a trace that jumps": """
+        import sys, threading
+        def trace(frame, event, argument):
+            return trace
+        sys.settrace(trace)
+        threading.settrace(trace)
+    """,
+    "a profile": "import sys; sys.setprofile(lambda frame, event, argument: None)",
+    "a finder of modules": """
+        import sys
+        class Finder:
+            def find_spec(self, name, path=None, target=None):
+                return None
+        sys.meta_path.insert(0, Finder())
+    """,
+    "another way to import": """
+        import builtins
+        real = builtins.__import__
+        builtins.__import__ = lambda *given, **named: real(*given, **named)
+    """,
+    "an error that is none": """
+        import builtins
+        class AssertionError(BaseException): pass
+        builtins.AssertionError = AssertionError
+    """,
+    "the line to the watcher cut": """
+        import os, stat
+        nowhere = os.open("/dev/null", os.O_WRONLY)
+        for name in os.listdir("/proc/self/fd"):
+            try:
+                if stat.S_ISSOCK(os.fstat(int(name)).st_mode):
+                    os.dup2(nowhere, int(name))
+            except OSError:
+                pass
+    """,
+    "a thread that ends the process well": """
+        import os, threading, time
+        def end():
+            time.sleep(0.05)
+            os._exit(0)
+        threading.Thread(target=end, daemon=True).start()
+        time.sleep(0.2)
+    """,
+    "a thread that changes what is tested": """
+        import gc, threading, time
+        def change():
+            while True:
+                for thing in gc.get_objects():
+                    if type(thing).__name__ == "Function" and hasattr(thing, "nodeid"):
+                        thing.obj = lambda *given, **named: None
+                time.sleep(0.001)
+        threading.Thread(target=change, daemon=True).start()
+    """,
+    "a fixture of others that is exchanged": """
+        import gc
+        for thing in gc.get_objects():
+            if type(thing).__name__ == "FixtureDef" and thing.argname == "price":
+                thing.func = lambda: 0
+    """,
     "no hooks left": """
         import gc
         for thing in gc.get_objects():
@@ -82,27 +214,120 @@ ATTACKS = {
 }
 
 
-@pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)
-def test_a_red_test_cannot_be_made_green_by_the_code_that_it_tests(tmp_path: Path, attack: str) -> None:
-    from textwrap import dedent
+KINDS = """
+    import asyncio
+    import unittest
 
-    shop = Shop(tmp_path, with_tests=True)
-    text = (tmp_path / ORDERS).read_text().replace("2.5 * count", "3.5 * count")
+    import pytest
+    from hypothesis import given, settings, strategies
 
-    verdict = shop.gate.trials.check_tests(
-        START, State("b", {ORDERS: f"{text}\n{dedent(attack)}\n".encode()}), shop.project
-    )
+    from agents.orders import Orders
+
+    @given(strategies.integers())
+    @settings(max_examples=3, database=None)
+    def test_given(number):
+        assert Orders.__doc__
+
+    @pytest.mark.anyio
+    async def test_awaited():
+        await asyncio.sleep(0)
+
+    @pytest.fixture
+    def anyio_backend():
+        return "asyncio"
+
+    class TestOld(unittest.TestCase):
+        def test_equal(self):
+            self.assertTrue(Orders.__doc__)
+"""
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Shop:
+    """One gate for all: the run without the change is made once."""
+    conftest = "import pytest\n\n\n@pytest.fixture(autouse=True)\ndef price():\n    return 2.5\n"
+    return Shop(tmp_path_factory.mktemp("shop"), with_tests=True, more={"tests/conftest.py": conftest})
+
+
+def verdict_on(shop: Shop, name: str, text: str) -> object:
+    return shop.gate.trials.check_tests(START, State(name, {ORDERS: text.encode()}), shop.project)
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_a_red_test_cannot_be_made_green_by_the_code_that_it_tests(shop: Shop, name: str) -> None:
+    text = (shop.root / ORDERS).read_text().replace("2.5 * count", "3.5 * count")
+
+    verdict = verdict_on(shop, name, f"{text}\n{dedent(ATTACKS[name])}\n")
 
     assert getattr(verdict, "code", "") in ("G6.tests", "G6.tampered", "G6.collection"), verdict
 
 
-def test_what_was_changed_in_pytest_is_named(tmp_path: Path) -> None:
-    shop = Shop(tmp_path, with_tests=True)
-    text = (
-        tmp_path / ORDERS
-    ).read_text() + "\nimport _pytest.python\n_pytest.python.Function.runtest = lambda self: None\n"
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("a plugin found through frames", "the hook pytest_pyfunc_call of agents.orders.Kind"),
+        ("a hook put in beside the plugins", "the hook pytest_pyfunc_call of builtins.object"),
+        ("a report that is mended by a hook", "the hook pytest_runtest_makereport of agents.orders.Mender"),
+        ("a protocol of its own", "the hook pytest_runtest_protocol of agents.orders.Protocol"),
+        ("another module under the name of one", "the module _pytest.runner"),
+        ("a trace that jumps", "sys.settrace: agents.orders.trace"),
+        ("a profile", "sys.setprofile: agents.orders.<lambda>"),
+        ("a finder of modules", "sys.meta_path: agents.orders.Finder"),
+        ("another way to import", "builtins.__import__"),
+        ("an error that is none", "builtins.AssertionError"),
+        ("a fixture of others that is exchanged", "the function of a fixture"),
+        ("a thread that changes what is tested", "the function of a test (Function)"),
+    ],
+)
+def test_what_was_put_into_pytest_is_named_though_every_test_passes(shop: Shop, name: str, what: str) -> None:
+    text = f"{(shop.root / ORDERS).read_text()}\n{dedent(ATTACKS[name])}\n"
 
-    verdict = shop.gate.trials.check_tests(START, State("b", {ORDERS: text.encode()}), shop.project)
+    verdict = verdict_on(shop, f"green {name}", text)
+
+    assert getattr(verdict, "code", "") == "G6.tampered", verdict
+    assert what in str(verdict)
+
+
+def test_plugins_that_register_others_trace_and_wrap_are_no_reason_to_refuse(tmp_path: Path) -> None:
+    """What they do they do without the change, too."""
+    conftest = """
+        import sys
+        import threading
+        import pytest
+
+        class Late:
+            @pytest.hookimpl(hookwrapper=True)
+            def pytest_runtest_makereport(self, item, call):
+                yield
+
+        def pytest_configure(config):
+            config.pluginmanager.register(Late())
+            config.pluginmanager.register(Late(), "late")
+
+        class Finder:
+            def find_spec(self, name, path=None, target=None):
+                return None
+
+        def pytest_sessionstart(session):
+            sys.meta_path.append(Finder())
+            threading.settrace(lambda frame, event, argument: None)
+
+        @pytest.fixture(autouse=True)
+        def around():
+            yield
+    """
+    more = {"tests/conftest.py": dedent(conftest), "tests/test_kinds.py": dedent(KINDS)}
+    shop = Shop(tmp_path, with_tests=True, more=more)
+    imports = "import json\nimport decimal\nimport unittest.mock\nimport xml.dom.minidom"
+    text = (tmp_path / ORDERS).read_text().replace("import json", imports).replace("2.5 *", "5 / 2 *")
+
+    assert verdict_on(shop, "honest", text) is None
+
+
+def test_what_was_changed_in_pytest_is_named(shop: Shop) -> None:
+    attack = "import _pytest.python\n_pytest.python.Function.runtest = lambda self: None\n"
+
+    verdict = verdict_on(shop, "named", f"{(shop.root / ORDERS).read_text()}\n{attack}")
 
     assert getattr(verdict, "code", "") == "G6.tampered"
     assert "_pytest.python.Function.runtest" in str(verdict)

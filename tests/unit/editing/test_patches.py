@@ -81,7 +81,7 @@ def test_several_hunks_and_several_patches_of_one_file_apply_one_after_the_other
             "overlaps",
         ),
         ("--- a/empty.py\n+++ b/empty.py\n@@ -1 +1 @@\n-a\n+b\n", "GBE341", "The file is empty"),
-        ("", "GBE342", "names no file"),
+        ("Nothing of note.\n", "GBE342", "names no file"),
         ("some words\n", "GBE342", "names no file"),
         ("@@ -1 +1 @@\n-a\n+b\n", "GBE342", "before the name"),
         ("--- a/a.py\n+++ b/a.py\n@@ one @@\n-a\n+b\n", "GBE342", "odd head"),
@@ -113,3 +113,8 @@ def test_what_git_and_diff_make_applies(tmp_path: Path) -> None:
         shown = {f"{folder}/{name}": data for folder in ("old",) for name, data in before.items()}
         found = apply_patch(patch, {**before, **shown}.get)
         assert {path.rpartition("/")[2]: data for path, (_, data) in found.items()} == {**after, "gone.py": None}
+
+
+@pytest.mark.parametrize("patch", ["", "\n", " \r\n"])
+def test_an_empty_patch_changes_nothing(patch: str) -> None:
+    assert applied(patch, FILES) == {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
@@ -26,7 +27,13 @@ class Sign(NamedTuple):
 
 
 def check_growth(
-    path: str, before: bytes, after: bytes, allowed: Allowed, passes_over: Callable[[Sign], bool] = lambda _: False
+    path: str,
+    before: bytes,
+    after: bytes,
+    allowed: Allowed,
+    passes_over: Callable[[Sign], bool] = lambda _: False,
+    *,
+    has_moved: bool = False,
 ) -> Problem | None:
     """Give the first sign, by line, that the new text has and the old one has not or less often.
 
@@ -36,6 +43,7 @@ def check_growth(
         after: Its new text.
         allowed: What may be imported.
         passes_over: Tells which signs do not count in this file.
+        has_moved: Prompts and arbiters are the same in all files of the change together, so that none counts here.
     """
     old, new = SourceText(before, path), SourceText(after, path)
     classes = {symbol.name for symbol in definitions(old.tree)}
@@ -44,10 +52,26 @@ def check_growth(
     lost = [
         sign for key, found in known.items() if key[0] in _GUARDED.values() for sign in found[len(fresh.get(key, [])) :]
     ]
+    if has_moved:
+        grown, lost = [sign for sign in grown if sign.code not in _GUARDED.values()], []
     first = min(grown, key=lambda sign: (sign.line, sign.code), default=None)
     if first:
         return Problem(first.code, f"New here: {first.what}.", path, first.line)
     return Problem(lost[0].code, f"No longer here: {lost[0].what}.", path) if lost else None
+
+
+def guarded(texts: Iterable[bytes]) -> Counter[tuple[str, str, str]]:
+    """Count what binds prompts and roles in some files: the class around it, its code, and what it says."""
+    found: Counter[tuple[str, str, str]] = Counter()
+    for text in texts:
+        source = SourceText(text)
+        reader = _Reader(source.tree, Allowed(frozenset()), frozenset())
+        owners = {id(source.tree): ""}
+        for node in ast.walk(source.tree):  # what is around a node comes before it
+            owner = reader.names.get(id(node), owners[id(node)]) if isinstance(node, Definition) else owners[id(node)]
+            owners.update((id(inner), owner) for inner in ast.iter_child_nodes(node))
+            found.update((owners[id(node)], code, what) for code, what in reader.of_guarded(node))
+    return found
 
 
 def _counted(found: Iterable[Sign]) -> dict[tuple[str, str], list[Sign]]:

@@ -24,6 +24,7 @@ _LAST_LINES = 12
 _NO_TESTS = 5
 """Exit status of a pytest that has found no test."""
 _RANK = {"passed": 0, "skipped": 1, "failed": 2, "error": 3, "odd": 4}
+_OF_PLUGINS = ("the hook ", "the plugin ", "the calls of ")
 _BEFORE = {"setup": ("", "teardown"), "call": ("setup", "call"), "teardown": ("setup", "call")}
 
 
@@ -73,12 +74,15 @@ class TestTrials:
             return self._ground.config.settings.gate.test_command
         return (sys.executable, "-m", "pytest", "-q") if has_tests(Path(self._ground.config.root)) else ()
 
-    def check(self, base: State, head: State, project: Project) -> Verdict:
+    def check(self, base: State, head: State, project: Project, *, are_tests: bool = False) -> Verdict:
         """Run the tests before (once for each state) and after, and compare.
 
         Before a test that is lost refuses the change, the tests run a second time without it: one that passes only now and
         then, or whose name is never the same, proves nothing. Tests that could not be run to their end without a change are
         not tried again in this session, whatever the state.
+
+        Args:
+            are_tests: It is tests and their fixtures that differ: the plugins that they bring are theirs.
         """
         if not self.command:
             return NotRun("The project has no tests.")
@@ -92,6 +96,8 @@ class TestTrials:
             if before.is_pytest and not before.passed:
                 return NotRun("No test passes without the change.")
             after = self._test(head, project)
+            if are_tests:
+                after = after._replace(tampered=tuple(it for it in after.tampered if not it.startswith(_OF_PLUGINS)))
             verdict = _compare(before, after, timeout_s)
             if isinstance(verdict, Problem) and verdict.code == "G6.tests" and before.is_pytest:
                 return _compare(_steady(before, self._test(base, project, again=True)), after, timeout_s)

@@ -53,9 +53,9 @@ class Trials:
             self._smoke.hear(base, head, answers)
         return verdict
 
-    def check_tests(self, base: State, head: State, project: Project) -> Verdict:
-        """G6: the tests that passed before pass."""
-        return self._tests.check(base, head, project)
+    def check_tests(self, base: State, head: State, project: Project, *, are_tests: bool = False) -> Verdict:
+        """G6: the tests that passed before pass; `are_tests`: it is tests that differ, which may bring plugins."""
+        return self._tests.check(base, head, project, are_tests=are_tests)
 
     def check_commands(self, base: State, head: State) -> Verdict:
         """G7: the further checks of the configuration find nothing new."""

@@ -7,45 +7,27 @@ from __future__ import annotations
 
 import os
 import sys
-from types import BuiltinFunctionType, FunctionType, ModuleType
+from collections.abc import Iterator
 
 import graphbus_line  # type: ignore[import-not-found,unused-ignore]
+import graphbus_seen  # type: ignore[import-not-found,unused-ignore]
 import pytest
 
 os.environ.pop("PYTEST_PLUGINS", None)
-_WATCHED = ("builtins", "json", "os", "posix", "pluggy", "pytest", "sys", "unittest", "_pytest")
-_KINDS = (FunctionType, BuiltinFunctionType, classmethod, staticmethod, property, type)
 
 
-def _seen() -> dict[str, tuple[object, object]]:
-    """Give every function and class of pytest and of what it stands on, with its code."""
-    found: dict[str, tuple[object, object]] = {}
-    for name, module in list(sys.modules.items()):
-        if name.partition(".")[0] in _WATCHED and isinstance(module, ModuleType):
-            for attribute, value in list(vars(module).items()):
-                if isinstance(value, _KINDS) and not attribute.endswith("hook"):
-                    found[f"{name}.{attribute}"] = (value, getattr(value, "__code__", None))
-                if isinstance(value, type) and value.__module__ == name:
-                    for inner, method in list(vars(value).items()):
-                        if isinstance(method, _KINDS):
-                            found[f"{name}.{attribute}.{inner}"] = (method, getattr(method, "__code__", None))
-    return found
-
-
-def _plugin() -> object:
+def _plugin(manager: pytest.PytestPluginManager) -> object:
     say = graphbus_line.connect()
-    before = _seen()
-    changed: set[str] = set()
+    named = graphbus_seen.named
+    seen = graphbus_seen.Seen()
+    seen.watch(manager)
     say(["begin"])
 
-    def compare() -> None:
-        now = _seen()
-        for name, (value, code) in before.items():
-            there = now.get(name)
-            if there is None or there[0] is not value or there[1] is not code:
-                changed.add(name)
-
     class Verdict:
+        def pytest_plugin_registered(self, plugin: object) -> None:
+            if not str(getattr(plugin, "__file__", "")).endswith("conftest.py"):
+                seen.changed.add(f"the plugin {named(plugin)}")  # as the honest ones are, without the change
+
         @pytest.hookimpl(tryfirst=True)
         def pytest_collectreport(self, report: pytest.CollectReport) -> None:
             if report.failed:
@@ -53,24 +35,54 @@ def _plugin() -> object:
                 say(["uncollected", report.nodeid, ([line for line in lines if line] or ["error"])[-1][:200]])
 
         def pytest_collection_finish(self) -> None:
-            compare()  # again at the end; pytest changes a little itself, as it does without the change
+            seen.compare()  # again at the end; pytest changes a little itself, as it does without the change
 
         @pytest.hookimpl(tryfirst=True)
         def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+            seen.glance()
             say(["phase", report.nodeid, str(report.when), report.outcome, hasattr(report, "wasxfail")])
 
         @pytest.hookimpl(tryfirst=True)
         def pytest_sessionfinish(self, exitstatus: int) -> None:
-            compare()
-            say(["end", int(exitstatus), sorted(changed)[:1000]])
+            seen.compare()
+            say(["end", int(exitstatus), sorted(seen.changed)[:2000]])
 
+    manager.register(_functions(seen), "graphbus functions")
     return Verdict()
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Take part under a name; the module itself is forgotten."""
-    sys.modules.pop("graphbus_line", None)
-    config.pluginmanager.register(_made.pop(), "graphbus")
+def _functions(seen: graphbus_seen.Seen) -> object:
+    """Give what compares the functions of tests and fixtures with what they were when they were found."""
+
+    fixtures_of = graphbus_seen.fixtures_of
+
+    class Functions:
+        def pytest_collectstart(self, collector: pytest.Collector) -> None:
+            for fixture in fixtures_of(getattr(collector.session, "_fixturemanager", None)):
+                seen.remember(fixture, fixture.func)
+
+        def pytest_itemcollected(self, item: pytest.Item) -> None:
+            seen.remember(item, getattr(item, "obj", None))
+
+        @pytest.hookimpl(hookwrapper=True, tryfirst=True)
+        def pytest_runtest_setup(self, item: pytest.Item) -> Iterator[None]:
+            seen.check(item, getattr(item, "obj", None), f"the function of a test ({type(item).__name__})")
+            yield
+
+        @pytest.hookimpl(hookwrapper=True, tryfirst=True)
+        def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[object]) -> Iterator[None]:
+            seen.check(fixturedef, fixturedef.func, "the function of a fixture")
+            yield
+
+    return Functions()
 
 
-_made = [_plugin()]
+def pytest_plugin_registered(manager: pytest.PytestPluginManager) -> None:
+    """Take part under a name as soon as we are known, before any conftest.py; the module itself is forgotten."""
+    if _make:
+        manager.register(_make.pop()(manager), "graphbus")
+        sys.modules.pop("graphbus_line", None)
+        sys.modules.pop("graphbus_seen", None)
+
+
+_make = [_plugin]
