@@ -60,6 +60,7 @@ class SessionStart(msgspec.Struct, frozen=True, kw_only=True):
         settled: Agents that were not asked as long as their inputs were these.
         has_artifacts: It was a build, not a negotiation alone.
         is_reviewed: A person had a say.
+        makes_commits: Its accepted proposals become git commits.
     """
 
     schema_version: int
@@ -74,6 +75,7 @@ class SessionStart(msgspec.Struct, frozen=True, kw_only=True):
     settled: dict[str, Inputs] = {}
     has_artifacts: bool = True
     is_reviewed: bool = False
+    makes_commits: bool = False
 
 
 def lasting(found: Settings) -> Settings:
@@ -105,6 +107,7 @@ def start_of(
         settled=dict(settled),
         has_artifacts=config.emit_artifacts,
         is_reviewed=config.is_reviewed,
+        makes_commits=config.makes_commits,
     )
 
 
@@ -298,8 +301,11 @@ def resumed(request: BuildRequest) -> BuildRequest:
     for what, now, before in asked:
         if now and now != before:
             raise NegotiationError("GBE422", session=start.session, what=f"{what} has changed")
+    if start.is_reviewed and not request.is_reviewed:
+        raise NegotiationError("GBE422", session=start.session, what="--review was dropped")
     return replace(
         request,
+        makes_commits=request.makes_commits or start.makes_commits,
         paths=tuple(str(Path(config.root, path)) for path in start.paths),
         root_package="",
         settings=replace(was, budget=budget, llm=llm),
