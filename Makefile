@@ -27,7 +27,7 @@ demo: $(READY)  ## A shop is made, checked, negotiated, tested and run
 test: $(READY)  ## Everything: format, lint, types, floor plan, tests, coverage, guarantees, docs
 	@$(BIN)/python scripts/test.py
 
-check-fast: $(READY)  ## Static checks and the quick tests, under a minute
+check-fast: $(READY)  ## Static checks and the quick tests, in about a minute
 	@$(BIN)/python scripts/test.py --fast
 
 bench: $(READY)  ## Measure against the limits and peers of docs/performance.md

@@ -1,4 +1,4 @@
-"""Everything that must hold before a change is done: `make test`; with `--fast` the part that takes under a minute.
+"""Everything that must hold before a change is done: `make test`; with `--fast` the part that takes about a minute.
 
 Each step is a command; all run, also after a failure, and a table of what happened closes the output.
 """
