@@ -45,7 +45,7 @@ def test_threads_that_parse_at_once_do_not_disturb_each_other() -> None:
     failed: list[BaseException] = []
 
     def work() -> None:
-        for _ in range(25):
+        for _ in range(80):
             Ring()
             try:
                 syntax.parse(TEXT)
