@@ -20,7 +20,7 @@ from graphbus_core.isolation import Job, run_each
 from graphbus_core.lanes import Delivery, Lanes
 from graphbus_core.ledger import Ledger
 from graphbus_core.model.agent import HandlerShape
-from graphbus_core.model.deliveries import DeadLetter, Statistics
+from graphbus_core.model.deliveries import ONCE, DeadLetter, DeliveryPolicy, Statistics
 from graphbus_core.model.messages import Event, child_of, count_descendant
 from graphbus_core.model.payload import freeze
 from graphbus_core.model.proposals import Json
@@ -86,7 +86,14 @@ class MessageBus:
         self._is_abandoned = False
 
     def subscribe(
-        self, topic: str, handler: Handler, *, name: str = "", owner: str = "", shape: HandlerShape | None = None
+        self,
+        topic: str,
+        handler: Handler,
+        *,
+        name: str = "",
+        owner: str = "",
+        shape: HandlerShape | None = None,
+        policy: DeliveryPolicy = ONCE,
     ) -> Subscription:
         """Call the handler for every event of the topic that is delivered from now on, after those subscribed before.
 
@@ -96,11 +103,12 @@ class MessageBus:
             name: For logs and dead letters; the handler's qualified name by default.
             owner: The agent; handlers of one owner never run at once. The object of a bound method by default.
             shape: `topic_payload` for a handler that takes these two; else what counts if annotations cannot be resolved.
+            policy: Further attempts, time and concurrency.
 
         Raises:
             RunError: GBE610 for a malformed topic, GBE611 for a handler whose signature fits no row of the table.
         """
-        return self._routes.add(topic, handler, name=name, owner=owner, shape=shape)
+        return self._routes.add(topic, handler, name=name, owner=owner, shape=shape, policy=policy)
 
     def unsubscribe(self, subscription: Subscription) -> None:
         """Stop calling the handler, also for an event that is on its way; unsubscribing twice does nothing."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
+from graphbus_core.model.deliveries import ONCE, DeliveryPolicy
+
 Decorated = TypeVar("Decorated", bound=Callable[..., object])
 Node = TypeVar("Node", bound=type)
 
@@ -14,6 +16,13 @@ class DeclaredSchema(NamedTuple):
 
     input_schema: Mapping[str, Any] | None
     output_schema: Mapping[str, Any] | None
+
+
+class DeclaredSubscription(NamedTuple):
+    """What `@subscribe` was given."""
+
+    topic: str
+    policy: DeliveryPolicy
 
 
 class DeclaredTopic(NamedTuple):
@@ -40,16 +49,35 @@ def schema_method(
     return declare
 
 
-def subscribe(topic: str) -> Callable[[Decorated], Decorated]:
+def subscribe(
+    topic: str,
+    *,
+    retries: int = 0,
+    backoff: float = 0.1,
+    retry_on: type[Exception] | tuple[type[Exception], ...] = Exception,
+    timeout: float | None = None,
+    concurrency: int = 1,
+) -> Callable[[Decorated], Decorated]:
     """Call the method for every event of the topic.
 
     Args:
         topic: `/Order/Created`, or a pattern: `*` stands for one segment, `**` at the end for one or more.
+        retries: How often an event is delivered again after a failure.
+        backoff: Seconds before the first further attempt; each later one waits twice as long.
+        retry_on: Which exceptions are worth a further attempt; what does not fit a schema never is.
+        timeout: Seconds that an `async def` handler may take.
+        concurrency: How many events an `async def` handler may have in hand at once.
     """
+    policy = ONCE
+    if (retries, backoff, retry_on, timeout, concurrency) != (0, 0.1, Exception, None, 1):
+        kinds = retry_on if isinstance(retry_on, tuple) else (retry_on,)
+        policy = DeliveryPolicy(
+            retries=retries, backoff_s=backoff, retry_on=kinds, timeout_s=timeout, concurrency=concurrency
+        )
 
     def declare(method: Decorated) -> Decorated:
         below = getattr(method, "__graphbus_subscriptions__", ())
-        method.__graphbus_subscriptions__ = (topic, *below)  # type: ignore[attr-defined]
+        method.__graphbus_subscriptions__ = (DeclaredSubscription(topic, policy), *below)  # type: ignore[attr-defined]
         return method
 
     return declare

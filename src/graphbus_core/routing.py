@@ -7,7 +7,7 @@ from threading import Lock
 
 from graphbus_core.errors import RunError
 from graphbus_core.model.agent import HandlerShape
-from graphbus_core.model.deliveries import Counts, Statistics
+from graphbus_core.model.deliveries import ONCE, Counts, DeliveryPolicy, Statistics
 from graphbus_core.model.messages import Event
 from graphbus_core.model.proposals import Json
 from graphbus_core.model.topics import is_pattern, is_topic, is_topic_or_pattern, matches
@@ -29,13 +29,14 @@ class Subscription:
         lane: Who the handler belongs to: two handlers of one lane never run at once.
     """
 
-    __slots__ = ("call", "delivered", "failed", "is_active", "lane", "name", "topic")
+    __slots__ = ("call", "delivered", "failed", "is_active", "lane", "name", "policy", "topic")
 
-    def __init__(self, topic: str, name: str, lane: Hashable, call: Call) -> None:
+    def __init__(self, topic: str, name: str, lane: Hashable, call: Call, policy: DeliveryPolicy = ONCE) -> None:
         self.topic = topic
         self.name = name
         self.lane = lane
         self.call = call
+        self.policy = policy
         self.is_active = True
         self.delivered = 0
         self.failed = 0
@@ -84,13 +85,15 @@ class Routes:
         self._is_frozen = False
         self._changing = Lock()
 
-    def add(self, topic: str, handler: Handler, *, name: str, owner: str, shape: HandlerShape | None) -> Subscription:
+    def add(
+        self, topic: str, handler: Handler, *, name: str, owner: str, shape: HandlerShape | None, policy: DeliveryPolicy
+    ) -> Subscription:
         """Subscribe; see `MessageBus.subscribe`."""
         if not is_topic_or_pattern(topic):
             raise RunError("GBE610", topic=topic, reason="it is no topic and no pattern")
         bound = bind(handler, shape=shape)
         lane = owner or id(getattr(handler, "__self__", handler))
-        subscription = Subscription(topic, name or describe(handler), lane, bound.call)
+        subscription = Subscription(topic, name or describe(handler), lane, bound.call, policy)
         with self._changing:
             self.subscriptions = (*self.subscriptions, subscription)
             if bound.is_async and lane not in self.async_lanes:

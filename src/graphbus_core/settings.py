@@ -277,6 +277,7 @@ def resolve_run(request: RuntimeRequest) -> RuntimeConfig:
         artifacts_dir=str(folder),
         entrypoint=request.entrypoint,
         allow_drift=request.allow_drift,
+        is_serving=request.is_serving,
         external_topics=found.external_topics,
         settings=settings,
     )

@@ -12,6 +12,7 @@ from graphbus_core.hosting.contracts import Method, Methods
 from graphbus_core.hosting.imports import describe_exception
 from graphbus_core.isolation import attempt
 from graphbus_core.model.agent import HandlerShape
+from graphbus_core.model.deliveries import DeliveryPolicy
 from graphbus_core.model.proposals import Json
 from graphbus_core.node import GraphBusNode
 
@@ -21,7 +22,7 @@ class Member(NamedTuple):
 
     Attributes:
         node: The class, or an object of it that is taken as it is.
-        handlers: (topic, method) in the order in which they are served.
+        handlers: (topic, method, policy) in the order in which they are served.
         methods: What can be called.
         dependencies: The agents that it may call.
         is_async: It has an `async def` method, and so everything of it runs on the event loop.
@@ -31,7 +32,7 @@ class Member(NamedTuple):
 
     name: str
     node: type[GraphBusNode] | GraphBusNode
-    handlers: tuple[tuple[str, str], ...]
+    handlers: tuple[tuple[str, str, DeliveryPolicy], ...]
     methods: Mapping[str, Method]
     dependencies: frozenset[str]
     is_async: bool = False
@@ -169,13 +170,13 @@ class LiveGraph:
         problems: list[GraphBusError] = []
         if member.is_async:
             self.bus.use_lane(member.name)
-        for topic, method in member.handlers:
+        for topic, method, policy in member.handlers:
             handler = getattr(node, method)
             name = f"{member.name}.{method}"
             is_plain = method == "handle_event" and topic in node.SUBSCRIBE
             shape = "topic_payload" if is_plain else member.shapes.get(method)
             try:
-                self.bus.subscribe(topic, handler, name=name, owner=member.name, shape=shape)
+                self.bus.subscribe(topic, handler, name=name, owner=member.name, shape=shape, policy=policy)
             except RunError as error:
                 problems.append(error)
         return problems

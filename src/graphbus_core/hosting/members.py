@@ -11,6 +11,7 @@ from graphbus_core.hosting.contracts import Method, Topics
 from graphbus_core.hosting.graph import LiveGraph, Member
 from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.model.config import Validation
+from graphbus_core.model.deliveries import ONCE, DeliveryPolicy
 from graphbus_core.model.schema import Schema
 from graphbus_core.node import GraphBusNode
 
@@ -78,11 +79,11 @@ class _Nothing:
     co_flags = 0
 
 
-def _handlers_of(node: type[GraphBusNode]) -> Iterable[tuple[str, str]]:
-    """(topic, method) in the order of the source, those of base classes first."""
+def _handlers_of(node: type[GraphBusNode]) -> Iterable[tuple[str, str, DeliveryPolicy]]:
+    """(topic, method, policy) in the order of the source, those of base classes first."""
     names = dict.fromkeys(name for kind in reversed(node.__mro__) for name in vars(kind))
     for name in names:
-        for topic in getattr(getattr(node, name), "__graphbus_subscriptions__", ()):
-            yield topic, name
+        for declared_here in getattr(getattr(node, name), "__graphbus_subscriptions__", ()):
+            yield declared_here.topic, name, declared_here.policy
     for topic in node.SUBSCRIBE:
-        yield topic, "handle_event"
+        yield topic, "handle_event", ONCE

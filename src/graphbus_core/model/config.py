@@ -167,11 +167,28 @@ class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         validation: What happens to a payload or argument that does not fit its schema: refused, logged, or not looked at.
         grace_s: Seconds that a shutdown waits for what is under way.
         history: How many events the bus remembers; 0: none.
+        queue: How many events may wait before a publisher from outside is refused.
+        mailbox: How many events may wait for one agent with async handlers.
+        max_hops: How long a chain of events may become.
+        max_tree: How many events may come of one.
+        dead_letters: How many dead letters are kept in memory.
+        keep_dead_letters: Keep them in `state_dir` as well, for `graphbus dlq`.
+        state_dir: Where a running graph writes: its agents' state, dead letters, traces and profiles. Absolute, or relative to
+            the project root.
+        middleware: What goes around every handler and call, outermost first: `"package.module:name"`.
     """
 
     validation: Validation = "strict"
     grace_s: float = 10.0
     history: int = 1000
+    queue: int = 100_000
+    mailbox: int = 1024
+    max_hops: int = 64
+    max_tree: int = 10_000
+    dead_letters: int = 1000
+    keep_dead_letters: bool = False
+    state_dir: str = ".graphbus/state"
+    middleware: tuple[str, ...] = ()
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -257,6 +274,7 @@ class RuntimeConfig(msgspec.Struct, frozen=True, kw_only=True):
     artifacts_dir: str
     entrypoint: str = ""
     allow_drift: bool = False
+    is_serving: bool = False
     external_topics: tuple[str, ...] = ()
     settings: RuntimeSettings = RuntimeSettings()
 
@@ -310,10 +328,12 @@ class RuntimeRequest(msgspec.Struct, frozen=True, kw_only=True):
         artifacts: The artifact folder.
         entrypoint: `"package.module:function"`, called with no argument, or with the running graph if it takes one.
         allow_drift: Start although source files differ from what was built.
+        is_serving: The graph stays up: a thread of its own delivers, and publishers do not wait.
         validation: Overrides `[tool.graphbus.runtime]`.
     """
 
     artifacts: str = ".graphbus"
     entrypoint: str = ""
     allow_drift: bool = False
+    is_serving: bool = False
     validation: Validation | None = None

@@ -8,6 +8,28 @@ import msgspec
 
 from graphbus_core.model.messages import Event
 
+
+class DeliveryPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """How a subscription wants its events: what `@subscribe` is given besides the topic.
+
+    Attributes:
+        retries: How often an event is delivered again after a failure.
+        backoff_s: Seconds before the first further attempt; each later one waits twice as long.
+        retry_on: Which exceptions are worth a further attempt; refusals of schemas never are.
+        timeout_s: How long an `async def` handler may take; None: as long as it wants.
+        concurrency: How many events an `async def` handler may have in hand at once.
+    """
+
+    retries: int = 0
+    backoff_s: float = 0.1
+    retry_on: tuple[type[Exception], ...] = (Exception,)
+    timeout_s: float | None = None
+    concurrency: int = 1
+
+
+ONCE = DeliveryPolicy()
+"""One attempt, one at a time: the policy of a plain `@subscribe(topic)`."""
+
 Reason = Literal["handler", "hops", "tree", "closed"]
 
 

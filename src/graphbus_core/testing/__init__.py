@@ -1,0 +1,1 @@
+"""The testing kit: a bus that records, graphs for tests, a clock that stands still, nodes that follow a script."""
