@@ -98,7 +98,10 @@ def _branches(agent: AgentDefinition, *, has_detail: bool = False) -> dict[str, 
         *(f"needs {plain(dependency.name)}" for dependency in agent.dependencies),
         *(f"offers {plain(_method(method, has_detail))}" for method in agent.methods if method.has_schema),
         *(f"hears {plain(_heard(subscription, has_detail))}" for subscription in agent.subscriptions),
-        *dict.fromkeys(f"says {plain(_said(publication, has_detail))}" for publication in agent.publications),
+        *dict.fromkeys(
+            f"{'asks' if publication.is_request else 'says'} {plain(_said(publication, has_detail))}"
+            for publication in agent.publications
+        ),
         *dict.fromkeys(f"calls {plain(call.agent or '?')}.{plain(call.method or '?')}" for call in agent.calls),
     ]
     return {line: {} for line in listed}

@@ -105,6 +105,8 @@ class Subscription(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw
         fields: For the shape `fields`: the keyword parameters that the payload must provide.
         reads: The keys that the body reads; complete only if `reads_all_known`.
         reads_all_known: False when the payload escapes (is passed on, iterated, indexed by a computed key).
+        retries: What `@subscribe` is given besides the topic, as far as it is constant; so are `backoff_s`, `timeout_s` and
+            `concurrency`.
     """
 
     topic: str
@@ -116,6 +118,10 @@ class Subscription(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw
     reads: tuple[KeyRead, ...] = ()
     reads_all_known: bool = True
     is_async: bool = False
+    retries: int = 0
+    backoff_s: float | None = None
+    timeout_s: float | None = None
+    concurrency: int = 1
 
 
 class Publication(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
@@ -129,6 +135,7 @@ class Publication(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_
         payload: The fields that are sent; None when unknown.
         payload_span: The payload expression, if any.
         is_declared: True for `@publishes`.
+        is_request: True for `self.request`, which exactly one handler must answer.
     """
 
     topic: str
@@ -138,6 +145,7 @@ class Publication(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_
     payload_span: SourceSpan | None = None
     is_declared: bool = False
     prefix: str = ""
+    is_request: bool = False
 
 
 class Dependency(msgspec.Struct, frozen=True, gc=False):

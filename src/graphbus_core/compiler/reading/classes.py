@@ -264,7 +264,8 @@ def contract_digest(definition: AgentDefinition) -> str:
         for item in definition.subscriptions
     ]
     said = [(item.topic, item.payload) for item in definition.publications]
-    asked = [(call.agent, call.method, call.arguments, call.has_unknown) for call in definition.calls]
+    asked: list[Any] = [(call.agent, call.method, call.arguments, call.has_unknown) for call in definition.calls]
+    asked += [("", item.topic, item.payload, True) for item in definition.publications if item.is_request]
     every: tuple[list[Any], ...] = (methods, heard, said, asked)
     for listed in every:
         listed.sort(key=itemgetter(0))

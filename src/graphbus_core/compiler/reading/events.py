@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+import msgspec
+
 from graphbus_core.compiler.reading.annotations import annotation_kind, read_schema
 from graphbus_core.compiler.reading.bodies import Access, Function
 from graphbus_core.compiler.reading.constants import evaluate, text_of
@@ -19,6 +21,7 @@ from graphbus_core.model.schema import UNKNOWN, Field, Schema, Type
 
 SUBSCRIBE = "graphbus_core.subscribe"
 PUBLISHES = "graphbus_core.publishes"
+_POLICY = {"retries": "retries", "backoff": "backoff_s", "timeout": "timeout_s", "concurrency": "concurrency"}
 
 
 def read_subscriptions(
@@ -32,7 +35,17 @@ def read_subscriptions(
     for decorator in decorators:
         topic = decorator.argument(0, "topic")
         span = span_of(method.module.path, topic if topic is not None else decorator.node)
-        yield make_subscription(method, parameters, view, span=span, topic=text_of(topic, scope) or "", shape=shape)
+        heard = make_subscription(method, parameters, view, span=span, topic=text_of(topic, scope) or "", shape=shape)
+        yield _with_policy(heard, decorator, scope)
+
+
+def _with_policy(heard: Subscription, decorator: Decorator, scope: Scope) -> Subscription:
+    """Add the options of `@subscribe` that are constant numbers."""
+    if decorator.call is None or not decorator.call.keywords:
+        return heard
+    given = {each.arg: evaluate(each.value, scope) for each in decorator.call.keywords if each.arg in _POLICY}
+    numbers = {_POLICY[name]: value for name, value in given.items() if name and type(value) in (int, float)}
+    return msgspec.structs.replace(heard, **numbers) if numbers else heard
 
 
 def make_subscription(
@@ -142,13 +155,13 @@ class _KeyReader:
 
 
 def read_publications(method: Method, scope: Scope, view: View) -> Iterator[Publication]:
-    """Give each `self.publish(...)` of a method and each `@publishes` on it."""
+    """Give each `self.publish(...)` and `self.request(...)` of a method and each `@publishes` on it."""
     for decorator in method.decorators:
         if decorator.name == PUBLISHES:
             yield declared_publication(decorator, method.module.path, method.node.name, scope)
     for attribute, call in method.body.calls:
-        if attribute == "publish":
-            yield _publication(call, method, view)
+        if attribute in ("publish", "request"):
+            yield _publication(call, method, view, is_request=attribute == "request")
 
 
 def declared_publication(decorator: Decorator, path: str, method: str, scope: Scope) -> Publication:
@@ -165,7 +178,7 @@ def declared_publication(decorator: Decorator, path: str, method: str, scope: Sc
     )
 
 
-def _publication(call: ast.Call, method: Method, view: View) -> Publication:
+def _publication(call: ast.Call, method: Method, view: View, *, is_request: bool) -> Publication:
     path = method.module.path
     topic = call_argument(call, 0, "topic")
     payload = call_argument(call, 1, "payload")
@@ -183,6 +196,7 @@ def _publication(call: ast.Call, method: Method, view: View) -> Publication:
         span=span_of(path, topic if topic is not None else call),
         payload=Schema() if is_empty else read_fields(payload, view),
         payload_span=span_of(path, payload) if payload is not None else None,
+        is_request=is_request,
     )
 
 

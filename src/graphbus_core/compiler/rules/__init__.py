@@ -20,6 +20,7 @@ from graphbus_core.compiler.rules.handoff import check_handoff
 from graphbus_core.compiler.rules.ignores import not_ignored
 from graphbus_core.compiler.rules.reads import check_reads
 from graphbus_core.compiler.rules.register import REGISTER, Rule, selected
+from graphbus_core.compiler.rules.requests import check_requests
 from graphbus_core.compiler.rules.topics import check_topics
 from graphbus_core.compiler.rules.wiring import Wiring
 from graphbus_core.model.findings import Finding, Fix
@@ -34,7 +35,8 @@ _CHECKS: tuple[tuple[str, Callable[[Wiring], Iterator[Finding]]], ...] = (
     ("GB101 GB102 GB103 GB104 GB105 GB201 GB202", check_contracts),
     ("GB110", check_handoff),
     ("GB120", check_error_shapes),
-    ("GB310", check_handlers),
+    ("GB005", check_requests),
+    ("GB310 GB311", check_handlers),
 )
 
 

@@ -1,4 +1,4 @@
-"""Places outside of the agents' own publications where a topic may be sent: `main.py`, a function that takes the node."""
+"""Places outside of the agents' own definitions where a topic may be sent or heard: `main.py`, a function that takes the node."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from graphbus_core.compiler.rules.evidence import Evidence, trees_with
 
+_SUBSCRIBING = frozenset({"subscribe"})
 _LISTENING = frozenset({"subscribe", "unsubscribe"})
 
 
@@ -16,13 +17,22 @@ def is_sent_elsewhere(topic: str, evidence: Evidence) -> bool:
     Only asked when no publication is known, so that reading a file once more costs nothing in a project without findings.
     """
     return any(
-        tree is None or any(topic in _texts(call) for call in _calls(tree)) for tree in trees_with([topic], evidence)
+        tree is None or any(_name(call.func) not in _LISTENING for call in _calls_with(topic, tree))
+        for tree in trees_with([topic], evidence)
     )
 
 
-def _calls(tree: ast.Module) -> Iterator[ast.Call]:
+def is_heard_elsewhere(topic: str, evidence: Evidence) -> bool:
+    """Tell whether some file of the build subscribes to the topic by a call, e.g. of a bus; asked as rarely."""
+    return any(
+        tree is None or any(_name(call.func) in _SUBSCRIBING for call in _calls_with(topic, tree))
+        for tree in trees_with([topic], evidence)
+    )
+
+
+def _calls_with(topic: str, tree: ast.Module) -> Iterator[ast.Call]:
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and _name(node.func) not in _LISTENING:
+        if isinstance(node, ast.Call) and topic in _texts(node):
             yield node
 
 

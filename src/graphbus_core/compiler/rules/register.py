@@ -35,6 +35,7 @@ _RULES = (
     Rule("GB002", "topic without subscriber", "info", "A topic is published that no agent subscribes to."),
     Rule("GB003", "key that nobody sends", "error", "A handler reads a key that no publisher sends.", is_fixable=True),
     Rule("GB004", "publishers disagree", "error", "The publishers of a topic send different payloads.", is_fixable=True),
+    Rule("GB005", "request without its one answer", "error", "A request has no handler that answers it, or several."),
     Rule("GB010", "unknown dependency", "error", "An agent is depended on or called that is not in the graph, or not declared."),
     Rule("GB011", "circular dependency", "error", "The dependencies of agents form a circle."),
     Rule("GB101", "field without parameter", "error", "The method cannot take an input that its schema declares.",
@@ -60,6 +61,7 @@ _RULES = (
          is_fixable=True),
     Rule("GB303", "swallowed exception", "warning", "Every exception is caught and nothing is done about it."),
     Rule("GB310", "handler misuse", "error", "A handler cannot be called, misuses its event, or blocks the event loop."),
+    Rule("GB311", "options that cannot be kept", "error", "A subscription asks for retries, time or concurrency that cannot be."),
 )  # fmt: skip
 
 REGISTER: dict[str, Rule] = {rule.code: rule for rule in _RULES}

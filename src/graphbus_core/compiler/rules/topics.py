@@ -91,7 +91,12 @@ def _without_subscriber(wiring: Wiring, dangling: set[str]) -> Iterator[Finding]
     reported: set[tuple[str, str]] = set()
     for sent in wiring.sent:
         key = (sent.agent.name, sent.topic)
-        if key in reported or not _is_unheard(sent, wiring) or any(are_near_topics(sent.topic, t) for t in dangling):
+        if (
+            key in reported
+            or sent.publication.is_request
+            or not _is_unheard(sent, wiring)
+            or any(are_near_topics(sent.topic, t) for t in dangling)
+        ):
             continue
         reported.add(key)
         yield Finding(

@@ -26,7 +26,9 @@ def contract_of(agent: AgentDefinition) -> str:
     lines += [f"  needs {needs}"] if needs else []
     lines += [f"  offers {_signature(method)}" for method in agent.methods if _is_offered(method, agent)]
     lines += dict.fromkeys(f"  hears {_heard(one)}" for one in agent.subscriptions)
-    lines += dict.fromkeys(f"  publishes {_published(one)}" for one in agent.publications)
+    lines += dict.fromkeys(
+        f"  {'requests' if one.is_request else 'publishes'} {_published(one)}" for one in agent.publications
+    )
     lines += dict.fromkeys(f"  calls {call.agent}.{call.method}{call.arguments}" for call in agent.calls)
     return "\n".join(lines) + "\n"
 
