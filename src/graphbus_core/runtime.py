@@ -11,6 +11,7 @@ import logging
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
     import networkx as nx
 
 PIPELINE = Pipeline("RUNTIME")
+
+Companion = Callable[[LiveGraph], AbstractContextManager[object]]
+"""Something that stands beside a running graph: entered when the graph is ready, left before it stops."""
 
 _COMMAND = "python -m graphbus_core.runtime"
 _HELP = f"""Usage: {_COMMAND} [OPTIONS]
@@ -186,12 +190,14 @@ def run_runtime_pipeline(
     on_ready: Callable[[LiveGraph, BuildArtifacts], None] | None = None,
     before: Callable[[LiveGraph], None] | None = None,
     work: Callable[[LiveGraph], Any] | None = None,
+    companions: Sequence[Companion] = (),
 ) -> RuntimeResult:
     """Run all stages.
 
     Args:
         request: What to run.
         on_ready: Called when all agents are started.
+        companions: Entered after that, in this order; left in the reverse order when the work has ended.
         before: Done with the running graph before the entry point.
         work: Done with it in the place of the entry point.
 
@@ -202,10 +208,15 @@ def run_runtime_pipeline(
     pipeline.check(RuntimeRequest)
     products = Products(request)
     try:
-        for stage in pipeline:
-            if stage.name == "EXECUTE_ENTRYPOINT":
-                _prepare(products, on_ready, before)
-            pipeline.run_stage(stage, products)
+        with ExitStack() as standing:
+            for stage in pipeline:
+                if stage.name == "EXECUTE_ENTRYPOINT":
+                    if on_ready is not None:
+                        on_ready(products[LiveGraph], products[BuildArtifacts])
+                    _begin(products[LiveGraph], standing, companions, before)
+                if stage.name == "SHUTDOWN":
+                    standing.close()
+                pipeline.run_stage(stage, products)
     finally:
         graph = products.get(LiveGraph)
         if graph is not None:
@@ -216,15 +227,13 @@ def run_runtime_pipeline(
     return products[RuntimeResult]
 
 
-def _prepare(
-    products: Products,
-    on_ready: Callable[[LiveGraph, BuildArtifacts], None] | None,
-    before: Callable[[LiveGraph], None] | None,
+def _begin(
+    graph: LiveGraph, standing: ExitStack, companions: Sequence[Companion], before: Callable[[LiveGraph], None] | None
 ) -> None:
-    if on_ready is not None:
-        on_ready(products[LiveGraph], products[BuildArtifacts])
+    for companion in companions:
+        standing.enter_context(companion(graph))
     if before is not None:
-        before(products[LiveGraph])
+        before(graph)
 
 
 def run_graph(

@@ -278,6 +278,9 @@ def resolve_run(request: RuntimeRequest) -> RuntimeConfig:
         entrypoint=request.entrypoint,
         allow_drift=request.allow_drift,
         is_serving=request.is_serving,
+        instruments=request.instruments,
+        is_partial=request.is_partial,
+        state_dir=str(root / settings.state_dir),
         external_topics=found.external_topics,
         settings=settings,
     )

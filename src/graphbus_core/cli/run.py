@@ -1,45 +1,48 @@
-"""`graphbus run`: the six stages of Runtime Mode, with work to do or until a signal."""
+"""`graphbus run`: the six stages of Runtime Mode, with work to do or until a signal.
+
+instruments: middleware around every handler and call, made before the graph     (--trace, --profile, --break)
+companions:  stand beside the running graph, left in reverse order before it stops   (--serve, --watch)
+work:        what the main thread does: calls and events, the prompt, or waiting for a signal
+"""
 
 from __future__ import annotations
 
-import logging
-from typing import Any, NamedTuple
+from contextlib import ExitStack
+from typing import Any
 
 import click
 import msgspec
 
 from graphbus_core import runtime
 from graphbus_core.cli import console
-from graphbus_core.errors import GraphBusError, RunError, UsageError
+from graphbus_core.cli.run_work import OneShot
 from graphbus_core.hosting.graph import LiveGraph
-from graphbus_core.hosting.imports import describe_exception
 from graphbus_core.hosting.logs import show_logs
 from graphbus_core.hosting.signals import Stopped, stop_on_signals, wait_for_signal
-from graphbus_core.isolation import attempt
 from graphbus_core.model.artifacts import BuildArtifacts
-from graphbus_core.model.config import RuntimeRequest
-
-_EXAMPLES = {
-    "--call": """OrderProcessor.process_order '{"order_id": "1", "items": []}'""",
-    "--publish": """/Order/Placed '{"order_id": "1", "items": []}'""",
-}
-
-_log = logging.getLogger("graphbus.runtime")
+from graphbus_core.model.config import Instrument, RuntimeRequest, Validation
 
 
-class Call(NamedTuple):
-    """One `--call`."""
+class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What was given on the command line; the fields are named as the parameters of the command."""
 
-    agent: str
-    method: str
-    arguments: dict[str, Any]
+    artifacts: str
+    entrypoint: str
+    calls: tuple[tuple[str, str], ...]
+    publications: tuple[tuple[str, str], ...]
+    validation: Validation | None
+    allow_drift: bool
+    as_json: bool
 
+    @property
+    def stays_up(self) -> bool:
+        """The graph runs on when the work is done, until a signal comes."""
+        return not (self.calls or self.publications or self.entrypoint)
 
-class Publication(NamedTuple):
-    """One `--publish`."""
-
-    topic: str
-    payload: Any
+    @property
+    def is_serving(self) -> bool:
+        """A thread of its own delivers, because the main thread waits."""
+        return self.stays_up
 
 
 @click.command("run", short_help="Run the graph as plain Python.")
@@ -68,16 +71,7 @@ class Publication(NamedTuple):
 )
 @click.option("--allow-drift", is_flag=True, help="Start although source files differ from what was built.")
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
-def run(
-    *,
-    artifacts: str,
-    entrypoint: str,
-    calls: tuple[tuple[str, str], ...],
-    publications: tuple[tuple[str, str], ...],
-    validation: Any,
-    allow_drift: bool,
-    as_json: bool,
-) -> int:
+def run(**given: object) -> int:
     """Run the graph that a build has written to ARTIFACTS, a folder (.graphbus by default). No model is asked.
 
     With --entrypoint, --call or --publish it does that, delivers everything that comes of it and ends; else it stays up
@@ -94,134 +88,59 @@ def run(
       graphbus run .graphbus/ --call OrderProcessor.process_order '{"order_id": "1", "items": []}'
       graphbus run .graphbus/ --entrypoint my_shop.main:run
     """
-    work = _Work(
-        [_read_publication(*each) for each in publications], [_read_call(*each) for each in calls], as_json=as_json
+    options = msgspec.convert(given, RunOptions)
+    one_shot = OneShot(options.publications, options.calls, as_json=options.as_json)
+    with show_logs(), ExitStack() as instruments:
+        return _run(_request(options, _instruments(options, instruments)), options, one_shot)
+
+
+def _request(options: RunOptions, instruments: tuple[Instrument, ...]) -> RuntimeRequest:
+    return RuntimeRequest(
+        artifacts=options.artifacts,
+        entrypoint=options.entrypoint,
+        allow_drift=options.allow_drift,
+        validation=options.validation,
+        is_serving=options.is_serving,
+        instruments=instruments,
     )
-    request = RuntimeRequest(artifacts=artifacts, entrypoint=entrypoint, allow_drift=allow_drift, validation=validation)
-    with show_logs():
-        return _run(request, work)
 
 
-class _Work:
-    """What to do with the running graph, and what came of it so far."""
-
-    def __init__(self, publications: list[Publication], calls: list[Call], *, as_json: bool) -> None:
-        self.publications = publications
-        self.calls = calls
-        self.as_json = as_json
-        self.results: list[dict[str, Any]] = []
-
-    def do(self, graph: LiveGraph) -> None:
-        for publication in self.publications:
-            graph.publish(publication.topic, publication.payload)
-        for call in self.calls:
-            result = _plain(_call(graph, call))
-            self.results.append({"agent": call.agent, "method": call.method, "result": result})
-            if not self.as_json:
-                console.out(msgspec.json.encode(result).decode())
+def _instruments(_options: RunOptions, _stack: ExitStack) -> tuple[Instrument, ...]:
+    """Middleware, outermost first; the stack closes it when the graph has stopped."""
+    return ()
 
 
-def _run(request: RuntimeRequest, work: _Work) -> int:
-    has_work = bool(work.calls or work.publications)
-    stays_up = not has_work and not request.entrypoint
+def _companions(_options: RunOptions) -> list[runtime.Companion]:
+    """What stands beside the graph, in the order in which it is entered."""
+    return []
+
+
+def _run(request: RuntimeRequest, options: RunOptions, one_shot: OneShot) -> int:
     try:
         with stop_on_signals() as patience:
 
             def on_ready(graph: LiveGraph, artifacts: BuildArtifacts) -> None:
                 for line in runtime.ready_lines(artifacts):
-                    (console.say if work.as_json else console.out)(line)
+                    (console.say if options.as_json else console.out)(line)
                 console.flush()
                 runtime.spare_handlers(patience, graph)
 
             result = runtime.run_runtime_pipeline(
                 request,
                 on_ready=on_ready,
-                before=work.do if has_work else None,
-                work=_stay_up if stays_up else None,
+                companions=_companions(options),
+                before=one_shot.do if one_shot else None,
+                work=_stay_up if options.stays_up else None,
             )
     except Stopped as stopped:
-        if work.as_json:
-            console.emit_json({"calls": work.results, "stopped_by": stopped.number})
-        return stopped.exit_status if has_work else 0
-    if work.as_json:
-        console.emit_json(_document(work, result))
+        if options.as_json:
+            console.emit_json({"calls": one_shot.results, "stopped_by": stopped.number})
+        return 0 if options.stays_up or not one_shot else stopped.exit_status
+    if options.as_json:
+        console.emit_json(one_shot.document(result))
     runtime.raise_for_dead_letters(result)
     return 0
 
 
-def _call(graph: LiveGraph, call: Call) -> Any:
-    """The result; an exception of the user's method becomes a refusal that names its line."""
-    result, error = attempt(lambda: graph.call(call.agent, call.method, **call.arguments))
-    if error is None:
-        return result
-    if isinstance(error, GraphBusError):
-        raise error
-    _log.error("the call of %s.%s failed", call.agent, call.method, exc_info=error)
-    raise RunError(
-        "GBE625",
-        where=graph.place_of(error),
-        agent=call.agent,
-        method=call.method,
-        reason=describe_exception(error),
-    ) from error
-
-
-def _stay_up(_graph: LiveGraph) -> None:
+def _stay_up(_graph: LiveGraph) -> Any:
     wait_for_signal()
-
-
-def _document(work: _Work, result: runtime.RuntimeResult) -> dict[str, Any]:
-    letters = [
-        {
-            "topic": letter.event.topic,
-            "event_id": letter.event.event_id,
-            "subscription": letter.subscription,
-            "reason": letter.reason,
-            "error": letter.error,
-            "place": letter.place,
-        }
-        for letter in result.dead_letters
-    ]
-    return {
-        "calls": work.results,
-        "entrypoint": _plain(result.value),
-        "statistics": result.statistics,
-        "dead_letters": letters,
-    }
-
-
-def _plain(value: object) -> Any:
-    """The value as JSON can show it."""
-    plain, error = attempt(lambda: msgspec.to_builtins(value, enc_hook=_as_plain, str_keys=True))
-    return repr(value) if error else plain
-
-
-def _as_plain(value: object) -> object:
-    """What JSON has no form for is shown as text."""
-    dump = getattr(value, "model_dump", None)
-    return dump() if dump else repr(value)
-
-
-def _read_publication(topic: str, text: str) -> Publication:
-    return Publication(topic, _read_json("--publish", topic, text))
-
-
-def _read_call(name: str, text: str) -> Call:
-    agent, _, method = name.partition(".")
-    arguments = _read_json("--call", name, text)
-    if not method:
-        raise _misunderstood("--call", name, "it must be written as Agent.method")
-    if not isinstance(arguments, dict):
-        raise _misunderstood("--call", name, "the arguments must be a JSON object")
-    return Call(agent, method, arguments)
-
-
-def _read_json(option: str, name: str, text: str) -> Any:
-    try:
-        return msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
-        raise _misunderstood(option, name, f"{text!r} is not JSON ({error})") from None
-
-
-def _misunderstood(option: str, name: str, reason: str) -> UsageError:
-    return UsageError("GBE130", option=option, name=name, reason=reason, example=_EXAMPLES[option])

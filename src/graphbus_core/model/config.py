@@ -6,10 +6,12 @@ others. The order is: command line, then pyproject.toml, then the defaults here.
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
 
 import msgspec
 
+Instrument = Callable[[Any], Iterator[None]]  # what `middleware.Middleware` is, as far as this floor can say it
 Electorate = Literal["affected", "all"]
 Arbitration = Literal["first", "domain", "vote"]
 Isolation = Literal["jail", "process"]
@@ -268,14 +270,20 @@ class RuntimeConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         artifacts_dir: Absolute.
+        state_dir: Absolute.
         external_topics: Topics (patterns allowed) that are published or heard outside of the graph.
+        instruments: See `RuntimeRequest`.
+        is_partial: See `RuntimeRequest`.
     """
 
     artifacts_dir: str
+    state_dir: str = ""
     entrypoint: str = ""
     allow_drift: bool = False
     is_serving: bool = False
     external_topics: tuple[str, ...] = ()
+    instruments: tuple[Instrument, ...] = ()
+    is_partial: bool = False
     settings: RuntimeSettings = RuntimeSettings()
 
 
@@ -329,6 +337,8 @@ class RuntimeRequest(msgspec.Struct, frozen=True, kw_only=True):
         entrypoint: `"package.module:function"`, called with no argument, or with the running graph if it takes one.
         allow_drift: Start although source files differ from what was built.
         is_serving: The graph stays up: a thread of its own delivers, and publishers do not wait.
+        instruments: Middleware around that of the project, outermost first: what measures, traces or stops at handlers.
+        is_partial: Leave out the agents that cannot start, instead of starting nothing.
         validation: Overrides `[tool.graphbus.runtime]`.
     """
 
@@ -336,4 +346,6 @@ class RuntimeRequest(msgspec.Struct, frozen=True, kw_only=True):
     entrypoint: str = ""
     allow_drift: bool = False
     is_serving: bool = False
+    instruments: tuple[Instrument, ...] = ()
+    is_partial: bool = False
     validation: Validation | None = None
