@@ -9,7 +9,7 @@ Who publishes while nobody drains, drains. A publish inside a handler, or from a
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from operator import length_hint
 from threading import Thread, get_ident
 from time import monotonic, sleep, time
@@ -19,6 +19,7 @@ from graphbus_core.errors import RunError
 from graphbus_core.isolation import Job, run_each
 from graphbus_core.lanes import Delivery, Lanes
 from graphbus_core.ledger import Ledger
+from graphbus_core.middleware import Middleware
 from graphbus_core.model.agent import HandlerShape
 from graphbus_core.model.deliveries import ONCE, DeadLetter, DeliveryPolicy, Statistics
 from graphbus_core.model.messages import Event, child_of, count_descendant
@@ -48,6 +49,7 @@ class MessageBus:
         mailbox: How many events may wait for one agent with async handlers before the delivery of others waits for it.
         known_topics: How many topics are kept compiled.
         admit: Asked once per topic: raises RunError for an unknown one, or gives the check of its payloads or None.
+        middleware: What goes around every handler, outermost first.
     """
 
     def __init__(
@@ -61,12 +63,14 @@ class MessageBus:
         mailbox: int = 1024,
         known_topics: int = 4096,
         admit: Admit | None = None,
+        middleware: Sequence[Middleware] = (),
     ) -> None:
         self._on_error = on_error
         self._max_hops = max_hops
         self._max_tree = max_tree
         self._mailbox = mailbox
-        self._routes = Routes(self._put, admit, known_topics)
+        self._routes = Routes(self._put, admit, known_topics, middleware)
+        self.middleware = tuple(middleware)
         self._dispatches = self._routes.dispatches
         self._ledger = Ledger(history, dead_letters)
         self._history = self._ledger.history

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from threading import Lock
 
 from graphbus_core.errors import RunError
+from graphbus_core.middleware import Middleware, around_handler
 from graphbus_core.model.agent import HandlerShape
 from graphbus_core.model.deliveries import ONCE, Counts, DeliveryPolicy, Statistics
 from graphbus_core.model.messages import Event
@@ -72,15 +73,23 @@ class Routes:
         put: How an event goes to a subscription whose lane is on the event loop.
         admit: See `Admit`.
         limit: How many topics are kept compiled.
+        middleware: What goes around every handler, outermost first.
     """
 
-    def __init__(self, put: Callable[[Subscription, Event], None], admit: Admit | None, limit: int) -> None:
+    def __init__(
+        self,
+        put: Callable[[Subscription, Event], None],
+        admit: Admit | None,
+        limit: int,
+        middleware: Sequence[Middleware] = (),
+    ) -> None:
         self.dispatches: dict[str, Dispatch] = {}
         self.subscriptions: tuple[Subscription, ...] = ()
         self.async_lanes: set[Hashable] = set()
         self._put = put
         self._admit = admit
         self._limit = limit
+        self._middleware = tuple(middleware)
         self._published = 0
         self._is_frozen = False
         self._changing = Lock()
@@ -93,7 +102,11 @@ class Routes:
             raise RunError("GBE610", topic=topic, reason="it is no topic and no pattern")
         bound = bind(handler, shape=shape)
         lane = owner or id(getattr(handler, "__self__", handler))
-        subscription = Subscription(topic, name or describe(handler), lane, bound.call, policy)
+        name = name or describe(handler)
+        call = bound.call
+        if self._middleware:
+            call = around_handler(self._middleware, call, agent=owner, name=name, is_async=bound.is_async)
+        subscription = Subscription(topic, name, lane, call, policy)
         with self._changing:
             self.subscriptions = (*self.subscriptions, subscription)
             if bound.is_async and lane not in self.async_lanes:

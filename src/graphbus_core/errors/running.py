@@ -77,4 +77,18 @@ ENTRIES: dict[str, Entry] = {
         "{count} failed; the first: {subscription} on {topic}: {error}.",
         "The log above says more about each.",
     ),
+    "GBE640": Entry(
+        "The options of the subscription {handler} cannot be kept: {reason}.", "Correct its `@subscribe(...)`."
+    ),
+    "GBE660": Entry(
+        "The middleware {middleware} makes no generator, but {found}.", "Write a function with exactly one `yield`."
+    ),
+    "GBE661": Entry(
+        "The middleware {middleware} ended before its `yield`.",
+        "Yield once; to refuse what is to run, raise an exception.",
+    ),
+    "GBE662": Entry(
+        "The middleware {middleware} yielded a second time.",
+        "Yield once: the handler or method runs there, and only once.",
+    ),
 }

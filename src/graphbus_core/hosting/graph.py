@@ -11,6 +11,7 @@ from graphbus_core.errors import GraphBusError, Place, RunError, raise_all
 from graphbus_core.hosting.contracts import Method, Methods
 from graphbus_core.hosting.imports import describe_exception
 from graphbus_core.isolation import attempt
+from graphbus_core.middleware import Handling, surround
 from graphbus_core.model.agent import HandlerShape
 from graphbus_core.model.deliveries import DeliveryPolicy
 from graphbus_core.model.proposals import Json
@@ -87,7 +88,12 @@ class LiveGraph:
         found = self._methods.find(agent, method)
         found.check_arguments(arguments)
         bound = getattr(self.nodes[agent], method)
-        result = self.bus.run(lambda: bound(**arguments), owner=agent)
+        middleware = self.bus.middleware
+        if middleware:
+            handling = Handling("call", agent, f"{agent}.{method}", arguments=arguments)
+            result = self.bus.run(lambda: surround(middleware, handling, lambda: bound(**arguments)), owner=agent)
+        else:
+            result = self.bus.run(lambda: bound(**arguments), owner=agent)
         if type(result) is not dict and isinstance(result, Awaitable):  # it was called in an async handler
             return _checked_later(found, result)
         found.check_result(result)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from graphbus_core.bus import MessageBus, OnError
 from graphbus_core.errors import Place
 from graphbus_core.hosting import declared
 from graphbus_core.hosting.contracts import Method, Topics
 from graphbus_core.hosting.graph import LiveGraph, Member
+from graphbus_core.middleware import Middleware
 from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.model.config import Validation
 from graphbus_core.model.deliveries import ONCE, DeliveryPolicy
@@ -19,7 +20,10 @@ _COROUTINE = 0x80
 
 
 def connect(
-    *agents: type[GraphBusNode] | GraphBusNode, validation: Validation = "strict", on_error: OnError = "raise"
+    *agents: type[GraphBusNode] | GraphBusNode,
+    validation: Validation = "strict",
+    on_error: OnError = "raise",
+    middleware: Sequence[Middleware] = (),
 ) -> LiveGraph:
     """Start a graph of these agents without a build, for tests: `with connect(Shop, Stock) as graph: ...`.
 
@@ -27,6 +31,7 @@ def connect(
         agents: Classes, or objects that were made before; they are served in this order.
         validation: What happens to arguments, results and payloads that do not fit the declared schemas.
         on_error: `raise`: the first exception of a handler comes out of the publish or call that caused it.
+        middleware: What goes around every handler and call, outermost first.
 
     Raises:
         RunError: GBE603, GBE605 or GBE611 for an agent that cannot be started.
@@ -37,7 +42,7 @@ def connect(
         schemas |= declared.topics_of(each)
     topics = Topics(schemas, None, validation)
     members = [_from_class(agent, each, validation) for agent, each in zip(agents, classes, strict=True)]
-    graph = LiveGraph(MessageBus(on_error=on_error, admit=topics.admit), members)
+    graph = LiveGraph(MessageBus(on_error=on_error, admit=topics.admit, middleware=middleware), members)
     graph.start()
     return graph
 
