@@ -12,7 +12,8 @@ from graphbus_core.model.deliveries import ONCE, Counts, DeliveryPolicy, Statist
 from graphbus_core.model.messages import Event
 from graphbus_core.model.proposals import Json
 from graphbus_core.model.topics import is_pattern, is_topic, is_topic_or_pattern, matches
-from graphbus_core.signatures import Handler, bind, describe
+from graphbus_core.redelivery import check_policy
+from graphbus_core.signatures import Handler, bind, describe, place_of
 
 PayloadCheck = Callable[[Json], Json]
 """Gives the payload as it is to be delivered, or raises RunError."""
@@ -101,6 +102,8 @@ class Routes:
         if not is_topic_or_pattern(topic):
             raise RunError("GBE610", topic=topic, reason="it is no topic and no pattern")
         bound = bind(handler, shape=shape)
+        if policy is not ONCE:
+            check_policy(policy, handler=name or describe(handler), is_async=bound.is_async, where=place_of(handler))
         lane = owner or id(getattr(handler, "__self__", handler))
         name = name or describe(handler)
         call = bound.call

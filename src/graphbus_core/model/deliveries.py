@@ -30,6 +30,31 @@ class DeliveryPolicy(msgspec.Struct, frozen=True, kw_only=True):
 ONCE = DeliveryPolicy()
 """One attempt, one at a time: the policy of a plain `@subscribe(topic)`."""
 
+
+class Ack(msgspec.Struct, frozen=True):
+    """The event is handled."""
+
+
+class Retry(msgspec.Struct, frozen=True):
+    """The event is to be delivered again, in `delay_s` seconds."""
+
+    delay_s: float
+
+
+class Dead(msgspec.Struct, frozen=True):
+    """The event becomes a dead letter.
+
+    Attributes:
+        reason: The same attempt would fail again (`final`), the exception is not in `retry_on` (`unlisted`), or there is no
+            further attempt (`exhausted`).
+    """
+
+    reason: Literal["final", "unlisted", "exhausted"]
+
+
+Decision = Ack | Retry | Dead
+"""What becomes of an event after an attempt to handle it."""
+
 Reason = Literal["handler", "hops", "tree", "closed"]
 
 
@@ -40,6 +65,10 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
         subscription: The name of the handler; empty when the event was stopped before it reached any.
         reason: `handler` raised, the chain had too many `hops`, the root's `tree` was too large, or the bus was `closed`.
         error: What was wrong, one line.
+        timestamp: When it became a dead letter: after the last attempt.
+        first_timestamp: When the first attempt failed; the same for a single one.
+        attempts: How often it was delivered to this subscription; 0 when it was never.
+        traceback: For `handler`: the text of its traceback; empty for a refusal, which says where it is wrong.
         place: For `handler`: where it raised, `file:line`. For `hops` and `tree`, `event.trail` says how it came there.
     """
 
@@ -49,6 +78,9 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     error: str
     timestamp: float
     place: str = ""
+    first_timestamp: float = 0.0
+    attempts: int = 0
+    traceback: str = ""
 
 
 class Counts(msgspec.Struct, frozen=True):

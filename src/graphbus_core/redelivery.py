@@ -1,0 +1,104 @@
+"""Redelivery: what is to become of an event after an attempt, decided from the policy, the attempt and the error alone.
+
+    Ack                 handled, or nobody's business any more
+    Retry(delay_s)      deliver it again to this subscription, not before
+    Dead(reason)        keep it as a dead letter
+
+Who delivers, a bus or a transport, maps these three and decides nothing itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from graphbus_core.errors import GraphBusError, Place, RunError
+from graphbus_core.model.deliveries import Ack, Dead, Decision, DeliveryPolicy, Retry
+
+MAX_BACKOFF_S = 300.0
+"""No attempt waits longer for its turn than this, unless `backoff` itself is longer."""
+
+FINAL_CODES = frozenset(
+    {
+        "GBE610",  # malformed topic
+        "GBE611",  # a signature that cannot be served
+        "GBE612",  # a payload that is not JSON
+        "GBE613",  # a payload that is too large
+        "GBE614",  # a payload that does not fit its schema
+        "GBE617",  # a field that the payload does not have
+        "GBE619",  # a topic that nobody knows
+        "GBE620",  # an agent that is not there
+        "GBE621",  # a method that is not there
+        "GBE622",  # arguments that do not fit
+        "GBE623",  # a result that does not fit
+        "GBE624",  # a dependency that is not declared
+        "GBE628",  # a call that cannot be awaited
+    }
+)
+"""Refusals that say that the event, the code or a contract is wrong: the same event would be refused again."""
+
+_ACK = Ack()
+
+
+def decide(policy: DeliveryPolicy, attempt: int, error: Exception | None) -> Decision:
+    """Decide what becomes of an event after an attempt to handle it.
+
+    Args:
+        policy: Of the subscription.
+        attempt: Which attempt it was, from 1.
+        error: What the handler raised, a TimeoutError of its time limit included; None when it returned.
+    """
+    if error is None:
+        return _ACK
+    if isinstance(error, GraphBusError) and error.code in FINAL_CODES:
+        return Dead(reason="final")
+    if not isinstance(error, policy.retry_on):
+        return Dead(reason="unlisted")
+    if attempt > policy.retries:
+        return Dead(reason="exhausted")
+    return Retry(delay_s=backoff_s(policy, attempt))
+
+
+def backoff_s(policy: DeliveryPolicy, attempt: int) -> float:
+    """How long to wait after this failed attempt: twice as long as after the one before, up to a limit.
+
+    There is no jitter: what is due at once is delivered one after the other by a bus, and does not meet in a herd.
+    """
+    longest = max(MAX_BACKOFF_S, policy.backoff_s)
+    doublings = min(attempt - 1, 64)
+    return min(longest, policy.backoff_s * 2.0**doublings)
+
+
+def check_policy(policy: DeliveryPolicy, *, handler: str, is_async: bool, where: Place | None = None) -> None:
+    """Raise RunError GBE640 for a policy that cannot be kept; everything that is wrong with it is one sentence."""
+    problems = [f"{option}={value!r}: {wanted}" for option, value, is_good, wanted in _options(policy) if not is_good]
+    if not is_async and policy.timeout_s is not None:
+        problems.append("a plain `def` cannot be stopped after a timeout")
+    if not is_async and policy.concurrency != 1:
+        problems.append("a plain `def` has one event in hand at a time")
+    if problems:
+        raise RunError("GBE640", where=where, handler=handler, reason="; ".join(problems))
+
+
+def _options(policy: DeliveryPolicy) -> Iterator[tuple[str, object, bool, str]]:
+    """Each option as `@subscribe` knows it, its value, whether it can be kept, and what it must be."""
+    retries, concurrency = policy.retries, policy.concurrency
+    yield "retries", retries, _is_whole(retries) and retries >= 0, "a whole number of at least 0 is needed"
+    yield "backoff", policy.backoff_s, _is_number(policy.backoff_s) and policy.backoff_s >= 0, "seconds are needed"
+    timeout_s = policy.timeout_s
+    is_timeout = timeout_s is None or (_is_number(timeout_s) and timeout_s > 0)
+    yield "timeout", timeout_s, is_timeout, "more than 0 seconds are needed"
+    yield "concurrency", concurrency, _is_whole(concurrency) and concurrency >= 1, "at least 1 is needed"
+    yield "retry_on", policy.retry_on, _are_exceptions(policy.retry_on), "exception classes are needed"
+
+
+def _are_exceptions(kinds: object) -> bool:
+    return isinstance(kinds, tuple) and all(isinstance(each, type) and issubclass(each, Exception) for each in kinds)
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(value: object) -> bool:
+    return _is_whole(value) or (isinstance(value, float) and math.isfinite(value))
