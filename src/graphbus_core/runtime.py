@@ -91,16 +91,20 @@ def load_build_artifacts(config: RuntimeConfig) -> BuildArtifacts:
 
 @PIPELINE.stage("IMPORT_MODULES")
 def import_modules(artifacts: BuildArtifacts, config: RuntimeConfig) -> NodeModules:
-    """Import the module of every agent, from inside the project only.
+    """Import the module of every agent and the middleware, from inside the project only.
 
     Raises:
-        RunError: GBE601, GBE602, GBE604; SeveralErrors for more than one.
+        RunError: GBE601, GBE602, GBE604, GBE663; SeveralErrors for more than one.
     """
     manifest = artifacts.manifest
     folder = Path(config.artifacts_dir)
     root = folder.parent if manifest is None else store.project_root(folder, manifest)
     modules = NodeModules(root, ["."] if manifest is None else manifest.import_roots)
     modules.import_all(artifacts.agents.agents)
+    if config.settings.middleware:
+        from graphbus_core.hosting.around import load_middleware
+
+        modules.middleware = load_middleware(config.settings.middleware, modules)
     return modules
 
 
@@ -113,7 +117,8 @@ def init_simple_bus(artifacts: BuildArtifacts, modules: NodeModules, config: Run
     """
     validation = config.settings.validation
     topics = topics_of_artifacts(artifacts, config.external_topics, validation)
-    bus = MessageBus(history=config.settings.history, admit=topics.admit)
+    middleware = (*config.instruments, *modules.middleware)
+    bus = MessageBus(history=config.settings.history, admit=topics.admit, middleware=middleware)
     members = [from_definition(each, modules.classes[each.name], validation) for each in artifacts.agents.agents]
     graph = LiveGraph(bus, members, grace_s=config.settings.grace_s)
     graph.place_of = modules.place_of

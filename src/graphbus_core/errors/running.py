@@ -91,4 +91,41 @@ ENTRIES: dict[str, Entry] = {
         "The middleware {middleware} yielded a second time.",
         "Yield once: the handler or method runs there, and only once.",
     ),
+    "GBE663": Entry(
+        "The middleware {name} cannot be used: {reason}.",
+        'Name a function or class of the project in [tool.graphbus.runtime]: middleware = ["package.module:name"].',
+    ),
+    "GBE670": Entry("The body cannot be read: {reason}.", "Send one JSON document (RFC 8259) in UTF-8."),
+    "GBE671": Entry("{what} needs packages that are not installed: {packages}.", "Run `pip install 'graphbus[{extra}]'`."),
+    "GBE672": Entry(
+        "Nothing can listen on {address}: {reason}.", "Choose another port, or end the process that listens there."
+    ),
+    "GBE673": Entry("This needs the bearer token of the server.", "Send `Authorization: Bearer TOKEN`."),
+    "GBE674": Entry(
+        "The request is for the host {host!r}, which is not this server.",
+        "Name it in `allowed_hosts` of [tool.graphbus.runtime.serve].",
+    ),
+    "GBE675": Entry(
+        "Pages of {origin!r} may not send requests here.",
+        "Name it in `allowed_origins` of [tool.graphbus.runtime.serve].",
+    ),
+    "GBE676": Entry("The body has more than {limit} bytes.", "Send a reference to the data instead of the data."),
+    "GBE677": Entry("The body is sent as {got}.", "Send it as `Content-Type: application/json`, not compressed."),
+    "GBE678": Entry("{count} requests wait already.", "Try again a little later."),
+    "GBE679": Entry("There was no answer within {timeout_s:g} s; it may still come to its end.", "Look before you repeat it."),
+    "GBE680": Entry(
+        "{agent} was left out when the graph started: {reason}.",
+        "Correct it and start again; `--partial` has let the others run.",
+    ),
+    "GBE681": Entry("{name} was skipped in the debugger.", "The event is among the dead letters."),
+    "GBE682": Entry("There is no handler or method {name} to stop at.{suggestion}", "Known: {known}."),
+    "GBE683": Entry(
+        "The trace cannot be written: {reason}.", "Check the permissions and the space of `state_dir`."
+    ),
+    "GBE684": Entry("There is no trace to read: {reason}.", "`graphbus run --trace` writes one."),
+    "GBE685": Entry("The trace knows no event {event_id}.{suggestion}", "`graphbus trace` lists the last ones."),
+    "GBE686": Entry("{count} events have an id that begins with {event_id}: {known}.", "Give more of the id."),
+    "GBE687": Entry("There is no profile to read: {reason}.", "`graphbus run --profile` writes one at its end."),
+    "GBE688": Entry("{count} of {total} lines were refused.", "The messages above say why; the others were done."),
+    "GBE689": Entry("The profile cannot be written: {reason}.", "Check the permissions and the space of `state_dir`."),
 }

@@ -11,6 +11,7 @@ from typing import Any
 
 from graphbus_core.errors import GraphBusError, Place, RunError, did_you_mean, raise_all
 from graphbus_core.isolation import attempt
+from graphbus_core.middleware import Middleware
 from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.node import GraphBusNode
 
@@ -27,10 +28,12 @@ class NodeModules:
 
     Attributes:
         classes: In the order of activation.
+        middleware: What the project puts around handlers and calls, outermost first.
     """
 
     def __init__(self, root: Path, import_roots: Sequence[str]) -> None:
         self.classes: dict[str, type[GraphBusNode]] = {}
+        self.middleware: tuple[Middleware, ...] = ()
         self.root = root.resolve()
         self._before = set(sys.modules)
         self._names: set[str] = set()
@@ -48,7 +51,7 @@ class NodeModules:
         problems: list[GraphBusError] = []
         for definition in definitions:
             if definition.module not in modules:
-                modules[definition.module] = self._import(definition)
+                modules[definition.module] = self._import(definition.module, definition.path)
             module = modules[definition.module]
             if isinstance(module, ModuleType):
                 problems += self._take_class(module, definition)
@@ -57,6 +60,21 @@ class NodeModules:
         if problems:
             self.forget()
         raise_all(problems)
+
+    def import_own(self, module: str) -> ModuleType | None:
+        """Import another module of the project, or give None when it has no such module.
+
+        Raises:
+            RunError: GBE601, GBE604.
+        """
+        for folder in self._paths:
+            for path in (f"{module.replace('.', '/')}.py", f"{module.replace('.', '/')}/__init__.py"):
+                if Path(folder, path).is_file():
+                    found = self._import(module, self._shown(str(Path(folder, path))))
+                    if isinstance(found, GraphBusError):
+                        raise found
+                    return found
+        return None
 
     def import_name(self, module: str) -> ModuleType:
         """Import another module, e.g. that of the entry point.
@@ -90,22 +108,22 @@ class NodeModules:
         places = [Place(self._shown(path), line) for path, line in _frames(error) if self._contains(path)]
         return places[-1] if places else None
 
-    def _import(self, definition: AgentDefinition) -> ModuleType | GraphBusError:
-        wanted = (self.root / definition.path).resolve()
+    def _import(self, name: str, path: str) -> ModuleType | GraphBusError:
+        wanted = (self.root / path).resolve()
         if not self._contains(str(wanted)) or not wanted.is_file():
-            return RunError("GBE604", module=definition.module, path=definition.path, found="nowhere")
-        present = sys.modules.get(definition.module) or sys.modules.get(definition.module.partition(".")[0])
+            return RunError("GBE604", module=name, path=path, found="nowhere")
+        present = sys.modules.get(name) or sys.modules.get(name.partition(".")[0])
         if present is not None and not self._is_ours(present):
-            return RunError("GBE604", module=definition.module, path=definition.path, found=_origin(present))
-        self._names.add(definition.module)
-        module, error = _import(definition.module)
+            return RunError("GBE604", module=name, path=path, found=_origin(present))
+        self._names.add(name)
+        module, error = _import(name)
         if module is None:
-            where = self.place_of(error) or Place(definition.path, 1)
-            refusal = RunError("GBE601", module=definition.module, reason=describe_exception(error), where=where)
+            where = self.place_of(error) or Place(path, 1)
+            refusal = RunError("GBE601", module=name, reason=describe_exception(error), where=where)
             refusal.__cause__ = error
             return refusal
         if Path(_origin(module)).resolve() != wanted:
-            return RunError("GBE604", module=definition.module, path=definition.path, found=_origin(module))
+            return RunError("GBE604", module=name, path=path, found=_origin(module))
         return module
 
     def _take_class(self, module: ModuleType, definition: AgentDefinition) -> Iterator[GraphBusError]:

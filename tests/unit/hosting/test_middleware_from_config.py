@@ -1,0 +1,139 @@
+"""`middleware` of `[tool.graphbus.runtime]`: found in the project, in order, or refused with what would mend it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from graphbus_core import build_graph, run_graph, runtime
+from graphbus_core.errors import RunError, SeveralErrors
+from graphbus_core.middleware import Handling
+from graphbus_core.model.config import RuntimeRequest
+from tests.conftest import Project
+
+SHOP = """
+    from graphbus_core import GraphBusNode, schema_method
+
+    class Shop(GraphBusNode):
+        def on_start(self):
+            self.log_of_middleware = []
+
+        @schema_method(input_schema={}, output_schema={"log": list})
+        def log(self):
+            import my_shop.around
+            return {"log": my_shop.around.LOG}
+    """
+AROUND = """
+    from graphbus_core.middleware import Handling
+
+    LOG = []
+
+    def timing(handling):
+        LOG.append("timing")
+        yield
+
+    class Counting:
+        def __call__(self, handling):
+            LOG.append("counting")
+            yield
+
+    class NeedsMuch:
+        def __init__(self, much):
+            pass
+
+    counting = Counting()
+    number = 3
+    """
+
+
+def configured(*names: str) -> str:
+    return f"[tool.graphbus.runtime]\nmiddleware = {list(names)!r}\n"
+
+
+@pytest.fixture
+def shop(project: Project, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    root = project(
+        {
+            "pyproject.toml": "",
+            "my_shop/__init__.py": "",
+            "my_shop/agents.py": SHOP,
+            "my_shop/around.py": AROUND,
+            "my_shop/broken.py": "import nothing_like_this",
+        }
+    )
+    monkeypatch.chdir(root)
+    build_graph("my_shop")
+    before = list(sys.path), set(sys.modules)
+    yield root
+    assert sys.path == before[0]
+    assert not {name for name in set(sys.modules) - before[1] if name.startswith("my_shop")}
+
+
+def log_with(root: Path, *names: str) -> object:
+    (root / "pyproject.toml").write_text(configured(*names), encoding="utf-8")
+    with run_graph() as graph:
+        return list(graph.call("Shop", "log")["log"])
+
+
+def test_middleware_goes_around_calls_in_the_order_in_which_it_is_named(shop: Path) -> None:
+    assert log_with(shop, "my_shop.around:timing", "my_shop.around:Counting") == ["timing", "counting"]
+    assert log_with(shop, "my_shop.around:counting", "my_shop.around:timing") == ["counting", "timing"]
+    assert log_with(shop) == []
+
+
+def test_instruments_of_the_request_go_around_the_middleware_of_the_project(shop: Path) -> None:
+    def watch(handling: Handling) -> Iterator[None]:
+        sys.modules["my_shop.around"].LOG.append(f"watch {handling.name}")
+        yield
+
+    (shop / "pyproject.toml").write_text(configured("my_shop.around:timing"), encoding="utf-8")
+    result = runtime.run_runtime_pipeline(
+        RuntimeRequest(instruments=(watch,)),
+        work=lambda graph: list(graph.call("Shop", "log")["log"]),
+    )
+    assert result.value == ["watch Shop.log", "timing"]
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "sentence"),
+    [
+        ("timing", "GBE663", "it must be written as package.module:name"),
+        ("my_shop.around:", "GBE663", "it must be written as package.module:name"),
+        (":timing", "GBE663", "it must be written as package.module:name"),
+        ("my_shop.arround:timing", "GBE663", "the project has no module my_shop.arround"),
+        ("json:dumps", "GBE663", "the project has no module json"),
+        ("my_shop.around:timng", "GBE663", "Did you mean 'timing'"),
+        ("my_shop.around:counting.nothing", "GBE663", "my_shop.around has no 'counting.nothing'"),
+        ("my_shop.around:number", "GBE663", "'int' cannot be called"),
+        ("my_shop.around:NeedsMuch", "GBE663", "missing 1 required positional argument: 'much'"),
+        ("my_shop.broken:timing", "GBE601", "No module named 'nothing_like_this'"),
+    ],
+)
+def test_middleware_that_cannot_be_used_starts_nothing(shop: Path, name: str, code: str, sentence: str) -> None:
+    with pytest.raises(RunError) as caught:
+        log_with(shop, name)
+    assert caught.value.code == code
+    assert sentence in caught.value.sentence
+    assert caught.value.where is not None
+
+
+def test_all_that_is_wrong_with_the_middleware_is_said_at_once(shop: Path) -> None:
+    with pytest.raises(SeveralErrors) as caught:
+        log_with(shop, "my_shop.around:timng", "my_shop.around:timing", "my_shop.broken:timing")
+    assert [error.code for error in caught.value.errors] == ["GBE663", "GBE601"]
+
+
+def test_a_module_of_the_project_that_another_one_hides_is_refused(shop: Path) -> None:
+    (shop / "json.py").write_text("def timing(handling):\n    yield\n", encoding="utf-8")
+    with pytest.raises(RunError) as caught:
+        log_with(shop, "json:timing")
+    assert caught.value.code == "GBE604"
+
+
+def test_a_package_may_hold_the_middleware_itself(shop: Path) -> None:
+    (shop / "my_shop" / "inside").mkdir()
+    (shop / "my_shop" / "inside" / "__init__.py").write_text("from my_shop.around import timing\n", encoding="utf-8")
+    assert log_with(shop, "my_shop.inside:timing") == ["timing"]
