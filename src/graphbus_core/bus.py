@@ -1,39 +1,25 @@
 """MessageBus: in-process publish and subscribe. Both modes run on it.
 
-    publish -> queue -> one thread at a time drains: event by event, handler by handler, run to completion
-                          |- `def` handlers: called in place          |- agents with `async def` handlers: lanes
-
-Who publishes while nobody drains, drains. A publish inside a handler, or from another thread meanwhile, only queues.
+How events are delivered is in `delivering`, `routing` says to whom, `lanes` runs what is `async def`.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from operator import length_hint
-from threading import Thread, get_ident
-from time import monotonic, sleep, time
-from typing import Literal, TypeVar, cast
+from collections.abc import Callable, Sequence
+from time import monotonic, sleep
 
+from graphbus_core.delivering import Deliverer, OnError, Redelivery
 from graphbus_core.errors import RunError
-from graphbus_core.isolation import Job, run_each
-from graphbus_core.lanes import Delivery, Lanes
-from graphbus_core.ledger import Ledger
+from graphbus_core.isolation import Job
 from graphbus_core.middleware import Middleware
 from graphbus_core.model.agent import HandlerShape
 from graphbus_core.model.deliveries import ONCE, DeadLetter, DeliveryPolicy, Statistics
-from graphbus_core.model.messages import Event, child_of, count_descendant
-from graphbus_core.model.payload import freeze
-from graphbus_core.model.proposals import Json
-from graphbus_core.routing import Admit, Dispatch, Routes, Subscription
+from graphbus_core.model.messages import Event
+from graphbus_core.routing import Admit, Subscription
 from graphbus_core.signatures import Handler
 
-R = TypeVar("R")
 
-OnError = Literal["isolate", "raise"]
-
-
-class MessageBus:
+class MessageBus(Deliverer):
     """Delivers events to handlers, in one total order.
 
     An outermost `publish` returns when everything that came of it is delivered. KeyboardInterrupt, SystemExit and CancelledError
@@ -65,29 +51,18 @@ class MessageBus:
         admit: Admit | None = None,
         middleware: Sequence[Middleware] = (),
     ) -> None:
-        self._on_error = on_error
-        self._max_hops = max_hops
-        self._max_tree = max_tree
-        self._mailbox = mailbox
-        self._routes = Routes(self._put, admit, known_topics, middleware)
+        super().__init__(
+            history=history,
+            on_error=on_error,
+            max_hops=max_hops,
+            max_tree=max_tree,
+            dead_letters=dead_letters,
+            mailbox=mailbox,
+            known_topics=known_topics,
+            admit=admit,
+            middleware=middleware,
+        )
         self.middleware = tuple(middleware)
-        self._dispatches = self._routes.dispatches
-        self._ledger = Ledger(history, dead_letters)
-        self._history = self._ledger.history
-        self._queue: deque[Event | Job] = deque()
-        # Whoever deletes the one token drains; append gives it back. No signal can arrive between `del` and the `try` after it.
-        self._right_to_drain: list[None] = [None]
-        self._drainer = 0
-        self._event: Event | None = None  # being delivered; still set after an interruption
-        self._dispatch = Dispatch([], [], None)
-        self._calls: Iterator[Callable[[Event], object]] = iter(())
-        self._publishing = (self._calls, -1)  # the delivery, by its iterator, and the handler that published last
-        self._children = 0  # how many it has published
-        self._lanes: Lanes | None = None
-        self._is_closing = False
-        self._on_failure = self._failed  # bound once: binding costs as much as a handler
-        self._deadline: float | None = None
-        self._is_abandoned = False
 
     def subscribe(
         self,
@@ -127,233 +102,6 @@ class MessageBus:
     def subscriptions(self) -> tuple[Subscription, ...]:
         """All subscriptions, in the order in which they are served."""
         return self._routes.subscriptions
-
-    # --- publishing ---
-
-    def publish(self, topic: str, payload: Json = None, *, src: str = "") -> None:
-        """Send an event to all handlers of the topic; safe from any thread.
-
-        Raises:
-            RunError: GBE610 malformed topic, GBE612, GBE613 not JSON or too large, GBE615 closed bus, and what `admit` refuses.
-        """
-        dispatch = self._dispatches.get(topic) or self._open(topic)
-        if dispatch.check is not None:
-            payload = dispatch.check(payload)
-        lanes, queue = self._lanes, self._queue
-        if lanes is not None and lanes.is_here:
-            self._enqueue(topic, payload, src)
-            return
-        try:
-            del self._right_to_drain[0]
-        except IndexError:  # a handler of this thread publishes, or another thread drains
-            self._enqueue(topic, payload, src)
-            return
-        try:
-            self._drainer = get_ident()
-            event = Event(topic, payload, src, time())
-            if queue or self._event is not None:
-                queue.append(event)
-            else:  # what `_take_next` does, without the queue
-                self._history.append(event)
-                dispatch.events += 1
-                self._dispatch = dispatch
-                self._calls = calls = iter(dispatch.calls)
-                self._event = event
-                run_each(calls, event, self._on_failure)
-                self._event = None
-            if queue or self._lanes is not None:
-                self._drain()
-        finally:
-            self._drainer = 0
-            self._right_to_drain.append(None)
-        if queue:
-            self._drain_if_free()
-
-    def run(self, work: Callable[[], R], *, owner: str = "") -> R | Awaitable[R]:
-        """Run a function while no handler runs, deliver what it has published, and give its result.
-
-        Inside a handler it runs at once; inside an async handler it gives an awaitable. From another thread it waits its turn.
-
-        Args:
-            work: May give an awaitable if its owner has async handlers.
-            owner: The agent that the function belongs to.
-        """
-        if self._lanes is not None and self._lanes.is_here:
-            return self._lanes.send_out(lambda: self._run_here(work, owner))
-        if self._is_inside or self._is_abandoned:
-            return self._run_here(work, owner)
-        job = Job(lambda: self._run_here(work, owner))
-        self._queue.append(job)
-        self._wake()
-        try:
-            self._drain_if_free()
-            job.wait()
-        finally:
-            job.give_up()
-        result: R = job.result()
-        return result
-
-    def _run_here(self, work: Callable[[], R], owner: str) -> R:
-        if owner not in self._routes.async_lanes or self._is_abandoned:
-            return work()
-        delivery = Delivery(work, None)
-        lanes = self._ready_lanes()
-        lanes.put(owner, delivery)
-        lanes.wait_for(delivery)
-        if delivery.error is not None:
-            raise delivery.error
-        result: R = delivery.result
-        return result
-
-    def _enqueue(self, topic: str, payload: Json, src: str) -> None:
-        frozen = freeze(payload)
-        cause = self._cause()
-        if cause is None:
-            self._queue.append(Event(topic, frozen, src, time()))
-        else:
-            event, by, ordinal = cause
-            child = child_of(event, topic, frozen, src, by=by, ordinal=ordinal)
-            if self._runs_away(child):
-                return
-            self._queue.append(child)
-        self._wake()
-        if not self._is_inside:
-            self._drain_if_free()
-
-    def _cause(self) -> tuple[Event, str, int] | None:
-        """The event whose handler is publishing, the handler, and how many it has published before."""
-        event = self._event
-        if event is not None and self._is_inside:
-            position = self._position
-            if self._publishing[0] is not self._calls or self._publishing[1] != position:
-                self._publishing, self._children = (self._calls, position), 0
-            ordinal = self._children
-            self._children += 1
-            return event, self._dispatch.subscriptions[position].name, ordinal
-        delivery = Lanes.current()
-        if delivery is None or delivery.about is None:
-            return None
-        delivery.children += 1
-        event, subscription = delivery.about
-        return event, subscription.name, delivery.children - 1
-
-    @property
-    def _is_inside(self) -> bool:
-        return self._drainer == get_ident()
-
-    def _runs_away(self, child: Event) -> bool:
-        if child.hops > self._max_hops:
-            self._ledger.stopped(child, "hops", f"the causal chain has more than {self._max_hops} events")
-        elif count_descendant(child) > self._max_tree:
-            self._ledger.stopped(child, "tree", f"more than {self._max_tree} events came of one")
-        else:
-            return False
-        return True
-
-    @property
-    def _position(self) -> int:
-        """Which call of the dispatch is running: a list iterator knows how much of it is left."""
-        return len(self._dispatch.calls) - length_hint(self._calls) - 1
-
-    def _resume(self, event: Event) -> None:
-        """Call the handlers that have not been called yet: all, or after an interruption the rest."""
-        run_each(self._calls, event, self._on_failure)
-        self._event = None
-
-    def _drain_if_free(self) -> None:
-        if self._lanes is not None and self._lanes.is_here:
-            if self._right_to_drain:  # nobody drains, and the loop must not wait for itself
-                Thread(target=self._drain_if_free, name="graphbus-drain").start()
-            return
-        while self._queue and not self._is_late():
-            try:
-                del self._right_to_drain[0]
-            except IndexError:
-                return
-            try:
-                self._drainer = get_ident()
-                self._drain()
-            finally:
-                self._drainer = 0
-                self._right_to_drain.append(None)
-
-    def _drain(self) -> None:
-        while True:
-            if self._event is not None:
-                self._resume(self._event)
-            while self._queue and not self._is_late():
-                self._take_next()
-            if self._lanes is None or not self._lanes.wait(self._deadline):
-                return
-            self._settle(self._lanes)
-
-    def _take_next(self) -> None:
-        """Deliver the first of the queue; it leaves the queue when it cannot get lost any more."""
-        item = self._queue[0]
-        if isinstance(item, Job):
-            try:
-                item.perform()
-            finally:
-                self._leave_queue(item)
-            return
-        dispatch = self._dispatches.get(item.topic) or self._routes.compile(item.topic)
-        self._history.append(item)
-        dispatch.events += 1
-        self._dispatch = dispatch
-        self._calls = iter(dispatch.calls)
-        self._event = item
-        self._leave_queue(item)
-        self._resume(item)
-
-    def _leave_queue(self, item: Event | Job) -> None:
-        if self._queue and self._queue[0] is item:  # another thread may have closed the bus and emptied the queue
-            self._queue.popleft()
-
-    def _settle(self, lanes: Lanes) -> None:
-        while lanes.done:
-            delivery = lanes.done.popleft()
-            lanes.settle()
-            if delivery.error is None or delivery.about is None:
-                continue
-            if not isinstance(delivery.error, Exception):
-                raise delivery.error
-            event, subscription = delivery.about
-            self._fail(event, subscription, delivery.error)
-
-    def _failed(self, error: Exception) -> None:
-        """A handler that was called in place has raised."""
-        self._fail(cast("Event", self._event), self._dispatch.subscriptions[self._position], error)
-
-    def _fail(self, event: Event, subscription: Subscription, error: Exception) -> None:
-        subscription.failed += 1
-        self._ledger.failed(event, subscription.name, error)
-        if self._on_error == "raise":
-            raise error
-
-    def _wake(self) -> None:
-        if self._lanes:
-            self._lanes.wake()
-
-    def _is_late(self) -> bool:
-        return self._deadline is not None and monotonic() >= self._deadline
-
-    def _open(self, topic: str) -> Dispatch:
-        """A topic that is published for the first time, or any topic of a bus that is closing."""
-        if self._is_closing and not self._is_inside and Lanes.current() is None:
-            raise RunError("GBE615", topic=topic)
-        return self._routes.compile(topic)
-
-    def _put(self, subscription: Subscription, event: Event) -> None:
-        """Send the event to a handler that runs on the event loop."""
-
-        def work() -> object:
-            return subscription.call(event) if subscription.is_active else None
-
-        self._ready_lanes().put(subscription.lane, Delivery(work, (event, subscription)))
-
-    def _ready_lanes(self) -> Lanes:
-        self._lanes = self._lanes or Lanes(self._mailbox)
-        return self._lanes
 
     def close(self, grace_s: float = 10.0, last: Callable[[], None] | None = None) -> None:
         """Refuse new events, deliver what waits, and stop. Closing twice does nothing.
@@ -400,6 +148,7 @@ class MessageBus:
 
     def _bury_the_rest(self) -> None:
         left = [(item, "") for item in self._queue if isinstance(item, Event)]
+        left += [(item.event, item.subscription.name) for item in self._queue if isinstance(item, Redelivery)]
         self._queue.clear()
         if self._lanes is not None:
             left += [(about[0], about[1].name) for each in self._lanes.cancel() if (about := each.about) is not None]
@@ -430,3 +179,5 @@ class MessageBus:
 
 
 SimpleMessageBus = MessageBus  # the name that seed 001 uses
+
+__all__ = ["MessageBus", "OnError", "SimpleMessageBus", "Subscription"]

@@ -25,11 +25,12 @@ Work = Callable[[], Any]
 class Delivery:
     """One call of one handler or method on the loop; `about` is what the bus knows of it, `is_plain` that a `def` is running."""
 
-    __slots__ = ("about", "children", "error", "is_over", "is_plain", "result", "work")
+    __slots__ = ("about", "attempt", "children", "error", "is_over", "is_plain", "result", "work")
 
-    def __init__(self, work: Work, about: Any) -> None:
+    def __init__(self, work: Work, about: Any, attempt: int = 1) -> None:
         self.work = work
         self.about = about
+        self.attempt = attempt
         self.children = 0
         self.result: Any = None
         self.error: BaseException | None = None

@@ -78,12 +78,18 @@ async def _finish(around: _Around, result: Awaitable[Any]) -> Any:
 
 
 def around_handler(
-    middleware: Sequence[Middleware], call: Callable[[Event], object], *, agent: str, name: str, is_async: bool
+    middleware: Sequence[Middleware],
+    call: Callable[[Event], object],
+    *,
+    agent: str,
+    name: str,
+    is_async: bool,
+    attempt: int = 1,
 ) -> Callable[[Event], object]:
     """Give what to call in the place of a handler that takes an event; an async one stays async."""
 
     def call_inside(event: Event) -> Any:
-        return surround(middleware, Handling("event", agent, name, event), lambda: call(event))
+        return surround(middleware, Handling("event", agent, name, event, attempt=attempt), lambda: call(event))
 
     async def await_inside(event: Event) -> Any:
         result = call_inside(event)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from threading import Lock
 
 from graphbus_core.errors import RunError
@@ -13,7 +13,7 @@ from graphbus_core.model.messages import Event
 from graphbus_core.model.proposals import Json
 from graphbus_core.model.topics import is_pattern, is_topic, is_topic_or_pattern, matches
 from graphbus_core.redelivery import check_policy
-from graphbus_core.signatures import Handler, bind, describe, place_of
+from graphbus_core.signatures import BoundHandler, Handler, bind, describe, place_of
 
 PayloadCheck = Callable[[Json], Json]
 """Gives the payload as it is to be delivered, or raises RunError."""
@@ -29,15 +29,18 @@ class Subscription:
 
     Attributes:
         lane: Who the handler belongs to: two handlers of one lane never run at once.
+        call: What is called with an event, middleware included.
+        again: Gives what is called for a further attempt; None: the same.
     """
 
-    __slots__ = ("call", "delivered", "failed", "is_active", "lane", "name", "policy", "topic")
+    __slots__ = ("again", "call", "delivered", "failed", "is_active", "lane", "name", "policy", "topic")
 
     def __init__(self, topic: str, name: str, lane: Hashable, call: Call, policy: DeliveryPolicy = ONCE) -> None:
         self.topic = topic
         self.name = name
         self.lane = lane
         self.call = call
+        self.again: Callable[[int], Call] | None = None
         self.policy = policy
         self.is_active = True
         self.delivered = 0
@@ -79,7 +82,7 @@ class Routes:
 
     def __init__(
         self,
-        put: Callable[[Subscription, Event], None],
+        put: Callable[[Subscription, Call, Event, int], None],
         admit: Admit | None,
         limit: int,
         middleware: Sequence[Middleware] = (),
@@ -99,6 +102,22 @@ class Routes:
         self, topic: str, handler: Handler, *, name: str, owner: str, shape: HandlerShape | None, policy: DeliveryPolicy
     ) -> Subscription:
         """Subscribe; see `MessageBus.subscribe`."""
+        subscription, is_async = self.make(topic, handler, name=name, owner=owner, shape=shape, policy=policy)
+        with self._changing:
+            self.subscriptions = (*self.subscriptions, subscription)
+            if is_async and subscription.lane not in self.async_lanes:
+                self.async_lanes.add(subscription.lane)
+                self._forget_all()
+            elif is_pattern(topic):
+                self._forget_all()
+            elif topic in self.dispatches:
+                self._forget(topic)
+        return subscription
+
+    def make(
+        self, topic: str, handler: Handler, *, name: str, owner: str, shape: HandlerShape | None, policy: DeliveryPolicy
+    ) -> tuple[Subscription, bool]:
+        """Prepare a subscription that is not served yet, and tell whether its handler is async."""
         if not is_topic_or_pattern(topic):
             raise RunError("GBE610", topic=topic, reason="it is no topic and no pattern")
         bound = bind(handler, shape=shape)
@@ -106,20 +125,39 @@ class Routes:
             check_policy(policy, handler=name or describe(handler), is_async=bound.is_async, where=place_of(handler))
         lane = owner or id(getattr(handler, "__self__", handler))
         name = name or describe(handler)
-        call = bound.call
-        if self._middleware:
-            call = around_handler(self._middleware, call, agent=owner, name=name, is_async=bound.is_async)
+        call = self._surrounded(bound, owner, name, 1)
         subscription = Subscription(topic, name, lane, call, policy)
+        if self._middleware:
+            subscription.again = lambda attempt: self._surrounded(bound, owner, name, attempt)
+        return subscription, bound.is_async
+
+    def serve(self, subscriptions: Sequence[Subscription], async_lanes: Iterable[Hashable]) -> None:
+        """Serve these and no others, in this order. Only while no handler runs.
+
+        Topics in use are compiled anew in place, so that a publisher who has just looked one up does not serve the old ones.
+        """
         with self._changing:
-            self.subscriptions = (*self.subscriptions, subscription)
-            if bound.is_async and lane not in self.async_lanes:
-                self.async_lanes.add(lane)
-                self._forget_all()
-            elif is_pattern(topic):
-                self._forget_all()
-            elif topic in self.dispatches:
+            for each in self.subscriptions:
+                each.is_active = False
+            for each in subscriptions:
+                each.is_active = True
+            self.subscriptions = tuple(subscriptions)
+            self.async_lanes = set(async_lanes)
+            for topic, dispatch in list(self.dispatches.items()):
                 self._forget(topic)
-        return subscription
+                if self._renew(topic, dispatch) and not self._is_frozen:
+                    self.dispatches[topic] = dispatch
+
+    def _renew(self, topic: str, dispatch: Dispatch) -> bool:
+        """Compile a topic anew; False when it is not known any more."""
+        dispatch.events = 0
+        dispatch.subscriptions[:] = [each for each in self.subscriptions if matches(each.topic, topic)]
+        dispatch.calls[:] = [self._placed(each, each.call) for each in dispatch.subscriptions]
+        try:
+            dispatch.check = self._admit(topic) if self._admit is not None else None
+        except RunError:
+            return False
+        return True
 
     def remove(self, subscription: Subscription) -> bool:
         """Unsubscribe; False when it was done before."""
@@ -151,7 +189,7 @@ class Routes:
         check = self._admit(topic) if self._admit is not None else None
         with self._changing:
             subscriptions = [each for each in self.subscriptions if matches(each.topic, topic)]
-            dispatch = Dispatch([self._call_of(each) for each in subscriptions], subscriptions, check)
+            dispatch = Dispatch([self._placed(each, each.call) for each in subscriptions], subscriptions, check)
             if len(self.dispatches) >= self._limit:
                 self._forget_all()
             if not self._is_frozen:
@@ -184,10 +222,26 @@ class Routes:
             subscriptions=counts,
         )
 
-    def _call_of(self, subscription: Subscription) -> Call:
+    def only(self, subscription: Subscription, attempt: int) -> Dispatch:
+        """Compile a further attempt for one subscription; nobody is called when it is not subscribed any more."""
+        if not subscription.is_active:
+            return Dispatch([], [], None)
+        call = subscription.call if subscription.again is None else subscription.again(attempt)
+        return Dispatch([self._placed(subscription, call, attempt)], [subscription], None)
+
+    def _surrounded(self, bound: BoundHandler, owner: str, name: str, attempt: int) -> Call:
+        """The handler with the middleware around it; without any, the handler itself."""
+        if not self._middleware:
+            return bound.call
+        return around_handler(
+            self._middleware, bound.call, agent=owner, name=name, is_async=bound.is_async, attempt=attempt
+        )
+
+    def _placed(self, subscription: Subscription, call: Call, attempt: int = 1) -> Call:
+        """The call itself where it runs in place, else what sends the event to its lane."""
         if subscription.lane not in self.async_lanes:
-            return subscription.call
-        return lambda event: self._put(subscription, event)
+            return call
+        return lambda event: self._put(subscription, call, event, attempt)
 
     def _forget_all(self) -> None:
         for topic in list(self.dispatches):
