@@ -157,6 +157,26 @@ class Deliverer:
         result: R = job.result()
         return result
 
+    def run_quiet(self, work: Callable[[Routes], R], patience_s: float) -> R:
+        """Run a function while nothing is being handled at all, on the event loop neither; it may exchange who is served.
+
+        What is published meanwhile waits.
+
+        Raises:
+            RunError: GBE690 inside a handler, and when the handlers on the event loop have not ended in time.
+        """
+        if self._is_inside or Lanes.current() is not None:
+            raise RunError("GBE690", reason="one of its handlers asks for it")
+        return cast("R", self.run(lambda: self._run_when_quiet(work, monotonic() + patience_s)))
+
+    def _run_when_quiet(self, work: Callable[[Routes], R], deadline: float) -> R:
+        lanes = self._lanes
+        while lanes is not None and monotonic() < deadline and lanes.wait(deadline):
+            self._settle(lanes)
+        if lanes is not None and not lanes.is_idle:
+            raise RunError("GBE690", reason="an async handler does not come to its end")
+        return work(self._routes)
+
     def _run_here(self, work: Callable[[], R], owner: str) -> R:
         if owner not in self._routes.async_lanes or self._is_abandoned:
             return work()

@@ -91,7 +91,7 @@ class Routes:
         self.subscriptions: tuple[Subscription, ...] = ()
         self.async_lanes: set[Hashable] = set()
         self._put = put
-        self._admit = admit
+        self.admit = admit
         self._limit = limit
         self._middleware = tuple(middleware)
         self._published = 0
@@ -131,8 +131,10 @@ class Routes:
             subscription.again = lambda attempt: self._surrounded(bound, owner, name, attempt)
         return subscription, bound.is_async
 
-    def serve(self, subscriptions: Sequence[Subscription], async_lanes: Iterable[Hashable]) -> None:
-        """Serve these and no others, in this order. Only while no handler runs.
+    def serve(
+        self, subscriptions: Sequence[Subscription], async_lanes: Iterable[Hashable], admit: Admit | None
+    ) -> None:
+        """Serve these and no others, in this order, and admit other topics. Only while no handler runs.
 
         Topics in use are compiled anew in place, so that a publisher who has just looked one up does not serve the old ones.
         """
@@ -143,6 +145,7 @@ class Routes:
                 each.is_active = True
             self.subscriptions = tuple(subscriptions)
             self.async_lanes = set(async_lanes)
+            self.admit = admit
             for topic, dispatch in list(self.dispatches.items()):
                 self._forget(topic)
                 if self._renew(topic, dispatch) and not self._is_frozen:
@@ -154,7 +157,7 @@ class Routes:
         dispatch.subscriptions[:] = [each for each in self.subscriptions if matches(each.topic, topic)]
         dispatch.calls[:] = [self._placed(each, each.call) for each in dispatch.subscriptions]
         try:
-            dispatch.check = self._admit(topic) if self._admit is not None else None
+            dispatch.check = self.admit(topic) if self.admit is not None else None
         except RunError:
             return False
         return True
@@ -186,7 +189,7 @@ class Routes:
         if not is_topic(topic):
             reason = "only subscriptions may have wildcards" if is_topic_or_pattern(topic) else "it is malformed"
             raise RunError("GBE610", topic=topic, reason=reason)
-        check = self._admit(topic) if self._admit is not None else None
+        check = self.admit(topic) if self.admit is not None else None
         with self._changing:
             subscriptions = [each for each in self.subscriptions if matches(each.topic, topic)]
             dispatch = Dispatch([self._placed(each, each.call) for each in subscriptions], subscriptions, check)

@@ -21,7 +21,7 @@ from graphbus_core import settings, store
 from graphbus_core.bus import MessageBus
 from graphbus_core.errors import ArtifactError, GraphBusError, Place, RunError, UsageError, did_you_mean, raise_all
 from graphbus_core.hosting.contracts import topics_of_artifacts
-from graphbus_core.hosting.graph import LiveGraph
+from graphbus_core.hosting.graph import LiveGraph, Origin
 from graphbus_core.hosting.imports import NodeModules, describe_exception
 from graphbus_core.hosting.logs import show_logs
 from graphbus_core.hosting.members import from_definition
@@ -122,6 +122,7 @@ def init_simple_bus(artifacts: BuildArtifacts, modules: NodeModules, config: Run
     members = [from_definition(each, modules.classes[each.name], validation) for each in artifacts.agents.agents]
     graph = LiveGraph(bus, members, grace_s=config.settings.grace_s)
     graph.place_of = modules.place_of
+    graph.origin = Origin(artifacts, modules, config)
     graph.at_end(modules.forget)
     graph.start()
     return graph

@@ -9,10 +9,12 @@ from typing import Any, NamedTuple
 from graphbus_core.bus import MessageBus
 from graphbus_core.errors import GraphBusError, Place, RunError, raise_all
 from graphbus_core.hosting.contracts import Method, Methods
-from graphbus_core.hosting.imports import describe_exception
+from graphbus_core.hosting.imports import NodeModules, describe_exception
 from graphbus_core.isolation import attempt
 from graphbus_core.middleware import Handling, surround
 from graphbus_core.model.agent import HandlerShape
+from graphbus_core.model.artifacts import BuildArtifacts
+from graphbus_core.model.config import RuntimeConfig
 from graphbus_core.model.deliveries import DeliveryPolicy
 from graphbus_core.model.proposals import Json
 from graphbus_core.node import GraphBusNode
@@ -41,6 +43,14 @@ class Member(NamedTuple):
     shapes: Mapping[str, HandlerShape] = MappingProxyType({})
 
 
+class Origin(NamedTuple):
+    """What a graph was made from."""
+
+    artifacts: BuildArtifacts
+    modules: NodeModules
+    config: RuntimeConfig
+
+
 class LiveGraph:
     """A running graph. Use it in a `with` statement, or call `stop` when you are done.
 
@@ -49,6 +59,7 @@ class LiveGraph:
         nodes: The agents by name, in the order of activation.
         grace_s: How long a stop waits for what is under way.
         place_of: Where the user's code has raised an exception; None where that is not known.
+        origin: What it was made from; None for one that was connected without a build.
     """
 
     def __init__(self, bus: MessageBus, members: Iterable[Member], *, grace_s: float = 10.0) -> None:
@@ -58,6 +69,7 @@ class LiveGraph:
         self._methods = Methods({name: member.methods for name, member in self._members.items()})
         self.grace_s = grace_s
         self.place_of: Callable[[BaseException | None], Place | None] = lambda _error: None
+        self.origin: Origin | None = None
         self._started: list[str] = []
         self._at_end: list[Callable[[], None]] = []
         self._is_stopped = False

@@ -47,19 +47,42 @@ class NodeModules:
             RunError: GBE601 a module does not import, GBE602 its class is missing, GBE604 the module is not the project's.
             SeveralErrors: All of them; then nothing stays imported.
         """
+        self.classes, problems = self._find_classes(definitions)
+        if problems:
+            self.forget()
+        raise_all(problems)
+
+    def find_again(self, definitions: Sequence[AgentDefinition]) -> dict[str, type[GraphBusNode]]:
+        """Give the class of every agent from the modules as they are imported now; nothing else changes.
+
+        Raises:
+            RunError: What `import_all` raises; SeveralErrors for more than one.
+        """
+        classes, problems = self._find_classes(definitions)
+        raise_all(problems)
+        return classes
+
+    def use_roots(self, import_roots: Sequence[str]) -> None:
+        """Import from these folders as well, from now on."""
+        added = [path for each in import_roots if (path := str((self.root / each).resolve())) not in self._paths]
+        self._paths += added
+        sys.path[:0] = added
+
+    def _find_classes(
+        self, definitions: Sequence[AgentDefinition]
+    ) -> tuple[dict[str, type[GraphBusNode]], list[GraphBusError]]:
         modules: dict[str, ModuleType | GraphBusError] = {}
+        classes: dict[str, type[GraphBusNode]] = {}
         problems: list[GraphBusError] = []
         for definition in definitions:
             if definition.module not in modules:
                 modules[definition.module] = self._import(definition.module, definition.path)
             module = modules[definition.module]
             if isinstance(module, ModuleType):
-                problems += self._take_class(module, definition)
+                problems += _take_class(module, definition, classes)
             elif module not in problems:
                 problems.append(module)
-        if problems:
-            self.forget()
-        raise_all(problems)
+        return classes, problems
 
     def import_own(self, module: str) -> ModuleType | None:
         """Import another module of the project, or give None when it has no such module.
@@ -82,7 +105,7 @@ class NodeModules:
         Raises:
             RunError: GBE606 when it does not import.
         """
-        result, error = _import(module)
+        result, error = import_quietly(module)
         if result is None:
             raise RunError(
                 "GBE606", name=module, reason=describe_exception(error), where=self.place_of(error)
@@ -116,7 +139,7 @@ class NodeModules:
         if present is not None and not self._is_ours(present):
             return RunError("GBE604", module=name, path=path, found=_origin(present))
         self._names.add(name)
-        module, error = _import(name)
+        module, error = import_quietly(name)
         if module is None:
             where = self.place_of(error) or Place(path, 1)
             refusal = RunError("GBE601", module=name, reason=describe_exception(error), where=where)
@@ -125,16 +148,6 @@ class NodeModules:
         if Path(_origin(module)).resolve() != wanted:
             return RunError("GBE604", module=name, path=path, found=_origin(module))
         return module
-
-    def _take_class(self, module: ModuleType, definition: AgentDefinition) -> Iterator[GraphBusError]:
-        found = getattr(module, definition.name, None)
-        if isinstance(found, type) and issubclass(found, GraphBusNode):
-            self.classes[definition.name] = found
-            return
-        names = [name for name, value in vars(module).items() if isinstance(value, type)]
-        suggestion = did_you_mean(definition.name, names)
-        place = Place(definition.path, definition.span.line)
-        yield RunError("GBE602", name=definition.name, module=definition.module, suggestion=suggestion, where=place)
 
     def _is_ours(self, module: ModuleType) -> bool:
         origins = [getattr(module, "__file__", None) or "", *_folders(module)]
@@ -148,7 +161,21 @@ class NodeModules:
         return resolved.relative_to(self.root).as_posix() if resolved.is_relative_to(self.root) else path
 
 
-def _import(name: str) -> tuple[ModuleType | None, BaseException | None]:
+def _take_class(
+    module: ModuleType, definition: AgentDefinition, classes: dict[str, type[GraphBusNode]]
+) -> Iterator[GraphBusError]:
+    found = getattr(module, definition.name, None)
+    if isinstance(found, type) and issubclass(found, GraphBusNode):
+        classes[definition.name] = found
+        return
+    names = [name for name, value in vars(module).items() if isinstance(value, type)]
+    suggestion = did_you_mean(definition.name, names)
+    place = Place(definition.path, definition.span.line)
+    yield RunError("GBE602", name=definition.name, module=definition.module, suggestion=suggestion, where=place)
+
+
+def import_quietly(name: str) -> tuple[ModuleType | None, BaseException | None]:
+    """Import a module, or give the reason why it does not import."""
     try:
         return attempt(lambda: import_module(name))
     except SystemExit as leaving:  # a script without a `__main__` guard
