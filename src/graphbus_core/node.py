@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, overload
 
 from graphbus_core.errors import RunError
 from graphbus_core.model.proposals import Json
+from graphbus_core.model.state import State
 
 
 class Connection(Protocol):
@@ -19,6 +20,24 @@ class Connection(Protocol):
     def call_from(self, caller: str, agent: str, method: str, arguments: dict[str, Any]) -> Any:
         """Call a method of another agent on behalf of `caller`."""
 
+    def state_of(self, agent: str) -> State:
+        """Give what an agent keeps."""
+
+
+class _StateOfNode:
+    """`self.state`, looked up when it is used. An agent that sets an attribute of this name has that instead."""
+
+    @overload
+    def __get__(self, node: None, kind: type[GraphBusNode]) -> _StateOfNode: ...
+
+    @overload
+    def __get__(self, node: GraphBusNode, kind: type[GraphBusNode]) -> State: ...
+
+    def __get__(self, node: GraphBusNode | None, kind: type[GraphBusNode]) -> _StateOfNode | State:
+        if node is None:
+            return self
+        return node._connected("keep a state").state_of(kind.__name__)
+
 
 class GraphBusNode:
     """An agent. It is made without arguments; what it needs to start it sets up in `on_start`.
@@ -27,11 +46,14 @@ class GraphBusNode:
         SYSTEM_PROMPT: The agent's role and strategy in negotiations; not used at run time.
         IS_ARBITER: True for the agent that decides when the others disagree.
         SUBSCRIBE: Topics and patterns whose events go to `handle_event(topic, payload)`, besides `@subscribe`.
+        state: What the agent keeps from one event to the next, and from one run to the next: `self.state["count"] = 1`. Values
+            are JSON; what is read is a copy. For use from `on_start` to `on_stop`; see `model.state.State`.
     """
 
     SYSTEM_PROMPT: ClassVar[str] = ""
     IS_ARBITER: ClassVar[bool] = False
     SUBSCRIBE: ClassVar[Sequence[str]] = ()
+    state = _StateOfNode()
 
     _connection: Connection | None = None
 

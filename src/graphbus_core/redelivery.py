@@ -33,6 +33,10 @@ FINAL_CODES = frozenset(
         "GBE623",  # a result that does not fit
         "GBE624",  # a dependency that is not declared
         "GBE628",  # a call that cannot be awaited
+        "GBE680",  # an agent that was left out
+        "GBE681",  # a person has said so
+        "GBE641",  # a state that is not JSON
+        "GBE642",  # a state that is too large
     }
 )
 """Refusals that say that the event, the code or a contract is wrong: the same event would be refused again."""

@@ -26,6 +26,7 @@ from graphbus_core.hosting.imports import NodeModules, describe_exception
 from graphbus_core.hosting.logs import show_logs
 from graphbus_core.hosting.members import from_definition
 from graphbus_core.hosting.signals import Patience, Stopped, stop_on_signals, wait_for_signal
+from graphbus_core.hosting.state import FILE as STATE_FILE
 from graphbus_core.isolation import attempt
 from graphbus_core.model.artifacts import BuildArtifacts
 from graphbus_core.model.config import RuntimeConfig, RuntimeRequest, Validation
@@ -120,7 +121,8 @@ def init_simple_bus(artifacts: BuildArtifacts, modules: NodeModules, config: Run
     middleware = (*config.instruments, *modules.middleware)
     bus = MessageBus(history=config.settings.history, admit=topics.admit, middleware=middleware)
     members = [from_definition(each, modules.classes[each.name], validation) for each in artifacts.agents.agents]
-    graph = LiveGraph(bus, members, grace_s=config.settings.grace_s)
+    state_path = f"{config.state_dir}/{STATE_FILE}" if config.state_dir else ""
+    graph = LiveGraph(bus, members, grace_s=config.settings.grace_s, state_path=state_path)
     graph.place_of = modules.place_of
     graph.origin = Origin(artifacts, modules, config)
     graph.at_end(modules.forget)

@@ -80,6 +80,26 @@ ENTRIES: dict[str, Entry] = {
     "GBE640": Entry(
         "The options of the subscription {handler} cannot be kept: {reason}.", "Correct its `@subscribe(...)`."
     ),
+    "GBE641": Entry(
+        "The state of {agent} must be JSON; {path} is {found}.",
+        "Keep dicts with text as keys, lists, text, numbers, booleans and None. The old value is still there.",
+    ),
+    "GBE642": Entry(
+        "The state {key!r} of {agent} has more than {limit} bytes.",
+        "Spread it over several keys, or keep it elsewhere. The old value is still there.",
+    ),
+    "GBE643": Entry(
+        "{what} cannot be read: {reason}.", "Nothing was written over. Move the file away, and a new one is made."
+    ),
+    "GBE644": Entry(
+        "{what} is held by another process.", "Nothing was changed. End the process that holds it, or try again."
+    ),
+    "GBE645": Entry("{what} cannot be used: {reason}.", "Check the permissions and the space on the disk."),
+    "GBE646": Entry(
+        "The state {key!r} of {agent} was changed by another while a transaction was going on.",
+        "Nothing of the transaction was written; do it again.",
+    ),
+    "GBE647": Entry("{agent} has used its state after the graph had stopped.", "`on_stop` is the last chance."),
     "GBE660": Entry(
         "The middleware {middleware} makes no generator, but {found}.", "Write a function with exactly one `yield`."
     ),

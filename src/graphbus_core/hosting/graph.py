@@ -10,6 +10,7 @@ from graphbus_core.bus import MessageBus
 from graphbus_core.errors import GraphBusError, Place, RunError, raise_all
 from graphbus_core.hosting.contracts import Method, Methods
 from graphbus_core.hosting.imports import NodeModules, describe_exception
+from graphbus_core.hosting.state import States
 from graphbus_core.isolation import attempt
 from graphbus_core.middleware import Handling, surround
 from graphbus_core.model.agent import HandlerShape
@@ -17,6 +18,7 @@ from graphbus_core.model.artifacts import BuildArtifacts
 from graphbus_core.model.config import RuntimeConfig
 from graphbus_core.model.deliveries import DeliveryPolicy
 from graphbus_core.model.proposals import Json
+from graphbus_core.model.state import State
 from graphbus_core.node import GraphBusNode
 
 
@@ -62,7 +64,9 @@ class LiveGraph:
         origin: What it was made from; None for one that was connected without a build.
     """
 
-    def __init__(self, bus: MessageBus, members: Iterable[Member], *, grace_s: float = 10.0) -> None:
+    def __init__(
+        self, bus: MessageBus, members: Iterable[Member], *, grace_s: float = 10.0, state_path: str = ""
+    ) -> None:
         self.bus = bus
         self.nodes: dict[str, GraphBusNode] = {}
         self._members = {member.name: member for member in members}
@@ -70,8 +74,9 @@ class LiveGraph:
         self.grace_s = grace_s
         self.place_of: Callable[[BaseException | None], Place | None] = lambda _error: None
         self.origin: Origin | None = None
+        self._states = States(state_path)
+        self._at_end: list[Callable[[], None]] = [self._states.close]
         self._started: list[str] = []
-        self._at_end: list[Callable[[], None]] = []
         self._is_stopped = False
 
     def __enter__(self) -> LiveGraph:
@@ -130,6 +135,10 @@ class LiveGraph:
         """
         self._methods.of(name)
         return self.nodes[name]
+
+    def state_of(self, agent: str) -> State:
+        """Give what an agent keeps: `self.state` of its object."""
+        return self._states.of(agent)
 
     # --- life ---
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from graphbus_core.bus import MessageBus, OnError
 from graphbus_core.errors import Place
@@ -24,6 +25,7 @@ def connect(
     validation: Validation = "strict",
     on_error: OnError = "raise",
     middleware: Sequence[Middleware] = (),
+    state: str | Path = "",
 ) -> LiveGraph:
     """Start a graph of these agents without a build, for tests: `with connect(Shop, Stock) as graph: ...`.
 
@@ -32,6 +34,7 @@ def connect(
         validation: What happens to arguments, results and payloads that do not fit the declared schemas.
         on_error: `raise`: the first exception of a handler comes out of the publish or call that caused it.
         middleware: What goes around every handler and call, outermost first.
+        state: The file with the agents' state; without one it is kept in memory, as long as the graph lives.
 
     Raises:
         RunError: GBE603, GBE605 or GBE611 for an agent that cannot be started.
@@ -42,7 +45,8 @@ def connect(
         schemas |= declared.topics_of(each)
     topics = Topics(schemas, None, validation)
     members = [_from_class(agent, each, validation) for agent, each in zip(agents, classes, strict=True)]
-    graph = LiveGraph(MessageBus(on_error=on_error, admit=topics.admit, middleware=middleware), members)
+    bus = MessageBus(on_error=on_error, admit=topics.admit, middleware=middleware)
+    graph = LiveGraph(bus, members, state_path=str(state))
     graph.start()
     return graph
 

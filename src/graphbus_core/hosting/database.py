@@ -1,0 +1,174 @@
+"""SQLite files of a running graph: opened with care, never written over when they are somebody else's.
+
+Every failure of SQLite becomes a refusal that names the file. This module is imported only where such a file is used.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Lock
+from typing import NamedTuple
+
+from graphbus_core.errors import Place, RunError
+
+MEMORY = ":memory:"
+
+_PRIMARY = 0xFF
+"""The part of an error code that names its kind."""
+_BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+_DAMAGED = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
+
+
+class Layout(NamedTuple):
+    """What a file is and holds.
+
+    Attributes:
+        what: For people, as the begin of a sentence: `The state of the agents`.
+        application_id: Tells our files from others, and this kind of ours from other kinds.
+        version: Raised with every change of the tables.
+        statements: Make the tables in an empty file.
+    """
+
+    what: str
+    application_id: int
+    version: int
+    statements: tuple[str, ...]
+
+
+class Database:
+    """One open file. Safe from any thread: one uses it at a time.
+
+    What was committed survives the end of the process in any way; a power cut may take the last commits back, in their order.
+
+    Args:
+        path: The file, made with its folder when it is not there; or `MEMORY`.
+        layout: What it must be.
+        timeout_s: How long to wait for other processes that write to it.
+
+    Raises:
+        RunError: GBE643 it is damaged, of another program or of a newer GraphBus, GBE644 others do not let go of it, GBE645 it
+            cannot be opened or made.
+    """
+
+    def __init__(self, path: str, layout: Layout, *, timeout_s: float = 5.0) -> None:
+        self._path = path
+        self._layout = layout
+        self._in_use = Lock()
+        if path != MEMORY:
+            self._make_file()
+        with self._refusals():
+            self._connection = sqlite3.connect(
+                path, timeout=timeout_s, isolation_level=None, check_same_thread=False, cached_statements=32
+            )
+        is_ready = False
+        try:
+            with self._refusals():
+                self._prepare(timeout_s)
+            is_ready = True
+        finally:
+            if not is_ready:
+                self._connection.close()
+
+    @contextmanager
+    def use(self) -> Iterator[sqlite3.Connection]:
+        """Give the connection for a moment; outside of `change` it commits each statement by itself.
+
+        Raises:
+            RunError: GBE643, GBE644, GBE645.
+        """
+        with self._in_use, self._refusals():
+            yield self._connection
+
+    @contextmanager
+    def change(self) -> Iterator[sqlite3.Connection]:
+        """Give the connection in a transaction, which is committed at the end and taken back after an exception.
+
+        Raises:
+            RunError: GBE643, GBE644, GBE645; nothing is changed then.
+        """
+        with self.use() as connection:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                yield connection
+                connection.execute("COMMIT")
+            finally:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+
+    def close(self) -> None:
+        """Let go of the file. Closing twice does nothing."""
+        with self._in_use:
+            self._connection.close()
+
+    @contextmanager
+    def _refusals(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise self._refusal_of(error) from None
+
+    def _refusal_of(self, error: sqlite3.Error) -> RunError:
+        kind = getattr(error, "sqlite_errorcode", 0) & _PRIMARY
+        if kind in _BUSY:
+            return self._refuse("GBE644")
+        if kind in _DAMAGED:
+            return self._refuse("GBE643", reason=f"it is damaged ({error})")
+        return self._refuse("GBE645", reason=str(error))
+
+    def _refuse(self, code: str, **data: object) -> RunError:
+        where = None if self._path == MEMORY else Place(self._path)
+        return RunError(code, where=where, what=self._layout.what, **data)
+
+    def _make_file(self) -> None:
+        try:
+            Path(self._path).parent.mkdir(parents=True, exist_ok=True)
+            os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600))
+        except OSError as error:
+            raise self._refuse("GBE645", reason=(error.strerror or str(error)).lower()) from None
+
+    def _prepare(self, timeout_s: float) -> None:
+        if not self._is_ours():
+            self._make_tables()
+        self._use_wal(timeout_s)
+        self._connection.execute("PRAGMA synchronous = NORMAL")
+
+    def _is_ours(self) -> bool:
+        """True when the tables are there, False for an empty file."""
+        application_id, version, tables = (
+            self._connection.execute(question).fetchone()[0]
+            for question in ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master")
+        )
+        if not tables and not application_id:
+            return False
+        if application_id != self._layout.application_id:
+            raise self._refuse("GBE643", reason="it belongs to another program")
+        if version > self._layout.version:
+            raise self._refuse("GBE643", reason="a newer GraphBus has written it")
+        return True
+
+    def _make_tables(self) -> None:
+        """Make the tables, all or none; another process may do the same at this moment."""
+        with self.change() as connection:
+            if self._is_ours():
+                return
+            for statement in self._layout.statements:
+                connection.execute(statement)
+            connection.execute(f"PRAGMA application_id = {self._layout.application_id}")
+            connection.execute(f"PRAGMA user_version = {self._layout.version}")
+
+    def _use_wal(self, timeout_s: float) -> None:
+        """Let readers and a writer not wait for each other. SQLite itself does not wait for the right to change this."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            try:
+                self._connection.execute("PRAGMA journal_mode = WAL")
+                return
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & _PRIMARY not in _BUSY or time.monotonic() >= deadline:
+                    raise
+                time.sleep(0.01)

@@ -1,0 +1,278 @@
+"""The states of the agents of a graph: one SQLite file, opened when the first agent uses its state.
+
+    self.state["stock"] = {...}       one commit
+    with self.state.transaction():    what is set is collected, and committed at the end if nobody has changed what was read
+
+No lock is held while an agent's code runs, so that a transaction may go on over an `await` and holds nobody up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from threading import Lock
+from types import MappingProxyType
+from typing import Any
+
+from graphbus_core.errors import RunError
+from graphbus_core.model.payload import freeze
+from graphbus_core.model.proposals import Json
+from graphbus_core.model.state import State
+
+FILE = "state.sqlite3"
+
+_FIND = "SELECT value, version FROM state WHERE agent = ? AND key = ?"
+_KEYS = "SELECT key FROM state WHERE agent = ? ORDER BY key"
+_COUNT = "SELECT count(*) FROM state WHERE agent = ?"
+_NEXT_VERSION = "UPDATE counter SET version = version + 1 RETURNING version"
+_SET = "REPLACE INTO state (agent, key, value, version) VALUES (?, ?, ?, ?)"
+_DELETE = "DELETE FROM state WHERE agent = ? AND key = ?"
+_TABLES = (
+    "CREATE TABLE state (agent TEXT, key TEXT, value TEXT NOT NULL, version INTEGER NOT NULL, PRIMARY KEY (agent, key))"
+    " WITHOUT ROWID",
+    "CREATE TABLE counter (version INTEGER NOT NULL)",
+    "INSERT INTO counter VALUES (0)",
+)
+
+Texts = Mapping[str, str | None]
+"""Key -> its value as JSON, or None for one that is deleted."""
+
+
+class States:
+    """The states of the agents of one graph, by agent. Safe from any thread.
+
+    Args:
+        path: The file; empty: in memory, until the graph stops.
+    """
+
+    def __init__(self, path: str = "") -> None:
+        self._path = path
+        self._database: Any = None
+        self._by_agent: dict[str, AgentState] = {}
+        self._opening = Lock()
+        self._is_closed = False
+
+    def of(self, agent: str) -> State:
+        """Give the state of an agent; nothing is opened yet."""
+        state = self._by_agent.get(agent)
+        if state is None:
+            state = self._by_agent.setdefault(agent, AgentState(self, agent))
+        return state
+
+    def close(self) -> None:
+        """Let go of the file; whoever uses a state afterwards is refused."""
+        with self._opening:
+            self._is_closed = True
+            if self._database is not None:
+                self._database.close()
+
+    def find(self, agent: str, key: str) -> tuple[str | None, int]:
+        """Give a value as JSON and its version; None and 0 for none."""
+        with self._open(agent).use() as connection:
+            row = connection.execute(_FIND, (agent, key)).fetchone()
+        return (None, 0) if row is None else row
+
+    def keys(self, agent: str) -> list[str]:
+        """Give the keys in their order."""
+        with self._open(agent).use() as connection:
+            return [key for (key,) in connection.execute(_KEYS, (agent,))]
+
+    def count(self, agent: str) -> int:
+        """Count the keys."""
+        with self._open(agent).use() as connection:
+            (number,) = connection.execute(_COUNT, (agent,)).fetchone()
+        return int(number)
+
+    def write(self, agent: str, changes: Texts, expected: Mapping[str, int] = MappingProxyType({})) -> str | None:
+        """Make all changes or none; give the first key that has not its expected version, and None when all is written."""
+        with self._open(agent).change() as connection:
+            for key, version in expected.items():
+                row = connection.execute(_FIND, (agent, key)).fetchone()
+                if (0 if row is None else row[1]) != version:
+                    return key
+            (version,) = connection.execute(_NEXT_VERSION).fetchone()
+            for key, text in changes.items():
+                if text is None:
+                    connection.execute(_DELETE, (agent, key))
+                else:
+                    connection.execute(_SET, (agent, key, text, version))
+        return None
+
+    def _open(self, agent: str) -> Any:
+        with self._opening:
+            if self._is_closed:
+                raise RunError("GBE647", agent=agent)
+            if self._database is None:
+                from graphbus_core.hosting.database import MEMORY, Database, Layout
+
+                layout = Layout("The state of the agents", 0x47425354, 1, _TABLES)
+                self._database = Database(self._path or MEMORY, layout)
+            return self._database
+
+
+class AgentState(State):
+    """The state of one agent; see `State`."""
+
+    def __init__(self, states: States, agent: str) -> None:
+        self._states = states
+        self._agent = agent
+
+    def __repr__(self) -> str:
+        return f"<state of {self._agent}>"
+
+    __hash__ = object.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return self is other if isinstance(other, AgentState) else dict(self) == other
+
+    def __getitem__(self, key: str) -> Json:
+        text, _ = self._find(key)
+        if text is None:
+            raise KeyError(key)
+        return _decode(text)
+
+    def __setitem__(self, key: str, value: Json) -> None:
+        self._write(key, self._encode(key, value))
+
+    def __delitem__(self, key: str) -> None:
+        if self._find(key)[0] is None:
+            raise KeyError(key)
+        self._write(key, None)
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, str) and self._find(key)[0] is not None
+
+    def __iter__(self) -> Iterator[str]:
+        transaction = self._transaction()
+        if transaction is None:
+            return iter(self._states.keys(self._agent))
+        keys = set(self._states.keys(self._agent)).union(transaction.changes)
+        return iter(sorted(key for key in keys if transaction.changes.get(key, "") is not None))
+
+    def __len__(self) -> int:
+        return self._states.count(self._agent) if self._transaction() is None else sum(1 for _ in self)
+
+    def update(self, other: Any = (), /, **named: Json) -> None:
+        """Set several keys, all or none."""
+        with self.transaction():
+            super().update(other, **named)
+
+    def clear(self) -> None:
+        """Delete all keys, all or none."""
+        with self.transaction():
+            for key in list(self):
+                self._write(key, None)
+
+    def version(self, key: str) -> int:
+        """Give the version of a key; inside of a transaction the one before it."""
+        return self._find(key)[1]
+
+    def read(self, key: str) -> tuple[Json, int]:
+        """Give the value of a key and its version, both of one moment; None and 0 for a key that is not there."""
+        text, version = self._find(key)
+        return (None if text is None else _decode(text)), version
+
+    def update_if(self, key: str, value: Json, version: int) -> bool:
+        """Set the value if the key still has this version (0: it is not there); False, and no change, if it has another."""
+        text = self._encode(key, value)
+        transaction = self._transaction()
+        if transaction is None:
+            return self._states.write(self._agent, {key: text}, {key: version}) is None
+        if self._find(key)[1] != version:
+            return False
+        transaction.changes[key] = text
+        return True
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Collect what is set and deleted, and write it at the end: all of it, or nothing."""
+        if self._transaction() is not None:
+            yield
+            return
+        transaction, before = _Transaction(), _transactions.get()
+        _transactions.set({**before, self: transaction})
+        try:
+            yield
+        finally:
+            transaction.is_over = True
+            _transactions.set(before)
+        if not transaction.changes:
+            return
+        changed = self._states.write(self._agent, transaction.changes, transaction.seen)
+        if changed is not None:
+            raise RunError("GBE646", agent=self._agent, key=changed)
+
+    def _find(self, key: str) -> tuple[str | None, int]:
+        self._check_key(key)
+        transaction = self._transaction()
+        if transaction is None:
+            return self._states.find(self._agent, key)
+        if key not in transaction.seen:
+            text, version = self._states.find(self._agent, key)
+            transaction.seen[key] = version
+            transaction.texts[key] = text
+        return transaction.changes.get(key, transaction.texts[key]), transaction.seen[key]
+
+    def _write(self, key: str, text: str | None) -> None:
+        transaction = self._transaction()
+        if transaction is None:
+            self._states.write(self._agent, {key: text})
+        else:
+            transaction.changes[key] = text
+
+    def _transaction(self) -> _Transaction | None:
+        transaction = _transactions.get().get(self)
+        return None if transaction is None or transaction.is_over else transaction
+
+    def _encode(self, key: str, value: Json) -> str:
+        """The value as JSON, proved to be just that."""
+        from json import dumps
+
+        self._check_key(key)
+        try:
+            frozen = freeze({key: value})
+        except RunError as refusal:
+            if refusal.code == "GBE613":
+                raise RunError("GBE642", agent=self._agent, key=key, limit=refusal.data["limit"]) from None
+            path, found = refusal.data.get("path", key), refusal.data.get("found", "no JSON")
+            raise RunError("GBE641", agent=self._agent, path=path, found=found) from None
+        try:
+            return dumps(frozen[key], allow_nan=False, separators=(",", ":"))
+        except ValueError:
+            raise RunError("GBE641", agent=self._agent, path=key, found="a number that is not finite") from None
+
+    def _check_key(self, key: object) -> None:
+        if not isinstance(key, str):
+            raise RunError("GBE641", agent=self._agent, path=f"the key {key!r}", found=f"a {type(key).__name__}")
+        if not key.isascii() and any("\ud800" <= character <= "\udfff" for character in key):
+            raise RunError("GBE641", agent=self._agent, path=f"the key {key!r}", found="half of a character")
+
+
+class _Transaction:
+    """What a transaction has read and wants to write.
+
+    Attributes:
+        seen: Key -> the version that was read.
+        texts: Key -> what was read.
+        is_over: A task that was started inside may still run after it.
+    """
+
+    __slots__ = ("changes", "is_over", "seen", "texts")
+
+    def __init__(self) -> None:
+        self.changes: dict[str, str | None] = {}
+        self.seen: dict[str, int] = {}
+        self.texts: dict[str, str | None] = {}
+        self.is_over = False
+
+
+_transactions: ContextVar[Mapping[AgentState, _Transaction]] = ContextVar(
+    "graphbus_transactions", default=MappingProxyType({})
+)
+
+
+def _decode(text: str) -> Json:
+    from json import loads
+
+    return loads(text)

@@ -1,0 +1,545 @@
+"""`self.state`: JSON that outlives the process, written all or nothing, and never in silence not at all."""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import os
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graphbus_core import GraphBusNode, connect, schema_method, subscribe
+from graphbus_core.errors import RunError
+from graphbus_core.hosting import database
+from graphbus_core.hosting.state import States
+from graphbus_core.model.state import State
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "state" / "state.sqlite3")
+
+
+@pytest.fixture
+def states(path: str) -> Iterator[States]:
+    states = States(path)
+    yield states
+    states.close()
+
+
+@pytest.fixture
+def state(states: States) -> State:
+    return states.of("Orders")
+
+
+class Counter(GraphBusNode):
+    @subscribe("/Tick")
+    def on_tick(self) -> None:
+        self.state["ticks"] = self.state.get("ticks", 0) + 1
+
+    @schema_method(output_schema={"ticks": int})
+    def ticks(self) -> dict[str, int]:
+        return {"ticks": self.state.get("ticks", 0)}
+
+
+# --- what an agent sees ---------------------------------------------------------------------
+
+
+def test_what_an_agent_sets_is_there_in_the_next_run(path: str) -> None:
+    for expected in (1, 2):
+        with connect(Counter, state=path) as graph:
+            graph.publish("/Tick")
+            assert graph.call("Counter", "ticks") == {"ticks": expected}
+
+
+def test_a_test_keeps_state_in_memory_and_begins_with_none(tmp_path: Path) -> None:
+    for _ in range(2):
+        with connect(Counter) as graph:
+            graph.publish("/Tick")
+            assert graph.call("Counter", "ticks") == {"ticks": 1}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_graph_that_uses_no_state_makes_no_file(path: str) -> None:
+    with connect(Counter, state=path):
+        pass
+    assert not Path(path).parent.exists()
+
+
+def test_agents_do_not_see_the_state_of_each_other(states: States) -> None:
+    states.of("Orders")["x"] = 1
+    assert dict(states.of("Stock")) == {}
+    assert states.of("Orders") is states.of("Orders")
+
+
+def test_a_state_is_a_mapping_with_its_keys_in_order(state: State) -> None:
+    state.update({"b": 1, "ä": [1, {"x": None}]}, a=True)
+    assert list(state) == ["a", "b", "ä"]
+    assert (len(state), "a" in state, "c" in state, 3 in state) == (3, True, False, False)
+    assert state == {"a": True, "b": 1, "ä": [1, {"x": None}]}
+    assert state.pop("b") == 1
+    assert state.setdefault("a", 5) is True
+    assert state.get("b") is None
+    with pytest.raises(KeyError):
+        state["b"]
+    with pytest.raises(KeyError):
+        del state["b"]
+    state.clear()
+    assert dict(state) == {}
+    assert "Orders" in repr(state)
+    assert len({state, state}) == 1
+    assert state != {"a": 1}
+
+
+def test_what_is_read_is_a_copy(state: State) -> None:
+    state["cart"] = {"items": [1]}
+    state["cart"]["items"].append(2)
+    assert state["cart"] == {"items": [1]}
+
+
+def test_what_is_set_may_be_changed_afterwards(state: State) -> None:
+    cart = {"items": [1]}
+    state["cart"] = cart
+    cart["items"].append(2)
+    assert state["cart"] == {"items": [1]}
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(JSON)
+def test_every_json_value_comes_back_as_it_was(value: Any) -> None:
+    states = States()
+    try:
+        states.of("Orders")["key"] = value
+        back = states.of("Orders")["key"]
+        assert back == value
+        assert type(back) is type(value)
+    finally:
+        states.close()
+
+
+class Colour(enum.StrEnum):
+    RED = "red"
+
+
+def test_tuples_become_lists_and_enums_their_values(state: State) -> None:
+    state["x"] = (1, Colour.RED)
+    assert state["x"] == [1, "red"]
+
+
+@pytest.mark.parametrize(
+    ("value", "path"),
+    [
+        ({"items": [1, {2, 3}]}, "cart.items[1]"),
+        (object(), "cart"),
+        ({"when": {1: "x"}}, "cart.when"),
+        (b"bytes", "cart"),
+        (float("nan"), "cart"),
+        ({"rate": float("inf")}, "cart"),
+    ],
+)
+def test_what_is_not_json_is_refused_with_its_path_and_the_old_value_stays(state: State, value: Any, path: str) -> None:
+    state["cart"] = "old"
+    with pytest.raises(RunError) as refusal:
+        state["cart"] = value
+    assert refusal.value.code == "GBE641"
+    assert path in refusal.value.sentence
+    assert state["cart"] == "old"
+
+
+@pytest.mark.parametrize("key", [3, None, "half \ud800"])
+def test_a_key_is_text(state: State, key: Any) -> None:
+    with pytest.raises(RunError, match="GBE641"):
+        state[key] = 1
+    with pytest.raises(RunError, match="GBE641"):
+        state[key]
+
+
+def test_a_value_has_the_limit_of_a_payload(state: State) -> None:
+    state["big"] = "x" * 1_000_000
+    with pytest.raises(RunError, match="GBE642"):
+        state["big"] = ["x" * 600_000, "y" * 600_000]
+    assert len(state["big"]) == 1_000_000
+
+
+# --- versions and transactions ---------------------------------------------------------------
+
+
+def test_each_change_gives_a_version_that_was_never_there(state: State) -> None:
+    seen = [state.version("k")]
+    for value in (1, 1, 2):
+        state["k"] = value
+        seen.append(state.version("k"))
+    del state["k"]
+    assert state.version("k") == 0
+    state["k"] = 1
+    seen.append(state.version("k"))
+    assert seen[0] == 0
+    assert len(set(seen)) == 5
+    assert seen == sorted(seen)
+    assert state.read("k") == (1, seen[-1])
+    assert state.read("other") == (None, 0)
+
+
+def test_update_if_sets_only_what_nobody_has_changed(state: State) -> None:
+    assert state.update_if("k", "first", 0)
+    assert not state.update_if("k", "second", 0)
+    version = state.version("k")
+    state["k"] = "by another"
+    assert not state.update_if("k", "lost", version)
+    assert state["k"] == "by another"
+    assert state.update_if("k", "won", state.version("k"))
+    assert state["k"] == "won"
+
+
+def test_a_transaction_writes_all_or_nothing(state: State) -> None:
+    with state.transaction():
+        state["a"] = 1
+        state["b"] = 2
+    with suppress(ValueError), state.transaction():
+        state["a"] = 10
+        del state["b"]
+        assert dict(state) == {"a": 10}
+        raise ValueError("broken")
+    assert dict(state) == {"a": 1, "b": 2}
+
+
+def test_inside_of_a_transaction_one_reads_what_one_has_set(state: State) -> None:
+    state["old"] = 0
+    with state.transaction():
+        state["new"] = 1
+        del state["old"]
+        assert list(state) == ["new"]
+        assert len(state) == 1
+        assert ("old" in state, state.get("new")) == (False, 1)
+        assert state.version("new") == 0
+        assert state.update_if("new", 2, 0)
+        assert not state.update_if("new", 3, 99)
+        with state.transaction():
+            state["inner"] = 1
+    assert dict(state) == {"inner": 1, "new": 2}
+
+
+def test_an_inner_transaction_ends_with_the_outer_one(state: State) -> None:
+    with suppress(ValueError), state.transaction():
+        with state.transaction():
+            state["inner"] = 1
+        raise ValueError("broken")
+    assert dict(state) == {}
+
+
+def test_transactions_of_two_agents_are_two(states: States) -> None:
+    one, other = states.of("One"), states.of("Other")
+    with suppress(ValueError), one.transaction():
+        one["x"] = 1
+        other["x"] = 1
+        with other.transaction():
+            other["y"] = 1
+        raise ValueError("broken")
+    assert (dict(one), dict(other)) == ({}, {"x": 1, "y": 1})
+
+
+def test_a_transaction_whose_grounds_have_changed_writes_nothing(path: str, states: States, state: State) -> None:
+    state["stock"] = 5
+    elsewhere = States(path)
+
+    def sell() -> None:
+        with state.transaction():
+            state["stock"] = state["stock"] - 1
+            state["sold"] = 1
+            elsewhere.of("Orders")["stock"] = 0
+
+    with pytest.raises(RunError) as refusal:
+        sell()
+    elsewhere.close()
+    assert refusal.value.code == "GBE646"
+    assert "'stock'" in refusal.value.sentence
+    assert dict(state) == {"stock": 0}
+
+
+def test_a_transaction_without_a_change_writes_nothing(state: State) -> None:
+    state["a"] = 1
+    version = state.version("a")
+    with state.transaction():
+        assert state["a"] == 1
+    assert state.version("a") == version
+
+
+def test_a_transaction_may_go_on_over_an_await_and_holds_nobody_up(states: States) -> None:
+    one, other = states.of("One"), states.of("Other")
+
+    async def slow() -> None:
+        with one.transaction():
+            one["x"] = 1
+            await asyncio.sleep(0.02)
+            assert one["x"] == 1
+
+    async def quick() -> None:
+        await asyncio.sleep(0.01)
+        assert "x" not in one
+        other["y"] = 1
+
+    async def both() -> None:
+        await asyncio.gather(slow(), quick())
+
+    asyncio.run(both())
+    assert (dict(one), dict(other)) == ({"x": 1}, {"y": 1})
+
+
+def test_a_task_that_outlives_the_transaction_it_was_started_in_writes_for_itself(state: State) -> None:
+    async def late() -> None:
+        await asyncio.sleep(0.01)
+        state["late"] = 1
+
+    async def begin() -> None:
+        with state.transaction():
+            task = asyncio.get_running_loop().create_task(late())
+            state["early"] = 1
+        await task
+
+    asyncio.run(begin())
+    assert dict(state) == {"early": 1, "late": 1}
+
+
+def test_async_agents_keep_state_on_the_thread_of_the_loop(path: str) -> None:
+    class Slow(GraphBusNode):
+        @subscribe("/Tick")
+        async def on_tick(self) -> None:
+            with self.state.transaction():
+                ticks = self.state.get("ticks", 0)
+                await asyncio.sleep(0)
+                self.state["ticks"] = ticks + 1
+
+    with connect(Slow, Counter, state=path) as graph:
+        for _ in range(20):
+            graph.publish("/Tick")
+        assert graph.node("Slow").state["ticks"] == 20
+        assert graph.call("Counter", "ticks") == {"ticks": 20}
+
+
+def test_many_threads_count_right_with_update_if(state: State) -> None:
+    state["n"] = 0
+
+    def count() -> None:
+        for _ in range(20):
+            while True:
+                value, version = state.read("n")
+                if state.update_if("n", value + 1, version):
+                    break
+
+    threads = [threading.Thread(target=count) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert state["n"] == 80
+
+
+# --- its life -------------------------------------------------------------------------------
+
+
+def test_a_handler_that_fails_keeps_what_it_has_set_outside_of_a_transaction() -> None:
+    class Fails(GraphBusNode):
+        @subscribe("/Tick")
+        def on_tick(self) -> None:
+            self.state["begun"] = True
+            with self.state.transaction():
+                self.state["half"] = True
+                raise ValueError("broken")
+
+    with connect(Fails, on_error="isolate") as graph:
+        graph.publish("/Tick")
+        assert dict(graph.node("Fails").state) == {"begun": True}
+
+
+def test_state_is_there_from_on_start_to_on_stop_and_not_before_or_after(path: str) -> None:
+    class Lives(GraphBusNode):
+        def on_start(self) -> None:
+            self.state["started"] = True
+
+        def on_stop(self) -> None:
+            self.state["stopped"] = True
+
+    node = Lives()
+    with pytest.raises(RunError, match="GBE616"):
+        node.state["early"] = 1
+    with connect(node, state=path) as graph:
+        kept = node.state
+        assert dict(graph.node("Lives").state) == {"started": True}
+    for state in (kept, node.state):
+        with pytest.raises(RunError, match="GBE647"):
+            state["late"] = 1
+    again = States(path)
+    assert dict(again.of("Lives")) == {"started": True, "stopped": True}
+    again.close()
+    again.close()
+
+
+def test_an_agent_that_has_an_attribute_of_this_name_keeps_it() -> None:
+    class Own(GraphBusNode):
+        def __init__(self) -> None:
+            self.state = {"mine": 1}  # type: ignore[misc, assignment]
+
+    class Declared(GraphBusNode):
+        state = "open"  # type: ignore[assignment]
+
+    with connect(Own, Declared) as graph:
+        assert graph.node("Own").state == {"mine": 1}
+        assert graph.node("Declared").state == "open"  # type: ignore[comparison-overlap]
+
+
+# --- the file -------------------------------------------------------------------------------
+
+
+def test_the_file_is_its_owner_s_alone(state: State, path: str) -> None:
+    state["a"] = 1
+    assert os.stat(path).st_mode & 0o777 == 0o600
+
+
+def test_a_closed_state_leaves_one_file(states: States, state: State, path: str) -> None:
+    state["a"] = 1
+    states.close()
+    assert os.listdir(Path(path).parent) == ["state.sqlite3"]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"this is no database, but somebody's notes" * 30, "it is damaged"),
+        ("CREATE TABLE notes (x)", "it belongs to another program"),
+        ("PRAGMA application_id = 7", "it belongs to another program"),
+        ("newer", "a newer GraphBus has written it"),
+    ],
+)
+def test_a_file_that_is_not_ours_is_refused_and_not_written_over(path: str, content: bytes | str, said: str) -> None:
+    Path(path).parent.mkdir()
+    if isinstance(content, bytes):
+        Path(path).write_bytes(content)
+    else:
+        if content == "newer":
+            States(path).of("A")["x"] = 1
+            content = "PRAGMA user_version = 99"
+        connection = sqlite3.connect(path)
+        connection.execute(content)
+        connection.close()
+    before = Path(path).read_bytes()
+    states = States(path)
+    for _ in range(2):
+        with pytest.raises(RunError) as refusal:
+            states.of("Orders")["a"] = 1
+        assert refusal.value.code == "GBE643"
+        assert said in refusal.value.sentence
+        assert str(refusal.value.where) == path
+    states.close()
+    assert Path(path).read_bytes() == before
+
+
+def test_a_file_that_is_damaged_later_is_refused_too(states: States, state: State, path: str) -> None:
+    for number in range(200):
+        state[f"key {number}"] = "x" * 200
+    states.close()
+    content = bytearray(Path(path).read_bytes())
+    content[4096:] = b"\x5a" * (len(content) - 4096)
+    Path(path).write_bytes(content)
+    again = States(path)
+    with pytest.raises(RunError, match="GBE643"):
+        list(again.of("Orders"))
+    again.close()
+
+
+@pytest.mark.parametrize("obstacle", ["file in the way", "folder of this name"])
+def test_a_file_that_cannot_be_made_is_refused(path: str, obstacle: str) -> None:
+    if obstacle == "file in the way":
+        Path(path).parent.write_text("")
+    else:
+        Path(path).mkdir(parents=True)
+    states = States(path)
+    with pytest.raises(RunError, match="GBE645"):
+        states.of("Orders")["a"] = 1
+    states.close()
+
+
+def test_a_disk_that_is_full_is_refused_and_the_old_value_stays(states: States, state: State) -> None:
+    state["a"] = "old"
+    with states._open("Orders").use() as connection:
+        (pages,) = connection.execute("PRAGMA page_count").fetchone()
+        connection.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(RunError) as refusal:
+        state["a"] = "x" * 100_000
+    assert refusal.value.code == "GBE645"
+    assert "full" in refusal.value.sentence
+    assert state["a"] == "old"
+
+
+def test_a_file_that_another_process_holds_is_refused_after_a_while(path: str) -> None:
+    States(path).of("Orders")["a"] = "old"
+    layout = database.Layout("The state of the agents", 0x47425354, 1, ())
+    holder = sqlite3.connect(path, isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+    try:
+        opened = database.Database(path, layout, timeout_s=0.05)
+        with pytest.raises(RunError, match="GBE644"), opened.change():
+            pass
+        opened.close()
+    finally:
+        holder.close()
+
+
+def test_two_processes_use_one_file(states: States, state: State, path: str) -> None:
+    state["n"] = 0
+    code = """
+        import sys
+        from graphbus_core.hosting.state import States
+        states = States(sys.argv[1])
+        state = states.of("Orders")
+        for _ in range(50):
+            while True:
+                value, version = state.read("n")
+                if state.update_if("n", value + 1, version):
+                    break
+        states.close()
+    """
+    program = "\n".join(
+        line.strip() if line.strip().startswith(("import", "from")) else line[8:] for line in code.splitlines()
+    )
+    children = [subprocess.Popen([sys.executable, "-c", program, path]) for _ in range(2)]
+    assert [child.wait(60) for child in children] == [0, 0]
+    assert state["n"] == 100
+
+
+def test_files_are_opened_at_once_by_many_without_harm(path: str) -> None:
+    problems: list[BaseException] = []
+
+    def begin(number: int) -> None:
+        states = States(path)
+        try:
+            states.of("Orders")[f"{number}"] = number
+        except RunError as error:
+            problems.append(error)
+        finally:
+            states.close()
+
+    threads = [threading.Thread(target=begin, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert problems == []
+    states = States(path)
+    assert len(states.of("Orders")) == 8
+    states.close()
