@@ -39,16 +39,21 @@ def connect(
     Raises:
         RunError: GBE603, GBE605 or GBE611 for an agent that cannot be started.
     """
-    classes = [agent if isinstance(agent, type) else type(agent) for agent in agents]
-    schemas: dict[str, Schema | None] = {}
-    for each in classes:
-        schemas |= declared.topics_of(each)
-    topics = Topics(schemas, None, validation)
-    members = [_from_class(agent, each, validation) for agent, each in zip(agents, classes, strict=True)]
+    topics, members = compose(agents, validation)
     bus = MessageBus(on_error=on_error, admit=topics.admit, middleware=middleware)
     graph = LiveGraph(bus, members, state_path=str(state))
     graph.start()
     return graph
+
+
+def compose(agents: Sequence[type[GraphBusNode] | GraphBusNode], validation: Validation) -> tuple[Topics, list[Member]]:
+    """Describe a graph of these agents from what their classes declare."""
+    classes = [agent if isinstance(agent, type) else type(agent) for agent in agents]
+    schemas: dict[str, Schema | None] = {}
+    for each in classes:
+        schemas |= declared.topics_of(each)
+    members = [_from_class(agent, each, validation) for agent, each in zip(agents, classes, strict=True)]
+    return Topics(schemas, None, validation), members
 
 
 def from_definition(definition: AgentDefinition, node: type[GraphBusNode], validation: Validation) -> Member:
@@ -61,7 +66,7 @@ def from_definition(definition: AgentDefinition, node: type[GraphBusNode], valid
     return Member(
         name=definition.name,
         node=node,
-        handlers=tuple(_handlers_of(node)),
+        handlers=tuple(handlers_of(node)),
         methods={spec.name: Method(definition.name, spec, validation) for spec in specs},
         dependencies=frozenset(dependency.name for dependency in definition.dependencies),
         is_async=any(method.is_async for method in definition.methods),
@@ -75,7 +80,7 @@ def _from_class(agent: type[GraphBusNode] | GraphBusNode, node: type[GraphBusNod
     return Member(
         name=name,
         node=agent,
-        handlers=tuple(_handlers_of(node)),
+        handlers=tuple(handlers_of(node)),
         methods={spec.name: Method(name, spec, validation) for spec in declared.methods_of(node)},
         dependencies=frozenset(each for kind in node.__mro__ for each in vars(kind).get("__graphbus_depends_on__", ())),
         is_async=any(
@@ -88,7 +93,7 @@ class _Nothing:
     co_flags = 0
 
 
-def _handlers_of(node: type[GraphBusNode]) -> Iterable[tuple[str, str, DeliveryPolicy]]:
+def handlers_of(node: type[GraphBusNode]) -> Iterable[tuple[str, str, DeliveryPolicy]]:
     """(topic, method, policy) in the order of the source, those of base classes first."""
     names = dict.fromkeys(name for kind in reversed(node.__mro__) for name in vars(kind))
     for name in names:
