@@ -47,6 +47,11 @@ TABLES = (
     ("tool.graphbus.budget", config.Budget, ""),
     ("tool.graphbus.gate", config.GateConfig, ""),
     ("tool.graphbus.runtime", config.RuntimeSettings, "How a running graph behaves."),
+    (
+        "tool.graphbus.runtime.serve",
+        config.ServeConfig,
+        "HTTP with `graphbus run --serve`; see [HTTP](http.md). `--host` and `--port` win over it.",
+    ),
 )
 NAMED = (
     (

@@ -139,25 +139,11 @@ ENTRIES: dict[str, Entry] = {
     ),
     "GBE681": Entry("{name} was skipped in the debugger.", "The event is among the dead letters."),
     "GBE682": Entry("There is no handler or method {name} to stop at.{suggestion}", "Known: {known}."),
-    "GBE683": Entry(
-        "The trace cannot be written: {reason}.", "Check the permissions and the space of `state_dir`."
-    ),
+    "GBE683": Entry("{what} cannot be written: {reason}.", "Check the permissions and the space of `state_dir`."),
     "GBE684": Entry("There is no trace to read: {reason}.", "`graphbus run --trace` writes one."),
     "GBE685": Entry("The trace knows no event {event_id}.{suggestion}", "`graphbus trace` lists the last ones."),
     "GBE686": Entry("{count} events have an id that begins with {event_id}: {known}.", "Give more of the id."),
     "GBE687": Entry("There is no profile to read: {reason}.", "`graphbus run --profile` writes one at its end."),
     "GBE688": Entry("{count} of {total} lines were refused.", "The messages above say why; the others were done."),
-    "GBE689": Entry("The profile cannot be written: {reason}.", "Check the permissions and the space of `state_dir`."),
-    "GBE690": Entry("The graph cannot take over new code now: {reason}.", "The old code keeps running; save again later."),
-    "GBE691": Entry(
-        "The module {module} cannot be imported again: {reason}.", "The old code keeps running; correct the module."
-    ),
-    "GBE692": Entry(
-        "The new version of {name} cannot take the place of the old one: {reason}.",
-        "The old one keeps running; correct it, or start the graph again.",
-    ),
-    "GBE693": Entry("`{method}` of the new {name} failed: {reason}.", "The old one keeps running; correct the method."),
-    "GBE694": Entry(
-        "`on_start` of {name} failed when the old version was to go on: {reason}.", "Start the graph again."
-    ),
+    "GBE689": Entry("{agent}.{method} failed: {reason}.", "The graph runs on."),
 }

@@ -68,4 +68,16 @@ ENTRIES: dict[str, Entry] = {
         "Run it in a terminal, or leave --review out. From Python, give the `Negotiation` a reviewer.",
     ),
     "GBE149": Entry("The report cannot be written: {reason}.", "Give another place with `-o`, or `-o -` for stdout."),
+    "GBE155": Entry(
+        "Whoever reaches {host} could use this graph: it needs a token.",
+        "Put one of at least {length} characters into the variable {variable}, or into a file that `token_file` names.",
+    ),
+    "GBE156": Entry(
+        "The token in {source} cannot be used: {reason}.",
+        "`python -c 'import secrets; print(secrets.token_urlsafe(32))'` makes a good one.",
+    ),
+    "GBE157": Entry("{address!r} is no address to listen on: {reason}.", "Write PORT or HOST:PORT, e.g. `0.0.0.0:8766`."),
+    "GBE158": Entry("{option} asks a person, and there is nobody to ask.", "Run it in a terminal, or leave {option} out."),
+    "GBE159": Entry("There is no command {name!r}.{suggestion}", "`help` lists them."),
+    "GBE160": Entry("`{command}` cannot be understood: {reason}.", "Example: `{example}`."),
 }

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import Any, NamedTuple
 
 from graphbus_core.errors import RunError, did_you_mean
 from graphbus_core.model.agent import MethodSpec
 from graphbus_core.model.artifacts import BuildArtifacts
+from graphbus_core.model.checks import generate_gate
 from graphbus_core.model.config import Validation
-from graphbus_core.model.payload import freeze
+from graphbus_core.model.payload import MAX_PAYLOAD_BYTES, freeze
 from graphbus_core.model.proposals import Json
-from graphbus_core.model.schema import Schema
+from graphbus_core.model.schema import ANY, STR, Schema, Type
 from graphbus_core.model.topics import matches
-from graphbus_core.model.validation import Problem, SchemaCheck, compile_schema
+from graphbus_core.model.validation import Problem, SchemaCheck, compile_schema, describe
 from graphbus_core.routing import PayloadCheck
+
+_FLAT = Type("dict", (STR, ANY))
+"""A payload of text, numbers, booleans and None by name."""
 
 _log = logging.getLogger("graphbus.contracts")
 
@@ -51,22 +55,33 @@ class Topics:
                 raise unknown
             _log.warning("%s", unknown.sentence)
         schema = self._schemas.get(topic)
-        check = None if schema is None else compile_schema(schema)
-        return lambda payload: self._checked(topic, check, payload)
+        return _payload_check(topic, schema, self._report)
 
     def _is_known(self, topic: str) -> bool:
         if self._prefixes is None or any(map(topic.startswith, self._prefixes)):
             return True
         return topic in self._schemas or any(matches(pattern, topic) for pattern in self._schemas)
 
-    def _checked(self, topic: str, check: SchemaCheck | None, payload: Json) -> Json:
+    def _report(self, topic: str, problems: tuple[Problem, ...]) -> None:
+        wrong = RunError("GBE614", topic=topic, reason=describe(problems))
+        if self._validation == "strict":
+            raise wrong
+        _log.warning("%s", wrong.sentence)
+
+
+def _payload_check(
+    topic: str, schema: Schema | None, report: Callable[[str, tuple[Problem, ...]], None]
+) -> PayloadCheck:
+    """Make the check of one topic's payloads: the usual one is looked at and not copied, any other is frozen first."""
+    problems_of = compile_schema(schema or Schema())
+
+    def look_closely(payload: Json) -> Json:
         frozen = freeze(payload)
-        if check is not None and (problems := check({} if frozen is None else frozen)):
-            wrong = RunError("GBE614", topic=topic, reason=describe(problems))
-            if self._validation == "strict":
-                raise wrong
-            _log.warning("%s", wrong.sentence)
+        if schema is not None and (problems := problems_of({} if frozen is None else frozen)):
+            report(topic, problems)
         return frozen
+
+    return generate_gate(_FLAT if schema is None else schema, MAX_PAYLOAD_BYTES, look_closely)
 
 
 def topics_of_artifacts(artifacts: BuildArtifacts, external: Iterable[str], validation: Validation) -> Topics:
@@ -113,7 +128,7 @@ class Method:
     def _report(self, code: str, problems: tuple[Problem, ...]) -> None:
         if not problems or self._validation == "off":
             return
-        wrong = RunError(code, agent=self._agent, method=self._spec.name, reason=describe(problems))
+        wrong = RunError(code, agent=self._agent, method=self._spec.name, reason=describe(problems), problems=problems)
         if self._validation == "strict":
             raise wrong
         _log.warning("%s", wrong.sentence)
@@ -148,8 +163,3 @@ class Methods(NamedTuple):
             known = ", ".join(sorted(methods)) or "none"
             raise RunError("GBE621", agent=agent, method=method, suggestion=did_you_mean(method, methods), known=known)
         return found
-
-
-def describe(problems: Iterable[Problem]) -> str:
-    """All problems in one sentence, without its full stop."""
-    return "; ".join(map(str, problems))

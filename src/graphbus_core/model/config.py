@@ -162,6 +162,42 @@ class GateConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     target_python: str = ""
 
 
+class ServeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[tool.graphbus.runtime.serve]`: HTTP, only with `graphbus run --serve`.
+
+    Attributes:
+        host: The address to listen on.
+        port: 0: any that is free.
+        token_env: The environment variable with the token that requests must bear.
+        token_file: Or the file with it, absolute or relative to the project root.
+        allowed_hosts: Names of this server beside `localhost` and addresses, e.g. `["shop.example.org"]`.
+        allowed_origins: Web pages that may send requests, e.g. `["https://shop.example.org"]`.
+        max_body_bytes: The longest body of a request.
+        max_connections: Connections at the same time; one more is answered with 503.
+        concurrency: Calls and events that are worked on at the same time.
+        backlog: Calls and events that may wait for that; one more is answered with 503.
+        header_timeout_s: How long a client may take to send the head of a request, or between two requests.
+        body_timeout_s: How long it may take to send the body, and to read the answer.
+        call_timeout_s: How long a call may take before it is answered with 504, and the longest `?wait=` of an event.
+        stuck_after_s: How long a handler may run before `/livez` says that the graph is stuck; 0: as long as it wants.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8765
+    token_env: str = "GRAPHBUS_TOKEN"
+    token_file: str = ""
+    allowed_hosts: tuple[str, ...] = ()
+    allowed_origins: tuple[str, ...] = ()
+    max_body_bytes: int = 1_048_576
+    max_connections: int = 512
+    concurrency: int = 16
+    backlog: int = 256
+    header_timeout_s: float = 10.0
+    body_timeout_s: float = 20.0
+    call_timeout_s: float = 30.0
+    stuck_after_s: float = 60.0
+
+
 class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[tool.graphbus.runtime]`.
 
@@ -178,6 +214,7 @@ class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         state_dir: Where a running graph writes: its agents' state, dead letters, traces and profiles. Absolute, or relative to
             the project root.
         middleware: What goes around every handler and call, outermost first: `"package.module:name"`.
+        tracing: A span of OpenTelemetry for every handler and call; the program that starts the graph sets up where they go.
     """
 
     validation: Validation = "strict"
@@ -191,6 +228,8 @@ class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     keep_dead_letters: bool = False
     state_dir: str = ".graphbus/state"
     middleware: tuple[str, ...] = ()
+    tracing: bool = False
+    serve: ServeConfig = ServeConfig()
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

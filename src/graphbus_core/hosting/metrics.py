@@ -1,0 +1,202 @@
+"""What a running graph counts and measures, in the text format of Prometheus (0.0.4).
+
+Names follow OpenTelemetry's conventions for messaging. Labels are handlers, topics that somebody subscribes to, routes and
+statuses: their number is bounded by the code of the project, never by what it is sent.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from threading import Lock
+from time import monotonic, perf_counter, process_time, time
+from typing import NamedTuple
+
+from graphbus_core.middleware import Handling
+from graphbus_core.model.deliveries import Statistics
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+BUCKETS_S = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0)
+
+Labels = Mapping[str, str]
+
+_started = time()
+
+
+class Histogram:
+    """How many measurements fell below each of fixed bounds, per set of labels; safe from any thread."""
+
+    def __init__(self, name: str, meaning: str) -> None:
+        self.name = name
+        self.meaning = meaning
+        self._series: dict[tuple[tuple[str, str], ...], list[float]] = {}  # the buckets, one above all, then the sum
+        self._lock = Lock()
+
+    def record(self, seconds: float, **labels: str) -> None:
+        """Count one measurement."""
+        key = tuple(labels.items())
+        place = bisect_left(BUCKETS_S, seconds)
+        with self._lock:
+            series = self._series.get(key)
+            if series is None:
+                series = self._series[key] = [0.0] * (len(BUCKETS_S) + 2)
+            series[place] += 1
+            series[-1] += seconds
+
+    def lines(self) -> Iterator[str]:
+        """The family as text; nothing as long as nothing was measured."""
+        with self._lock:
+            copies = {key: list(series) for key, series in sorted(self._series.items())}
+        if copies:
+            yield from _head(self.name, "histogram", self.meaning)
+        for key, series in copies.items():
+            labels = dict(key)
+            count = 0.0
+            for bound, number in zip([*map(str, BUCKETS_S), "+Inf"], series, strict=False):
+                count += number
+                yield _sample(f"{self.name}_bucket", {**labels, "le": bound}, count)
+            yield _sample(f"{self.name}_sum", labels, series[-1])
+            yield _sample(f"{self.name}_count", labels, count)
+
+
+class Running(NamedTuple):
+    """A handler or method that has begun and not ended."""
+
+    name: str
+    since: float
+
+
+class Meter:
+    """Middleware that measures how long handlers and calls take, and knows which of them are running."""
+
+    def __init__(self) -> None:
+        self._process = Histogram("messaging_process_duration_seconds", "Time that handlers took.")
+        self._call = Histogram("graphbus_call_duration_seconds", "Time that called methods took.")
+        self._http = Histogram("http_server_request_duration_seconds", "Time that requests took.")
+        self._answered: Counter[tuple[str, int]] = Counter()
+        self._running: dict[int, Running] = {}
+
+    def __call__(self, handling: Handling) -> Iterator[None]:
+        """Measure one handler or call; a failure counts as well."""
+        started = perf_counter()
+        key = id(handling)
+        self._running[key] = Running(handling.name, monotonic())
+        try:
+            yield
+        finally:
+            self._running.pop(key, None)
+            if handling.kind == "call":
+                self._call.record(perf_counter() - started, graphbus_method=handling.name)
+            else:
+                self._process.record(
+                    perf_counter() - started, messaging_system="graphbus", graphbus_handler=handling.name
+                )
+
+    def answered(self, route: str, status: int, seconds: float) -> None:
+        """Count a request over HTTP; called on the thread of the server only."""
+        self._http.record(seconds, http_route=route)
+        self._answered[route, status] += 1
+
+    @property
+    def running(self) -> int:
+        """How many handlers and methods have begun and not ended."""
+        return len(self._running)
+
+    def longest(self) -> Running | None:
+        """The one that has been running for the longest time."""
+        return min(list(self._running.values()), key=lambda each: each.since, default=None)
+
+    def lines(self) -> Iterator[str]:
+        """All that was measured, as text."""
+        yield from _family("graphbus_running_handlers", "gauge", "Handlers and methods at work.", [({}, self.running)])
+        for histogram in (self._process, self._call, self._http):
+            yield from histogram.lines()
+        answers = [
+            ({"http_route": route, "http_response_status_code": str(status)}, number)
+            for (route, status), number in sorted(self._answered.items())
+        ]
+        yield from _family("graphbus_http_responses_total", "counter", "Requests by their answer.", answers)
+
+
+def exposition(statistics: Statistics, meter: Meter) -> bytes:
+    """The whole page for one scrape."""
+    lines = [*_bus(statistics), *meter.lines(), *_process()]
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+def _bus(statistics: Statistics) -> Iterator[str]:
+    system = {"messaging_system": "graphbus"}
+    yield from _family(
+        "messaging_client_sent_messages_total", "counter", "Events published.", [(system, statistics.published)]
+    )
+    consumed = []
+    failed = []
+    for name, counts in statistics.subscriptions.items():
+        handler, _, topic = name.partition(" <- ")
+        labels = {**system, "messaging_destination_name": topic, "graphbus_handler": handler}
+        consumed.append((labels, counts.delivered))
+        failed.append((labels, counts.failed))
+    yield from _family(
+        "messaging_client_consumed_messages_total", "counter", "Events given to handlers, failures included.", consumed
+    )
+    yield from _family("graphbus_failed_messages_total", "counter", "Events that a handler failed on.", failed)
+    yield from _family(
+        "graphbus_dead_letters_total", "counter", "Events that became dead letters.", [({}, statistics.dead_letters)]
+    )
+    yield from _family("graphbus_queued_messages", "gauge", "Events that wait.", [({}, statistics.queued)])
+
+
+def _process() -> Iterator[str]:
+    figures: tuple[tuple[str, str, str, Callable[[], float | None]], ...] = (
+        ("process_start_time_seconds", "gauge", "Start of the process since the epoch.", lambda: _started),
+        ("process_cpu_seconds_total", "counter", "Processor time used.", process_time),
+        ("process_resident_memory_bytes", "gauge", "Memory in use.", resident_bytes),
+        ("process_open_fds", "gauge", "Open files and connections.", _open_files),
+    )
+    for name, kind, meaning, figure in figures:
+        value = figure()
+        if value is not None:
+            yield from _family(name, kind, meaning, [({}, value)])
+
+
+def resident_bytes() -> float | None:
+    """Memory of this process that is in RAM; None where the system does not say."""
+    try:
+        with open("/proc/self/statm", "rb") as statm:
+            return float(int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE"))
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def _open_files() -> float | None:
+    try:
+        return float(len(os.listdir("/proc/self/fd")))
+    except OSError:
+        return None
+
+
+def _family(name: str, kind: str, meaning: str, samples: Iterable[tuple[Labels, float]]) -> Iterator[str]:
+    found = list(samples)
+    if found:
+        yield from _head(name, kind, meaning)
+    for labels, value in found:
+        yield _sample(name, labels, value)
+
+
+def _head(name: str, kind: str, meaning: str) -> tuple[str, str]:
+    return f"# HELP {name} {_escaped(meaning)}", f"# TYPE {name} {kind}"
+
+
+def _sample(name: str, labels: Labels, value: float) -> str:
+    shown = ",".join(f'{key}="{_escaped(text, quotes=True)}"' for key, text in labels.items())
+    number = str(int(value)) if float(value).is_integer() and abs(value) < sys.maxsize else repr(float(value))
+    return f"{name}{{{shown}}} {number}" if shown else f"{name} {number}"
+
+
+def _escaped(text: str, *, quotes: bool = False) -> str:
+    text = text.replace("\\", "\\\\").replace("\n", "\\n")
+    return text.replace('"', '\\"') if quotes else text

@@ -1,0 +1,90 @@
+"""Where to listen, and with which token: found out before anything listens."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from secrets import token_urlsafe
+from typing import NamedTuple
+
+from graphbus_core.errors import UsageError
+from graphbus_core.hosting.serving.guard import is_loopback
+from graphbus_core.model.config import ServeConfig
+
+MIN_TOKEN_LENGTH = 16
+
+
+class Token(NamedTuple):
+    """What requests must bear, and what a person is told about it; nothing when they know it already."""
+
+    text: str
+    notice: str = ""
+
+
+def read_address(text: str, host: str) -> tuple[str, int]:
+    """Understand `PORT` or `HOST:PORT`.
+
+    Args:
+        text: What was given.
+        host: The host for a port alone.
+
+    Raises:
+        UsageError: GBE157.
+    """
+    name, colon, port = text.rpartition(":")
+    if not port.isdecimal() or not port.isascii() or int(port) > 65_535:
+        raise UsageError("GBE157", address=text, reason="a port is a number from 0 to 65535")
+    if colon and not name:
+        raise UsageError("GBE157", address=text, reason="there is no host before the colon")
+    return name.removeprefix("[").removesuffix("]") or host, int(port)
+
+
+def find_token(config: ServeConfig, root: Path, state_dir: Path) -> Token:
+    """Take the token from the environment or the file that is configured; else make one, as far as that is safe.
+
+    On a terminal a made token is shown. Elsewhere a log would keep it: it goes into a file that only its owner can read, and who
+    listens for other machines must bring a token.
+
+    Raises:
+        UsageError: GBE155 nobody has given one and it cannot be shown, GBE156 it is unusable.
+    """
+    given = os.environ.get(config.token_env, "") if config.token_env else ""
+    if given:
+        return Token(_checked(given.strip(), f"the variable {config.token_env}"))
+    if config.token_file:
+        return Token(_checked(_read(root / config.token_file, config.token_file), config.token_file))
+    made = token_urlsafe(24)
+    if sys.stderr.isatty():
+        return Token(made, f"token: {made} (set {config.token_env or 'token_env'} to keep one)")
+    if not is_loopback(config.host):
+        raise UsageError("GBE155", host=config.host, length=MIN_TOKEN_LENGTH, variable=config.token_env or "token_env")
+    path = state_dir / "http_token"
+    _write_privately(path, made)
+    return Token(made, f"token: in {os.path.relpath(path)}")
+
+
+def _checked(token: str, source: str) -> str:
+    if len(token) < MIN_TOKEN_LENGTH:
+        reason = f"it has {len(token)} characters, and {MIN_TOKEN_LENGTH} are the least"
+        raise UsageError("GBE156", source=source, reason=reason)
+    if not token.isascii() or not token.isprintable() or " " in token:
+        raise UsageError("GBE156", source=source, reason="a header can hold only plain letters, digits and signs")
+    return token
+
+
+def _read(path: Path, shown: str) -> str:
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not text"
+        raise UsageError("GBE156", source=shown, reason=reason) from None
+
+
+def _write_privately(path: Path, token: str) -> None:
+    """Write it so that at no moment anybody else can read it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        file.write(token + "\n")

@@ -1,0 +1,114 @@
+"""`--health`: probes and metrics alone, with nothing but the standard library. For containers.
+
+Nothing can be called or changed here, so there is no token. Connections are few, short, and one thread each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from threading import BoundedSemaphore, Thread, Timer
+from typing import Any
+
+from graphbus_core.errors import RunError
+from graphbus_core.hosting.metrics import CONTENT_TYPE
+from graphbus_core.hosting.serving.status import Status
+
+_MAX_CONNECTIONS = 32
+_TIMEOUT_S = 5.0
+
+
+class ProbeServer:
+    """Answers GET /livez, /readyz, /startupz and /metrics.
+
+    Raises:
+        RunError: GBE672 when the address cannot be had.
+    """
+
+    def __init__(self, host: str, port: int, status: Status, metrics: Callable[[], bytes]) -> None:
+        try:
+            self._server = _make_server(host, port, status, metrics)
+        except (OSError, OverflowError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            raise RunError("GBE672", address=f"{host}:{port}", reason=reason) from None
+        self.port: int = self._server.server_address[1]
+        self._thread = Thread(target=self._server.serve_forever, args=(0.1,), name="graphbus-health", daemon=True)
+
+    def start(self) -> None:
+        """Answer from now on."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop answering."""
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+def _make_server(host: str, port: int, status: Status, metrics: Callable[[], bytes]) -> Any:
+    import socket
+    from http.server import ThreadingHTTPServer
+
+    def hang_up(connection: socket.socket) -> None:
+        with suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)
+
+    class Server(ThreadingHTTPServer):
+        daemon_threads = True
+        block_on_close = False
+        address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        free = BoundedSemaphore(_MAX_CONNECTIONS)
+
+        def process_request(self, request: Any, client_address: Any) -> None:
+            if self.free.acquire(blocking=False):
+                super().process_request(request, client_address)
+            else:
+                self.shutdown_request(request)
+
+        def process_request_thread(self, request: Any, client_address: Any) -> None:
+            patience = Timer(_TIMEOUT_S, hang_up, (request,))
+            patience.start()
+            try:
+                super().process_request_thread(request, client_address)
+            finally:
+                patience.cancel()
+                self.free.release()
+
+        def handle_error(self, *_given: object) -> None:
+            """A connection that breaks is no news."""
+
+    return Server((host, port), _answerer(status, metrics))
+
+
+def _answerer(status: Status, metrics: Callable[[], bytes]) -> Any:
+    from http.server import BaseHTTPRequestHandler
+
+    class Answerer(BaseHTTPRequestHandler):
+        timeout = _TIMEOUT_S
+        server_version = "graphbus"
+        sys_version = ""
+
+        def do_GET(self) -> None:
+            path = self.path.partition("?")[0]
+            if path == "/metrics":
+                self._send(200, CONTENT_TYPE, metrics())
+            else:
+                body, number = status.encoded(path)
+                self._send(number, "application/json", body)
+
+        def do_HEAD(self) -> None:
+            self.do_GET()
+
+        def log_message(self, *_given: object) -> None:
+            """Probes are no news."""
+
+        def _send(self, number: int, kind: str, body: bytes) -> None:
+            self.send_response(number)
+            self.send_header("content-type", kind)
+            self.send_header("content-length", str(len(body)))
+            self.send_header("cache-control", "no-store")
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(body)
+
+    return Answerer

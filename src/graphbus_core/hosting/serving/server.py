@@ -1,0 +1,190 @@
+"""uvicorn: the only module that knows it. It listens, bounds connections in number and time, and runs the application.
+
+uvicorn keeps time only between two requests; here it is kept over the head of a request and over the reading of answers, too.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Callable
+from threading import Event, Thread
+from typing import Any
+
+import h11
+from uvicorn import Config, Server
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+
+from graphbus_core.errors import RunError
+from graphbus_core.hosting.serving.problems import MEDIA_TYPE, Problem, problem
+from graphbus_core.model.config import ServeConfig
+
+_MAX_HEAD_BYTES = 16_384
+_BACKLOG = 256
+
+_log = logging.getLogger("graphbus.http.wire")
+_log.setLevel(logging.ERROR)  # what strangers send is no news
+
+
+class _Connection(H11Protocol):
+    """One connection, with bounds.
+
+    Attributes:
+        limits: Set in the subclass that `_protocol` makes for one server.
+    """
+
+    limits: ServeConfig
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self.logger = _log
+        self._head_timer: Any = None
+        self._write_timer: Any = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        if len(self.connections) > self.limits.max_connections:
+            self._refuse(problem(503, "There are too many connections."))
+        else:
+            self._expect_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._cancel_timers()
+        self._unset_keepalive_if_required()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.conn.their_state is not h11.IDLE:
+            self._cancel_head_timer()
+        elif self._head_timer is None and not self.transport.is_closing():
+            self._expect_head()
+
+    def send_400_response(self, msg: str) -> None:
+        """What cannot be understood is answered once, if nothing was answered yet, and ends the connection."""
+        is_too_large = len(self.conn.trailing_data[0]) > _MAX_HEAD_BYTES
+        if is_too_large:
+            self._refuse(problem(431, f"The head of a request may have {_MAX_HEAD_BYTES} bytes."))
+        else:
+            self._refuse(problem(400, "This is not an HTTP request."))
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._write_timer = self.loop.call_later(self.limits.body_timeout_s, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None
+
+    def _expect_head(self) -> None:
+        self._head_timer = self.loop.call_later(self.limits.header_timeout_s, self._head_is_late)
+
+    def _head_is_late(self) -> None:
+        self._head_timer = None
+        if self.transport.is_closing() or self.conn.their_state is not h11.IDLE:
+            return
+        if self.conn.trailing_data[0]:
+            self._refuse(problem(408, "The head of the request did not arrive in time."))
+        else:
+            self.transport.close()
+
+    def _refuse(self, refusal: Problem) -> None:
+        """Answer below the application, and hang up."""
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is not None and not cycle.response_complete:
+            cycle.disconnected = True
+            cycle.message_event.set()
+        if cycle is None or not cycle.response_started or cycle.response_complete:
+            body = refusal.encode()
+            lines = [
+                f"HTTP/1.1 {refusal.status} {refusal.title}",
+                f"content-type: {MEDIA_TYPE}",
+                f"content-length: {len(body)}",
+                *(f"{name}: {value}" for name, value in refusal.headers.items() if name != "connection"),
+                "connection: close",
+            ]
+            self.transport.write("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
+        self.transport.close()
+
+    def _cancel_head_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _cancel_timers(self) -> None:
+        self._cancel_head_timer()
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Take the address before anything is started for it.
+
+    Raises:
+        RunError: GBE672 when it is taken, forbidden, or not ours.
+    """
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise RunError("GBE672", address=f"{host}:{port}", reason=reason) from None
+
+
+class HttpServer:
+    """Runs an ASGI application on a loop and a thread of its own; signals stay where they are."""
+
+    def __init__(self, app: Callable[..., Any], config: ServeConfig, listener: socket.socket) -> None:
+        protocol = type("Connection", (_Connection,), {"limits": config})
+        self._listener = listener
+        self._is_up = Event()
+        self._server = Server(
+            Config(
+                app,
+                http=protocol,
+                ws="none",
+                lifespan="off",
+                loop="asyncio",
+                interface="asgi3",
+                log_config=None,
+                access_log=False,
+                proxy_headers=False,
+                server_header=False,
+                backlog=_BACKLOG,
+                timeout_keep_alive=max(1, round(config.header_timeout_s)),
+                timeout_graceful_shutdown=1,
+                h11_max_incomplete_event_size=_MAX_HEAD_BYTES,
+                callback_notify=self._tick,
+                timeout_notify=0,
+            )
+        )
+        self._thread = Thread(target=self._run, name="graphbus-http", daemon=True)
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        port: int = self._listener.getsockname()[1]
+        return port
+
+    def start(self) -> None:
+        """Answer requests from now on."""
+        self._thread.start()
+        self._is_up.wait()
+
+    def stop(self) -> None:
+        """Hang up, and end the thread."""
+        self._server.should_exit = True
+        self._thread.join()
+        self._listener.close()
+
+    def _run(self) -> None:
+        try:
+            self._server.run(sockets=[self._listener])
+        finally:
+            self._is_up.set()
+
+    async def _tick(self) -> None:
+        self._is_up.set()

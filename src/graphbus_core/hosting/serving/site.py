@@ -1,0 +1,124 @@
+"""What is behind the routes: a graph that is called and published to by threads of the crew, and pages about it."""
+
+from __future__ import annotations
+
+import logging
+from secrets import token_hex
+from typing import Any
+
+import msgspec
+
+from graphbus_core.errors import GraphBusError, RunError
+from graphbus_core.hosting.graph import LiveGraph
+from graphbus_core.hosting.metrics import Meter, exposition
+from graphbus_core.hosting.serving import openapi
+from graphbus_core.hosting.serving.bodies import read_json, read_object
+from graphbus_core.hosting.serving.crew import Crew
+from graphbus_core.hosting.serving.guard import PROBES, Guard
+from graphbus_core.hosting.serving.problems import Problem, internal, problem_of
+from graphbus_core.hosting.serving.status import Status
+from graphbus_core.model.artifacts import BuildArtifacts
+from graphbus_core.model.config import ServeConfig
+
+_log = logging.getLogger("graphbus.http")
+
+
+class Site:
+    """One graph, for all requests.
+
+    Attributes:
+        in_flight: Requests that wait for the graph and are not answered yet.
+    """
+
+    def __init__(self, graph: LiveGraph, config: ServeConfig, *, token: str, meter: Meter, status: Status) -> None:
+        self.config = config
+        self.guard = Guard(config, token)
+        self.crew = Crew(config.concurrency, config.backlog)
+        self.meter = meter
+        self.status = status
+        self.in_flight = 0
+        self._graph = graph
+        self._described: tuple[BuildArtifacts, bytes] | None = None
+
+    # --- on a thread of the crew ---
+
+    def call(self, agent: str, method: str, body: bytes) -> bytes:
+        """Call a method with the arguments in the body, and give its result as JSON.
+
+        Raises:
+            RunError: GBE670 for a body that is no JSON object, and what the graph refuses.
+        """
+        result = self._graph.call(agent, method, **read_object(body))
+        return msgspec.json.encode(result)
+
+    def publish(self, topic: str, body: bytes, wait_s: float) -> tuple[int, bytes]:
+        """Publish the payload in the body, and give the status and what is known of the event.
+
+        Raises:
+            RunError: GBE670 for a body that is no JSON, and what the graph refuses.
+        """
+        self._graph.publish(topic, read_json(body) if body.strip() else None)
+        return 202, msgspec.json.encode({"status": "accepted", "wait": wait_s})
+
+    # --- pages ---
+
+    def metrics(self) -> bytes:
+        """Everything that is counted and measured, for Prometheus."""
+        return exposition(self._graph.bus.statistics(), self.meter)
+
+    def openapi(self) -> bytes:
+        """The description of the graph as it runs now."""
+        artifacts = self._current
+        if self._described is None or self._described[0] is not artifacts:
+            self._described = artifacts, _pretty(openapi.document(artifacts))
+        return self._described[1]
+
+    def index(self) -> bytes:
+        """What can be requested here."""
+        paths = openapi.document(self._current)["paths"]
+        return _pretty(
+            {
+                "call": [f"POST {path}" for path in paths if path.startswith("/call/")],
+                "publish": [f"POST {path}" for path in paths if path.startswith("/publish/")],
+                "pages": [f"GET {path}" for path in (*sorted(PROBES), "/metrics", "/openapi.json")],
+            }
+        )
+
+    # --- refusals ---
+
+    def refusal(self, what: str, error: Exception) -> Problem:
+        """What the client may know; what it may not know is logged."""
+        known = problem_of(error)
+        if known is not None:
+            return known
+        request_id = token_hex(8)
+        if isinstance(error, GraphBusError):
+            _log.error("%s failed (request %s): %s", what, request_id, error)
+        else:
+            _log.error("%s failed (request %s)", what, request_id, exc_info=error)
+        return internal(what, request_id)
+
+    @property
+    def _current(self) -> BuildArtifacts:
+        if self._graph.origin is None:
+            raise TypeError("only a graph that was built can be served")
+        return self._graph.origin.artifacts
+
+
+def wait_seconds(text: str, limit_s: float) -> float:
+    """Read `?wait=SECONDS`.
+
+    Raises:
+        RunError: GBE670 for what is no number of seconds up to the limit.
+    """
+    try:
+        seconds = float(text or 0)
+    except ValueError:
+        seconds = -1
+    if not 0 <= seconds <= limit_s:
+        raise RunError("GBE670", reason=f"`wait` must be a number of seconds from 0 to {limit_s:g}")
+    return seconds
+
+
+def _pretty(document: dict[str, Any]) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
