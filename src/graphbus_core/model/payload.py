@@ -1,21 +1,29 @@
 """Payloads: JSON-shaped values that nobody can change once they are published.
 
 A payload is handed over frozen: dicts and lists become read-only ones (still dicts and lists, so `json.dumps` takes them),
-strings, numbers, booleans and None are shared. Freezing is also the check: it refuses what is not JSON or is too large.
+strings, numbers, booleans and None are shared. An object of a typed class becomes the dict that it is in JSON. Freezing is also
+the check: it refuses what is not JSON or is too large.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn
 
+import msgspec
+
 from graphbus_core.errors import RunError
+from graphbus_core.isolation import attempt
 from graphbus_core.model.proposals import Json
+from graphbus_core.model.values import clipped, items_of, mapping_of, plain_of, shown
 
 MAX_PAYLOAD_BYTES = 1_048_576
 """The limit for one payload. A string counts its characters, a dict or list 2, every other value 4."""
 
 _MAX_DEPTH = 100
+_LONG = 1 << 64
+_MAX_INT_BITS = 14_000
+"""Python writes no longer int as text."""
 
 
 def _refuse(self: object, *_arguments: object, **_named: object) -> NoReturn:
@@ -92,26 +100,34 @@ class _Freezer:
             self._spend(len(value))
             return value
         if kind in _FIXED:
-            self._spend(4)
-            return value
-        if isinstance(value, Mapping):
-            return self._freeze_mapping(value)
-        if isinstance(value, list | tuple):
-            return self._freeze_items(value)
-        if isinstance(value, str | int | float):  # an enum's or other subclass's plain value
-            return self.freeze(_plain(value))
-        raise self._not_json(f"a {kind.__name__}")
+            return self._fixed(value)
+        if (items := items_of(value)) is not None:
+            return self._freeze_items(items)
+        if issubclass(kind, Mapping):
+            if (entries := mapping_of(value)) is None:
+                raise self._not_json(f"a {kind.__name__} that cannot be read")
+            return self._freeze_mapping(entries)
+        plain = plain_of(value)  # of an enum or another subclass of a text or number
+        if plain is value:
+            plain = self._plain_of_typed(value)
+        return self.freeze(plain)
 
-    def _freeze_mapping(self, value: Mapping[Any, Any]) -> FrozenDict:
+    def _fixed(self, value: Any) -> Any:
+        self._spend(4)
+        if type(value) is int and not -_LONG < value < _LONG and value.bit_length() > _MAX_INT_BITS:
+            raise self._not_json(f"an int of {value.bit_length()} bits")
+        return value
+
+    def _freeze_mapping(self, value: dict[Any, Any]) -> FrozenDict:
         self._enter()
         frozen = {}
         for key, item in value.items():
             if type(key) is not str:
-                raise self._not_json(f"a dict with the key {key!r}")
+                raise self._not_json(f"a dict with the key {shown(key)}")
             self._spend(len(key) + 2)
             kind = type(item)
-            if kind in _FIXED:
-                self._spend(4)
+            if kind is str:
+                self._spend(len(item))
                 frozen[key] = item
             else:
                 self._path.append(key)
@@ -119,7 +135,7 @@ class _Freezer:
                 self._path.pop()
         return FrozenDict(frozen)
 
-    def _freeze_items(self, value: list[Any] | tuple[Any, ...]) -> FrozenList:
+    def _freeze_items(self, value: Iterable[Any]) -> FrozenList:
         self._enter()
         frozen = []
         for index, item in enumerate(value):
@@ -127,6 +143,16 @@ class _Freezer:
             frozen.append(self.freeze(item))
             self._path.pop()
         return FrozenList(frozen)
+
+    def _plain_of_typed(self, value: Any) -> Json:
+        """What an object of a dataclass, msgspec or pydantic class is in JSON: dates, ids and decimals become text."""
+        kind = type(value)
+        if not is_typed_object(value):
+            raise self._not_json(f"a {kind.__name__}")
+        plain, error = attempt(lambda: msgspec.to_builtins(value, enc_hook=_plain_model))
+        if error is not None:
+            raise self._not_json(f"a {kind.__name__} that is not JSON: {clipped(type(error).__name__)}")
+        return plain
 
     def _enter(self) -> None:
         self._spend(2)
@@ -139,7 +165,7 @@ class _Freezer:
             raise RunError("GBE613", limit=self._limit)
 
     def _not_json(self, found: str) -> RunError:
-        return RunError("GBE612", path=describe_path(self._path), found=found)
+        return RunError("GBE612", path=clipped(describe_path(self._path)), found=clipped(found))
 
 
 def describe_path(path: list[str | int]) -> str:
@@ -148,8 +174,14 @@ def describe_path(path: list[str | int]) -> str:
     return spelled or "the payload"
 
 
-def _plain(value: str | int | float) -> str | int | float:
-    """The value of a subclass, e.g. of a StrEnum, as the type that JSON knows."""
-    if isinstance(value, str):
-        return str.__str__(value)
-    return int.__int__(value) if isinstance(value, int) else float.__float__(value)
+def is_typed_object(value: object) -> bool:
+    """True for an object of a dataclass, msgspec or pydantic class."""
+    kind = type(value)
+    return any(hasattr(kind, mark) for mark in ("__struct_fields__", "__dataclass_fields__", "model_dump"))
+
+
+def _plain_model(value: Any) -> Any:
+    """What msgspec does not know by itself."""
+    if hasattr(type(value), "model_dump"):
+        return value.model_dump(mode="json")
+    raise NotImplementedError

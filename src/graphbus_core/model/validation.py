@@ -1,4 +1,4 @@
-"""Values against types: compiled once per schema to a fast yes or no; why it is no is found out only when it is.
+"""Values against types: a fast yes that `checks` generates once per schema, and here, word for word, what is wrong otherwise.
 
 check = compile_schema(schema)
 check({"total": "12"})    ->   (Problem("total", "float", "str '12'"),)
@@ -6,16 +6,32 @@ check({"total": "12"})    ->   (Problem("total", "float", "str '12'"),)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Any, NamedTuple
 
 from graphbus_core.errors import did_you_mean
+from graphbus_core.isolation import attempt
+from graphbus_core.model.checks import Fits, generate
 from graphbus_core.model.schema import NULL, Field, Schema, Type
+from graphbus_core.model.values import (
+    clipped,
+    fields_of,
+    is_bytes,
+    is_float,
+    is_int,
+    is_str,
+    items_of,
+    mapping_of,
+    members_of,
+    plain_of,
+    shown,
+)
 
-Fits = Callable[[Any], bool]
+MAX_PROBLEMS = 8
+"""So many problems of one value are told; that there are more is said."""
 
-_EXACT: dict[str, type] = {"bool": bool, "int": int, "float": float, "str": str, "bytes": bytes}
-"""Kinds whose values are nearly always of just this class."""
+_MAX_NAMES = 200
 
 
 class Problem(NamedTuple):
@@ -37,174 +53,170 @@ SchemaCheck = Callable[[Any], tuple[Problem, ...]]
 def compile_schema(schema: Schema, *, is_closed: bool = False) -> SchemaCheck:
     """Make a function that gives what is wrong with a mapping or typed object; nothing for one that fits.
 
+    Of many problems it gives the first, one more than `MAX_PROBLEMS`.
+
     Args:
         schema: What is expected.
         is_closed: Fields that the schema does not list are wrong, too.
     """
-    parts = [(each.name, each.required, _EXACT.get(each.type.kind), compile_type(each.type)) for each in schema.fields]
-    names = schema.names
-    refuses_others = is_closed and not schema.is_open
-
-    def check(value: Any) -> tuple[Problem, ...]:
-        fields = value if isinstance(value, dict) else _fields_of(value)
-        if fields is not None:
-            for name, is_required, exact, fits in parts:
-                if name in fields:
-                    field = fields[name]
-                    if type(field) is not exact and not fits(field):  # the first saves a call, nearly always
-                        break
-                elif is_required:
-                    break
-            else:
-                if not refuses_others or names >= fields.keys():
-                    return ()
-        return tuple(_field_problems(schema, value, "", refuses_others=refuses_others))
-
-    return check
+    fits = generate(schema, is_closed=is_closed)
+    return lambda value: () if fits(value) else problems_of(schema, value, is_closed=is_closed)
 
 
 def compile_type(wanted: Type) -> Fits:
     """Make a function that tells whether a value is of the type. What is unknown fits; an int is a float, a bool no int."""
-    if wanted.kind in _SIMPLE:
-        return _SIMPLE[wanted.kind]
-    return _COMPOUND[wanted.kind](wanted)
+    return generate(wanted)
 
 
-_SIMPLE: dict[str, Fits] = {
+def problems_of(schema: Schema, value: object, *, is_closed: bool = False) -> tuple[Problem, ...]:
+    """Say what is wrong with a value, by reading the schema step by step: slow, and the reference of what is generated."""
+    found = _of_fields(schema, value, "", refuses_others=is_closed and not schema.is_open)
+    problems, error = attempt(lambda: tuple(islice(found, MAX_PROBLEMS + 1)))
+    if problems is None:  # e.g. a key whose `__eq__` raises
+        return (Problem("the value", clipped(f"an object with {schema}"), f"one that raises {type(error).__name__}"),)
+    return problems
+
+
+def describe(problems: Iterable[Problem]) -> str:
+    """The problems in one sentence of bounded length, without its full stop."""
+    told = [*map(str, islice(problems, MAX_PROBLEMS + 1))]
+    return "; ".join([*told[:MAX_PROBLEMS], "and more"] if len(told) > MAX_PROBLEMS else told)
+
+
+# --- a type after the other ----------------------------------------------------------------
+
+
+def _of_fields(schema: Schema, value: object, path: str, *, refuses_others: bool = False) -> Iterator[Problem]:
+    fields = fields_of(value)
+    if fields is None:
+        yield Problem(path or "the value", clipped(f"an object with {schema}"), shown(value))
+        return
+    others = [_named(name) for name in fields if name not in schema.names] if len(fields) <= _MAX_NAMES else []
+    for field in schema.fields:
+        yield from _of_field(field, fields, path, others)
+    if refuses_others:
+        for name in fields:
+            if name not in schema.names:
+                yield _unknown_name(_named(name), schema, fields, path)
+
+
+def _of_field(field: Field, fields: dict[Any, Any], path: str, others: list[str]) -> Iterator[Problem]:
+    where = _join(path, _named(field.name))
+    if field.name in fields:
+        yield from _of_type(field.type, fields[field.name], where)
+    elif field.required:
+        near = did_you_mean(_named(field.name), others).replace("Did you mean", "Is it")
+        yield Problem(where, clipped(str(field.type)), "nothing", near)
+
+
+def _unknown_name(name: str, schema: Schema, fields: dict[Any, Any], path: str) -> Problem:
+    missing = [field.name for field in schema.fields if field.name not in fields] or schema.names
+    near = did_you_mean(name, islice(map(_named, missing), _MAX_NAMES))
+    listed = clipped(", ".join(field.name for field in schema.fields))
+    return Problem(_join(path, name), f"one of {listed}" if listed else "no argument", "an unknown name", near)
+
+
+def _of_type(wanted: Type, value: object, path: str) -> Iterator[Problem]:
+    """What is wrong with a value: inside of it, if it is the right container, or with all of it."""
+    inside = _INSIDE.get(wanted.kind)
+    if inside is not None:
+        yield from inside(wanted, value, path)
+    elif not _IS[wanted.kind](value):
+        yield _misfit(wanted, value, path)
+
+
+def _misfit(wanted: Type, value: object, path: str) -> Problem:
+    return Problem(path, clipped(str(wanted)), shown(value))
+
+
+_IS: dict[str, Callable[[object], bool]] = {
     "unknown": lambda _value: True,
     "any": lambda _value: True,
     "null": lambda value: value is None,
     "bool": lambda value: value is True or value is False,
-    "int": lambda value: isinstance(value, int) and value is not True and value is not False,
-    "float": lambda value: isinstance(value, float) or (isinstance(value, int) and not isinstance(value, bool)),
-    "str": lambda value: isinstance(value, str),
-    "bytes": lambda value: isinstance(value, bytes),
+    "int": is_int,
+    "float": is_float,
+    "str": is_str,
+    "bytes": is_bytes,
 }
 
 
-def _compile_items(wanted: Type) -> Fits:
-    kinds = (list, tuple, set, frozenset) if wanted.kind == "set" else (list, tuple)
-    if not wanted.args:
-        return lambda value: isinstance(value, kinds)
-    fits = compile_type(wanted.args[0])
-    return lambda value: isinstance(value, kinds) and all(map(fits, value))
+def _in_items(wanted: Type, value: object, path: str) -> Iterator[Problem]:
+    items = members_of(value) if wanted.kind == "set" else items_of(value)
+    if items is None:
+        yield _misfit(wanted, value, path)
+    elif wanted.args:
+        for at, item in enumerate(items):
+            yield from _of_type(wanted.args[0], item, f"{path}[{at}]")
 
 
-def _compile_tuple(wanted: Type) -> Fits:
-    if not wanted.args:
-        return lambda value: isinstance(value, list | tuple)
-    parts = [compile_type(part) for part in wanted.args]
-    return lambda value: (
-        isinstance(value, list | tuple)
-        and len(value) == len(parts)
-        and all(fits(item) for fits, item in zip(parts, value, strict=True))
-    )
+def _in_tuple(wanted: Type, value: object, path: str) -> Iterator[Problem]:
+    items = items_of(value)
+    if items is None or (wanted.args and len(items) != len(wanted.args)):
+        yield _misfit(wanted, value, path)
+    elif wanted.args:
+        for at, (part, item) in enumerate(zip(wanted.args, items, strict=True)):
+            yield from _of_type(part, item, f"{path}[{at}]")
 
 
-def _compile_dict(wanted: Type) -> Fits:
-    if not wanted.args:
-        return lambda value: isinstance(value, Mapping)
-    fits_key, fits_value = (compile_type(part) for part in wanted.args[:2])
-    return lambda value: (
-        isinstance(value, Mapping) and all(map(fits_key, value.keys())) and all(map(fits_value, value.values()))
-    )
+def _in_dict(wanted: Type, value: object, path: str) -> Iterator[Problem]:
+    entries = mapping_of(value)
+    if entries is None:
+        yield _misfit(wanted, value, path)
+    elif wanted.args:
+        for key, item in entries.items():
+            if _has_problems(wanted.args[0], key):
+                yield _misfit(wanted, value, path)
+                return
+            yield from _of_type(wanted.args[1], item, _join(path, _named(key)))
 
 
-def _compile_union(wanted: Type) -> Fits:
-    choices = [compile_type(choice) for choice in wanted.args]
-    return lambda value: any(fits(value) for fits in choices)
+def _in_union(wanted: Type, value: object, path: str) -> Iterator[Problem]:
+    if not any(not _has_problems(choice, value) for choice in wanted.args):
+        choices = [choice for choice in wanted.args if choice != NULL]
+        if len(choices) != 1 or value is None:
+            yield _misfit(wanted, value, path)
+            return
+        for problem in _of_type(choices[0], value, path):  # an optional value is there, and wrong
+            yield problem._replace(expected=clipped(str(wanted))) if problem.path == path else problem
 
 
-def _compile_literal(wanted: Type) -> Fits:
-    allowed = {(type(value), value) for value in wanted.values}
-    return lambda value: value.__hash__ is not None and (type(value), value) in allowed
+def _in_literal(wanted: Type, value: object, path: str) -> Iterator[Problem]:
+    plain = plain_of(value)
+    if not any(type(plain) is type(each) and plain == each for each in wanted.values):
+        near = did_you_mean(_named(plain), map(str, wanted.values[:_MAX_NAMES])) if type(plain) is str else ""
+        yield _misfit(wanted, value, path)._replace(suggestion=near)
 
 
-def _compile_record(wanted: Type) -> Fits:
-    check = compile_schema(Schema(wanted.fields))
-    return lambda value: not check(value)
+def _in_record(wanted: Type, value: object, path: str) -> Iterator[Problem]:
+    if fields_of(value) is None:
+        yield _misfit(wanted, value, path)
+    else:
+        yield from _of_fields(Schema(wanted.fields), value, path)
 
 
-_COMPOUND: dict[str, Callable[[Type], Fits]] = {
-    "list": _compile_items,
-    "set": _compile_items,
-    "tuple": _compile_tuple,
-    "dict": _compile_dict,
-    "union": _compile_union,
-    "literal": _compile_literal,
-    "record": _compile_record,
+def _has_problems(wanted: Type, value: object) -> bool:
+    return next(_of_type(wanted, value, ""), None) is not None
+
+
+_INSIDE: dict[str, Callable[[Type, object, str], Iterator[Problem]]] = {
+    "list": _in_items,
+    "set": _in_items,
+    "tuple": _in_tuple,
+    "dict": _in_dict,
+    "union": _in_union,
+    "literal": _in_literal,
+    "record": _in_record,
 }
 
 
-def _fields_of(value: object) -> Mapping[str, Any] | None:
-    """The fields of a mapping, or the attributes of a typed object; None for what has neither."""
-    if isinstance(value, Mapping):
-        return value
-    if hasattr(value, "__struct_fields__"):
-        return {name: getattr(value, name) for name in value.__struct_fields__}
-    return vars(value) if hasattr(type(value), "__annotations__") and hasattr(value, "__dict__") else None
-
-
-# --- why not -------------------------------------------------------------------------------
-
-
-def _field_problems(schema: Schema, value: object, path: str, *, refuses_others: bool = False) -> list[Problem]:
-    fields = _fields_of(value)
-    if fields is None:
-        return [Problem(path or "the value", f"an object with {schema}", _shown(value))]
-    found: list[Problem] = []
-    others = [name for name in fields if name not in schema.names]
-    for field in schema.fields:
-        found += _problems_of_field(field, fields, path, others)
-    if refuses_others:
-        for name in others:
-            missing = [field.name for field in schema.fields if field.name not in fields] or schema.names
-            expected = f"one of {', '.join(field.name for field in schema.fields)}" if schema.fields else "no argument"
-            found.append(Problem(_join(path, str(name)), expected, "an unknown name", did_you_mean(str(name), missing)))
-    return found
-
-
-def _problems_of_field(field: Field, fields: Mapping[str, Any], path: str, others: list[str]) -> list[Problem]:
-    where = _join(path, field.name)
-    if field.name in fields:
-        return _problems(field.type, fields[field.name], where)
-    if not field.required:
-        return []
-    near = did_you_mean(field.name, map(str, others)).replace("Did you mean", "Is it")
-    return [Problem(where, str(field.type), "nothing", near)]
-
-
-def _problems(wanted: Type, value: object, path: str) -> list[Problem]:
-    if compile_type(wanted)(value):
-        return []
-    if wanted.kind == "record" and _fields_of(value) is not None:
-        return _field_problems(Schema(wanted.fields), value, path)
-    if wanted.kind in ("list", "set") and isinstance(value, list | tuple | set | frozenset) and wanted.args:
-        inside = [p for at, item in enumerate(value) for p in _problems(wanted.args[0], item, f"{path}[{at}]")]
-        if inside:
-            return inside
-    if wanted.kind == "dict" and isinstance(value, Mapping) and wanted.args:
-        inside = [p for key, item in value.items() for p in _problems(wanted.args[1], item, _join(path, str(key)))]
-        if inside:
-            return inside
-    choices = [choice for choice in wanted.args if choice != NULL] if wanted.kind == "union" else []
-    if len(choices) == 1 and value is not None:
-        return [
-            problem._replace(expected=_or_none(problem, path, wanted)) for problem in _problems(choices[0], value, path)
-        ]
-    return [Problem(path, str(wanted), _shown(value))]
-
-
-def _or_none(problem: Problem, path: str, wanted: Type) -> str:
-    return str(wanted) if problem.path == path else problem.expected
+# --- in words ------------------------------------------------------------------------------
 
 
 def _join(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
-def _shown(value: object) -> str:
-    if value is None:
-        return "None"
-    text = repr(value)
-    return f"{type(value).__name__} {text if len(text) <= 60 else text[:57] + '...'}"
+def _named(name: object) -> str:
+    """A key for people."""
+    return clipped(name, 60) if type(name) is str else shown(name)

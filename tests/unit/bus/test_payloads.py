@@ -57,7 +57,7 @@ def test_what_json_has_a_form_for_takes_that_form(value: object, plain: object) 
         (object(), "the payload", "a object"),
         ({"a": {1, 2}}, "a", "a set"),
         ({"items": [{"at": b"x"}]}, "items[0].at", "a bytes"),
-        ({"a": {1: "x"}}, "a", "a dict with the key 1"),
+        ({"a": {1: "x"}}, "a", "a dict with the key int 1"),
         ([1, [lambda: None]], "[1][0]", "a function"),
     ],
 )

@@ -1,0 +1,326 @@
+"""Checks made for one schema: Python text that looks at each field by name, without loops over the schema and without calls.
+
+For `{"sku": str, "tags": [str]}`, whose names are data (`c0`, `c1`) and never part of the text:
+
+    def fits(v):
+        try:
+            d = v if type(v) is dict else fields_of(v)
+            if d is None: return False
+            v1 = d[c0]
+            if type(v1) is not str and not is_str(v1): return False
+            v2 = d[c1]
+            s3 = v2 if type(v2) is list else items_of(v2)
+            if s3 is None: return False
+            for v4 in s3:
+                if type(v4) is not str and not is_str(v4): return False
+        except Exception: return False
+        return True
+
+`validation.problems_of` reads the same schema step by step: what it finds wrong with a value, and only that, is refused here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from graphbus_core.model.schema import NULL, Field, Schema, Type
+from graphbus_core.model.values import (
+    fields_of,
+    is_bytes,
+    is_float,
+    is_int,
+    is_str,
+    items_of,
+    mapping_of,
+    members_of,
+    plain_of,
+)
+
+Fits = Callable[[Any], bool]
+
+_LEAVES: dict[str, tuple[str, str]] = {
+    "null": ("{v} is not None", ""),
+    "bool": ("{v} is not True and {v} is not False", ""),
+    "int": ("type({v}) is not int", "not is_int({v})"),
+    "float": ("type({v}) is not float and type({v}) is not int", "not is_float({v})"),
+    "str": ("type({v}) is not str", "not is_str({v})"),
+    "bytes": ("type({v}) is not bytes", "not is_bytes({v})"),
+}
+"""Kind -> when a value is not exactly of it, and when it is not of a subclass either."""
+
+_LONG = 1 << 64
+_EXACT = {
+    "int": f"type({{v}}) is not int or not -{_LONG} < {{v}} < {_LONG}",
+    "float": f"type({{v}}) is not float and (type({{v}}) is not int or not -{_LONG} < {{v}} < {_LONG})",
+    "bytes": "True",
+}
+"""Kind -> when a value is not one that JSON surely has; of ints, those of a common length."""
+
+_LOOKS: dict[str, Any] = {
+    each.__name__: each
+    for each in (fields_of, is_bytes, is_float, is_int, is_str, items_of, mapping_of, members_of, plain_of)
+}
+_TOP = 2
+_MAX_INDENT = 12
+"""What is nested deeper gets a function of its own: Python nests 20 blocks at most."""
+_SCALARS = frozenset({int, float, bool, type(None)})
+
+
+def generate(wanted: Schema | Type, *, is_closed: bool = False) -> Fits:
+    """Make a function that tells whether a value is as it is wanted; it runs no code of a value that is no Mapping."""
+    return _Text().function(wanted, is_closed=is_closed)
+
+
+def generate_gate(wanted: Schema | Type, limit: int, otherwise: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Make a function that gives a value back when it is a usual one: plain dicts and lists with nothing unlisted in them.
+
+    Such a value fits, is JSON, and its size is not over the limit. What becomes of every other, `otherwise` decides.
+    """
+    return _GateText(limit, otherwise).function(wanted, is_closed=True)
+
+
+class _Text:
+    """The text of one check while it is written; `names` holds what it refers to."""
+
+    fails = "return False"
+
+    def __init__(self) -> None:
+        self.names: dict[str, Any] = dict(_LOOKS)
+        self._lines: list[str] = []
+        self._indent = _TOP
+        self._count = 0
+
+    def function(self, wanted: Schema | Type, *, is_closed: bool = False) -> Callable[[Any], Any]:
+        """Write the text for a value of this type and compile it."""
+        self.begin()
+        if isinstance(wanted, Schema):
+            self.record(wanted.fields, "v", is_closed=is_closed and not wanted.is_open)
+        else:
+            self.value(wanted, "v")
+        # a key of a dict may have an `__eq__` that raises whatever it likes
+        broken = f"    except Exception: {self.fails}"
+        lines = ["def check(v):", "    try:", *self._lines, broken, f"    {self.end()}"]
+        exec(compile("\n".join(lines), "<a check made from a schema>", "exec"), self.names)  # noqa: S102 - no text of users
+        made: Callable[[Any], Any] = self.names["check"]
+        return made
+
+    def begin(self) -> None:
+        """Write what stands before the first look at the value."""
+        self.write("pass")
+
+    def end(self) -> str:
+        """The line for a value in which nothing was wrong."""
+        return "return True"
+
+    def write(self, line: str) -> None:
+        self._lines.append("    " * self._indent + line)
+
+    def refuse(self, when: str) -> None:
+        self.write(f"if {when}: {self.fails}")
+
+    def fresh(self) -> str:
+        self._count += 1
+        return f"v{self._count}"
+
+    def constant(self, value: object) -> str:
+        """Give the name under which the text finds a value."""
+        name = f"c{len(self.names)}"
+        self.names[name] = value
+        return name
+
+    def inside(self, header: str, write: Callable[[], None]) -> None:
+        """Write a block: its header, and below it at least one line."""
+        self.write(header)
+        self._indent += 1
+        self.write("pass")
+        write()
+        self._indent -= 1
+
+    def value(self, wanted: Type, v: str) -> None:
+        """Write the check of one value, which the text calls `v`."""
+        if wanted.kind in _LEAVES:
+            self.leaf(wanted.kind, v)
+        elif wanted.kind in ("unknown", "any"):
+            self.anything(v)
+        elif self._indent > _MAX_INDENT:
+            self.deeper(wanted, v)
+        elif wanted.kind == "record":
+            self.record(wanted.fields, v)
+        else:
+            _COMPOUND[wanted.kind](self, wanted, v)
+
+    def deeper(self, wanted: Type, v: str) -> None:
+        self.refuse(f"not {self.constant(generate(wanted))}({v})")
+
+    def leaf(self, kind: str, v: str) -> None:
+        exact, loose = _LEAVES[kind]
+        self.refuse((f"{exact} and {loose}" if loose else exact).format(v=v))
+
+    def anything(self, v: str) -> None:
+        """Write nothing: what is unknown fits."""
+
+    def container(self, v: str, exact: str, look: str) -> str:
+        found = self.fresh()
+        self.write(f"{found} = {v} if type({v}) is {exact} else {look}({v})")
+        self.refuse(f"{found} is None")
+        return found
+
+    def record(self, fields: tuple[Field, ...], v: str, *, is_closed: bool = False) -> None:
+        found = self.container(v, "dict", "fields_of")
+        needed = sum(field.required for field in fields)
+        count = self.fresh() if is_closed and needed < len(fields) else ""
+        if count:
+            self.write(f"{count} = {needed}")
+        for field in fields:
+            name, inner = self.constant(field.name), self.fresh()
+            if field.required:
+                self.write(f"{inner} = {found}[{name}]")
+                self.value(field.type, inner)
+            else:
+                self.inside(f"if {name} in {found}:", lambda: self._optional(field, found, name, inner, count))  # noqa: B023
+        if is_closed:
+            self.refuse(f"len({found}) != {count or needed}")
+
+    def _optional(self, field: Field, found: str, name: str, inner: str, count: str) -> None:
+        self.write(f"{inner} = {found}[{name}]")
+        self.value(field.type, inner)
+        if count:
+            self.write(f"{count} += 1")
+
+    def items(self, wanted: Type, v: str) -> None:
+        look = "members_of" if wanted.kind == "set" else "items_of"
+        found, item = self.container(v, "list", look), self.fresh()
+        if wanted.args:
+            self.inside(f"for {item} in {found}:", lambda: self.value(wanted.args[0], item))
+
+    def row(self, wanted: Type, v: str) -> None:
+        found = self.container(v, "list", "items_of")
+        if not wanted.args:
+            return
+        self.refuse(f"len({found}) != {len(wanted.args)}")
+        for at, part in enumerate(wanted.args):
+            item = self.fresh()
+            self.write(f"{item} = {found}[{at}]")
+            self.value(part, item)
+
+    def entries(self, wanted: Type, v: str) -> None:
+        found = self.container(v, "dict", "mapping_of")
+        if wanted.args:
+            key, item = self.fresh(), self.fresh()
+            self.inside(f"for {key}, {item} in {found}.items():", lambda: self._entry(wanted, key, item))
+
+    def _entry(self, wanted: Type, key: str, item: str) -> None:
+        self.value(wanted.args[0], key)
+        self.value(wanted.args[1], item)
+
+    def union(self, wanted: Type, v: str) -> None:
+        choices = [choice for choice in wanted.args if choice != NULL]
+        if len(choices) == 1 and NULL in wanted.args:
+            self.inside(f"if {v} is not None:", lambda: self.value(choices[0], v))
+        else:  # a function for each choice, because one may be wrong and the next right
+            fits = [self.constant(generate(choice)) for choice in wanted.args]
+            self.refuse(" and ".join(f"not {each}({v})" for each in fits) or "True")
+
+    def literal(self, wanted: Type, v: str) -> None:
+        allowed = self.constant(frozenset((type(value), value) for value in wanted.values))
+        kinds = self.constant(frozenset(map(type, wanted.values)))
+        plain = self.fresh()
+        self.write(f"{plain} = plain_of({v})")
+        self.refuse(f"type({plain}) not in {kinds} or (type({plain}), {plain}) not in {allowed}")
+
+
+class _GateText(_Text):
+    """The text of a check that also adds up the size of the value, as `payload.freeze` counts it or a little more."""
+
+    fails = "return otherwise(v)"
+
+    def __init__(self, limit: int, otherwise: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self.names |= {"scalars": _SCALARS, "otherwise": otherwise}
+        self._limit = limit
+        self._fixed = 0
+        self._sizes: list[str] = []  # terms of a sum that is made once, at the end
+
+    def begin(self) -> None:
+        self.write("pass")
+
+    def end(self) -> str:
+        if not self._sizes:
+            return "return v" if self._fixed <= self._limit else self.fails
+        return f"return v if {' + '.join(self._sizes)} <= {self._limit - self._fixed} else otherwise(v)"
+
+    def add(self, size: int, variable: str = "") -> None:
+        """Count a size: here and now, or for each item when the check runs."""
+        if self._indent > _TOP:
+            if "size" not in self._sizes:
+                self._lines.insert(0, "        size = 0")
+                self._sizes.append("size")
+            self.write(f"size += {variable or '0'} + {size}")
+        else:
+            self._fixed += size
+            self._sizes += [variable] * bool(variable)
+
+    def leaf(self, kind: str, v: str) -> None:
+        self.refuse(_EXACT.get(kind, _LEAVES[kind][0]).format(v=v))
+        if kind == "str":
+            self.add(0, f"len({v})")
+
+    def deeper(self, wanted: Type, v: str) -> None:
+        self.refuse("True")
+
+    def anything(self, v: str) -> None:
+        self.inside(f"if type({v}) is str:", lambda: self.add(0, f"len({v})"))
+        self.write(f"elif type({v}) not in scalars or type({v}) is int and not {-_LONG} < {v} < {_LONG}: {self.fails}")
+
+    def container(self, v: str, exact: str, look: str) -> str:
+        self.refuse(f"type({v}) is not {exact}" if look != "members_of" else "True")
+        return v
+
+    def record(self, fields: tuple[Field, ...], v: str, *, is_closed: bool = False) -> None:
+        self.add(2 + sum(len(field.name) + 6 for field in fields))
+        super().record(fields, v, is_closed=True)
+
+    def items(self, wanted: Type, v: str) -> None:
+        super().items(wanted, v)
+        self.add(2, f"4 * len({v})")
+        if not wanted.args:
+            self.refuse(v)
+
+    def row(self, wanted: Type, v: str) -> None:
+        super().row(wanted, v)
+        self.add(2, f"4 * len({v})")
+        if not wanted.args:
+            self.refuse(v)
+
+    def entries(self, wanted: Type, v: str) -> None:
+        super().entries(wanted, v)
+        self.add(2, f"6 * len({v})")
+        if not wanted.args:
+            self.refuse(v)
+
+    def _entry(self, wanted: Type, key: str, item: str) -> None:
+        self.leaf("str", key)
+        self.value(wanted.args[1], item)
+
+    def literal(self, wanted: Type, v: str) -> None:
+        self.anything(v)
+        super().literal(wanted, v)
+
+    def union(self, wanted: Type, v: str) -> None:
+        kinds = {choice.kind for choice in wanted.args}
+        if len(kinds - {"null"}) == 1 and kinds - {"null"} <= _LEAVES.keys():
+            super().union(wanted, v)
+            return
+        self.anything(v)
+        super().union(wanted, v)
+
+
+_COMPOUND: dict[str, Callable[[_Text, Type, str], None]] = {
+    "list": lambda text, wanted, v: text.items(wanted, v),
+    "set": lambda text, wanted, v: text.items(wanted, v),
+    "tuple": lambda text, wanted, v: text.row(wanted, v),
+    "dict": lambda text, wanted, v: text.entries(wanted, v),
+    "union": lambda text, wanted, v: text.union(wanted, v),
+    "literal": lambda text, wanted, v: text.literal(wanted, v),
+}

@@ -1,0 +1,149 @@
+"""How checks look at values: by their real type, never by what they say of themselves.
+
+A value may be of any class: a Mapping that raises, a list whose `__iter__` lies, an object with a `__class__` of its own. What is
+a subclass of a builtin is read as that builtin; only Mappings and typed objects run code of theirs, and none of it can spread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from graphbus_core.isolation import attempt
+
+Items = list[Any] | tuple[Any, ...] | set[Any] | frozenset[Any]
+
+
+def is_int(value: object) -> bool:
+    """An int, also of a subclass such as an IntEnum; True and False are none."""
+    kind = type(value)
+    return kind is not bool and issubclass(kind, int)
+
+
+def is_float(value: object) -> bool:
+    """A float or an int, also of a subclass; True and False are none."""
+    kind = type(value)
+    return kind is not bool and issubclass(kind, int | float)
+
+
+def is_str(value: object) -> bool:
+    """A text, also of a subclass such as a StrEnum."""
+    return issubclass(type(value), str)
+
+
+def is_bytes(value: object) -> bool:
+    """Bytes, also of a subclass."""
+    return issubclass(type(value), bytes)
+
+
+def items_of(value: object) -> Items | None:
+    """The items of a list or tuple, also of a subclass; None for anything else."""
+    kind = type(value)
+    if kind is list or kind is tuple:
+        return value  # type: ignore[return-value]
+    if issubclass(kind, list):
+        return list(list.__iter__(value))  # type: ignore[arg-type]
+    return tuple(tuple.__iter__(value)) if issubclass(kind, tuple) else None  # type: ignore[arg-type]
+
+
+def members_of(value: object) -> Items | None:
+    """The members of a set or frozenset, or what `items_of` gives: JSON has no sets."""
+    kind = type(value)
+    if kind is set or kind is frozenset:
+        return value  # type: ignore[return-value]
+    if issubclass(kind, set):
+        return list(set.__iter__(value))  # type: ignore[arg-type]
+    return list(frozenset.__iter__(value)) if issubclass(kind, frozenset) else items_of(value)  # type: ignore[arg-type]
+
+
+def mapping_of(value: object) -> dict[Any, Any] | None:
+    """The entries of a dict or Mapping; None for anything else, and for a Mapping that cannot be read."""
+    kind = type(value)
+    if kind is dict:
+        return value  # type: ignore[return-value]
+    if issubclass(kind, dict):
+        return dict(dict.items(value))  # type: ignore[arg-type]
+    if not issubclass(kind, Mapping):
+        return None
+    return attempt(lambda: {**dict(value.items())})[0]  # type: ignore[attr-defined]
+
+
+def fields_of(value: object) -> dict[Any, Any] | None:
+    """The entries of a dict or Mapping, or the attributes of a typed object; None for what has neither."""
+    found = mapping_of(value)
+    return found if found is not None else attributes_of(value)
+
+
+def attributes_of(value: object) -> dict[str, Any] | None:
+    """The fields of an object of a dataclass, msgspec or other annotated class that have a value; None for anything else."""
+    kind = type(value)
+    names = getattr(kind, "__struct_fields__", None) or getattr(kind, "__dataclass_fields__", None)
+    if names is not None:
+        shown_as = getattr(kind, "__struct_encode_fields__", names)  # a Struct may rename its fields
+        pairs = tuple(zip(names, shown_as, strict=True))
+        return attempt(lambda: {outside: getattr(value, name) for name, outside in pairs if hasattr(value, name)})[0]
+    if not hasattr(kind, "__annotations__"):
+        return None
+    return attempt(lambda: {**object.__getattribute__(value, "__dict__")})[0]
+
+
+def plain_of(value: object) -> object:
+    """The text or number that an object of a subclass, such as an Enum, is; everything else as it is."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
+    for base, plain in _BASES:
+        if issubclass(kind, base):
+            return plain(value)
+    return value
+
+
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+_BASES: tuple[tuple[type, Callable[[Any], object]], ...] = (
+    (str, str.__str__),
+    (int, int.__int__),
+    (float, float.__float__),
+)
+
+
+# --- in words ------------------------------------------------------------------------------
+
+_MAX_SHOWN = 60
+
+
+def clipped(text: str, limit: int = 240) -> str:
+    """A text that may be long, short."""
+    return text if len(text) <= limit else f"{text[: limit - 3]}..."
+
+
+def shown(value: object) -> str:
+    """A value for people: its class, and as much of it as 60 characters hold; no code of its class runs."""
+    if value is None:
+        return "None"
+    text = _repr_of(value)
+    return f"{type(value).__name__} {text if len(text) <= _MAX_SHOWN else text[: _MAX_SHOWN - 3] + '...'}".rstrip()
+
+
+def _repr_of(value: object) -> str:
+    from reprlib import Repr  # most values fit
+
+    plain = plain_of(value)
+    if type(plain) is str:
+        return repr(plain[: _MAX_SHOWN + 1])
+    if type(plain) is int and plain.bit_length() > 200:
+        return f"of {plain.bit_length()} bits"
+
+    class Short(Repr):
+        def repr_int(self, x: int, level: int) -> str:
+            return repr(x) if x.bit_length() <= 200 else "..."
+
+        def repr_instance(self, x: object, level: int) -> str:
+            return repr(x) if type(x) in _HARMLESS else f"<{type(x).__name__}>"
+
+    short = Short()
+    short.maxstring = short.maxother = _MAX_SHOWN + 1
+    return short.repr(plain) if type(plain) in _BUILTIN else ""
+
+
+_HARMLESS = frozenset({int, float, bool, type(None), bytes})
+_BUILTIN = frozenset({int, float, bool, bytes, list, tuple, dict, set, frozenset})

@@ -1,0 +1,286 @@
+"""What is generated from a schema and what reads the schema step by step agree, for all schemas and all values."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable
+from enum import Enum, IntEnum, StrEnum
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from graphbus_core.errors import RunError
+from graphbus_core.model.checks import generate, generate_gate
+from graphbus_core.model.payload import MAX_PAYLOAD_BYTES, freeze
+from graphbus_core.model.schema import ANY, BOOL, BYTES, DICT, FLOAT, INT, LIST, NULL, STR, UNKNOWN, Field, Schema, Type
+from graphbus_core.model.validation import problems_of
+
+
+class Colour(StrEnum):
+    RED = "a"
+
+
+class Level(IntEnum):
+    LOW = 1
+
+
+class Plain(Enum):
+    ONE = "a"
+
+
+@dataclasses.dataclass
+class Item:
+    a: object
+    b: object = 1
+
+
+@dataclasses.dataclass(slots=True)
+class Slim:
+    a: object
+
+
+class Struct(msgspec.Struct, rename={"x": "a"}):
+    x: Any
+
+
+class Text(str):
+    __slots__ = ()
+
+
+class Lying(dict[Any, Any]):
+    def __getitem__(self, key: object) -> Any:
+        return "a lie"
+
+    def __contains__(self, key: object) -> bool:
+        return True
+
+
+class Items(list[Any]):
+    def __iter__(self) -> Any:
+        raise RuntimeError("not one after the other")
+
+    def __len__(self) -> int:
+        return 99
+
+
+class Rude:
+    @property
+    def __class__(self) -> Any:  # type: ignore[misc]
+        raise RuntimeError("none of your business")
+
+    def __eq__(self, other: object) -> bool:
+        raise RuntimeError("no equal")
+
+    def __hash__(self) -> int:
+        return hash("a")
+
+
+REFUSED = object()
+HOSTILE = [
+    'a"); import os; os._exit(3); ("',
+    "__import__('os')._exit(3)",
+    "c0",
+    "v1",
+    "v",
+    "is_str",
+    "return False",
+    "\n    return True\n",
+    "\ud800",
+    "{v}",
+    "'",
+    '"""',
+    "\\",
+    "",
+    "\0",
+    "x" * 200,
+]
+NAMES = st.sampled_from(["a", "b", "c"]) | st.sampled_from(HOSTILE) | st.text(max_size=3)
+LEAVES = [UNKNOWN, ANY, NULL, BOOL, INT, FLOAT, STR, BYTES, LIST, DICT, Type("tuple"), Type("set"), Type("union")]
+
+
+@st.composite
+def types(draw: st.DrawFn, depth: int = 3) -> Type:
+    kind: Any = draw(
+        st.sampled_from(["leaf", "list", "set", "dict", "tuple", "union", "optional", "literal", "record"])
+    )
+    if kind == "leaf" or not depth:
+        return draw(st.sampled_from(LEAVES))
+    if kind == "literal":
+        values = draw(st.lists(st.sampled_from(["a", "b", 1, 0, True, False, None]), max_size=4))
+        return Type("literal", values=tuple(values))
+    if kind == "record":
+        return Type("record", name="R", fields=draw(records(depth - 1)))
+    inner = draw(types(depth - 1))
+    if kind == "optional":
+        return Type("union", (inner, NULL))
+    if kind in ("tuple", "union"):
+        return Type(kind, (inner, *(draw(types(depth - 1)) for _ in range(draw(st.integers(0, 2))))))
+    return Type("dict", (draw(st.sampled_from([STR, ANY, INT])), inner)) if kind == "dict" else Type(kind, (inner,))
+
+
+@st.composite
+def records(draw: st.DrawFn, depth: int = 3) -> tuple[Field, ...]:
+    names = draw(st.lists(NAMES, max_size=4, unique=True))
+    return tuple(Field(name, draw(types(depth)), draw(st.booleans())) for name in names)
+
+
+@st.composite
+def schemas(draw: st.DrawFn) -> Schema:
+    return Schema(draw(records()), draw(st.booleans()))
+
+
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.sampled_from([1 << 63, 1 << 64, 10**80, -(10**40)])
+    | st.floats()
+    | st.text(max_size=3)
+    | st.binary(max_size=3)
+    | st.sampled_from(["a", "b", Colour.RED, Level.LOW, Plain.ONE, Text("a"), Text("b"), Ellipsis])
+    | st.builds(Rude)
+)
+
+
+@st.composite
+def values(draw: st.DrawFn, depth: int = 3) -> Any:
+    if not depth or draw(st.booleans()):
+        return draw(SCALARS)
+    count = draw(st.integers(0, 3))
+    inner = [draw(values(depth - 1)) for _ in range(count)]
+    entries = {draw(NAMES | st.integers(0, 2)): each for each in inner}
+    return draw(st.sampled_from(CONTAINERS))(inner, entries)
+
+
+CONTAINERS: list[Callable[[list[Any], dict[Any, Any]], Any]] = [
+    lambda items, _: items,
+    lambda items, _: tuple(items),
+    lambda items, _: Items(items),
+    lambda items, _: Item(items, items[:1]),
+    lambda items, _: Slim(items),
+    lambda items, _: Struct(items),
+    lambda items, _: frozenset(map(type, items)),
+    lambda items, _: {repr(type(each)) for each in items},
+    lambda _, entries: entries,
+    lambda _, entries: entries,
+    lambda _, entries: MappingProxyType(entries),
+    lambda _, entries: OrderedDict(entries),
+    lambda _, entries: defaultdict(int, entries),
+    lambda _, entries: Lying(entries),
+    lambda _, entries: {Rude(): 1} | {key: value for key, value in entries.items() if key != "a"},
+]
+VALUES = values()
+
+
+@st.composite
+def fitting(draw: st.DrawFn, wanted: Type) -> Any:
+    """A value that is near to what is wanted: most of it fits."""
+    if draw(st.integers(0, 12)) == 0:
+        return draw(VALUES)
+    if wanted.kind in ("list", "set") and wanted.args:
+        return draw(st.lists(fitting(wanted.args[0]), max_size=3))
+    if wanted.kind == "tuple" and wanted.args:
+        return [draw(fitting(part)) for part in wanted.args]
+    if wanted.kind == "dict" and wanted.args:
+        return draw(st.dictionaries(st.text(max_size=2), fitting(wanted.args[1]), max_size=3))
+    if wanted.kind == "union" and wanted.args:
+        return draw(fitting(draw(st.sampled_from(wanted.args))))
+    if wanted.kind == "literal" and wanted.values:
+        return draw(st.sampled_from(wanted.values))
+    if wanted.kind == "record":
+        return draw(fitting_fields(wanted.fields))
+    return draw(_OF_KIND.get(wanted.kind, VALUES))
+
+
+@st.composite
+def fitting_fields(draw: st.DrawFn, fields: tuple[Field, ...]) -> dict[str, Any]:
+    value = {each.name: draw(fitting(each.type)) for each in fields if each.required or draw(st.booleans())}
+    if draw(st.integers(0, 8)) == 0:
+        value[draw(NAMES)] = draw(SCALARS)
+    return value
+
+
+_OF_KIND: dict[str, st.SearchStrategy[Any]] = {
+    "null": st.none(),
+    "bool": st.booleans(),
+    "int": st.integers(),
+    "float": st.floats() | st.integers(),
+    "str": st.text(max_size=3),
+    "bytes": st.binary(max_size=2),
+    "list": st.lists(st.integers(), max_size=2),
+    "dict": st.dictionaries(st.text(max_size=2), st.integers(), max_size=2),
+}
+
+
+@settings(max_examples=200)
+@given(st.data(), schemas(), st.booleans())
+def test_the_generated_check_and_the_plain_reading_agree(data: st.DataObject, schema: Schema, is_closed: bool) -> None:
+    value = data.draw(fitting_fields(schema.fields) | VALUES)
+    problems = problems_of(schema, value, is_closed=is_closed)
+    assert generate(schema, is_closed=is_closed)(value) is (not problems), (schema, problems)
+    for problem in problems:
+        assert len(str(problem)) < 3000
+
+
+@settings(max_examples=200)
+@given(st.data(), types())
+def test_they_agree_on_single_types_too(data: st.DataObject, wanted: Type) -> None:
+    value = data.draw(fitting(wanted) | VALUES)
+    problems = problems_of(Schema((Field("x", wanted),)), {"x": value})
+    assert generate(wanted)(value) is (not problems), (wanted, problems)
+
+
+@settings(max_examples=200)
+@given(st.data(), schemas())
+def test_what_the_exact_check_accepts_fits_and_is_json_within_its_limit(data: st.DataObject, schema: Schema) -> None:
+    value = data.draw(fitting_fields(schema.fields))
+    limit = data.draw(st.sampled_from([MAX_PAYLOAD_BYTES, 40, 20, 10]))
+    if generate_gate(schema, limit, lambda _other: REFUSED)(value) is not REFUSED:
+        assert not problems_of(schema, value)
+        before = copy.deepcopy(value)
+        assert repr(freeze(value, limit)) == repr(before)
+
+
+@given(st.lists(st.sampled_from(HOSTILE) | st.text(), min_size=1, unique=True))
+def test_a_field_name_is_data_whatever_it_says(names: list[str]) -> None:
+    schema = Schema(tuple(Field(name, STR) for name in names))
+    given_ = {name: name for name in names}
+    for fits in (generate(schema, is_closed=True), generate_gate(schema, MAX_PAYLOAD_BYTES, lambda _other: None)):
+        assert fits(given_)
+        assert not fits(given_ | {names[0]: 1})
+        assert not fits(given_ | {names[0] + "!": ""} if names[0] + "!" not in names else {})
+
+
+@given(VALUES)
+def test_freezing_gives_json_or_a_refusal_and_runs_into_nothing_else(value: Any) -> None:
+    refusal = None
+    try:
+        frozen = freeze(value)
+    except RunError as error:
+        refusal = error
+    if refusal is not None:
+        assert refusal.code in ("GBE612", "GBE613")
+        assert len(str(refusal)) < 1000
+        return
+    assert freeze(frozen) is frozen
+    if not _has_lone_surrogates(frozen):
+        msgspec.json.encode(frozen)
+
+
+def _has_lone_surrogates(value: Any) -> bool:
+    return any("\ud800" <= character <= "\udfff" for character in repr(value)) or "\\ud" in repr(value)
+
+
+def test_a_schema_deeper_than_python_nests_blocks_is_checked_to_its_end() -> None:
+    wanted, good, bad = STR, "x", 1
+    for _ in range(40):
+        wanted, good, bad = Type("list", (wanted,)), [good], [bad]  # type: ignore[assignment]
+    fits = generate(wanted)
+    assert fits(good)
+    assert not fits(bad)
+    assert "[0][0][0]: expected str, got int 1" in str(problems_of(Schema((Field("x", wanted),)), {"x": bad})[0])
