@@ -286,7 +286,7 @@ class Deliverer:
         if isinstance(item, Redelivery):
             self._take_again(item)
             return
-        dispatch = self._dispatches.get(item.topic) or self._routes.compile(item.topic)
+        dispatch = self._dispatches.get(item.topic) or self._routes.find(item.topic)
         self._history.append(item)
         dispatch.events += 1
         self._dispatch = dispatch

@@ -199,6 +199,14 @@ class Routes:
                 self.dispatches[topic] = dispatch
         return dispatch
 
+    def find(self, topic: str) -> Dispatch:
+        """Compile the topic of an event that was admitted before: it is delivered, whatever is admitted now."""
+        try:
+            return self.compile(topic)
+        except RunError:
+            subscriptions = [each for each in self.subscriptions if matches(each.topic, topic)]
+            return Dispatch([self._placed(each, each.call) for each in subscriptions], subscriptions, None)
+
     def stop_caching(self) -> None:
         """From now on each event is looked up anew, so that a closing bus is asked about each."""
         with self._changing:

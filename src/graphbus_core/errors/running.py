@@ -146,4 +146,16 @@ ENTRIES: dict[str, Entry] = {
     "GBE687": Entry("There is no profile to read: {reason}.", "`graphbus run --profile` writes one at its end."),
     "GBE688": Entry("{count} of {total} lines were refused.", "The messages above say why; the others were done."),
     "GBE689": Entry("{agent}.{method} failed: {reason}.", "The graph runs on."),
+    "GBE690": Entry("The graph cannot take over new code now: {reason}.", "The old code keeps running; save again later."),
+    "GBE691": Entry(
+        "The module {module} cannot be imported again: {reason}.", "The old code keeps running; correct the module."
+    ),
+    "GBE692": Entry(
+        "The new version of {name} cannot take the place of the old one: {reason}.",
+        "The old one keeps running; correct it, or start the graph again.",
+    ),
+    "GBE693": Entry("`{method}` of the new {name} failed: {reason}.", "The old one keeps running; correct the method."),
+    "GBE694": Entry(
+        "`on_start` of {name} failed when the old version was to go on: {reason}.", "Start the graph again."
+    ),
 }

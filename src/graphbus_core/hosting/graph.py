@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from graphbus_core.bus import MessageBus
 from graphbus_core.errors import GraphBusError, Place, RunError, raise_all
+from graphbus_core.hosting.calls import Call, compile_call
 from graphbus_core.hosting.contracts import Method, Methods
 from graphbus_core.hosting.imports import NodeModules, describe_exception
 from graphbus_core.hosting.state import States
 from graphbus_core.isolation import attempt
-from graphbus_core.middleware import Handling, surround
 from graphbus_core.model.agent import HandlerShape
 from graphbus_core.model.artifacts import BuildArtifacts
 from graphbus_core.model.config import RuntimeConfig
@@ -44,6 +44,11 @@ class Member(NamedTuple):
     place: Place | None = None
     shapes: Mapping[str, HandlerShape] = MappingProxyType({})
 
+    def shape_of(self, topic: str, method: str) -> HandlerShape | None:
+        """Give what a method takes as the handler of a topic, if that does not follow from its signature."""
+        is_plain = method == "handle_event" and topic in self.node.SUBSCRIBE
+        return "topic_payload" if is_plain else self.shapes.get(method)
+
 
 class Origin(NamedTuple):
     """What a graph was made from."""
@@ -74,9 +79,10 @@ class LiveGraph:
         self.grace_s = grace_s
         self.place_of: Callable[[BaseException | None], Place | None] = lambda _error: None
         self.origin: Origin | None = None
+        self._calls: dict[tuple[str, str], Call] = {}
         self._states = States(state_path)
         self._at_end: list[Callable[[], None]] = [self._states.close]
-        self._started: list[str] = []
+        self._started: set[str] = set()
         self._is_stopped = False
 
     def __enter__(self) -> LiveGraph:
@@ -102,19 +108,8 @@ class LiveGraph:
             RunError: GBE620 unknown agent, GBE621 unknown method, GBE622 arguments that do not fit, GBE623 a result that does
                 not fit.
         """
-        found = self._methods.find(agent, method)
-        found.check_arguments(arguments)
-        bound = getattr(self.nodes[agent], method)
-        middleware = self.bus.middleware
-        if middleware:
-            handling = Handling("call", agent, f"{agent}.{method}", arguments=arguments)
-            result = self.bus.run(lambda: surround(middleware, handling, lambda: bound(**arguments)), owner=agent)
-        else:
-            result = self.bus.run(lambda: bound(**arguments), owner=agent)
-        if type(result) is not dict and isinstance(result, Awaitable):  # it was called in an async handler
-            return _checked_later(found, result)
-        found.check_result(result)
-        return result
+        call = self._calls.get((agent, method)) or self._compile_call(agent, method)
+        return call(arguments)
 
     def call_from(self, caller: str, agent: str, method: str, arguments: dict[str, Any]) -> Any:
         """Call on behalf of an agent, which must have declared that it depends on the other.
@@ -125,7 +120,15 @@ class LiveGraph:
         known = self._members[caller].dependencies
         if agent in self._members and agent not in known:
             raise RunError("GBE624", where=self._members[caller].place, agent=caller, other=agent)
-        return self.call(agent, method, **arguments)
+        call = self._calls.get((agent, method)) or self._compile_call(agent, method)
+        return call(arguments)
+
+    def _compile_call(self, agent: str, method: str) -> Call:
+        found = self._methods.find(agent, method)
+        is_async = self._members[agent].is_async
+        call = compile_call(self.bus, agent, found, getattr(self.nodes[agent], method), is_async=is_async)
+        self._calls[agent, method] = call
+        return call
 
     def node(self, name: str) -> GraphBusNode:
         """Give the object of an agent.
@@ -179,6 +182,40 @@ class LiveGraph:
                 clean_up()
         raise_all(problems)
 
+    @property
+    def is_stopped(self) -> bool:
+        """The graph has stopped, or is about to."""
+        return self._is_stopped
+
+    @property
+    def members(self) -> Mapping[str, Member]:
+        """What the agents were made from, by name, in the order of activation."""
+        return self._members
+
+    def exchange(self, members: Mapping[str, Member], nodes: Mapping[str, GraphBusNode]) -> None:
+        """Let these be the agents, in this order. Only while nothing is handled; starts, stops and subscribes nobody."""
+        self._members = dict(members)
+        self._methods = Methods({name: member.methods for name, member in members.items()})
+        kept = dict(nodes)
+        self._calls.clear()
+        self.nodes.clear()
+        self.nodes.update(kept)
+
+    def start_node(self, name: str) -> Exception | None:
+        """Call `on_start` of an agent, and give the exception that it raised."""
+        _, error = attempt(lambda: self.bus.run(self.nodes[name].on_start, owner=name))
+        if error is None:
+            self._started.add(name)
+        return error
+
+    def stop_node(self, name: str) -> Exception | None:
+        """Call `on_stop` of an agent if it was started, and give the exception that it raised."""
+        if name not in self._started:
+            return None
+        self._started.remove(name)
+        _, error = attempt(lambda: self.bus.run(self.nodes[name].on_stop, owner=name))
+        return error
+
     def at_end(self, clean_up: Callable[[], None]) -> None:
         """Have a function called when the graph has stopped."""
         self._at_end.append(clean_up)
@@ -200,8 +237,7 @@ class LiveGraph:
         for topic, method, policy in member.handlers:
             handler = getattr(node, method)
             name = f"{member.name}.{method}"
-            is_plain = method == "handle_event" and topic in node.SUBSCRIBE
-            shape = "topic_payload" if is_plain else member.shapes.get(method)
+            shape = member.shape_of(topic, method)
             try:
                 self.bus.subscribe(topic, handler, name=name, owner=member.name, shape=shape, policy=policy)
             except RunError as error:
@@ -209,20 +245,18 @@ class LiveGraph:
         return problems
 
     def _start_nodes(self) -> list[GraphBusError]:
-        for name, node in self.nodes.items():
-            _, error = attempt(lambda name=name, node=node: self.bus.run(node.on_start, owner=name))  # type: ignore[misc]
+        for name in self.nodes:
+            error = self.start_node(name)
             if error is not None:
                 return [self._refuse("GBE605", self._members[name], error)]
-            self._started.append(name)
         return []
 
     def _stop_nodes(self) -> list[GraphBusError]:
         problems: list[GraphBusError] = []
-        for name in reversed(self._started):
-            _, error = attempt(lambda name=name: self.bus.run(self.nodes[name].on_stop, owner=name))  # type: ignore[misc]
+        for name in reversed(self.nodes):
+            error = self.stop_node(name)
             if error is not None:
                 problems.append(self._refuse("GBE626", self._members[name], error))
-        self._started.clear()
         return problems
 
     def _refuse(self, code: str, member: Member, error: Exception | None) -> RunError:
@@ -234,9 +268,3 @@ class LiveGraph:
 
 def _make(member: Member) -> GraphBusNode:
     return member.node() if isinstance(member.node, type) else member.node
-
-
-async def _checked_later(method: Method, result: Awaitable[Any]) -> Any:
-    value = await result
-    method.check_result(value)
-    return value

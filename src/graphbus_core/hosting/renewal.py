@@ -20,6 +20,8 @@ from typing import Any, NamedTuple
 
 from graphbus_core.isolation import attempt
 
+_TICK_NS = 50_000_000
+"""File systems tell the time less exactly than clocks do."""
 _NOT_OURS = frozenset({"__pycache__", "node_modules", "site-packages"})
 
 
@@ -75,7 +77,7 @@ class ProjectModules:
 
     def look(self) -> None:
         """From now on the files as they are count as imported."""
-        self._looked_ns = time_ns()
+        self._looked_ns = time_ns() - _TICK_NS
         for module in self.imported().values():
             path = str(module.__file__)
             if path not in self._seen:
