@@ -47,6 +47,8 @@ COMMANDS: dict[str, Entry] = {
     "replay": Entry("graphbus_core.cli.replay:replay", "Run a session again on its record, and compare.", "Look"),
     "validate": Entry("graphbus_core.cli.validate:validate", "Verify artifacts and source files.", "Look"),
     "run": Entry("graphbus_core.cli.run:run", "Run the graph as plain Python.", "Run"),
+    "trace": Entry("graphbus_core.cli.trace:trace", "Show what an event has caused.", "Run"),
+    "profile": Entry("graphbus_core.cli.profile:profile", "Show how long handlers took.", "Run"),
 }
 """Name -> command, in the order of the help. Reading this table imports no command."""
 

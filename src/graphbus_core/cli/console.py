@@ -169,8 +169,14 @@ def _diff_role(line: str) -> Role | None:
     return roles.get(line[:1])
 
 
-def table(headers: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[str] = ()) -> None:
-    """Write aligned columns to stdout; cells may be painted, columns named in `right` hold numbers."""
+def table(
+    headers: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    right: Sequence[str] = (),
+    write: Callable[[str], None] = out,
+) -> None:
+    """Write aligned columns; cells may be painted, columns named in `right` hold numbers. To stdout, unless it is talk."""
     from rich.table import Table
     from rich.text import Text
 
@@ -179,7 +185,7 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[str]], *, right: Seque
         shown.add_column(Text(header), justify="right" if header in right else "left", overflow="fold")
     for row in rows:
         shown.add_row(*(Text.from_ansi(cell) for cell in row))
-    _draw(shown)
+    _draw(shown, write)
 
 
 def tree(label: str, branches: Mapping[str, Any]) -> None:
@@ -196,21 +202,22 @@ def tree(label: str, branches: Mapping[str, Any]) -> None:
     _draw(root)
 
 
-def _draw(drawing: RenderableType) -> None:
-    """Let rich draw on stdout: as wide as the terminal, or as wide as it wants to be where there is none."""
+def _draw(drawing: RenderableType, write: Callable[[str], None] = out) -> None:
+    """Let rich draw: as wide as the terminal, or as wide as it wants to be where there is none."""
     from rich.console import Console
 
-    coloured = is_coloured(sys.stdout)
+    stream = sys.stderr if write is say else sys.stdout
+    coloured = is_coloured(stream)
     console = Console(
-        file=sys.stdout,
+        file=stream,
         color_system="standard" if coloured else None,
         force_terminal=coloured,
-        width=None if sys.stdout.isatty() else _WIDTH_WITHOUT_TERMINAL,
+        width=None if stream.isatty() else _WIDTH_WITHOUT_TERMINAL,
         highlight=False,
     )
     with console.capture() as capture:
         console.print(drawing)
-    out("\n".join(line.rstrip() for line in capture.get().splitlines()))
+    write("\n".join(line.rstrip() for line in capture.get().splitlines()))
 
 
 def flush() -> None:

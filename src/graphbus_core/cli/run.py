@@ -15,24 +15,23 @@ import msgspec
 
 from graphbus_core import runtime
 from graphbus_core.cli import console
+from graphbus_core.cli.run_instruments import InstrumentOptions, Instruments, ready
 from graphbus_core.cli.run_work import OneShot
 from graphbus_core.hosting.graph import LiveGraph
 from graphbus_core.hosting.logs import show_logs
 from graphbus_core.hosting.signals import Stopped, stop_on_signals, wait_for_signal
 from graphbus_core.model.artifacts import BuildArtifacts
-from graphbus_core.model.config import Instrument, RuntimeRequest, Validation
+from graphbus_core.model.config import RuntimeRequest, Validation
 
 
-class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
+class RunOptions(InstrumentOptions, frozen=True, kw_only=True):
     """What was given on the command line; the fields are named as the parameters of the command."""
 
-    artifacts: str
     entrypoint: str
     calls: tuple[tuple[str, str], ...]
     publications: tuple[tuple[str, str], ...]
     validation: Validation | None
     allow_drift: bool
-    as_json: bool
 
     @property
     def stays_up(self) -> bool:
@@ -70,6 +69,10 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     help="What happens to what does not fit its schema: refused (strict), logged, or not looked at.",
 )
 @click.option("--allow-drift", is_flag=True, help="Start although source files differ from what was built.")
+@click.option("--break", "breaks", multiple=True, metavar="AGENT.METHOD", help="Stop before it; may be repeated.")
+@click.option("--trace", "is_traced", is_flag=True, help="Write down every delivery, for `graphbus trace`.")
+@click.option("--trace-payloads", "traces_payloads", is_flag=True, help="Write down the payloads, too.")
+@click.option("--profile", "is_profiled", is_flag=True, help="Measure every handler, for `graphbus profile`.")
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
 def run(**given: object) -> int:
     """Run the graph that a build has written to ARTIFACTS, a folder (.graphbus by default). No model is asked.
@@ -90,24 +93,20 @@ def run(**given: object) -> int:
     """
     options = msgspec.convert(given, RunOptions)
     one_shot = OneShot(options.publications, options.calls, as_json=options.as_json)
-    with show_logs(), ExitStack() as instruments:
-        return _run(_request(options, _instruments(options, instruments)), options, one_shot)
+    with show_logs(), ExitStack() as stack:
+        instruments = ready(options, stack)
+        return _run(_request(options, instruments), options, one_shot, instruments)
 
 
-def _request(options: RunOptions, instruments: tuple[Instrument, ...]) -> RuntimeRequest:
+def _request(options: RunOptions, instruments: Instruments) -> RuntimeRequest:
     return RuntimeRequest(
         artifacts=options.artifacts,
         entrypoint=options.entrypoint,
         allow_drift=options.allow_drift,
         validation=options.validation,
         is_serving=options.is_serving,
-        instruments=instruments,
+        instruments=instruments.middleware,
     )
-
-
-def _instruments(_options: RunOptions, _stack: ExitStack) -> tuple[Instrument, ...]:
-    """Middleware, outermost first; the stack closes it when the graph has stopped."""
-    return ()
 
 
 def _companions(_options: RunOptions) -> list[runtime.Companion]:
@@ -115,7 +114,7 @@ def _companions(_options: RunOptions) -> list[runtime.Companion]:
     return []
 
 
-def _run(request: RuntimeRequest, options: RunOptions, one_shot: OneShot) -> int:
+def _run(request: RuntimeRequest, options: RunOptions, one_shot: OneShot, instruments: Instruments) -> int:
     try:
         with stop_on_signals() as patience:
 
@@ -124,6 +123,7 @@ def _run(request: RuntimeRequest, options: RunOptions, one_shot: OneShot) -> int
                     (console.say if options.as_json else console.out)(line)
                 console.flush()
                 runtime.spare_handlers(patience, graph)
+                instruments.check(graph, artifacts)
 
             result = runtime.run_runtime_pipeline(
                 request,

@@ -100,6 +100,9 @@ ENTRIES: dict[str, Entry] = {
         "Nothing of the transaction was written; do it again.",
     ),
     "GBE647": Entry("{agent} has used its state after the graph had stopped.", "`on_stop` is the last chance."),
+    "GBE648": Entry(
+        "A handler waits until all is quiet, and so for itself.", "Wait in the code that started the graph."
+    ),
     "GBE660": Entry(
         "The middleware {middleware} makes no generator, but {found}.", "Write a function with exactly one `yield`."
     ),

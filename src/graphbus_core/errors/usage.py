@@ -80,4 +80,13 @@ ENTRIES: dict[str, Entry] = {
     "GBE158": Entry("{option} asks a person, and there is nobody to ask.", "Run it in a terminal, or leave {option} out."),
     "GBE159": Entry("There is no command {name!r}.{suggestion}", "`help` lists them."),
     "GBE160": Entry("`{command}` cannot be understood: {reason}.", "Example: `{example}`."),
+    "GBE166": Entry(
+        "The script of {name} has no step left for {what}: it was used up after {times}.",
+        "Add a step, or give one that is no list: it is taken every time.",
+    ),
+    "GBE167": Entry(
+        "The script of {name} gives {what} something that its contract does not allow: {reason}.",
+        "Correct the script, or the contract that the class declares.",
+    ),
+    "GBE168": Entry("The class {name} {what}.{suggestion}", "A script may do only what the class can do."),
 }

@@ -83,6 +83,11 @@ class Event(_Carried, frozen=True, eq=False):
         return self.event_id if self._root is None else self._root.event_id
 
     @property
+    def published_by(self) -> str:
+        """The handler that published it, `Agent.method`; empty when no handler of an event did."""
+        return self._by
+
+    @property
     def trail(self) -> tuple[tuple[str, str], ...]:
         """The last links of the causal chain, oldest first: (topic, handler that published the next event)."""
         links: list[tuple[str, str]] = []

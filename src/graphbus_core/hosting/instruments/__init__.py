@@ -1,0 +1,1 @@
+"""Instruments: middleware that shows what a running graph does: trace, profile, breakpoints."""

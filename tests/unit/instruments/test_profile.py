@@ -1,0 +1,130 @@
+"""The profile: counts, times and percentiles of handlers and methods, and how far they can be off."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from graphbus_core import GraphBusNode, connect, schema_method, subscribe
+from graphbus_core.errors import RunError
+from graphbus_core.hosting.instruments import profile as profiling
+from graphbus_core.hosting.instruments.profile import FILE, Profile, Profiler, Row, in_order, load, save
+
+
+class Counter(GraphBusNode):
+    @subscribe("/Count/Up")
+    def on_up(self, n) -> None:
+        if n % 10 == 9:
+            raise ValueError("nine")
+
+    @subscribe("/Count/Up")
+    async def on_up_later(self, n) -> None:
+        pass
+
+    @schema_method(input_schema={"n": int})
+    def look(self, n: int) -> None:
+        pass
+
+
+def test_handlers_and_methods_are_counted_with_their_failures() -> None:
+    profiler = Profiler()
+    with connect(Counter, middleware=[profiler], on_error="isolate") as graph:
+        for n in range(20):
+            graph.publish("/Count/Up", {"n": n})
+        graph.call("Counter", "look", n=1)
+    rows = {row.name: row for row in profiler.profile().handlers}
+    assert {name: (row.count, row.failed, row.kind) for name, row in rows.items()} == {
+        "Counter.on_up": (20, 2, "event"),
+        "Counter.on_up_later": (20, 0, "event"),
+        "Counter.look": (1, 0, "call"),
+    }
+    assert sum(row.share for row in rows.values()) == pytest.approx(1)
+    for row in rows.values():
+        assert row.p50_s <= row.p99_s <= row.max_s <= row.total_s
+        assert row.mean_s == pytest.approx(row.total_s / row.count)
+
+
+@pytest.mark.parametrize("fraction", [0.5, 0.99])
+def test_a_percentile_is_at_most_2_2_percent_off(fraction: float) -> None:
+    chance = random.Random(fraction)
+    durations = [int(chance.lognormvariate(10, 3)) + 1 for _ in range(5000)]
+    measured = profiling._Measured("A.b", "event")
+    for each in durations:
+        measured.add(each)
+    exact = sorted(durations)[int(len(durations) * fraction) - 1]
+    assert measured.quantile_ns(fraction) == pytest.approx(exact, rel=0.0221)
+
+
+@pytest.mark.parametrize("duration_ns", [0, 1, 2, 10**18])
+def test_the_shortest_and_the_longest_durations_have_a_place(duration_ns: int) -> None:
+    measured = profiling._Measured("A.b", "event")
+    measured.add(duration_ns)
+    assert measured.row(0).count == 1
+    assert measured.quantile_ns(0.99) <= max(duration_ns, 1)
+
+
+def test_the_memory_does_not_grow_with_the_number_of_runs() -> None:
+    measured = profiling._Measured("A.b", "event")
+    before = len(measured.histogram)
+    for n in range(1, 10_000):
+        measured.add(n * 1000)
+    assert len(measured.histogram) == before == 768
+
+
+def row(name: str, **changes) -> Row:
+    fields = {
+        "count": 1,
+        "failed": 0,
+        "total_s": 1.0,
+        "mean_s": 1.0,
+        "p50_s": 1.0,
+        "p99_s": 1.0,
+        "max_s": 1.0,
+        "share": 0.5,
+    }
+    return Row(name=name, kind="event", **{**fields, **changes})
+
+
+@pytest.mark.parametrize(
+    ("key", "order"),
+    [
+        ("total", "ba"),
+        ("count", "ab"),
+        ("failed", "ba"),
+        ("mean", "ab"),
+        ("p50", "ab"),
+        ("p99", "ab"),
+        ("max", "ab"),
+        ("name", "ab"),
+    ],
+)
+def test_rows_are_sorted_by_any_column_the_largest_first(key: profiling.SortKey, order: str) -> None:
+    rows = (
+        row("a", count=9, mean_s=9.0, p50_s=9.0, p99_s=9.0, max_s=9.0),
+        row("b", total_s=9.0, failed=3),
+    )
+    profile = Profile(began=0, wall_s=1, handlers=rows)
+    assert "".join(each.name for each in in_order(profile, key)) == order
+
+
+def test_it_is_written_whole_and_read_again(tmp_path: Path) -> None:
+    profile = Profile(began=1.5, wall_s=2.5, handlers=(row("A.b"),))
+    save(profile, tmp_path / "state")
+    assert load(tmp_path / "state") == profile
+    assert [each.name for each in (tmp_path / "state").iterdir()] == [FILE]
+
+
+def test_what_cannot_be_written_or_read_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for work, code in (
+        (lambda: save(Profile(began=0, wall_s=0, handlers=()), tmp_path / "file"), "GBE683"),
+        (lambda: load(tmp_path), "GBE687"),
+    ):
+        with pytest.raises(RunError) as refused:
+            work()
+        assert refused.value.code == code
+    (tmp_path / FILE).write_text("{")
+    with pytest.raises(RunError, match="damaged"):
+        load(tmp_path)
