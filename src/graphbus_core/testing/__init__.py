@@ -1,1 +1,11 @@
-"""The testing kit: a bus that records, graphs for tests, a clock that stands still, nodes that follow a script."""
+"""The testing kit: graphs and a bus that record, a clock that stands still, nodes that follow a script. See docs/testing.md."""
+
+from __future__ import annotations
+
+from graphbus_core.testing.clock import FakeClock
+from graphbus_core.testing.graphs import RecordingGraph
+from graphbus_core.testing.recording import RecordingBus
+from graphbus_core.testing.scripts import say, scripted
+from graphbus_core.testing.starting import run_graph
+
+__all__ = ["FakeClock", "RecordingBus", "RecordingGraph", "run_graph", "say", "scripted"]

@@ -1,0 +1,252 @@
+"""Stand-ins: nodes that do what a test has written down for them, and nothing that the real class could not do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import deepcopy
+from functools import wraps
+from types import MethodType
+from typing import Any, ClassVar, NamedTuple, TypeGuard
+
+from graphbus_core.decorators import DeclaredSchema, DeclaredSubscription, DeclaredTopic
+from graphbus_core.errors import RunError, UsageError, did_you_mean
+from graphbus_core.hosting import declared
+from graphbus_core.hosting.contracts import Method, Topics
+from graphbus_core.hosting.members import handlers_of
+from graphbus_core.model.agent import HandlerShape
+from graphbus_core.model.deliveries import ONCE, DeliveryPolicy
+from graphbus_core.model.messages import Event
+from graphbus_core.model.proposals import Json
+from graphbus_core.model.topics import matches
+from graphbus_core.node import GraphBusNode
+from graphbus_core.signatures import bind
+
+Script = object
+"""A list of steps, one for each event or call; or one step that is taken every time. See `scripted`."""
+
+
+class Say(NamedTuple):
+    """A step of a script: publish an event."""
+
+    topic: str
+    payload: Json = None
+
+
+say = Say
+
+
+class ScriptedNode(GraphBusNode):
+    """A stand-in; `scripted` makes classes of it.
+
+    Attributes:
+        heard: The events that it got, in order.
+        called: (method, arguments) of each call.
+    """
+
+    stands_for: ClassVar[type[GraphBusNode] | None] = None
+    scripts: ClassVar[Mapping[str, Script]] = {}
+
+    def __init__(self) -> None:
+        self.heard: list[Event] = []
+        self.called: list[tuple[str, dict[str, Any]]] = []
+        self._steps = {name: list(script) for name, script in self.scripts.items() if isinstance(script, list)}
+
+    def assert_done(self) -> None:
+        """Prove that every step of every script was taken.
+
+        Raises:
+            AssertionError: It names the steps that were not.
+        """
+        __tracebackhide__ = True
+        left = [f"  {what}: {step!r}" for what, steps in self._steps.items() for step in steps]
+        if left:
+            raise AssertionError("\n".join([f"{type(self).__name__} did not come to these steps:", *left]))
+
+    def play_event(self, method: str, event: Event) -> Json:
+        """Take the next step for an event, after the real handler's signature was found to fit it."""
+        self.heard.append(event)
+        if self.stands_for is not None:
+            _check_fit(self, self.stands_for, method, event)
+        what = next(each for each in self.scripts if matches(each, event.topic))
+        return self._take(what, lambda step: step(event))
+
+    def play_call(self, method: str, arguments: dict[str, Any]) -> Any:
+        """Take the next step for a call."""
+        self.called.append((method, arguments))
+        return self._take(method, lambda step: step(**arguments))
+
+    def _take(self, what: str, compute: Callable[[Callable[..., object]], object]) -> Any:
+        script = self.scripts[what]
+        if isinstance(script, list):
+            steps = self._steps[what]
+            if not steps:
+                times = f"{len(script)} time{'s' * (len(script) != 1)}"
+                raise UsageError("GBE166", name=type(self).__name__, what=what, times=times)
+            script = steps.pop(0)
+        answer: Any = None
+        for part in _parts(script):
+            if isinstance(part, Say):
+                self.publish(part.topic, part.payload)
+            elif _is_exception(part):
+                raise part
+            else:
+                answer = compute(part) if callable(part) else deepcopy(part)
+        return answer
+
+
+def scripted(
+    who: str | type[GraphBusNode],
+    *,
+    on: Mapping[str, Script] | None = None,
+    methods: Mapping[str, Script] | None = None,
+) -> type[ScriptedNode]:
+    """Make a class that stands in for a neighbour: a real agent that follows a script and records what it got.
+
+    A script is a list with a step for each event or call, or a single step that is taken every time. A step is an answer, an
+    exception to raise, `say(topic, payload)` to publish, a function of the event or of the arguments that gives the answer, or a
+    tuple of several of these.
+
+    Args:
+        who: The class that it stands in for: then the script may do only what the contracts of this class allow, and events and
+            arguments must fit its handlers and schemas. Or just a name.
+        on: Topic -> script.
+        methods: Name of a method that can be called -> script.
+
+    Raises:
+        UsageError: GBE167 for an answer or payload that does not fit the contract, GBE168 for a topic or method that the class
+            does not have.
+    """
+    on, methods = dict(on or {}), dict(methods or {})
+    real = who if isinstance(who, type) else None
+    name = real.__name__ if real else str(who)
+    space: dict[str, Any] = {"stands_for": real, "scripts": {**on, **methods}, "__doc__": f"Stands in for {name}."}
+    for method, declarations in _subscriptions(name, real, on).items():
+        space[method] = _handler(method, declarations)
+    contracts = _contracts(real)
+    for method, script in methods.items():
+        if real is not None:
+            _check_answers(name, real, method, script, contracts)
+        space[method] = _method(method, contracts.get(method, DeclaredSchema(None, None)))
+    if real is not None:
+        _check_says(name, real, (*on.values(), *methods.values()))
+        space["__graphbus_publishes__"] = tuple(_declared_topics(real))
+    return type(name, (ScriptedNode,), space)
+
+
+# --- what the real class allows ---
+
+
+def _subscriptions(
+    name: str, real: type[GraphBusNode] | None, topics: Iterable[str]
+) -> dict[str, list[DeclaredSubscription]]:
+    """Name of a handler -> what it hears, named and retried as in the real class."""
+    heard = list(handlers_of(real)) if real is not None else []
+    found: dict[str, list[DeclaredSubscription]] = {}
+    for topic in topics:
+        method, policy = _plain_name(topic), ONCE
+        if real is not None:
+            fitting = [each for each in heard if matches(each[0], topic)]
+            if not fitting:
+                hint = did_you_mean(topic, [each[0] for each in heard])
+                raise UsageError("GBE168", name=name, what=f"does not hear {topic}", suggestion=hint)
+            _, method, policy = fitting[0]
+        found.setdefault(method, []).append(DeclaredSubscription(topic, _for_plain_function(policy)))
+    return found
+
+
+def _contracts(real: type[GraphBusNode] | None) -> dict[str, DeclaredSchema]:
+    specs = declared.methods_of(real) if real is not None else ()
+    return {spec.name: getattr(real, spec.name).__graphbus_schema__ for spec in specs}
+
+
+def _check_answers(
+    name: str, real: type[GraphBusNode], method: str, script: Script, contracts: Mapping[str, DeclaredSchema]
+) -> None:
+    if method not in contracts:
+        hint = did_you_mean(method, contracts)
+        raise UsageError("GBE168", name=name, what=f"has no method {method} with @schema_method", suggestion=hint)
+    spec = next(spec for spec in declared.methods_of(real) if spec.name == method)
+    for step in _steps(script):
+        answers = [part for part in _parts(step) if not isinstance(part, Say)]
+        if any(callable(each) or _is_exception(each) for each in answers):
+            continue
+        try:
+            Method(name, spec, "strict").judge_result(answers[-1] if answers else None)
+        except RunError as refused:
+            raise UsageError(
+                "GBE167", name=name, what=f"as the result of {method}", reason=refused.data["reason"]
+            ) from None
+
+
+def _check_says(name: str, real: type[GraphBusNode], scripts: Iterable[Script]) -> None:
+    topics = Topics(declared.topics_of(real), None, "strict")
+    for said in (part for script in scripts for step in _steps(script) for part in _parts(step)):
+        if not isinstance(said, Say):
+            continue
+        check = topics.admit(said.topic)
+        try:
+            if check is not None:
+                check(said.payload)
+        except RunError as refused:
+            reason = refused.data.get("reason", refused.sentence)
+            raise UsageError("GBE167", name=name, what=f"on {said.topic}", reason=reason) from None
+
+
+def _declared_topics(real: type[GraphBusNode]) -> Iterator[DeclaredTopic]:
+    for holder in (real, *(getattr(real, name, None) for name in dir(real))):
+        found = getattr(holder, "__graphbus_publishes__", ())
+        yield from found if isinstance(found, tuple) else ()
+
+
+def _check_fit(node: GraphBusNode, real: type[GraphBusNode], method: str, event: Event) -> None:
+    """Refuse what the real handler could not be called with."""
+    function = getattr(real, method)
+
+    @wraps(function)
+    def take(_self: object, *_arguments: object, **_fields: object) -> None:
+        """Have the signature of the real handler."""
+
+    shape: HandlerShape | None = "topic_payload" if method == "handle_event" and event.topic in real.SUBSCRIBE else None
+    bind(MethodType(take, node), shape=shape).call(event)
+
+
+# --- the members of the class ---
+
+
+def _handler(method: str, declarations: list[DeclaredSubscription]) -> Callable[..., Json]:
+    def on_event(self: ScriptedNode, event: Event) -> Json:
+        """Follow the script."""
+        return self.play_event(method, event)
+
+    on_event.__graphbus_subscriptions__ = tuple(declarations)  # type: ignore[attr-defined]
+    return on_event
+
+
+def _method(method: str, contract: DeclaredSchema) -> Callable[..., Any]:
+    def play(self: ScriptedNode, **arguments: Any) -> Any:
+        """Follow the script."""
+        return self.play_call(method, arguments)
+
+    play.__graphbus_schema__ = contract  # type: ignore[attr-defined]
+    return play
+
+
+def _steps(script: Script) -> list[object]:
+    return script if isinstance(script, list) else [script]
+
+
+def _parts(step: object) -> tuple[object, ...]:
+    return step if isinstance(step, tuple) and not isinstance(step, Say) else (step,)
+
+
+def _is_exception(part: object) -> TypeGuard[BaseException | type[BaseException]]:
+    return isinstance(part, BaseException) or (isinstance(part, type) and issubclass(part, BaseException))
+
+
+def _plain_name(topic: str) -> str:
+    return "on" + topic.replace("**", "any").replace("*", "any").replace("/", "_").replace("-", "_").lower()
+
+
+def _for_plain_function(policy: DeliveryPolicy) -> DeliveryPolicy:
+    """The same attempts, without what only an `async def` handler may have."""
+    return DeliveryPolicy(retries=policy.retries, backoff_s=policy.backoff_s, retry_on=policy.retry_on)

@@ -1,0 +1,82 @@
+"""The fixtures, in a real run of pytest as a user starts it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Project
+
+pytestmark = pytest.mark.slow
+
+FILES = {
+    "pyproject.toml": "",
+    "conftest.py": 'pytest_plugins = ["graphbus_core.testing.plugin"]\n',
+    "agents/__init__.py": "",
+    "agents/stock.py": """
+        from graphbus_core import GraphBusNode, subscribe
+
+        class Stock(GraphBusNode):
+            tried = 0
+
+            @subscribe("/Order/Placed", retries=2, backoff=60)
+            def on_order(self, order_id):
+                self.tried += 1
+                if self.tried < 3:
+                    raise TimeoutError("busy")
+                self.publish("/Stock/Reserved", {"order_id": order_id})
+
+            def on_stop(self):
+                print("stopped")
+        """,
+    "test_stock.py": """
+        from agents.stock import Stock
+
+        def test_an_order_is_tried_again(run_graph, fake_clock):
+            graph = run_graph(Stock, on_error="isolate")
+            graph.publish("/Order/Placed", {"order_id": "1"})
+            graph.assert_not_published("/Stock/Reserved")
+            assert fake_clock.waiting == [60.0]
+            fake_clock.advance(60)
+            assert fake_clock.waiting == [120.0]
+            fake_clock.advance(120)
+            graph.assert_published("/Stock/Reserved", order_id="1")
+
+        def test_two_graphs_are_both_stopped(run_graph):
+            run_graph(Stock)
+            run_graph(Stock)
+
+        def test_what_fails_is_told(run_graph):
+            run_graph(Stock).assert_published("/Order/Placed")
+        """,
+}
+
+
+def test_graphs_of_the_fixture_are_stopped_and_have_the_time_of_the_other_fixture(project: Project) -> None:
+    root = project(FILES)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "COV"))}
+    finished = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", "-W", "error"],
+        cwd=root,
+        env=kept,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert "1 failed, 2 passed" in finished.stdout, finished.stdout + finished.stderr
+    assert finished.stdout.count("stopped") == 4
+    assert "AssertionError: nothing was published on /Order/Placed." in finished.stdout
+    assert "def assert_published" not in finished.stdout, "the failure is shown at the line of the test"
+
+
+def test_the_kit_itself_loads_no_pytest(tmp_path: Path) -> None:
+    program = "import sys, graphbus_core.testing; print(*sys.modules)"
+    finished = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)
+    loaded = {name.partition(".")[0] for name in finished.stdout.split()}
+    assert not loaded & {"pytest", "_pytest", "networkx", "rich", "click", "asyncio", "sqlite3"}
+    assert "graphbus_core.runtime" not in finished.stdout.split()

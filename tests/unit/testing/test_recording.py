@@ -1,0 +1,265 @@
+"""A graph that records: what it can be asked, and what a failed assertion tells."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from graphbus_core import Event, GraphBusNode, build_graph, depends_on, schema_method, subscribe
+from graphbus_core.errors import RunError
+from graphbus_core.middleware import Handling
+from graphbus_core.testing import RecordingBus, RecordingGraph, run_graph
+from tests.conftest import Project
+
+
+class Stock(GraphBusNode):
+    @subscribe("/Order/Placed")
+    def on_order(self, order_id: str, qty: int = 1) -> None:
+        if qty > 10:
+            raise LookupError(f"not {qty} of it")
+        self.publish("/Stock/Reserved", {"order_id": order_id, "qty": qty})
+
+    @schema_method(input_schema={"sku": str}, output_schema={"left": int})
+    def count(self, sku: str) -> dict[str, int]:
+        return {"left": 3}
+
+
+@depends_on(Stock)
+class Mail(GraphBusNode):
+    @subscribe("/Stock/*")
+    async def on_stock(self, event: Event) -> None:
+        await asyncio.sleep(0)
+        await self.call("Stock", "count", sku="mug")
+
+
+@pytest.fixture
+def graph() -> Iterator[RecordingGraph]:
+    with run_graph(Stock, Mail) as graph:
+        yield graph
+
+
+@pytest.fixture
+def lenient() -> Iterator[RecordingGraph]:
+    with run_graph(Stock, Mail, on_error="isolate") as graph:
+        yield graph
+
+
+def place(graph: RecordingGraph, *orders: tuple[str, int]) -> None:
+    for order_id, qty in orders:
+        graph.publish("/Order/Placed", {"order_id": order_id, "qty": qty})
+
+
+def test_events_are_remembered_in_order_and_found_by_pattern(graph: RecordingGraph) -> None:
+    place(graph, ("1", 2), ("2", 3))
+    assert [event.topic for event in graph.events()] == ["/Order/Placed", "/Stock/Reserved"] * 2
+    assert graph.published("/Stock/Reserved") == [{"order_id": "1", "qty": 2}, {"order_id": "2", "qty": 3}]
+    assert graph.published("/Order/*") == [{"order_id": "1", "qty": 2}, {"order_id": "2", "qty": 3}]
+    assert graph.events("/Nothing/**") == []
+
+
+def test_deliveries_and_calls_are_remembered_for_plain_and_async_agents(graph: RecordingGraph) -> None:
+    place(graph, ("1", 2))
+    assert [(each.handler, each.event.topic, each.attempt, each.error) for each in graph.deliveries()] == [
+        ("Stock.on_order", "/Order/Placed", 1, None),
+        ("Mail.on_stock", "/Stock/Reserved", 1, None),
+    ]
+    assert [each.handler for each in graph.deliveries("Mail")] == ["Mail.on_stock"]
+    assert graph.deliveries("Mail.on_order") == []
+    assert graph.calls("Stock.count") == graph.calls("Stock") == [{"sku": "mug"}]
+
+
+def test_a_failure_fails_the_test_at_the_line_that_caused_it(graph: RecordingGraph) -> None:
+    with pytest.raises(LookupError, match="not 11 of it"):
+        place(graph, ("1", 11))
+
+
+def test_a_failure_that_is_isolated_is_remembered_and_a_dead_letter(lenient: RecordingGraph) -> None:
+    place(lenient, ("1", 11))
+    [failure] = lenient.failures()
+    assert (failure.handler, str(failure.error)) == ("Stock.on_order", "not 11 of it")
+    assert lenient.failures("Mail") == []
+    [letter] = lenient.dead_letters()
+    assert letter.subscription == "Stock.on_order"
+
+
+def test_an_event_with_such_fields_is_found(graph: RecordingGraph) -> None:
+    place(graph, ("1", 2), ("2", 3))
+    assert graph.assert_published("/Stock/Reserved", qty=3)["order_id"] == "2"
+    assert graph.assert_published("/Stock/*").topic == "/Stock/Reserved"
+    assert graph.assert_delivered_to("Mail", "/Stock/Reserved", order_id="2").handler == "Mail.on_stock"
+    assert graph.assert_delivered_to("Stock.on_order").attempt == 1
+    graph.assert_not_published("/Stock/Reserved", qty=4)
+    graph.assert_not_published("/Stock/Missing")
+
+
+Ask = Callable[[RecordingGraph], object]
+
+
+@pytest.mark.parametrize(
+    ("ask", "told"),
+    [
+        (
+            lambda graph: graph.assert_published("/Stock/Reserved", order_id="3", qty=2),
+            """\
+            no event on /Stock/Reserved with order_id='3', qty=2; there were:
+              /Stock/Reserved {"order_id":"1","qty":2}
+                  order_id: '1', not '3'
+              /Stock/Reserved {"order_id":"2","qty":3}
+                  order_id: '2', not '3'
+                  qty: 3, not 2
+            These handlers have failed:
+              Stock.on_order on /Order/Placed: LookupError: not 11 of it""",
+        ),
+        (
+            lambda graph: graph.assert_published("/Stock/Reserved", order="1"),
+            """\
+            no event on /Stock/Reserved with order='1'; there were:
+              /Stock/Reserved {"order_id":"1","qty":2}
+                  order: missing, not '1' Did you mean 'order_id'?
+              /Stock/Reserved {"order_id":"2","qty":3}
+                  order: missing, not '1' Did you mean 'order_id'?
+            These handlers have failed:
+              Stock.on_order on /Order/Placed: LookupError: not 11 of it""",
+        ),
+        (
+            lambda graph: graph.assert_published("/Stock/Reserve"),
+            """\
+            nothing was published on /Stock/Reserve. Did you mean '/Stock/Reserved'?
+            Published were:
+              /Order/Placed {"order_id":"1","qty":2}
+              /Stock/Reserved {"order_id":"1","qty":2}
+              /Order/Placed {"order_id":"2","qty":3}
+              /Stock/Reserved {"order_id":"2","qty":3}
+              /Order/Placed {"order_id":"3","qty":11}
+            These handlers have failed:
+              Stock.on_order on /Order/Placed: LookupError: not 11 of it""",
+        ),
+        (
+            lambda graph: graph.assert_not_published("/Order/*", qty=3),
+            """\
+            1 event on /Order/* with qty=3:
+              /Order/Placed {"order_id":"2","qty":3}""",
+        ),
+        (
+            lambda graph: graph.assert_delivered_to("Mail.on_stock", "/Stock/Reserved", qty=11),
+            """\
+            Mail.on_stock handled no event on /Stock/Reserved with qty=11; it got:
+              /Stock/Reserved {"order_id":"1","qty":2}
+                  qty: 2, not 11
+              /Stock/Reserved {"order_id":"2","qty":3}
+                  qty: 3, not 11
+            These handlers have failed:
+              Stock.on_order on /Order/Placed: LookupError: not 11 of it""",
+        ),
+        (
+            lambda graph: graph.assert_delivered_to("Mail", "/Order/*"),
+            """\
+            Mail handled no event on /Order/*; it got:
+              /Stock/Reserved {"order_id":"1","qty":2}
+              /Stock/Reserved {"order_id":"2","qty":3}
+            These handlers have failed:
+              Stock.on_order on /Order/Placed: LookupError: not 11 of it""",
+        ),
+    ],
+)
+def test_an_assertion_that_fails_says_what_there_was_instead(lenient: RecordingGraph, ask: Ask, told: str) -> None:
+    place(lenient, ("1", 2), ("2", 3), ("3", 11))
+    with pytest.raises(AssertionError) as caught:
+        ask(lenient)
+    assert str(caught.value) == "\n".join(line[12:] for line in told.splitlines())
+
+
+def test_an_assertion_about_a_handler_that_got_nothing_names_the_nearest(graph: RecordingGraph) -> None:
+    place(graph, ("1", 2))
+    with pytest.raises(
+        AssertionError, match=r"Stok.on_order handled no event: it got nothing. Did you mean 'Stock.on_ord"
+    ):
+        graph.assert_delivered_to("Stok.on_order")
+
+
+def test_when_nothing_was_published_that_is_what_is_said(graph: RecordingGraph) -> None:
+    with pytest.raises(AssertionError, match=r"nothing was published on /A/B\.\nNothing was published at all\."):
+        graph.assert_published("/A/B")
+
+
+def test_many_and_long_events_are_cut_short() -> None:
+    with RecordingBus() as bus:
+        for number in range(30):
+            bus.publish("/A/B", {"n": number, "text": "long " * 100})
+        bus.publish("/A/B")
+        with pytest.raises(AssertionError) as caught:
+            bus.assert_not_published("/A/B")
+    lines = str(caught.value).splitlines()
+    assert len(lines) == 22
+    assert lines[-1] == "  … and 11 more"
+    assert len(lines[1]) < 170
+
+
+def test_a_payload_without_fields_is_told_as_it_is() -> None:
+    with RecordingBus() as bus:
+        bus.publish("/A/B", 7)
+        with pytest.raises(AssertionError, match="the payload is 7 and has no fields"):
+            bus.assert_published("/A/B", n=7)
+
+
+@pytest.mark.parametrize("topic", ["Order/Placed", "/Order/", "", "/**/Placed"])
+def test_a_malformed_topic_is_refused_instead_of_finding_nothing(graph: RecordingGraph, topic: str) -> None:
+    with pytest.raises(RunError) as caught:
+        graph.assert_not_published(topic)
+    assert caught.value.code == "GBE610"
+
+
+def test_several_events_can_wait_before_the_first_is_delivered(graph: RecordingGraph) -> None:
+    graph.publish_all(("/Order/Placed", {"order_id": "1"}), ("/Order/Placed", {"order_id": "2"}))
+    assert [event.topic for event in graph.events()] == ["/Order/Placed"] * 2 + ["/Stock/Reserved"] * 2
+
+
+def test_middleware_of_the_test_goes_around_handlers_as_well() -> None:
+    log: list[str] = []
+
+    def note(handling: Handling) -> Iterator[None]:
+        log.append(handling.name)
+        yield
+
+    with run_graph(Stock, middleware=[note]) as graph:
+        place(graph, ("1", 1))
+    assert log == ["Stock.on_order"]
+
+
+def test_a_graph_that_was_built_is_recorded_too(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = project(
+        {
+            "pyproject.toml": '[tool.graphbus.runtime]\nhistory = 0\nmiddleware = ["shop_of_it.around:note"]\n',
+            "shop_of_it/__init__.py": "",
+            "shop_of_it/around.py": """
+                from pathlib import Path
+
+                def note(handling):
+                    Path("noted.txt").write_text(handling.name)
+                    yield
+                """,
+            "shop_of_it/stock.py": """
+                from graphbus_core import GraphBusNode, subscribe
+
+                class Stock(GraphBusNode):
+                    @subscribe("/Order/Placed")
+                    def on_order(self, order_id):
+                        self.publish("/Stock/Reserved", {"order_id": order_id})
+                """,
+        }
+    )
+    monkeypatch.chdir(root)
+    build_graph("shop_of_it")
+    before = sorted(path.name for path in root.rglob("*"))
+    with run_graph() as graph:
+        graph.publish("/Order/Placed", {"order_id": "1"})
+        graph.assert_published("/Stock/Reserved", order_id="1")
+        with pytest.raises(RunError) as caught:
+            graph.publish("/Order/Plced")
+    assert caught.value.code == "GBE619"
+    assert Path("noted.txt").read_text() == "Stock.on_order"
+    written = {path.name for path in root.rglob("*")} - set(before)
+    assert {name for name in written if "pyc" not in name} == {"noted.txt"}
