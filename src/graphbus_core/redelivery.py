@@ -37,6 +37,9 @@ FINAL_CODES = frozenset(
         "GBE681",  # a person has said so
         "GBE641",  # a state that is not JSON
         "GBE642",  # a state that is too large
+        "GBE660",  # middleware that makes no generator
+        "GBE661",  # middleware that does not yield
+        "GBE662",  # middleware that yields twice; the handler has run
     }
 )
 """Refusals that say that the event, the code or a contract is wrong: the same event would be refused again."""

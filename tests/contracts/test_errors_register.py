@@ -15,7 +15,7 @@ from graphbus_core.errors.register import REGISTER
 
 PACKAGE = Path(__file__).resolve().parents[2] / "src" / "graphbus_core"
 FAMILIES = {
-    "UsageError": range(101, 150),
+    "UsageError": range(101, 200),
     "BuildError": range(201, 250),
     "EditError": range(301, 350),
     "NegotiationError": range(401, 440),

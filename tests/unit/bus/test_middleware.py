@@ -14,6 +14,8 @@ from graphbus_core import Event, GraphBusNode, connect, schema_method, subscribe
 from graphbus_core.bus import MessageBus
 from graphbus_core.errors import RunError
 from graphbus_core.middleware import Handling, Middleware, surround
+from graphbus_core.model.deliveries import DeliveryPolicy
+from graphbus_core.testing import FakeClock
 
 HERE = Handling("event", "Shop", "Shop.on_order")
 
@@ -364,3 +366,29 @@ def test_a_call_whose_failure_is_swallowed_gives_a_result_that_does_not_fit() ->
     with connect(Shop, middleware=[swallows]) as graph, pytest.raises(RunError) as caught:
         graph.call("Shop", "price", sku="none")
     assert caught.value.code == "GBE623"
+
+
+@pytest.mark.parametrize("middleware", [makes_no_generator, does_not_yield, yields_twice])
+def test_middleware_that_is_wrong_is_not_tried_again(middleware: Middleware) -> None:
+    with MessageBus(middleware=[middleware]) as bus:
+        bus.subscribe("/A/B", give, policy=DeliveryPolicy(retries=3, backoff_s=0.0))
+        bus.publish("/A/B")
+        [letter] = bus.dead_letters()
+    assert letter.attempts == 1
+    assert letter.error.startswith("The middleware ")
+
+
+def test_each_further_attempt_says_which_one_it_is() -> None:
+    attempts: list[int] = []
+
+    def watch(handling: Handling) -> Iterator[None]:
+        attempts.append(handling.attempt)
+        yield
+
+    clock = FakeClock()
+    with MessageBus(middleware=[watch], clock=clock) as bus:
+        bus.subscribe("/A/B", fail, policy=DeliveryPolicy(retries=2, backoff_s=1.0))
+        bus.publish("/A/B")
+        bus.run(lambda: clock.advance(5.0))
+        bus.run(lambda: clock.advance(5.0))
+    assert attempts == [1, 2, 3]
