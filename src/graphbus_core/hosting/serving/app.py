@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from graphbus_core.errors import RunError
 from graphbus_core.hosting.metrics import CONTENT_TYPE
-from graphbus_core.hosting.serving.problems import MEDIA_TYPE, Problem, problem
+from graphbus_core.hosting.serving.problems import MAX_HEAD_BYTES, MEDIA_TYPE, Problem, problem
 from graphbus_core.hosting.serving.site import Site, wait_seconds
 
 _log = logging.getLogger("graphbus.http")
@@ -85,11 +85,13 @@ class _Door:
                 await self._app(scope, receive, send_marked)
             else:
                 await _discard(request)
-                await _refuse(refusal)(scope, receive, send_marked)
+                await _refuse(refusal, hangs_up=True)(scope, receive, send_marked)
         self._tell(request, statuses, perf_counter() - started)
 
     def _judge(self, request: Request) -> Problem | None:
         names = [name for name, _ in request.headers.items()]
+        if _head_bytes(request) > MAX_HEAD_BYTES:
+            return problem(431, f"The head of a request may have {MAX_HEAD_BYTES} bytes.")
         twice = next((name for name in _ONCE if names.count(name) > 1), "")
         if twice or {"content-length", "transfer-encoding"} <= set(names):
             return problem(400, f"The header {twice or 'content-length'} contradicts another one.")
@@ -243,10 +245,10 @@ async def _unless_gone(request: Request, outcome: Awaitable[Any]) -> Any:
         gone.cancel()
 
 
-def _refuse(refusal: Problem) -> Response:
-    """A refusal hangs up where the body may not have been read to its end."""
+def _refuse(refusal: Problem, *, hangs_up: bool = False) -> Response:
+    """A refusal; it hangs up where the body may not have been read to its end."""
     headers = dict(refusal.headers)
-    if refusal.status in (401, 403, 408, 413, 415):
+    if hangs_up or refusal.status in (408, 413, 415):
         headers["connection"] = "close"
     return Response(refusal.encode(), refusal.status, headers=headers, media_type=MEDIA_TYPE)
 
@@ -259,6 +261,11 @@ async def _answer_http_exception(request: Request, error: Exception) -> Response
     await _discard(request)
     refusal = problem(status, detail)
     return Response(refusal.encode(), status, headers={**headers, "connection": "close"}, media_type=MEDIA_TYPE)
+
+
+def _head_bytes(request: Request) -> int:
+    headers = sum(len(name) + len(value) + 4 for name, value in request.scope["headers"])
+    return headers + len(request.scope["raw_path"]) + len(request.scope["query_string"])
 
 
 def _shown(request: Request) -> str:

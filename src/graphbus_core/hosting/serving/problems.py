@@ -11,6 +11,9 @@ from graphbus_core.errors import GraphBusError
 
 MEDIA_TYPE = "application/problem+json"
 
+MAX_HEAD_BYTES = 16_384
+"""The first line and the headers of a request."""
+
 _STATUS = {
     "GBE610": 400,
     "GBE612": 422,

@@ -16,10 +16,9 @@ from uvicorn import Config, Server
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from graphbus_core.errors import RunError
-from graphbus_core.hosting.serving.problems import MEDIA_TYPE, Problem, problem
+from graphbus_core.hosting.serving.problems import MAX_HEAD_BYTES, MEDIA_TYPE, Problem, problem
 from graphbus_core.model.config import ServeConfig
 
-_MAX_HEAD_BYTES = 16_384
 _BACKLOG = 256
 
 _log = logging.getLogger("graphbus.http.wire")
@@ -62,9 +61,9 @@ class _Connection(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         """What cannot be understood is answered once, if nothing was answered yet, and ends the connection."""
-        is_too_large = len(self.conn.trailing_data[0]) > _MAX_HEAD_BYTES
+        is_too_large = len(self.conn.trailing_data[0]) > MAX_HEAD_BYTES
         if is_too_large:
-            self._refuse(problem(431, f"The head of a request may have {_MAX_HEAD_BYTES} bytes."))
+            self._refuse(problem(431, f"The head of a request may have {MAX_HEAD_BYTES} bytes."))
         else:
             self._refuse(problem(400, "This is not an HTTP request."))
 
@@ -156,7 +155,7 @@ class HttpServer:
                 backlog=_BACKLOG,
                 timeout_keep_alive=max(1, round(config.header_timeout_s)),
                 timeout_graceful_shutdown=1,
-                h11_max_incomplete_event_size=_MAX_HEAD_BYTES,
+                h11_max_incomplete_event_size=MAX_HEAD_BYTES,
                 callback_notify=self._tick,
                 timeout_notify=0,
             )

@@ -1,0 +1,401 @@
+"""A served graph among those who mean it no good: it lives on, answers others, and its log has no traceback."""
+
+from __future__ import annotations
+
+import random
+import re
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from graphbus_core.hosting.metrics import resident_bytes
+from tests.conftest import Figure
+from tests.fakes.http_site import BEARER, JSON, TOKEN, LogKeeper, SiteClient, build_site, kept_log, read_all, served
+
+pytestmark = pytest.mark.slow
+
+SERVE = """
+header_timeout_s = 0.4
+body_timeout_s = 0.4
+max_body_bytes = 10000
+max_connections = 100
+allowed_origins = ["https://shop.example.org"]
+allowed_hosts = ["shop.example.org"]
+"""
+AUTHORIZED = f"Host: localhost\r\nAuthorization: Bearer {TOKEN}\r\n"
+AS_JSON = AUTHORIZED + "Content-Type: application/json\r\n"
+POST = "POST /call/Till/echo HTTP/1.1\r\n"
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_site(tmp_path_factory.mktemp("site"), SERVE)
+
+
+@pytest.fixture(scope="module")
+def log() -> Iterator[LogKeeper]:
+    with kept_log() as keeper:
+        yield keeper
+
+
+@pytest.fixture(scope="module")
+def site(root: Path, log: LogKeeper) -> Iterator[SiteClient]:
+    patch = pytest.MonkeyPatch()
+    with patch.context() as environment:
+        environment.setenv("GRAPHBUS_TOKEN", TOKEN)
+        with served(root) as client:
+            yield client
+
+
+@pytest.fixture(autouse=True)
+def _lives_on_without_a_traceback(site: SiteClient, log: LogKeeper) -> Iterator[None]:
+    yield
+    assert site.is_alive()
+    assert "Traceback" not in log.text, log.text[-3000:]
+
+
+def status_of(answer: bytes) -> int:
+    found = re.match(rb"HTTP/1\.1 (\d+) ", answer)
+    return int(found[1]) if found else 0
+
+
+# --- who may ---
+
+STRANGERS = [
+    ({}, 401),
+    ({"authorization": "Bearer wrong"}, 401),
+    ({"authorization": f"Bearer {TOKEN}x"}, 401),
+    ({"authorization": f"Basic {TOKEN}"}, 401),
+    ({"authorization": TOKEN}, 401),
+    ({"authorization": "Bearer"}, 401),
+    ({"authorization": "Bearer \xff\xfe"}, 401),
+    (BEARER | {"host": "evil.example"}, 403),
+    (BEARER | {"host": "127.0.0.1.evil.example"}, 403),
+    (BEARER | {"host": "localhost.evil.example:80"}, 403),
+    (BEARER | {"host": "localhost:80:80"}, 403),
+    (BEARER | {"host": "[::1"}, 403),
+    (BEARER | {"host": "[::1]x"}, 403),
+    (BEARER | {"host": ""}, 403),
+    (BEARER | {"origin": "https://evil.example"}, 403),
+    (BEARER | {"origin": "null"}, 403),
+    (BEARER | {"origin": "https://shop.example.org.evil.example"}, 403),
+    (BEARER | {"origin": ""}, 403),
+    (BEARER | {"host": "127.0.0.1"}, 200),
+    (BEARER | {"host": "[::1]:80"}, 200),
+    (BEARER | {"host": "LOCALHOST:80"}, 200),
+    (BEARER | {"host": "shop.example.org"}, 200),
+    (BEARER | {"origin": "https://shop.example.org"}, 200),
+    ({"authorization": f"bearer {TOKEN}"}, 200),
+]
+
+
+@pytest.mark.parametrize(("headers", "status"), STRANGERS)
+def test_token_host_and_origin_decide(site: SiteClient, headers: dict[str, str], status: int) -> None:
+    answer = site.request("POST", "/call/Till/echo", '{"value": 1}', JSON | headers)
+    assert answer.status == status
+    if status == 401:
+        assert answer.headers["www-authenticate"].startswith("Bearer")
+
+
+def test_a_rebound_name_reads_no_page_either(site: SiteClient) -> None:
+    for path in ("/metrics", "/openapi.json", "/"):
+        assert site.get(path, {"host": "evil.example"}).status == 403
+        assert site.get(path).status == 200
+
+
+def test_a_browser_is_told_which_pages_may_send_requests(site: SiteClient) -> None:
+    ask = {"access-control-request-method": "POST", "access-control-request-headers": "authorization,content-type"}
+    good = site.request("OPTIONS", "/call/Till/echo", headers=ask | {"origin": "https://shop.example.org"})
+    evil = site.request("OPTIONS", "/call/Till/echo", headers=ask | {"origin": "https://evil.example"})
+    assert good.headers["access-control-allow-origin"] == "https://shop.example.org"
+    assert "access-control-allow-origin" not in evil.headers
+
+
+# --- bodies ---
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b'{"value": NaN}', 400),
+        (b'{"value": -Infinity}', 400),
+        (b'{"value": 1e999}', 400),
+        (b'{"value": "\\ud800"}', 400),
+        (b'{"value": "\xff"}', 400),
+        (b'\xef\xbb\xbf{"value": 1}', 400),
+        (b'{"value": 1} {"value": 2}', 400),
+        (b'{"value": {"a": 1, "b": {"a": 1, "\\u0061": 2}}}', 400),
+        (b'{"value": ' + b"[" * 101 + b"]" * 101 + b"}", 400),
+        (b'{"value": ' + b"[" * 4000, 400),
+        (b'{"value": ' + b"[" * 4000 + b"]" * 4000 + b"}", 400),
+        (b'{"value": ' + b'{"a":' * 1500 + b"1" + b"}" * 1500 + b"}", 400),
+        (b'{"value": ' + b"9" * 5000 + b"}", 400),
+        (b'{"value": ' + b"[" * 50 + b"]" * 50 + b"}", 200),
+        (b'{"value": "' + b"[{" * 200 + b'"}', 200),
+        (b'{"value": [' + b"{}," * 500 + b"{}]}", 200),
+        (b'{"value": 123456789012345678901234567890}', 200),
+    ],
+)
+def test_json_that_two_readers_could_read_in_two_ways_is_refused(site: SiteClient, body: bytes, status: int) -> None:
+    answer = site.request("POST", "/call/Till/echo", body, BEARER | JSON)
+    assert answer.status == status, answer.body
+
+
+def test_a_body_that_is_announced_too_long_is_refused_before_it_comes(site: SiteClient) -> None:
+    head = f"{POST}{AS_JSON}Content-Length: 10001\r\nExpect: 100-continue\r\n\r\n"
+    answer = site.raw(head.encode())
+    assert status_of(answer) == 413
+    assert b"100 Continue" not in answer
+
+
+def test_a_body_without_a_length_is_counted_while_it_comes(site: SiteClient) -> None:
+    head = f"{POST}{AS_JSON}Transfer-Encoding: chunked\r\n\r\n"
+    chunk = b"3e8\r\n" + b" " * 1000 + b"\r\n"
+    with site.connect() as connection:
+        connection.sendall(head.encode())
+        sent = 0
+        try:
+            for _ in range(10_000):
+                connection.sendall(chunk)
+                sent += 1
+        except ConnectionError:
+            pass
+        answer = read_all(connection)
+    assert sent < 10_000
+    assert status_of(answer) in (413, 0)  # 0: it hung up while we were still sending
+
+
+def test_a_large_body_after_a_refusal_does_not_cost_the_answer(site: SiteClient) -> None:
+    body = b'"' + b"x" * 300_000 + b'"'
+    for headers, status in ((JSON, 401), (BEARER | JSON, 413)):
+        assert site.request("POST", "/call/Till/echo", body, headers).status == status
+
+
+# --- clients that take their time ---
+
+
+def test_a_head_that_comes_drop_by_drop_is_cut_off(site: SiteClient) -> None:
+    started = time.monotonic()
+    with site.connect() as connection:
+        try:
+            for byte in f"{POST}{AS_JSON}X-Long: ".encode() + b"x" * 100:
+                connection.sendall(bytes([byte]))
+                time.sleep(0.02)
+        except ConnectionError:
+            pass
+        answer = read_all(connection)
+    assert time.monotonic() - started < 2
+    assert status_of(answer) in (408, 0)
+
+
+def test_a_connection_that_says_nothing_is_closed(site: SiteClient) -> None:
+    with site.connect() as connection:
+        started = time.monotonic()
+        assert connection.recv(1) == b""
+        assert 0.2 < time.monotonic() - started < 2
+
+
+def test_a_body_that_comes_drop_by_drop_is_cut_off(site: SiteClient) -> None:
+    with site.connect() as connection:
+        connection.sendall(f"{POST}{AS_JSON}Content-Length: 1000\r\n\r\n".encode() + b'{"value": ')
+        started = time.monotonic()
+        answer = read_all(connection)
+    assert status_of(answer) == 408
+    assert time.monotonic() - started < 2.5
+
+
+def test_a_client_that_does_not_read_its_answers_is_cut_off(site: SiteClient) -> None:
+    """It asks for pages without end and reads none: sending stops, and the memory of the server stays bounded."""
+    page = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.connect(("127.0.0.1", site.port))
+        connection.settimeout(3)
+        with pytest.raises(ConnectionError):
+            connection.sendall(page * 2_000_000)
+
+
+def test_who_hangs_up_early_leaves_nothing_behind(site: SiteClient) -> None:
+    head = f"{POST}{AS_JSON}Content-Length: 20\r\n\r\n".encode()
+    whole = head + b'{"value":        1 }'
+    for data in (b"", b"POST", head, head + b"{", whole, whole + head):
+        for how in ("close", "reset", "half"):
+            with site.connect() as connection:
+                connection.sendall(data)
+                if how == "reset":
+                    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                if how == "half":
+                    connection.shutdown(socket.SHUT_WR)
+                    read_all(connection)
+
+
+# --- what is not HTTP, or nearly ---
+
+SMUGGLED = [
+    f"{POST}{AS_JSON}Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    f"{POST}{AS_JSON}Transfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n0\r\n\r\n",
+    f"{POST}{AS_JSON}Content-Length: 2\r\nContent-Length: 3\r\n\r\n{{}}",
+    f"{POST}{AS_JSON}Content-Length: 2, 3\r\n\r\n{{}}",
+    f"{POST}{AS_JSON}Content-Length: +2\r\n\r\n{{}}",
+    f"{POST}{AS_JSON}Content-Length: -2\r\n\r\n{{}}",
+    f"{POST}{AS_JSON}Content-Length : 2\r\n\r\n{{}}",
+    f"{POST}{AS_JSON}Content-Length: {'9' * 40}\r\n\r\n{{}}",
+    f"{POST}{AS_JSON}Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
+    f"{POST}{AS_JSON}Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
+    f"{POST}{AS_JSON}Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    f"{POST}{AS_JSON}Transfer-Encoding: chunked\r\n\r\nzz\r\n\r\n",
+    f"{POST}{AS_JSON}Transfer-Encoding: chunked\r\n\r\n2\r\n{{}}XX0\r\n\r\n",
+    f"{POST}{AS_JSON}Host: evil.example\r\n\r\n",
+    f"{POST}{AS_JSON}Authorization: Bearer other\r\n\r\n",
+    f"{POST}{AS_JSON}Origin: a\r\nOrigin: b\r\n\r\n",
+    f"{POST}{AS_JSON}Folded: a\r\n b\r\n\x00: c\r\n\r\n",
+    "POST /call/Till/echo HTTP/1.1\r\n\r\n",
+    "POST /call/Till/echo HTTP/9.9\r\nHost: localhost\r\n\r\n",
+    "POST /call/Till/\xe4 HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "POST /call/Till/echo\r\n\r\n",
+    "GET\x00/livez HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    "\r\n" * 50 + "x",
+]
+
+
+@pytest.mark.parametrize("text", SMUGGLED)
+def test_a_request_that_could_be_read_in_two_ways_is_refused_and_ends_the_connection(
+    site: SiteClient, text: str
+) -> None:
+    second = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    answer = site.raw(text.encode("latin-1") + second)
+    assert status_of(answer) in (400, 401, 403, 408, 413, 501, 0)
+    assert b"200 OK" not in answer
+
+
+@pytest.mark.parametrize(
+    "head",
+    ["GET /" + "x" * 100_000 + " HTTP/1.1\r\nHost: localhost\r\n\r\n", f"{POST}{AS_JSON}X: {'x' * 100_000}\r\n\r\n"],
+)
+def test_a_head_that_is_too_long_is_refused(site: SiteClient, head: str) -> None:
+    assert status_of(site.raw(head.encode())) in (431, 0)
+
+
+def test_many_small_headers_are_bounded_as_well(site: SiteClient) -> None:
+    head = POST + AUTHORIZED + "".join(f"X-{n}: {n}\r\n" for n in range(5000)) + "\r\n"
+    assert status_of(site.raw(head.encode())) in (431, 0)
+
+
+def test_requests_in_a_row_without_waiting_are_answered_in_their_order(site: SiteClient) -> None:
+    one = "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    end = "GET /nothing HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    answer = site.raw((one * 200 + end).encode())
+    assert answer.count(b"HTTP/1.1 200") == 200
+    assert answer.count(b"HTTP/1.1 404") == 1
+
+
+@pytest.mark.parametrize("method", ["CONNECT", "TRACE", "PATCH", "DELETE", "BREW", "get"])
+def test_methods_that_are_not_ours(site: SiteClient, method: str) -> None:
+    answer = site.raw(f"{method} /call/Till/echo HTTP/1.1\r\n{AUTHORIZED}Connection: close\r\n\r\n".encode())
+    assert status_of(answer) == 405
+
+
+def test_an_upgrade_is_not_taken(site: SiteClient) -> None:
+    head = f"GET /livez HTTP/1.1\r\n{AUTHORIZED}Connection: Upgrade, close\r\nUpgrade: websocket\r\n\r\n"
+    assert status_of(site.raw(head.encode())) == 200
+
+
+# --- many ---
+
+
+def mangled(chance: random.Random) -> bytes:
+    """A request, or something that once was one."""
+    headers = [AUTHORIZED, AS_JSON, "Host: localhost\r\n", "Content-Length: 12\r\n", "Transfer-Encoding: chunked\r\n"]
+    head = chance.choice([POST, "GET /metrics HTTP/1.1\r\n", "POST /publish/Order/Placed?wait=1 HTTP/1.1\r\n"])
+    text = head + "".join(chance.sample(headers, chance.randint(0, 4))) + "\r\n"
+    data = bytearray(
+        text.encode() + chance.choice([b"", b'{"value": 1}', b"c\r\n" + b'{"value": 1}' + b"\r\n0\r\n\r\n"])
+    )
+    for _ in range(chance.randint(0, 6)):
+        place = chance.randrange(len(data))
+        what = chance.randint(0, 3)
+        if what == 0:
+            data[place] = chance.randrange(256)
+        elif what == 1:
+            del data[place : place + chance.randint(1, 20)]
+        elif what == 2:
+            data[place:place] = chance.randbytes(chance.randint(1, 20))
+        else:
+            data[place:place] = data[: chance.randint(1, 60)]
+        data = data or bytearray(b"x")
+    return bytes(data)
+
+
+def test_two_thousand_mangled_requests(site: SiteClient, figure: Figure) -> None:
+    chance = random.Random(20261121)
+    before = resident_bytes() or 0
+    answers: dict[int, int] = {}
+    for _ in range(2000):
+        with site.connect() as connection:
+            try:
+                connection.sendall(mangled(chance))
+                connection.shutdown(socket.SHUT_WR)
+            except OSError:
+                pass
+            status = status_of(read_all(connection))
+            answers[status] = answers.get(status, 0) + 1
+    grown_mb = ((resident_bytes() or 0) - before) / 1e6
+    figure("2,000 mangled requests, memory grown by", f"{grown_mb:.1f} MB")
+    assert not [status for status in answers if status >= 500], answers
+    assert grown_mb < 20
+
+
+def test_a_thousand_connections_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log: LogKeeper, figure: Figure
+) -> None:
+    """A hundred are served, the others are told to come back, and all of them are gone afterwards."""
+    monkeypatch.setenv("GRAPHBUS_TOKEN", TOKEN)
+    page = b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    with served(build_site(tmp_path, "max_connections = 100")) as site:
+        files = open_files(site)
+        with ExitStack() as stack:
+            connections = [stack.enter_context(site.connect()) for _ in range(1000)]
+            refused = [read_all(connection) for connection in connections[100:]]
+            for connection in connections[:100]:
+                connection.sendall(page)
+            answered = [read_all(connection) for connection in connections[:100]]
+        left = open_files(site) - files
+        assert site.is_alive()
+    assert {status_of(answer) for answer in answered} == {200}
+    assert {status_of(answer) for answer in refused} == {503}
+    assert all(b"retry-after: 1" in answer for answer in refused)
+    figure("1,000 connections at once, refused / files left open", f"{len(refused)} / {left}")
+    assert left < 10
+    assert "Traceback" not in log.text
+
+
+def open_files(site: SiteClient) -> int:
+    found = re.search(rb"process_open_fds (\d+)", site.get("/metrics").body)
+    return int(found[1]) if found else 0
+
+
+def test_more_calls_than_may_wait_are_told_to_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRAPHBUS_TOKEN", TOKEN)
+    root = build_site(tmp_path, "concurrency = 2\nbacklog = 3")
+    statuses: list[tuple[int, str]] = []
+
+    def work() -> None:
+        answer = site.post("/call/Till/sleep", {"seconds": 0.2})
+        statuses.append((answer.status, answer.headers.get("retry-after", "")))
+
+    with served(root) as site:
+        threads = [threading.Thread(target=work) for _ in range(12)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert site.is_alive()
+    assert statuses.count((503, "1")) == 7
+    assert statuses.count((200, "")) == 5

@@ -1,0 +1,222 @@
+"""Calls, events and pages over HTTP, as a client sees them."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.http_site import BEARER, JSON, TOKEN, SiteClient, build_site, kept_log, served
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SiteClient]:
+    root = build_site(tmp_path_factory.mktemp("site"), "call_timeout_s = 0.4\nmax_body_bytes = 2000")
+    patch = pytest.MonkeyPatch()
+    patch.setenv("GRAPHBUS_TOKEN", TOKEN)
+    with patch.context(), served(root) as client:
+        yield client
+    patch.undo()
+
+
+# --- calls ---
+
+
+def test_a_call_gives_the_result_of_the_method(site: SiteClient) -> None:
+    total = site.post("/call/Till/read", {}).document["total"]
+    answer = site.post("/call/Till/add", {"amount": 5})
+    assert (answer.status, answer.document) == (200, {"total": total + 5})
+    assert answer.headers["content-type"] == "application/json"
+
+
+def test_a_call_without_a_body_has_no_arguments(site: SiteClient) -> None:
+    assert site.request("POST", "/call/Till/read", headers=BEARER).status == 200
+
+
+def test_a_method_of_an_async_agent_is_called_like_any_other(site: SiteClient) -> None:
+    assert site.post("/call/Clock/ask", {}).document == {"late": False}
+
+
+REFUSED = [
+    # path, body, status, code, part of the sentence
+    ("/call/Tilll/add", '{"amount": 1}', 404, "GBE620", "Did you mean 'Till'?"),
+    ("/call/Till/ad", '{"amount": 1}', 404, "GBE621", "Did you mean 'add'?"),
+    ("/call/Till/on_order", "{}", 404, "GBE621", "no method on_order that can be called"),
+    ("/call/Till/__init__", "{}", 404, "GBE621", "no method __init__"),
+    ("/call/Till/add", '{"amount": "one"}', 422, "GBE622", "amount: expected int, got str 'one'"),
+    ("/call/Till/add", "{}", 422, "GBE622", "amount"),
+    ("/call/Till/add", '{"amount": 1, "more": 2}', 422, "GBE622", "more"),
+    ("/call/Till/add", "[1]", 400, "GBE670", "it must be an object"),
+    ("/call/Till/add", '{"amount": 1,}', 400, "GBE670", "trailing comma"),
+    ("/call/Till/add", '{"amount": 1, "amount": 2}', 400, "GBE670", "the name 'amount' stands twice"),
+    ("/call/Till/add", '{"amount": NaN}', 400, "GBE670", "malformed"),
+    ("/publish/Order/Place", "{}", 404, "GBE619", "Did you mean '/Order/Placed'?"),
+    ("/publish/Order/*", "{}", 400, "GBE610", "'/Order/*' cannot be used here"),
+    ("/publish/Order//Placed", "{}", 400, "GBE610", "cannot be used here"),
+    ("/publish/Order/Placed", '{"order_id": 7, "quantity": 1}', 422, "GBE614", "order_id: expected str, got int 7"),
+    ("/publish/Order/Placed?wait=long", "{}", 400, "GBE670", "`wait` must be a number of seconds"),
+    ("/publish/Order/Placed?wait=-1", "{}", 400, "GBE670", "from 0 to 0.4"),
+    ("/publish/Order/Placed?wait=nan", "{}", 400, "GBE670", "from 0 to 0.4"),
+]
+
+
+@pytest.mark.parametrize("refused", REFUSED, ids=lambda refused: f"{refused[0]} {refused[1]}")
+def test_a_refusal_says_what_is_wrong_as_a_problem_document(
+    site: SiteClient, refused: tuple[str, str, int, str, str]
+) -> None:
+    path, body, status, code, sentence = refused
+    answer = site.request("POST", path, body, BEARER | JSON)
+    problem = answer.document
+    assert (answer.status, problem["status"], problem["code"]) == (status, status, code)
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert sentence in problem["detail"]
+    assert problem["title"]
+    assert problem["hint"]
+
+
+def test_what_does_not_fit_is_listed_field_by_field(site: SiteClient) -> None:
+    problem = site.post("/publish/Order/Placed", {"order_id": 7, "quantity": "x"}).document
+    assert problem["errors"] == [
+        {"field": "order_id", "expected": "str", "got": "int 7"},
+        {"field": "quantity", "expected": "int", "got": "str 'x'"},
+    ]
+
+
+@pytest.mark.parametrize("method", ["fail", "lie"])
+def test_a_failure_inside_is_in_the_log_and_not_in_the_answer(site: SiteClient, method: str) -> None:
+    with kept_log() as log:
+        answer = site.post(f"/call/Till/{method}", {})
+    assert answer.status == 500
+    assert set(answer.document) == {"title", "status", "detail", "hint", "request_id"}
+    assert not [word for word in ("secret", "Traceback", ".py", "plenty") if word in answer.body.decode()]
+    assert answer.document["request_id"] in log.text
+    assert "secret of the house" in log.text or "gave a wrong result" in log.text
+
+
+def test_a_call_that_takes_too_long_is_answered_and_ends_by_itself(site: SiteClient) -> None:
+    started = time.monotonic()
+    answer = site.post("/call/Till/sleep", {"seconds": 0.7})
+    assert (answer.status, answer.document["code"]) == (504, "GBE679")
+    assert time.monotonic() - started < 0.65
+    time.sleep(0.4)
+    assert site.post("/call/Till/add", {"amount": 0}).status == 200
+
+
+# --- what surrounds a body ---
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "status", "code"),
+    [
+        ({"content-type": "text/plain"}, "{}", 415, "GBE677"),
+        ({"content-type": "application/x-www-form-urlencoded"}, "{}", 415, "GBE677"),
+        ({}, "{}", 415, "GBE677"),
+        (JSON | {"content-encoding": "gzip"}, "{}", 415, "GBE677"),
+        ({"content-type": "application/JSON; charset=utf-8"}, '{"amount": 0}', 200, ""),
+        (JSON, " " * 2001, 413, "GBE676"),
+    ],
+)
+def test_the_headers_of_a_body_are_believed_or_refused(
+    site: SiteClient, headers: dict[str, str], body: str, status: int, code: str
+) -> None:
+    answer = site.request("POST", "/call/Till/add", body, BEARER | headers)
+    assert answer.status == status
+    assert answer.document.get("code", "") == code
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "allow"),
+    [
+        ("GET", "/call/Till/add", 405, "POST"),
+        ("PUT", "/publish/Order/Placed", 405, "POST"),
+        ("POST", "/metrics", 405, "GET, HEAD"),
+        ("GET", "/nothing", 404, ""),
+        ("GET", "/livez/", 404, ""),
+        ("POST", "/call/Till", 404, ""),
+        ("GET", "/../../etc/passwd", 404, ""),
+    ],
+)
+def test_an_address_or_method_that_does_not_exist(
+    site: SiteClient, method: str, path: str, status: int, allow: str
+) -> None:
+    answer = site.request(method, path, headers=BEARER)
+    assert (answer.status, answer.document["status"]) == (status, status)
+    assert sorted(answer.headers.get("allow", "").replace(" ", "").split(",")) == sorted(
+        allow.replace(" ", "").split(",")
+    )
+
+
+# --- pages ---
+
+
+def test_the_first_page_lists_what_can_be_requested(site: SiteClient) -> None:
+    listed = site.get("/").document
+    assert "POST /call/Till/add" in listed["call"]
+    assert "POST /publish/Order/Placed" in listed["publish"]
+    assert "GET /metrics" in listed["pages"]
+
+
+@pytest.mark.parametrize("path", ["/livez", "/readyz", "/startupz"])
+def test_probes_say_yes_while_all_is_well(site: SiteClient, path: str) -> None:
+    answer = site.get(path)
+    assert answer.status == 200
+    assert list(answer.document) == ["status"]
+    assert site.request("HEAD", path).body == b""
+
+
+def test_no_page_is_kept_by_caches_or_guessed_at_by_browsers(site: SiteClient) -> None:
+    for answer in (site.get("/livez"), site.get("/nothing"), site.post("/call/Till/add", {"amount": 0})):
+        assert answer.headers["cache-control"] == "no-store"
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert "server" not in answer.headers
+
+
+def test_each_request_to_the_graph_is_one_line_of_the_log(site: SiteClient) -> None:
+    with kept_log() as log:
+        site.post("/call/Till/add", {"amount": 0})
+        site.get("/livez")
+        site.get("/metrics")
+        site.request("POST", "/call/Till/add")  # without a token
+    lines = [line for line in log.lines if " /" in line]
+    assert len(lines) == 1
+    assert lines[0].startswith("POST /call/Till/add 200 in ")
+
+
+def test_calls_from_many_threads_are_all_answered_and_none_is_lost(site: SiteClient) -> None:
+    before = site.post("/call/Till/add", {"amount": 0}).document["total"]
+    statuses: list[int] = []
+
+    def work() -> None:
+        statuses.extend(site.post("/call/Till/add", {"amount": 1}).status for _ in range(10))
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert statuses == [200] * 80
+    assert site.post("/call/Till/add", {"amount": 0}).document["total"] == before + 80
+
+
+def test_two_requests_on_one_connection(site: SiteClient) -> None:
+    body = json.dumps({"amount": 0}).encode()
+    head = f"POST /call/Till/add HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n"
+    one = head.encode() + b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+    last = b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    answers = site.raw(one + one + last)
+    assert answers.count(b"HTTP/1.1 200 OK") == 3
+
+
+def test_a_graph_that_was_not_built_cannot_be_served(tmp_path: Path) -> None:
+    from graphbus_core import GraphBusNode, connect
+    from graphbus_core.hosting.serving.companion import Asked, Servers
+
+    class Lonely(GraphBusNode):
+        pass
+
+    with connect(Lonely) as graph, pytest.raises(TypeError, match="only a graph that was built"):
+        Servers(Asked(is_serving=True), lambda _line: None).beside(graph).__enter__()
