@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from time import monotonic, sleep
 
+from graphbus_core.clock import Clock, SystemClock
 from graphbus_core.delivering import Deliverer, OnError, Redelivery
 from graphbus_core.errors import RunError
 from graphbus_core.isolation import Job
+from graphbus_core.lanes import Lanes
 from graphbus_core.middleware import Middleware
 from graphbus_core.model.agent import HandlerShape
 from graphbus_core.model.deliveries import ONCE, DeadLetter, DeliveryPolicy, Statistics
@@ -36,6 +38,7 @@ class MessageBus(Deliverer):
         known_topics: How many topics are kept compiled.
         admit: Asked once per topic: raises RunError for an unknown one, or gives the check of its payloads or None.
         middleware: What goes around every handler, outermost first.
+        clock: Where it has its time from; one that was given is not closed with the bus.
     """
 
     def __init__(
@@ -50,6 +53,7 @@ class MessageBus(Deliverer):
         known_topics: int = 4096,
         admit: Admit | None = None,
         middleware: Sequence[Middleware] = (),
+        clock: Clock | None = None,
     ) -> None:
         super().__init__(
             history=history,
@@ -61,6 +65,7 @@ class MessageBus(Deliverer):
             known_topics=known_topics,
             admit=admit,
             middleware=middleware,
+            clock=clock,
         )
         self.middleware = tuple(middleware)
 
@@ -106,7 +111,8 @@ class MessageBus(Deliverer):
     def close(self, grace_s: float = 10.0, last: Callable[[], None] | None = None) -> None:
         """Refuse new events, deliver what waits, and stop. Closing twice does nothing.
 
-        What is not delivered when the grace is over goes to the dead letters; async handlers are cancelled.
+        Further attempts that come due within the grace are waited for, unless the clock is one that a test lets pass. What is
+        not delivered when the grace is over goes to the dead letters; async handlers are cancelled.
 
         Args:
             grace_s: How long to wait.
@@ -131,11 +137,48 @@ class MessageBus(Deliverer):
         finally:
             if self._lanes is not None:
                 self._lanes.stop()
+            if self._has_own_clock:
+                self._clock.close()
+
+    def settle(self, timeout_s: float = 30.0) -> bool:
+        """Wait until all is quiet: nothing is queued or in hand, and no further attempt waits. False when that takes longer.
+
+        Raises:
+            RunError: GBE648 inside a handler, which would wait for itself.
+            Exception: With `on_error="raise"`, what a further attempt has raised.
+        """
+        if self._is_inside or Lanes.current() is not None:
+            raise RunError("GBE648")
+        deadline = monotonic() + timeout_s
+        while True:
+            look = Job(lambda: self._is_quiet and self._retries.next_due() is None)
+            self._queue.append(look)
+            self._wake()
+            self._drain_if_free()
+            if not look.wait(max(0.0, deadline - monotonic())):
+                look.give_up()
+                return False
+            error, self._late_error = self._late_error, None
+            if error is not None:
+                raise error
+            if look.result() or monotonic() >= deadline:
+                return bool(look.result())
+            sleep(0.002)
+
+    @property
+    def _is_quiet(self) -> bool:
+        """Asked by a Job: nothing else is queued or in hand."""
+        return len(self._queue) == 1 and (self._lanes is None or self._lanes.is_idle)
+
+    def _falls_due_by(self, deadline: float) -> bool:
+        """True when a further attempt will come in time; the clock of a test does not pass by itself."""
+        due = self._retries.next_due() if isinstance(self._clock, SystemClock) else None
+        return due is not None and due <= deadline
 
     def _wait_for_quiet(self, deadline: float) -> bool:
         """Drain, or wait for the thread that does; False when that one's handler does not return in time."""
         while True:
-            look = Job(lambda: len(self._queue) == 1 and (self._lanes is None or self._lanes.is_idle))
+            look = Job(lambda: self._is_quiet and not self._falls_due_by(deadline))
             self._queue.append(look)
             self._wake()
             self._drain_if_free()
@@ -147,13 +190,24 @@ class MessageBus(Deliverer):
             sleep(0.002)
 
     def _bury_the_rest(self) -> None:
-        left = [(item, "") for item in self._queue if isinstance(item, Event)]
-        left += [(item.event, item.subscription.name) for item in self._queue if isinstance(item, Redelivery)]
+        """What was not delivered, or not as often as it should, becomes dead letters."""
+        why = "the bus was closed first"
+        for item in self._queue:
+            if isinstance(item, Event):
+                self._ledger.stopped(item, "closed", why)
+            elif isinstance(item, Redelivery):
+                event, subscription, attempt = item
+                since = self._retries.first_failure(event, subscription)
+                self._ledger.stopped(event, "closed", why, subscription.name, attempts=attempt - 1, since=since)
         self._queue.clear()
-        if self._lanes is not None:
-            left += [(about[0], about[1].name) for each in self._lanes.cancel() if (about := each.about) is not None]
-        for event, subscription in left:
-            self._ledger.stopped(event, "closed", "the bus was closed first", subscription)
+        for waiting, since in self._retries.cancel():
+            told = f"the bus was closed before attempt {waiting.attempt}; the last one failed: {waiting.error}"
+            name, attempts = waiting.subscription.name, waiting.attempt - 1
+            self._ledger.stopped(waiting.event, "closed", told, name, attempts=attempts, since=since)
+        for delivery in self._lanes.cancel() if self._lanes is not None else ():
+            if delivery.about is not None:
+                event, subscription = delivery.about
+                self._ledger.stopped(event, "closed", why, subscription.name, attempts=delivery.attempt - 1)
 
     def __enter__(self) -> MessageBus:
         return self

@@ -15,14 +15,19 @@ from threading import Lock, Thread, get_ident
 from time import monotonic, time
 from typing import Literal, NamedTuple, TypeVar, cast
 
+from graphbus_core.clock import Clock, SystemClock
 from graphbus_core.errors import RunError
 from graphbus_core.isolation import Job, run_each
-from graphbus_core.lanes import Delivery, Lanes
-from graphbus_core.ledger import Ledger
+from graphbus_core.isolation import attempt as try_to
+from graphbus_core.lanes import Delivery, Lanes, within
+from graphbus_core.ledger import Ledger, tell
 from graphbus_core.middleware import Middleware
+from graphbus_core.model.deliveries import Retry
 from graphbus_core.model.messages import Event, child_of, count_descendant
 from graphbus_core.model.payload import freeze
 from graphbus_core.model.proposals import Json
+from graphbus_core.redelivery import decide
+from graphbus_core.retries import Retries, Waiting
 from graphbus_core.routing import Admit, Call, Dispatch, Routes, Subscription
 
 R = TypeVar("R")
@@ -53,14 +58,18 @@ class Deliverer:
         known_topics: int,
         admit: Admit | None,
         middleware: Sequence[Middleware],
+        clock: Clock | None = None,
     ) -> None:
+        self._clock: Clock = SystemClock() if clock is None else clock
+        self._has_own_clock = clock is None
         self._on_error = on_error
         self._max_hops = max_hops
         self._max_tree = max_tree
         self._mailbox = mailbox
         self._routes = Routes(self._put, admit, known_topics, middleware)
         self._dispatches = self._routes.dispatches
-        self._ledger = Ledger(history, dead_letters)
+        self._ledger = Ledger(history, dead_letters, self._clock)
+        self._retries = Retries(self._clock, self._enqueue_again, self._deliver_due)
         self._history = self._ledger.history
         self._queue: deque[Event | Job | Redelivery] = deque()
         # Whoever deletes the one token drains; append gives it back. No signal can arrive between `del` and the `try` after it.
@@ -78,6 +87,7 @@ class Deliverer:
         self._judging = Lock()
         self._deadline: float | None = None
         self._is_abandoned = False
+        self._late_error: Exception | None = None
 
     def publish(self, topic: str, payload: Json = None, *, src: str = "") -> None:
         """Send an event to all handlers of the topic; safe from any thread.
@@ -132,6 +142,18 @@ class Deliverer:
         self._wake()
         if not self._drainer:
             Thread(target=self._drain_if_free, name="graphbus-drain").start()
+
+    def _enqueue_again(self, waiting: Waiting) -> None:
+        self._queue.append(Redelivery(waiting.event, waiting.subscription, waiting.attempt))
+
+    def _deliver_due(self) -> None:
+        """What has fallen due is delivered by whoever drains, else by the thread that keeps the time."""
+        self._wake()
+        if not self._is_inside:
+            _, error = try_to(self._drain_if_free)
+            if error is not None:  # only with `on_error="raise"`: for whoever waits in `settle`
+                self._late_error = self._late_error or error
+                raise error
 
     def run(self, work: Callable[[], R], *, owner: str = "") -> R | Awaitable[R]:
         """Run a function while no handler runs, deliver what it has published, and give its result.
@@ -304,7 +326,10 @@ class Deliverer:
         self._calls = iter(dispatch.calls)
         self._event = event
         self._leave_queue(item)
+        failed = subscription.failed
         self._resume(event)
+        if subscription.failed == failed and subscription.lane not in self._routes.async_lanes:
+            self._retries.forget(event, subscription)
 
     def _leave_queue(self, item: Event | Job | Redelivery) -> None:
         if self._queue and self._queue[0] is item:  # another thread may have closed the bus and emptied the queue
@@ -314,11 +339,15 @@ class Deliverer:
         while lanes.done:
             delivery = lanes.done.popleft()
             lanes.settle()
-            if delivery.error is None or delivery.about is None:
+            if delivery.about is None:
+                continue
+            event, subscription = delivery.about
+            if delivery.error is None:
+                if delivery.attempt > 1:
+                    self._retries.forget(event, subscription)
                 continue
             if not isinstance(delivery.error, Exception):
                 raise delivery.error
-            event, subscription = delivery.about
             self._judge(event, subscription, delivery.error, delivery.attempt)
 
     def _failed(self, error: Exception) -> None:
@@ -328,11 +357,26 @@ class Deliverer:
 
     def _judge(self, event: Event, subscription: Subscription, error: Exception, attempt: int) -> None:
         """Decide what becomes of an event that a handler could not handle: the one place for all handlers and attempts."""
+        decision = decide(subscription.policy, attempt, error)
         with self._judging:
             subscription.failed += 1
-            self._ledger.failed(event, subscription.name, error)
+            if isinstance(decision, Retry) and self._try_again(event, subscription, error, attempt, decision.delay_s):
+                return
+            since = self._retries.first_failure(event, subscription) if attempt > 1 else None
+            self._ledger.failed(event, subscription.name, error, attempt=attempt, since=since)
+        self._retries.forget(event, subscription)
         if self._on_error == "raise":
             raise error
+
+    def _try_again(
+        self, event: Event, subscription: Subscription, error: Exception, attempt: int, delay_s: float
+    ) -> bool:
+        told = tell(error)
+        if not self._retries.plan(event, subscription, attempt=attempt + 1, delay_s=delay_s, error=told):
+            return False
+        of = subscription.policy.retries + 1
+        self._ledger.retrying(event, subscription.name, told, attempt=attempt, of=of, delay_s=delay_s)
+        return True
 
     def _wake(self) -> None:
         if self._lanes:
@@ -353,7 +397,13 @@ class Deliverer:
         def work() -> object:
             return call(event) if subscription.is_active else None
 
-        self._ready_lanes().put(subscription.lane, Delivery(work, (event, subscription), attempt))
+        def work_in_time() -> object:
+            result = work()
+            return within(timeout_s, result) if isinstance(result, Awaitable) else result
+
+        timeout_s = subscription.policy.timeout_s or 0.0
+        what = work_in_time if timeout_s else work
+        self._ready_lanes().put(subscription.lane, Delivery(what, (event, subscription), attempt))
 
     def _ready_lanes(self) -> Lanes:
         self._lanes = self._lanes or Lanes(self._mailbox)

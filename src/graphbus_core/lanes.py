@@ -236,3 +236,21 @@ class Lanes:
                     self._end(box.pop())
         for task in list(self._running):
             task.cancel()
+
+
+async def within(timeout_s: float, awaitable: Awaitable[Any]) -> Any:
+    """Await something on the loop, and cancel it when it takes too long.
+
+    Raises:
+        TimeoutError: It was cancelled by this.
+    """
+    import asyncio
+
+    limit = asyncio.timeout(timeout_s)
+    try:
+        async with limit:
+            return await awaitable
+    except TimeoutError:
+        if limit.expired():
+            raise TimeoutError(f"it took more than {timeout_s:g} s") from None
+        raise

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Callable
 from os.path import dirname
-from time import time
 
+from graphbus_core.clock import Clock
 from graphbus_core.errors import GraphBusError
 from graphbus_core.model.deliveries import DeadLetter, Reason
 from graphbus_core.model.messages import Event
@@ -22,35 +23,103 @@ class Ledger:
         history: The last events, in the order of their delivery.
         dead: The last dead letters.
         dead_count: All dead letters, also those that are forgotten.
+        keeper: Gets every dead letter as well; it must not raise.
     """
 
-    def __init__(self, history: int, dead_letters: int) -> None:
+    def __init__(self, history: int, dead_letters: int, clock: Clock) -> None:
         self.history: deque[Event] = deque(maxlen=history)
         self.dead: deque[DeadLetter] = deque(maxlen=dead_letters)
         self.dead_count = 0
+        self.keeper: Callable[[DeadLetter], object] | None = None
+        self._clock = clock
 
-    def failed(self, event: Event, subscription: str, error: Exception) -> None:
-        """A handler has raised: log it with its traceback, and keep the event."""
+    def retrying(self, event: Event, subscription: str, told: str, *, attempt: int, of: int, delay_s: float) -> None:
+        """A handler has raised and will be called again: log it in one line."""
+        message = "%s failed on %s (event %s): %s; attempt %d of %d, the next in %g s"
+        _log.warning(message, subscription, event.topic, event.event_id, told, attempt, of, delay_s)
+
+    def failed(
+        self, event: Event, subscription: str, error: Exception, *, attempt: int = 1, since: float | None = None
+    ) -> None:
+        """A handler has raised for the last time: log it with its traceback, and keep the event."""
         refusal = error if isinstance(error, GraphBusError) else None
-        reason = f"{refusal.sentence} [{refusal.code}]" if refusal else f"{type(error).__name__}: {error}"
+        told = tell(error)
         trace = None if refusal else error  # a refusal says where it is wrong; how we came there helps nobody
-        _log.error("%s failed on %s (event %s): %s", subscription, event.topic, event.event_id, reason, exc_info=trace)
+        tried = f" ({attempt} attempts)" if attempt > 1 else ""
+        _log.error(
+            "%s failed on %s (event %s): %s%s", subscription, event.topic, event.event_id, told, tried, exc_info=trace
+        )
         self._keep(
-            event, subscription, "handler", reason, place=str(refusal.where or "") if refusal else _place_of(error)
+            event,
+            subscription,
+            "handler",
+            told,
+            attempts=attempt,
+            since=since,
+            place=str(refusal.where or "") if refusal else _place_of(error),
+            traceback="" if refusal else _traceback_of(error),
         )
 
-    def stopped(self, event: Event, reason: Reason, why: str, subscription: str = "") -> None:
-        """An event did not get to its handlers, or not to this one."""
+    def stopped(
+        self,
+        event: Event,
+        reason: Reason,
+        why: str,
+        subscription: str = "",
+        *,
+        attempts: int = 0,
+        since: float | None = None,
+    ) -> None:
+        """An event did not get to its handlers, or not to this one, or not as often as it should."""
         trail = " > ".join(f"{topic} > {handler}" for topic, handler in event.trail[-3:])
         _log.error("%s was not delivered: %s%s", event.topic, why, f"; it came from {trail}" if trail else "")
-        self._keep(event, subscription, reason, why)
+        self._keep(event, subscription, reason, why, attempts=attempts, since=since)
 
-    def _keep(self, event: Event, subscription: str, reason: Reason, error: str, place: str = "") -> None:
-        self.dead_count += 1
+    def _keep(
+        self,
+        event: Event,
+        subscription: str,
+        reason: Reason,
+        error: str,
+        *,
+        attempts: int,
+        since: float | None,
+        place: str = "",
+        traceback: str = "",
+    ) -> None:
+        now = self._clock.time()
         letter = DeadLetter(
-            event=event, subscription=subscription, reason=reason, error=error, timestamp=time(), place=place
+            event=event,
+            subscription=subscription,
+            reason=reason,
+            error=error,
+            timestamp=now,
+            first_timestamp=now if since is None else since,
+            attempts=attempts,
+            place=place,
+            traceback=traceback,
         )
+        self.dead_count += 1
         self.dead.append(letter)
+        if self.keeper is not None:
+            self.keeper(letter)
+
+
+def tell(error: Exception) -> str:
+    """What was raised, in one line."""
+    if isinstance(error, GraphBusError):
+        return f"{error.sentence} [{error.code}]"
+    return f"{type(error).__name__}: {error}".removesuffix(": ")
+
+
+def _traceback_of(error: Exception) -> str:
+    """The text of the traceback, without the lines that are ours."""
+    from traceback import format_exception
+
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None and trace.tb_frame.f_code.co_filename.startswith(_OURS):
+        trace = trace.tb_next
+    return "".join(format_exception(type(error), error, trace))
 
 
 def _place_of(error: Exception) -> str:
