@@ -16,6 +16,7 @@ import msgspec
 from graphbus_core import runtime
 from graphbus_core.cli import console
 from graphbus_core.cli.run_instruments import InstrumentOptions, Instruments, ready
+from graphbus_core.cli.run_serving import servers, serving_options
 from graphbus_core.cli.run_work import OneShot
 from graphbus_core.hosting.graph import LiveGraph
 from graphbus_core.hosting.logs import show_logs
@@ -32,16 +33,22 @@ class RunOptions(InstrumentOptions, frozen=True, kw_only=True):
     publications: tuple[tuple[str, str], ...]
     validation: Validation | None
     allow_drift: bool
+    is_served: bool
+    host: str
+    port: int | None
+    health: str
 
     @property
     def stays_up(self) -> bool:
         """The graph runs on when the work is done, until a signal comes."""
+        if self.is_served or self.health:
+            return not self.entrypoint
         return not (self.calls or self.publications or self.entrypoint)
 
     @property
     def is_serving(self) -> bool:
         """A thread of its own delivers, because the main thread waits."""
-        return self.stays_up
+        return self.stays_up or self.is_served
 
 
 @click.command("run", short_help="Run the graph as plain Python.")
@@ -73,12 +80,14 @@ class RunOptions(InstrumentOptions, frozen=True, kw_only=True):
 @click.option("--trace", "is_traced", is_flag=True, help="Write down every delivery, for `graphbus trace`.")
 @click.option("--trace-payloads", "traces_payloads", is_flag=True, help="Write down the payloads, too.")
 @click.option("--profile", "is_profiled", is_flag=True, help="Measure every handler, for `graphbus profile`.")
+@serving_options
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
 def run(**given: object) -> int:
     """Run the graph that a build has written to ARTIFACTS, a folder (.graphbus by default). No model is asked.
 
     With --entrypoint, --call or --publish it does that, delivers everything that comes of it and ends; else it stays up
-    until SIGTERM or Ctrl-C, delivers what waits, stops the agents and ends with 0.
+    until SIGTERM or Ctrl-C, delivers what waits, stops the agents and ends with 0. With --serve or --health it always
+    stays up, unless there is an entry point.
 
     Exit status: 0 done; 6 the artifacts are damaged or outdated; 7 the graph cannot start, a call or an event was
     refused, or a handler failed (not while it stays up: then a failure is logged and counted); 130 and 143 when a
@@ -87,6 +96,7 @@ def run(**given: object) -> int:
     \b
     Examples:
       graphbus run
+      graphbus run --serve --port 8765
       graphbus run .graphbus/ --publish /Order/Placed '{"order_id": "1", "items": []}'
       graphbus run .graphbus/ --call OrderProcessor.process_order '{"order_id": "1", "items": []}'
       graphbus run .graphbus/ --entrypoint my_shop.main:run
@@ -94,8 +104,10 @@ def run(**given: object) -> int:
     options = msgspec.convert(given, RunOptions)
     one_shot = OneShot(options.publications, options.calls, as_json=options.as_json)
     with show_logs(), ExitStack() as stack:
+        beside = servers(is_served=options.is_served, host=options.host, port=options.port, health=options.health)
         instruments = ready(options, stack)
-        return _run(_request(options, instruments), options, one_shot, instruments)
+        instruments = instruments._replace(middleware=(*beside.middleware, *instruments.middleware))
+        return _run(_request(options, instruments), options, one_shot, instruments, beside.companions)
 
 
 def _request(options: RunOptions, instruments: Instruments) -> RuntimeRequest:
@@ -109,12 +121,13 @@ def _request(options: RunOptions, instruments: Instruments) -> RuntimeRequest:
     )
 
 
-def _companions(_options: RunOptions) -> list[runtime.Companion]:
-    """What stands beside the graph, in the order in which it is entered."""
-    return []
-
-
-def _run(request: RuntimeRequest, options: RunOptions, one_shot: OneShot, instruments: Instruments) -> int:
+def _run(
+    request: RuntimeRequest,
+    options: RunOptions,
+    one_shot: OneShot,
+    instruments: Instruments,
+    companions: tuple[runtime.Companion, ...],
+) -> int:
     try:
         with stop_on_signals() as patience:
 
@@ -128,7 +141,7 @@ def _run(request: RuntimeRequest, options: RunOptions, one_shot: OneShot, instru
             result = runtime.run_runtime_pipeline(
                 request,
                 on_ready=on_ready,
-                companions=_companions(options),
+                companions=companions,
                 before=one_shot.do if one_shot else None,
                 work=_stay_up if options.stays_up else None,
             )
