@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test check-fast bench docs lock format clean
+.PHONY: help demo test check-fast bench soak docs lock format clean
 .DEFAULT_GOAL := help
 
 help:  ## List the commands
@@ -34,6 +34,9 @@ bench: $(READY)  ## Measure against the limits and peers of docs/performance.md
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bench.txt
 	@$(BIN)/python benchmarks/run_all.py
 
+soak: $(READY)  ## Ten million events: none lost, none twice, memory stays where it is
+	@$(BIN)/python benchmarks/soak.py
+
 docs: $(READY)  ## Build the documentation into site/
 	@$(BIN)/python scripts/docs.py
 
@@ -43,7 +46,10 @@ format: $(READY)  ## Format the code in place
 lock:  ## Recompute the hashed requirements (needs uv)
 	@cd requirements && for f in runtime llm serve watch otel dev bench; do \
 	  uv pip compile --quiet --generate-hashes --universal --no-emit-index-url --no-header --no-annotate \
-	    --python-version 3.11 --exclude-newer "$$(date -u -d '7 days ago' +%Y-%m-%d)" $$f.in -o $$f.txt; done
+	    --python-version 3.11 --exclude-newer "$$(date -u -d '7 days ago' +%Y-%m-%d)" $$f.in -o $$f.txt; done; \
+	for f in langgraph faststream bubus autogen signals validators; do \
+	  uv pip compile --quiet --generate-hashes --universal --no-emit-index-url --no-header --no-annotate --only-binary :all: \
+	    --python-version 3.11 --exclude-newer "$$(date -u -d '7 days ago' +%Y-%m-%d)" peer-$$f.in -o peer-$$f.txt; done
 
 clean:  ## Remove everything that can be made again
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .cache .coverage* .testreport site dist

@@ -1,4 +1,7 @@
-"""Run every benchmark here; with `--write` put the measured tables into docs/performance.md, between its markers."""
+"""Run every benchmark here; with `--write` put the measured tables into docs/performance.md, between its markers.
+
+A module with `page(rows)` says itself how its part of the page looks; otherwise it is the table of its rows.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import argparse
 import os
 import platform
 import sys
+import time
 from importlib import import_module
 from pathlib import Path
 
@@ -14,7 +18,7 @@ from stopwatch import ROOT, Row, markdown, python_version
 PAGE = ROOT / "docs" / "performance.md"
 OPENING = "<!-- measured: by benchmarks/run_all.py --write -->"
 CLOSING = "<!-- /measured -->"
-NO_BENCHMARK = {"run_all", "stopwatch", "peers"}
+NO_BENCHMARK = {"run_all", "stopwatch", "peers", "soak"}
 
 
 def measured(names: list[str]) -> dict[str, list[Row]]:
@@ -26,16 +30,28 @@ def measured(names: list[str]) -> dict[str, list[Row]]:
     return rows
 
 
-def machine() -> str:
-    """What measured, without saying which machine it was."""
-    return f"Python {python_version()}, {platform.system()} {platform.machine()}, {os.cpu_count()} cores."
+def machine(took_s: float) -> str:
+    """What measured, without saying which machine it was, and how long it took."""
+    where = f"Python {python_version()}, {platform.system()} {platform.machine()}, {os.cpu_count()} cores."
+    return f"{where} Measuring it all took {took_s / 60:.0f} minutes."
 
 
-def section(tables: dict[str, list[Row]]) -> str:
+def misses(tables: dict[str, list[Row]]) -> list[str]:
+    """The measures that are over their limit, in words."""
+    return [f"{row.what} against {row.against}" for rows in tables.values() for row in rows if not row.is_kept]
+
+
+def part(name: str, rows: list[Row]) -> str:
+    """One benchmark on the page."""
+    page = getattr(import_module(name), "page", markdown)
+    return f"### {name.replace('_', ' ').capitalize()}\n\n{page(rows)}"
+
+
+def section(tables: dict[str, list[Row]], took_s: float) -> str:
     """The part of the page between the markers."""
-    parts = [machine()]
-    parts += [f"### {name.replace('_', ' ').capitalize()}\n\n{markdown(rows)}" for name, rows in tables.items()]
-    return "\n\n".join(parts)
+    missed = misses(tables)
+    summary = "Every limit is kept." if not missed else "Over its limit: " + "; ".join(missed) + "."
+    return "\n\n".join([machine(took_s), summary, *(part(name, rows) for name, rows in tables.items())])
 
 
 def main() -> int:
@@ -45,13 +61,15 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help="put the tables into docs/performance.md")
     parser.add_argument("names", nargs="*", default=everything, help="only these benchmarks")
     options = parser.parse_args()
+    started = time.perf_counter()
     tables = measured(options.names)
+    took_s = time.perf_counter() - started
     if options.write:
         before, _, rest = PAGE.read_text(encoding="utf-8").partition(OPENING)
         after = rest.partition(CLOSING)[2]
-        PAGE.write_text(f"{before}{OPENING}\n\n{section(tables)}\n\n{CLOSING}{after}", encoding="utf-8")
-    missed = [f"{row.what} against {row.against}" for rows in tables.values() for row in rows if not row.is_kept]
-    print(f"\n{sum(map(len, tables.values()))} measures, {len(missed)} over their limit")
+        PAGE.write_text(f"{before}{OPENING}\n\n{section(tables, took_s)}\n\n{CLOSING}{after}", encoding="utf-8")
+    missed = misses(tables)
+    print(f"\n{sum(map(len, tables.values()))} measures in {took_s:.0f} s, {len(missed)} over their limit")
     for line in missed:
         print(f"  over its limit: {line}")
     return 0

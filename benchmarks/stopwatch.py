@@ -119,7 +119,20 @@ def markdown(rows: Sequence[Row]) -> str:
         limit = row.limit_text or (f"≤ {row.limit:.3g} ×" if row.limit else "–")
         kept = "" if not row.limit else "yes" if row.is_kept else "**no**"
         peer = f"{row.against} {shown(row.peer, row.unit)}"
-        lines.append(f"| {row.what} | {shown(row.ours, row.unit)} | {peer} | {row.ratio:.2f} | {limit} | {kept} |")
+        ratio = f"{row.ratio:.2f}" if row.ratio >= 0.095 else f"{row.ratio:.1g}"
+        lines.append(f"| {row.what} | {shown(row.ours, row.unit)} | {peer} | {ratio} | {limit} | {kept} |")
+    return "\n".join(lines)
+
+
+def overview(rows: Sequence[Row], ours: str) -> str:
+    """A table with one column for each peer, for rows that measure the same against many; `–` where a peer has no figure."""
+    peers = list(dict.fromkeys(row.against for row in rows))
+    lines = [f"| measure | {ours} | {' | '.join(peers)} |", "|---" * (len(peers) + 2) + "|"]
+    for what in dict.fromkeys(row.what for row in rows):
+        same = {row.against: row for row in rows if row.what == what}
+        first = next(iter(same.values()))
+        cells = [shown(same[peer].peer, same[peer].unit) if peer in same else "–" for peer in peers]
+        lines.append(f"| {what} | {shown(first.ours, first.unit)} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
