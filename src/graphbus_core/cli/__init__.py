@@ -46,6 +46,7 @@ COMMANDS: dict[str, Entry] = {
     "report": Entry("graphbus_core.cli.report_command:report", "Write a session as one HTML page.", "Look"),
     "replay": Entry("graphbus_core.cli.replay:replay", "Run a session again on its record, and compare.", "Look"),
     "validate": Entry("graphbus_core.cli.validate:validate", "Verify artifacts and source files.", "Look"),
+    "dev": Entry("graphbus_core.cli.dev:dev", "Run the agents, and reload them on each save.", "Run"),
     "run": Entry("graphbus_core.cli.run:run", "Run the graph as plain Python.", "Run"),
     "trace": Entry("graphbus_core.cli.trace:trace", "Show what an event has caused.", "Run"),
     "profile": Entry("graphbus_core.cli.profile:profile", "Show how long handlers took.", "Run"),

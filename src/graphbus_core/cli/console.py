@@ -95,6 +95,12 @@ def out(text: str = "", *, end: str = "\n") -> None:
     click.echo(text + end, nl=False, color=is_coloured(sys.stdout))
 
 
+def clear() -> None:
+    """Clear the terminal, if stdout is one."""
+    if sys.stdout.isatty():
+        click.clear()
+
+
 def say(text: str = "", *, end: str = "\n") -> None:
     """Talk: progress, hints and all else that is not the result, to stderr; where nobody can hear it, it goes nowhere."""
     status("")

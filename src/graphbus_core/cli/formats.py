@@ -89,12 +89,13 @@ class Report(NamedTuple):
 def as_text(report: Report) -> Iterator[str]:
     """Show each finding with its line, the other end of the edge with its own, and what to do; then a summary."""
     for finding in report.findings:
-        yield from _finding_lines(finding, report)
+        yield from finding_lines(finding, report)
         yield ""
     yield from _summary(report)
 
 
-def _finding_lines(finding: Finding, report: Report) -> Iterator[str]:
+def finding_lines(finding: Finding, report: Report) -> Iterator[str]:
+    """Show one finding as `as_text` does."""
     role: console.Role = "bad" if finding.severity == "error" else "warn" if finding.severity == "warning" else "name"
     place = f"{report.shown(finding.span.path)}:{finding.span.line}:{report.columns(finding.span)[0]}:"
     label = console.paint(finding.code, role) + (" note:" if finding.severity == "info" else "")

@@ -80,6 +80,13 @@ ENTRIES: dict[str, Entry] = {
     "GBE158": Entry("{option} asks a person, and there is nobody to ask.", "Run it in a terminal, or leave {option} out."),
     "GBE159": Entry("There is no command {name!r}.{suggestion}", "`help` lists them."),
     "GBE160": Entry("`{command}` cannot be understood: {reason}.", "Example: `{example}`."),
+    "GBE163": Entry(
+        "{option} needs watchfiles, which is not installed.", "Run `pip install 'graphbus[watch]'`."
+    ),
+    "GBE164": Entry(
+        "The project cannot be watched: {reason}.",
+        "Leave large folders out with `exclude` in [tool.graphbus], or raise the limit of watches of the machine.",
+    ),
     "GBE166": Entry(
         "The script of {name} has no step left for {what}: it was used up after {times}.",
         "Add a step, or give one that is no list: it is taken every time.",

@@ -185,7 +185,7 @@ def _is_same(old: type, new: type, name: str) -> bool:
 
 
 def _words_of(kind: type, name: str) -> list[object]:
-    found = []
+    found: list[object] = []
     for each in kind.__mro__:
         function = vars(each).get(name)
         while hasattr(function, "__wrapped__"):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from graphbus_core import connect
+from graphbus_core import GraphBusNode, connect
 from graphbus_core.errors import GraphBusError, RunError, SeveralErrors
 from graphbus_core.hosting.reload import Reloaded, Reloader
 from tests.conftest import Project
@@ -279,7 +279,11 @@ ERRORS: dict[str, tuple[Spoil, str, str]] = {
         "GBE691",
         "shop/prices.py:1",
     ),
-    "a module that raises": (lambda shop: shop.save("shop/prices.py", "# broken\n1 / 0\n"), "GBE691", "shop/prices.py:2"),
+    "a module that raises": (
+        lambda shop: shop.save("shop/prices.py", "# broken\n1 / 0\n"),
+        "GBE691",
+        "shop/prices.py:2",
+    ),
     "a module that exits": (
         lambda shop: shop.save("shop/prices.py", "raise SystemExit\n"),
         "GBE691",
@@ -378,7 +382,7 @@ def test_a_graph_that_has_stopped_or_has_no_build_or_asks_itself_is_not_reloaded
     shop.graph.stop()
     ask()
     with (
-        connect(type("Alone", (type(shop.graph.nodes["Till"]).__base__,), {})) as graph,
+        connect(type("Alone", (GraphBusNode,), {})) as graph,
         pytest.raises(RunError) as alone,
     ):
         Reloader(graph)
