@@ -6,7 +6,10 @@ How events are delivered is in `delivering`, `routing` says to whom, `lanes` run
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from sys import exception
+from threading import get_ident
 from time import monotonic, sleep
+from typing import Any, TypeVar
 
 from graphbus_core.clock import Clock, SystemClock
 from graphbus_core.delivering import Deliverer, OnError, Redelivery
@@ -19,6 +22,8 @@ from graphbus_core.model.deliveries import ONCE, DeadLetter, DeliveryPolicy, Sta
 from graphbus_core.model.messages import Event
 from graphbus_core.routing import Admit, Subscription
 from graphbus_core.signatures import Handler
+
+A = TypeVar("A")
 
 
 class MessageBus(Deliverer):
@@ -98,6 +103,45 @@ class MessageBus(Deliverer):
         """Stop calling the handler, also for an event that is on its way; unsubscribing twice does nothing."""
         if self._routes.remove(subscription) and self._event is not None:
             self._dispatch.take_out(subscription, after=self._position)
+
+    def caller(self, function: Callable[[A], Any], after: Callable[[Any], Any]) -> Callable[[A], Any]:
+        """Make a function that calls another as `run` does, but at once when nobody is at work.
+
+        Args:
+            function: Belongs to an owner without async handlers.
+            after: Gives what is to be returned instead of the result, which may be an awaitable, or raises.
+        """
+        right, queue = self._right_to_drain, self._queue
+
+        def call(argument: A) -> Any:
+            lanes = self._lanes
+            if lanes is not None and lanes.is_here:
+                return after(self.run(lambda: function(argument)))
+            try:
+                del right[0]
+            except IndexError:  # a handler of this thread calls, or another thread drains
+                return after(self.run(lambda: function(argument)))
+            is_over = is_quiet = False
+            try:
+                self._drainer = get_ident()
+                if queue or self._event is not None:  # it waits its turn
+                    self._drain()
+                try:
+                    result = function(argument)
+                    is_over = True
+                finally:
+                    if is_over or isinstance(exception(), Exception):  # after a KeyboardInterrupt nothing more is delivered
+                        if queue or lanes is not None:
+                            self._drain()
+                        is_quiet = True
+            finally:
+                self._drainer = 0
+                right.append(None)
+                if queue and is_quiet:
+                    self._drain_if_free()
+            return after(result)
+
+        return call
 
     def use_lane(self, owner: str) -> None:
         """Run everything of this owner on the event loop, one after the other, as if it had an async handler."""

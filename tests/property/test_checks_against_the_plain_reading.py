@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphbus_core.errors import RunError
-from graphbus_core.model.checks import generate, generate_gate
+from graphbus_core.model.checks import generate, generate_gate, generate_plain_gate
 from graphbus_core.model.payload import MAX_PAYLOAD_BYTES, freeze
 from graphbus_core.model.schema import ANY, BOOL, BYTES, DICT, FLOAT, INT, LIST, NULL, STR, UNKNOWN, Field, Schema, Type
 from graphbus_core.model.validation import problems_of
@@ -70,7 +70,7 @@ class Items(list[Any]):
 
 class Rude:
     @property
-    def __class__(self) -> Any:  # type: ignore[misc]
+    def __class__(self) -> Any:
         raise RuntimeError("none of your business")
 
     def __eq__(self, other: object) -> bool:
@@ -223,6 +223,8 @@ def test_the_generated_check_and_the_plain_reading_agree(data: st.DataObject, sc
     value = data.draw(fitting_fields(schema.fields) | VALUES)
     problems = problems_of(schema, value, is_closed=is_closed)
     assert generate(schema, is_closed=is_closed)(value) is (not problems), (schema, problems)
+    given_back = generate_gate(schema, lambda _other: REFUSED, is_closed=is_closed)(value)
+    assert given_back is (REFUSED if problems else value)
     for problem in problems:
         assert len(str(problem)) < 3000
 
@@ -240,7 +242,7 @@ def test_they_agree_on_single_types_too(data: st.DataObject, wanted: Type) -> No
 def test_what_the_exact_check_accepts_fits_and_is_json_within_its_limit(data: st.DataObject, schema: Schema) -> None:
     value = data.draw(fitting_fields(schema.fields))
     limit = data.draw(st.sampled_from([MAX_PAYLOAD_BYTES, 40, 20, 10]))
-    if generate_gate(schema, limit, lambda _other: REFUSED)(value) is not REFUSED:
+    if generate_plain_gate(schema, lambda _other: REFUSED, limit=limit)(value) is not REFUSED:
         assert not problems_of(schema, value)
         before = copy.deepcopy(value)
         assert repr(freeze(value, limit)) == repr(before)
@@ -250,7 +252,10 @@ def test_what_the_exact_check_accepts_fits_and_is_json_within_its_limit(data: st
 def test_a_field_name_is_data_whatever_it_says(names: list[str]) -> None:
     schema = Schema(tuple(Field(name, STR) for name in names))
     given_ = {name: name for name in names}
-    for fits in (generate(schema, is_closed=True), generate_gate(schema, MAX_PAYLOAD_BYTES, lambda _other: None)):
+    for fits in (
+        generate(schema, is_closed=True),
+        generate_plain_gate(schema, lambda _other: None, limit=MAX_PAYLOAD_BYTES),
+    ):
         assert fits(given_)
         assert not fits(given_ | {names[0]: 1})
         assert not fits(given_ | {names[0] + "!": ""} if names[0] + "!" not in names else {})

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import cached_property
 from typing import Any, NamedTuple
 
 from graphbus_core.errors import RunError, did_you_mean
 from graphbus_core.model.agent import MethodSpec
 from graphbus_core.model.artifacts import BuildArtifacts
-from graphbus_core.model.checks import generate_gate
+from graphbus_core.model.checks import Gate, generate_gate, generate_plain_gate
 from graphbus_core.model.config import Validation
 from graphbus_core.model.payload import MAX_PAYLOAD_BYTES, freeze
 from graphbus_core.model.proposals import Json
 from graphbus_core.model.schema import ANY, STR, Schema, Type
 from graphbus_core.model.topics import matches
-from graphbus_core.model.validation import Problem, SchemaCheck, compile_schema, describe
+from graphbus_core.model.validation import Problem, describe, problems_of
 from graphbus_core.routing import PayloadCheck
 
 _FLAT = Type("dict", (STR, ANY))
@@ -63,7 +63,7 @@ class Topics:
         return topic in self._schemas or any(matches(pattern, topic) for pattern in self._schemas)
 
     def _report(self, topic: str, problems: tuple[Problem, ...]) -> None:
-        wrong = RunError("GBE614", topic=topic, reason=describe(problems))
+        wrong = RunError("GBE614", topic=topic, reason=describe(problems), problems=problems)
         if self._validation == "strict":
             raise wrong
         _log.warning("%s", wrong.sentence)
@@ -73,15 +73,14 @@ def _payload_check(
     topic: str, schema: Schema | None, report: Callable[[str, tuple[Problem, ...]], None]
 ) -> PayloadCheck:
     """Make the check of one topic's payloads: the usual one is looked at and not copied, any other is frozen first."""
-    problems_of = compile_schema(schema or Schema())
 
     def look_closely(payload: Json) -> Json:
         frozen = freeze(payload)
-        if schema is not None and (problems := problems_of({} if frozen is None else frozen)):
+        if schema is not None and (problems := problems_of(schema, {} if frozen is None else frozen)):
             report(topic, problems)
         return frozen
 
-    return generate_gate(_FLAT if schema is None else schema, MAX_PAYLOAD_BYTES, look_closely)
+    return generate_plain_gate(_FLAT if schema is None else schema, look_closely, limit=MAX_PAYLOAD_BYTES)
 
 
 def topics_of_artifacts(artifacts: BuildArtifacts, external: Iterable[str], validation: Validation) -> Topics:
@@ -97,38 +96,69 @@ def topics_of_artifacts(artifacts: BuildArtifacts, external: Iterable[str], vali
 
 
 class Method:
-    """One method that can be called; its checks are compiled when it is called first."""
+    """One method that can be called; its checks are compiled when it is called first.
 
-    def __init__(self, agent: str, spec: MethodSpec, validation: Validation) -> None:
+    Attributes:
+        prepare: Makes of checked arguments what the method takes; None: they are passed as they are.
+    """
+
+    def __init__(
+        self,
+        agent: str,
+        spec: MethodSpec,
+        validation: Validation,
+        prepare: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+    ) -> None:
+        self.name = spec.name
+        self.prepare = prepare
         self._agent = agent
         self._spec = spec
         self._validation = validation
 
-    @cached_property
-    def _input(self) -> SchemaCheck | None:
-        schema = self._spec.input_schema
-        return None if schema is None else compile_schema(schema, is_closed=True)
+    @property
+    def input_schema(self) -> Schema | None:
+        """What the arguments look like, if that is declared."""
+        return self._spec.input_schema
+
+    @property
+    def is_plain(self) -> bool:
+        """The arguments are checked and passed as they are."""
+        return self.prepare is None and self._spec.input_schema is not None and self._validation != "off"
 
     @cached_property
-    def _output(self) -> SchemaCheck | None:
+    def accept(self) -> Gate:
+        """Gives the arguments for the method if the input schema wants them; others raise RunError GBE622, or are logged."""
+        schema, prepare = self._spec.input_schema, self.prepare
+        is_checked = schema is not None and self._validation != "off"
+        check = generate_gate(schema if is_checked and schema else ANY, self._accept_anyway, is_closed=True)
+        return check if prepare is None else lambda arguments: prepare(check(arguments))
+
+    @cached_property
+    def release(self) -> Gate:
+        """Gives back a result that the output schema promises, or an awaitable of one; others raise RunError GBE623."""
         schema = self._spec.output_schema
-        return None if schema is None else compile_schema(schema)
+        return generate_gate(ANY if schema is None or self._validation == "off" else schema, self._release_anyway)
 
-    def check_arguments(self, arguments: Mapping[str, Any]) -> None:
-        """Raise RunError GBE622 for arguments that do not fit the input schema."""
-        if self._input:
-            self._report("GBE622", self._input(arguments))
+    def _accept_anyway(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        if self._spec.input_schema is not None:
+            self._report("GBE622", problems_of(self._spec.input_schema, arguments, is_closed=True))
+        return arguments
 
-    def check_result(self, result: object) -> None:
-        """Raise RunError GBE623 for a result that does not fit the output schema."""
+    def _release_anyway(self, result: Any) -> Any:
         promised = self._spec.output_schema
-        if self._output and not (result is None and promised is not None and not promised.fields):
-            self._report("GBE623", self._output(result))
+        if isinstance(result, Awaitable):  # it was called in an async handler
+            return self._release_later(result)
+        if promised is not None and (promised.fields or result is not None):  # None is as good as no fields
+            self._report("GBE623", problems_of(promised, result))
+        return result
+
+    async def _release_later(self, awaited: Awaitable[Any]) -> Any:
+        return self.release(await awaited)
 
     def _report(self, code: str, problems: tuple[Problem, ...]) -> None:
-        if not problems or self._validation == "off":
+        if not problems:
             return
-        wrong = RunError(code, agent=self._agent, method=self._spec.name, reason=describe(problems), problems=problems)
+        wrong = RunError(code, agent=self._agent, method=self.name, reason=describe(problems), problems=problems)
         if self._validation == "strict":
             raise wrong
         _log.warning("%s", wrong.sentence)

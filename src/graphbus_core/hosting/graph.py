@@ -79,7 +79,7 @@ class LiveGraph:
         self.grace_s = grace_s
         self.place_of: Callable[[BaseException | None], Place | None] = lambda _error: None
         self.origin: Origin | None = None
-        self._calls: dict[tuple[str, str], Call] = {}
+        self._calls: dict[str, dict[str, Call]] = {}
         self._states = States(state_path)
         self._at_end: list[Callable[[], None]] = [self._states.close]
         self._started: set[str] = set()
@@ -108,7 +108,10 @@ class LiveGraph:
             RunError: GBE620 unknown agent, GBE621 unknown method, GBE622 arguments that do not fit, GBE623 a result that does
                 not fit.
         """
-        call = self._calls.get((agent, method)) or self._compile_call(agent, method)
+        try:
+            call = self._calls[agent][method]
+        except KeyError:
+            call = self._compile_call(agent, method)
         return call(arguments)
 
     def call_from(self, caller: str, agent: str, method: str, arguments: dict[str, Any]) -> Any:
@@ -120,14 +123,17 @@ class LiveGraph:
         known = self._members[caller].dependencies
         if agent in self._members and agent not in known:
             raise RunError("GBE624", where=self._members[caller].place, agent=caller, other=agent)
-        call = self._calls.get((agent, method)) or self._compile_call(agent, method)
+        try:
+            call = self._calls[agent][method]
+        except KeyError:
+            call = self._compile_call(agent, method)
         return call(arguments)
 
     def _compile_call(self, agent: str, method: str) -> Call:
         found = self._methods.find(agent, method)
         is_async = self._members[agent].is_async
         call = compile_call(self.bus, agent, found, getattr(self.nodes[agent], method), is_async=is_async)
-        self._calls[agent, method] = call
+        self._calls.setdefault(agent, {})[method] = call
         return call
 
     def node(self, name: str) -> GraphBusNode:

@@ -21,7 +21,7 @@ For `{"sku": str, "tags": [str]}`, whose names are data (`c0`, `c1`) and never p
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from graphbus_core.model.schema import NULL, Field, Schema, Type
@@ -38,6 +38,9 @@ from graphbus_core.model.values import (
 )
 
 Fits = Callable[[Any], bool]
+Gate = Callable[[Any], Any]
+
+_OTHERWISE = "return otherwise(v)"
 
 _LEAVES: dict[str, tuple[str, str]] = {
     "null": ("{v} is not None", ""),
@@ -69,31 +72,49 @@ _SCALARS = frozenset({int, float, bool, type(None)})
 
 def generate(wanted: Schema | Type, *, is_closed: bool = False) -> Fits:
     """Make a function that tells whether a value is as it is wanted; it runs no code of a value that is no Mapping."""
-    return _Text().function(wanted, is_closed=is_closed)
+    fits: Fits = _Text().function(wanted, is_closed=is_closed)
+    return fits
 
 
-def generate_gate(wanted: Schema | Type, limit: int, otherwise: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def generate_gate(wanted: Schema | Type, otherwise: Gate, *, is_closed: bool = False) -> Gate:
+    """Make a function that gives back a value that is as it is wanted; what becomes of every other, `otherwise` decides."""
+    return _Text(otherwise).function(wanted, is_closed=is_closed)
+
+
+def generate_plain_gate(wanted: Schema | Type, otherwise: Gate, *, limit: int) -> Gate:
     """Make a function that gives a value back when it is a usual one: plain dicts and lists with nothing unlisted in them.
 
     Such a value fits, is JSON, and its size is not over the limit. What becomes of every other, `otherwise` decides.
     """
-    return _GateText(limit, otherwise).function(wanted, is_closed=True)
+    return _PlainText(otherwise, limit).function(wanted, is_closed=True)
+
+
+def generate_call(wanted: Schema, order: Sequence[str], function: Callable[..., Any], otherwise: Gate) -> Gate:
+    """Make a function that calls another with the fields of a dict, one after the other, if they are as they are wanted.
+
+    Args:
+        wanted: Required fields only.
+        order: The names of the fields in the order in which the function takes them.
+        function: What is called.
+        otherwise: Is called with a dict that does not fit.
+    """
+    return _CallText(order, function, otherwise).function(wanted, is_closed=True)
 
 
 class _Text:
     """The text of one check while it is written; `names` holds what it refers to."""
 
-    fails = "return False"
-
-    def __init__(self) -> None:
-        self.names: dict[str, Any] = dict(_LOOKS)
+    def __init__(self, otherwise: Gate | None = None) -> None:
+        self.fails, self.ends = ("return False", "return True") if otherwise is None else (_OTHERWISE, "return v")
+        self.names: dict[str, Any] = {**_LOOKS, "otherwise": otherwise}
+        self.taken: dict[str, str] = {}  # field -> what the text calls it
         self._lines: list[str] = []
         self._indent = _TOP
         self._count = 0
 
-    def function(self, wanted: Schema | Type, *, is_closed: bool = False) -> Callable[[Any], Any]:
+    def function(self, wanted: Schema | Type, *, is_closed: bool = False) -> Gate:
         """Write the text for a value of this type and compile it."""
-        self.begin()
+        self.write("pass")
         if isinstance(wanted, Schema):
             self.record(wanted.fields, "v", is_closed=is_closed and not wanted.is_open)
         else:
@@ -102,16 +123,12 @@ class _Text:
         broken = f"    except Exception: {self.fails}"
         lines = ["def check(v):", "    try:", *self._lines, broken, f"    {self.end()}"]
         exec(compile("\n".join(lines), "<a check made from a schema>", "exec"), self.names)  # noqa: S102 - no text of users
-        made: Callable[[Any], Any] = self.names["check"]
+        made: Gate = self.names["check"]
         return made
-
-    def begin(self) -> None:
-        """Write what stands before the first look at the value."""
-        self.write("pass")
 
     def end(self) -> str:
         """The line for a value in which nothing was wrong."""
-        return "return True"
+        return self.ends
 
     def write(self, line: str) -> None:
         self._lines.append("    " * self._indent + line)
@@ -174,6 +191,7 @@ class _Text:
             self.write(f"{count} = {needed}")
         for field in fields:
             name, inner = self.constant(field.name), self.fresh()
+            self.taken[field.name] = inner
             if field.required:
                 self.write(f"{inner} = {found}[{name}]")
                 self.value(field.type, inner)
@@ -230,25 +248,33 @@ class _Text:
         self.refuse(f"type({plain}) not in {kinds} or (type({plain}), {plain}) not in {allowed}")
 
 
-class _GateText(_Text):
+class _CallText(_Text):
+    """The text of a check that hands on what it has taken out of a dict."""
+
+    def __init__(self, order: Sequence[str], function: Callable[..., Any], otherwise: Gate) -> None:
+        super().__init__(otherwise)
+        self.names["function"] = function
+        self._order = order
+
+    def record(self, fields: tuple[Field, ...], v: str, *, is_closed: bool = False) -> None:
+        super().record(fields, v, is_closed=is_closed)
+        if v == "v":
+            self.ends = f"return function({', '.join(self.taken[name] for name in self._order)})"
+
+
+class _PlainText(_Text):
     """The text of a check that also adds up the size of the value, as `payload.freeze` counts it or a little more."""
 
-    fails = "return otherwise(v)"
-
-    def __init__(self, limit: int, otherwise: Callable[[Any], Any]) -> None:
-        super().__init__()
-        self.names |= {"scalars": _SCALARS, "otherwise": otherwise}
+    def __init__(self, otherwise: Gate, limit: int) -> None:
+        super().__init__(otherwise)
+        self.names["scalars"] = _SCALARS
         self._limit = limit
         self._fixed = 0
         self._sizes: list[str] = []  # terms of a sum that is made once, at the end
 
-    def begin(self) -> None:
-        self.write("pass")
-
     def end(self) -> str:
-        if not self._sizes:
-            return "return v" if self._fixed <= self._limit else self.fails
-        return f"return v if {' + '.join(self._sizes)} <= {self._limit - self._fixed} else otherwise(v)"
+        sizes = " + ".join(self._sizes) or "0"
+        return f"{self.ends} if {sizes} <= {self._limit - self._fixed} else otherwise(v)"
 
     def add(self, size: int, variable: str = "") -> None:
         """Count a size: here and now, or for each item when the check runs."""

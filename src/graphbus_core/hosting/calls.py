@@ -1,0 +1,59 @@
+"""Calls of methods, compiled: one function for each, which checks the arguments, runs the method and checks the result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from graphbus_core.bus import MessageBus
+from graphbus_core.hosting.contracts import Method
+from graphbus_core.middleware import Handling, surround
+from graphbus_core.model.checks import generate_call
+from graphbus_core.model.schema import Schema
+
+Arguments = dict[str, Any]
+Call = Callable[[Arguments], Any]
+
+
+def compile_call(bus: MessageBus, agent: str, method: Method, bound: Callable[..., Any], *, is_async: bool) -> Call:
+    """Make the function that a call of this method goes through.
+
+    Args:
+        bus: What the method publishes is delivered here before the call returns.
+        agent: The agent that the method belongs to.
+        method: Its contract.
+        bound: The method itself.
+        is_async: Everything of the agent runs on the event loop.
+    """
+
+    def call_plainly(arguments: Arguments) -> Any:
+        return bound(**method.accept(arguments))
+
+    if is_async or bus.middleware:
+        return lambda arguments: method.release(_run(bus, agent, method.name, bound, method.accept(arguments)))
+    schema = method.input_schema if method.is_plain else None
+    order = None if schema is None else _order_of(bound, schema)
+    if schema is None or order is None:
+        return bus.caller(call_plainly, method.release)
+    return bus.caller(generate_call(schema, order, bound, call_plainly), method.release)
+
+
+def _order_of(bound: Callable[..., Any], schema: Schema) -> tuple[str, ...] | None:
+    """The order in which a method takes all the fields of a schema; None if some may be missing or go by name only.
+
+    To pass them so costs half of passing a dict of them.
+    """
+    code = getattr(getattr(bound, "__func__", None), "__code__", None)
+    if code is None or schema.is_open or not all(field.required for field in schema.fields):
+        return None
+    names: tuple[str, ...] = code.co_varnames[1 : len(schema.fields) + 1]
+    is_plain = code.co_posonlyargcount == 0 and code.co_argcount > len(schema.fields)
+    return names if is_plain and set(names) == schema.names else None
+
+
+def _run(bus: MessageBus, agent: str, name: str, bound: Callable[..., Any], arguments: Arguments) -> Any:
+    middleware = bus.middleware
+    if not middleware:
+        return bus.run(lambda: bound(**arguments), owner=agent)
+    handling = Handling("call", agent, f"{agent}.{name}", arguments=arguments)
+    return bus.run(lambda: surround(middleware, handling, lambda: bound(**arguments)), owner=agent)

@@ -1,0 +1,198 @@
+"""Calls are compiled once per method and keep every promise of the bus."""
+
+from __future__ import annotations
+
+import threading
+from functools import wraps
+from typing import Any
+
+import pytest
+
+from graphbus_core import GraphBusNode, connect, depends_on, schema_method, subscribe
+from graphbus_core.errors import RunError
+
+
+class Shelf(GraphBusNode):
+    heard: list[str]
+
+    def on_start(self) -> None:
+        self.heard = []
+
+    @schema_method(input_schema={"sku": str, "qty": int}, output_schema={"left": int})
+    def take(self, sku: str, qty: int) -> dict[str, Any]:
+        self.publish("/Shelf/Taken", {"sku": sku})
+        return {"left": 5 - qty}
+
+    @schema_method(input_schema={"qty": int, "sku": str}, output_schema={"seen": str})
+    def reversed(self, sku: str, qty: int) -> dict[str, Any]:
+        return {"seen": f"{sku}-{qty}"}
+
+    @schema_method(input_schema={"sku": str}, output_schema={"seen": str})
+    def by_name_only(self, *, sku: str) -> dict[str, Any]:
+        return {"seen": sku}
+
+    @schema_method(input_schema={"sku": str}, output_schema={"seen": str})
+    def with_default(self, sku: str, more: str = "!") -> dict[str, Any]:
+        return {"seen": sku + more}
+
+    @schema_method(input_schema={}, output_schema={"seen": str})
+    def nothing(self) -> dict[str, Any]:
+        return {"seen": "nothing"}
+
+    @schema_method(input_schema={"sku": str})
+    def fails(self, sku: str) -> None:
+        self.publish("/Shelf/Taken", {"sku": sku})
+        raise ValueError(sku)
+
+    @schema_method(input_schema={"sku": str})
+    def interrupted(self, sku: str) -> None:
+        self.publish("/Shelf/Taken", {"sku": sku})
+        raise KeyboardInterrupt
+
+    @subscribe("/Shelf/Taken")
+    def on_taken(self, sku: str) -> None:
+        self.heard.append(sku)
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments", "result"),
+    [
+        ("take", {"qty": 2, "sku": "mug"}, {"left": 3}),
+        ("reversed", {"qty": 2, "sku": "mug"}, {"seen": "mug-2"}),
+        ("by_name_only", {"sku": "mug"}, {"seen": "mug"}),
+        ("with_default", {"sku": "mug"}, {"seen": "mug!"}),
+        ("nothing", {}, {"seen": "nothing"}),
+    ],
+)
+def test_arguments_reach_the_parameters_of_their_names(method: str, arguments: dict[str, Any], result: object) -> None:
+    with connect(Shelf) as graph:
+        for _ in range(2):
+            assert graph.call("Shelf", method, **arguments) == result
+        with pytest.raises(RunError, match="GBE622"):
+            graph.call("Shelf", method, **arguments, surplus=1)
+
+
+def test_what_a_call_publishes_is_delivered_before_it_returns_or_raises() -> None:
+    with connect(Shelf) as graph:
+        shelf = graph.node("Shelf")
+        graph.call("Shelf", "take", sku="a", qty=1)
+        assert shelf.heard == ["a"]  # type: ignore[attr-defined]
+        with pytest.raises(ValueError, match="b"):
+            graph.call("Shelf", "fails", sku="b")
+        assert shelf.heard == ["a", "b"]  # type: ignore[attr-defined]
+
+
+def test_an_interrupted_call_delivers_nothing_more_and_loses_nothing() -> None:
+    with connect(Shelf) as graph:
+        shelf = graph.node("Shelf")
+        with pytest.raises(KeyboardInterrupt):
+            graph.call("Shelf", "interrupted", sku="a")
+        assert shelf.heard == []  # type: ignore[attr-defined]
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt:  # who is asked while somebody else's interruption is handled works as ever
+            graph.call("Shelf", "take", sku="b", qty=1)
+        assert shelf.heard == ["a", "b"]  # type: ignore[attr-defined]
+
+
+def test_what_waits_is_delivered_before_a_call_runs() -> None:
+    seen: list[str] = []
+
+    class Asked(GraphBusNode):
+        @schema_method(input_schema={})
+        def ask(self) -> None:
+            seen.append("asked")
+
+    with connect(Shelf, Asked) as graph:
+        with pytest.raises(KeyboardInterrupt):
+            graph.call("Shelf", "interrupted", sku="a")
+        graph.bus.subscribe("/Shelf/Taken", lambda: seen.append("heard"))
+        graph.call("Asked", "ask")
+    assert seen == ["heard", "asked"]
+
+
+@depends_on("Shelf")
+class Caller(GraphBusNode):
+    left = 0
+
+    @subscribe("/Caller/Wanted")
+    def on_wanted(self, qty: int) -> None:
+        self.left = self.call("Shelf", "take", sku="mug", qty=qty)["left"]
+
+
+def test_a_handler_calls_at_once_and_its_call_publishes_as_part_of_its_event() -> None:
+    with connect(Shelf, Caller) as graph:
+        graph.publish("/Caller/Wanted", {"qty": 2})
+        assert graph.node("Caller").left == 3  # type: ignore[attr-defined]
+        root, child = graph.bus.history()
+        assert child.topic == "/Shelf/Taken"
+        assert child.causation_id == root.event_id
+
+
+def test_calls_from_many_threads_take_their_turns() -> None:
+    class Counter(GraphBusNode):
+        count = 0
+        is_inside = False
+
+        @schema_method(input_schema={"by": int}, output_schema={"count": int})
+        def add(self, by: int) -> dict[str, int]:
+            assert not self.is_inside
+            self.is_inside = True
+            before = self.count
+            self.publish("/Counter/Added", {"by": by})
+            self.count = before + by
+            self.is_inside = False
+            return {"count": self.count}
+
+        @subscribe("/Counter/Added")
+        def on_added(self) -> None:
+            assert not self.is_inside
+
+    with connect(Counter) as graph:
+
+        def work() -> None:
+            for _ in range(300):
+                graph.call("Counter", "add", by=1)
+
+        threads = [threading.Thread(target=work) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert graph.node("Counter").count == 1800  # type: ignore[attr-defined]
+        assert graph.bus.statistics().published == 1800
+        assert graph.bus.statistics().failed == 0
+
+
+def test_a_method_behind_a_wrapper_gets_its_arguments_by_name() -> None:
+    def logged(function: Any) -> Any:
+        @wraps(function)
+        def wrapper(self: Any, **arguments: Any) -> Any:
+            return {"seen": function(self, **arguments)}
+
+        return wrapper
+
+    class Wrapped(GraphBusNode):
+        @schema_method(input_schema={"a": int, "b": int}, output_schema={"seen": int})
+        @logged
+        def minus(self, b: int, a: int) -> Any:
+            return a - b
+
+    with connect(Wrapped) as graph:
+        assert graph.call("Wrapped", "minus", a=3, b=1) == {"seen": 2}
+
+
+def test_a_warning_still_calls_and_gives_the_result(caplog: pytest.LogCaptureFixture) -> None:
+    class Loose(GraphBusNode):
+        @schema_method(input_schema={"a": int}, output_schema={"b": int})
+        def method(self, a: Any) -> Any:
+            return {"b": a}
+
+    with connect(Loose, validation="warn") as graph:
+        assert graph.call("Loose", "method", a="x") == {"b": "x"}
+    assert [record.message for record in caplog.records] == [
+        "Loose.method was called with wrong arguments: a: expected int, got str 'x'.",
+        "Loose.method gave a wrong result: b: expected int, got str 'x'.",
+    ]
+    with connect(Loose, validation="off") as graph:
+        assert graph.call("Loose", "method", a="x") == {"b": "x"}
