@@ -14,7 +14,7 @@ catches it and returns has handled it. A bus without middleware pays nothing: wh
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
-from types import TracebackType
+from types import GeneratorType, TracebackType
 from typing import Any, Literal
 
 import msgspec
@@ -67,7 +67,7 @@ def surround(middleware: Sequence[Middleware], handling: Handling, work: Callabl
     result: Any = None
     with around:
         result = surround(middleware[1:], handling, work)
-        around.is_left_open = type(result) is not dict and isinstance(result, Awaitable)
+        around.is_left_open = result is not None and type(result) is not dict and isinstance(result, Awaitable)
     return _finish(around, result) if around.is_left_open else result
 
 
@@ -119,7 +119,7 @@ class _Around:
         if self._generator is not None:
             return
         generator = self._middleware(self._handling)
-        if not isinstance(generator, Generator):
+        if type(generator) is not GeneratorType and not isinstance(generator, Generator):  # the latter takes its time
             raise RunError("GBE660", middleware=describe(self._middleware), found=type(generator).__name__)
         self._generator = generator
         for _ in generator:  # unlike `next` it raises no StopIteration, which would look like one of the work

@@ -16,7 +16,15 @@ README = ROOT / "README.md"
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
-    "page", ["README.md", "docs/tutorial.md", "docs/runtime.md", "docs/how-a-negotiation-works.md"]
+    "page",
+    [
+        "README.md",
+        "docs/tutorial.md",
+        "docs/runtime.md",
+        "docs/middleware.md",
+        "docs/testing.md",
+        "docs/how-a-negotiation-works.md",
+    ],
 )
 def test_the_terminal_sessions_of_a_page_are_what_a_terminal_shows(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")

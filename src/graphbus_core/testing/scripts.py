@@ -11,13 +11,14 @@ from typing import Any, ClassVar, NamedTuple, TypeGuard
 from graphbus_core.decorators import DeclaredSchema, DeclaredSubscription, DeclaredTopic
 from graphbus_core.errors import RunError, UsageError, did_you_mean
 from graphbus_core.hosting import declared
-from graphbus_core.hosting.contracts import Method, Topics
+from graphbus_core.hosting.contracts import Topics
 from graphbus_core.hosting.members import handlers_of
 from graphbus_core.model.agent import HandlerShape
 from graphbus_core.model.deliveries import ONCE, DeliveryPolicy
 from graphbus_core.model.messages import Event
 from graphbus_core.model.proposals import Json
 from graphbus_core.model.topics import matches
+from graphbus_core.model.validation import describe, problems_of
 from graphbus_core.node import GraphBusNode
 from graphbus_core.signatures import bind
 
@@ -165,17 +166,15 @@ def _check_answers(
     if method not in contracts:
         hint = did_you_mean(method, contracts)
         raise UsageError("GBE168", name=name, what=f"has no method {method} with @schema_method", suggestion=hint)
-    spec = next(spec for spec in declared.methods_of(real) if spec.name == method)
+    promised = next(spec.output_schema for spec in declared.methods_of(real) if spec.name == method)
     for step in _steps(script):
         answers = [part for part in _parts(step) if not isinstance(part, Say)]
-        if any(callable(each) or _is_exception(each) for each in answers):
+        answer = answers[-1] if answers else None
+        is_open = any(callable(each) or _is_exception(each) for each in answers)
+        if is_open or promised is None or (answer is None and not promised.fields):
             continue
-        try:
-            Method(name, spec, "strict").judge_result(answers[-1] if answers else None)
-        except RunError as refused:
-            raise UsageError(
-                "GBE167", name=name, what=f"as the result of {method}", reason=refused.data["reason"]
-            ) from None
+        if problems := problems_of(promised, answer):
+            raise UsageError("GBE167", name=name, what=f"as the result of {method}", reason=describe(problems))
 
 
 def _check_says(name: str, real: type[GraphBusNode], scripts: Iterable[Script]) -> None:
