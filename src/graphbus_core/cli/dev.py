@@ -20,7 +20,7 @@ from graphbus_core import runtime
 from graphbus_core.cli import console
 from graphbus_core.cli.development import Development, Saved
 from graphbus_core.cli.watching import Watcher, need
-from graphbus_core.errors import GraphBusError, SeveralErrors
+from graphbus_core.errors import GraphBusError, SeveralErrors, UsageError
 from graphbus_core.hosting.graph import LiveGraph
 from graphbus_core.hosting.logs import show_logs
 from graphbus_core.hosting.signals import Patience, Stopped, stop_on_signals, wait_for_signal
@@ -125,13 +125,16 @@ class _Session:
         self._entrypoint = entrypoint
         self._teller = teller
         self._development = teller.development = Development(paths, teller.saved)
-        self._saves: SimpleQueue[tuple[str, ...]] = SimpleQueue()
+        self._saves: SimpleQueue[UsageError | None] = SimpleQueue()
         self._has_graph = False
 
     def run(self) -> int:
         config = self._development.config
         try:
-            with stop_on_signals() as patience, Watcher(Path(config.root), self._on_saved, config.settings.exclude):
+            with (
+                stop_on_signals() as patience,
+                Watcher(Path(config.root), self._on_saved, self._on_failure, exclude=config.settings.exclude),
+            ):
                 while not self._run_once(patience):
                     self._wait_for_save(patience)
         except Stopped:
@@ -142,11 +145,19 @@ class _Session:
         if self._has_graph:
             self._development.on_saved(paths)
         elif paths:
-            self._saves.put(paths)
+            self._saves.put(None)
+
+    def _on_failure(self, error: UsageError) -> None:
+        if self._has_graph:
+            console.error(error)
+        else:
+            self._saves.put(error)
 
     def _wait_for_save(self, patience: Patience) -> None:
         patience.is_busy = lambda: False
-        self._saves.get()
+        error = self._saves.get()
+        if error is not None:
+            raise error
 
     def _run_once(self, patience: Patience) -> bool:
         """Build, and run until a signal; False when the graph could not be built or started."""

@@ -16,6 +16,7 @@ import msgspec
 
 from graphbus_core import settings
 from graphbus_core.build import run_build_pipeline
+from graphbus_core.compiler import rules
 from graphbus_core.compiler.project import Project
 from graphbus_core.compiler.result import BuildResult
 from graphbus_core.errors import GraphBusError, SeveralErrors
@@ -110,6 +111,10 @@ class Development:
         result = run_build_pipeline(self._request)
         self._findings = result.findings
         return result
+
+    def remember_findings(self) -> None:
+        """Take what the rules find now as known, where nothing is built before the first save."""
+        self._findings = rules.check(self.project())
 
     @contextmanager
     def beside(self, graph: LiveGraph) -> Iterator[None]:

@@ -17,6 +17,7 @@ from graphbus_core import runtime
 from graphbus_core.cli import console
 from graphbus_core.cli.run_instruments import InstrumentOptions, Instruments, ready
 from graphbus_core.cli.run_serving import servers, serving_options
+from graphbus_core.cli.run_watching import followers
 from graphbus_core.cli.run_work import OneShot
 from graphbus_core.hosting.graph import LiveGraph
 from graphbus_core.hosting.logs import show_logs
@@ -37,11 +38,12 @@ class RunOptions(InstrumentOptions, frozen=True, kw_only=True):
     host: str
     port: int | None
     health: str
+    is_watched: bool
 
     @property
     def stays_up(self) -> bool:
         """The graph runs on when the work is done, until a signal comes."""
-        if self.is_served or self.health:
+        if self.is_served or self.health or self.is_watched:
             return not self.entrypoint
         return not (self.calls or self.publications or self.entrypoint)
 
@@ -76,6 +78,7 @@ class RunOptions(InstrumentOptions, frozen=True, kw_only=True):
     help="What happens to what does not fit its schema: refused (strict), logged, or not looked at.",
 )
 @click.option("--allow-drift", is_flag=True, help="Start although source files differ from what was built.")
+@click.option("--watch", "is_watched", is_flag=True, help="Build and reload whenever a source file is saved.")
 @click.option("--break", "breaks", multiple=True, metavar="AGENT.METHOD", help="Stop before it; may be repeated.")
 @click.option("--trace", "is_traced", is_flag=True, help="Write down every delivery, for `graphbus trace`.")
 @click.option("--trace-payloads", "traces_payloads", is_flag=True, help="Write down the payloads, too.")
@@ -86,8 +89,8 @@ def run(**given: object) -> int:
     """Run the graph that a build has written to ARTIFACTS, a folder (.graphbus by default). No model is asked.
 
     With --entrypoint, --call or --publish it does that, delivers everything that comes of it and ends; else it stays up
-    until SIGTERM or Ctrl-C, delivers what waits, stops the agents and ends with 0. With --serve or --health it always
-    stays up, unless there is an entry point.
+    until SIGTERM or Ctrl-C, delivers what waits, stops the agents and ends with 0. With --serve, --health or --watch it
+    always stays up, unless there is an entry point.
 
     Exit status: 0 done; 6 the artifacts are damaged or outdated; 7 the graph cannot start, a call or an event was
     refused, or a handler failed (not while it stays up: then a failure is logged and counted); 130 and 143 when a
@@ -107,7 +110,8 @@ def run(**given: object) -> int:
         beside = servers(is_served=options.is_served, host=options.host, port=options.port, health=options.health)
         instruments = ready(options, stack)
         instruments = instruments._replace(middleware=(*beside.middleware, *instruments.middleware))
-        return _run(_request(options, instruments), options, one_shot, instruments, beside.companions)
+        companions = (*beside.companions, *followers(is_watched=options.is_watched, as_json=options.as_json))
+        return _run(_request(options, instruments), options, one_shot, instruments, companions)
 
 
 def _request(options: RunOptions, instruments: Instruments) -> RuntimeRequest:

@@ -40,12 +40,21 @@ class Watcher:
     Args:
         root: The project root.
         saved: Called with paths relative to the root, in order; with none when files may have been saved unnoticed.
+        failed: Called with a UsageError GBE164 when the machine refuses to watch; then nothing is told any more.
         exclude: Globs of what is not watched, as in `[tool.graphbus]`.
     """
 
-    def __init__(self, root: Path, saved: Callable[[tuple[str, ...]], None], exclude: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        root: Path,
+        saved: Callable[[tuple[str, ...]], None],
+        failed: Callable[[UsageError], None],
+        *,
+        exclude: Collection[str] = (),
+    ) -> None:
         self._root = str(root.resolve())
         self._saved = saved
+        self._failed = failed
         self._exclude = tuple(exclude)
         self._is_over = Event()
         self._thread = Thread(target=self._watch, name="graphbus-watch", daemon=True)
@@ -59,7 +68,12 @@ class Watcher:
         self._thread.join(_PATIENCE_S)
 
     def _watch(self) -> None:
-        folders: tuple[str, ...] = ()
+        try:
+            self._watch_to_end()
+        except OSError as error:
+            self._failed(UsageError("GBE164", reason=(error.strerror or str(error)).rstrip(".").lower()))
+
+    def _watch_to_end(self) -> None:
         while not self._is_over.is_set():
             folders = self._folders()
             for paths in self._changes(folders):

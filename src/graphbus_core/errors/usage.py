@@ -87,6 +87,10 @@ ENTRIES: dict[str, Entry] = {
         "The project cannot be watched: {reason}.",
         "Leave large folders out with `exclude` in [tool.graphbus], or raise the limit of watches of the machine.",
     ),
+    "GBE165": Entry(
+        "These artifacts cannot follow their source files: a build writes to {path}.",
+        "Leave --watch out, or run the artifacts that `graphbus build` writes.",
+    ),
     "GBE166": Entry(
         "The script of {name} has no step left for {what}: it was used up after {times}.",
         "Add a step, or give one that is no list: it is taken every time.",
