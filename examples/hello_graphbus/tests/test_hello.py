@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from graphbus_core import connect
+from graphbus_core.testing import run_graph
 from hello_graphbus.agents.hello import HelloService
 from hello_graphbus.agents.logger import LoggerService
 from hello_graphbus.agents.printer import PrinterService
@@ -15,8 +15,8 @@ from hello_graphbus.main import run
 
 @pytest.fixture
 def graph():
-    with connect(HelloService, PrinterService, LoggerService) as connected:
-        yield connected
+    with run_graph(HelloService, PrinterService, LoggerService) as running:
+        yield running
 
 
 @pytest.mark.parametrize(
@@ -41,3 +41,4 @@ def test_the_entry_point_greets_the_user(graph, monkeypatch, capsys):
     monkeypatch.setenv("HELLO_NAME", "Grace")
     run(graph)
     assert capsys.readouterr().out == "Hello, Grace!\n"
+    graph.assert_delivered_to("LoggerService")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from graphbus_core import connect
+from graphbus_core.testing import run_graph
 from news.agents.classifier import Classifier
 from news.agents.deduplicator import Deduplicator
 from news.agents.digest_writer import DigestWriter
@@ -16,7 +16,7 @@ from news.agents.feed_reader import FeedReader
 
 @pytest.fixture
 def desk():
-    with connect(FeedReader, Deduplicator, Classifier, DigestWriter) as graph:
+    with run_graph(FeedReader, Deduplicator, Classifier, DigestWriter) as graph:
         yield graph
 
 

@@ -101,7 +101,7 @@ def _test_opening(draft: Draft, module: str) -> str:
 
 from __future__ import annotations
 
-from graphbus_core import connect
+from graphbus_core.testing import run_graph
 
 from {module} import {draft.name}
 '''
@@ -109,11 +109,10 @@ from {module} import {draft.name}
 
 def _hearing_test(draft: Draft, topic: str) -> str:
     sent = topic.replace("**", "Something").replace("*", "Something")
-    return f'''def test_it_hears_of_{snake(topic)}(caplog):
-    caplog.set_level("INFO")
-    with connect({draft.name}) as graph:
+    return f'''def test_it_hears_of_{snake(topic)}():
+    with run_graph({draft.name}) as graph:
         graph.publish("{sent}", {{}})
-    assert "{sent}" in caplog.text
+        graph.assert_delivered_to("{draft.name}", "{sent}")
 '''
 
 
@@ -121,16 +120,14 @@ def _saying_test(draft: Draft, said: Said) -> str:
     arguments = "".join(f", {field.name}={PLAIN_KINDS[field.type.kind]}" for field in said.payload.fields)
     method = f"announce_{snake(said.topic)}"
     return f'''def test_it_publishes_{snake(said.topic)}():
-    heard = []
-    with connect({draft.name}) as graph:
-        graph.bus.subscribe("{said.topic}", heard.append)
+    with run_graph({draft.name}) as graph:
         graph.call("{draft.name}", "{method}"{arguments})
-    assert [event.topic for event in heard] == ["{said.topic}"]
+        graph.assert_published("{said.topic}")
 '''
 
 
 def _starting_test(draft: Draft) -> str:
     return f'''def test_it_starts():
-    with connect({draft.name}) as graph:
+    with run_graph({draft.name}) as graph:
         assert isinstance(graph.node("{draft.name}"), {draft.name})
 '''
