@@ -18,9 +18,9 @@ import msgspec
 
 from graphbus_core import runtime
 from graphbus_core.cli import console
-from graphbus_core.cli.development import Development, Saved
+from graphbus_core.cli.development import Development, Saved, causes
 from graphbus_core.cli.watching import Watcher, need
-from graphbus_core.errors import GraphBusError, SeveralErrors, UsageError
+from graphbus_core.errors import GraphBusError, UsageError
 from graphbus_core.hosting.graph import LiveGraph
 from graphbus_core.hosting.logs import show_logs
 from graphbus_core.hosting.signals import Patience, Stopped, stop_on_signals, wait_for_signal
@@ -178,8 +178,7 @@ class _Session:
         except GraphBusError as error:
             if self._has_graph:  # while it stopped
                 raise
-            errors = error.errors if isinstance(error, SeveralErrors) else (error,)
-            self._teller.waiting(errors, self._development.root)
+            self._teller.waiting(causes(error), self._development.root)
             return False
         return True
 

@@ -25,6 +25,8 @@ from graphbus_core.hosting.reload import Reloaded, Reloader
 from graphbus_core.model.config import BuildConfig, BuildRequest, RuntimeConfig, RuntimeSettings
 from graphbus_core.model.findings import Finding
 
+_UNREADABLE = frozenset({"GBE201", "GBE202", "GBE203", "GBE204", "GBE205"})
+
 
 class Saved(NamedTuple):
     """What came of one save.
@@ -146,8 +148,7 @@ class Development:
             self._findings = result.findings
             reloaded = reloader.reload(result.artifacts, self._with_topics(result.config))
         except GraphBusError as error:
-            errors = error.errors if isinstance(error, SeveralErrors) else (error,)
-            return self._failed(Saved(paths, perf_counter() - started, errors=tuple(errors)), before)
+            return self._failed(Saved(paths, perf_counter() - started, errors=causes(error)), before)
         self._has_failed = False
         self._last_errors = []
         return Saved(
@@ -181,6 +182,12 @@ class Development:
         if changed:
             self._known = new
             yield f"[tool.graphbus.runtime] has changed ({', '.join(changed)}): that counts from the next start."
+
+
+def causes(error: GraphBusError) -> tuple[GraphBusError, ...]:
+    """Give what is to be mended first: files that cannot be read, for what is missing in them makes others wrong."""
+    errors = tuple(error.errors) if isinstance(error, SeveralErrors) else (error,)
+    return tuple(each for each in errors if each.code in _UNREADABLE) or errors
 
 
 def _difference(
