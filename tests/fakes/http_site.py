@@ -175,8 +175,10 @@ def build_site(folder: Path, serve: str = "", agents: str = AGENTS, runtime: str
 @contextmanager
 def served(root: Path, **asked: Any) -> Iterator[SiteClient]:
     """Run the graph and its servers; the token is `TOKEN`."""
-    servers = Servers(Asked(**{"is_serving": True, "port": 0, "health": ("127.0.0.1", 0), **asked}), lambda _line: None)
-    request = RuntimeRequest(artifacts=str(root / ".graphbus"), is_serving=True, instruments=(servers.meter,))
+    artifacts = str(root / ".graphbus")
+    wanted = Asked(**{"is_serving": True, "port": 0, "health": ("127.0.0.1", 0), **asked})
+    servers = Servers(wanted, artifacts, lambda _line: None)
+    request = RuntimeRequest(artifacts=artifacts, is_serving=True, instruments=(servers.meter,))
     graph = PIPELINE.without("EXECUTE_ENTRYPOINT", "SHUTDOWN").run(request)[LiveGraph]
     with graph, servers.beside(graph):
         yield SiteClient(servers.ports.get("serve", 0), servers.ports.get("health", 0), graph)

@@ -107,7 +107,14 @@ def run(**given: object) -> int:
     options = msgspec.convert(given, RunOptions)
     one_shot = OneShot(options.publications, options.calls, as_json=options.as_json)
     with show_logs(), ExitStack() as stack:
-        beside = servers(is_served=options.is_served, host=options.host, port=options.port, health=options.health)
+        beside = servers(
+            stack,
+            options.artifacts,
+            is_served=options.is_served,
+            host=options.host,
+            port=options.port,
+            health=options.health,
+        )
         instruments = ready(options, stack)
         instruments = instruments._replace(middleware=(*beside.middleware, *instruments.middleware))
         companions = (*beside.companions, *followers(is_watched=options.is_watched, as_json=options.as_json))

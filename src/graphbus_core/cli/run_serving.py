@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any, NamedTuple, TypeVar
 
 import click
@@ -38,12 +39,12 @@ class Beside(NamedTuple):
     companions: tuple[runtime.Companion, ...] = ()
 
 
-def servers(*, is_served: bool, host: str, port: int | None, health: str) -> Beside:
-    """Make the servers that were asked for.
+def servers(stack: ExitStack, artifacts: str, *, is_served: bool, host: str, port: int | None, health: str) -> Beside:
+    """Make the servers that were asked for; the stack lets go of their addresses.
 
     Raises:
-        UsageError: GBE131 for --host or --port without --serve, GBE157 for an address that is none.
-        RunError: GBE671 when packages are missing.
+        UsageError: GBE131 for --host or --port without --serve, GBE155-157 for a token or an address that cannot be used.
+        RunError: GBE671 when packages are missing, GBE672 when an address cannot be had.
     """
     for option, value in (("--host", host or None), ("--port", port)):
         if value is not None and not is_served:
@@ -54,5 +55,6 @@ def servers(*, is_served: bool, host: str, port: int | None, health: str) -> Bes
     from graphbus_core.hosting.serving.companion import Asked, Servers
 
     probes = read_address(health, "127.0.0.1") if health else None
-    made = Servers(Asked(is_served, host, port, probes), lambda line: console.say(f"[RUNTIME] {line}"))
+    made = Servers(Asked(is_served, host, port, probes), artifacts, lambda line: console.say(f"[RUNTIME] {line}"))
+    stack.callback(made.close)
     return Beside((made.meter,), (made.beside,))

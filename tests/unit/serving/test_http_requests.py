@@ -6,7 +6,6 @@ import json
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -209,14 +208,3 @@ def test_two_requests_on_one_connection(site: SiteClient) -> None:
     last = b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
     answers = site.raw(one + one + last)
     assert answers.count(b"HTTP/1.1 200 OK") == 3
-
-
-def test_a_graph_that_was_not_built_cannot_be_served(tmp_path: Path) -> None:
-    from graphbus_core import GraphBusNode, connect
-    from graphbus_core.hosting.serving.companion import Asked, Servers
-
-    class Lonely(GraphBusNode):
-        pass
-
-    with connect(Lonely) as graph, pytest.raises(TypeError, match="only a graph that was built"):
-        Servers(Asked(is_serving=True), lambda _line: None).beside(graph).__enter__()

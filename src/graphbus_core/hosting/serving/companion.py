@@ -5,21 +5,23 @@ leaving:  /readyz says no -> requests in flight end -> (the graph stops) -> the 
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from time import monotonic, sleep
 from typing import NamedTuple
 
 import msgspec
 
-from graphbus_core.errors import RunError
+from graphbus_core.hosting.extras import require
 from graphbus_core.hosting.graph import LiveGraph
 from graphbus_core.hosting.metrics import Meter, exposition
-from graphbus_core.hosting.serving.address import find_token
+from graphbus_core.hosting.serving.address import Token, find_token
+from graphbus_core.hosting.serving.probes import ProbeServer
 from graphbus_core.hosting.serving.status import Status
-from graphbus_core.model.config import RuntimeConfig, ServeConfig
-from graphbus_core.settings import find_root
+from graphbus_core.model.config import RuntimeConfig, RuntimeRequest, ServeConfig
+from graphbus_core.settings import find_root, resolve_run
 
 _POLL_S = 0.01
 
@@ -43,89 +45,91 @@ class Asked(NamedTuple):
 
 
 class Servers:
-    """Both servers of a run. The meter is to be among the middleware of its graph.
+    """Both servers of a run; the meter is to be among the middleware of its graph.
+
+    Addresses and token are settled at once, so that no graph is started for nothing. Who connects before it is ready waits.
 
     Attributes:
-        ports: Where they listen, once they do: `serve` and `health`.
+        ports: Where they listen: `serve` and `health`.
+
+    Raises:
+        RunError: GBE671 when packages are missing, GBE672 when an address cannot be had.
+        UsageError: GBE155, GBE156 when there is no token to use.
     """
 
-    def __init__(self, asked: Asked, show: Show) -> None:
+    def __init__(self, asked: Asked, artifacts: str, show: Show) -> None:
+        run = resolve_run(RuntimeRequest(artifacts=artifacts))
         self.meter = Meter()
         self.ports: dict[str, int] = {}
-        self._asked = asked
+        self._config = _overridden(run.settings.serve, asked)
+        self._queue = run.settings.queue
         self._show = show
-        if asked.is_serving:
-            require_packages()
+        self._held = ExitStack()
+        with ExitStack() as held:
+            self._http = self._prepare_http(run, held) if asked.is_serving else None
+            self._probes = self._prepare_probes(*asked.health, held) if asked.health else None
+            self._held = held.pop_all()
+
+    def close(self) -> None:
+        """Let go of the addresses."""
+        self._held.close()
 
     @contextmanager
     def beside(self, graph: LiveGraph) -> Iterator[None]:
-        """Listen while the graph runs, and until it has stopped.
-
-        Raises:
-            RunError: GBE672 when an address cannot be had.
-            UsageError: GBE155, GBE156 when there is no token to use.
-        """
-        run = _config_of(graph)
-        settings = run.settings
-        config = self._overridden(settings.serve)
-        status = Status(graph, self.meter, stuck_after_s=config.stuck_after_s, queue=settings.queue)
-        if self._asked.health is not None:
-            self._answer_probes(graph, status, *self._asked.health)
-        busy = self._serve(graph, run, config, status) if self._asked.is_serving else _never_busy
+        """Answer while the graph runs, and until it has stopped."""
+        status = Status(graph, self.meter, stuck_after_s=self._config.stuck_after_s, queue=self._queue)
+        if self._probes is not None:
+            self._probes.start(status, lambda: exposition(graph.bus.statistics(), self.meter))
+            graph.at_end(self._probes.stop)
+            self._show(f"Probes and metrics at http://{_shown(self._probes.host)}:{self._probes.port}/metrics")
+        is_busy = self._begin(self._http, graph, status) if self._http is not None else _never_busy
         try:
             yield
         finally:
             status.is_stopping = True
-            _wait_while(busy, graph.grace_s)
+            _wait_while(is_busy, graph.grace_s)
 
-    def _overridden(self, config: ServeConfig) -> ServeConfig:
-        port = config.port if self._asked.port is None else self._asked.port
-        return msgspec.structs.replace(config, host=self._asked.host or config.host, port=port)
+    def _prepare_http(self, run: RuntimeConfig, held: ExitStack) -> _Http:
+        require("--serve", ("starlette", "uvicorn"), extra="serve")
+        from graphbus_core.hosting.serving.server import listen
 
-    def _answer_probes(self, graph: LiveGraph, status: Status, host: str, port: int) -> None:
-        from graphbus_core.hosting.serving.probes import ProbeServer
+        token = find_token(self._config, find_root([Path(run.artifacts_dir).parent]), Path(run.state_dir))
+        listener = held.enter_context(listen(self._config.host, self._config.port))
+        self.ports["serve"] = listener.getsockname()[1]
+        return _Http(token, listener)
 
-        server = ProbeServer(host, port, status, lambda: exposition(graph.bus.statistics(), self.meter))
-        server.start()
-        graph.at_end(server.stop)
+    def _prepare_probes(self, host: str, port: int, held: ExitStack) -> ProbeServer:
+        server = ProbeServer(host, port)
+        held.callback(server.close)
         self.ports["health"] = server.port
-        self._show(f"Probes and metrics at http://{_shown(host)}:{server.port}/metrics")
+        return server
 
-    def _serve(self, graph: LiveGraph, run: RuntimeConfig, config: ServeConfig, status: Status) -> Callable[[], bool]:
+    def _begin(self, http: _Http, graph: LiveGraph, status: Status) -> Callable[[], bool]:
         from graphbus_core.hosting.serving.app import make_app
-        from graphbus_core.hosting.serving.server import HttpServer, listen
+        from graphbus_core.hosting.serving.server import HttpServer
         from graphbus_core.hosting.serving.site import Site
 
-        token = find_token(config, find_root([Path(run.artifacts_dir).parent]), Path(run.state_dir))
-        site = Site(graph, config, token=token.text, meter=self.meter, status=status)
-        server = HttpServer(make_app(site), config, listen(config.host, config.port))
+        site = Site(graph, self._config, token=http.token.text, meter=self.meter, status=status)
+        server = HttpServer(make_app(site), self._config, http.listener)
         server.start()
         graph.at_end(site.crew.dismiss)
         graph.at_end(server.stop)
-        self.ports["serve"] = server.port
-        self._show(f"Listening at http://{_shown(config.host)}:{server.port}/")
-        if token.notice:
-            self._show(token.notice)
+        self._show(f"Listening at http://{_shown(self._config.host)}:{self.ports['serve']}/")
+        if http.token.notice:
+            self._show(http.token.notice)
         return lambda: site.in_flight > 0
 
 
-def _config_of(graph: LiveGraph) -> RuntimeConfig:
-    if graph.origin is None:
-        raise TypeError("only a graph that was built can be served")
-    return graph.origin.config
+class _Http(NamedTuple):
+    """What `--serve` has settled before the graph starts."""
+
+    token: Token
+    listener: socket.socket
 
 
-def require_packages() -> None:
-    """Find out before anything starts whether what `--serve` needs is installed.
-
-    Raises:
-        RunError: GBE671.
-    """
-    from importlib.util import find_spec
-
-    missing = [name for name in ("starlette", "uvicorn") if find_spec(name) is None]
-    if missing:
-        raise RunError("GBE671", what="--serve", packages=" and ".join(missing), extra="serve")
+def _overridden(config: ServeConfig, asked: Asked) -> ServeConfig:
+    port = config.port if asked.port is None else asked.port
+    return msgspec.structs.replace(config, host=asked.host or config.host, port=port)
 
 
 def _wait_while(is_busy: Callable[[], bool], grace_s: float) -> None:

@@ -25,29 +25,35 @@ class ProbeServer:
         RunError: GBE672 when the address cannot be had.
     """
 
-    def __init__(self, host: str, port: int, status: Status, metrics: Callable[[], bytes]) -> None:
+    def __init__(self, host: str, port: int) -> None:
         try:
-            self._server = _make_server(host, port, status, metrics)
+            self._server = _make_server(host, port)
         except (OSError, OverflowError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise RunError("GBE672", address=f"{host}:{port}", reason=reason) from None
+        self.host = host
         self.port: int = self._server.server_address[1]
         self._thread = Thread(target=self._server.serve_forever, args=(0.1,), name="graphbus-health", daemon=True)
 
-    def start(self) -> None:
+    def start(self, status: Status, metrics: Callable[[], bytes]) -> None:
         """Answer from now on."""
+        self._server.RequestHandlerClass = _answerer(status, metrics)
         self._thread.start()
 
     def stop(self) -> None:
         """Stop answering."""
         self._server.shutdown()
         self._thread.join()
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the address."""
         self._server.server_close()
 
 
-def _make_server(host: str, port: int, status: Status, metrics: Callable[[], bytes]) -> Any:
+def _make_server(host: str, port: int) -> Any:
     import socket
-    from http.server import ThreadingHTTPServer
+    from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
     def hang_up(connection: socket.socket) -> None:
         with suppress(OSError):
@@ -77,7 +83,7 @@ def _make_server(host: str, port: int, status: Status, metrics: Callable[[], byt
         def handle_error(self, *_given: object) -> None:
             """A connection that breaks is no news."""
 
-    return Server((host, port), _answerer(status, metrics))
+    return Server((host, port), BaseHTTPRequestHandler)
 
 
 def _answerer(status: Status, metrics: Callable[[], bytes]) -> Any:

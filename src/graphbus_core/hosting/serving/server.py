@@ -162,12 +162,6 @@ class HttpServer:
         )
         self._thread = Thread(target=self._run, name="graphbus-http", daemon=True)
 
-    @property
-    def port(self) -> int:
-        """Where it listens."""
-        port: int = self._listener.getsockname()[1]
-        return port
-
     def start(self) -> None:
         """Answer requests from now on."""
         self._thread.start()

@@ -1,0 +1,90 @@
+"""Tracing: a span of OpenTelemetry for every handler and call. The only module that knows opentelemetry-api, and middleware.
+
+    POST /publish/Order/Placed   traceparent: 00-...      the trace of the client goes on
+      process /Order/Placed      OrderProcessor.on_order_placed
+        call InventoryService.reserve
+        process /Order/Created   NotificationService.on_order_created
+
+The parent of a span is that of the handler that has published the event. Where spans go is for the program to set up.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from threading import RLock
+
+from opentelemetry import context as contexts
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from graphbus_core.middleware import Handling
+from graphbus_core.model.messages import Event
+
+_KEPT = 10_000
+"""So many spans are remembered as possible parents; an event that comes later than that begins a trace of its own."""
+
+_propagator = TraceContextTextMapPropagator()
+
+
+class Tracing:
+    """Middleware that makes the spans. One for each graph."""
+
+    def __init__(self) -> None:
+        self._tracer = trace.get_tracer("graphbus")
+        self._parents: OrderedDict[tuple[str, str], Context] = OrderedDict()  # event and handler that published -> its span
+        self._publishing = RLock()
+
+    def __call__(self, handling: Handling) -> Iterator[None]:
+        """Make one span; an exception is recorded in it."""
+        event = handling.event
+        if event is None:
+            yield from self._around_call(handling)
+        else:
+            yield from self._around_event(handling, event)
+
+    def _around_event(self, handling: Handling, event: Event) -> Iterator[None]:
+        attributes: dict[str, str | int] = {
+            "messaging.system": "graphbus",
+            "messaging.destination.name": event.topic,
+            "messaging.operation.name": "process",
+            "messaging.operation.type": "process",
+            "messaging.message.id": event.event_id,
+            "messaging.message.conversation_id": event.correlation_id,
+            "graphbus.handler": handling.name,
+            "graphbus.attempt": handling.attempt,
+        }
+        with self._tracer.start_as_current_span(
+            f"process {event.topic}",
+            context=self._parent_of(event),
+            kind=trace.SpanKind.CONSUMER,
+            attributes=attributes,
+        ):
+            self._remember(event.event_id, handling.name)
+            yield
+
+    def _around_call(self, handling: Handling) -> Iterator[None]:
+        attributes = {"graphbus.agent": handling.agent, "graphbus.method": handling.name}
+        with self._tracer.start_as_current_span(f"call {handling.name}", attributes=attributes):
+            yield
+
+    @contextmanager
+    def going_on(self, headers: Mapping[str, str]) -> Iterator[None]:
+        """Go on with the trace that the headers of a request name, if they do, on this thread."""
+        token = contexts.attach(_propagator.extract(headers))
+        try:
+            yield
+        finally:
+            contexts.detach(token)
+
+    def _parent_of(self, event: Event) -> Context | None:
+        with self._publishing:
+            return self._parents.get((event.causation_id, event.published_by)) or self._parents.get((event.event_id, ""))
+
+    def _remember(self, event_id: str, handler: str) -> None:
+        with self._publishing:
+            self._parents[event_id, handler] = contexts.get_current()
+            while len(self._parents) > _KEPT:
+                self._parents.popitem(last=False)
