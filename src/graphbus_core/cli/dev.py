@@ -125,7 +125,8 @@ class _Session:
         self._entrypoint = entrypoint
         self._teller = teller
         self._development = teller.development = Development(paths, teller.saved)
-        self._saves: SimpleQueue[UsageError | None] = SimpleQueue()
+        self._saves: SimpleQueue[tuple[str, ...] | UsageError] = SimpleQueue()
+        self._told: list[str] = []
         self._has_graph = False
 
     def run(self) -> int:
@@ -144,8 +145,8 @@ class _Session:
     def _on_saved(self, paths: tuple[str, ...]) -> None:
         if self._has_graph:
             self._development.on_saved(paths)
-        elif paths:
-            self._saves.put(None)
+        else:
+            self._saves.put(paths)
 
     def _on_failure(self, error: UsageError) -> None:
         if self._has_graph:
@@ -155,9 +156,11 @@ class _Session:
 
     def _wait_for_save(self, patience: Patience) -> None:
         patience.is_busy = lambda: False
-        error = self._saves.get()
-        if error is not None:
-            raise error
+        saved = self._saves.get()
+        if isinstance(saved, UsageError):
+            raise saved
+        if saved:
+            self._told = []
 
     def _run_once(self, patience: Patience) -> bool:
         """Build, and run until a signal; False when the graph could not be built or started."""
@@ -178,9 +181,15 @@ class _Session:
         except GraphBusError as error:
             if self._has_graph:  # while it stopped
                 raise
-            self._teller.waiting(causes(error), self._development.root)
+            self._wait_for(causes(error))
             return False
         return True
+
+    def _wait_for(self, errors: Sequence[GraphBusError]) -> None:
+        told = [str(error) for error in errors]
+        if told != self._told:
+            self._teller.waiting(errors, self._development.root)
+        self._told = told
 
     def _work(self, graph: LiveGraph) -> Any:
         """Call the entry point, if there is one, and stay up."""
