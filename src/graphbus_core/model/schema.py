@@ -105,3 +105,17 @@ STR = Type("str")
 BYTES = Type("bytes")
 LIST = Type("list")
 DICT = Type("dict")
+
+
+def union(*types: Type) -> Type:
+    """Give the type that is one of these: flat, each choice once, unknown as soon as one is unknown."""
+    choices: list[Type] = []
+    for item in types:
+        choices.extend(item.args if item.kind == "union" else (item,))
+    distinct = tuple(dict.fromkeys(choices))
+    unknown = next((choice for choice in distinct if choice.kind == "unknown"), None)
+    if unknown is not None:
+        return Type("unknown", name=" | ".join(map(str, distinct)) if unknown.name else "")
+    if any(choice.kind == "any" for choice in distinct):
+        return ANY
+    return distinct[0] if len(distinct) == 1 else Type("union", distinct)

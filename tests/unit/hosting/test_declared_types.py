@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from graphbus_core import GraphBusNode, publishes, schema_method
-from graphbus_core.hosting.declared import methods_of, schema_of, topics_of, type_of
+from graphbus_core.hosting.declared import methods_of, topics_of
+from graphbus_core.model.live_types import schema_of, type_of
 
 
 class Movie(TypedDict):
@@ -64,7 +65,7 @@ class Node(TypedDict):
         (dict[str, int], "dict[str, int]"),
         (Mapping[str, Any], "dict[str, Any]"),
         (tuple[int, str], "tuple[int, str]"),
-        (tuple[int, ...], "list[int]"),
+        (tuple[int, ...], "tuple"),
         (set[str], "set[str]"),
         (int | None, "int | None"),
         (Literal["a", 1], "Literal['a', 1]"),
@@ -72,9 +73,9 @@ class Node(TypedDict):
         ({"a": {"b": NotRequired[int]}}, "{a: {b?: int}}"),
         ([], "list"),
         (Movie, "Movie"),
-        (complex, "?"),
+        (complex, "complex"),
         ("unread", "?"),
-        (Unresolvable, "?"),
+        (Unresolvable, "Unresolvable"),
         (type[int], "?"),
     ],
 )

@@ -13,7 +13,22 @@ from graphbus_core.compiler.reading import syntax
 from graphbus_core.compiler.reading.constants import NOT_CONSTANT, evaluate
 from graphbus_core.compiler.reading.modules import External, Symbol
 from graphbus_core.compiler.reading.scopes import ClassSite, Scope, family_of, resolve
-from graphbus_core.model.schema import ANY, BOOL, BYTES, DICT, FLOAT, INT, LIST, NULL, STR, UNKNOWN, Field, Schema, Type
+from graphbus_core.model.schema import (
+    ANY,
+    BOOL,
+    BYTES,
+    DICT,
+    FLOAT,
+    INT,
+    LIST,
+    NULL,
+    STR,
+    UNKNOWN,
+    Field,
+    Schema,
+    Type,
+    union,
+)
 
 _MAX_DEPTH = 12
 _TYPING = ("typing.", "typing_extensions.", "collections.abc.", "collections.", "types.")
@@ -136,20 +151,6 @@ def _read_union(expression: ast.BinOp, scope: Scope, depth: int) -> Type:
     if not isinstance(expression.op, ast.BitOr):
         return _unknown(expression)
     return union(read_type(expression.left, scope, depth), read_type(expression.right, scope, depth))
-
-
-def union(*types: Type) -> Type:
-    """Give the type that is one of these: flat, each choice once, unknown as soon as one is unknown."""
-    choices: list[Type] = []
-    for item in types:
-        choices.extend(item.args if item.kind == "union" else (item,))
-    distinct = tuple(dict.fromkeys(choices))
-    unknown = next((choice for choice in distinct if choice.kind == "unknown"), None)
-    if unknown is not None:
-        return Type("unknown", name=" | ".join(map(str, distinct)) if unknown.name else "")
-    if any(choice.kind == "any" for choice in distinct):
-        return ANY
-    return distinct[0] if len(distinct) == 1 else Type("union", distinct)
 
 
 def _read_subscript(expression: ast.Subscript, scope: Scope, depth: int) -> Type:
@@ -326,10 +327,20 @@ def _class_fields(site: ClassSite, scope: Scope, depth: int) -> Iterator[Field]:
         wrapper = _wrapper(statement.annotation, inner)
         if wrapper in ("ClassVar", "InitVar", "KW_ONLY", "dataclasses.InitVar", "dataclasses.KW_ONLY"):
             continue
+        if _is_made_inside(statement.value):
+            continue
         required = wrapper == "Required" or (
             is_total and wrapper != "NotRequired" and not _has_default(statement.value)
         )
         yield Field(statement.target.id, read_type(statement.annotation, inner, depth), required)
+
+
+def _is_made_inside(value: ast.expr | None) -> bool:
+    """`field(init=False)`: a value that does not come from outside."""
+    return isinstance(value, ast.Call) and any(
+        keyword.arg == "init" and isinstance(keyword.value, ast.Constant) and keyword.value.value is False
+        for keyword in value.keywords
+    )
 
 
 def _has_default(value: ast.expr | None) -> bool:

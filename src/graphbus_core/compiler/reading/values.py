@@ -6,12 +6,25 @@ import ast
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from graphbus_core.compiler.reading.annotations import union
 from graphbus_core.compiler.reading.bodies import Body
 from graphbus_core.compiler.reading.constants import NOT_CONSTANT, evaluate
 from graphbus_core.compiler.reading.modules import External
 from graphbus_core.compiler.reading.scopes import Scope, resolve
-from graphbus_core.model.schema import BOOL, BYTES, DICT, FLOAT, INT, LIST, NULL, STR, UNKNOWN, Field, Schema, Type
+from graphbus_core.model.schema import (
+    BOOL,
+    BYTES,
+    DICT,
+    FLOAT,
+    INT,
+    LIST,
+    NULL,
+    STR,
+    UNKNOWN,
+    Field,
+    Schema,
+    Type,
+    union,
+)
 
 _MAX_DEPTH = 8
 _CALLS = {

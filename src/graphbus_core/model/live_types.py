@@ -1,0 +1,169 @@
+"""Types of live annotations and classes, in the same terms as the compiler reads them from source text."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Mapping, Sequence
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Final,
+    Literal,
+    NamedTuple,
+    NewType,
+    NotRequired,
+    Required,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+import msgspec
+
+from graphbus_core.isolation import attempt
+from graphbus_core.model.schema import (
+    ANY,
+    BOOL,
+    BYTES,
+    DICT,
+    FLOAT,
+    INT,
+    LIST,
+    NULL,
+    STR,
+    UNKNOWN,
+    Field,
+    Kind,
+    Schema,
+    Type,
+    union,
+)
+
+_PLAIN: dict[object, Type] = {
+    str: STR,
+    int: INT,
+    float: FLOAT,
+    bool: BOOL,
+    bytes: BYTES,
+    list: LIST,
+    dict: DICT,
+    tuple: Type("tuple"),
+    set: Type("set"),
+    frozenset: Type("set"),
+    type(None): NULL,
+    object: ANY,
+    Any: ANY,
+}
+_CONTAINERS: tuple[tuple[type | tuple[type, ...], Kind], ...] = (
+    (Mapping, "dict"),
+    ((set, frozenset), "set"),
+    (tuple, "tuple"),
+    (Sequence, "list"),
+)
+_TRANSPARENT = (Annotated, ClassVar, Final, Required, NotRequired)
+_MAX_DEPTH = 12
+
+
+def schema_of(declared: object) -> Schema | None:
+    """Give the fields of a mapping of name -> type or of a typed class; None for None and what cannot be read."""
+    if declared is None:
+        return None
+    found = type_of(declared)
+    return Schema(found.fields) if found.kind == "record" else None
+
+
+def type_of(annotation: object, depth: int = 0) -> Type:
+    """Give the type that an annotation, or a display like `{"sku": str}` or `[str]`, stands for."""
+    if depth > _MAX_DEPTH:
+        return UNKNOWN
+    if isinstance(annotation, Mapping):
+        return Type("record", fields=tuple(_field(str(name), of, depth) for name, of in annotation.items()))
+    if isinstance(annotation, list):
+        return Type("list", args=(type_of(annotation[0], depth + 1),)) if annotation else LIST
+    if isinstance(annotation, NewType):
+        return type_of(annotation.__supertype__, depth + 1)
+    origin = get_origin(annotation)
+    return (
+        _type_of_plain(annotation, depth) if origin is None else _type_of_generic(origin, get_args(annotation), depth)
+    )
+
+
+def _type_of_plain(annotation: object, depth: int) -> Type:
+    if isinstance(annotation, type) or annotation is Any:  # a class since Python 3.11
+        return _PLAIN.get(annotation) or _record_of(annotation, depth)
+    return NULL if annotation is None else UNKNOWN
+
+
+def _type_of_generic(origin: object, args: tuple[Any, ...], depth: int) -> Type:
+    if origin is Literal:
+        return Type("literal", values=args)
+    inner = tuple(type_of(arg, depth + 1) for arg in args if arg is not ...)
+    if origin in (Union, types.UnionType):
+        return union(*inner)
+    if origin in _TRANSPARENT:
+        return inner[0]
+    if isinstance(origin, type):
+        for kinds, name in _CONTAINERS:
+            if issubclass(origin, kinds):
+                return Type(name, args=() if ... in args else inner)
+    return UNKNOWN
+
+
+def _record_of(kind: type, depth: int) -> Type:
+    """The fields of a TypedDict, dataclass, msgspec or pydantic class, by the names that they have in JSON."""
+    named = _fields_of(kind)
+    hints, _ = attempt(lambda: hints_of(kind)) if named is not None else (None, None)
+    if named is None or hints is None:
+        return Type("unknown", name=kind.__name__)
+    fields = (_field(each.outside, hints[each.name], depth, is_required=each.is_required) for each in named)
+    return Type("record", name=kind.__name__, fields=tuple(fields))
+
+
+def hints_of(kind: object) -> dict[str, Any]:
+    """The annotations of a class or function, with those that are text looked up.
+
+    Raises:
+        NameError: One of them is not to be had at run time.
+    """
+    return get_type_hints(kind, include_extras=True)
+
+
+class _Named(NamedTuple):
+    """A field of a class: its name there and in JSON."""
+
+    name: str
+    outside: str
+    is_required: bool
+
+
+def _fields_of(kind: Any) -> list[_Named] | None:
+    """The fields of a class that come from outside; None for a class that has none declared."""
+    if hasattr(kind, "__required_keys__"):
+        return [_Named(name, name, name in kind.__required_keys__) for name in kind.__annotations__]
+    if issubclass(kind, msgspec.Struct):
+        return [_Named(field.name, field.encode_name, field.required) for field in msgspec.structs.fields(kind)]
+    if hasattr(kind, "model_fields"):
+        return [_Named(name, _alias_of(name, field), field.is_required()) for name, field in kind.model_fields.items()]
+    if hasattr(kind, "__dataclass_fields__"):
+        from dataclasses import MISSING, fields
+
+        return [
+            _Named(each.name, each.name, each.default is MISSING and each.default_factory is MISSING)
+            for each in fields(kind)
+            if each.init
+        ]
+    return None
+
+
+def _alias_of(name: str, field: Any) -> str:
+    alias = getattr(field, "validation_alias", None) or getattr(field, "alias", None)
+    return alias if isinstance(alias, str) else name
+
+
+def _field(name: str, annotation: object, depth: int, *, is_required: bool = True) -> Field:
+    """A field; `NotRequired[...]` is looked for here, because a TypedDict does not see it in annotations that are text."""
+    origin = get_origin(annotation)
+    needed = origin is not NotRequired and (is_required or origin is Required)
+    return Field(name, type_of(annotation, depth + 1), needed)
