@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from graphbus_core.testing import FakeClock
+from graphbus_core.testing.clock import BusClock
 
 
 def test_time_stands_still_until_it_is_let_pass() -> None:
@@ -55,6 +56,17 @@ def test_a_closed_clock_does_nothing_any_more() -> None:
     clock.after(1.0, lambda: pytest.fail("it is closed"))
     clock.close()
     assert clock.advance(2.0) == 0
+
+
+def test_a_bus_lets_go_of_its_own_timers_only() -> None:
+    clock = FakeClock()
+    log: list[str] = []
+    clock.after(1.0, lambda: log.append("another's"))
+    of_a_bus = BusClock(clock, lambda work: work())
+    of_a_bus.after(1.0, lambda: log.append("its own"))
+    of_a_bus.close()
+    clock.advance(1.0)
+    assert log == ["another's"]
 
 
 def test_time_can_be_let_pass_until_the_next_thing_happens() -> None:

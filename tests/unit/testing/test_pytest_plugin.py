@@ -56,13 +56,16 @@ FILES = {
 }
 
 
+def bare() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "COV"))}
+
+
 def test_graphs_of_the_fixture_are_stopped_and_have_the_time_of_the_other_fixture(project: Project) -> None:
     root = project(FILES)
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "COV"))}
     finished = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", "-W", "error"],
         cwd=root,
-        env=kept,
+        env=bare(),
         capture_output=True,
         text=True,
         timeout=60,
@@ -76,7 +79,9 @@ def test_graphs_of_the_fixture_are_stopped_and_have_the_time_of_the_other_fixtur
 
 def test_the_kit_itself_loads_no_pytest(tmp_path: Path) -> None:
     program = "import sys, graphbus_core.testing; print(*sys.modules)"
-    finished = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)
+    finished = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, env=bare(), capture_output=True, text=True, check=True
+    )
     loaded = {name.partition(".")[0] for name in finished.stdout.split()}
     assert not loaded & {"pytest", "_pytest", "networkx", "rich", "click", "asyncio", "sqlite3"}
     assert "graphbus_core.runtime" not in finished.stdout.split()
