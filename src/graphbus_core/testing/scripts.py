@@ -37,7 +37,7 @@ say = Say
 
 
 class ScriptedNode(GraphBusNode):
-    """A stand-in; `scripted` makes classes of it.
+    """A stand-in; `scripted` makes it.
 
     Attributes:
         heard: The events that it got, in order.
@@ -100,8 +100,8 @@ def scripted(
     *,
     on: Mapping[str, Script] | None = None,
     methods: Mapping[str, Script] | None = None,
-) -> type[ScriptedNode]:
-    """Make a class that stands in for a neighbour: a real agent that follows a script and records what it got.
+) -> ScriptedNode:
+    """Make an agent that stands in for a neighbour: it follows a script, and records what it got.
 
     A script is a list with a step for each event or call, or a single step that is taken every time. A step is an answer, an
     exception to raise, `say(topic, payload)` to publish, a function of the event or of the arguments that gives the answer, or a
@@ -131,7 +131,8 @@ def scripted(
     if real is not None:
         _check_says(name, real, (*on.values(), *methods.values()))
         space["__graphbus_publishes__"] = tuple(_declared_topics(real))
-    return type(name, (ScriptedNode,), space)
+    node: ScriptedNode = type(name, (ScriptedNode,), space)()
+    return node
 
 
 # --- what the real class allows ---
