@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from sys import exception
-from threading import get_ident
+from threading import TIMEOUT_MAX, get_ident
 from time import monotonic, sleep
 from typing import Any, TypeVar
 
@@ -16,6 +16,7 @@ from graphbus_core.delivering import Deliverer, OnError, Redelivery
 from graphbus_core.errors import RunError
 from graphbus_core.isolation import Job
 from graphbus_core.lanes import Lanes
+from graphbus_core.ledger import DeadLetterKeeper
 from graphbus_core.middleware import Middleware
 from graphbus_core.model.agent import HandlerShape
 from graphbus_core.model.deliveries import ONCE, DeadLetter, DeliveryPolicy, Statistics
@@ -184,8 +185,11 @@ class MessageBus(Deliverer):
             if self._has_own_clock:
                 self._clock.close()
 
-    def settle(self, timeout_s: float = 30.0) -> bool:
+    def settle(self, timeout_s: float | None = None) -> bool:
         """Wait until all is quiet: nothing is queued or in hand, and no further attempt waits. False when that takes longer.
+
+        Args:
+            timeout_s: How long; None: as long as it takes.
 
         Raises:
             RunError: GBE648 inside a handler, which would wait for itself.
@@ -193,7 +197,7 @@ class MessageBus(Deliverer):
         """
         if self._is_inside or Lanes.current() is not None:
             raise RunError("GBE648")
-        deadline = monotonic() + timeout_s
+        deadline = monotonic() + (TIMEOUT_MAX / 2 if timeout_s is None else timeout_s)
         while True:
             look = Job(lambda: self._is_quiet and self._retries.next_due() is None)
             self._queue.append(look)
@@ -266,6 +270,15 @@ class MessageBus(Deliverer):
     def dead_letters(self) -> tuple[DeadLetter, ...]:
         """The last dead letters, oldest first."""
         return tuple(self._ledger.dead)
+
+    @property
+    def keeper(self) -> DeadLetterKeeper | None:
+        """Who gets every dead letter besides the ring, at once and on whatever thread it dies; it must not raise."""
+        return self._ledger.keeper
+
+    @keeper.setter
+    def keeper(self, keeper: DeadLetterKeeper | None) -> None:
+        self._ledger.keeper = keeper
 
     def is_drained_by(self, thread: int | None) -> bool:
         """True while the thread with this identity delivers events."""

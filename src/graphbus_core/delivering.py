@@ -128,17 +128,17 @@ class Deliverer:
         if queue:
             self._drain_if_free()
 
-    def deliver_again(self, event: Event, subscription: Subscription, attempt: int) -> None:
-        """Queue an event once more, for this subscription only; safe from any thread, and delivers nothing itself.
+    def deliver_again(self, event: Event, subscription: Subscription | None, attempt: int = 1) -> None:
+        """Queue an event once more, for this subscription or for all; safe from any thread, and delivers nothing itself.
 
         What the handler publishes has the ids that it had at the first attempt.
 
         Args:
             event: As it was delivered before.
             subscription: When it is unsubscribed meanwhile, nothing happens.
-            attempt: Which attempt it will be, from 2.
+            attempt: Which attempt it will be.
         """
-        self._queue.append(Redelivery(event, subscription, attempt))
+        self._queue.append(event if subscription is None else Redelivery(event, subscription, attempt))
         self._wake()
         if not self._drainer:
             Thread(target=self._drain_if_free, name="graphbus-drain").start()

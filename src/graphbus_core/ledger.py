@@ -15,6 +15,8 @@ from graphbus_core.model.messages import Event
 _log = logging.getLogger("graphbus.bus")
 _OURS = dirname(__file__) + "/"
 
+DeadLetterKeeper = Callable[[DeadLetter], object]
+
 
 class Ledger:
     """Two rings that forget the oldest.
@@ -30,7 +32,7 @@ class Ledger:
         self.history: deque[Event] = deque(maxlen=history)
         self.dead: deque[DeadLetter] = deque(maxlen=dead_letters)
         self.dead_count = 0
-        self.keeper: Callable[[DeadLetter], object] | None = None
+        self.keeper: DeadLetterKeeper | None = None
         self._clock = clock
 
     def retrying(self, event: Event, subscription: str, told: str, *, attempt: int, of: int, delay_s: float) -> None:

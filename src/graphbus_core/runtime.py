@@ -21,6 +21,8 @@ from graphbus_core import settings, store
 from graphbus_core.bus import MessageBus
 from graphbus_core.errors import ArtifactError, GraphBusError, Place, RunError, UsageError, did_you_mean, raise_all
 from graphbus_core.hosting.contracts import topics_of_artifacts
+from graphbus_core.hosting.dead_letters import FILE as DEAD_LETTERS_FILE
+from graphbus_core.hosting.dead_letters import Keeper
 from graphbus_core.hosting.graph import LiveGraph, Origin
 from graphbus_core.hosting.imports import NodeModules, describe_exception
 from graphbus_core.hosting.logs import show_logs
@@ -29,7 +31,7 @@ from graphbus_core.hosting.signals import Patience, Stopped, stop_on_signals, wa
 from graphbus_core.hosting.state import FILE as STATE_FILE
 from graphbus_core.isolation import attempt
 from graphbus_core.model.artifacts import BuildArtifacts
-from graphbus_core.model.config import RuntimeConfig, RuntimeRequest, Validation
+from graphbus_core.model.config import Instrument, RuntimeConfig, RuntimeRequest, Validation
 from graphbus_core.model.deliveries import DeadLetter, Statistics
 from graphbus_core.pipeline import Pipeline, Products
 
@@ -118,16 +120,40 @@ def init_simple_bus(artifacts: BuildArtifacts, modules: NodeModules, config: Run
     """
     validation = config.settings.validation
     topics = topics_of_artifacts(artifacts, config.external_topics, validation)
-    middleware = (*config.instruments, *modules.middleware)
-    bus = MessageBus(history=config.settings.history, admit=topics.admit, middleware=middleware)
+    middleware = (*_tracing(config), *config.instruments, *modules.middleware)
+    keeper = Keeper(f"{config.state_dir}/{DEAD_LETTERS_FILE}") if config.settings.keep_dead_letters else None
+    bus = MessageBus(
+        history=config.settings.history,
+        max_hops=config.settings.max_hops,
+        max_tree=config.settings.max_tree,
+        dead_letters=config.settings.dead_letters,
+        mailbox=config.settings.mailbox,
+        admit=topics.admit,
+        middleware=middleware,
+    )
+    bus.keeper = keeper
     members = [from_definition(each, modules.classes[each.name], validation) for each in artifacts.agents.agents]
     state_path = f"{config.state_dir}/{STATE_FILE}" if config.state_dir else ""
     graph = LiveGraph(bus, members, grace_s=config.settings.grace_s, state_path=state_path)
     graph.place_of = modules.place_of
     graph.origin = Origin(artifacts, modules, config)
     graph.at_end(modules.forget)
+    if keeper is not None:
+        graph.at_end(keeper.close)
     graph.start()
     return graph
+
+
+def _tracing(config: RuntimeConfig) -> tuple[Instrument, ...]:
+    """What makes the spans, when the project wants them."""
+    if not config.settings.tracing:
+        return ()
+    from graphbus_core.hosting.extras import require
+
+    require("`tracing = true`", ["opentelemetry.trace"], extra="otel")
+    from graphbus_core.hosting.telemetry import Tracing
+
+    return (Tracing(),)
 
 
 @PIPELINE.stage("EXECUTE_ENTRYPOINT")
@@ -223,6 +249,8 @@ def run_runtime_pipeline(
                         on_ready(products[LiveGraph], products[BuildArtifacts])
                     _begin(products[LiveGraph], standing, companions, before)
                 if stage.name == "SHUTDOWN":
+                    if not request.is_serving and products[EntrypointResult].error is None:
+                        products[LiveGraph].settle()  # a run with an end waits for the further attempts of what failed
                     standing.close()
                 pipeline.run_stage(stage, products)
     finally:

@@ -103,6 +103,13 @@ ENTRIES: dict[str, Entry] = {
     "GBE648": Entry(
         "A handler waits until all is quiet, and so for itself.", "Wait in the code that started the graph."
     ),
+    "GBE649": Entry(
+        "There is no handler {subscription} of {topic} in this graph any more.",
+        "The letter is kept. Drop it, or bring the handler back.",
+    ),
+    "GBE650": Entry(
+        "{handler} cannot take the payload of {topic}: {reason}.", "Correct the publisher, or the class that it is made into."
+    ),
     "GBE660": Entry(
         "The middleware {middleware} makes no generator, but {found}.", "Write a function with exactly one `yield`."
     ),

@@ -68,6 +68,11 @@ ENTRIES: dict[str, Entry] = {
         "Run it in a terminal, or leave --review out. From Python, give the `Negotiation` a reviewer.",
     ),
     "GBE149": Entry("The report cannot be written: {reason}.", "Give another place with `-o`, or `-o -` for stdout."),
+    "GBE151": Entry("There is no dead letter {number}.", "`graphbus dlq ls` lists them."),
+    "GBE152": Entry("No dead letter is named.", "Give the numbers that `graphbus dlq ls` shows, or `--all`."),
+    "GBE153": Entry(
+        "Dropping dead letters asks a person, and there is nobody to ask.", "Say `--yes` to drop them without a question."
+    ),
     "GBE155": Entry(
         "Whoever reaches {host} could use this graph: it needs a token.",
         "Put one of at least {length} characters into the variable {variable}, or into a file that `token_file` names.",

@@ -11,12 +11,13 @@ from graphbus_core.errors import GraphBusError, Place, RunError, raise_all
 from graphbus_core.hosting.calls import Call, compile_call
 from graphbus_core.hosting.contracts import Method, Methods
 from graphbus_core.hosting.imports import NodeModules, describe_exception
+from graphbus_core.hosting.replaying import find_subscription, replay
 from graphbus_core.hosting.state import States
 from graphbus_core.isolation import attempt
 from graphbus_core.model.agent import HandlerShape
 from graphbus_core.model.artifacts import BuildArtifacts
 from graphbus_core.model.config import RuntimeConfig
-from graphbus_core.model.deliveries import DeliveryPolicy
+from graphbus_core.model.deliveries import DeadLetter, DeliveryPolicy
 from graphbus_core.model.proposals import Json
 from graphbus_core.model.state import State
 from graphbus_core.node import GraphBusNode
@@ -148,6 +149,34 @@ class LiveGraph:
     def state_of(self, agent: str) -> State:
         """Give what an agent keeps: `self.state` of its object."""
         return self._states.of(agent)
+
+    def settle(self, timeout_s: float | None = None) -> bool:
+        """Wait until all is quiet, further attempts of failed deliveries included; False when that takes longer.
+
+        Args:
+            timeout_s: How long; None: as long as it takes.
+
+        Raises:
+            RunError: GBE648 inside of a handler.
+        """
+        return self.bus.settle(timeout_s)
+
+    def replay_dead_letters(self, letters: Iterable[DeadLetter] | None = None) -> tuple[DeadLetter, ...]:
+        """Deliver dead letters once more, with the same ids, each to the subscription that failed; waits for all attempts.
+
+        Args:
+            letters: Those of `bus.dead_letters()` by default.
+
+        Returns:
+            What has died again.
+
+        Raises:
+            RunError: GBE649 for a letter whose handler is gone; then nothing is delivered.
+        """
+        again = tuple(self.bus.dead_letters() if letters is None else letters)
+        for letter in again:
+            find_subscription(self.bus, letter)
+        return tuple(dead for _, died in replay(self.bus, again) for dead in died)
 
     # --- life ---
 

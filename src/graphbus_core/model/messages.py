@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
+from collections.abc import ItemsView, Iterator, KeysView, Mapping, Sequence, ValuesView
 from threading import Lock
 from time import time
 from typing import Any
@@ -148,6 +148,28 @@ def child_of(cause: Event, topic: str, payload: Json, src: str, *, by: str, ordi
     if hops % _KEPT_ANCESTORS == 0 and hops > _KEPT_ANCESTORS:
         _let_go(cause)
     return event
+
+
+def restore_event(
+    topic: str,
+    payload: Json,
+    src: str,
+    timestamp: float,
+    *,
+    hops: int,
+    event_id: str,
+    causation_id: str,
+    correlation_id: str,
+    trail: Sequence[tuple[str, str]],
+) -> Event:
+    """Make an event anew that was written down: with the same ids, and so with the same children."""
+    cause: Event | None = None
+    by = ""
+    for heard, by_handler in trail:  # the ancestors, as far as they are known: a topic and who published the next
+        cause = Event(heard, None, "", timestamp, 0, cause, None, by)
+        by = by_handler
+    root = None if correlation_id == event_id else Event(topic, None, "", timestamp, _id=correlation_id)
+    return Event(topic, freeze(payload), src, timestamp, hops, cause, root, by, 0, event_id, causation_id)
 
 
 def count_descendant(event: Event) -> int:

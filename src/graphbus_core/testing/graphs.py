@@ -43,10 +43,9 @@ class RecordingGraph(Recorded, LiveGraph):
 
         self.bus.run(publish)
 
-    def settle(self) -> None:
+    def settle(self, timeout_s: float | None = None) -> bool:
         """Deliver everything that waits. With a `FakeClock` time passes until nothing waits for it: no retry is left either."""
+        if not isinstance(self.clock, FakeClock):
+            return super().settle(timeout_s)
         self.bus.run(lambda: None)
-        if isinstance(self.clock, FakeClock):
-            for _ in range(_MOST_TIMERS):
-                if not self.clock.advance_to_next():
-                    return
+        return any(not self.clock.advance_to_next() for _ in range(_MOST_TIMERS))

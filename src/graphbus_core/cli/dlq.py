@@ -1,0 +1,273 @@
+"""`graphbus dlq`: the dead letters that running graphs have kept on disk, to look at, to replay and to drop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from graphbus_core.cli import console
+from graphbus_core.errors import UsageError
+from graphbus_core.hosting.dead_letters import FILE, DeadLetterFile, KeptLetter
+
+_HINT = "Set `keep_dead_letters = true` in [tool.graphbus.runtime] to keep them from the next run on."
+_NUMBERS = click.argument("numbers", nargs=-1, type=click.IntRange(min=1), metavar="[ID]...")
+_AS_JSON = click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
+_LONGEST_CELL = 60
+
+
+@click.group("dlq", short_help="Look at dead letters, replay or drop them.")
+def dlq() -> None:
+    """Look at dead letters, replay them or drop them.
+
+    An event that a handler could not handle, after all its attempts, is a dead letter. With `keep_dead_letters = true` in
+    [tool.graphbus.runtime] a running graph writes them to its `state_dir`, and they stay there until somebody replays or
+    drops them.
+    """
+
+
+@dlq.command("ls", short_help="List the dead letters, the last one at the end.")
+@click.option("--topic", default="", metavar="TOPIC", help="Only of this topic.")
+@click.option("--limit", default=50, type=click.IntRange(min=0), show_default=True, help="The last so many; 0: all.")
+@_AS_JSON
+def ls(*, topic: str, limit: int, as_json: bool) -> None:
+    """List the dead letters of the project, the last one at the end.
+
+    \b
+    Examples:
+      graphbus dlq ls
+      graphbus dlq ls --topic /Order/Placed --limit 10 --json
+    """
+    with _open() as file:
+        letters = [] if file is None else file.letters(topic=topic, limit=limit)
+        count = 0 if file is None else file.count(topic=topic)
+        dropped = 0 if file is None else file.dropped
+    if as_json:
+        console.emit_json({"dead_letters": [_facts(each) for each in letters], "count": count, "dropped": dropped})
+        return
+    if letters:
+        console.table(
+            ("ID", "AGE", "TOPIC", "HANDLER", "ATTEMPTS", "ERROR"), map(_row, letters), right=("ID", "ATTEMPTS")
+        )
+    else:
+        console.say(f"No dead letters{f' of {topic}' if topic else ''} are kept here.")
+        if file is None:
+            console.say(_HINT)
+    if count > len(letters):
+        console.say(f"{count - len(letters)} older ones are not shown; `--limit 0` shows all.")
+    if dropped:
+        console.say(f"{dropped} older ones were dropped, for want of room.")
+
+
+@dlq.command("show", short_help="Show everything that is known of one.")
+@click.argument("number", type=click.IntRange(min=1), metavar="ID")
+@_AS_JSON
+def show(*, number: int, as_json: bool) -> None:
+    """Show everything that is known of a dead letter: ids, times, the way it came, traceback and payload.
+
+    \b
+    Example:
+      graphbus dlq show 3
+    """
+    with _open() as file:
+        (kept,) = _find(file, [number])
+    if as_json:
+        console.emit_json(_facts(kept, is_whole=True))
+        return
+    for label, text in _lines(kept):
+        console.out(f"{console.paint(f'{label:<12}', 'dim')} {console.plain(text)}")
+    letter = kept.letter
+    if letter.traceback:
+        console.out(f"\n{console.plain(letter.traceback.rstrip())}")
+    console.out()
+    console.out(console.plain(_as_json(letter.event.payload)) if kept.has_payload else "The payload was no JSON.")
+
+
+@dlq.command("drop", short_help="Forget dead letters.")
+@_NUMBERS
+@click.option("--all", "is_all", is_flag=True, help="All of them.")
+@click.option("--yes", "is_sure", is_flag=True, help="Do not ask.")
+@_AS_JSON
+def drop(*, numbers: tuple[int, ...], is_all: bool, is_sure: bool, as_json: bool) -> None:
+    """Forget dead letters: those with the given IDs, or all. It asks first.
+
+    \b
+    Examples:
+      graphbus dlq drop 3 4
+      graphbus dlq drop --all --yes
+    """
+    with _open() as file:
+        chosen = _choose(file, numbers, is_all=is_all)
+        if chosen and not is_sure:
+            _ask(f"Drop {_count(len(chosen))}?")
+        removed = file.remove(each.id for each in chosen) if file is not None else 0
+    if as_json:
+        console.emit_json({"dropped": [each.id for each in chosen]})
+    else:
+        console.out(f"Dropped {_count(removed)}.")
+
+
+@dlq.command("replay", short_help="Deliver dead letters once more.")
+@click.argument("words", nargs=-1, metavar="[ID]... [ARTIFACTS]")
+@click.option("--all", "is_all", is_flag=True, help="All of them.")
+@click.option("--allow-drift", is_flag=True, help="Start although source files differ from what was built.")
+@_AS_JSON
+def replay(*, words: tuple[str, ...], is_all: bool, allow_drift: bool, as_json: bool) -> int:
+    """Deliver dead letters once more: those with the given IDs, or all, the oldest first.
+
+    Starts the graph that a build has written to ARTIFACTS, a folder (.graphbus by default), and ends it afterwards. Each
+    event goes with its old ids to the handler that could not handle it, or to all handlers when it had reached none.
+    What is handled now is removed; what fails again stays, with its attempts counted. A letter is removed after it was
+    handled: when the process is killed in between, it is delivered again the next time.
+
+    Exit status: 0 all were handled; 6 and 7 as `graphbus run`, 7 also when some were not.
+
+    \b
+    Examples:
+      graphbus dlq replay 3 4
+      graphbus dlq replay --all .graphbus/
+    """
+    from graphbus_core.cli.dlq_replay import replay_letters
+
+    folders = [word for word in words if not word.isdecimal()]
+    if len(folders) > 1:
+        raise UsageError(
+            "GBE110", message="Only one folder with artifacts can be given.", command="graphbus dlq replay"
+        )
+    artifacts = folders[0] if folders else ".graphbus"
+    with _open(Path(artifacts)) as file:
+        chosen = _choose(file, [int(word) for word in words if word.isdecimal()], is_all=is_all)
+        if file is None or not chosen:
+            console.say("No dead letters are kept here.")
+            return 0
+        return replay_letters(file, chosen, artifacts, allow_drift=allow_drift, as_json=as_json)
+
+
+@contextmanager
+def _open(artifacts: Path = Path(".graphbus")) -> Iterator[DeadLetterFile | None]:
+    """Open the file of the project; None when there is none, and none is made."""
+    from graphbus_core import settings
+    from graphbus_core.model.config import RuntimeRequest
+
+    path = Path(settings.resolve_run(RuntimeRequest(artifacts=str(artifacts))).state_dir) / FILE
+    if not path.exists():
+        yield None
+        return
+    with closing(DeadLetterFile(str(path))) as file:
+        yield file
+
+
+def _choose(file: DeadLetterFile | None, numbers: Sequence[int], *, is_all: bool) -> list[KeptLetter]:
+    if is_all and numbers:
+        raise UsageError("GBE132", option="--all", other="ID", reason="all are all")
+    if is_all:
+        return [] if file is None else file.letters()
+    if not numbers:
+        raise UsageError("GBE152")
+    return _find(file, sorted(set(numbers)))
+
+
+def _find(file: DeadLetterFile | None, numbers: Sequence[int]) -> list[KeptLetter]:
+    found = []
+    for number in numbers:
+        kept = None if file is None else file.find(number)
+        if kept is None:
+            raise UsageError("GBE151", number=number)
+        found.append(kept)
+    return found
+
+
+def _ask(question: str) -> None:
+    import sys
+
+    if not sys.stdin.isatty():
+        raise UsageError("GBE153")
+    click.confirm(question, abort=True, err=True)
+
+
+def _count(number: int) -> str:
+    return f"{number} dead letter{'' if number == 1 else 's'}"
+
+
+def _row(kept: KeptLetter) -> tuple[str, ...]:
+    letter = kept.letter
+    error = letter.error if len(letter.error) <= _LONGEST_CELL else f"{letter.error[: _LONGEST_CELL - 1]}…"
+    cells = (letter.event.topic, letter.subscription or "(none reached)", str(letter.attempts), error)
+    return str(kept.id), _age(letter.timestamp), *(console.plain(cell).replace("\n", " ") for cell in cells)
+
+
+def _age(moment: float) -> str:
+    """How long ago it was, in the largest unit that gives at least one."""
+    seconds = max(0, int(time.time() - moment))
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= size:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"
+
+
+def _moment(moment: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(moment))
+
+
+def _lines(kept: KeptLetter) -> Iterator[tuple[str, str]]:
+    letter, event = kept.letter, kept.letter.event
+    yield (
+        "dead letter",
+        f"{kept.id}{', being replayed, or the process that did so has ended' if kept.is_replaying else ''}",
+    )
+    yield "topic", event.topic
+    yield "handler", letter.subscription or "it had reached none"
+    yield "error", letter.error
+    if letter.place:
+        yield "place", letter.place
+    yield "attempts", f"{letter.attempts}, replayed {kept.replays} times" if kept.replays else str(letter.attempts)
+    yield "first", _moment(letter.first_timestamp)
+    yield "last", _moment(letter.timestamp)
+    yield "published", f"{_moment(event.timestamp)}{f' by {event.src}' if event.src else ''}"
+    yield "event", event.event_id
+    if event.causation_id:
+        yield "caused by", event.causation_id
+        yield "root", event.correlation_id
+    if event.trail:
+        yield "came from", " > ".join(f"{topic} > {handler}" for topic, handler in event.trail)
+
+
+def _facts(kept: KeptLetter, *, is_whole: bool = False) -> dict[str, Any]:
+    letter, event = kept.letter, kept.letter.event
+    facts: dict[str, Any] = {
+        "id": kept.id,
+        "topic": event.topic,
+        "subscription": letter.subscription,
+        "reason": letter.reason,
+        "error": letter.error,
+        "place": letter.place,
+        "attempts": letter.attempts,
+        "replays": kept.replays,
+        "first_timestamp": letter.first_timestamp,
+        "timestamp": letter.timestamp,
+        "event_id": event.event_id,
+    }
+    if is_whole:
+        facts |= {
+            "causation_id": event.causation_id,
+            "correlation_id": event.correlation_id,
+            "published": event.timestamp,
+            "src": event.src,
+            "hops": event.hops,
+            "trail": event.trail,
+            "has_payload": kept.has_payload,
+            "payload": event.payload,
+            "traceback": letter.traceback,
+            "is_replaying": kept.is_replaying,
+        }
+    return facts
+
+
+def _as_json(value: Any) -> str:
+    from json import dumps
+
+    return dumps(value, indent=2, ensure_ascii=False)

@@ -1,0 +1,298 @@
+"""Dead letters on disk: `dead_letters.sqlite3` in the state folder, and the one who writes them there while a graph runs."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterable, Sequence
+from threading import Lock
+from time import monotonic
+from typing import Any
+
+import msgspec
+
+from graphbus_core.errors import RunError
+from graphbus_core.isolation import attempt
+from graphbus_core.model.deliveries import DeadLetter
+from graphbus_core.model.messages import restore_event
+from graphbus_core.model.proposals import Json
+
+FILE = "dead_letters.sqlite3"
+KEPT = 10_000
+
+_log = logging.getLogger("graphbus.dead_letters")
+
+_PATIENCE_S = 0.25
+"""How long a running graph waits for other processes that write to the file."""
+_PAUSE_S = 1.0
+"""How long it does not try again after that."""
+_PENDING = 1000
+"""So many letters wait in memory for the disk."""
+
+_COLUMNS = (
+    "topic, payload, src, event_time, hops, event_id, causation_id, correlation_id, trail,"
+    " subscription, reason, error, place, traceback, attempts, first_time, last_time"
+)
+_TABLES = (
+    "CREATE TABLE letters (id INTEGER PRIMARY KEY AUTOINCREMENT, topic TEXT NOT NULL, payload TEXT, src TEXT NOT NULL,"
+    " event_time REAL NOT NULL, hops INTEGER NOT NULL, event_id TEXT NOT NULL, causation_id TEXT NOT NULL,"
+    " correlation_id TEXT NOT NULL, trail TEXT NOT NULL, subscription TEXT NOT NULL, reason TEXT NOT NULL,"
+    " error TEXT NOT NULL, place TEXT NOT NULL, traceback TEXT NOT NULL, attempts INTEGER NOT NULL,"
+    " first_time REAL NOT NULL, last_time REAL NOT NULL, replays INTEGER NOT NULL DEFAULT 0,"
+    " is_replaying INTEGER NOT NULL DEFAULT 0)",
+    "CREATE TABLE dropped (number INTEGER NOT NULL)",
+    "INSERT INTO dropped VALUES (0)",
+)
+_INSERT = f"INSERT INTO letters ({_COLUMNS}) VALUES ({', '.join('?' * 17)})"  # noqa: S608 - our own names
+_SELECT = f"SELECT id, replays, is_replaying, {_COLUMNS} FROM letters"  # noqa: S608 - our own names
+_FAILED_AGAIN = (
+    "UPDATE letters SET error = ?, place = ?, traceback = ?, reason = ?, last_time = ?, attempts = attempts + ?,"
+    " is_replaying = 0 WHERE id = ?"
+)
+_TOO_MANY = "SELECT id FROM letters ORDER BY id DESC LIMIT 1 OFFSET ?"
+
+
+class KeptLetter(msgspec.Struct, frozen=True, kw_only=True):
+    """A dead letter in the file.
+
+    Attributes:
+        id: Its number; never used twice.
+        replays: How often somebody has tried to replay it.
+        is_replaying: It is being replayed, or was when a process ended.
+        has_payload: False when the payload was no JSON, and so could not be kept.
+    """
+
+    id: int
+    letter: DeadLetter
+    replays: int
+    is_replaying: bool
+    has_payload: bool
+
+
+class DeadLetterFile:
+    """The file, open. Safe from any thread.
+
+    Args:
+        path: Where it is; made when it is not there.
+        kept: How many letters it holds; the oldest are dropped and counted.
+        timeout_s: How long to wait for other processes that write to it.
+
+    Raises:
+        RunError: GBE643-645 when it cannot be used; from every method, too.
+    """
+
+    def __init__(self, path: str, *, kept: int = KEPT, timeout_s: float = 5.0) -> None:
+        from graphbus_core.hosting.database import Database, Layout  # sqlite3 is not free
+
+        self.path = path
+        self._kept = kept
+        self._database = Database(path, Layout("The dead letters", 0x4742444C, 1, _TABLES), timeout_s=timeout_s)
+
+    def add(self, letters: Iterable[DeadLetter]) -> None:
+        """Write letters, all or none, and drop the oldest beyond the limit."""
+        rows = [_row_of(letter) for letter in letters]
+        with self._database.change() as connection:
+            connection.executemany(_INSERT, rows)
+            self._drop_the_oldest(connection)
+
+    def letters(self, *, topic: str = "", limit: int = 0) -> list[KeptLetter]:
+        """Give the letters, oldest first.
+
+        Args:
+            topic: Only of this topic.
+            limit: Only the last so many; 0: all.
+        """
+        condition, values = (" WHERE topic = ?", [topic]) if topic else ("", [])
+        with self._database.use() as connection:
+            rows = connection.execute(
+                f"{_SELECT}{condition} ORDER BY id DESC LIMIT ?", [*values, limit or -1]
+            ).fetchall()
+        return [_letter_of(row) for row in reversed(rows)]
+
+    def count(self, *, topic: str = "") -> int:
+        """Count the letters, of all topics or one."""
+        condition, values = (" WHERE topic = ?", [topic]) if topic else ("", [])
+        with self._database.use() as connection:
+            (number,) = connection.execute(f"SELECT count(*) FROM letters{condition}", values).fetchone()  # noqa: S608
+        return int(number)
+
+    @property
+    def dropped(self) -> int:
+        """How many letters there was no room for."""
+        with self._database.use() as connection:
+            (number,) = connection.execute("SELECT number FROM dropped").fetchone()
+        return int(number)
+
+    def find(self, number: int) -> KeptLetter | None:
+        """Give one letter, or None."""
+        with self._database.use() as connection:
+            row = connection.execute(f"{_SELECT} WHERE id = ?", (number,)).fetchone()
+        return None if row is None else _letter_of(row)
+
+    def remove(self, numbers: Iterable[int]) -> int:
+        """Delete letters, and give how many there were."""
+        with self._database.change() as connection:
+            before = connection.total_changes
+            connection.executemany("DELETE FROM letters WHERE id = ?", [(number,) for number in numbers])
+            return int(connection.total_changes - before)
+
+    def begin_replay(self, number: int) -> None:
+        """Note that a letter is about to be delivered: after the end of the process it can be seen what was under way."""
+        with self._database.change() as connection:
+            connection.execute("UPDATE letters SET is_replaying = 1, replays = replays + 1 WHERE id = ?", (number,))
+
+    def end_replay(self, kept: KeptLetter, failed: Sequence[DeadLetter]) -> None:
+        """Write down what came of a replay, all or nothing: the letter goes, and what has failed stays.
+
+        Args:
+            kept: What was replayed.
+            failed: What has died of its event meanwhile; for a letter with a subscription its own further attempts.
+        """
+        with self._database.change() as connection:
+            if not kept.letter.subscription or not failed:
+                connection.executemany(_INSERT, [_row_of(letter) for letter in failed])
+                connection.execute("DELETE FROM letters WHERE id = ?", (kept.id,))
+                self._drop_the_oldest(connection)
+                return
+            last, attempts = failed[-1], sum(letter.attempts for letter in failed)
+            values = (last.error, last.place, last.traceback, last.reason, last.timestamp, attempts, kept.id)
+            connection.execute(_FAILED_AGAIN, values)
+
+    def give_up_replay(self, number: int) -> None:
+        """Note that a letter was not delivered after all."""
+        with self._database.change() as connection:
+            connection.execute("UPDATE letters SET is_replaying = 0 WHERE id = ?", (number,))
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._database.close()
+
+    def _drop_the_oldest(self, connection: Any) -> None:
+        last = connection.execute(_TOO_MANY, (self._kept,)).fetchone()
+        if last is not None:
+            dropped = connection.execute("DELETE FROM letters WHERE id <= ?", last).rowcount
+            connection.execute("UPDATE dropped SET number = number + ?", (dropped,))
+
+
+class Keeper:
+    """Writes the dead letters of a running graph to their file, which is opened for the first one. It never raises.
+
+    What cannot be written is logged and tried again with later letters and at the end, without holding up deliveries for long.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._file: DeadLetterFile | None = None
+        self._pending: deque[DeadLetter] = deque()
+        self._writing = Lock()
+        self._not_before = 0.0
+        self._is_closed = False
+
+    def __call__(self, letter: DeadLetter) -> None:
+        """Keep a letter."""
+        with self._writing:
+            if self._is_closed:
+                _log.error("a dead letter of %s came after the end and is not on disk", letter.event.topic)
+                return
+            self._pending.append(letter)
+            if len(self._pending) > _PENDING:
+                lost = self._pending.popleft()
+                _log.error("a dead letter of %s is lost to the disk: too many wait for it", lost.event.topic)
+            if monotonic() >= self._not_before:
+                self._write()
+
+    def close(self) -> None:
+        """Try a last time to write what waits, and let go of the file."""
+        with self._writing:
+            self._is_closed = True
+            if self._pending:
+                self._write()
+            if self._pending:
+                _log.error("%s lost to the disk; the log above tells what they were", _count(self._pending))
+            if self._file is not None:
+                self._file.close()
+
+    def _write(self) -> None:
+        _, error = attempt(self._write_or_raise)
+        if error is None:
+            self._pending.clear()
+            return
+        self._not_before = monotonic() + _PAUSE_S
+        told = error.sentence if isinstance(error, RunError) else f"{type(error).__name__}: {error}"
+        _log.error("%s not written to %s: %s", _count(self._pending), self._path, told)
+
+    def _write_or_raise(self) -> None:
+        if self._file is None:
+            self._file = DeadLetterFile(self._path, timeout_s=_PATIENCE_S)
+        self._file.add(self._pending)
+
+
+def _count(letters: deque[DeadLetter]) -> str:
+    return "1 dead letter is" if len(letters) == 1 else f"{len(letters)} dead letters are"
+
+
+def _row_of(letter: DeadLetter) -> tuple[Any, ...]:
+    event = letter.event
+    payload, error = attempt(lambda: _encode(event.payload))
+    return (
+        event.topic,
+        None if error else payload,
+        event.src,
+        event.timestamp,
+        event.hops,
+        event.event_id,
+        event.causation_id,
+        event.correlation_id,
+        _encode(event.trail),
+        letter.subscription,
+        letter.reason,
+        letter.error,
+        letter.place,
+        letter.traceback,
+        letter.attempts,
+        letter.first_timestamp,
+        letter.timestamp,
+    )
+
+
+def _letter_of(row: Sequence[Any]) -> KeptLetter:
+    number, replays, is_replaying, topic, payload, src, event_time, hops, *rest = row
+    event_id, causation_id, correlation_id, trail, subscription, reason, error, place, traceback, *figures = rest
+    attempts, first_time, last_time = figures
+    event = restore_event(
+        topic,
+        None if payload is None else _decode(payload),
+        src,
+        event_time,
+        hops=hops,
+        event_id=event_id,
+        causation_id=causation_id,
+        correlation_id=correlation_id,
+        trail=[(heard, by) for heard, by in _decode(trail)],
+    )
+    letter = DeadLetter(
+        event=event,
+        subscription=subscription,
+        reason=reason,
+        error=error,
+        timestamp=last_time,
+        place=place,
+        first_timestamp=first_time,
+        attempts=attempts,
+        traceback=traceback,
+    )
+    return KeptLetter(
+        id=number, letter=letter, replays=replays, is_replaying=bool(is_replaying), has_payload=payload is not None
+    )
+
+
+def _encode(value: Json) -> str:
+    from json import dumps  # it takes every text and number that Python has, as they are
+
+    return dumps(value, separators=(",", ":"))
+
+
+def _decode(text: str) -> Json:
+    from json import loads
+
+    return loads(text)
