@@ -131,6 +131,10 @@ class NodeModules:
         places = [Place(self._shown(path), line) for path, line in _frames(error) if self._contains(path)]
         return places[-1] if places else None
 
+    def shown(self, place: Place | None) -> Place | None:
+        """Give a place as the user would write it: relative to the project root."""
+        return place._replace(path=self._shown(place.path)) if place else None
+
     def _import(self, name: str, path: str) -> ModuleType | GraphBusError:
         wanted = (self.root / path).resolve()
         if not self._contains(str(wanted)) or not wanted.is_file():

@@ -172,6 +172,7 @@ class _Exchange:
             if node is not None:
                 nodes[name] = node
             elif isinstance(error, GraphBusError):
+                error.where = self._goal.modules.shown(error.where)
                 problems.append(error)
             else:
                 problems.append(self._refuse("GBE692", member, error))

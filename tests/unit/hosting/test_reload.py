@@ -303,6 +303,11 @@ ERRORS: dict[str, tuple[Spoil, str, str]] = {
         "GBE692",
         "shop/counter.py:3",
     ),
+    "a handler that cannot be served": (
+        _in_counter("on_sale(self, amount: int)", "on_sale(self, *amount)"),
+        "GBE611",
+        "shop/counter.py:14",
+    ),
     "an on_start that raises": (
         _in_counter('self.log_of_life.append("start")', "self.nothing"),
         "GBE693",
