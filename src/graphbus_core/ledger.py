@@ -6,6 +6,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from os.path import dirname
+from types import TracebackType
 
 from graphbus_core.clock import Clock
 from graphbus_core.errors import GraphBusError
@@ -46,10 +47,10 @@ class Ledger:
         """A handler has raised for the last time: log it with its traceback, and keep the event."""
         refusal = error if isinstance(error, GraphBusError) else None
         told = tell(error)
-        trace = None if refusal else error  # a refusal says where it is wrong; how we came there helps nobody
+        raised = None if refusal else _without_ours(error)  # a refusal says where it is wrong, not how we came there
         tried = f" ({attempt} attempts)" if attempt > 1 else ""
         _log.error(
-            "%s failed on %s (event %s): %s%s", subscription, event.topic, event.event_id, told, tried, exc_info=trace
+            "%s failed on %s (event %s): %s%s", subscription, event.topic, event.event_id, told, tried, exc_info=raised
         )
         self._keep(
             event,
@@ -59,7 +60,7 @@ class Ledger:
             attempts=attempt,
             since=since,
             place=str(refusal.where or "") if refusal else _place_of(error),
-            traceback="" if refusal else _traceback_of(error),
+            traceback=_as_text(raised),
         )
 
     def stopped(
@@ -114,14 +115,23 @@ def tell(error: Exception) -> str:
     return f"{type(error).__name__}: {error}".removesuffix(": ")
 
 
-def _traceback_of(error: Exception) -> str:
-    """The text of the traceback, without the lines that are ours."""
-    from traceback import format_exception
+Raised = tuple[type[BaseException], BaseException, TracebackType | None]
 
+
+def _without_ours(error: Exception) -> Raised:
+    """The exception with its traceback, without the lines of ours that led to the handler."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None and trace.tb_frame.f_code.co_filename.startswith(_OURS):
         trace = trace.tb_next
-    return "".join(format_exception(type(error), error, trace))
+    return type(error), error, trace
+
+
+def _as_text(raised: Raised | None) -> str:
+    if raised is None:
+        return ""
+    from traceback import format_exception
+
+    return "".join(format_exception(*raised))
 
 
 def _place_of(error: Exception) -> str:
