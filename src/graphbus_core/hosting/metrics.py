@@ -24,6 +24,9 @@ BUCKETS_S = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0)
 
 Labels = Mapping[str, str]
 
+_STATM = "/proc/self/statm"
+_FILES = "/proc/self/fd"
+
 _started = time()
 
 
@@ -166,7 +169,7 @@ def _process() -> Iterator[str]:
 def resident_bytes() -> float | None:
     """Memory of this process that is in RAM; None where the system does not say."""
     try:
-        with open("/proc/self/statm", "rb") as statm:
+        with open(_STATM, "rb") as statm:
             return float(int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE"))
     except (OSError, IndexError, ValueError):
         return None
@@ -174,7 +177,7 @@ def resident_bytes() -> float | None:
 
 def _open_files() -> float | None:
     try:
-        return float(len(os.listdir("/proc/self/fd")))
+        return float(len(os.listdir(_FILES)))
     except OSError:
         return None
 

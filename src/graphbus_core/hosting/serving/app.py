@@ -135,7 +135,7 @@ class _Pages:
         agent, method = request.path_params["agent"], request.path_params["method"]
 
         def work(body: bytes) -> _Answer:
-            return 200, self._site.call(agent, method, body)
+            return 200, self._site.call(agent, method, body, request.headers)
 
         return await self._answer(request, work, f"{agent}.{method}", self._site.config.call_timeout_s)
 
@@ -149,7 +149,7 @@ class _Pages:
             return _refuse(self._site.refusal(topic, error))
 
         def work(body: bytes) -> _Answer:
-            return self._site.publish(topic, body, wait_s)
+            return self._site.publish(topic, body, wait_s, request.headers)
 
         return await self._answer(request, work, topic, limit_s + wait_s)
 

@@ -62,6 +62,7 @@ def _make_server(host: str, port: int) -> Any:
     class Server(ThreadingHTTPServer):
         daemon_threads = True
         block_on_close = False
+        request_queue_size = 128
         address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         free = BoundedSemaphore(_MAX_CONNECTIONS)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from secrets import token_hex
 from typing import Any
 
@@ -38,27 +40,32 @@ class Site:
         self.status = status
         self.in_flight = 0
         self._graph = graph
+        self._going_on = _going_on(graph)
         self._described: tuple[BuildArtifacts, bytes] | None = None
 
     # --- on a thread of the crew ---
 
-    def call(self, agent: str, method: str, body: bytes) -> bytes:
+    def call(self, agent: str, method: str, body: bytes, headers: Mapping[str, str]) -> bytes:
         """Call a method with the arguments in the body, and give its result as JSON.
 
         Raises:
             RunError: GBE670 for a body that is no JSON object, and what the graph refuses.
         """
-        result = self._graph.call(agent, method, **read_object(body))
+        arguments = read_object(body)
+        with self._going_on(headers):
+            result = self._graph.call(agent, method, **arguments)
         return msgspec.json.encode(result)
 
-    def publish(self, topic: str, body: bytes, wait_s: float) -> tuple[int, bytes]:
+    def publish(self, topic: str, body: bytes, wait_s: float, headers: Mapping[str, str]) -> tuple[int, bytes]:
         """Publish the payload in the body, and give the status and what is known of the event.
 
         Raises:
             RunError: GBE670 for a body that is no JSON, and what the graph refuses.
         """
-        self._graph.publish(topic, read_json(body) if body.strip() else None)
-        return 202, msgspec.json.encode({"status": "accepted", "wait": wait_s})
+        payload = read_json(body) if body.strip() else None
+        with self._going_on(headers):
+            self._graph.publish(topic, payload)
+        return 202, msgspec.json.encode({"event_id": "", "status": "accepted"})
 
     # --- pages ---
 
@@ -118,6 +125,15 @@ def wait_seconds(text: str, limit_s: float) -> float:
     if not 0 <= seconds <= limit_s:
         raise RunError("GBE670", reason=f"`wait` must be a number of seconds from 0 to {limit_s:g}")
     return seconds
+
+
+def _going_on(graph: LiveGraph) -> Callable[[Mapping[str, str]], AbstractContextManager[None]]:
+    """How the trace that a client has begun goes on; without tracing it does not."""
+    if graph.origin is None or not graph.origin.config.settings.tracing:
+        return lambda _headers: nullcontext()
+    from graphbus_core.hosting.telemetry import Tracing
+
+    return next(each.going_on for each in graph.bus.middleware if isinstance(each, Tracing))
 
 
 def _pretty(document: dict[str, Any]) -> bytes:

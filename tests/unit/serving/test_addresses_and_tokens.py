@@ -1,0 +1,204 @@
+"""Where the servers listen and with which token: settled before the graph is started, and refused when it is not safe."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+from pathlib import Path
+
+import pytest
+
+from graphbus_core.errors import RunError, UsageError
+from graphbus_core.hosting.extras import require
+from graphbus_core.hosting.serving.address import find_token, read_address
+from graphbus_core.hosting.serving.companion import Asked, Servers
+from graphbus_core.hosting.serving.guard import host_name, is_loopback
+from graphbus_core.model.config import ServeConfig
+from tests.fakes.http_site import TOKEN, build_site, served
+
+
+@pytest.fixture(autouse=True)
+def _no_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GRAPHBUS_TOKEN", raising=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("8766", ("127.0.0.1", 8766)),
+        ("0.0.0.0:8766", ("0.0.0.0", 8766)),
+        ("[::1]:80", ("::1", 80)),
+        ("::1:80", ("::1", 80)),
+        ("host.example:0", ("host.example", 0)),
+    ],
+)
+def test_an_address_is_read(text: str, address: tuple[str, int]) -> None:
+    assert read_address(text, "127.0.0.1") == address
+
+
+@pytest.mark.parametrize("text", ["", "x", "65536", "-1", ":80", "host:", "host:x", "٣", "1 2"])
+def test_an_address_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        read_address(text, "127.0.0.1")
+    assert refused.value.code == "GBE157"
+
+
+def test_the_token_comes_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRAPHBUS_TOKEN", f" {TOKEN}\n")
+    assert find_token(ServeConfig(), tmp_path, tmp_path) == (TOKEN, "")
+
+
+def test_or_from_a_file(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text(f"{TOKEN}\n")
+    assert find_token(ServeConfig(token_file="secret"), tmp_path, tmp_path).text == TOKEN
+
+
+@pytest.mark.parametrize(
+    "text", ["short", "x" * 15, "with a space in it all", "\N{SNOWMAN}" * 20, "tab\there-and-more-of-it"]
+)
+def test_a_token_that_is_guessed_or_cannot_be_sent_is_refused(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRAPHBUS_TOKEN", text)
+    with pytest.raises(UsageError) as refused:
+        find_token(ServeConfig(), tmp_path, tmp_path)
+    assert refused.value.code == "GBE156"
+    assert text not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"), [(None, "No such file"), (b"\xff\xfe", "it is not text"), (b"", "0 characters")]
+)
+def test_a_token_file_that_is_none_is_refused(content: bytes | None, reason: str, tmp_path: Path) -> None:
+    if content is not None:
+        (tmp_path / "secret").write_bytes(content)
+    with pytest.raises(UsageError, match=reason):
+        find_token(ServeConfig(token_file="secret"), tmp_path, tmp_path)
+
+
+def test_without_one_a_token_is_made_and_kept_in_a_file_of_its_owner(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    first = find_token(ServeConfig(), tmp_path, state)
+    second = find_token(ServeConfig(), tmp_path, state)
+    path = state / "http_token"
+    assert path.read_text().strip() == second.text != first.text
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert second.text not in second.notice
+    assert len(second.text) >= 32
+
+
+def test_a_link_in_the_place_of_the_file_is_not_followed(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.write_text("mine")
+    (tmp_path / "http_token").symlink_to(other)
+    find_token(ServeConfig(), tmp_path, tmp_path)
+    assert other.read_text() == "mine"
+
+
+def test_on_a_terminal_a_made_token_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    master, slave = os.openpty()
+    with os.fdopen(slave, "w") as terminal:
+        monkeypatch.setattr("sys.stderr", terminal)
+        token = find_token(ServeConfig(host="0.0.0.0"), tmp_path, tmp_path)
+    os.close(master)
+    assert token.text in token.notice
+    assert not (tmp_path / "http_token").exists()
+
+
+def test_other_machines_are_not_served_without_a_token(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as refused:
+        find_token(ServeConfig(host="0.0.0.0"), tmp_path, tmp_path)
+    assert refused.value.code == "GBE155"
+    assert "GRAPHBUS_TOKEN" in refused.value.hint
+
+
+def test_a_port_that_is_taken_is_refused_before_the_graph_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRAPHBUS_TOKEN", TOKEN)
+    root = build_site(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        for asked in (Asked(is_serving=True, port=port), Asked(health=("127.0.0.1", port))):
+            with pytest.raises(RunError) as refused:
+                Servers(asked, str(root / ".graphbus"), lambda _line: None)
+            assert refused.value.code == "GBE672"
+            assert f"127.0.0.1:{port}" in refused.value.sentence
+
+
+@pytest.mark.parametrize("host", ["no such host", "host.invalid", "8.8.8.8"])
+def test_an_address_that_is_not_ours_is_refused(host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRAPHBUS_TOKEN", TOKEN)
+    root = build_site(tmp_path)
+    with pytest.raises(RunError) as refused:
+        Servers(Asked(is_serving=True, host=host, port=0), str(root / ".graphbus"), lambda _line: None)
+    assert refused.value.code == "GBE672"
+
+
+def test_an_address_is_let_go_when_the_graph_never_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRAPHBUS_TOKEN", TOKEN)
+    root = build_site(tmp_path)
+    asked = Asked(is_serving=True, port=0, health=("127.0.0.1", 0))
+    servers = Servers(asked, str(root / ".graphbus"), lambda _line: None)
+    servers.close()
+    for port in servers.ports.values():
+        with socket.create_server(("127.0.0.1", port)):
+            pass
+
+
+def test_on_other_addresses_pages_need_the_token_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRAPHBUS_TOKEN", TOKEN)
+    with served(build_site(tmp_path), host="0.0.0.0") as site:
+        bearer = {"authorization": f"Bearer {TOKEN}"}
+        for path in ("/metrics", "/openapi.json", "/", "/nothing"):
+            assert site.get(path).status == 401
+            assert site.get(path, bearer).status in (200, 404)
+        assert site.get("/livez").status == 200
+
+
+def test_ipv6_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRAPHBUS_TOKEN", TOKEN)
+    with served(build_site(tmp_path), host="::1", health=("::1", 0)) as site:
+        for port in (site.port, site.health_port):
+            with socket.create_connection(("::1", port), timeout=5) as connection:
+                connection.sendall(b"GET /livez HTTP/1.1\r\nHost: [::1]\r\nConnection: close\r\n\r\n")
+                assert b" 200 OK" in connection.recv(1000)
+
+
+@pytest.mark.parametrize(
+    ("host", "name"),
+    [
+        ("localhost", "localhost"),
+        ("LocalHost:80", "localhost"),
+        ("[::1]:80", "::1"),
+        ("[::1]", "::1"),
+        ("a:b", ""),
+        ("[::1]x", ""),
+        ("", ""),
+    ],
+)
+def test_the_name_in_a_host_header(host: str, name: str) -> None:
+    assert host_name(host) == name
+
+
+@pytest.mark.parametrize(
+    ("host", "is_it"),
+    [
+        ("127.0.0.1", True),
+        ("127.8.8.8", True),
+        ("::1", True),
+        ("localhost", True),
+        ("127.evil.example", False),
+        ("0.0.0.0", False),
+    ],
+)
+def test_which_addresses_only_this_machine_can_reach(host: str, is_it: bool) -> None:
+    assert is_loopback(host) == is_it
+
+
+def test_packages_that_are_missing_are_named_with_the_command_that_installs_them() -> None:
+    with pytest.raises(RunError) as refused:
+        require("--serve", ("starlette", "no_such_server", "no_such.part"), extra="serve")
+    assert refused.value.sentence == "--serve needs packages that are not installed: no_such_server and no_such.part."
+    assert "pip install 'graphbus[serve]'" in refused.value.hint

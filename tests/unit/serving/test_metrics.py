@@ -1,0 +1,186 @@
+"""What a scrape reads: the text format, its names, and figures that are true."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from graphbus_core import GraphBusNode, connect, subscribe
+from graphbus_core.hosting import metrics
+from graphbus_core.hosting.metrics import CONTENT_TYPE, Histogram, Meter, exposition
+from graphbus_core.middleware import Handling
+from graphbus_core.model.deliveries import Counts, Statistics
+from tests.fakes.http_site import TOKEN, SiteClient, build_site, served
+
+SAMPLE = re.compile(r'([a-z_:]+)(?:\{((?:[a-z_]+="(?:[^"\\\n]|\\["\\n])*",?)*)\})? (-?[0-9.e+-]+)')
+
+
+def families(page: bytes) -> dict[str, dict[str, float]]:
+    """Read a page by the rules of the format: family -> sample -> value; an error for what breaks them."""
+    found: dict[str, dict[str, float]] = {}
+    kind = ""
+    name = ""
+    for line in page.decode().splitlines():
+        if line.startswith("# HELP "):
+            name = line.split()[2]
+            assert name not in found, f"{name} is torn apart"
+            found[name] = {}
+        elif line.startswith("# TYPE "):
+            assert line.split()[2] == name
+            kind = line.split()[3]
+        else:
+            sample = SAMPLE.fullmatch(line)
+            assert sample, line
+            allowed = {name} | (
+                {f"{name}_{part}" for part in ("bucket", "sum", "count")} if kind == "histogram" else set()
+            )
+            assert sample[1] in allowed, line
+            key = line.rpartition(" ")[0]
+            assert key not in found[name], f"{key} stands twice"
+            found[name][key] = float(sample[3])
+    assert page.endswith(b"\n")
+    return found
+
+
+def statistics(**subscriptions: Counts) -> Statistics:
+    named = {name.replace("__", " <- /"): counts for name, counts in subscriptions.items()}
+    return Statistics(published=3, queued=1, delivered=5, failed=2, dead_letters=2, subscriptions=named)
+
+
+def test_counters_of_the_bus_have_the_names_of_the_conventions() -> None:
+    page = families(exposition(statistics(Till_on__Order=Counts(5, 2)), Meter()))
+    assert page["messaging_client_sent_messages_total"] == {
+        'messaging_client_sent_messages_total{messaging_system="graphbus"}': 3
+    }
+    labels = '{messaging_system="graphbus",messaging_destination_name="/Order",graphbus_handler="Till_on"}'
+    assert page["messaging_client_consumed_messages_total"] == {f"messaging_client_consumed_messages_total{labels}": 5}
+    assert page["graphbus_failed_messages_total"] == {f"graphbus_failed_messages_total{labels}": 2}
+    assert page["graphbus_dead_letters_total"] == {"graphbus_dead_letters_total": 2}
+    assert page["graphbus_queued_messages"] == {"graphbus_queued_messages": 1}
+
+
+def test_what_was_not_measured_is_not_on_the_page() -> None:
+    page = families(exposition(statistics(), Meter()))
+    assert not [name for name in page if "duration" in name or "http" in name]
+
+
+def test_the_figures_of_the_process_are_plausible() -> None:
+    page = families(exposition(statistics(), Meter()))
+    assert page["process_resident_memory_bytes"]["process_resident_memory_bytes"] > 1e6
+    assert page["process_start_time_seconds"]["process_start_time_seconds"] > 1.7e9
+    assert page["process_open_fds"]["process_open_fds"] >= 3
+    assert page["process_cpu_seconds_total"]["process_cpu_seconds_total"] > 0
+
+
+@pytest.mark.parametrize("missing", ["memory", "files"])
+def test_a_system_that_does_not_tell_a_figure_has_none_on_its_page(
+    missing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = {"memory": "process_resident_memory_bytes", "files": "process_open_fds"}[missing]
+    function = {"memory": "_STATM", "files": "_FILES"}[missing]
+    monkeypatch.setattr(metrics, function, "/proc/nowhere")
+    assert name not in families(exposition(statistics(), Meter()))
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [('a"b', r"a\"b"), ("a\\b", r"a\\b"), ("a\nb", r"a\nb"), ('\\"\n', r"\\\"\n"), ("ä{}", "ä{}")]
+)
+def test_label_values_are_escaped(value: str, shown: str) -> None:
+    histogram = Histogram("x_seconds", "X.")
+    histogram.record(1, name=value)
+    lines = list(histogram.lines())
+    assert f'x_seconds_sum{{name="{shown}"}} 1' in lines
+    assert families("".join(f"{line}\n" for line in lines).encode())
+
+
+def test_the_buckets_of_a_histogram_add_up() -> None:
+    histogram = Histogram("x_seconds", "X.")
+    for seconds in (0.00005, 0.0001, 0.02, 0.02, 7, 100):
+        histogram.record(seconds)
+    lines = dict(line.rsplit(" ", 1) for line in histogram.lines() if not line.startswith("#"))
+    at = {
+        bound: int(lines[f'x_seconds_bucket{{le="{bound}"}}']) for bound in ("0.0001", "0.01", "0.05", "10.0", "+Inf")
+    }
+    assert at == {"0.0001": 2, "0.01": 2, "0.05": 4, "10.0": 5, "+Inf": 6}
+    assert lines["x_seconds_count"] == "6"
+    assert float(lines["x_seconds_sum"]) == pytest.approx(107.04015)
+
+
+def test_handlers_and_calls_are_measured_failures_included() -> None:
+    class Till(GraphBusNode):
+        @subscribe("/Order/Placed")
+        def on_order(self, event: dict[str, object]) -> None:
+            if event["order_id"] == 2:
+                raise ValueError(event)
+
+    meter = Meter()
+    with connect(Till, middleware=[meter], on_error="isolate") as graph:
+        graph.publish("/Order/Placed", {"order_id": 1})
+        graph.publish("/Order/Placed", {"order_id": 2})
+        page = families(exposition(graph.bus.statistics(), meter))
+    counts = [
+        value
+        for name, value in page["messaging_process_duration_seconds"].items()
+        if name.startswith("messaging_process_duration_seconds_count")
+    ]
+    assert counts == [2]
+    assert meter.running == 0
+
+
+def test_what_is_running_is_known_by_name_and_age() -> None:
+    meter = Meter()
+    assert meter.longest() is None
+    first: Iterator[None] = meter(Handling("event", "Till", "Till.first"))
+    second: Iterator[None] = meter(Handling("call", "Till", "Till.second"))
+    next(first)
+    next(second)
+    longest = meter.longest()
+    assert longest is not None
+    assert (longest.name, meter.running) == ("Till.first", 2)
+    assert list(first) == list(second) == []
+    assert meter.running == 0
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SiteClient]:
+    root = build_site(tmp_path_factory.mktemp("site"))
+    patch = pytest.MonkeyPatch()
+    with patch.context() as environment:
+        environment.setenv("GRAPHBUS_TOKEN", TOKEN)
+        with served(root) as client:
+            yield client
+
+
+def test_a_scrape_of_a_graph_at_work(site: SiteClient) -> None:
+    site.post("/call/Till/add", {"amount": 1})
+    site.post("/publish/Order/Placed?wait=5", {"order_id": "1", "quantity": 1})
+    site.get("/no/such/page/" + "x" * 50)
+    answer = site.get("/metrics")
+    assert answer.headers["content-type"] == CONTENT_TYPE
+    page = families(answer.body)
+    assert page["graphbus_http_responses_total"]
+    routes = {name for name in page["graphbus_http_responses_total"] if "xxx" in name}
+    assert not routes, "an address that a client invents must not become a label"
+    call = 'graphbus_call_duration_seconds_count{graphbus_method="Till.add"}'
+    assert page["graphbus_call_duration_seconds"][call] >= 1
+
+
+def test_labels_do_not_grow_with_what_is_requested(site: SiteClient) -> None:
+    for number in range(20):
+        site.get(f"/page{number}")
+        site.post(f"/call/Agent{number}/method", {})
+        site.post(f"/publish/Topic/T{number}", {})
+    before = len(site.get("/metrics").body.splitlines())
+    for number in range(20, 60):
+        site.get(f"/page{number}")
+        site.post(f"/call/Agent{number}/method", {})
+        site.post(f"/publish/Topic/T{number}", {})
+    assert len(site.get("/metrics").body.splitlines()) == before
+
+
+def test_the_path_of_a_project_is_on_no_page(site: SiteClient, tmp_path: Path) -> None:
+    pages = b"".join(site.get(path).body for path in ("/", "/metrics", "/openapi.json", "/livez", "/nothing"))
+    assert str(tmp_path.parent).encode() not in pages

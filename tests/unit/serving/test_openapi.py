@@ -1,0 +1,119 @@
+"""The description of the HTTP interface: valid by its own standard, and true of what the server does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import jsonschema
+import pytest
+
+from tests.fakes.http_site import BEARER, JSON, TOKEN, SiteClient, build_site, served
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SiteClient]:
+    root = build_site(tmp_path_factory.mktemp("site"))
+    patch = pytest.MonkeyPatch()
+    with patch.context() as environment:
+        environment.setenv("GRAPHBUS_TOKEN", TOKEN)
+        with served(root) as client:
+            yield client
+
+
+@pytest.fixture(scope="module")
+def description(site: SiteClient) -> dict[str, Any]:
+    document: dict[str, Any] = site.get("/openapi.json").document
+    return document
+
+
+def test_the_description_is_openapi_3_1(description: dict[str, Any]) -> None:
+    validator = pytest.importorskip("openapi_spec_validator")
+    validator.validate(description)
+
+
+def test_every_method_topic_and_probe_has_a_path(description: dict[str, Any]) -> None:
+    assert sorted(description["paths"]) == [
+        *(f"/call/{name}" for name in ("Clock/ask", "Till/add", "Till/echo", "Till/fail", "Till/lie", "Till/order")),
+        "/call/Till/read",
+        "/call/Till/sleep",
+        "/livez",
+        "/publish/Order/Cancelled",
+        "/publish/Order/Placed",
+        "/readyz",
+        "/startupz",
+    ]
+    assert description["openapi"].startswith("3.1")
+
+
+def operations(description: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for path, item in description["paths"].items():
+        for operation in item.values():
+            yield path, operation
+
+
+def test_every_schema_in_it_is_a_schema_and_every_reference_leads_somewhere(description: dict[str, Any]) -> None:
+    for _, operation in operations(description):
+        answers = [resolved(description, answer) for answer in operation["responses"].values()]
+        bodies = [operation.get("requestBody", {}), *answers]
+        for body in bodies:
+            for medium in body.get("content", {}).values():
+                jsonschema.Draft202012Validator.check_schema(resolved(description, medium["schema"]))
+
+
+def resolved(description: dict[str, Any], part: dict[str, Any]) -> dict[str, Any]:
+    if "$ref" not in part:
+        return part
+    found: Any = description
+    for name in part["$ref"].removeprefix("#/").split("/"):
+        found = found[name]
+    return dict(found)
+
+
+def test_names_of_operations_are_unique(description: dict[str, Any]) -> None:
+    names = [operation["operationId"] for _, operation in operations(description)]
+    assert len(names) == len(set(names))
+
+
+def test_everything_but_the_probes_asks_for_the_token(description: dict[str, Any]) -> None:
+    assert description["security"] == [{"token": []}]
+    assert description["components"]["securitySchemes"]["token"] == {"type": "http", "scheme": "bearer"}
+    free = [path for path, operation in operations(description) if operation.get("security") == []]
+    assert sorted(free) == ["/livez", "/readyz", "/startupz"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/call/Till/add", {"amount": 1}),
+        ("/call/Till/read", {}),
+        ("/call/Clock/ask", {}),
+        ("/publish/Order/Placed", {"order_id": "1", "quantity": 1}),
+        ("/publish/Order/Placed?wait=5", {"order_id": "1", "quantity": 1}),
+        ("/call/Till/add", {"amount": "one"}),
+        ("/call/Till/nothing", {}),
+        ("/call/Till/fail", {}),
+    ],
+)
+def test_what_the_server_answers_is_what_the_description_says(
+    site: SiteClient, description: dict[str, Any], path: str, body: object
+) -> None:
+    answer = site.request("POST", path, json.dumps(body), BEARER | JSON)
+    known = description["paths"].get(path.partition("?")[0])
+    if known is None:
+        schema = description["components"]["schemas"]["Problem"]
+    else:
+        responses = known["post"]["responses"]
+        promised = resolved(description, responses.get(str(answer.status), responses["default"]))
+        schema = resolved(description, promised["content"][answer.headers["content-type"]]["schema"])
+    jsonschema.validate(answer.document, schema)
+
+
+def test_a_topic_that_is_heard_as_a_pattern_only_is_not_described(description: dict[str, Any]) -> None:
+    assert not [path for path in description["paths"] if "*" in path]
+
+
+def test_the_summary_of_a_method_is_the_first_line_of_its_docstring(description: dict[str, Any]) -> None:
+    assert description["paths"]["/call/Till/add"]["post"]["summary"] == "Add an amount."
+    assert "summary" not in description["paths"]["/call/Till/read"]["post"]

@@ -1,0 +1,145 @@
+"""Probes: what they say while all is well, when a handler is stuck, and when the end has begun; on both servers."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from graphbus_core import GraphBusNode, connect
+from graphbus_core.hosting.metrics import Meter
+from graphbus_core.hosting.serving.probes import ProbeServer
+from graphbus_core.hosting.serving.status import Status
+from graphbus_core.middleware import Handling
+from tests.fakes.http_site import TOKEN, SiteClient, build_site, read_all, served
+
+
+@pytest.fixture(autouse=True)
+def _token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRAPHBUS_TOKEN", TOKEN)
+
+
+class Lonely(GraphBusNode):
+    """An agent."""
+
+
+def probe(site: SiteClient, path: str) -> tuple[int, dict[str, object]]:
+    """What both servers say; they say the same."""
+    answers = []
+    for port in (site.port, site.health_port):
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+        connection.request("GET", path)
+        response = connection.getresponse()
+        document = json.loads(response.read())
+        document.pop("running_s", None)
+        answers.append((response.status, document))
+        connection.close()
+    assert answers[0] == answers[1]
+    return answers[0]
+
+
+def test_a_handler_that_runs_for_too_long_is_named_by_livez_and_forgotten_when_it_ends(tmp_path: Path) -> None:
+    with served(build_site(tmp_path, "stuck_after_s = 0.2")) as site:
+        assert probe(site, "/livez") == (200, {"status": "alive"})
+        call = threading.Thread(target=site.post, args=("/call/Till/sleep", {"seconds": 0.8}))
+        call.start()
+        time.sleep(0.5)
+        assert probe(site, "/livez") == (503, {"status": "stuck", "handler": "Till.sleep"})
+        assert probe(site, "/readyz") == (200, {"status": "ready"})
+        call.join()
+        assert probe(site, "/livez") == (200, {"status": "alive"})
+
+
+def test_a_handler_may_run_as_long_as_it_wants_when_there_is_no_limit() -> None:
+    meter = Meter()
+    with connect(Lonely) as graph:
+        status = Status(graph, meter, stuck_after_s=0, queue=10)
+        running = meter(Handling("call", "Lonely", "Lonely.work"))
+        next(running)
+        assert status.live().status == 200
+        running.close()
+
+
+def test_a_graph_in_which_no_more_events_can_wait_is_not_ready() -> None:
+    with connect(Lonely) as graph:
+        assert Status(graph, Meter(), stuck_after_s=1, queue=1).ready().status == 200
+        full = Status(graph, Meter(), stuck_after_s=1, queue=-1)  # already reached by an empty queue
+        assert full.ready() == (503, {"status": "overloaded", "queued": 0})
+
+
+def test_an_unknown_page_of_the_probe_server(tmp_path: Path) -> None:
+    with served(build_site(tmp_path), is_serving=False) as site:
+        connection = http.client.HTTPConnection("127.0.0.1", site.health_port, timeout=5)
+        connection.request("GET", "/call/Till/add?x=1")
+        assert connection.getresponse().status == 404
+        connection.close()
+        connection.request("HEAD", "/metrics")
+        response = connection.getresponse()
+        assert (response.status, response.read()) == (200, b"")
+        connection.close()
+        connection.request("POST", "/livez")
+        assert connection.getresponse().status == 501
+        connection.close()
+
+
+def test_strangers_do_not_keep_the_probe_server_from_answering(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """More slow connections than it takes: they are cut off, and a probe is answered again."""
+    monkeypatch.setattr("graphbus_core.hosting.serving.probes._TIMEOUT_S", 0.3)
+    with connect(Lonely) as graph:
+        server = ProbeServer("127.0.0.1", 0)
+        server.start(Status(graph, Meter(), stuck_after_s=1, queue=10), lambda: b"")
+        address = ("127.0.0.1", server.port)
+        slow = [socket.create_connection(address, timeout=5) for _ in range(40)]
+        for connection in slow[:20]:
+            connection.sendall(b"GET /li")
+        for connection in slow[20:30]:
+            connection.sendall(b"\x16\x03\x01\x00 garbage\r\n\r\n")
+        started = time.monotonic()
+        for connection in slow:
+            read_all(connection)
+            connection.close()
+        assert time.monotonic() - started < 3
+        with socket.create_connection(address, timeout=5) as connection:
+            connection.sendall(b"GET /livez HTTP/1.0\r\n\r\n")
+            assert b"200 OK" in read_all(connection)
+        server.stop()
+    assert "Traceback" not in capfd.readouterr().err
+
+
+@pytest.mark.slow
+def test_probes_alone_load_neither_starlette_nor_uvicorn_and_a_plain_run_loads_no_http_at_all(tmp_path: Path) -> None:
+    root = build_site(tmp_path)
+    code = """
+import sys, threading, os, signal, time
+from graphbus_core.cli import main
+def end():
+    time.sleep(0.6)
+    print("LOADED", *sys.modules)
+    sys.stdout.flush()
+    os.kill(os.getpid(), signal.SIGTERM)
+threading.Thread(target=end).start()
+try:
+    main(["run", *sys.argv[1:]])
+except SystemExit:
+    pass
+"""
+    heavy = {"starlette", "uvicorn", "h11", "opentelemetry.trace"}
+    for options, unwanted, wanted in (
+        (["--health", "0"], heavy, {"http.server"}),
+        ([], heavy | {"http.server", "graphbus_core.hosting.serving"}, set[str]()),
+    ):
+        command = [sys.executable, "-c", code, *options]
+        finished = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=60, check=False)
+        loaded = set(finished.stdout.partition("LOADED ")[2].split())
+        assert loaded, finished.stderr
+        assert not unwanted & loaded
+        assert wanted <= loaded

@@ -1,0 +1,142 @@
+"""Spans of handlers and calls, as the real SDK of OpenTelemetry receives them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from graphbus_core import Event, GraphBusNode, connect, depends_on, schema_method, subscribe
+from graphbus_core.hosting import telemetry
+from graphbus_core.hosting.telemetry import Tracing
+
+
+@pytest.fixture
+def exporter(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
+    """The provider of a process can be set once only; here each test has its own."""
+    memory = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(memory))
+    monkeypatch.setattr(trace, "get_tracer", provider.get_tracer)
+    yield memory
+    provider.shutdown()
+
+
+class Shelf(GraphBusNode):
+    @schema_method(input_schema={"sku": str}, output_schema={"left": int})
+    def take(self, sku: str) -> dict[str, int]:
+        return {"left": len(sku)}
+
+
+@depends_on("Shelf")
+class Desk(GraphBusNode):
+    @subscribe("/Order/Placed")
+    def on_placed(self, event: Event) -> None:
+        self.call("Shelf", "take", sku=event["sku"])
+        self.publish("/Order/Created", {"sku": event["sku"]})
+        if event["sku"] == "bad":
+            raise ValueError("no such thing")
+
+
+class Mail(GraphBusNode):
+    @subscribe("/Order/Created")
+    def on_created(self, event: Event) -> None:
+        self.publish("/Mail/Sent", {})
+
+    @subscribe("/Mail/Sent")
+    async def on_sent(self, event: Event) -> None:
+        self.log(event.topic)
+
+
+def spans(exporter: InMemorySpanExporter) -> dict[str, ReadableSpan]:
+    return {span.name: span for span in exporter.get_finished_spans()}
+
+
+def run(tracing: Tracing, sku: str = "mug") -> None:
+    with connect(Shelf, Desk, Mail, middleware=[tracing], on_error="isolate") as graph:
+        graph.publish("/Order/Placed", {"sku": sku})
+
+
+def test_each_handler_and_call_is_a_span_below_the_one_that_caused_it(exporter: InMemorySpanExporter) -> None:
+    run(Tracing())
+    found = spans(exporter)
+    assert set(found) == {"process /Order/Placed", "call Shelf.take", "process /Order/Created", "process /Mail/Sent"}
+    parents = {
+        "process /Order/Created": "process /Order/Placed",
+        "process /Mail/Sent": "process /Order/Created",
+        "call Shelf.take": "process /Order/Placed",
+    }
+    for child, parent in parents.items():
+        above = found[child].parent
+        assert above is not None
+        assert above.span_id == found[parent].context.span_id, child
+    assert found["process /Order/Placed"].parent is None
+    assert len({span.context.trace_id for span in found.values()}) == 1
+
+
+def test_attributes_follow_the_conventions_for_messaging(exporter: InMemorySpanExporter) -> None:
+    run(Tracing())
+    found = spans(exporter)
+    root, child = found["process /Order/Placed"], found["process /Order/Created"]
+    assert root.attributes is not None
+    assert child.attributes is not None
+    assert root.kind is trace.SpanKind.CONSUMER
+    assert root.attributes["messaging.system"] == "graphbus"
+    assert root.attributes["messaging.destination.name"] == "/Order/Placed"
+    assert root.attributes["messaging.operation.type"] == "process"
+    assert root.attributes["graphbus.handler"] == "Desk.on_placed"
+    assert root.attributes["messaging.message.id"] == root.attributes["messaging.message.conversation_id"]
+    assert child.attributes["messaging.message.conversation_id"] == root.attributes["messaging.message.id"]
+    assert child.attributes["messaging.message.id"] != root.attributes["messaging.message.id"]
+
+
+def test_an_exception_of_a_handler_is_recorded(exporter: InMemorySpanExporter) -> None:
+    run(Tracing(), sku="bad")
+    failed = spans(exporter)["process /Order/Placed"]
+    assert failed.status.status_code is trace.StatusCode.ERROR
+    assert [event.name for event in failed.events] == ["exception"]
+
+
+def test_the_trace_of_a_request_goes_on(exporter: InMemorySpanExporter) -> None:
+    tracing = Tracing()
+    trace_id, span_id = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+    with tracing.going_on({"traceparent": f"00-{trace_id}-{span_id}-01"}):
+        run(tracing)
+    root = spans(exporter)["process /Order/Placed"]
+    assert f"{root.context.trace_id:032x}" == trace_id
+    assert root.parent is not None
+    assert f"{root.parent.span_id:016x}" == span_id
+
+
+@pytest.mark.parametrize(
+    "header", ["", "garbage", "00-0-0-01", "ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"]
+)
+def test_a_traceparent_that_is_none_is_ignored(header: str, exporter: InMemorySpanExporter) -> None:
+    tracing = Tracing()
+    with tracing.going_on({"traceparent": header}):
+        run(tracing)
+    assert spans(exporter)["process /Order/Placed"].parent is None
+
+
+def test_what_is_remembered_is_bounded(exporter: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(telemetry, "_KEPT", 5)
+    tracing = Tracing()
+    with connect(Shelf, Desk, Mail, middleware=[tracing]) as graph:
+        for _ in range(20):
+            graph.publish("/Order/Placed", {"sku": "mug"})
+    assert len(tracing._parents) == 5
+    assert len(exporter.get_finished_spans()) == 80
+
+
+def test_no_context_is_left_behind_on_any_thread(
+    exporter: InMemorySpanExporter, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.DEBUG, "opentelemetry"):
+        run(Tracing(), sku="bad")
+    assert not trace.get_current_span().get_span_context().is_valid
+    assert "detach" not in caplog.text
