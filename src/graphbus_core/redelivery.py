@@ -33,6 +33,7 @@ FINAL_CODES = frozenset(
         "GBE623",  # a result that does not fit
         "GBE624",  # a dependency that is not declared
         "GBE628",  # a call that cannot be awaited
+        "GBE650",  # a payload that the class of a handler's parameter does not take
         "GBE680",  # an agent that was left out
         "GBE681",  # a person has said so
         "GBE641",  # a state that is not JSON

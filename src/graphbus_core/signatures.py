@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-import msgspec
-
 from graphbus_core.errors import Place, RunError
 from graphbus_core.isolation import attempt
 from graphbus_core.model.agent import HandlerShape, ParameterKind
 from graphbus_core.model.handlers import Annotation, HandlerParameter, decide
 from graphbus_core.model.messages import Event
+from graphbus_core.model.typed import Make, UnfitError, Unmakeable, is_typed_class, maker_of, needs_making
+from graphbus_core.model.validation import Problem, refusal
+from graphbus_core.model.values import clipped
 
 _POSITIONAL_REST, _KEYWORD_REST, _GENERATOR, _COROUTINE, _ASYNC_GENERATOR = 0x04, 0x08, 0x20, 0x80, 0x200
 _MAPPINGS = frozenset({"Mapping", "MutableMapping", "dict", "Dict"})
@@ -165,19 +166,9 @@ def _classify(annotation: object) -> Annotation:
         return "other"
     if issubclass(origin, Event):
         return "event"
-    if _is_typed(origin):
+    if is_typed_class(origin):
         return "typed"
     return "mapping" if issubclass(origin, Mapping) else "other"
-
-
-def _is_typed(kind: type) -> bool:
-    is_typed_dict = issubclass(kind, dict) and hasattr(kind, "__required_keys__")
-    return (
-        is_typed_dict
-        or hasattr(kind, "__dataclass_fields__")
-        or issubclass(kind, msgspec.Struct)
-        or hasattr(kind, "model_validate")
-    )
 
 
 Adapter = Callable[[Handler, list[_Parameter]], Callable[[Event], object]]
@@ -199,13 +190,13 @@ def _call_with_typed(handler: Handler, parameters: list[_Parameter]) -> Callable
     annotation = parameters[0].annotation
     if isinstance(annotation, _Unresolved):
         raise _invalid(handler, f"{annotation} is not to be had at run time; import it outside of `if TYPE_CHECKING:`")
-    convert = _converter(annotation)
+    convert = _converter(handler, annotation)
     return lambda event: handler(convert(event))
 
 
 def _call_with_both(handler: Handler, parameters: list[_Parameter]) -> Callable[[Event], object]:
     if _classify(parameters[1].annotation) == "typed":
-        convert = _converter(parameters[1].annotation)
+        convert = _converter(handler, parameters[1].annotation)
         return lambda event: handler(event, convert(event))
     return lambda event: handler(event, event.payload)
 
@@ -213,19 +204,34 @@ def _call_with_both(handler: Handler, parameters: list[_Parameter]) -> Callable[
 def _call_with_fields(handler: Handler, parameters: list[_Parameter]) -> Callable[[Event], object]:
     named = [each for each in parameters if each.kind != "var_keyword"]
     takes_rest = len(named) < len(parameters)
+    needed = [each.name for each in named if not each.has_default]
+    makers = {each.name: _maker(handler, each.annotation) for each in named if needs_making(each.annotation)}
 
     def call(event: Event) -> object:
         payload = {} if event.payload is None else event.payload
         if not isinstance(payload, dict):
             raise RunError("GBE617", handler=describe(handler), field=named[0].name if named else "", topic=event.topic)
-        for each in named:
-            if not each.has_default and each.name not in payload:
-                raise RunError("GBE617", handler=describe(handler), field=each.name, topic=event.topic)
-        if takes_rest:
-            return handler(**payload)
-        return handler(**{each.name: payload[each.name] for each in named if each.name in payload})
+        for name in needed:
+            if name not in payload:
+                raise RunError("GBE617", handler=describe(handler), field=name, topic=event.topic)
+        fields = payload if takes_rest else {each.name: payload[each.name] for each in named if each.name in payload}
+        return handler(**(_made(handler, event, fields, makers) if makers else fields))
 
     return call
+
+
+def _made(handler: Handler, event: Event, fields: dict[str, Any], makers: dict[str, Make]) -> dict[str, Any]:
+    """The fields with objects of typed classes in the place of what JSON has for them; all that is wrong is told at once."""
+    made, problems = dict(fields), list[Problem]()
+    for name, make in makers.items():
+        if name in fields:
+            try:
+                made[name] = make(fields[name])
+            except UnfitError as unfit:
+                problems += [each.below(name) for each in unfit.problems]
+    if problems:
+        raise refusal("GBE650", tuple(problems), handler=describe(handler), topic=event.topic)
+    return made
 
 
 def _call_with_topic(handler: Handler, parameters: list[_Parameter]) -> Callable[[Event], object]:
@@ -244,19 +250,24 @@ _ADAPTERS: dict[HandlerShape, Adapter] = {
 }
 
 
-def _converter(kind: Any) -> Callable[[Event], Any]:
+def _converter(handler: Handler, kind: Any) -> Callable[[Event], Any]:
     """How the payload becomes an object of the class; what does not fit is refused with field, expected and got."""
-    if hasattr(kind, "model_validate"):
-        return lambda event: kind.model_validate(event.payload)
+    make = _maker(handler, kind)
 
     def convert(event: Event) -> Any:
         try:
-            return msgspec.convert(event.payload, kind)
-        except msgspec.ValidationError as error:
-            reason = f"{error}".replace("`$.", "`")
-            raise RunError("GBE614", topic=event.topic, reason=f"for {kind.__name__}: {reason}") from None
+            return make(event.payload)
+        except UnfitError as unfit:
+            raise refusal("GBE650", unfit.problems, handler=describe(handler), topic=event.topic) from unfit.__cause__
 
     return convert
+
+
+def _maker(handler: Handler, kind: Any) -> Make:
+    try:
+        return maker_of(kind)
+    except Unmakeable as reason:
+        raise _invalid(handler, f"no payload can become an object of {clipped(str(reason))}") from reason
 
 
 def _invalid(handler: Handler, reason: str) -> RunError:

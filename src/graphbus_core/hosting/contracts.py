@@ -16,7 +16,7 @@ from graphbus_core.model.payload import MAX_PAYLOAD_BYTES, freeze
 from graphbus_core.model.proposals import Json
 from graphbus_core.model.schema import ANY, STR, Schema, Type
 from graphbus_core.model.topics import matches
-from graphbus_core.model.validation import Problem, describe, problems_of
+from graphbus_core.model.validation import Problem, problems_of, refusal
 from graphbus_core.routing import PayloadCheck
 
 _FLAT = Type("dict", (STR, ANY))
@@ -63,7 +63,7 @@ class Topics:
         return topic in self._schemas or any(matches(pattern, topic) for pattern in self._schemas)
 
     def _report(self, topic: str, problems: tuple[Problem, ...]) -> None:
-        wrong = RunError("GBE614", topic=topic, reason=describe(problems), problems=problems)
+        wrong = refusal("GBE614", problems, topic=topic)
         if self._validation == "strict":
             raise wrong
         _log.warning("%s", wrong.sentence)
@@ -158,7 +158,7 @@ class Method:
     def _report(self, code: str, problems: tuple[Problem, ...]) -> None:
         if not problems:
             return
-        wrong = RunError(code, agent=self._agent, method=self.name, reason=describe(problems), problems=problems)
+        wrong = refusal(code, problems, agent=self._agent, method=self.name)
         if self._validation == "strict":
             raise wrong
         _log.warning("%s", wrong.sentence)

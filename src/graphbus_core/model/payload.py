@@ -183,5 +183,5 @@ def is_typed_object(value: object) -> bool:
 def _plain_model(value: Any) -> Any:
     """What msgspec does not know by itself."""
     if hasattr(type(value), "model_dump"):
-        return value.model_dump(mode="json")
+        return value.model_dump(mode="json", by_alias=True)
     raise NotImplementedError

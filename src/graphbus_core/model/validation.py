@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any, NamedTuple
 
-from graphbus_core.errors import did_you_mean
+from graphbus_core.errors import RunError, did_you_mean
 from graphbus_core.isolation import attempt
 from graphbus_core.model.checks import Fits, generate
 from graphbus_core.model.schema import NULL, Field, Schema, Type
@@ -46,6 +46,11 @@ class Problem(NamedTuple):
         suggestion = f".{self.suggestion}" if self.suggestion else ""
         return f"{self.path}: expected {self.expected}, got {self.got}{suggestion}"
 
+    def below(self, name: str) -> Problem:
+        """The same problem of a value that is the field `name` of another."""
+        inner = "" if self.path == "the value" else self.path
+        return self._replace(path=name + inner if inner.startswith("[") else _join(name, inner) if inner else name)
+
 
 SchemaCheck = Callable[[Any], tuple[Problem, ...]]
 
@@ -70,10 +75,20 @@ def compile_type(wanted: Type) -> Fits:
 
 def problems_of(schema: Schema, value: object, *, is_closed: bool = False) -> tuple[Problem, ...]:
     """Say what is wrong with a value, by reading the schema step by step: slow, and the reference of what is generated."""
-    found = _of_fields(schema, value, "", refuses_others=is_closed and not schema.is_open)
+    return _first(_of_fields(schema, value, "", refuses_others=is_closed and not schema.is_open), schema)
+
+
+def problems_in(wanted: Type, value: object) -> tuple[Problem, ...]:
+    """Say what is wrong with a value of this type, as `problems_of` does."""
+    if wanted.kind == "record":
+        return problems_of(Schema(wanted.fields), value)
+    return tuple(each._replace(path=each.path or "the value") for each in _first(_of_type(wanted, value, ""), wanted))
+
+
+def _first(found: Iterator[Problem], wanted: object) -> tuple[Problem, ...]:
     problems, error = attempt(lambda: tuple(islice(found, MAX_PROBLEMS + 1)))
     if problems is None:  # e.g. a key whose `__eq__` raises
-        return (Problem("the value", clipped(f"an object with {schema}"), f"one that raises {type(error).__name__}"),)
+        return (Problem("the value", clipped(f"an object with {wanted}"), f"one that raises {type(error).__name__}"),)
     return problems
 
 
@@ -81,6 +96,11 @@ def describe(problems: Iterable[Problem]) -> str:
     """The problems in one sentence of bounded length, without its full stop."""
     told = [*map(str, islice(problems, MAX_PROBLEMS + 1))]
     return "; ".join([*told[:MAX_PROBLEMS], "and more"] if len(told) > MAX_PROBLEMS else told)
+
+
+def refusal(code: str, problems: tuple[Problem, ...], **data: object) -> RunError:
+    """Make the error that says all of this: its data holds the sentence as `reason`, and the problems themselves."""
+    return RunError(code, reason=describe(problems), problems=problems, **data)
 
 
 # --- a type after the other ----------------------------------------------------------------

@@ -121,13 +121,22 @@ def shown(value: object) -> str:
     if value is None:
         return "None"
     text = _repr_of(value)
-    return f"{type(value).__name__} {text if len(text) <= _MAX_SHOWN else text[: _MAX_SHOWN - 3] + '...'}".rstrip()
+    return f"{_name_of(type(value))} {text if len(text) <= _MAX_SHOWN else text[: _MAX_SHOWN - 3] + '...'}".rstrip()
+
+
+def _name_of(kind: type) -> str:
+    """The name of a class; what is frozen is what it was before to the eyes of a user."""
+    return {"FrozenDict": "dict", "FrozenList": "list"}.get(kind.__name__, kind.__name__)
 
 
 def _repr_of(value: object) -> str:
     from reprlib import Repr  # most values fit
 
     plain = plain_of(value)
+    if issubclass(type(plain), dict):
+        plain = mapping_of(plain)
+    elif issubclass(type(plain), list | tuple):
+        plain = items_of(plain)
     if type(plain) is str:
         return repr(plain[: _MAX_SHOWN + 1])
     if type(plain) is int and plain.bit_length() > 200:
@@ -138,6 +147,10 @@ def _repr_of(value: object) -> str:
             return repr(x) if x.bit_length() <= 200 else "..."
 
         def repr_instance(self, x: object, level: int) -> str:
+            if issubclass(type(x), dict):
+                return self.repr_dict(mapping_of(x) or {}, level)
+            if issubclass(type(x), list):
+                return self.repr_list(list(items_of(x) or ()), level)
             return repr(x) if type(x) in _HARMLESS else f"<{type(x).__name__}>"
 
     short = Short()
