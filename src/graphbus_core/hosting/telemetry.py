@@ -34,7 +34,9 @@ class Tracing:
 
     def __init__(self) -> None:
         self._tracer = trace.get_tracer("graphbus")
-        self._parents: OrderedDict[tuple[str, str], Context] = OrderedDict()  # event and handler that published -> its span
+        self._parents: OrderedDict[tuple[str, str], Context] = (
+            OrderedDict()
+        )  # event and handler that published -> its span
         self._publishing = RLock()
 
     def __call__(self, handling: Handling) -> Iterator[None]:
@@ -81,7 +83,9 @@ class Tracing:
 
     def _parent_of(self, event: Event) -> Context | None:
         with self._publishing:
-            return self._parents.get((event.causation_id, event.published_by)) or self._parents.get((event.event_id, ""))
+            return self._parents.get((event.causation_id, event.published_by)) or self._parents.get(
+                (event.event_id, "")
+            )
 
     def _remember(self, event_id: str, handler: str) -> None:
         with self._publishing:

@@ -1,0 +1,150 @@
+"""`graphbus run --serve` and `--health` as a whole process: from the first line to exit status 0."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.fakes.http_site import AGENTS, TOKEN, build_site
+
+pytestmark = pytest.mark.slow
+
+LAST_WORDS = """
+
+    class Last(GraphBusNode):
+        def on_stop(self):
+            self.log("good night")
+    """
+
+
+class Process(NamedTuple):
+    """A running `graphbus run`; `lines` grows while it does."""
+
+    popen: subprocess.Popen[str]
+    lines: list[str]
+
+    def port(self, what: str) -> int:
+        """The port in the first line that begins with these words."""
+        for _ in range(400):
+            found = [re.search(rf"{what} .*:(\d+)/", line) for line in self.lines]
+            ports = [int(each[1]) for each in found if each]
+            if ports:
+                return ports[0]
+            time.sleep(0.02)
+        raise AssertionError(self.lines)
+
+    def end(self) -> int:
+        """Ask it to end, and give its exit status."""
+        self.popen.send_signal(signal.SIGTERM)
+        return self.popen.wait(20)
+
+    @property
+    def text(self) -> str:
+        return "".join(self.lines)
+
+
+@contextmanager
+def running(root: Path, *options: str, token: str = TOKEN) -> Iterator[Process]:
+    environment = os.environ | {"GRAPHBUS_TOKEN": token}
+    command = [sys.executable, "-m", "graphbus_core", "run", ".graphbus", *options]
+    with subprocess.Popen(
+        command, cwd=root, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as popen:
+        assert popen.stdout is not None
+        process = Process(popen, [])
+        reader = threading.Thread(target=lambda: process.lines.extend(popen.stdout or []))
+        reader.start()
+        try:
+            yield process
+        finally:
+            if popen.poll() is None:
+                popen.kill()
+            reader.join()
+
+
+def ask(port: int, method: str, path: str, body: object = None) -> tuple[int, dict[str, object]]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    try:
+        headers = {"authorization": f"Bearer {TOKEN}", "content-type": "application/json"}
+        connection.request(method, path, None if body is None else json.dumps(body), headers)
+        response = connection.getresponse()
+        return response.status, json.loads(response.read())
+    finally:
+        connection.close()
+
+
+def test_sigterm_lets_requests_end_refuses_new_ones_and_exits_with_0(tmp_path: Path) -> None:
+    root = build_site(tmp_path, agents=AGENTS.rstrip() + LAST_WORDS)
+    with running(root, "--serve", "--port", "0", "--health", "0") as process:
+        port, health = process.port("Listening"), process.port("Probes")
+        answers: list[tuple[int, dict[str, object]]] = []
+        call = threading.Thread(target=lambda: answers.append(ask(port, "POST", "/call/Till/sleep", {"seconds": 1.0})))
+        call.start()
+        time.sleep(0.3)
+        process.popen.send_signal(signal.SIGTERM)
+        time.sleep(0.2)
+        assert ask(health, "GET", "/readyz") == (503, {"status": "stopping"})
+        assert ask(port, "GET", "/readyz") == (503, {"status": "stopping"})
+        assert ask(port, "GET", "/livez") == (200, {"status": "alive"})
+        assert ask(port, "POST", "/call/Till/read", {})[0] == 503
+        call.join()
+        assert answers[0][0] == 200
+        assert process.popen.wait(20) == 0
+    assert "[Last] good night" in process.text
+    assert "Traceback" not in process.text
+    with pytest.raises(ConnectionRefusedError):
+        ask(port, "GET", "/livez")
+
+
+def test_work_of_the_command_line_is_done_before_and_the_graph_stays_up(tmp_path: Path) -> None:
+    root = build_site(tmp_path)
+    with running(root, "--serve", "--port", "0", "--call", "Till.add", '{"amount": 7}') as process:
+        port = process.port("Listening")
+        time.sleep(0.2)
+        assert ask(port, "POST", "/call/Till/read", {}) == (200, {"total": 7})
+        assert process.end() == 0
+    assert '{"total":7}' in process.text
+
+
+def test_a_keep_alive_connection_does_not_hold_up_the_end(tmp_path: Path) -> None:
+    with running(build_site(tmp_path), "--serve", "--port", "0") as process:
+        connection = http.client.HTTPConnection("127.0.0.1", process.port("Listening"), timeout=5)
+        connection.request("GET", "/livez")
+        assert connection.getresponse().read()
+        started = time.monotonic()
+        assert process.end() == 0
+        assert time.monotonic() - started < 3
+        connection.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "token", "status", "code"),
+    [
+        (("--serve", "--host", "0.0.0.0"), "", 2, "GBE155"),
+        (("--serve",), "short", 2, "GBE156"),
+        (("--health", "nowhere"), TOKEN, 2, "GBE157"),
+        (("--port", "80"), TOKEN, 2, "GBE131"),
+        (("--host", "::1"), TOKEN, 2, "GBE131"),
+        (("--serve", "--port", "0", "--host", "192.0.2.1"), TOKEN, 7, "GBE672"),
+    ],
+)
+def test_what_cannot_be_served_is_refused_before_the_graph_starts(
+    options: tuple[str, ...], token: str, status: int, code: str, tmp_path: Path
+) -> None:
+    with running(build_site(tmp_path), *options, token=token) as process:
+        assert process.popen.wait(20) == status
+    assert code in process.text
+    assert "Ready" not in process.text
