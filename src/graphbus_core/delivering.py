@@ -62,6 +62,9 @@ class Deliverer:
     ) -> None:
         self._clock: Clock = SystemClock() if clock is None else clock
         self._has_own_clock = clock is None
+        self._time = (
+            time if clock is None else clock.time
+        )  # without the way through the clock where it makes no difference
         self._on_error = on_error
         self._max_hops = max_hops
         self._max_tree = max_tree
@@ -109,7 +112,7 @@ class Deliverer:
             return
         try:
             self._drainer = get_ident()
-            event = Event(topic, payload, src, time())
+            event = Event(topic, payload, src, self._time())
             if queue or self._event is not None:
                 queue.append(event)
             else:  # what `_take_next` does, without the queue
@@ -217,10 +220,10 @@ class Deliverer:
         frozen = freeze(payload)
         cause = self._cause()
         if cause is None:
-            self._queue.append(Event(topic, frozen, src, time()))
+            self._queue.append(Event(topic, frozen, src, self._time()))
         else:
             event, by, ordinal = cause
-            child = child_of(event, topic, frozen, src, by=by, ordinal=ordinal)
+            child = child_of(event, topic, frozen, src, by=by, ordinal=ordinal, timestamp=self._time())
             if self._runs_away(child):
                 return
             self._queue.append(child)

@@ -140,11 +140,13 @@ class Event(_Carried, frozen=True, eq=False):
 Mapping.register(Event)
 
 
-def child_of(cause: Event, topic: str, payload: Json, src: str, *, by: str, ordinal: int) -> Event:
-    """Make the event that the handler `by` publishes while it handles `cause`, after `ordinal` others."""
+def child_of(
+    cause: Event, topic: str, payload: Json, src: str, *, by: str, ordinal: int, timestamp: float | None = None
+) -> Event:
+    """Make the event that the handler `by` publishes while it handles `cause`, after `ordinal` others; now by default."""
     root = cause if cause._root is None else cause._root
     hops = cause.hops + 1
-    event = Event(topic, payload, src, time(), hops, cause, root, by, ordinal)
+    event = Event(topic, payload, src, time() if timestamp is None else timestamp, hops, cause, root, by, ordinal)
     if hops % _KEPT_ANCESTORS == 0 and hops > _KEPT_ANCESTORS:
         _let_go(cause)
     return event

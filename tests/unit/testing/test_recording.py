@@ -11,7 +11,7 @@ import pytest
 from graphbus_core import Event, GraphBusNode, build_graph, depends_on, schema_method, subscribe
 from graphbus_core.errors import RunError
 from graphbus_core.middleware import Handling
-from graphbus_core.testing import RecordingBus, RecordingGraph, run_graph
+from graphbus_core.testing import FakeClock, RecordingBus, RecordingGraph, run_graph
 from tests.conftest import Project
 
 
@@ -263,3 +263,11 @@ def test_a_graph_that_was_built_is_recorded_too(project: Project, monkeypatch: p
     assert Path("noted.txt").read_text() == "Stock.on_order"
     written = {path.name for path in root.rglob("*")} - set(before)
     assert {name for name in written if "pyc" not in name} == {"noted.txt"}
+
+
+def test_time_in_a_graph_is_that_of_its_clock() -> None:
+    clock = FakeClock(now=1000.0)
+    with run_graph(Stock, clock=clock) as graph:
+        clock.advance(5.0)
+        place(graph, ("1", 1))
+        assert [event.timestamp for event in graph.events()] == [1005.0, 1005.0]
