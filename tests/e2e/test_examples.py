@@ -26,6 +26,12 @@ SEEN = {
         "consensus:  unanimous (InventoryService, NotificationService)",
         '{"status":"confirmed","total":25.0}',
     ),
+    "orders": (
+        '{"revenue":25.0}',
+        "500 orders in",
+        "revenue 13275.00",
+        "Books.on_order_paid: 500 attempts, 0 failed",
+    ),
     "news": ("skipped 1 item(s)", "left out tw-8, a retelling of mp-101", "Digest of 5 articles", "## Culture"),
 }
 """What must be seen when the commands of an example's README are run."""
