@@ -15,10 +15,13 @@ import msgspec
 
 from graphbus_core import runtime
 from graphbus_core.cli import console
-from graphbus_core.cli.run_instruments import InstrumentOptions, Instruments, ready
+from graphbus_core.cli.run_instruments import InstrumentOptions, Instruments, instrument_options, ready
+from graphbus_core.cli.run_people import People
 from graphbus_core.cli.run_serving import servers, serving_options
 from graphbus_core.cli.run_watching import followers
 from graphbus_core.cli.run_work import OneShot
+from graphbus_core.cli.terminal import LogStream, Terminal
+from graphbus_core.errors import UsageError
 from graphbus_core.hosting.graph import LiveGraph
 from graphbus_core.hosting.logs import show_logs
 from graphbus_core.hosting.signals import Stopped, stop_on_signals, wait_for_signal
@@ -42,15 +45,15 @@ class RunOptions(InstrumentOptions, frozen=True, kw_only=True):
 
     @property
     def stays_up(self) -> bool:
-        """The graph runs on when the work is done, until a signal comes."""
-        if self.is_served or self.health or self.is_watched:
+        """The graph runs on when the work is done, until a signal comes, or the person at the prompt leaves."""
+        if self.is_interactive or self.is_served or self.health or self.is_watched:
             return not self.entrypoint
         return not (self.calls or self.publications or self.entrypoint)
 
     @property
     def is_serving(self) -> bool:
-        """A thread of its own delivers, because the main thread waits."""
-        return self.stays_up or self.is_served
+        """A thread of its own delivers, because the main thread waits; at the prompt it does not, and Ctrl-C can interrupt it."""
+        return self.is_served or (self.stays_up and not self.is_interactive)
 
 
 @click.command("run", short_help="Run the graph as plain Python.")
@@ -79,10 +82,7 @@ class RunOptions(InstrumentOptions, frozen=True, kw_only=True):
 )
 @click.option("--allow-drift", is_flag=True, help="Start although source files differ from what was built.")
 @click.option("--watch", "is_watched", is_flag=True, help="Build and reload whenever a source file is saved.")
-@click.option("--break", "breaks", multiple=True, metavar="AGENT.METHOD", help="Stop before it; may be repeated.")
-@click.option("--trace", "is_traced", is_flag=True, help="Write down every delivery, for `graphbus trace`.")
-@click.option("--trace-payloads", "traces_payloads", is_flag=True, help="Write down the payloads, too.")
-@click.option("--profile", "is_profiled", is_flag=True, help="Measure every handler, for `graphbus profile`.")
+@instrument_options
 @serving_options
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
 def run(**given: object) -> int:
@@ -105,8 +105,11 @@ def run(**given: object) -> int:
       graphbus run .graphbus/ --entrypoint my_shop.main:run
     """
     options = msgspec.convert(given, RunOptions)
+    _refuse_contradictions(options)
     one_shot = OneShot(options.publications, options.calls, as_json=options.as_json)
-    with show_logs(), ExitStack() as stack:
+    terminal = Terminal()
+    lines = LogStream(terminal) if options.is_interactive else None
+    with show_logs(lines, is_brief=options.is_interactive), ExitStack() as stack:
         beside = servers(
             stack,
             options.artifacts,
@@ -115,10 +118,20 @@ def run(**given: object) -> int:
             port=options.port,
             health=options.health,
         )
-        instruments = ready(options, stack)
+        instruments = ready(options, terminal, stack)
         instruments = instruments._replace(middleware=(*beside.middleware, *instruments.middleware))
         companions = (*beside.companions, *followers(is_watched=options.is_watched, as_json=options.as_json))
-        return _run(_request(options, instruments), options, one_shot, instruments, companions)
+        people = People(terminal, instruments, options)
+        return _run(_request(options, instruments), options, one_shot, people, companions)
+
+
+def _refuse_contradictions(options: RunOptions) -> None:
+    for option, is_given, reason in (
+        ("--entrypoint", bool(options.entrypoint), "the prompt takes the place of the entry point"),
+        ("--json", options.as_json, "the prompt talks on stdout"),
+    ):
+        if options.is_interactive and is_given:
+            raise UsageError("GBE132", option="-i", other=option, reason=reason)
 
 
 def _request(options: RunOptions, instruments: Instruments) -> RuntimeRequest:
@@ -136,7 +149,7 @@ def _run(
     request: RuntimeRequest,
     options: RunOptions,
     one_shot: OneShot,
-    instruments: Instruments,
+    people: People,
     companions: tuple[runtime.Companion, ...],
 ) -> int:
     try:
@@ -147,14 +160,14 @@ def _run(
                     (console.say if options.as_json else console.out)(line)
                 console.flush()
                 runtime.spare_handlers(patience, graph)
-                instruments.check(graph, artifacts)
+                people.meet(graph, artifacts)
 
             result = runtime.run_runtime_pipeline(
                 request,
                 on_ready=on_ready,
                 companions=companions,
                 before=one_shot.do if one_shot else None,
-                work=_stay_up if options.stays_up else None,
+                work=(people.talk if options.is_interactive else _stay_up) if options.stays_up else None,
             )
     except Stopped as stopped:
         if options.as_json:
@@ -162,7 +175,9 @@ def _run(
         return 0 if options.stays_up or not one_shot else stopped.exit_status
     if options.as_json:
         console.emit_json(one_shot.document(result))
-    runtime.raise_for_dead_letters(result)
+    people.raise_for_refused()
+    if not people.is_typing:
+        runtime.raise_for_dead_letters(result)
     return 0
 
 

@@ -10,6 +10,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from threading import RLock, current_thread, main_thread
 from time import sleep
 from types import FrameType, ModuleType
@@ -24,19 +25,29 @@ class _Interrupted(BaseException):
 
 
 class Terminal:
-    """Who has the terminal. `readline` is used where the Python has it and a person types.
+    """Who has the terminal.
 
-    Args:
+    Attributes:
         complete: Gives the n-th way to complete a word of the prompt, or None.
     """
 
-    def __init__(self, complete: Callable[[str, int], str | None] | None = None) -> None:
-        self.readline = _find_readline()
-        self._complete = complete
+    def __init__(self) -> None:
+        self.complete: Callable[[str, int], str | None] | None = None
         self._taken = RLock()
         self._is_reading = False
         self._prompt = ""
         self._typed = ""
+
+    @cached_property
+    def readline(self) -> ModuleType | None:
+        """The module of this name, where the Python has it and a person types."""
+        if not sys.stdin.isatty():
+            return None
+        try:
+            import readline
+        except ImportError:
+            return None
+        return readline
 
     @contextmanager
     def taken(self) -> Iterator[None]:
@@ -83,7 +94,7 @@ class Terminal:
             self._is_reading = True
         try:
             if self.readline is not None:
-                self.readline.set_completer(self._complete)
+                self.readline.set_completer(self.complete)
                 self.readline.set_completer_delims(" \t\n")  # a debugger has set its own
                 self.readline.parse_and_bind("tab: complete")
                 self.readline.set_pre_input_hook(self._type_again if self._typed else None)
@@ -156,13 +167,3 @@ def interruptible() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def _find_readline() -> ModuleType | None:
-    if not sys.stdin.isatty():
-        return None
-    try:
-        import readline
-    except ImportError:
-        return None
-    return readline

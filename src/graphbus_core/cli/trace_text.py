@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from graphbus_core.cli.console import paint, plain
 from graphbus_core.cli.durations import clock, duration
-from graphbus_core.hosting.instruments.trace_file import Delivery
 from graphbus_core.hosting.instruments.trace_tree import Caused, Handled
+from graphbus_core.hosting.instruments.traced import Delivery
 
 SHORT = 8
 """How many digits of an id are shown."""

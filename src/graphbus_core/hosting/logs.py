@@ -6,8 +6,20 @@ import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import copy
+from typing import Protocol
 
 _AGENT = "graphbus.agent."
+
+
+class Stream(Protocol):
+    """Where lines go."""
+
+    def write(self, text: str, /) -> object:
+        """Take a line."""
+
+    def flush(self) -> object:
+        """Keep nothing back."""
 
 
 class _Line(logging.Formatter):
@@ -19,12 +31,27 @@ class _Line(logging.Formatter):
         return f"[{label}] {super().format(record)}"
 
 
+class _BriefLine(_Line):
+    """The same without the traceback, as long as the level is above DEBUG: for a person who types meanwhile."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        if record.exc_info and not logging.getLogger("graphbus").isEnabledFor(logging.DEBUG):
+            record = copy(record)
+            record.exc_info = record.exc_text = None
+        return super().format(record)
+
+
 @contextmanager
-def show_logs() -> Iterator[None]:
-    """Write the log of `graphbus.*` from INFO on to stderr; afterwards logging is as it was."""
+def show_logs(stream: Stream | None = None, *, is_brief: bool = False) -> Iterator[None]:
+    """Write the log of `graphbus.*` from INFO on to stderr or the stream; afterwards logging is as it was.
+
+    Args:
+        stream: Where lines go.
+        is_brief: Failures without their tracebacks, unless somebody sets the level to DEBUG.
+    """
     logger = logging.getLogger("graphbus")
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Line())
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(_BriefLine() if is_brief else _Line())
     before, propagated = logger.level, logger.propagate
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)

@@ -16,8 +16,9 @@ from graphbus_core.cli.trace_text import delivery_line, tree_lines
 from graphbus_core.errors import RunError
 from graphbus_core.hosting.instruments import trace as tracing
 from graphbus_core.hosting.instruments.trace import Recorder, Tracer
-from graphbus_core.hosting.instruments.trace_file import FILE, Delivery, TraceFile, TraceReader
+from graphbus_core.hosting.instruments.trace_file import FILE, TraceFile, TraceReader
 from graphbus_core.hosting.instruments.trace_tree import plant
+from graphbus_core.hosting.instruments.traced import Delivery
 
 
 class Orders(GraphBusNode):
@@ -143,7 +144,7 @@ def test_a_file_that_is_no_trace_is_refused(tmp_path: Path, content: bytes) -> N
     assert refused.value.code == "GBE684"
     if content:
         with pytest.raises(RunError) as refused:
-            TraceFile(tmp_path / FILE)
+            TraceFile(tmp_path / FILE, kept=9)
         assert refused.value.code == "GBE683"
 
 

@@ -102,6 +102,21 @@ class _Measured:
         )
 
 
+class _Watching:
+    __slots__ = ("_began", "_measured")
+
+    def __init__(self, measured: _Measured) -> None:
+        self._measured = measured
+
+    def __enter__(self) -> None:
+        self._began = perf_counter_ns()
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        self._measured.add(perf_counter_ns() - self._began)
+        if error is not None:
+            self._measured.failed += 1
+
+
 class Profiler:
     """Middleware that measures. It holds 6 KiB for each handler and method that was ever called, however often that was."""
 
@@ -113,14 +128,8 @@ class Profiler:
     def __call__(self, handling: Handling) -> Iterator[None]:
         """Measure what is handled."""
         measured = self._measured.get(handling.name) or self._begin(handling)
-        began = perf_counter_ns()
-        try:
+        with _Watching(measured):
             yield
-        except Exception:
-            measured.failed += 1
-            raise
-        finally:
-            measured.add(perf_counter_ns() - began)
 
     def profile(self) -> Profile:
         """Give what was measured so far."""

@@ -13,10 +13,12 @@ from typing import NamedTuple
 import msgspec
 
 from graphbus_core.errors import RunError
-from graphbus_core.hosting.instruments.trace_file import FILE, KEPT, Delivery, Outcome, TraceFile
+from graphbus_core.hosting.instruments.traced import Delivery, Outcome
 from graphbus_core.isolation import attempt
 from graphbus_core.middleware import Handling
 from graphbus_core.model.messages import Event
+
+KEPT = 100_000
 
 _BATCH = 1000
 _PENDING = 20_000
@@ -27,7 +29,7 @@ Show = Callable[[Delivery], None]
 _log = logging.getLogger("graphbus.trace")
 
 
-class _Noted(NamedTuple):
+class Noted(NamedTuple):
     """What is taken down while the graph waits; ids and text are made of it later, on the thread that writes."""
 
     event: Event
@@ -55,23 +57,19 @@ class Noting:
         if event is None:
             yield
             return
-        started, begun = time(), perf_counter()
-        error: BaseException | None = None
-        try:
+        with _Watching(self, handling, event):
             yield
-        except BaseException as raised:
-            error = raised
-            raise
-        finally:
-            noted = _Noted(event, handling.name, handling.attempt, started, perf_counter() - begun, error)
-            self._take(noted)
-            if self.show is not None:
-                self.show(self._delivery(noted))
 
-    def _take(self, noted: _Noted) -> None:
+    def note(self, noted: Noted) -> None:
+        """Take down one delivery."""
+        self._take(noted)
+        if self.show is not None:
+            self.show(self._delivery(noted))
+
+    def _take(self, noted: Noted) -> None:
         raise NotImplementedError
 
-    def _delivery(self, noted: _Noted) -> Delivery:
+    def _delivery(self, noted: Noted) -> Delivery:
         event, error = noted.event, noted.error
         return Delivery(
             event_id=event.event_id,
@@ -91,6 +89,25 @@ class Noting:
         )
 
 
+class _Watching:
+    """Looks at the clock when a handler begins and when it ends, however it does."""
+
+    __slots__ = ("_begun", "_event", "_handling", "_noting", "_started")
+
+    def __init__(self, noting: Noting, handling: Handling, event: Event) -> None:
+        self._noting = noting
+        self._handling = handling
+        self._event = event
+
+    def __enter__(self) -> None:
+        self._started, self._begun = time(), perf_counter()
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        took_s = perf_counter() - self._begun
+        handling = self._handling
+        self._noting.note(Noted(self._event, handling.name, handling.attempt, self._started, took_s, error))
+
+
 class Recorder(Noting):
     """A trace in memory: the last deliveries.
 
@@ -100,13 +117,13 @@ class Recorder(Noting):
 
     def __init__(self, *, kept: int = 10_000) -> None:
         super().__init__(with_payloads=True)
-        self._noted: deque[_Noted] = deque(maxlen=kept)
+        self._noted: deque[Noted] = deque(maxlen=kept)
 
     def deliveries(self) -> list[Delivery]:
         """Give them in the order in which they ended."""
         return [self._delivery(each) for each in self._noted.copy()]
 
-    def _take(self, noted: _Noted) -> None:
+    def _take(self, noted: Noted) -> None:
         self._noted.append(noted)
 
 
@@ -129,16 +146,18 @@ class Tracer(Noting):
     def __init__(
         self, folder: Path, *, with_payloads: bool = False, kept: int = KEPT, show: Show | None = None
     ) -> None:
+        from graphbus_core.hosting.instruments.trace_file import FILE, TraceFile  # sqlite3 is not free
+
         super().__init__(show, with_payloads=with_payloads)
         self._file = TraceFile(folder / FILE, kept=kept)
-        self._pending: deque[_Noted] = deque()
+        self._pending: deque[Noted] = deque()
         self._changed = Condition()
         self._is_closing = False
         self._is_broken = False
         self._thread = Thread(target=self._write_all, name="graphbus-trace", daemon=True)
         self._thread.start()
 
-    def _take(self, noted: _Noted) -> None:
+    def _take(self, noted: Noted) -> None:
         if self._is_broken:
             return
         self._pending.append(noted)

@@ -11,16 +11,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from types import TracebackType
-from typing import Literal
 
 import msgspec
 
 from graphbus_core.errors import RunError
+from graphbus_core.hosting.instruments.traced import Delivery
 
 FILE = "trace.sqlite3"
-KEPT = 100_000
-
-Outcome = Literal["done", "failed", "interrupted"]
 
 _BUSY_S = 5.0
 _SCHEMA = """
@@ -34,36 +31,6 @@ CREATE TABLE IF NOT EXISTS deliveries (
 CREATE INDEX IF NOT EXISTS by_event ON deliveries (event_id);
 CREATE INDEX IF NOT EXISTS by_root ON deliveries (correlation_id);
 """
-
-
-class Delivery(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One event at one handler.
-
-    Attributes:
-        published_by: The handler that published the event, `Agent.method`; empty from outside of the graph.
-        published: When it was published, in seconds since the epoch.
-        handler: `Agent.method`.
-        attempt: 1 for the first time.
-        started: Seconds since the epoch.
-        duration_s: Until the handler was done; an `async def` handler may have waited most of it.
-        error: What it raised, one line.
-        payload: JSON, or empty: payloads are written only when asked for.
-    """
-
-    event_id: str
-    causation_id: str
-    correlation_id: str
-    topic: str
-    src: str
-    published_by: str
-    published: float
-    handler: str
-    attempt: int
-    started: float
-    duration_s: float
-    outcome: Outcome
-    error: str = ""
-    payload: str = ""
 
 
 COLUMNS = Delivery.__struct_fields__
@@ -81,7 +48,7 @@ class TraceFile:
         RunError: GBE683 when it cannot be opened.
     """
 
-    def __init__(self, path: Path, *, kept: int = KEPT) -> None:
+    def __init__(self, path: Path, *, kept: int) -> None:
         self._kept = kept
         self._added = 0
         try:

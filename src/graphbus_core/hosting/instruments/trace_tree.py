@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from graphbus_core.hosting.instruments.trace_file import Delivery
+from graphbus_core.hosting.instruments.traced import Delivery
 
 
 class Handled(msgspec.Struct, frozen=True, kw_only=True):

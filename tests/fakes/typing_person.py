@@ -1,0 +1,104 @@
+"""A person at a real pseudo terminal: starts a command there, types, and reads what the screen shows."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import select
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+CTRL_C, CTRL_D, TAB, UP = "\x03", "\x04", "\t", "\x1b[A"
+_MOMENT_S = 0.3
+_PAINT = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
+
+
+class Person:
+    """Use it in a `with` statement; a command that still runs at its end is killed."""
+
+    def __init__(self, arguments: Sequence[str], cwd: Path, columns: int = 120) -> None:
+        self._master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "COV"))}
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _COMMAND, os.ttyname(slave), *arguments],
+            cwd=cwd,
+            env={**kept, "TERM": "xterm", "NO_COLOR": "1", "INPUTRC": "/dev/null"},
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            start_new_session=True,
+        )
+        os.close(slave)
+        self.seen = ""
+        self._read_to = 0
+
+    def __enter__(self) -> Person:
+        return self
+
+    def __exit__(self, *_raised: object) -> None:
+        self._process.kill()
+        self._process.wait()
+        os.close(self._master)
+
+    def types(self, text: str) -> None:
+        """Type a line, or a key without one; Ctrl-C comes after a moment, when the command waits again."""
+        if text == CTRL_C:
+            time.sleep(_MOMENT_S)
+        os.write(self._master, (text if text in (CTRL_C, CTRL_D, TAB, UP) else f"{text}\n").encode())
+
+    def keys(self, text: str) -> None:
+        """Type without the return key."""
+        os.write(self._master, text.encode())
+
+    def sees(self, text: str, timeout_s: float = 20) -> str:
+        """Wait until the text is shown, after what was seen before, and give what was shown up to its end."""
+        deadline = time.monotonic() + timeout_s
+        while text not in self.seen[self._read_to :]:
+            assert time.monotonic() < deadline, f"no {text!r} in:\n{self.seen}"
+            self._look(0.1)
+        begin = self._read_to
+        self._read_to = self.seen.index(text, begin) + len(text)
+        return self.seen[begin : self._read_to]
+
+    def leaves(self, timeout_s: float = 20) -> int:
+        """Wait for the end of the command and give its exit status."""
+        deadline = time.monotonic() + timeout_s
+        while self._process.poll() is None:
+            assert time.monotonic() < deadline, f"it does not end:\n{self.seen}"
+            self._look(0.05)
+        self._look(0.05)
+        return self._process.returncode
+
+    def kill(self, number: int) -> None:
+        """Send the command a signal, when it waits again."""
+        time.sleep(_MOMENT_S)
+        self._process.send_signal(number)
+
+    def _look(self, timeout_s: float) -> None:
+        ready, _, _ = select.select([self._master], [], [], timeout_s)
+        if not ready:
+            return
+        try:
+            data = os.read(self._master, 65536)
+        except OSError:  # the other end is closed
+            return
+        self.seen += _PAINT.sub("", data.decode(errors="replace")).replace("\r\n", "\n").replace("\x07", "")
+
+
+_COMMAND = """
+import fcntl, os, sys, termios
+terminal = os.open(sys.argv[1], os.O_RDWR)
+fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
+os.close(terminal)
+sys.argv = ["graphbus", *sys.argv[2:]]
+from graphbus_core.cli import main
+sys.exit(main())
+"""

@@ -1,0 +1,158 @@
+"""Breakpoints: where they stop, what the debugger says there, and what becomes of the delivery. Input comes from a text."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from graphbus_core import GraphBusNode, connect, schema_method, subscribe
+from graphbus_core.errors import RunError
+from graphbus_core.hosting.instruments.breaks import Breakpoints, check_names
+
+Typed = Callable[..., str]
+
+
+class First(GraphBusNode):
+    total = 0
+
+    @subscribe("/Number/Said")
+    def on_said(self, event) -> None:
+        doubled = event["n"] * 2
+        self.total += doubled
+        self.publish("/Number/Doubled", {"n": doubled})
+
+    @schema_method(input_schema={"n": int})
+    def add(self, n: int) -> None:
+        self.total += n
+
+
+class Second(GraphBusNode):
+    seen = 0
+
+    @subscribe("/Number/Doubled")
+    async def on_doubled(self, n) -> None:
+        await asyncio.sleep(0)
+        self.seen = n
+
+    @subscribe("/Number/Said")
+    def on_said(self) -> None:
+        self.heard = True
+
+
+@pytest.fixture
+def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Typed:
+    """Run a graph, with these lines at the debugger; the result is what it has said, and the graph is kept."""
+
+    def run(*lines: str, at: str = "First.on_said", work=None, **options) -> str:
+        monkeypatch.setattr(sys, "stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
+        breakpoints = Breakpoints([at], **options)
+        with connect(First, Second, middleware=[breakpoints], on_error="isolate") as graph:
+            run.graph, run.breakpoints = graph, breakpoints
+            (work or (lambda: graph.publish("/Number/Said", {"n": 3})))()
+            run.letters = graph.bus.dead_letters()
+            run.total, run.seen = graph.node("First").total, graph.node("Second").seen
+        return capsys.readouterr().out
+
+    return run
+
+
+def test_it_stops_at_the_first_line_of_the_handler_and_says_where(typed: Typed) -> None:
+    said = typed("p self.total", "c")
+    assert "Stopped before First.on_said" in said
+    assert "/Number/Said" in said
+    assert '{"n":3}' in said
+    assert 'doubled = event["n"] * 2' in said
+    assert (typed.total, typed.seen) == (6, 6)
+
+
+def test_the_event_and_the_node_have_names_in_every_frame(typed: Typed) -> None:
+    said = typed("event", "p node.total", "c", at="Second.on_said")
+    assert "Event('/Number/Said'" in said
+    assert "'Second' object has no attribute 'total'" in said
+
+
+def test_the_words_of_the_debugger_of_python_work(typed: Typed) -> None:
+    said = typed("n", "p doubled", "doubled = 50", "c")
+    assert "\n(graphbus) 6\n" in said
+    assert typed.total == 50
+
+
+def test_hop_goes_on_to_the_next_handler_of_anyone_async_ones_too(typed: Typed) -> None:
+    said = typed("hop", "hop", "p n", "c")
+    assert [line for line in said.splitlines() if "Stopped" in line] == [
+        "Stopped before First.on_said",
+        "(graphbus) Stopped before Second.on_said",
+        "(graphbus) Stopped before Second.on_doubled",
+    ]
+    assert "causes   /Number/Said > First.on_said" in said
+    assert typed.seen == 6
+
+
+def test_an_async_handler_is_stepped_through(typed: Typed) -> None:
+    said = typed("n", "p node.seen", "c", at="Second.on_doubled")
+    assert "-> self.seen = n\n(graphbus) 0\n" in said
+    assert typed.seen == 6
+
+
+def test_skip_makes_a_dead_letter_and_the_others_still_get_the_event(typed: Typed) -> None:
+    typed("skip")
+    (letter,) = typed.letters
+    assert letter.subscription == "First.on_said"
+    assert "GBE681" in letter.error
+    assert typed.total == 0
+    assert typed.graph.node("Second").heard
+
+
+@pytest.mark.parametrize("word", ["q", "quit", "exit", ""])
+def test_quit_and_the_end_of_the_input_leave_as_ctrl_c_does(typed: Typed, word: str) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        typed(*[word] * bool(word))
+    assert typed.breakpoints.names == set()
+
+
+def test_at_a_prompt_quit_leaves_the_breakpoints_where_they_are(typed: Typed) -> None:
+    def publish() -> None:
+        with pytest.raises(KeyboardInterrupt):
+            typed.graph.publish("/Number/Said", {"n": 3})
+        typed.breakpoints.remove()
+
+    typed("q", quits_for_good=False, work=publish)
+    assert typed.total == 0
+
+
+def test_a_method_that_is_called_stops_as_well(typed: Typed) -> None:
+    said = typed("causes", "p n", "c", at="First.add", work=lambda: typed.graph.call("First", "add", n=5))
+    assert 'arguments  {"n":5}' in said
+    assert "A call has no event that caused it." in said
+    assert typed.total == 5
+
+
+def test_skipping_a_call_is_an_error_for_who_made_it(typed: Typed) -> None:
+    def call() -> None:
+        with pytest.raises(RunError) as refused:
+            typed.graph.call("First", "add", n=5)
+        assert refused.value.code == "GBE681"
+
+    typed("skip", at="First.add", work=call)
+
+
+def test_causes_are_told_from_the_first_to_the_last(typed: Typed) -> None:
+    said = typed("causes", "c", at="Second.on_doubled")
+    assert "/Number/Said > First.on_said\n/Number/Doubled  (this one; root " in said
+
+
+def test_a_graph_without_a_breakpoint_in_the_way_is_not_stopped(typed: Typed) -> None:
+    assert typed(at="First.other") == ""
+    assert sys.gettrace() is None or "Debugger" not in repr(sys.gettrace())
+
+
+def test_a_name_that_nobody_has_is_refused_with_the_nearest() -> None:
+    check_names(["A.b"], ["A.b", "A.c"])
+    with pytest.raises(RunError, match=r"GBE682") as refused:
+        check_names(["A.bb"], ["A.b", "A.c"])
+    assert "Did you mean 'A.b'?" in str(refused.value)
+    assert "A.b, A.c" in str(refused.value)
