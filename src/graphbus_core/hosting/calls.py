@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from graphbus_core.bus import MessageBus
 from graphbus_core.hosting.contracts import Method
@@ -15,27 +15,40 @@ Arguments = dict[str, Any]
 Call = Callable[[Arguments], Any]
 
 
-def compile_call(bus: MessageBus, agent: str, method: Method, bound: Callable[..., Any], *, is_async: bool) -> Call:
+class Current(NamedTuple):
+    """An agent's method as it is at the time: a reload may exchange it while a call waits its turn.
+
+    Attributes:
+        bound: Gives the method itself.
+        call: Calls it, by its contract.
+    """
+
+    bound: Callable[[], Callable[..., Any]]
+    call: Call
+
+
+def compile_call(bus: MessageBus, agent: str, method: Method, current: Current, *, is_async: bool) -> Call:
     """Make the function that a call of this method goes through.
 
     Args:
         bus: What the method publishes is delivered here before the call returns.
         agent: The agent that the method belongs to.
         method: Its contract.
-        bound: The method itself.
+        current: The method itself.
         is_async: Everything of the agent runs on the event loop.
     """
+    bound = current.bound()
 
     def call_plainly(arguments: Arguments) -> Any:
         return bound(**method.accept(arguments))
 
     if is_async or bus.middleware:
-        return lambda arguments: method.release(_run(bus, agent, method.name, bound, method.accept(arguments)))
-    schema = method.input_schema if method.is_plain else None
+        return lambda arguments: method.release(_run(bus, agent, method.name, current, method.accept(arguments)))
+    schema = method.plain_schema
     order = None if schema is None else _order_of(bound, schema)
     if schema is None or order is None:
-        return bus.caller(call_plainly, method.release)
-    return bus.caller(generate_call(schema, order, bound, call_plainly), method.release)
+        return bus.caller(call_plainly, method.release, current.call)
+    return bus.caller(generate_call(schema, order, bound, call_plainly), method.release, current.call)
 
 
 def _order_of(bound: Callable[..., Any], schema: Schema) -> tuple[str, ...] | None:
@@ -51,9 +64,9 @@ def _order_of(bound: Callable[..., Any], schema: Schema) -> tuple[str, ...] | No
     return names if is_plain and set(names) == schema.names else None
 
 
-def _run(bus: MessageBus, agent: str, name: str, bound: Callable[..., Any], arguments: Arguments) -> Any:
+def _run(bus: MessageBus, agent: str, name: str, current: Current, arguments: Arguments) -> Any:
     middleware = bus.middleware
     if not middleware:
-        return bus.run(lambda: bound(**arguments), owner=agent)
+        return bus.run(lambda: current.bound()(**arguments), owner=agent)
     handling = Handling("call", agent, f"{agent}.{name}", arguments=arguments)
-    return bus.run(lambda: surround(middleware, handling, lambda: bound(**arguments)), owner=agent)
+    return bus.run(lambda: surround(middleware, handling, lambda: current.bound()(**arguments)), owner=agent)

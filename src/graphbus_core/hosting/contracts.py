@@ -16,6 +16,7 @@ from graphbus_core.model.payload import MAX_PAYLOAD_BYTES, freeze
 from graphbus_core.model.proposals import Json
 from graphbus_core.model.schema import ANY, STR, Schema, Type
 from graphbus_core.model.topics import matches
+from graphbus_core.model.typed import Make, UnfitError, is_json_shaped, makers_for
 from graphbus_core.model.validation import Problem, problems_of, refusal
 from graphbus_core.routing import PayloadCheck
 
@@ -98,40 +99,48 @@ def topics_of_artifacts(artifacts: BuildArtifacts, external: Iterable[str], vali
 class Method:
     """One method that can be called; its checks are compiled when it is called first.
 
-    Attributes:
-        prepare: Makes of checked arguments what the method takes; None: they are passed as they are.
+    Args:
+        agent: The agent that it belongs to.
+        spec: Its contract.
+        validation: What happens to arguments and results that do not fit.
+        function: The method of the class, whose annotations say what its arguments are made into.
     """
 
-    def __init__(
-        self,
-        agent: str,
-        spec: MethodSpec,
-        validation: Validation,
-        prepare: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
-    ) -> None:
+    def __init__(self, agent: str, spec: MethodSpec, validation: Validation, function: object = None) -> None:
         self.name = spec.name
-        self.prepare = prepare
         self._agent = agent
         self._spec = spec
         self._validation = validation
+        self._function = function
 
-    @property
-    def input_schema(self) -> Schema | None:
-        """What the arguments look like, if that is declared."""
-        return self._spec.input_schema
-
-    @property
-    def is_plain(self) -> bool:
-        """The arguments are checked and passed as they are."""
-        return self.prepare is None and self._spec.input_schema is not None and self._validation != "off"
+    @cached_property
+    def plain_schema(self) -> Schema | None:
+        """What the arguments look like if they are checked and passed as they are, else None."""
+        return None if self._validation == "off" or self._makers else self._spec.input_schema
 
     @cached_property
     def accept(self) -> Gate:
         """Gives the arguments for the method if the input schema wants them; others raise RunError GBE622, or are logged."""
-        schema, prepare = self._spec.input_schema, self.prepare
+        schema = self._spec.input_schema
         is_checked = schema is not None and self._validation != "off"
         check = generate_gate(schema if is_checked and schema else ANY, self._accept_anyway, is_closed=True)
-        return check if prepare is None else lambda arguments: prepare(check(arguments))
+        return (lambda arguments: self._made(check(arguments))) if self._makers else check
+
+    @cached_property
+    def _makers(self) -> dict[str, Make]:
+        return makers_for(self._function)
+
+    def _made(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """The arguments with objects of typed classes in the place of what JSON has for them."""
+        made, problems = dict(arguments), list[Problem]()
+        for name, make in self._makers.items():
+            if name in made and is_json_shaped(made[name]):
+                try:
+                    made[name] = make(made[name])
+                except UnfitError as unfit:
+                    problems += [each.below(name) for each in unfit.problems]
+        self._report("GBE622", tuple(problems))
+        return made
 
     @cached_property
     def release(self) -> Gate:
@@ -156,7 +165,7 @@ class Method:
         return self.release(await awaited)
 
     def _report(self, code: str, problems: tuple[Problem, ...]) -> None:
-        if not problems:
+        if not problems or self._validation == "off":
             return
         wrong = refusal(code, problems, agent=self._agent, method=self.name)
         if self._validation == "strict":

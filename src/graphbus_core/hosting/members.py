@@ -67,7 +67,9 @@ def from_definition(definition: AgentDefinition, node: type[GraphBusNode], valid
         name=definition.name,
         node=node,
         handlers=tuple(handlers_of(node)),
-        methods={spec.name: Method(definition.name, spec, validation) for spec in specs},
+        methods={
+            spec.name: Method(definition.name, spec, validation, getattr(node, spec.name, None)) for spec in specs
+        },
         dependencies=frozenset(dependency.name for dependency in definition.dependencies),
         is_async=any(method.is_async for method in definition.methods),
         place=Place(definition.path, definition.span.line),
@@ -81,7 +83,9 @@ def _from_class(agent: type[GraphBusNode] | GraphBusNode, node: type[GraphBusNod
         name=name,
         node=agent,
         handlers=tuple(handlers_of(node)),
-        methods={spec.name: Method(name, spec, validation) for spec in declared.methods_of(node)},
+        methods={
+            spec.name: Method(name, spec, validation, getattr(node, spec.name)) for spec in declared.methods_of(node)
+        },
         dependencies=frozenset(each for kind in node.__mro__ for each in vars(kind).get("__graphbus_depends_on__", ())),
         is_async=any(
             getattr(getattr(node, each, None), "__code__", _Nothing).co_flags & _COROUTINE for each in dir(node)

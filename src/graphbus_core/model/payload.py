@@ -149,7 +149,7 @@ class _Freezer:
         kind = type(value)
         if not is_typed_object(value):
             raise self._not_json(f"a {kind.__name__}")
-        plain, error = attempt(lambda: msgspec.to_builtins(value, enc_hook=_plain_model))
+        plain, error = attempt(lambda: msgspec.to_builtins(value, enc_hook=plain_model))
         if error is not None:
             raise self._not_json(f"a {kind.__name__} that is not JSON: {clipped(type(error).__name__)}")
         return plain
@@ -180,8 +180,8 @@ def is_typed_object(value: object) -> bool:
     return any(hasattr(kind, mark) for mark in ("__struct_fields__", "__dataclass_fields__", "model_dump"))
 
 
-def _plain_model(value: Any) -> Any:
-    """What msgspec does not know by itself."""
+def plain_model(value: Any) -> Any:
+    """Give what a pydantic model is in JSON: msgspec asks here for what it does not know (`enc_hook`)."""
     if hasattr(type(value), "model_dump"):
         return value.model_dump(mode="json", by_alias=True)
     raise NotImplementedError

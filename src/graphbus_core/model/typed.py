@@ -7,7 +7,8 @@ object. pydantic is never imported: its classes say themselves how they are made
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import Any, get_args, get_origin
 
 import msgspec
@@ -52,11 +53,41 @@ def maker_of(kind: Any) -> Make:
     return make_or_explain
 
 
-def needs_making(annotation: Any) -> bool:
+def needs_making(annotation: Any, depth: int = 0) -> bool:
     """True for an annotation that holds a class of which JSON has no values: a typed class, an Enum, a date."""
-    if isinstance(annotation, type) and get_origin(annotation) is None:
+    if depth > _MAX_DEPTH:
+        return False
+    if not isinstance(annotation, type) or get_origin(annotation) is not None:
+        return any(needs_making(part, depth + 1) for part in get_args(annotation) if part is not ...)
+    if not hasattr(annotation, "__required_keys__"):
         return _is_typed(annotation) or _is_scalar(annotation)
-    return any(needs_making(part) for part in get_args(annotation) if part is not ...)
+    hints, _ = attempt(lambda: hints_of(annotation))
+    return any(needs_making(hint, depth + 1) for hint in (hints or {}).values())
+
+
+def makers_for(function: Any) -> dict[str, Make]:
+    """Give the makers for those parameters of a function that want more than JSON has; empty if annotations cannot be had."""
+    hints, _ = attempt(lambda: hints_of(function))
+    makers: dict[str, Make] = {}
+    for name, hint in (hints or {}).items():
+        if name != "return" and needs_making(hint):
+            make, _ = attempt(lambda hint=hint: maker_of(hint))  # type: ignore[misc]
+            if make is not None:
+                makers[name] = make
+    return makers
+
+
+def is_json_shaped(value: object) -> bool:
+    """True for what JSON can be read into: nothing of it is an object of a class of its own yet."""
+    if isinstance(value, dict):
+        return all(map(is_json_shaped, value.values()))
+    if isinstance(value, list):
+        return all(map(is_json_shaped, value))
+    return type(value) in _JSON_KINDS
+
+
+_JSON_KINDS = frozenset({str, int, float, bool, type(None)})
+_MAX_DEPTH = 12
 
 
 def is_typed_class(kind: type) -> bool:
@@ -90,6 +121,8 @@ def _maker_of(kind: Any) -> Make:
     if own is not None:
         return own
     _, error = attempt(lambda: msgspec.json.Decoder(kind, dec_hook=_make_nested))
+    if error is None and any(map(_defaults_of, _classes_in(kind, {}))):
+        return lambda value: _completed(msgspec.convert(value, kind, dec_hook=_make_nested))
     if error is None:
         return lambda value: msgspec.convert(value, kind, dec_hook=_make_nested)
     if hasattr(kind, "__dataclass_fields__"):
@@ -138,6 +171,59 @@ def _maker_by_arguments(kind: Any) -> Make:
         return kind(**{name: each for name, each in given.items() if each is not msgspec.UNSET})
 
     return make
+
+
+# --- defaults of dataclasses ---------------------------------------------------------------
+#
+# msgspec leaves a default that the class holds out of the object that it makes, and later leaves out of JSON what is not in the
+# object: a field would get lost on its way from one handler to the next.
+
+
+def _classes_in(annotation: Any, found: dict[Any, None]) -> dict[Any, None]:
+    """The classes that objects of this annotation may hold, at any depth."""
+    for part in get_args(annotation) or (annotation,):
+        if get_args(part):
+            _classes_in(part, found)
+        elif isinstance(part, type) and part not in found:
+            found[part] = None
+            hints, _ = attempt(lambda part=part: hints_of(part) if is_typed_class(part) else {})  # type: ignore[misc]
+            for hint in (hints or {}).values():
+                _classes_in(hint, found)
+    return found
+
+
+@lru_cache(256)
+def _defaults_of(kind: type) -> dict[str, Any]:
+    """The defaults that a dataclass holds for objects that do not have their own value."""
+    from dataclasses import MISSING
+
+    fields = getattr(kind, "__dataclass_fields__", {}) if not hasattr(kind, "__slots__") else {}
+    return {
+        name: each.default
+        for name, each in fields.items()
+        if each._field_type.name == "_FIELD" and each.default is not MISSING
+    }
+
+
+def _completed(value: Any) -> Any:
+    """The same object; dataclasses in it have their defaults themselves."""
+    kind = type(value)
+    inside: Iterable[Any] = ()
+    if kind is list or kind is tuple:
+        inside = value
+    elif kind is dict:
+        inside = value.values()
+    elif hasattr(kind, "__dataclass_fields__") and hasattr(value, "__dict__"):
+        own = value.__dict__
+        for name, default in _defaults_of(kind).items():
+            own.setdefault(name, default)
+        inside = own.values()
+    elif hasattr(kind, "__struct_fields__"):
+        inside = [getattr(value, name) for name in kind.__struct_fields__]
+    for each in inside:
+        if type(each) not in _JSON_KINDS:
+            _completed(each)
+    return value
 
 
 # --- why not -------------------------------------------------------------------------------

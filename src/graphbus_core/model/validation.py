@@ -98,9 +98,9 @@ def describe(problems: Iterable[Problem]) -> str:
     return "; ".join([*told[:MAX_PROBLEMS], "and more"] if len(told) > MAX_PROBLEMS else told)
 
 
-def refusal(code: str, problems: tuple[Problem, ...], **data: object) -> RunError:
+def refusal(code: str, problems: tuple[Problem, ...], **data: str) -> RunError:
     """Make the error that says all of this: its data holds the sentence as `reason`, and the problems themselves."""
-    return RunError(code, reason=describe(problems), problems=problems, **data)
+    return RunError(code, where=None, reason=describe(problems), problems=problems, **data)
 
 
 # --- a type after the other ----------------------------------------------------------------

@@ -279,3 +279,24 @@ def test_an_object_of_a_typed_class_is_published_as_what_it_is_in_json(published
         assert "GBE612" in bus.dead_letters()[0].error  # a date alone says not what it becomes
     else:
         assert seen == [payload]
+
+
+def test_a_default_is_not_lost_when_an_object_is_published_on() -> None:
+    bus = MessageBus(on_error="raise")
+    seen: list[Any] = []
+
+    def on(order: Mixed2) -> None:
+        bus.publish("/A/C", order)
+
+    on.__annotations__["order"] = Mixed2
+    bus.subscribe("/A/B", on)
+    bus.subscribe("/A/C", lambda payload: seen.append(thaw(payload)))
+    bus.publish("/A/B", {"item": {"sku": "a"}, "more": [{"sku": "b"}]})
+    assert seen == [{"item": {"sku": "a", "qty": 1}, "more": [{"sku": "b", "qty": 1}], "by_name": {}, "last": None}]
+
+
+class Mixed2(msgspec.Struct):
+    item: Item
+    more: list[Item]
+    by_name: dict[str, Item] = {}
+    last: Item | None = None

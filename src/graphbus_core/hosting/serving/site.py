@@ -21,6 +21,8 @@ from graphbus_core.hosting.serving.problems import Problem, internal, problem_of
 from graphbus_core.hosting.serving.status import Status
 from graphbus_core.model.artifacts import BuildArtifacts
 from graphbus_core.model.config import ServeConfig
+from graphbus_core.model.messages import Event
+from graphbus_core.model.payload import plain_model
 
 _log = logging.getLogger("graphbus.http")
 
@@ -54,18 +56,24 @@ class Site:
         arguments = read_object(body)
         with self._going_on(headers):
             result = self._graph.call(agent, method, **arguments)
-        return msgspec.json.encode(result)
+        return msgspec.json.encode(result, enc_hook=plain_model)
 
-    def publish(self, topic: str, body: bytes, wait_s: float, headers: Mapping[str, str]) -> tuple[int, bytes]:
-        """Publish the payload in the body, and give the status and what is known of the event.
+    def publish(self, topic: str, body: bytes, headers: Mapping[str, str]) -> str:
+        """Publish the payload in the body, and give the id of the event.
 
         Raises:
             RunError: GBE670 for a body that is no JSON, and what the graph refuses.
         """
         payload = read_json(body) if body.strip() else None
-        with self._going_on(headers):
-            self._graph.publish(topic, payload)
-        return 202, msgspec.json.encode({"event_id": "", "status": "accepted"})
+        with self._going_on(headers) as bind:
+            event = self._graph.bus.send(topic, payload)
+            bind(event)
+        return event.event_id
+
+    def outcome(self, event_id: str) -> list[str]:
+        """Wait until the handlers of an event have had their turn, and give those that failed for good."""
+        self._graph.bus.run(lambda: None)  # first in, first out: it comes after the event
+        return [each.subscription for each in self._graph.bus.dead_letters() if each.event.event_id == event_id]
 
     # --- pages ---
 
@@ -127,10 +135,13 @@ def wait_seconds(text: str, limit_s: float) -> float:
     return seconds
 
 
-def _going_on(graph: LiveGraph) -> Callable[[Mapping[str, str]], AbstractContextManager[None]]:
-    """How the trace that a client has begun goes on; without tracing it does not."""
+Bind = Callable[[Event], None]
+
+
+def _going_on(graph: LiveGraph) -> Callable[[Mapping[str, str]], AbstractContextManager[Bind]]:
+    """How the trace that a client has begun goes on, also in an event that is sent meanwhile; without tracing it does not."""
     if graph.origin is None or not graph.origin.config.settings.tracing:
-        return lambda _headers: nullcontext()
+        return lambda _headers: nullcontext(lambda _event: None)
     from graphbus_core.hosting.telemetry import Tracing
 
     return next(each.going_on for each in graph.bus.middleware if isinstance(each, Tracing))

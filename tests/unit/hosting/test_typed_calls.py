@@ -1,0 +1,113 @@
+"""Methods that declare typed classes can be called with objects of them, and with the JSON that they come from."""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, TypedDict
+
+import msgspec
+import pydantic
+import pytest
+
+from graphbus_core import GraphBusNode, connect, publishes, schema_method, subscribe
+from graphbus_core.errors import RunError
+
+
+class Colour(StrEnum):
+    RED = "red"
+
+
+@dataclass
+class Item:
+    sku: str
+    qty: int = 1
+
+
+class Movie(TypedDict):
+    title: str
+
+
+class Model(pydantic.BaseModel):
+    name: str
+
+
+@dataclass
+class Total:
+    total: int
+    items: list[Item]
+
+
+@publishes("/Shop/Counted", Total)
+class Shop(GraphBusNode):
+    seen: Any = None
+
+    @schema_method(input_schema={"item": Item, "more": list[Item]}, output_schema=Total)
+    def count(self, item: Item, more: list[Item]) -> Total:
+        total = Total(item.qty + sum(each.qty for each in more), [item, *more])
+        self.publish("/Shop/Counted", total)
+        return total
+
+    @schema_method(input_schema={"colour": Colour, "at": datetime.date, "movie": Movie})
+    def others(self, colour: Colour, at: datetime.date, movie: Movie) -> None:
+        self.seen = (colour, at, movie)
+
+    @schema_method(input_schema={"model": Model}, output_schema=Model)
+    def model(self, model: Model) -> Model:
+        return Model(name=model.name * 2)
+
+    @subscribe("/Shop/Counted")
+    def on_counted(self, total: Total) -> None:
+        self.seen = total
+
+
+def test_arguments_may_be_objects_or_what_they_are_in_json() -> None:
+    with connect(Shop) as graph:
+        for item in (Item("a", 2), {"sku": "a", "qty": 2}):
+            for more in ([Item("b")], [{"sku": "b"}]):
+                result = graph.call("Shop", "count", item=item, more=more)
+                assert result == Total(3, [Item("a", 2), Item("b")])
+                seen = graph.node("Shop").seen  # type: ignore[attr-defined]
+                assert seen == result
+                assert seen is not result
+        assert msgspec.json.encode(result) == b'{"total":3,"items":[{"sku":"a","qty":2},{"sku":"b","qty":1}]}'
+
+
+def test_what_json_has_text_for_is_made_of_the_text() -> None:
+    with connect(Shop) as graph:
+        for colour, at in (("red", "2026-11-21"), (Colour.RED, datetime.date(2026, 11, 21))):
+            graph.call("Shop", "others", colour=colour, at=at, movie={"title": "x"})
+            seen = graph.node("Shop").seen  # type: ignore[attr-defined]
+            assert seen == (Colour.RED, datetime.date(2026, 11, 21), {"title": "x"})
+            assert type(seen[0]) is Colour
+        assert graph.call("Shop", "model", model={"name": "x"}).name == "xx"
+        assert graph.call("Shop", "model", model=Model(name="x")).name == "xx"
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments", "told"),
+    [
+        ("count", {"item": {"sku": 1}, "more": []}, "item.sku: expected str, got int 1"),
+        ("count", {"item": Item(sku=1), "more": []}, "item.sku: expected str, got int 1"),  # type: ignore[arg-type]
+        ("count", {"item": {"sku": "a"}, "more": [{}]}, "more[0].sku: expected str, got nothing"),
+        ("others", {"colour": "blue", "at": "soon", "movie": {"title": 1}}, "movie.title: expected str, got int 1"),
+        ("others", {"colour": "blue", "at": "soon", "movie": {"title": ""}}, "colour: expected a valid Colour"),
+        ("others", {"colour": "blue", "at": "soon", "movie": {"title": ""}}, "at: expected a valid date"),
+    ],
+)
+def test_arguments_that_cannot_be_made_are_refused_with_their_place(
+    method: str, arguments: dict[str, Any], told: str
+) -> None:
+    with connect(Shop) as graph, pytest.raises(RunError) as refused:
+        graph.call("Shop", method, **arguments)
+    assert refused.value.code == "GBE622"
+    assert f"Shop.{method} was called with wrong arguments: " in str(refused.value)
+    assert told in str(refused.value)
+
+
+def test_without_validation_arguments_are_still_made_where_that_is_possible() -> None:
+    with connect(Shop, validation="off") as graph:
+        assert graph.call("Shop", "count", item={"sku": "a"}, more=[]).total == 1
+        graph.call("Shop", "others", colour="blue", at="2026-11-21", movie={})
+        assert graph.node("Shop").seen == ("blue", datetime.date(2026, 11, 21), {})  # type: ignore[attr-defined]
