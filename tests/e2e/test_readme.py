@@ -21,6 +21,7 @@ README = ROOT / "README.md"
         "README.md",
         "docs/tutorial.md",
         "docs/runtime.md",
+        "docs/state-and-dead-letters.md",
         "docs/middleware.md",
         "docs/testing.md",
         "docs/how-a-negotiation-works.md",

@@ -132,7 +132,13 @@ class Database:
             raise self._refuse("GBE645", reason=(error.strerror or str(error)).lower()) from None
 
     def _prepare(self, timeout_s: float) -> None:
-        if not self._is_ours():
+        self._connection.execute("BEGIN")  # all that is looked at is of one moment
+        try:
+            is_ours = self._is_ours()
+        finally:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+        if not is_ours:
             self._make_tables()
         self._use_wal(timeout_s)
         self._connection.execute("PRAGMA synchronous = NORMAL")

@@ -158,11 +158,6 @@ class DeadLetterFile:
             values = (last.error, last.place, last.traceback, last.reason, last.timestamp, attempts, kept.id)
             connection.execute(_FAILED_AGAIN, values)
 
-    def give_up_replay(self, number: int) -> None:
-        """Note that a letter was not delivered after all."""
-        with self._database.change() as connection:
-            connection.execute("UPDATE letters SET is_replaying = 0 WHERE id = ?", (number,))
-
     def close(self) -> None:
         """Let go of the file."""
         self._database.close()

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -15,7 +15,7 @@ from graphbus_core.bus import MessageBus
 from graphbus_core.clock import SystemClock
 from graphbus_core.errors import RunError
 from graphbus_core.model.deliveries import DeliveryPolicy
-from graphbus_core.testing.clock import FakeClock
+from graphbus_core.testing.clock import FakeClock, FakeTimer
 
 TWICE = DeliveryPolicy(retries=2, backoff_s=1.0)
 AT_ONCE = DeliveryPolicy(retries=3, backoff_s=0.0)
@@ -389,3 +389,22 @@ def test_a_timeout_that_a_handler_raises_itself_stays_what_it_is() -> None:
         bus.subscribe("/A/B", asks, policy=DeliveryPolicy(timeout_s=5))
         bus.publish("/A/B")
         assert bus.dead_letters()[0].error == "TimeoutError: the server is slow"
+
+
+def test_a_timer_that_fires_too_late_delivers_nothing(clock: FakeClock) -> None:
+    late: list[Callable[[], None]] = []
+    set_timer = clock.after
+
+    def after(delay_s: float, work: Callable[[], None]) -> FakeTimer:
+        late.append(work)
+        return set_timer(delay_s, work)
+
+    clock.after = after  # type: ignore[method-assign]
+    log: list[str] = []
+    bus = MessageBus(clock=clock)
+    bus.subscribe("/A/B", Flaky(1, log), policy=TWICE)
+    bus.publish("/A/B")
+    bus.close(grace_s=0)
+    late[0]()
+    assert len(log) == 1
+    assert len(bus.dead_letters()) == 1

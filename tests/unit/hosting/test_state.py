@@ -543,3 +543,33 @@ def test_files_are_opened_at_once_by_many_without_harm(path: str) -> None:
     states = States(path)
     assert len(states.of("Orders")) == 8
     states.close()
+
+
+def test_what_is_not_committed_is_taken_back(path: str) -> None:
+    opened = database.Database(path, database.Layout("A test", 7, 1, ("CREATE TABLE t (x)",)))
+    with suppress(ValueError), opened.change() as connection:
+        connection.execute("INSERT INTO t VALUES (1)")
+        raise ValueError
+    with opened.use() as connection:
+        assert connection.execute("SELECT count(*) FROM t").fetchone() == (0,)
+    opened.close()
+    opened.close()
+
+
+@pytest.mark.parametrize("patience_s", [0.05, 5.0])
+def test_a_reader_of_an_old_kind_is_waited_for(path: str, patience_s: float) -> None:
+    layout = database.Layout("A test", 7, 1, ("CREATE TABLE t (x)",))
+    database.Database(path, layout).close()
+    reader = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    reader.execute("PRAGMA journal_mode = DELETE")
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM t").fetchone()
+    if patience_s < 1:
+        with pytest.raises(RunError, match="GBE644"):
+            database.Database(path, layout, timeout_s=patience_s)
+        reader.close()
+    else:
+        leaving = threading.Timer(0.05, reader.close)
+        leaving.start()
+        database.Database(path, layout, timeout_s=patience_s).close()
+        leaving.join()
