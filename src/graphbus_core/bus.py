@@ -21,6 +21,8 @@ from graphbus_core.middleware import Middleware
 from graphbus_core.model.agent import HandlerShape
 from graphbus_core.model.deliveries import ONCE, DeadLetter, DeliveryPolicy, Statistics
 from graphbus_core.model.messages import Event
+from graphbus_core.model.payload import freeze
+from graphbus_core.model.proposals import Json
 from graphbus_core.routing import Admit, Subscription
 from graphbus_core.signatures import Handler
 
@@ -99,6 +101,18 @@ class MessageBus(Deliverer):
             RunError: GBE610 for a malformed topic, GBE611 for a handler whose signature fits no row of the table.
         """
         return self._routes.add(topic, handler, name=name, owner=owner, shape=shape, policy=policy)
+
+    def send(self, topic: str, payload: Json = None, *, src: str = "") -> Event:
+        """Queue an event for another thread to deliver, and give it: for a publisher that must not wait.
+
+        Raises:
+            RunError: What `publish` raises.
+        """
+        dispatch = self._dispatches.get(topic) or self._open(topic)
+        checked = payload if dispatch.check is None else dispatch.check(payload)
+        event = Event(topic, freeze(checked), src, self._time())
+        self.deliver_again(event, None)
+        return event
 
     def unsubscribe(self, subscription: Subscription) -> None:
         """Stop calling the handler, also for an event that is on its way; unsubscribing twice does nothing."""

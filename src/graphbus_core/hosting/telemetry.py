@@ -11,7 +11,7 @@ The parent of a span is that of the handler that has published the event. Where 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from threading import RLock
 
@@ -64,7 +64,7 @@ class Tracing:
             kind=trace.SpanKind.CONSUMER,
             attributes=attributes,
         ):
-            self._remember(event.event_id, handling.name)
+            self._remember(event.event_id, handling.name, contexts.get_current())
             yield
 
     def _around_call(self, handling: Handling) -> Iterator[None]:
@@ -81,14 +81,21 @@ class Tracing:
         finally:
             contexts.detach(token)
 
+    def send(self, headers: Mapping[str, str], send: Callable[[], Event]) -> Event:
+        """Send an event that goes on with such a trace, whichever thread delivers it."""
+        with self._publishing:  # nobody looks for its parent before it is there
+            event = send()
+            self._remember(event.event_id, "", _propagator.extract(headers))
+        return event
+
     def _parent_of(self, event: Event) -> Context | None:
         with self._publishing:
             return self._parents.get((event.causation_id, event.published_by)) or self._parents.get(
                 (event.event_id, "")
             )
 
-    def _remember(self, event_id: str, handler: str) -> None:
+    def _remember(self, event_id: str, handler: str, context: Context) -> None:
         with self._publishing:
-            self._parents[event_id, handler] = contexts.get_current()
+            self._parents[event_id, handler] = context
             while len(self._parents) > _KEPT:
                 self._parents.popitem(last=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -103,6 +104,42 @@ def test_a_call_that_takes_too_long_is_answered_and_ends_by_itself(site: SiteCli
     assert time.monotonic() - started < 0.65
     time.sleep(0.4)
     assert site.post("/call/Till/add", {"amount": 0}).status == 200
+
+
+# --- events ---
+
+ORDER = {"order_id": "1", "quantity": 1}
+
+
+def test_a_published_event_is_accepted_at_once_with_its_id(site: SiteClient) -> None:
+    started = time.monotonic()
+    answer = site.post("/publish/Order/Placed", {"order_id": "slow", "quantity": 300})
+    assert time.monotonic() - started < 0.25
+    assert answer.status == 202
+    assert answer.document["status"] == "accepted"
+    assert re.fullmatch("[0-9a-f]{32}", answer.document["event_id"])
+    assert site.post("/publish/Order/Placed?wait=0.4", ORDER).status in (200, 202)
+    assert answer.document["event_id"] in [event.event_id for event in site.graph.bus.history()]
+
+
+def test_who_waits_hears_what_became_of_the_event(site: SiteClient) -> None:
+    answer = site.post("/publish/Order/Placed?wait=0.4", ORDER)
+    assert (answer.status, answer.document["status"]) == (200, "delivered")
+    failed = site.post("/publish/Order/Placed?wait=0.4", {"order_id": "1", "quantity": -1})
+    assert (failed.status, failed.document["status"]) == (200, "failed")
+    assert failed.document["failed"] == ["Till.on_order"]
+    assert "secret" not in failed.body.decode()
+
+
+def test_who_waits_too_short_a_time_is_told_that_it_is_on_its_way(site: SiteClient) -> None:
+    answer = site.post("/publish/Order/Placed?wait=0.05", {"order_id": "slow", "quantity": 400})
+    assert (answer.status, answer.document["status"]) == (202, "accepted")
+    time.sleep(0.4)
+
+
+def test_a_topic_that_is_only_heard_outside_takes_any_payload(site: SiteClient) -> None:
+    for body in ("", "null", "[1]", '"text"', "{}"):
+        assert site.request("POST", "/publish/Order/Cancelled?wait=0.4", body, BEARER | JSON).status == 200
 
 
 # --- what surrounds a body ---

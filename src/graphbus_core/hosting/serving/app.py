@@ -6,7 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -20,7 +20,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from graphbus_core.errors import RunError
 from graphbus_core.hosting.metrics import CONTENT_TYPE
 from graphbus_core.hosting.serving.problems import MAX_HEAD_BYTES, MEDIA_TYPE, Problem, problem
-from graphbus_core.hosting.serving.site import Site, wait_seconds
+from graphbus_core.hosting.serving.site import Site, accepted, handled, wait_seconds
+
+R = TypeVar("R")
 
 _log = logging.getLogger("graphbus.http")
 
@@ -148,10 +150,27 @@ class _Pages:
             await _discard(request)
             return _refuse(self._site.refusal(topic, error))
 
-        def work(body: bytes) -> _Answer:
-            return self._site.publish(topic, body, wait_s, request.headers)
+        event_ids: list[str] = []
 
-        return await self._answer(request, work, topic, limit_s + wait_s)
+        def work(body: bytes) -> _Answer:
+            event_ids.append(self._site.publish(topic, body, request.headers))
+            return 202, accepted(event_ids[0])
+
+        answer = await self._answer(request, work, topic, limit_s)
+        if wait_s and answer.status_code == 202:
+            return await self._wait_for(request, answer, event_ids[0], wait_s)
+        return answer
+
+    async def _wait_for(self, request: Request, answer: Response, event_id: str, wait_s: float) -> Response:
+        """The outcome of an event when it is there in time, else the answer as it was."""
+        self._site.in_flight += 1
+        try:
+            failed, error = await _unless_gone(request, self._try(lambda: self._site.outcome(event_id), wait_s))
+        finally:
+            self._site.in_flight -= 1
+        if error is not None or failed is None:
+            return answer
+        return Response(handled(event_id, failed), media_type=_JSON)
 
     async def _answer(
         self, request: Request, work: Callable[[bytes], _Answer], what: str, timeout_s: float
@@ -173,7 +192,7 @@ class _Pages:
         status, content = done
         return Response(content, status, media_type=_JSON)
 
-    async def _try(self, work: Callable[[], _Answer], timeout_s: float) -> tuple[_Answer | None, Exception | None]:
+    async def _try(self, work: Callable[[], R], timeout_s: float) -> tuple[R | None, Exception | None]:
         try:
             return await self._site.crew.do(work, timeout_s)
         except RunError as refused:

@@ -40,14 +40,7 @@ _ACCEPTED = {
     "properties": {
         "event_id": {"type": "string"},
         "status": {"enum": ["accepted", "delivered", "failed"]},
-        "failures": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "required": ["handler", "error"],
-                "properties": {"handler": {"type": "string"}, "error": {"type": "string"}},
-            },
-        },
+        "failed": {"type": "array", "items": {"type": "string"}, "description": "Handlers whose dead letter it is."},
     },
 }
 _WAIT = {

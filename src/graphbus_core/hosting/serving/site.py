@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from secrets import token_hex
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -42,7 +42,7 @@ class Site:
         self.status = status
         self.in_flight = 0
         self._graph = graph
-        self._going_on = _going_on(graph)
+        self._trace = _trace_of(graph)
         self._described: tuple[BuildArtifacts, bytes] | None = None
 
     # --- on a thread of the crew ---
@@ -54,7 +54,7 @@ class Site:
             RunError: GBE670 for a body that is no JSON object, and what the graph refuses.
         """
         arguments = read_object(body)
-        with self._going_on(headers):
+        with self._trace.going_on(headers):
             result = self._graph.call(agent, method, **arguments)
         return msgspec.json.encode(result, enc_hook=plain_model)
 
@@ -65,10 +65,7 @@ class Site:
             RunError: GBE670 for a body that is no JSON, and what the graph refuses.
         """
         payload = read_json(body) if body.strip() else None
-        with self._going_on(headers) as bind:
-            event = self._graph.bus.send(topic, payload)
-            bind(event)
-        return event.event_id
+        return self._trace.send(headers, lambda: self._graph.bus.send(topic, payload)).event_id
 
     def outcome(self, event_id: str) -> list[str]:
         """Wait until the handlers of an event have had their turn, and give those that failed for good."""
@@ -135,16 +132,42 @@ def wait_seconds(text: str, limit_s: float) -> float:
     return seconds
 
 
-Bind = Callable[[Event], None]
+def accepted(event_id: str) -> bytes:
+    """The answer for an event that is on its way."""
+    return msgspec.json.encode({"event_id": event_id, "status": "accepted"})
 
 
-def _going_on(graph: LiveGraph) -> Callable[[Mapping[str, str]], AbstractContextManager[Bind]]:
-    """How the trace that a client has begun goes on, also in an event that is sent meanwhile; without tracing it does not."""
+def handled(event_id: str, failed: list[str]) -> bytes:
+    """The answer for an event that the handlers have had."""
+    if not failed:
+        return msgspec.json.encode({"event_id": event_id, "status": "delivered"})
+    return msgspec.json.encode({"event_id": event_id, "status": "failed", "failed": failed})
+
+
+class _Trace(Protocol):
+    """How the trace that a client has begun goes on."""
+
+    def going_on(self, headers: Mapping[str, str]) -> AbstractContextManager[None]:
+        """On this thread."""
+
+    def send(self, headers: Mapping[str, str], send: Callable[[], Event]) -> Event:
+        """In an event that another thread delivers."""
+
+
+class _NoTrace:
+    def going_on(self, _headers: Mapping[str, str]) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def send(self, _headers: Mapping[str, str], send: Callable[[], Event]) -> Event:
+        return send()
+
+
+def _trace_of(graph: LiveGraph) -> _Trace:
     if graph.origin is None or not graph.origin.config.settings.tracing:
-        return lambda _headers: nullcontext(lambda _event: None)
+        return _NoTrace()
     from graphbus_core.hosting.telemetry import Tracing
 
-    return next(each.going_on for each in graph.bus.middleware if isinstance(each, Tracing))
+    return next(each for each in graph.bus.middleware if isinstance(each, Tracing))
 
 
 def _pretty(document: dict[str, Any]) -> bytes:
