@@ -59,16 +59,17 @@ LIMIT_TEXTS = {OLD: "a seventh"}
 
 
 class Program(NamedTuple):
-    """How a library's program is started: its interpreter, its file, where, and with which environment."""
+    """How a library's program is started: its interpreter, its file, where, with which environment and first arguments."""
 
     python: Path
     file: Path
     folder: Path
     variables: dict[str, str]
+    arguments: tuple[str, ...] = ()
 
     def command(self, *arguments: str) -> list[str]:
         """The command of the child process."""
-        return [str(self.python), str(self.file), *arguments]
+        return [str(self.python), str(self.file), *self.arguments, *arguments]
 
 
 def programs(work: Path) -> dict[str, Program]:
