@@ -119,12 +119,16 @@ class MessageBus(Deliverer):
         if self._routes.remove(subscription) and self._event is not None:
             self._dispatch.take_out(subscription, after=self._position)
 
-    def caller(self, function: Callable[[A], Any], after: Callable[[Any], Any]) -> Callable[[A], Any]:
+    def caller(
+        self, function: Callable[[A], Any], after: Callable[[Any], Any], again: Callable[[A], Any]
+    ) -> Callable[[A], Any]:
         """Make a function that calls another as `run` does, but at once when nobody is at work.
 
         Args:
             function: Belongs to an owner without async handlers.
             after: Gives what is to be returned instead of the result, which may be an awaitable, or raises.
+            again: What is called in the place of both when the turn has come after some waiting: the function that this makes,
+                or another one that has taken its place meanwhile.
         """
         right, queue = self._right_to_drain, self._queue
 
@@ -134,15 +138,18 @@ class MessageBus(Deliverer):
                 return after(self.run(lambda: function(argument)))
             try:
                 del right[0]
-            except IndexError:  # a handler of this thread calls, or another thread drains
-                return after(self.run(lambda: function(argument)))
+            except IndexError:
+                if self._is_inside or self._is_abandoned:  # a handler of this thread calls
+                    return after(self.run(lambda: function(argument)))
+                return self.run(lambda: again(argument))  # another thread drains
             is_over = is_quiet = False
             try:
                 self._drainer = get_ident()
-                if queue or self._event is not None:  # it waits its turn
+                has_waited = bool(queue) or self._event is not None
+                if has_waited:
                     self._drain()
                 try:
-                    result = function(argument)
+                    result = again(argument) if has_waited else function(argument)
                     is_over = True
                 finally:
                     if is_over or isinstance(exception(), Exception):  # after a KeyboardInterrupt nothing more is delivered
@@ -154,7 +161,7 @@ class MessageBus(Deliverer):
                 right.append(None)
                 if queue and is_quiet:
                     self._drain_if_free()
-            return after(result)
+            return result if has_waited else after(result)
 
         return call
 

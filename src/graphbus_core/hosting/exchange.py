@@ -187,7 +187,7 @@ def _is_same(old: type, new: type, name: str) -> bool:
 def _words_of(kind: type, name: str) -> list[object]:
     found: list[object] = []
     for each in kind.__mro__:
-        function = vars(each).get(name)
+        function: Any = vars(each).get(name)
         while hasattr(function, "__wrapped__"):
             function = function.__wrapped__
         code = getattr(function, "__code__", None)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from graphbus_core.bus import MessageBus
 from graphbus_core.errors import GraphBusError, Place, RunError, raise_all
-from graphbus_core.hosting.calls import Call, compile_call
+from graphbus_core.hosting.calls import Call, Current, compile_call
 from graphbus_core.hosting.contracts import Method, Methods
 from graphbus_core.hosting.imports import NodeModules, describe_exception
 from graphbus_core.hosting.replaying import find_subscription, replay
@@ -130,10 +130,18 @@ class LiveGraph:
             call = self._compile_call(agent, method)
         return call(arguments)
 
+    def _call(self, agent: str, method: str, arguments: dict[str, Any]) -> Any:
+        try:
+            call = self._calls[agent][method]
+        except KeyError:
+            call = self._compile_call(agent, method)
+        return call(arguments)
+
     def _compile_call(self, agent: str, method: str) -> Call:
         found = self._methods.find(agent, method)
         is_async = self._members[agent].is_async
-        call = compile_call(self.bus, agent, found, getattr(self.nodes[agent], method), is_async=is_async)
+        current = Current(lambda: getattr(self.nodes[agent], method), lambda arguments: self._call(agent, method, arguments))
+        call = compile_call(self.bus, agent, found, current, is_async=is_async)
         self._calls.setdefault(agent, {})[method] = call
         return call
 

@@ -407,14 +407,16 @@ def test_a_module_that_a_handler_imports_later_is_noticed_when_it_changes(shop: 
     assert total(shop) == 10
 
 
-def test_what_lies_in_a_hidden_folder_of_the_project_is_not_the_projects(
-    shop: LivingProject, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shop.save(".venv/lib/python3/site-packages/rented.py", "VALUE = 1\n")
-    monkeypatch.syspath_prepend(str(shop.root / ".venv/lib/python3/site-packages"))
-    shop.edit("shop/till.py", "from shop.prices", "import rented\nfrom shop.prices")
-    shop.reload()
-    shop.save(".venv/lib/python3/site-packages/rented.py", "VALUE = 2\n")
+def test_what_lies_in_a_hidden_folder_of_the_project_is_not_the_projects(shop: LivingProject) -> None:
+    packages = ".venv/lib/python3/site-packages"
+    shop.save(f"{packages}/rented.py", "VALUE = 1\n")
+    sys.path.insert(0, str(shop.root / packages))
+    try:
+        shop.edit("shop/till.py", "from shop.prices", "import rented\nfrom shop.prices")
+        shop.reload()
+    finally:
+        sys.path.remove(str(shop.root / packages))
+    shop.save(f"{packages}/rented.py", "VALUE = 2\n")
     assert shop.reload() == Reloaded()
     assert sys.modules["rented"].VALUE == 1
 

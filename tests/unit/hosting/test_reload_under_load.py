@@ -74,12 +74,19 @@ def in_thread(work: Callable[[], object]) -> threading.Thread:
 @pytest.mark.slow
 def test_a_hundred_thousand_events_while_ten_versions_follow_each_other(shop: LivingProject) -> None:
     done: list[Reloaded] = []
-    reloading = in_thread(lambda: done.extend(reload_often(shop, RELOADS)))
     sent = 0
-    while sent < 100_000 or reloading.is_alive():
+
+    def send() -> None:
+        nonlocal sent
         shop.graph.publish("/Load/Sent", {"number": sent})
         sent += 1
+
+    send()
+    reloading = in_thread(lambda: done.extend(reload_often(shop, RELOADS)))
+    while sent < 100_000 or reloading.is_alive():
+        send()
     reloading.join()
+    send()
     assert [each.replaced for each in done] == [("Reader",)] * RELOADS
     entries = seen(shop)
     assert Counter(number for number, *_ in entries if number > 0) == Counter(range(1, sent))
@@ -202,3 +209,71 @@ def test_events_that_wait_for_a_topic_that_is_gone_are_no_hindrance(shop: Living
     reloading.join()
     shop.graph.publish("/Load/Other", {"number": 6})
     assert [number for number, *_ in seen(shop)] == [1, -6]
+
+
+def _calls(kind: str) -> str:
+    wait = "await asyncio.sleep(0)" if kind == "async " else "pass"
+    return f"""
+    import asyncio
+    from graphbus_core import GraphBusNode, schema_method
+    from shop.version import VERSION
+
+    class Reader(GraphBusNode):
+        def here(self):
+            return VERSION
+
+        @schema_method(input_schema={{"number": int}}, output_schema={{"versions": list}})
+        {kind}def read(self, number: int):
+            {wait}
+            return {{"versions": [VERSION, self.here()]}}
+    """
+
+
+@pytest.mark.parametrize("kind", ["", "async "])
+def test_calls_that_wait_for_a_reload_go_to_the_new_version(project: Project, kind: str) -> None:
+    shop = LivingProject(project(FILES | {"shop/reader.py": _calls(kind)}))
+    answers: list[list[int]] = []
+    with shop.graph:
+        done: list[Reloaded] = []
+        reloading = in_thread(lambda: done.extend(reload_often(shop, 4)))
+        while reloading.is_alive():
+            answers.append(shop.graph.call("Reader", "read", number=1)["versions"])
+        reloading.join()
+        answers.append(shop.graph.call("Reader", "read", number=1)["versions"])
+    assert all(first == second for first, second in answers)
+    assert answers[-1] == [4, 4]
+    assert len(done) == 4
+
+
+def test_a_call_that_waits_meets_the_contract_of_the_new_version(project: Project) -> None:
+    shop = LivingProject(project(FILES | {"shop/reader.py": _calls("")}))
+    with shop.graph:
+        shop.graph.call("Reader", "read", number=1)
+        shop.edit("shop/reader.py", "number", "count")
+        artifacts = shop.build()
+        blocker, is_held = threading.Event(), threading.Event()
+
+        def hold() -> None:
+            is_held.set()
+            blocker.wait(5)
+
+        holding = in_thread(lambda: shop.graph.bus.run(hold))
+        is_held.wait(5)
+        reloading = in_thread(lambda: shop.reloader.reload(artifacts))
+        while shop.graph.bus.statistics().queued < 2:
+            pass
+        refused: list[RunError] = []
+
+        def call() -> None:
+            with pytest.raises(RunError) as error:
+                shop.graph.call("Reader", "read", number=1)
+            refused.append(error.value)
+
+        calling = in_thread(call)
+        while shop.graph.bus.statistics().queued < 3:
+            pass
+        blocker.set()
+        for thread in (holding, reloading, calling):
+            thread.join()
+        assert [error.code for error in refused] == ["GBE622"]
+        assert shop.graph.call("Reader", "read", count=1) == {"versions": [0, 0]}
