@@ -13,10 +13,12 @@ import sys
 import termios
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 CTRL_C, CTRL_D, TAB, UP = "\x03", "\x04", "\t", "\x1b[A"
-_MOMENT_S = 0.3
+_MOMENT_S = 0.2
+_PRESSES = 5
 _PAINT = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 
 
@@ -49,31 +51,38 @@ class Person:
         os.close(self._master)
 
     def types(self, text: str) -> None:
-        """Type a line, or a key without one; Ctrl-C comes after a moment, when the command waits again."""
-        if text == CTRL_C:
-            time.sleep(_MOMENT_S)
-        os.write(self._master, (text if text in (CTRL_C, CTRL_D, TAB, UP) else f"{text}\n").encode())
+        """Type a line."""
+        os.write(self._master, f"{text}\n".encode())
 
     def keys(self, text: str) -> None:
         """Type without the return key."""
-        os.write(self._master, text.encode())
+        with suppress(OSError):  # the command has ended
+            os.write(self._master, text.encode())
+
+    def presses(self, key: str, until: str) -> None:
+        """Press a key until the text is shown: one that comes before the command waits again is lost, as at any terminal."""
+        for _ in range(_PRESSES):
+            time.sleep(_MOMENT_S)
+            self.keys(key)
+            if self._is_seen(until, _MOMENT_S * 5):
+                break
+        self.sees(until)
 
     def sees(self, text: str, timeout_s: float = 20) -> str:
         """Wait until the text is shown, after what was seen before, and give what was shown up to its end."""
-        deadline = time.monotonic() + timeout_s
-        while text not in self.seen[self._read_to :]:
-            assert time.monotonic() < deadline, f"no {text!r} in:\n{self.seen}"
-            self._look(0.1)
+        assert self._is_seen(text, timeout_s), f"no {text!r} in:\n{self.seen}"
         begin = self._read_to
         self._read_to = self.seen.index(text, begin) + len(text)
         return self.seen[begin : self._read_to]
 
-    def leaves(self, timeout_s: float = 20) -> int:
-        """Wait for the end of the command and give its exit status."""
+    def leaves(self, key: str = "", timeout_s: float = 20) -> int:
+        """Wait for the end of the command, pressing a key if there is one, and give its exit status."""
         deadline = time.monotonic() + timeout_s
         while self._process.poll() is None:
             assert time.monotonic() < deadline, f"it does not end:\n{self.seen}"
-            self._look(0.05)
+            if key:
+                self.keys(key)
+            self._look(_MOMENT_S)
         self._look(0.05)
         return self._process.returncode
 
@@ -81,6 +90,14 @@ class Person:
         """Send the command a signal, when it waits again."""
         time.sleep(_MOMENT_S)
         self._process.send_signal(number)
+
+    def _is_seen(self, text: str, timeout_s: float) -> bool:
+        deadline = time.monotonic() + timeout_s
+        while text not in self.seen[self._read_to :]:
+            if time.monotonic() > deadline:
+                return False
+            self._look(0.1)
+        return True
 
     def _look(self, timeout_s: float) -> None:
         ready, _, _ = select.select([self._master], [], [], timeout_s)

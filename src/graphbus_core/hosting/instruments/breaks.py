@@ -8,8 +8,10 @@ Whatever else shares that thread stands meanwhile.
 from __future__ import annotations
 
 import sys
+from _thread import interrupt_main
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from threading import current_thread, main_thread
 
 from graphbus_core.errors import RunError, did_you_mean
 from graphbus_core.middleware import Handling
@@ -71,6 +73,8 @@ class Breakpoints:
         self._hops = False
         if self._quits_for_good:
             self.names.clear()
+            if current_thread() is not main_thread():
+                interrupt_main()
 
 
 def check_names(names: Iterable[str], known: Iterable[str]) -> None:

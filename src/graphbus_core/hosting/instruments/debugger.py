@@ -7,6 +7,7 @@ import pdb
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from threading import current_thread, main_thread
 from types import FrameType
 from typing import Any, Protocol, cast
 
@@ -127,6 +128,8 @@ class Debugger(pdb.Pdb):
         """q(uit)
         Leave the handler as Ctrl-C does: the graph stops, or the prompt comes back.
         """
+        if current_thread() is not main_thread():  # such a thread has nobody who would catch an interrupt
+            self._leaving = RunError("GBE681", name=self._handling.name)
         self._person.quit()
         self.set_quit()
         return True
