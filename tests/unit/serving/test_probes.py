@@ -67,11 +67,17 @@ def test_a_handler_may_run_as_long_as_it_wants_when_there_is_no_limit() -> None:
         running.close()
 
 
-def test_a_graph_in_which_no_more_events_can_wait_is_not_ready() -> None:
-    with connect(Lonely) as graph:
-        assert Status(graph, Meter(), stuck_after_s=1, queue=1).ready().status == 200
-        full = Status(graph, Meter(), stuck_after_s=1, queue=-1)  # already reached by an empty queue
-        assert full.ready() == (503, {"status": "overloaded", "queued": 0})
+def test_a_graph_in_which_no_more_events_can_wait_is_not_ready_and_takes_none(tmp_path: Path) -> None:
+    with served(build_site(tmp_path, runtime="queue = 3")) as site:
+        slow = {"order_id": "slow", "quantity": 150}
+        answers = [site.post("/publish/Order/Placed", slow) for _ in range(8)]
+        assert probe(site, "/readyz") == (503, {"status": "overloaded", "queued": 3})
+        assert [answer.status for answer in answers].count(503) >= 3
+        refused = answers[-1]
+        assert (refused.headers["retry-after"], refused.document["code"]) == ("1", "GBE678")
+        site.graph.bus.settle()
+        assert probe(site, "/readyz") == (200, {"status": "ready"})
+        assert site.graph.bus.statistics().published == [answer.status for answer in answers].count(202)
 
 
 def test_an_unknown_page_of_the_probe_server(tmp_path: Path) -> None:

@@ -62,9 +62,11 @@ class Site:
         """Publish the payload in the body, and give the id of the event.
 
         Raises:
-            RunError: GBE670 for a body that is no JSON, and what the graph refuses.
+            RunError: GBE670 for a body that is no JSON, GBE678 when no more events can wait, and what the graph refuses.
         """
         payload = read_json(body) if body.strip() else None
+        if waiting := self.status.overload():
+            raise RunError("GBE678", count=waiting)
         return self._trace.send(headers, lambda: self._graph.bus.send(topic, payload)).event_id
 
     def outcome(self, event_id: str) -> list[str]:
