@@ -155,7 +155,7 @@ class Method:
 
     def _release_anyway(self, result: Any) -> Any:
         promised = self._spec.output_schema
-        if isinstance(result, Awaitable):  # it was called in an async handler
+        if issubclass(type(result), Awaitable):  # it was called in an async handler
             return self._release_later(result)
         if promised is not None and (promised.fields or result is not None):  # None is as good as no fields
             self._report("GBE623", problems_of(promised, result))

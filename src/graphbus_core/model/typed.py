@@ -17,7 +17,7 @@ from graphbus_core.isolation import attempt
 from graphbus_core.model.live_types import hints_of, type_of
 from graphbus_core.model.proposals import Json
 from graphbus_core.model.validation import Problem, problems_in
-from graphbus_core.model.values import clipped, shown
+from graphbus_core.model.values import Items, clipped, items_of, mapping_of, shown
 
 Make = Callable[[Json], Any]
 
@@ -47,7 +47,7 @@ def maker_of(kind: Any) -> Make:
     def make_or_explain(value: Json) -> Any:
         try:
             return make(value)
-        except (ValueError, TypeError) as error:  # ValidationError of both libraries is a ValueError
+        except (ValueError, TypeError, RecursionError) as error:  # ValidationError of both libraries is a ValueError
             raise UnfitError(_explain(kind, value, error)) from error
 
     return make_or_explain
@@ -77,17 +77,24 @@ def makers_for(function: Any) -> dict[str, Make]:
     return makers
 
 
-def is_json_shaped(value: object) -> bool:
+def is_json_shaped(value: object, depth: int = 0) -> bool:
     """True for what JSON can be read into: nothing of it is an object of a class of its own yet."""
-    if isinstance(value, dict):
-        return all(map(is_json_shaped, value.values()))
-    if isinstance(value, list):
-        return all(map(is_json_shaped, value))
-    return type(value) in _JSON_KINDS
+    kind = type(value)
+    if depth > _MAX_NESTING:
+        return True
+    if kind in _JSON_KINDS:
+        return True
+    inside: Items | None = None
+    if issubclass(kind, dict):
+        inside = list((mapping_of(value) or {}).values())
+    elif issubclass(kind, list):
+        inside = items_of(value)
+    return inside is not None and all(is_json_shaped(item, depth + 1) for item in inside)
 
 
 _JSON_KINDS = frozenset({str, int, float, bool, type(None)})
 _MAX_DEPTH = 12
+_MAX_NESTING = 100
 
 
 def is_typed_class(kind: type) -> bool:
@@ -215,7 +222,7 @@ def _completed(value: Any) -> Any:
         inside = value.values()
     elif hasattr(kind, "__dataclass_fields__") and hasattr(value, "__dict__"):
         own = value.__dict__
-        for name, default in _defaults_of(kind).items():
+        for name, default in _defaults_of(type(value)).items():  # type: ignore[arg-type]
             own.setdefault(name, default)
         inside = own.values()
     elif hasattr(kind, "__struct_fields__"):

@@ -7,9 +7,13 @@ a subclass of a builtin is read as that builtin; only Mappings and typed objects
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import Any
 
 from graphbus_core.isolation import attempt
+
+MAX_ENTRIES = 262_144
+"""A Mapping that gives more entries than a payload may have, or never comes to an end, cannot be read."""
 
 Items = list[Any] | tuple[Any, ...] | set[Any] | frozenset[Any]
 
@@ -65,7 +69,8 @@ def mapping_of(value: object) -> dict[Any, Any] | None:
         return dict(dict.items(value))  # type: ignore[arg-type]
     if not issubclass(kind, Mapping):
         return None
-    return attempt(lambda: {**dict(value.items())})[0]  # type: ignore[attr-defined]
+    entries, _ = attempt(lambda: dict(islice(value.items(), MAX_ENTRIES + 1)))  # type: ignore[attr-defined]
+    return entries if entries is None or len(entries) <= MAX_ENTRIES else None
 
 
 def fields_of(value: object) -> dict[Any, Any] | None:
