@@ -103,7 +103,7 @@ def import_modules(artifacts: BuildArtifacts, config: RuntimeConfig) -> NodeModu
     folder = Path(config.artifacts_dir)
     root = folder.parent if manifest is None else store.project_root(folder, manifest)
     modules = NodeModules(root, ["."] if manifest is None else manifest.import_roots)
-    modules.import_all(artifacts.agents.agents)
+    (modules.import_some if config.is_partial else modules.import_all)(artifacts.agents.agents)
     if config.settings.middleware:
         from graphbus_core.hosting.around import load_middleware
 
@@ -132,11 +132,14 @@ def init_simple_bus(artifacts: BuildArtifacts, modules: NodeModules, config: Run
         middleware=middleware,
     )
     bus.keeper = keeper
-    members = [from_definition(each, modules.classes[each.name], validation) for each in artifacts.agents.agents]
+    found = [each for each in artifacts.agents.agents if each.name in modules.classes]
+    members = [from_definition(each, modules.classes[each.name], validation) for each in found]
     state_path = f"{config.state_dir}/{STATE_FILE}" if config.state_dir else ""
     graph = LiveGraph(bus, members, grace_s=config.settings.grace_s, state_path=state_path)
     graph.place_of = modules.place_of
     graph.origin = Origin(artifacts, modules, config)
+    graph.left_out = modules.left_out
+    graph.is_partial = config.is_partial
     graph.at_end(modules.forget)
     if keeper is not None:
         graph.at_end(keeper.close)

@@ -32,10 +32,15 @@ class Session(NamedTuple):
     """What the commands work on."""
 
     graph: LiveGraph
-    artifacts: BuildArtifacts
+    built: BuildArtifacts
     instruments: Instruments
     is_typed: bool
     """A person types at a terminal."""
+
+    @property
+    def artifacts(self) -> BuildArtifacts:
+        """What the graph is made of at the time: it may have been reloaded."""
+        return self.built if self.graph.origin is None else self.graph.origin.artifacts
 
     def agents(self) -> list[str]:
         """The agents that run."""
@@ -111,7 +116,7 @@ def _publish(session: Session, rest: str) -> None:
         raise misunderstood("publish", "it needs a topic")
     before = session.graph.bus.statistics()
     session.graph.publish(topic, _read("publish", text, session.topics().get(topic)))
-    session.graph.bus.settle(session.graph.grace_s)
+    session.graph.settle(session.graph.grace_s)
     after = session.graph.bus.statistics()
     events, deliveries = after.published - before.published, after.delivered - before.delivered
     failed, waiting = after.failed - before.failed, after.queued
@@ -153,6 +158,11 @@ def _nodes(session: Session, rest: str) -> None:
         )
         for name in session.agents()
         if not wanted or name in wanted
+    ]
+    rows += [
+        (console.paint(name, "gone"), "left out:", console.plain(why.sentence))
+        for name, why in session.graph.left_out.items()
+        if not wanted
     ]
     console.table(("agent", "hears", "can be called"), rows)
 

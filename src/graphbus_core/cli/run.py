@@ -7,6 +7,7 @@ work:        what the main thread does: calls and events, the prompt, or waiting
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
@@ -37,6 +38,7 @@ class RunOptions(InstrumentOptions, frozen=True, kw_only=True):
     publications: tuple[tuple[str, str], ...]
     validation: Validation | None
     allow_drift: bool
+    is_partial: bool
     is_served: bool
     host: str
     port: int | None
@@ -81,6 +83,7 @@ class RunOptions(InstrumentOptions, frozen=True, kw_only=True):
     help="What happens to what does not fit its schema: refused (strict), logged, or not looked at.",
 )
 @click.option("--allow-drift", is_flag=True, help="Start although source files differ from what was built.")
+@click.option("--partial", "is_partial", is_flag=True, help="Leave out the agents that cannot start.")
 @click.option("--watch", "is_watched", is_flag=True, help="Build and reload whenever a source file is saved.")
 @instrument_options
 @serving_options
@@ -120,7 +123,7 @@ def run(**given: object) -> int:
         )
         instruments = ready(options, terminal, stack)
         instruments = instruments._replace(middleware=(*beside.middleware, *instruments.middleware))
-        companions = (*beside.companions, *followers(is_watched=options.is_watched, as_json=options.as_json))
+        companions = (*beside.companions, *followers(terminal, is_watched=options.is_watched, as_json=options.as_json))
         people = People(terminal, instruments, options)
         return _run(_request(options, instruments), options, one_shot, people, companions)
 
@@ -142,6 +145,7 @@ def _request(options: RunOptions, instruments: Instruments) -> RuntimeRequest:
         validation=options.validation,
         is_serving=options.is_serving,
         instruments=instruments.middleware,
+        is_partial=options.is_partial,
     )
 
 
@@ -156,9 +160,7 @@ def _run(
         with stop_on_signals() as patience:
 
             def on_ready(graph: LiveGraph, artifacts: BuildArtifacts) -> None:
-                for line in runtime.ready_lines(artifacts):
-                    (console.say if options.as_json else console.out)(line)
-                console.flush()
+                _say_ready(graph, artifacts, console.say if options.as_json else console.out)
                 runtime.spare_handlers(patience, graph)
                 people.meet(graph, artifacts)
 
@@ -179,6 +181,15 @@ def _run(
     if not people.is_typing:
         runtime.raise_for_dead_letters(result)
     return 0
+
+
+def _say_ready(graph: LiveGraph, artifacts: BuildArtifacts, write: Callable[[str], None]) -> None:
+    for line in runtime.ready_lines(artifacts):
+        write(line)
+    for name, why in graph.left_out.items():
+        place = f"{why.where}: " if why.where else ""
+        console.say(f"[RUNTIME] Left out {name}: {console.plain(f'{place}{why.sentence}')} [{why.code}]")
+    console.flush()
 
 
 def _stay_up(_graph: LiveGraph) -> Any:

@@ -68,6 +68,8 @@ class LiveGraph:
         grace_s: How long a stop waits for what is under way.
         place_of: Where the user's code has raised an exception; None where that is not known.
         origin: What it was made from; None for one that was connected without a build.
+        is_partial: An agent that cannot start is left out, instead of the graph.
+        left_out: Such agents, and why they cannot.
     """
 
     def __init__(
@@ -80,6 +82,8 @@ class LiveGraph:
         self.grace_s = grace_s
         self.place_of: Callable[[BaseException | None], Place | None] = lambda _error: None
         self.origin: Origin | None = None
+        self.is_partial = False
+        self.left_out: dict[str, GraphBusError] = {}
         self._calls: dict[str, dict[str, Call]] = {}
         self._states = States(state_path)
         self._at_end: list[Callable[[], None]] = [self._states.close]
@@ -138,6 +142,7 @@ class LiveGraph:
         return call(arguments)
 
     def _compile_call(self, agent: str, method: str) -> Call:
+        self._refuse_left_out(agent)
         found = self._methods.find(agent, method)
         is_async = self._members[agent].is_async
         current = Current(lambda: getattr(self.nodes[agent], method), lambda arguments: self._call(agent, method, arguments))
@@ -149,8 +154,9 @@ class LiveGraph:
         """Give the object of an agent.
 
         Raises:
-            RunError: GBE620 for an unknown agent.
+            RunError: GBE620 for an unknown agent, GBE680 for one that was left out.
         """
+        self._refuse_left_out(name)
         self._methods.of(name)
         return self.nodes[name]
 
@@ -179,7 +185,7 @@ class LiveGraph:
             What has died again.
 
         Raises:
-            RunError: GBE649 for a letter whose handler is gone; then nothing is delivered.
+            RunError: GBE648 inside of a handler, GBE649 for a letter whose handler is gone; then nothing is delivered.
         """
         again = tuple(self.bus.dead_letters() if letters is None else letters)
         for letter in again:
@@ -241,6 +247,7 @@ class LiveGraph:
         self._methods = Methods({name: member.methods for name, member in members.items()})
         kept = dict(nodes)
         self._calls.clear()
+        self.left_out = {name: why for name, why in self.left_out.items() if name not in kept}
         self.nodes.clear()
         self.nodes.update(kept)
 
@@ -267,11 +274,12 @@ class LiveGraph:
         for member in self._members.values():
             node, error = attempt(lambda member=member: _make(member))  # type: ignore[misc]
             if node is None:
-                problems.append(self._refuse("GBE603", member, error))
-                continue
-            node._connection = self
-            self.nodes[member.name] = node
-            problems += self._subscribe(member, node)
+                wrong: list[GraphBusError] = [self._refuse("GBE603", member, error)]
+            else:
+                node._connection = self
+                self.nodes[member.name] = node
+                wrong = self._subscribe(member, node)
+            problems += self._leave_out(member.name, wrong)
 
     def _subscribe(self, member: Member, node: GraphBusNode) -> list[GraphBusError]:
         problems: list[GraphBusError] = []
@@ -288,11 +296,28 @@ class LiveGraph:
         return problems
 
     def _start_nodes(self) -> list[GraphBusError]:
-        for name in self.nodes:
+        for name in list(self.nodes):
             error = self.start_node(name)
-            if error is not None:
-                return [self._refuse("GBE605", self._members[name], error)]
+            wrong: list[GraphBusError] = [] if error is None else [self._refuse("GBE605", self._members[name], error)]
+            if self._leave_out(name, wrong):
+                return wrong
         return []
+
+    def _leave_out(self, name: str, problems: list[GraphBusError]) -> list[GraphBusError]:
+        """Go on without an agent that has problems, if the graph may; else give them back."""
+        if not self.is_partial or not problems:
+            return problems
+        self.left_out[name] = problems[0]
+        self.nodes.pop(name, None)
+        for subscription in self.bus.subscriptions:
+            if subscription.name.startswith(f"{name}."):
+                self.bus.unsubscribe(subscription)
+        return []
+
+    def _refuse_left_out(self, agent: str) -> None:
+        why = self.left_out.get(agent)
+        if why is not None:
+            raise RunError("GBE680", where=why.where, agent=agent, reason=why.sentence.rstrip("."))
 
     def _stop_nodes(self) -> list[GraphBusError]:
         problems: list[GraphBusError] = []

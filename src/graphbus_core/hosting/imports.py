@@ -29,11 +29,13 @@ class NodeModules:
     Attributes:
         classes: In the order of activation.
         middleware: What the project puts around handlers and calls, outermost first.
+        left_out: The agents whose classes cannot be had, and why; only after `import_some`.
     """
 
     def __init__(self, root: Path, import_roots: Sequence[str]) -> None:
         self.classes: dict[str, type[GraphBusNode]] = {}
         self.middleware: tuple[Middleware, ...] = ()
+        self.left_out: dict[str, GraphBusError] = {}
         self.root = root.resolve()
         self._before = set(sys.modules)
         self._names: set[str] = set()
@@ -51,6 +53,14 @@ class NodeModules:
         if problems:
             self.forget()
         raise_all(problems)
+
+    def import_some(self, definitions: Sequence[AgentDefinition]) -> None:
+        """Import the class of every agent that can be had; `left_out` says why the others cannot."""
+        for definition in definitions:
+            classes, problems = self._find_classes([definition])
+            self.classes |= classes
+            if problems:
+                self.left_out[definition.name] = problems[0]
 
     def find_again(self, definitions: Sequence[AgentDefinition]) -> dict[str, type[GraphBusNode]]:
         """Give the class of every agent from the modules as they are imported now; nothing else changes.
