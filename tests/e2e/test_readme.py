@@ -24,6 +24,8 @@ README = ROOT / "README.md"
         "docs/state-and-dead-letters.md",
         "docs/middleware.md",
         "docs/testing.md",
+        "docs/http.md",
+        "docs/metrics-and-tracing.md",
         "docs/how-a-negotiation-works.md",
     ],
 )
