@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from queue import SimpleQueue
 from time import perf_counter
@@ -19,6 +19,10 @@ import msgspec
 from graphbus_core import runtime
 from graphbus_core.cli import console
 from graphbus_core.cli.development import Development, Saved, causes
+from graphbus_core.cli.run_instruments import InstrumentOptions, ready
+from graphbus_core.cli.run_people import People
+from graphbus_core.cli.run_serving import Beside, servers, serving_options
+from graphbus_core.cli.terminal import LogStream, Terminal
 from graphbus_core.cli.watching import Watcher, need
 from graphbus_core.errors import GraphBusError, UsageError
 from graphbus_core.hosting.graph import LiveGraph
@@ -31,9 +35,11 @@ from graphbus_core.model.config import RuntimeRequest
 @click.command("dev", short_help="Run the agents, and reload them on each save.")
 @click.argument("paths", metavar="[PATH]...", nargs=-1)
 @click.option("--entrypoint", default="", metavar="MODULE:FUNCTION", help="Call this function with the running graph.")
+@click.option("-i", "--interactive", "is_interactive", is_flag=True, help="Type commands to the running graph.")
+@serving_options
 @click.option("--clear", "clears", is_flag=True, help="Clear the terminal before what a save has to say.")
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON object per line to stdout, for editors.")
-def dev(*, paths: tuple[str, ...], entrypoint: str, clears: bool, as_json: bool) -> int:
+def dev(**given: object) -> int:
     """Check, build and run the agents in PATH (the working directory by default), and do so again whenever a file is saved.
 
     The graph stays up: agents keep what they know, events that are published meanwhile wait for the new code. While a
@@ -45,19 +51,40 @@ def dev(*, paths: tuple[str, ...], entrypoint: str, clears: bool, as_json: bool)
     Examples:
       graphbus dev agents/
       graphbus dev agents/ --entrypoint my_shop.main:run
-      graphbus dev agents/ --json
+      graphbus dev agents/ -i
+      graphbus dev agents/ --serve --port 8765
     """
+    options = msgspec.convert(given, DevOptions)
     need("graphbus dev")
-    teller = Teller(clears=clears, as_json=as_json)
-    with show_logs(), _no_bytecode():
-        return _Session(paths, entrypoint, teller).run()
+    for option, is_given in (("--entrypoint", bool(options.entrypoint)), ("--json", options.as_json)):
+        if options.is_interactive and is_given:
+            raise UsageError("GBE132", option="-i", other=option, reason="the prompt takes its place")
+    terminal = Terminal()
+    lines = LogStream(terminal) if options.is_interactive else None
+    with show_logs(lines, is_brief=options.is_interactive), _no_bytecode(), ExitStack() as stack:
+        return _Session(options, terminal, stack).run()
+
+
+class DevOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What was given on the command line; the fields are named as the parameters of the command."""
+
+    paths: tuple[str, ...]
+    entrypoint: str
+    is_interactive: bool
+    is_served: bool
+    host: str
+    port: int | None
+    health: str
+    clears: bool
+    as_json: bool
 
 
 class Teller:
     """Writes what happens to stdout: lines for people, or one JSON object per line."""
 
-    def __init__(self, *, clears: bool = False, as_json: bool = False) -> None:
+    def __init__(self, terminal: Terminal, *, clears: bool = False, as_json: bool = False) -> None:
         self.development: Development | None = None
+        self._terminal = terminal
         self._clears = clears
         self._as_json = as_json
 
@@ -70,8 +97,8 @@ class Teller:
         elif self.development is not None:
             if self._clears:
                 console.clear()
-            for line in text.lines(saved, self.development.root, self.development.project):
-                console.out(line)
+            lines = text.lines(saved, self.development.root, self.development.project)
+            self._terminal.say_above("\n".join(lines), console.out)
         console.flush()
 
     def waiting(self, errors: Sequence[GraphBusError], root: str) -> None:
@@ -121,10 +148,30 @@ class Teller:
 class _Session:
     """One call of the command."""
 
-    def __init__(self, paths: tuple[str, ...], entrypoint: str, teller: Teller) -> None:
-        self._entrypoint = entrypoint
-        self._teller = teller
-        self._development = teller.development = Development(paths, teller.saved)
+    def __init__(self, options: DevOptions, terminal: Terminal, stack: ExitStack) -> None:
+        self._options = options
+        self._teller = Teller(terminal, clears=options.clears, as_json=options.as_json)
+        self._development = self._teller.development = Development(options.paths, self._teller.saved)
+        artifacts = self._development.config.artifacts_dir
+        self._beside: Beside = servers(
+            stack,
+            artifacts,
+            is_served=options.is_served,
+            host=options.host,
+            port=options.port,
+            health=options.health,
+        )
+        wanted = InstrumentOptions(
+            artifacts=artifacts,
+            is_interactive=options.is_interactive,
+            breaks=(),
+            is_traced=False,
+            traces_payloads=False,
+            is_profiled=False,
+            as_json=options.as_json,
+        )
+        self._instruments = ready(wanted, terminal, stack)
+        self._people = People(terminal, self._instruments, wanted)
         self._saves: SimpleQueue[tuple[str, ...] | UsageError] = SimpleQueue()
         self._told: list[str] = []
         self._has_graph = False
@@ -168,16 +215,21 @@ class _Session:
         patience.is_busy = lambda: True
         try:
             built = self._development.build()
-            request = RuntimeRequest(artifacts=built.config.artifacts_dir, entrypoint=self._entrypoint, is_serving=True)
+            request = RuntimeRequest(
+                artifacts=built.config.artifacts_dir,
+                entrypoint=self._options.entrypoint,
+                is_serving=self._options.is_served or not self._options.is_interactive,
+                instruments=(*self._beside.middleware, *self._instruments.middleware),
+            )
 
             def on_ready(graph: LiveGraph, artifacts: BuildArtifacts) -> None:
                 self._has_graph = True
                 runtime.spare_handlers(patience, graph)
                 self._teller.running(artifacts, perf_counter() - started)
+                self._people.meet(graph, artifacts)
 
-            runtime.run_runtime_pipeline(
-                request, on_ready=on_ready, companions=[self._development.beside], work=self._work
-            )
+            companions = (*self._beside.companions, self._development.beside)
+            runtime.run_runtime_pipeline(request, on_ready=on_ready, companions=companions, work=self._work)
         except GraphBusError as error:
             if self._has_graph:  # while it stopped
                 raise
@@ -192,8 +244,11 @@ class _Session:
         self._told = told
 
     def _work(self, graph: LiveGraph) -> Any:
-        """Call the entry point, if there is one, and stay up."""
-        if self._entrypoint and graph.origin is not None:
+        """Talk with who is at the prompt until they leave; else call the entry point, if there is one, and stay up."""
+        if self._options.is_interactive:
+            self._people.talk(graph)
+            return
+        if self._options.entrypoint and graph.origin is not None:
             result = runtime.execute_entrypoint(graph.origin.config, graph.origin.modules, graph)
             if isinstance(result.error, GraphBusError):
                 console.error(result.error)

@@ -8,12 +8,13 @@ from pathlib import Path
 
 from graphbus_core import runtime
 from graphbus_core.cli import console
+from graphbus_core.cli.terminal import Terminal
 from graphbus_core.errors import UsageError
 from graphbus_core.hosting.graph import LiveGraph
 
 
-def followers(*, is_watched: bool, as_json: bool) -> tuple[runtime.Companion, ...]:
-    """Make the companion that was asked for.
+def followers(terminal: Terminal, *, is_watched: bool, as_json: bool) -> tuple[runtime.Companion, ...]:
+    """Make the companion that was asked for; at a prompt it talks above the line.
 
     Raises:
         UsageError: GBE163 when watchfiles is not installed.
@@ -24,7 +25,7 @@ def followers(*, is_watched: bool, as_json: bool) -> tuple[runtime.Companion, ..
 
     need("--watch")
     write = console.say if as_json else console.out
-    return (lambda graph: _following(graph, write),)
+    return (lambda graph: _following(graph, lambda text: terminal.say_above(text, write)),)
 
 
 @contextmanager
@@ -40,8 +41,7 @@ def _following(graph: LiveGraph, write: Callable[[str], None]) -> Iterator[None]
     from graphbus_core.cli.watching import Watcher
 
     def told(saved: Saved) -> None:
-        for line in text.lines(saved, development.root, development.project):
-            write(line)
+        write("\n".join(text.lines(saved, development.root, development.project)))
         console.flush()
 
     def failed(error: UsageError) -> None:
