@@ -12,16 +12,17 @@ from graphbus_core.errors import GraphBusError
 from graphbus_core.hosting.graph import LiveGraph
 from graphbus_core.hosting.reload import Reloaded, Reloader
 from graphbus_core.model.artifacts import BuildArtifacts
-from graphbus_core.model.config import BuildRequest
+from graphbus_core.model.config import BuildRequest, RuntimeRequest
+from graphbus_core.runtime import PIPELINE as RUNTIME
 
 
 class LivingProject:
     """The graph of the agents in `shop/`."""
 
-    def __init__(self, root: Path, patience_s: float = 5.0) -> None:
+    def __init__(self, root: Path, patience_s: float = 5.0, *, is_partial: bool = False) -> None:
         self.root = root
         self.build()
-        self.graph: LiveGraph = run_graph(root / ".graphbus")
+        self.graph: LiveGraph = _start(root / ".graphbus") if is_partial else run_graph(root / ".graphbus")
         self.reloader = Reloader(self.graph, patience_s=patience_s)
 
     def save(self, path: str, text: str) -> None:
@@ -54,3 +55,9 @@ class LivingProject:
             assert self.graph.origin is not None
             artifacts = self.graph.origin.artifacts
         return self.reloader.reload(artifacts)
+
+
+def _start(artifacts: Path) -> LiveGraph:
+    request = RuntimeRequest(artifacts=str(artifacts), is_partial=True)
+    graph: LiveGraph = RUNTIME.without("EXECUTE_ENTRYPOINT", "SHUTDOWN").run(request)[LiveGraph]
+    return graph

@@ -20,6 +20,7 @@ from graphbus_core.hosting.imports import describe_exception
 from graphbus_core.hosting.members import from_definition
 from graphbus_core.hosting.renewal import ProjectModules
 from graphbus_core.isolation import attempt
+from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.model.artifacts import BuildArtifacts
 from graphbus_core.model.config import RuntimeConfig
 from graphbus_core.node import GraphBusNode
@@ -92,20 +93,33 @@ class Reloader:
         if not names and _is_same(goal, self._origin):
             return Reloaded()
         with _all_or_nothing() as undo:
-            modules = self._renew(names, goal, undo)
-            classes = goal.modules.find_again(goal.artifacts.agents.agents)
-            members = self._members(goal, classes)
+            definitions = self._definitions(goal)
+            modules = self._renew(names, goal, definitions, undo)
+            classes = goal.modules.find_again(definitions)
+            members = self._members(goal, definitions, classes)
             done = _Exchange(self._graph, routes, members, goal, undo).perform(modules)
         goal.modules.classes = classes
         self._origin = self._graph.origin = goal
         self._modules.look()
         return done
 
-    def _renew(self, names: tuple[str, ...], goal: Origin, undo: Undo) -> tuple[str, ...]:
+    def _definitions(self, goal: Origin) -> list[AgentDefinition]:
+        """The agents of the new graph; one that could not start stays left out until its file is saved."""
+        known, found = (each.artifacts.manifest for each in (self._origin, goal))
+        before, now = (each.sources if each else {} for each in (known, found))
+        return [
+            each
+            for each in goal.artifacts.agents.agents
+            if each.name not in self._graph.left_out or before.get(each.path) != now.get(each.path)
+        ]
+
+    def _renew(
+        self, names: tuple[str, ...], goal: Origin, definitions: list[AgentDefinition], undo: Undo
+    ) -> tuple[str, ...]:
         manifest = goal.artifacts.manifest
         goal.modules.use_roots(manifest.import_roots if manifest else ())
         present = self._modules.imported()
-        further = {each.module: None for each in goal.artifacts.agents.agents if each.module not in present}
+        further = {each.module: None for each in definitions if each.module not in present}
         renewed = self._modules.renew(names, tuple(further))
         if renewed.error is not None:
             reason = describe_exception(renewed.error)
@@ -114,12 +128,14 @@ class Reloader:
         undo.append(renewed.undo)
         return renewed.names
 
-    def _members(self, goal: Origin, classes: Mapping[str, type[GraphBusNode]]) -> dict[str, Member]:
+    def _members(
+        self, goal: Origin, definitions: list[AgentDefinition], classes: Mapping[str, type[GraphBusNode]]
+    ) -> dict[str, Member]:
         """What the new graph is made of; agents of which nothing has changed stay what they are."""
         before = {each.name: each for each in self._origin.artifacts.agents.agents}
         present = self._graph.members
         members: dict[str, Member] = {}
-        for definition in goal.artifacts.agents.agents:
+        for definition in definitions:
             name = definition.name
             known = present.get(name)
             if known is None or known.node is not classes[name] or definition != before.get(name):

@@ -428,3 +428,16 @@ def test_the_entry_point_and_middleware_are_said_to_wait_for_the_next_start(proj
     with living.graph:
         living.save("shop/around.py", around + "\n")
         assert living.reload().notes == ("shop.around holds middleware: its new code counts from the next start.",)
+
+
+def test_an_agent_that_was_left_out_comes_in_when_it_is_mended(project: Project) -> None:
+    broken = COUNTER.replace("Counter", "Auditor").replace("self.total = 0", "1 / 0")
+    living = LivingProject(project(FILES | {"shop/auditor.py": broken}), is_partial=True)
+    with living.graph:
+        assert list(living.graph.left_out) == ["Auditor"]
+        living.edit("shop/counter.py", "+= amount", "+= 2 * amount")
+        assert living.reload() == Reloaded(("Counter",), modules=("shop.counter",))
+        living.edit("shop/auditor.py", "1 / 0", "self.total = 0")
+        assert living.reload().added == ("Auditor",)
+        sell(living)
+        assert living.graph.call("Auditor", "read") == {"total": 1}
