@@ -10,11 +10,15 @@ from types import TracebackType
 
 from graphbus_core.clock import Clock
 from graphbus_core.errors import GraphBusError
+from graphbus_core.isolation import attempt
 from graphbus_core.model.deliveries import DeadLetter, Reason
 from graphbus_core.model.messages import Event
 
 _log = logging.getLogger("graphbus.bus")
 _OURS = dirname(__file__) + "/"
+
+_LONGEST_LINE = 1000
+_LONGEST_TEXT = 20_000
 
 DeadLetterKeeper = Callable[[DeadLetter], object]
 
@@ -112,7 +116,10 @@ def tell(error: Exception) -> str:
     """What was raised, in one line."""
     if isinstance(error, GraphBusError):
         return f"{error.sentence} [{error.code}]"
-    return f"{type(error).__name__}: {error}".removesuffix(": ")
+    said, is_mute = attempt(lambda: str(error))
+    words = "(it cannot be told)" if is_mute or said is None else " ".join(said.split())
+    line = f"{type(error).__name__}: {words}".removesuffix(": ")
+    return line if len(line) <= _LONGEST_LINE else f"{line[: _LONGEST_LINE - 1]}…"
 
 
 Raised = tuple[type[BaseException], BaseException, TracebackType | None]
@@ -131,7 +138,11 @@ def _as_text(raised: Raised | None) -> str:
         return ""
     from traceback import format_exception
 
-    return "".join(format_exception(*raised))
+    text = "".join(format_exception(*raised))
+    if len(text) <= _LONGEST_TEXT:
+        return text
+    begin, end = text[: _LONGEST_TEXT // 4], text[-_LONGEST_TEXT // 2 :]
+    return f"{begin}\n  ...\n{end}"
 
 
 def _place_of(error: Exception) -> str:

@@ -22,8 +22,10 @@ def replay(bus: MessageBus, letters: Sequence[DeadLetter]) -> Iterator[tuple[Dea
         The letter, and what has died of its event meanwhile: nothing when it was handled at last.
 
     Raises:
-        RunError: GBE649 for a letter whose handler is gone; nothing is delivered for it, and the iteration has ended.
+        RunError: GBE648 inside of a handler. GBE649 for a letter whose handler is gone; nothing is delivered for it, and the
+            iteration has ended.
     """
+    bus.settle()  # it is refused in a handler, before anything is delivered
     for letter in letters:
         subscription = find_subscription(bus, letter)
         with _collecting(bus, letter.event) as died:

@@ -408,3 +408,52 @@ def test_a_timer_that_fires_too_late_delivers_nothing(clock: FakeClock) -> None:
     late[0]()
     assert len(log) == 1
     assert len(bus.dead_letters()) == 1
+
+
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (Unspeakable(), "Unspeakable: (it cannot be told)"),
+        (ValueError("one\n  two\x00\n"), "ValueError: one two\x00"),
+        (ValueError("x" * 100_000), f"ValueError: {'x' * 987}…"),
+        (KeyError(), "KeyError"),
+        (ExceptionGroup("both", [ValueError("a"), KeyError("b")]), "ExceptionGroup: both (2 sub-exceptions)"),
+    ],
+    ids=["mute", "of several lines", "long", "without words", "a group"],
+)
+@pytest.mark.parametrize("retries", [0, 1])
+def test_whatever_is_raised_is_told_in_one_line_and_stops_nobody(
+    bus: MessageBus, clock: FakeClock, error: Exception, told: str, retries: int
+) -> None:
+    log: list[str] = []
+
+    def fails() -> None:
+        raise error
+
+    bus.subscribe("/A/B", fails, policy=DeliveryPolicy(retries=retries))
+    bus.subscribe("/A/B", lambda: log.append("other"))
+    bus.publish("/A/B")
+    clock.advance(10)
+    assert log == ["other"]
+    assert [letter.error for letter in bus.dead_letters()] == [told]
+    assert len(bus.dead_letters()[0].traceback) <= 20_000
+
+
+def test_the_traceback_of_an_endless_recursion_is_kept_short(bus: MessageBus) -> None:
+    def one(depth: int) -> None:
+        two(depth + 1, "x" * 100)
+
+    def two(depth: int, text: str) -> None:
+        one(depth)
+
+    bus.subscribe("/A/B", lambda: one(0))
+    bus.publish("/A/B")
+    (letter,) = bus.dead_letters()
+    assert "RecursionError" in letter.error
+    assert len(letter.traceback) <= 20_000
+    assert letter.traceback.endswith(f"{letter.error}\n")

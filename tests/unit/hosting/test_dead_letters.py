@@ -342,3 +342,20 @@ def test_policy_of_a_member_is_refused_at_the_start_with_its_line() -> None:
             connect(kind)
         assert refusal.value.code == "GBE640"
         assert str(refusal.value.where).startswith(__file__)
+
+
+def test_a_handler_cannot_replay_because_it_would_wait_for_itself() -> None:
+    refused: list[str] = []
+
+    class Greedy(GraphBusNode):
+        @subscribe("/A/B")
+        def on_b(self) -> None:
+            try:
+                graph.replay_dead_letters([letter("/A/B", subscription="Greedy.on_b")])
+            except RunError as error:
+                refused.append(error.code)
+
+    with connect(Greedy) as graph:
+        graph.publish("/A/B")
+        assert graph.bus.statistics().delivered == 1
+    assert refused == ["GBE648"]
