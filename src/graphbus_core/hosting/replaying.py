@@ -25,7 +25,7 @@ def replay(bus: MessageBus, letters: Sequence[DeadLetter]) -> Iterator[tuple[Dea
         RunError: GBE648 inside of a handler. GBE649 for a letter whose handler is gone; nothing is delivered for it, and the
             iteration has ended.
     """
-    bus.settle()  # it is refused in a handler, before anything is delivered
+    bus.settle(0)  # in a handler it is refused, before anything is delivered
     for letter in letters:
         subscription = find_subscription(bus, letter)
         with _collecting(bus, letter.event) as died:
