@@ -289,3 +289,20 @@ def test_a_schema_deeper_than_python_nests_blocks_is_checked_to_its_end() -> Non
     assert fits(good)
     assert not fits(bad)
     assert "[0][0][0]: expected str, got int 1" in str(problems_of(Schema((Field("x", wanted),)), {"x": bad})[0])
+
+
+def test_what_is_no_json_is_never_a_usual_payload() -> None:
+    bytes_only = Schema((Field("x", Type("union", (BYTES,))),))
+    assert generate_plain_gate(bytes_only, lambda _other: REFUSED, limit=MAX_PAYLOAD_BYTES)({"x": b""}) is REFUSED
+    schema = Schema((Field("x", Type("dict", (INT, INT))),))
+    gate = generate_plain_gate(schema, lambda _other: REFUSED, limit=MAX_PAYLOAD_BYTES)
+    assert gate({"x": {}}) == {"x": {}}
+    assert gate({"x": {1: 1}}) is REFUSED
+    assert gate({"x": {"1": 1}}) is REFUSED
+
+
+def test_a_choice_that_cannot_be_looked_at_leaves_the_others() -> None:
+    record = Type("record", name="R", fields=(Field("a", STR),))
+    schema = Schema((Field("x", Type("union", (record, DICT))),))
+    assert generate(schema)({"x": {Rude(): 1}})
+    assert problems_of(schema, {"x": {Rude(): 1}}) == ()

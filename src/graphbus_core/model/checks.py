@@ -67,6 +67,8 @@ _LOOKS: dict[str, Any] = {
 _TOP = 2
 _MAX_INDENT = 12
 """What is nested deeper gets a function of its own: Python nests 20 blocks at most."""
+_OF_TEXT = frozenset({"str", "any", "unknown"})
+"""Kinds of keys that every text is; other keys are no JSON, or are looked at closely."""
 _SCALARS = frozenset({int, float, bool, type(None)})
 
 
@@ -326,7 +328,182 @@ class _PlainText(_Text):
             self.refuse(v)
 
     def _entry(self, wanted: Type, key: str, item: str) -> None:
-        self.leaf("str", key)
+        self.leaf("str" if wanted.args[0].kind in _OF_TEXT else "bytes", key)
+        self.value(wanted.args[1], item)
+
+    def literal(self, wanted: Type, v: str) -> None:
+        self.anything(v)
+        super().literal(wanted, v)
+
+    def union(self, wanted: Type, v: str) -> None:
+        others = [choice for choice in wanted.args if choice != NULL]
+        if len(others) != 1 or len(wanted.args) != 2 or others[0].kind not in _LEAVES:
+            self.anything(v)  # a choice of one thing or None is looked at in place, all else must be a text or number
+        super().union(wanted, v)
+
+
+_COMPOUND[wanted.kind](self, wanted, v)
+
+    def deeper(self, wanted: Type, v: str) -> None:
+        self.refuse(f"not {self.constant(generate(wanted))}({v})")
+
+    def leaf(self, kind: str, v: str) -> None:
+        exact, loose = _LEAVES[kind]
+        self.refuse((f"{exact} and {loose}" if loose else exact).format(v=v))
+
+    def anything(self, v: str) -> None:
+        """Write nothing: what is unknown fits."""
+
+    def container(self, v: str, exact: str, look: str) -> str:
+        found = self.fresh()
+        self.write(f"{found} = {v} if type({v}) is {exact} else {look}({v})")
+        self.refuse(f"{found} is None")
+        return found
+
+    def record(self, fields: tuple[Field, ...], v: str, *, is_closed: bool = False) -> None:
+        found = self.container(v, "dict", "fields_of")
+        needed = sum(field.required for field in fields)
+        count = self.fresh() if is_closed and needed < len(fields) else ""
+        if count:
+            self.write(f"{count} = {needed}")
+        for field in fields:
+            name, inner = self.constant(field.name), self.fresh()
+            self.taken[field.name] = inner
+            if field.required:
+                self.write(f"{inner} = {found}[{name}]")
+                self.value(field.type, inner)
+            else:
+                self.inside(f"if {name} in {found}:", lambda: self._optional(field, found, name, inner, count))  # noqa: B023
+        if is_closed:
+            self.refuse(f"len({found}) != {count or needed}")
+
+    def _optional(self, field: Field, found: str, name: str, inner: str, count: str) -> None:
+        self.write(f"{inner} = {found}[{name}]")
+        self.value(field.type, inner)
+        if count:
+            self.write(f"{count} += 1")
+
+    def items(self, wanted: Type, v: str) -> None:
+        look = "members_of" if wanted.kind == "set" else "items_of"
+        found, item = self.container(v, "list", look), self.fresh()
+        if wanted.args:
+            self.inside(f"for {item} in {found}:", lambda: self.value(wanted.args[0], item))
+
+    def row(self, wanted: Type, v: str) -> None:
+        found = self.container(v, "list", "items_of")
+        if not wanted.args:
+            return
+        self.refuse(f"len({found}) != {len(wanted.args)}")
+        for at, part in enumerate(wanted.args):
+            item = self.fresh()
+            self.write(f"{item} = {found}[{at}]")
+            self.value(part, item)
+
+    def entries(self, wanted: Type, v: str) -> None:
+        found = self.container(v, "dict", "mapping_of")
+        if wanted.args:
+            key, item = self.fresh(), self.fresh()
+            self.inside(f"for {key}, {item} in {found}.items():", lambda: self._entry(wanted, key, item))
+
+    def _entry(self, wanted: Type, key: str, item: str) -> None:
+        self.value(wanted.args[0], key)
+        self.value(wanted.args[1], item)
+
+    def union(self, wanted: Type, v: str) -> None:
+        choices = [choice for choice in wanted.args if choice != NULL]
+        if len(choices) == 1 and NULL in wanted.args:
+            self.inside(f"if {v} is not None:", lambda: self.value(choices[0], v))
+        else:  # a function for each choice, because one may be wrong and the next right
+            fits = [self.constant(generate(choice)) for choice in wanted.args]
+            self.refuse(" and ".join(f"not {each}({v})" for each in fits) or "True")
+
+    def literal(self, wanted: Type, v: str) -> None:
+        allowed = self.constant(frozenset((type(value), value) for value in wanted.values))
+        kinds = self.constant(frozenset(map(type, wanted.values)))
+        plain = self.fresh()
+        self.write(f"{plain} = plain_of({v})")
+        self.refuse(f"type({plain}) not in {kinds} or (type({plain}), {plain}) not in {allowed}")
+
+
+class _CallText(_Text):
+    """The text of a check that hands on what it has taken out of a dict."""
+
+    def __init__(self, order: Sequence[str], function: Callable[..., Any], otherwise: Gate) -> None:
+        super().__init__(otherwise)
+        self.names["function"] = function
+        self._order = order
+
+    def record(self, fields: tuple[Field, ...], v: str, *, is_closed: bool = False) -> None:
+        super().record(fields, v, is_closed=is_closed)
+        if v == "v":
+            self.ends = f"return function({', '.join(self.taken[name] for name in self._order)})"
+
+
+class _PlainText(_Text):
+    """The text of a check that also adds up the size of the value, as `payload.freeze` counts it or a little more."""
+
+    def __init__(self, otherwise: Gate, limit: int) -> None:
+        super().__init__(otherwise)
+        self.names["scalars"] = _SCALARS
+        self._limit = limit
+        self._fixed = 0
+        self._sizes: list[str] = []  # terms of a sum that is made once, at the end
+
+    def end(self) -> str:
+        sizes = " + ".join(self._sizes) or "0"
+        return f"{self.ends} if {sizes} <= {self._limit - self._fixed} else otherwise(v)"
+
+    def add(self, size: int, variable: str = "") -> None:
+        """Count a size: here and now, or for each item when the check runs."""
+        if self._indent > _TOP:
+            if "size" not in self._sizes:
+                self._lines.insert(0, "        size = 0")
+                self._sizes.append("size")
+            self.write(f"size += {variable or '0'} + {size}")
+        else:
+            self._fixed += size
+            self._sizes += [variable] * bool(variable)
+
+    def leaf(self, kind: str, v: str) -> None:
+        self.refuse(_EXACT.get(kind, _LEAVES[kind][0]).format(v=v))
+        if kind == "str":
+            self.add(0, f"len({v})")
+
+    def deeper(self, wanted: Type, v: str) -> None:
+        self.refuse("True")
+
+    def anything(self, v: str) -> None:
+        self.inside(f"if type({v}) is str:", lambda: self.add(0, f"len({v})"))
+        self.write(f"elif type({v}) not in scalars or type({v}) is int and not {-_LONG} < {v} < {_LONG}: {self.fails}")
+
+    def container(self, v: str, exact: str, look: str) -> str:
+        self.refuse(f"type({v}) is not {exact}" if look != "members_of" else "True")
+        return v
+
+    def record(self, fields: tuple[Field, ...], v: str, *, is_closed: bool = False) -> None:
+        self.add(2 + sum(len(field.name) + 6 for field in fields))
+        super().record(fields, v, is_closed=True)
+
+    def items(self, wanted: Type, v: str) -> None:
+        super().items(wanted, v)
+        self.add(2, f"4 * len({v})")
+        if not wanted.args:
+            self.refuse(v)
+
+    def row(self, wanted: Type, v: str) -> None:
+        super().row(wanted, v)
+        self.add(2, f"4 * len({v})")
+        if not wanted.args:
+            self.refuse(v)
+
+    def entries(self, wanted: Type, v: str) -> None:
+        super().entries(wanted, v)
+        self.add(2, f"6 * len({v})")
+        if not wanted.args:
+            self.refuse(v)
+
+    def _entry(self, wanted: Type, key: str, item: str) -> None:
+        self.leaf("str" if wanted.args[0].kind in _OF_TEXT else "bytes", key)
         self.value(wanted.args[1], item)
 
     def literal(self, wanted: Type, v: str) -> None:

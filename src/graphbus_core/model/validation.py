@@ -216,7 +216,8 @@ def _in_record(wanted: Type, value: object, path: str) -> Iterator[Problem]:
 
 
 def _has_problems(wanted: Type, value: object) -> bool:
-    return next(_of_type(wanted, value, ""), None) is not None
+    problem, error = attempt(lambda: next(_of_type(wanted, value, ""), None))
+    return problem is not None or error is not None
 
 
 _INSIDE: dict[str, Callable[[Type, object, str], Iterator[Problem]]] = {
