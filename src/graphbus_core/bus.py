@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from sys import exception
-from threading import TIMEOUT_MAX, get_ident
-from time import monotonic, sleep
+from threading import get_ident
+from time import monotonic
 from typing import Any, TypeVar
 
+from graphbus_core.answering import Answerer
 from graphbus_core.clock import Clock, SystemClock
-from graphbus_core.delivering import Deliverer, OnError, Redelivery
 from graphbus_core.errors import RunError
-from graphbus_core.isolation import Job
-from graphbus_core.lanes import Lanes
+from graphbus_core.lanes import Delivery, current, now_plus
 from graphbus_core.ledger import DeadLetterKeeper
 from graphbus_core.middleware import Middleware
 from graphbus_core.model.agent import HandlerShape
@@ -23,13 +22,17 @@ from graphbus_core.model.deliveries import ONCE, DeadLetter, DeliveryPolicy, Sta
 from graphbus_core.model.messages import Event
 from graphbus_core.model.payload import freeze
 from graphbus_core.model.proposals import Json
+from graphbus_core.queueing import OnError
 from graphbus_core.routing import Admit, Subscription
 from graphbus_core.signatures import Handler
 
 A = TypeVar("A")
 
+_PATIENCE_S = 1.0
+"""How long a dispatcher that has nothing to do may take to end."""
 
-class MessageBus(Deliverer):
+
+class MessageBus(Answerer):
     """Delivers events to handlers, in one total order.
 
     An outermost `publish` returns when everything that came of it is delivered. KeyboardInterrupt, SystemExit and CancelledError
@@ -42,11 +45,14 @@ class MessageBus(Deliverer):
         max_hops: How long a chain of events may become.
         max_tree: How many events may come of one.
         dead_letters: How many dead letters are kept; older ones are only counted.
+        queue: How many events may wait. More are refused: an outside publisher gets a BackpressureError, and what a handler
+            publishes becomes a dead letter.
         mailbox: How many events may wait for one agent with async handlers before the delivery of others waits for it.
         known_topics: How many topics are kept compiled.
         admit: Asked once per topic: raises RunError for an unknown one, or gives the check of its payloads or None.
         middleware: What goes around every handler, outermost first.
         clock: Where it has its time from; one that was given is not closed with the bus.
+        dispatcher: One thread of its own delivers, and a publish from outside only queues and gives a Receipt.
     """
 
     def __init__(
@@ -57,11 +63,13 @@ class MessageBus(Deliverer):
         max_hops: int = 64,
         max_tree: int = 10_000,
         dead_letters: int = 1000,
+        queue: int = 100_000,
         mailbox: int = 1024,
         known_topics: int = 4096,
         admit: Admit | None = None,
         middleware: Sequence[Middleware] = (),
         clock: Clock | None = None,
+        dispatcher: bool = False,
     ) -> None:
         super().__init__(
             history=history,
@@ -69,13 +77,17 @@ class MessageBus(Deliverer):
             max_hops=max_hops,
             max_tree=max_tree,
             dead_letters=dead_letters,
+            queue=queue,
             mailbox=mailbox,
             known_topics=known_topics,
             admit=admit,
             middleware=middleware,
-            clock=clock,
+            clock=SystemClock() if clock is None else clock,
         )
+        self._has_own_clock = clock is None
         self.middleware = tuple(middleware)
+        if dispatcher:
+            self.start_dispatcher()
 
     def subscribe(
         self,
@@ -120,7 +132,12 @@ class MessageBus(Deliverer):
             self._dispatch.take_out(subscription, after=self._position)
 
     def caller(
-        self, function: Callable[[A], Any], after: Callable[[Any], Any], again: Callable[[A], Any]
+        self,
+        function: Callable[[A], Any],
+        after: Callable[[Any], Any],
+        again: Callable[[A], Any] | None = None,
+        *,
+        owner: str = "",
     ) -> Callable[[A], Any]:
         """Make a function that calls another as `run` does, but at once when nobody is at work.
 
@@ -129,39 +146,62 @@ class MessageBus(Deliverer):
             after: Gives what is to be returned instead of the result, which may be an awaitable, or raises.
             again: What is called in the place of both when the turn has come after some waiting: the function that this makes,
                 or another one that has taken its place meanwhile.
+            owner: The agent that the function belongs to.
         """
-        right, queue = self._right_to_drain, self._queue
+        in_place = self._caller_in_place(function, after, again, owner)
 
         def call(argument: A) -> Any:
             lanes = self._lanes
-            if lanes is not None and lanes.is_here:
-                return after(self.run(lambda: function(argument)))
-            try:
-                del right[0]
-            except IndexError:
-                if self._is_inside or self._is_abandoned:  # a handler of this thread calls
-                    return after(self.run(lambda: function(argument)))
-                return self.run(lambda: again(argument))  # another thread drains
-            is_over = is_quiet = False
+            others: tuple[Delivery, ...] = ()
+            if lanes is not None:
+                others = tuple(lanes.under_way)
+            if lanes is None or not (lanes.is_here or current() is not None):
+                try:
+                    del self._right_of_callers[0]
+                except IndexError:
+                    pass
+                else:
+                    return in_place(argument, others)
+            if again is None or self._is_handling() or self._is_abandoned:
+                return after(self.run(lambda: function(argument), owner=owner))
+            return self.run(lambda: again(argument), owner=owner)  # another thread drains
+
+        return call
+
+    def _caller_in_place(
+        self,
+        function: Callable[[A], Any],
+        after: Callable[[Any], Any],
+        again: Callable[[A], Any] | None,
+        owner: str,
+    ) -> Callable[[A, Sequence[Delivery]], Any]:
+        """What `caller` does with the right to drain."""
+        queue = self._queue
+        called = ((owner, owner),)
+
+        def call(argument: A, others: Sequence[Delivery]) -> Any:
+            is_over = False
+            has_waited = bool(queue) or self._event is not None
             try:
                 self._drainer = get_ident()
-                has_waited = bool(queue) or self._event is not None
                 if has_waited:
                     self._drain()
                 try:
-                    result = again(argument) if has_waited else function(argument)
+                    self._called = called
+                    result = again(argument) if again is not None and has_waited else function(argument)
                     is_over = True
                 finally:
-                    if is_over or isinstance(exception(), Exception):  # after a KeyboardInterrupt nothing more is delivered
-                        if queue or lanes is not None:
-                            self._drain()
-                        is_quiet = True
+                    self._called = ()
+                    if queue and (is_over or isinstance(exception(), Exception)):
+                        self._drain()  # after a KeyboardInterrupt nothing more is delivered
             finally:
                 self._drainer = 0
-                right.append(None)
-                if queue and is_quiet:
-                    self._drain_if_free()
-            return result if has_waited else after(result)
+                self._right_to_drain.append(None)
+                if self._lanes is not None:
+                    self._bell.ring()
+                if (queue or self._lanes is not None) and (is_over or isinstance(exception(), Exception)):
+                    self._until_all_but(others)
+            return result if again is not None and has_waited else after(result)
 
         return call
 
@@ -189,14 +229,17 @@ class MessageBus(Deliverer):
         """
         if self._is_closing:
             return
-        if self._is_inside:
+        if self._is_handling():
             raise RunError("GBE627")
         self._is_closing = True
         self._routes.stop_caching()
-        self._deadline = monotonic() + grace_s
-        self._is_abandoned = not self._wait_for_quiet(self._deadline)
+        self._deadline = deadline = monotonic() + grace_s
+        self._bell.ring()
+        self._until(lambda: self._is_quiet() and not self._falls_due_by(deadline))
+        self._stop_dispatcher()
+        self._is_abandoned = not self._right_to_drain
         self._deadline = None
-        self._bury_the_rest()
+        self._bury()
         try:
             if last is not None:
                 self.run(last)
@@ -205,6 +248,14 @@ class MessageBus(Deliverer):
                 self._lanes.stop()
             if self._has_own_clock:
                 self._clock.close()
+
+    def _stop_dispatcher(self) -> None:
+        dispatcher = self._dispatcher
+        if dispatcher is not None:
+            self._is_stopping = True
+            self._bell.ring()
+            dispatcher.join(_PATIENCE_S if self._right_to_drain else 0)
+            self._dispatcher = None
 
     def settle(self, timeout_s: float | None = None) -> bool:
         """Wait until all is quiet: nothing is queued or in hand, and no further attempt waits. False when that takes longer.
@@ -216,67 +267,16 @@ class MessageBus(Deliverer):
             RunError: GBE648 inside a handler, which would wait for itself.
             Exception: With `on_error="raise"`, what a further attempt has raised.
         """
-        if self._is_inside or Lanes.current() is not None:
+        if self._is_handling():
             raise RunError("GBE648")
-        deadline = monotonic() + (TIMEOUT_MAX / 2 if timeout_s is None else timeout_s)
-        while True:
-            look = Job(lambda: self._is_quiet and self._retries.next_due() is None)
-            self._queue.append(look)
-            self._wake()
-            self._drain_if_free()
-            if not look.wait(max(0.0, deadline - monotonic())):
-                look.give_up()
-                return False
-            error, self._late_error = self._late_error, None
-            if error is not None:
-                raise error
-            if look.result() or monotonic() >= deadline:
-                return bool(look.result())
-            sleep(0.002)
-
-    @property
-    def _is_quiet(self) -> bool:
-        """Asked by a Job: nothing else is queued or in hand."""
-        return len(self._queue) == 1 and (self._lanes is None or self._lanes.is_idle)
-
-    def _falls_due_by(self, deadline: float) -> bool:
-        """True when a further attempt will come in time; the clock of a test does not pass by itself."""
-        due = self._retries.next_due() if isinstance(self._clock, SystemClock) else None
-        return due is not None and due <= deadline
-
-    def _wait_for_quiet(self, deadline: float) -> bool:
-        """Drain, or wait for the thread that does; False when that one's handler does not return in time."""
-        while True:
-            look = Job(lambda: self._is_quiet and not self._falls_due_by(deadline))
-            self._queue.append(look)
-            self._wake()
-            self._drain_if_free()
-            if not look.wait(max(0.0, deadline - monotonic())):
-                look.give_up()
-                return not self._drainer
-            if look.result() or self._is_late():
-                return True
-            sleep(0.002)
-
-    def _bury_the_rest(self) -> None:
-        """What was not delivered, or not as often as it should, becomes dead letters."""
-        why = "the bus was closed first"
-        for item in self._queue:
-            if isinstance(item, Event):
-                self._ledger.stopped(item, "closed", why)
-            elif isinstance(item, Redelivery):
-                event, subscription, attempt = item
-                since = self._retries.first_failure(event, subscription)
-                self._ledger.stopped(event, "closed", why, subscription.name, attempts=attempt - 1, since=since)
-        self._queue.clear()
-        for waiting, since in self._retries.cancel():
-            told = f"the bus was closed before attempt {waiting.attempt}; the last one failed: {waiting.error}"
-            name, attempts = waiting.subscription.name, waiting.attempt - 1
-            self._ledger.stopped(waiting.event, "closed", told, name, attempts=attempts, since=since)
-        for delivery in self._lanes.cancel() if self._lanes is not None else ():
-            if delivery.about is not None:
-                event, subscription = delivery.about
-                self._ledger.stopped(event, "closed", why, subscription.name, attempts=delivery.attempt - 1)
+        is_quiet = self._until(
+            lambda: self._late_error or (self._is_quiet() and self._retries.next_due() is None),
+            now_plus(timeout_s),
+        )
+        error, self._late_error = self._late_error, None
+        if error is not None:
+            raise error
+        return is_quiet
 
     def __enter__(self) -> MessageBus:
         return self

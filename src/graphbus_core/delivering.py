@@ -1,118 +1,65 @@
-"""The delivery loop of a bus: the queue, the one thread at a time that drains it, and what becomes of each handler's call.
+"""The delivery loop of a bus: the queue, who drains it, and what becomes of each handler's call.
 
     publish -> queue -> one thread at a time drains: event by event, handler by handler, run to completion
                           |- `def` handlers: called in place          |- agents with `async def` handlers: lanes
 
-Who publishes while nobody drains, drains. A publish inside a handler, or from another thread meanwhile, only queues.
+Who publishes while nobody drains, drains, unless there is a dispatcher: then it alone does. A publish inside a handler, or from
+another thread meanwhile, only queues. On the thread of the event loop, what only lanes hear is put into them at once.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from operator import length_hint
-from threading import Lock, Thread, get_ident
-from time import monotonic, time
-from typing import Literal, NamedTuple, TypeVar, cast
+from collections.abc import Callable, Hashable, Iterable
+from threading import Thread, get_ident
+from time import monotonic
+from typing import cast
 
-from graphbus_core.clock import Clock, SystemClock
+from graphbus_core import lanes as loop
+from graphbus_core.clock import SystemClock
 from graphbus_core.errors import RunError
-from graphbus_core.isolation import Job, run_each
+from graphbus_core.isolation import Job, attempt_anything, run_each
 from graphbus_core.isolation import attempt as try_to
-from graphbus_core.lanes import Delivery, Lanes, within
-from graphbus_core.ledger import Ledger, tell
-from graphbus_core.middleware import Middleware
-from graphbus_core.model.deliveries import Retry
-from graphbus_core.model.messages import Event, child_of, count_descendant
-from graphbus_core.model.payload import freeze
+from graphbus_core.judging import Judging
+from graphbus_core.lanes import Delivery, Lanes
+from graphbus_core.model.messages import Event
 from graphbus_core.model.proposals import Json
-from graphbus_core.redelivery import decide
-from graphbus_core.retries import Retries, Waiting
-from graphbus_core.routing import Admit, Call, Dispatch, Routes, Subscription
-
-R = TypeVar("R")
-
-OnError = Literal["isolate", "raise"]
+from graphbus_core.queueing import Asker, Errand, OnError, Redelivery
+from graphbus_core.receipts import Receipt
+from graphbus_core.routing import Call, Dispatch, Subscription
 
 
-class Redelivery(NamedTuple):
-    """A further attempt to deliver one event to one subscription."""
-
-    event: Event
-    subscription: Subscription
-    attempt: int
-
-
-class Deliverer:
+class Deliverer(Judging):
     """Delivers events to handlers, in one total order. `MessageBus` is its public face; see there for the arguments."""
 
-    def __init__(
-        self,
-        *,
-        history: int,
-        on_error: OnError,
-        max_hops: int,
-        max_tree: int,
-        dead_letters: int,
-        mailbox: int,
-        known_topics: int,
-        admit: Admit | None,
-        middleware: Sequence[Middleware],
-        clock: Clock | None = None,
-    ) -> None:
-        self._clock: Clock = SystemClock() if clock is None else clock
-        self._has_own_clock = clock is None
-        self._time = (
-            time if clock is None else clock.time
-        )  # without the way through the clock where it makes no difference
-        self._on_error = on_error
-        self._max_hops = max_hops
-        self._max_tree = max_tree
-        self._mailbox = mailbox
-        self._routes = Routes(self._put, admit, known_topics, middleware)
-        self._dispatches = self._routes.dispatches
-        self._ledger = Ledger(history, dead_letters, self._clock)
-        self._retries = Retries(self._clock, self._enqueue_again, self._deliver_due)
-        self._history = self._ledger.history
-        self._queue: deque[Event | Job | Redelivery] = deque()
-        # Whoever deletes the one token drains; append gives it back. No signal can arrive between `del` and the `try` after it.
-        self._right_to_drain: list[None] = [None]
-        self._drainer = 0
-        self._event: Event | None = None  # being delivered; still set after an interruption
-        self._attempt = 1
-        self._dispatch = Dispatch([], [], None)
-        self._calls: Iterator[Call] = iter(())
-        self._publishing = (self._calls, -1)  # the delivery, by its iterator, and the handler that published last
-        self._children = 0  # how many it has published
-        self._lanes: Lanes | None = None
-        self._is_closing = False
-        self._on_failure = self._failed  # bound once: binding costs as much as a handler
-        self._judging = Lock()
-        self._deadline: float | None = None
-        self._is_abandoned = False
-        self._late_error: Exception | None = None
+    # --- publishing ---
 
-    def publish(self, topic: str, payload: Json = None, *, src: str = "") -> None:
+    def publish(self, topic: str, payload: Json = None, *, src: str = "") -> Receipt | None:
         """Send an event to all handlers of the topic; safe from any thread.
+
+        Returns:
+            With a dispatcher, to a publisher from outside: the receipt. Else None: an outermost publish has delivered everything
+            when it returns, and one inside a handler, or while another thread delivers, only queues.
 
         Raises:
             RunError: GBE610 malformed topic, GBE612, GBE613 not JSON or too large, GBE615 closed bus, and what `admit` refuses.
+            BackpressureError: GBE636 too many events wait; inside a handler the event is a dead letter instead.
         """
         dispatch = self._dispatches.get(topic) or self._open(topic)
         if dispatch.check is not None:
             payload = dispatch.check(payload)
-        lanes, queue = self._lanes, self._queue
-        if lanes is not None and lanes.is_here:
-            self._enqueue(topic, payload, src)
-            return
+        lanes, queue, now = self._lanes, self._queue, self._time
+        others: tuple[Delivery, ...] = ()
+        if lanes is not None:
+            if lanes.is_here or loop.current() is not None:
+                return self._enqueue(topic, payload, src)
+            others = tuple(lanes.under_way)
         try:
-            del self._right_to_drain[0]
+            del self._right_of_callers[0]
         except IndexError:  # a handler of this thread publishes, or another thread drains
-            self._enqueue(topic, payload, src)
-            return
+            return self._enqueue(topic, payload, src)
         try:
             self._drainer = get_ident()
-            event = Event(topic, payload, src, self._time())
+            event = Event(topic, payload, src, now())
             if queue or self._event is not None:
                 queue.append(event)
             else:  # what `_take_next` does, without the queue
@@ -123,13 +70,16 @@ class Deliverer:
                 self._event = event
                 run_each(calls, event, self._on_failure)
                 self._event = None
-            if queue or self._lanes is not None:
+            if queue:
                 self._drain()
         finally:
             self._drainer = 0
             self._right_to_drain.append(None)
-        if queue:
-            self._drain_if_free()
+            if self._lanes is not None:
+                self._bell.ring()
+        if queue or self._lanes is not None:
+            self._until_all_but(others)
+        return None
 
     def deliver_again(self, event: Event, subscription: Subscription | None, attempt: int = 1) -> None:
         """Queue an event once more, for this subscription or for all; safe from any thread, and delivers nothing itself.
@@ -141,143 +91,86 @@ class Deliverer:
             subscription: When it is unsubscribed meanwhile, nothing happens.
             attempt: Which attempt it will be.
         """
+        if self._followed:
+            self._receipts.hold(event)
         self._queue.append(event if subscription is None else Redelivery(event, subscription, attempt))
-        self._wake()
-        if not self._drainer:
-            Thread(target=self._drain_if_free, name="graphbus-drain").start()
-
-    def _enqueue_again(self, waiting: Waiting) -> None:
-        self._queue.append(Redelivery(waiting.event, waiting.subscription, waiting.attempt))
+        self._ask_a_thread()
 
     def _deliver_due(self) -> None:
-        """What has fallen due is delivered by whoever drains, else by the thread that keeps the time."""
-        self._wake()
-        if not self._is_inside:
-            _, error = try_to(self._drain_if_free)
+        """What has fallen due is delivered by whoever drains, else by the thread that keeps the time.
+
+        That one never waits for async handlers, unless it is a test that lets the time pass.
+        """
+        self._bell.ring()
+        if not self._is_handling() and self._dispatcher is None:
+            is_real = isinstance(self._clock, SystemClock)
+            _, error = try_to(self._drain_if_free if is_real else lambda: self._until(self._is_quiet))
             if error is not None:  # only with `on_error="raise"`: for whoever waits in `settle`
                 self._late_error = self._late_error or error
                 raise error
 
-    def run(self, work: Callable[[], R], *, owner: str = "") -> R | Awaitable[R]:
-        """Run a function while no handler runs, deliver what it has published, and give its result.
+    # --- who drains ---
 
-        Inside a handler it runs at once; inside an async handler it gives an awaitable. From another thread it waits its turn.
-
-        Args:
-            work: May give an awaitable if its owner has async handlers.
-            owner: The agent that the function belongs to.
-        """
+    def _announce(self) -> None:
+        """Something was queued: let it be delivered by whom it may concern."""
         if self._lanes is not None and self._lanes.is_here:
-            return self._lanes.send_out(lambda: self._run_here(work, owner))
-        if self._is_inside or self._is_abandoned:
-            return self._run_here(work, owner)
-        job = Job(lambda: self._run_here(work, owner))
-        self._queue.append(job)
-        self._wake()
-        try:
+            self._drain_on_loop(self._lanes)
+        elif loop.current() is not None:  # a thread that an async handler waits for
+            self._ask_a_thread()
+        else:
+            self._bell.ring()
             self._drain_if_free()
-            job.wait()
-        finally:
-            job.give_up()
-        result: R = job.result()
-        return result
 
-    def run_quiet(self, work: Callable[[Routes], R], patience_s: float) -> R:
-        """Run a function while nothing is being handled at all, on the event loop neither; it may exchange who is served.
+    def _ask_a_thread(self) -> None:
+        """Let somebody else deliver: this thread may not, or cannot."""
+        if self._dispatcher is None and not self._bell.waiting and self._right_to_drain:
+            Thread(target=self._drain_if_free, name="graphbus-drain").start()
+        self._bell.ring()
 
-        What is published meanwhile waits.
+    def _may_drain(self) -> bool:
+        dispatcher = self._dispatcher
+        return (dispatcher is None or dispatcher.ident == get_ident()) and not self._is_late()
 
-        Raises:
-            RunError: GBE690 inside a handler, and when the handlers on the event loop have not ended in time.
-        """
-        if self._is_inside or Lanes.current() is not None:
-            raise RunError("GBE690", reason="one of its handlers asks for it")
-        return cast("R", self.run(lambda: self._run_when_quiet(work, monotonic() + patience_s)))
+    def _has_work(self) -> bool:
+        """Something waits, and this thread can deliver it."""
+        return bool(self._right_to_drain and (self._queue or self._errands) and self._may_drain())
 
-    def _run_when_quiet(self, work: Callable[[Routes], R], deadline: float) -> R:
+    def _is_quiet(self) -> bool:
+        return (self._lanes is None or self._lanes.is_idle) and self._is_empty()
+
+    def _is_empty(self) -> bool:
+        """Nothing is queued or in hand, outside of the event loop."""
+        return not self._queue and not self._errands and bool(self._right_to_drain)
+
+    def _until_all_but(self, others: Iterable[Delivery]) -> None:
+        """Deliver, and wait until nothing is under way but what was so before."""
         lanes = self._lanes
-        while lanes is not None and monotonic() < deadline and lanes.wait(deadline):
-            self._settle(lanes)
-        if lanes is not None and not lanes.is_idle:
-            raise RunError("GBE690", reason="an async handler does not come to its end")
-        return work(self._routes)
+        known = set(others)
+        if lanes is None or not known:
+            self._until(self._is_quiet)
+            return
+        lanes.watchers += 1
+        try:
+            self._until(lambda: lanes.under_way.keys() <= known and self._is_empty())
+        finally:
+            lanes.watchers -= 1
 
-    def _run_here(self, work: Callable[[], R], owner: str) -> R:
-        if owner not in self._routes.async_lanes or self._is_abandoned:
-            return work()
-        delivery = Delivery(work, None)
-        lanes = self._ready_lanes()
-        lanes.put(owner, delivery)
-        lanes.wait_for(delivery)
-        if delivery.error is not None:
-            raise delivery.error
-        result: R = delivery.result
-        return result
-
-    # --- causes ---
-
-    def _enqueue(self, topic: str, payload: Json, src: str) -> None:
-        frozen = freeze(payload)
-        cause = self._cause()
-        if cause is None:
-            self._queue.append(Event(topic, frozen, src, self._time()))
-        else:
-            event, by, ordinal = cause
-            child = child_of(event, topic, frozen, src, by=by, ordinal=ordinal, timestamp=self._time())
-            if self._runs_away(child):
-                return
-            self._queue.append(child)
-        self._wake()
-        if not self._is_inside:
+    def _until(self, is_so: Callable[[], object], deadline: float | None = None) -> bool:
+        """Wait until something is so, and meanwhile deliver; False when it was not so in time."""
+        while True:
             self._drain_if_free()
-
-    def _cause(self) -> tuple[Event, str, int] | None:
-        """The event whose handler is publishing, the handler, and how many it has published before."""
-        event = self._event
-        if event is not None and self._is_inside:
-            position = self._position
-            if self._publishing[0] is not self._calls or self._publishing[1] != position:
-                self._publishing, self._children = (self._calls, position), 0
-            ordinal = self._children
-            self._children += 1
-            return event, self._dispatch.subscriptions[position].name, ordinal
-        delivery = Lanes.current()
-        if delivery is None or delivery.about is None:
-            return None
-        delivery.children += 1
-        event, subscription = delivery.about
-        return event, subscription.name, delivery.children - 1
-
-    @property
-    def _is_inside(self) -> bool:
-        return self._drainer == get_ident()
-
-    def _runs_away(self, child: Event) -> bool:
-        if child.hops > self._max_hops:
-            self._ledger.stopped(child, "hops", f"the causal chain has more than {self._max_hops} events")
-        elif count_descendant(child) > self._max_tree:
-            self._ledger.stopped(child, "tree", f"more than {self._max_tree} events came of one")
-        else:
-            return False
-        return True
-
-    @property
-    def _position(self) -> int:
-        """Which call of the dispatch is running: a list iterator knows how much of it is left."""
-        return len(self._dispatch.calls) - length_hint(self._calls) - 1
-
-    def _resume(self, event: Event) -> None:
-        """Call the handlers that have not been called yet: all, or after an interruption the rest."""
-        run_each(self._calls, event, self._on_failure)
-        self._event = None
-        self._attempt = 1
+            if self._raised and self._dispatcher is None:
+                raise self._raised.popleft()
+            if is_so():
+                return True
+            ends = deadline if self._deadline is None else self._deadline
+            left_s = None if ends is None else ends - monotonic()
+            if left_s is not None and left_s <= 0:
+                return False
+            self._bell.wait(lambda: is_so() or self._has_work() or self._raised, left_s)
 
     def _drain_if_free(self) -> None:
-        if self._lanes is not None and self._lanes.is_here:
-            if self._right_to_drain:  # nobody drains, and the loop must not wait for itself
-                Thread(target=self._drain_if_free, name="graphbus-drain").start()
-            return
-        while self._queue and not self._is_late():
+        while self._has_work():
             try:
                 del self._right_to_drain[0]
             except IndexError:
@@ -288,16 +181,53 @@ class Deliverer:
             finally:
                 self._drainer = 0
                 self._right_to_drain.append(None)
+                self._bell.ring()
 
     def _drain(self) -> None:
-        while True:
-            if self._event is not None:
-                self._resume(self._event)
-            while self._queue and not self._is_late():
+        if self._event is not None:
+            self._resume(self._event)
+        while (self._errands or self._queue) and not self._is_late():
+            if self._errands:
+                self._errands.popleft().do()
+            else:
                 self._take_next()
-            if self._lanes is None or not self._lanes.wait(self._deadline):
+
+    def _drain_on_loop(self, lanes: Lanes) -> None:
+        """Put what only lanes hear into them; for the rest, and where a mailbox is full, a thread is needed that may wait."""
+        while self._queue:
+            try:
+                del self._right_to_drain[0]
+            except IndexError:
+                return  # a thread drains, and looks again before it ends
+            try:
+                is_stuck = not self._fill(lanes)
+            finally:
+                self._right_to_drain.append(None)
+            if is_stuck:
+                self._ask_a_thread()
                 return
-            self._settle(self._lanes)
+            if lanes.is_idle:
+                self._bell.ring()
+
+    def _fill(self, lanes: Lanes) -> bool:
+        queue = self._queue
+        if self._event is not None or self._is_late():
+            return False
+        while queue:
+            item = queue[0]
+            if not isinstance(item, Event):
+                return False
+            dispatch = self._dispatches.get(item.topic) or self._routes.find(item.topic)
+            if not dispatch.is_on_loop or not all(lanes.has_room(each.lane) for each in dispatch.subscriptions):
+                return False
+            self._leave_queue(item)
+            self._history.append(item)
+            dispatch.events += 1
+            for call in dispatch.calls:
+                call(item)
+            if self._followed:
+                self._receipts.release(item)
+        return True
 
     def _take_next(self) -> None:
         """Deliver the first of the queue; it leaves the queue when it cannot get lost any more."""
@@ -307,6 +237,7 @@ class Deliverer:
                 item.perform()
             finally:
                 self._leave_queue(item)
+                self._bell.ring()
             return
         if isinstance(item, Redelivery):
             self._take_again(item)
@@ -314,100 +245,157 @@ class Deliverer:
         dispatch = self._dispatches.get(item.topic) or self._routes.find(item.topic)
         self._history.append(item)
         dispatch.events += 1
-        self._dispatch = dispatch
-        self._calls = iter(dispatch.calls)
-        self._event = item
-        self._leave_queue(item)
-        self._resume(item)
+        self._begin_round(item, item, dispatch)
 
     def _take_again(self, item: Redelivery) -> None:
-        event, subscription, attempt = item
-        self._attempt = attempt
-        dispatch = self._routes.only(subscription, attempt)
+        event, subscription, self._attempt = item
+        dispatch = self._routes.only(subscription, item.attempt)
         subscription.delivered += len(dispatch.calls)
+        failed = subscription.failed
+        self._begin_round(item, event, dispatch)
+        is_over = not dispatch.calls or not self._routes.is_async(subscription)
+        if is_over and subscription.failed == failed:
+            self._retries.forget(event, subscription)
+
+    def _begin_round(self, item: Event | Redelivery, event: Event, dispatch: Dispatch) -> None:
+        if self._followed:
+            dispatch = self._recorded(dispatch, event)
         self._dispatch = dispatch
         self._calls = iter(dispatch.calls)
         self._event = event
         self._leave_queue(item)
-        failed = subscription.failed
         self._resume(event)
-        if subscription.failed == failed and subscription.lane not in self._routes.async_lanes:
-            self._retries.forget(event, subscription)
+
+    def _recorded(self, dispatch: Dispatch, event: Event) -> Dispatch:
+        """The same calls, with what they return in the receipt, if the event has one."""
+        if not self._receipts.has(event):
+            return dispatch
+
+        def recorded(call: Call, subscription: Subscription) -> Call:
+            return lambda event: self._receipts.note(event, subscription.name, call(event))
+
+        calls = [
+            call if self._routes.is_async(each) else recorded(call, each)
+            for call, each in zip(dispatch.calls, dispatch.subscriptions, strict=True)
+        ]
+        return Dispatch(calls, dispatch.subscriptions, None)
 
     def _leave_queue(self, item: Event | Job | Redelivery) -> None:
         if self._queue and self._queue[0] is item:  # another thread may have closed the bus and emptied the queue
             self._queue.popleft()
 
-    def _settle(self, lanes: Lanes) -> None:
-        while lanes.done:
-            delivery = lanes.done.popleft()
-            lanes.settle()
-            if delivery.about is None:
-                continue
-            event, subscription = delivery.about
-            if delivery.error is None:
-                if delivery.attempt > 1:
-                    self._retries.forget(event, subscription)
-                continue
-            if not isinstance(delivery.error, Exception):
-                raise delivery.error
-            self._judge(event, subscription, delivery.error, delivery.attempt)
-
-    def _failed(self, error: Exception) -> None:
-        """A handler that was called in place has raised."""
-        subscription = self._dispatch.subscriptions[self._position]
-        self._judge(cast("Event", self._event), subscription, error, self._attempt)
-
-    def _judge(self, event: Event, subscription: Subscription, error: Exception, attempt: int) -> None:
-        """Decide what becomes of an event that a handler could not handle: the one place for all handlers and attempts."""
-        decision = decide(subscription.policy, attempt, error)
-        with self._judging:
-            subscription.failed += 1
-            if isinstance(decision, Retry) and self._try_again(event, subscription, error, attempt, decision.delay_s):
-                return
-            since = self._retries.first_failure(event, subscription) if attempt > 1 else None
-            self._ledger.failed(event, subscription.name, error, attempt=attempt, since=since)
-        self._retries.forget(event, subscription)
-        if self._on_error == "raise":
-            raise error
-
-    def _try_again(
-        self, event: Event, subscription: Subscription, error: Exception, attempt: int, delay_s: float
-    ) -> bool:
-        told = tell(error)
-        if not self._retries.plan(event, subscription, attempt=attempt + 1, delay_s=delay_s, error=told):
-            return False
-        of = subscription.policy.retries + 1
-        self._ledger.retrying(event, subscription.name, told, attempt=attempt, of=of, delay_s=delay_s)
-        return True
-
-    def _wake(self) -> None:
-        if self._lanes:
-            self._lanes.wake()
+    def _resume(self, event: Event) -> None:
+        """Call the handlers that have not been called yet: all, or after an interruption the rest."""
+        run_each(self._calls, event, self._on_failure)
+        self._event = None
+        self._attempt = 1
+        if self._followed:
+            self._receipts.release(event)
 
     def _is_late(self) -> bool:
         return self._deadline is not None and monotonic() >= self._deadline
 
     def _open(self, topic: str) -> Dispatch:
         """A topic that is published for the first time, or any topic of a bus that is closing."""
-        if self._is_closing and not self._is_inside and Lanes.current() is None:
+        if self._is_closing and not self._is_handling():
             raise RunError("GBE615", topic=topic)
         return self._routes.compile(topic)
 
+    # --- the dispatcher ---
+
+    def start_dispatcher(self, on_interruption: Callable[[], None] = lambda: None) -> None:
+        """From now on one thread delivers, and a publish from outside only queues.
+
+        Args:
+            on_interruption: Called on that thread when a KeyboardInterrupt, SystemExit or CancelledError of a handler has ended
+                it; the queue is kept, and `close` delivers it.
+        """
+        self._on_interruption = on_interruption
+        self._right_of_callers = []
+        self._dispatcher = Thread(target=self._dispatch_all, name="graphbus-dispatcher", daemon=True)
+        self._dispatcher.start()
+
+    def _dispatch_all(self) -> None:
+        self.interruption = attempt_anything(self._serve_until_stopped)
+        if self.interruption is not None:
+            self._on_interruption()
+
+    def _serve_until_stopped(self) -> None:
+        while not self._is_stopping:
+            self._drain_if_free()
+            if self._raised:
+                raise self._raised.popleft()
+            self._bell.wait(lambda: self._is_stopping or self._raised or self._has_work())
+
+    # --- what becomes of a call ---
+
+    def _failed(self, error: Exception) -> None:
+        """A handler that was called in place has raised."""
+        subscription = self._dispatch.subscriptions[self._position]
+        if self._judge(cast("Event", self._event), subscription, error, self._attempt):
+            raise error
+
+    def _ended(self, delivery: Delivery) -> None:
+        """A delivery on the loop is over."""
+        if delivery.then is not None:
+            delivery.then(delivery)
+        elif not cast("Lanes", self._lanes).is_cancelled:
+            self._settle(delivery)
+
+    # --- lanes ---
+
     def _put(self, subscription: Subscription, call: Call, event: Event, attempt: int) -> None:
-        """Send the event to a handler that runs on the event loop."""
+        """Send the event to a handler that runs on the event loop; a thread waits while its mailbox is full."""
+        lanes = self._ready_lanes()
+        if not lanes.has_room(subscription.lane) and not lanes.is_here:
+            self._wait_here(lambda: lanes.has_room(subscription.lane))
+        if self._followed:
+            self._receipts.hold(event)
+        policy = subscription.policy
+        delivery = Delivery(call, subscription.lane, (event, subscription), attempt, timeout_s=policy.timeout_s)
+        lanes.put(delivery, policy.concurrency)
 
-        def work() -> object:
-            return call(event) if subscription.is_active else None
+    def _wait_here(self, is_so: Callable[[], object], timeout_s: float | None = None) -> bool:
+        """Wait in the middle of a handler, and meanwhile do what lanes ask of this thread; False when it was not so in time."""
+        deadline = loop.now_plus(timeout_s)
+        busy = {owner for owner, _ in self._chain()}
+        while not is_so():
+            errand = self._errand_for_others(busy)
+            if errand is not None:
+                errand.do()
+                continue
+            left_s = None if deadline is None else deadline - monotonic()
+            if not self._bell.wait(lambda: is_so() or self._has_errand(busy), left_s):
+                return False
+        return True
 
-        def work_in_time() -> object:
-            result = work()
-            return within(timeout_s, result) if isinstance(result, Awaitable) else result
+    def _has_errand(self, busy: set[Hashable]) -> bool:
+        return any(errand.owner not in busy for errand in list(self._errands))
 
-        timeout_s = subscription.policy.timeout_s or 0.0
-        what = work_in_time if timeout_s else work
-        self._ready_lanes().put(subscription.lane, Delivery(what, (event, subscription), attempt))
+    def _errand_for_others(self, busy: set[Hashable]) -> Errand | None:
+        """Take out the first errand that does not go to an agent that is waiting here in the middle of a handler."""
+        for errand in list(self._errands):
+            if errand.owner not in busy:
+                self._errands.remove(errand)
+                return errand
+        return None
+
+    def _chain(self) -> tuple[Asker, ...]:
+        """Who waits for what this code does, from the outermost on, and whose code it is."""
+        inner = self._inner if self._is_inside else loop.current()
+        if inner is not None:
+            own: Asker = (inner.lane, inner.name)
+            return (*inner.chain, own, *(self._called if self._is_inside else ()))
+        if not self._is_inside:
+            return ()
+        if self._event is None:
+            return self._called
+        subscription = self._dispatch.subscriptions[self._position]
+        return ((subscription.lane, subscription.name), *self._called)
 
     def _ready_lanes(self) -> Lanes:
-        self._lanes = self._lanes or Lanes(self._mailbox)
+        self._lanes = self._lanes or Lanes(self._mailbox, self._ended, self._bell)
         return self._lanes
+
+
+__all__ = ["Deliverer", "OnError"]

@@ -8,9 +8,8 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
-from threading import Lock
 from typing import Any, TypeVar
 
 from graphbus_core.errors import RunError
@@ -38,34 +37,57 @@ def attempt(work: Callable[[], R]) -> tuple[R | None, Exception | None]:
     return (results[0], None) if results else (None, errors[0])
 
 
+async def attempt_later(work: Callable[[], Any]) -> tuple[Any, BaseException | None]:
+    """Call `work`, await what it gives if that can be awaited, and give its result and None, or None and what it raised.
+
+    Unlike with `attempt`, that is anything: a task that raised KeyboardInterrupt would end the loop while others are at work.
+    """
+    try:
+        result = work()
+        return (await result if isinstance(result, Awaitable) else result), None
+    except BaseException as error:  # noqa: BLE001 - it is handed to the thread that has to do with it
+        return None, error
+
+
+def attempt_anything(work: Callable[[], object]) -> BaseException | None:
+    """Call `work` at the bottom of a thread, where nobody above could hear of it, and give what it raised, if anything."""
+    try:
+        work()
+    except BaseException as error:  # noqa: BLE001 - as above
+        return error
+    return None
+
+
 class Job:
     """Work that another thread does and this one waits for."""
 
     def __init__(self, work: Callable[[], Any]) -> None:
-        self._under_way = Lock()  # a tenth of the price of an Event
-        self._under_way.acquire()
         self._work: Callable[[], Any] | None = work
         self._result: Any = None
         self._error: Exception | None = None
         self._is_done = False
+        self.is_over = False
 
     def perform(self) -> None:
-        """Do the work, once, and let the one who waits go on."""
+        """Do the work, once."""
         work, self._work = self._work, None
         try:
             if work is not None:
                 self._result, self._error = attempt(work)
                 self._is_done = True
         finally:
-            self._under_way.release()
-
-    def wait(self, timeout_s: float = -1) -> bool:
-        """Wait until the work is done, once; False when it was not done in time."""
-        return self._under_way.acquire(timeout=timeout_s)
+            self.is_over = True
 
     def give_up(self) -> None:
-        """Nobody waits any more: what has not begun is not done."""
-        self._work = None
+        """Nobody waits any more, or nobody will do it: what has not begun is not done."""
+        if self._work is not None:
+            self._work = None
+            self.is_over = True
+
+    @property
+    def is_refused(self) -> bool:
+        """It was interrupted, or nobody will do it."""
+        return self.is_over and not self._is_done
 
     def result(self) -> Any:
         """Give the result, or raise the Exception that the work has raised, or GBE618 when it was interrupted."""

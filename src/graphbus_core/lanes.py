@@ -1,256 +1,262 @@
-"""Lanes: where `async def` handlers run. One event loop on one thread, one bounded mailbox per agent, one event at a time.
+"""Lanes: where `async def` handlers run. One event loop; per agent a bounded mailbox and a worker that awaits its handlers.
 
-    the thread that drains  -- put -->  mailbox of the agent  -- worker task -->  handler
-                            <-- done, woken up; errands of handlers that call another agent --
+    who drains  -- put -->  mailbox of the agent  -- worker task: `await handler(event)` -->  ended
 
-The thread that drains waits here until all mailboxes are empty, so that an outermost publish returns when all is quiet.
+A worker lives as long as its mailbox has something; several events that wait cost one wake-up. No state of a lane is locked:
+a mailbox may be filled by any thread, and everything else happens on the thread of the loop.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable
-from contextlib import suppress
 from contextvars import ContextVar
-from threading import Condition, Thread, get_ident
+from threading import Thread, get_ident
 from time import monotonic
 from typing import Any
 
+import msgspec
+
+from graphbus_core.doorbell import Doorbell
 from graphbus_core.errors import RunError
-from graphbus_core.isolation import attempt
-
-Work = Callable[[], Any]
-
-
-class Delivery:
-    """One call of one handler or method on the loop; `about` is what the bus knows of it, `is_plain` that a `def` is running."""
-
-    __slots__ = ("about", "attempt", "children", "error", "is_over", "is_plain", "result", "work")
-
-    def __init__(self, work: Work, about: Any, attempt: int = 1) -> None:
-        self.work = work
-        self.about = about
-        self.attempt = attempt
-        self.children = 0
-        self.result: Any = None
-        self.error: BaseException | None = None
-        self.is_over = False
-        self.is_plain = False
-
+from graphbus_core.isolation import attempt_later
 
 _PATIENCE_S = 1.0
 """How long a cancelled handler may take to end."""
+_FAIR_TURN = 64
+"""So many deliveries that never wait may follow each other before the others on the loop have their turn."""
+
+
+class Delivery(msgspec.Struct, eq=False):
+    """One call of one handler or method.
+
+    Attributes:
+        call: Takes the event if there is one.
+        lane: Who the handler belongs to.
+        about: The event and its subscription; None for a call.
+        attempt: 1 for the first time that the event goes to this handler.
+        chain: Who waits for the end of this call, from the outermost on: lane and name.
+        timeout_s: How long it may take.
+        then: Called when it is over, on the loop, in the place of what the bus does otherwise.
+        children: How many events it has published.
+        is_plain: A `def` of an agent on the loop is running: it cannot await anything.
+        is_given_up: Nobody waits for its result any more.
+    """
+
+    call: Callable[..., Any]
+    lane: Hashable = ""
+    about: tuple[Any, Any] | None = None
+    attempt: int = 1
+    chain: tuple[tuple[Hashable, str], ...] = ()
+    timeout_s: float | None = None
+    then: Callable[[Delivery], None] | None = None
+    children: int = 0
+    result: Any = None
+    error: BaseException | None = None
+    task: Any = None
+    is_over: bool = False
+    is_plain: bool = False
+    is_given_up: bool = False
+
+    @property
+    def name(self) -> str:
+        """The handler, or the agent that is called."""
+        return str(self.lane) if self.about is None else self.about[1].name
+
+    def begin(self) -> Any:
+        """Call; what an `async def` gives is to be awaited."""
+        if self.is_given_up:
+            return None
+        self.is_plain = True  # the body of an `async def` does not run yet
+        try:
+            if self.about is None:
+                return self.call()
+            event, subscription = self.about
+            return self.call(event) if subscription.is_active else None
+        finally:
+            self.is_plain = False
+
 
 _current: ContextVar[Delivery | None] = ContextVar("graphbus_delivery", default=None)
+current = _current.get
+"""The delivery on whose behalf this code runs on the loop, or in a thread that it has started; None outside of one."""
+become = _current.set
+
+
+class Lane:
+    """The mailbox of an agent, or of one subscription that takes several events at once."""
+
+    __slots__ = ("box", "concurrency", "is_called", "workers")
+
+    def __init__(self, concurrency: int) -> None:
+        self.box: deque[Delivery] = deque()
+        self.concurrency = concurrency
+        self.workers = 0
+        self.is_called = False
 
 
 class Lanes:
-    """The loop, its thread and its mailboxes. Only `wake`, `current`, `is_here` and `send_out` are for other threads."""
+    """The loop and its lanes.
 
-    def __init__(self, mailbox: int) -> None:
+    Args:
+        capacity: How many deliveries may wait in one mailbox.
+        ended: Called on the loop with each delivery that is over.
+        bell: Rung when a full mailbox has room again.
+        is_adopted: Take the loop that is running here, which somebody else ends, in the place of one on a thread of its own.
+    """
+
+    def __init__(
+        self, capacity: int, ended: Callable[[Delivery], None], bell: Doorbell, *, is_adopted: bool = False
+    ) -> None:
         import asyncio
 
-        self.done: deque[Delivery] = deque()
+        self.under_way: dict[Delivery, None] = {}
         self._asyncio = asyncio
-        self._limit = mailbox
-        self._changed = Condition()
-        self._boxes: dict[Hashable, deque[Delivery]] = {}
+        self.limit = asyncio.timeout
+        self._capacity = capacity
+        self._ended = ended
+        self._bell = bell
+        self._lanes: dict[Hashable, Lane] = {}
         self._workers: set[asyncio.Task[None]] = set()  # the loop itself keeps weak references only
-        self._running: set[asyncio.Task[None]] = set()
-        self._errands: deque[Callable[[], None]] = deque()
-        self._pending = 0
-        self._is_woken = False
-        self._is_cancelled = False
+        self.watchers = 0  # how many threads want to know of every end
+        self.is_cancelled = False
         self._is_stopping = False
-        self._loop = asyncio.new_event_loop()
+        self._thread: Thread | None = None
+        if is_adopted:
+            self.loop = asyncio.get_running_loop()
+            self._home = get_ident()
+            return
+        self.loop = asyncio.new_event_loop()
         self._thread = Thread(target=self._run, name="graphbus-loop", daemon=True)
         self._thread.start()
+        self._home = self._thread.ident or 0
 
     @property
     def is_here(self) -> bool:
         """True on the thread of the loop."""
-        return get_ident() == self._thread.ident
+        return get_ident() == self._home
 
     @property
     def is_idle(self) -> bool:
-        """True when no delivery waits, runs or is to be settled."""
-        return not self._pending
+        """True when nothing waits in a mailbox or runs."""
+        return not self.under_way
 
-    @staticmethod
-    def current() -> Delivery | None:
-        """Give the delivery that the running task handles, or None outside of one."""
-        return _current.get()
+    def lane(self, key: Hashable, concurrency: int = 1) -> Lane:
+        """Give a lane; it is made when first asked for."""
+        return self._lanes.get(key) or self._lanes.setdefault(key, Lane(concurrency))
 
-    def put(self, lane: Hashable, delivery: Delivery) -> None:
-        """Add to a mailbox; waits while it is full."""
-        box = self._boxes.setdefault(lane, deque())
-        self._wait(lambda: len(box) < self._limit)
-        with self._changed:
-            self._pending += 1
-            box.append(delivery)
-            is_first = len(box) == 1
-        if is_first:
-            self._loop.call_soon_threadsafe(self._start, box)
+    def has_room(self, key: Hashable) -> bool:
+        """True while one more event may wait in the mailbox."""
+        lane = self._lanes.get(key)
+        return lane is None or len(lane.box) < self._capacity
 
-    def wait(self, deadline: float | None = None) -> bool:
-        """Wait until a delivery is done or somebody calls `wake`; False when nothing is under way or the time is up."""
-        self._wait(lambda: bool(self.done) or self._is_woken or not self._pending, deadline)
-        with self._changed:
-            has_news = bool(self.done) or self._is_woken
-            self._is_woken = False
-        return has_news
-
-    def wait_for(self, delivery: Delivery) -> None:
-        """Wait until this delivery is done, and take it out."""
-        self._wait(lambda: delivery.is_over)
-        if delivery in self.done:
-            self.done.remove(delivery)
-            self.settle()
-
-    def settle(self) -> None:
-        """Count one delivery that was taken out of `done` as over."""
-        with self._changed:
-            self._pending -= 1
-
-    def wake(self) -> None:
-        """There is something to do for the thread that drains."""
-        with self._changed:
-            self._is_woken = True
-            self._changed.notify_all()
-
-    def send_out(self, work: Work) -> Awaitable[Any]:
-        """From the loop: let the thread that drains do the work, and await its result.
-
-        Raises:
-            RunError: GBE628 for a plain `def`, which cannot wait for it.
-        """
-        delivery = _current.get()
-        if delivery is not None and delivery.is_plain:
-            raise RunError("GBE628")
-        future = self._loop.create_future()
-
-        def give(result: Any, error: Exception | None) -> None:
-            if future.done():
-                return
-            if error is None:
-                future.set_result(result)
+    def put(self, delivery: Delivery, concurrency: int = 1) -> None:
+        """Add to a mailbox, whether it has room or not; from any thread."""
+        lane = self.lane(delivery.lane, concurrency)
+        self.under_way[delivery] = None
+        lane.box.append(delivery)
+        if lane.workers < lane.concurrency and not lane.is_called:
+            lane.is_called = True
+            if self.is_here:
+                self.start(lane)
             else:
-                future.set_exception(error)
+                self.loop.call_soon_threadsafe(self.start, lane)
 
-        def errand() -> None:
-            result, error = attempt(work)
-            with suppress(RuntimeError):  # the loop has ended, and with it the one who waited
-                self._loop.call_soon_threadsafe(give, result, error)
-
-        with self._changed:
-            self._errands.append(errand)
-            self._changed.notify_all()
-        awaitable: Awaitable[Any] = future
-        return awaitable
+    def start(self, lane: Lane) -> None:
+        """Let there be workers for what waits in a mailbox."""
+        lane.is_called = False
+        for _ in range(min(len(lane.box), lane.concurrency - lane.workers)):
+            lane.workers += 1
+            worker = self.loop.create_task(self._work(lane))
+            self._workers.add(worker)
+            worker.add_done_callback(self._workers.discard)
 
     def cancel(self) -> list[Delivery]:
-        """Cancel what is under way, and give every delivery that was not done."""
-        with self._changed:
-            self._is_cancelled = True
-            left = [delivery for box in self._boxes.values() for delivery in box]
-        self._loop.call_soon_threadsafe(self._cancel)
-        self._wait(lambda: not any(self._boxes.values()), monotonic() + _PATIENCE_S)
-        with self._changed:
-            self._is_cancelled = False
+        """Cancel what runs, empty the mailboxes, and give every delivery that was not over."""
+        self.is_cancelled = True
+        left = list(self.under_way)
+        self.loop.call_soon_threadsafe(self._cancel)
+        self._bell.wait(lambda: self.is_idle, _PATIENCE_S)
+        self.is_cancelled = False
         return left
 
     def stop(self) -> None:
         """End the loop and its thread; a handler that does not let itself be cancelled is left behind."""
+        if self._thread is None:
+            return
         self._is_stopping = True
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(_PATIENCE_S)
 
-    def _wait(self, until: Callable[[], bool], deadline: float | None = None) -> None:
-        while True:
-            with self._changed:
-                while not until() and not self._errands:
-                    left_s = None if deadline is None else deadline - monotonic()
-                    if left_s is not None and left_s <= 0:
-                        return
-                    self._changed.wait(left_s)
-                if not self._errands:
-                    return
-                errand = self._errands.popleft()
-            errand()
-
     def _run(self) -> None:
-        self._asyncio.set_event_loop(self._loop)
-        while not self._is_stopping:
-            with suppress(KeyboardInterrupt, SystemExit):  # the delivery keeps it; the thread that drains raises it
-                self._loop.run_forever()
-        left = self._workers | self._running
+        self._asyncio.set_event_loop(self.loop)
+        self.loop.run_forever()
+        left = self._asyncio.all_tasks(self.loop)
+        for task in left - self._workers:
+            task.cancel()  # left behind by a handler
         if left:
-            self._loop.run_until_complete(self._asyncio.wait(left, timeout=_PATIENCE_S))
-        self._loop.close()
+            self.loop.run_until_complete(self._asyncio.wait(left, timeout=_PATIENCE_S))
+        self.loop.close()
 
-    def _start(self, box: deque[Delivery]) -> None:
-        worker = self._loop.create_task(self._work(box))
-        self._workers.add(worker)
-        worker.add_done_callback(self._workers.discard)
-
-    async def _work(self, box: deque[Delivery]) -> None:
-        is_over = False
-        while not is_over:
-            delivery = box[0]
-            task = self._loop.create_task(self._perform(delivery))
-            self._running.add(task)
-            finished = self._loop.create_future()
-            task.add_done_callback(finished.set_result)  # `await task` would raise what the handler has raised
-            await finished
-            self._running.discard(task)
-            delivery.error = self._asyncio.CancelledError() if task.cancelled() else task.exception()
-            with self._changed:
-                box.popleft()
-                is_over = not box
-                self._end(delivery)
-                self._changed.notify_all()
-
-    def _end(self, delivery: Delivery) -> None:
-        """Hand the delivery back to the thread that drains; a cancelled one is nobody's any more."""
-        delivery.is_over = True
-        if self._is_cancelled:
-            delivery.error = RunError("GBE618")
-            self._pending -= 1
-        else:
-            self.done.append(delivery)
-
-    @staticmethod
-    async def _perform(delivery: Delivery) -> None:
-        _current.set(delivery)
-        delivery.is_plain = True  # the body of an `async def` does not run yet
+    async def _work(self, lane: Lane) -> None:
+        box, task = lane.box, self._asyncio.current_task()
+        in_turn = 0
         try:
-            result = delivery.work()
+            while box:
+                if in_turn == _FAIR_TURN:
+                    in_turn = 0
+                    await self._asyncio.sleep(0)
+                    continue
+                in_turn += 1
+                delivery = box.popleft()
+                if len(box) == self._capacity - 1:
+                    self._bell.ring()
+                delivery.task = task
+                become(delivery)
+                await self._carry(delivery)
         finally:
-            delivery.is_plain = False
-        delivery.result = await result if isinstance(result, Awaitable) else result
+            lane.workers -= 1
+            if box:
+                self.start(lane)
+
+    async def _carry(self, delivery: Delivery) -> None:
+        """Deliver to the end, whatever that is."""
+        work = delivery.begin if delivery.timeout_s is None else lambda: self._in_time(delivery)
+        delivery.result, delivery.error = await attempt_later(work)
+        if isinstance(delivery.error, self._asyncio.CancelledError) and delivery.task.cancelling():
+            delivery.task.uncancel()
+        self.end(delivery)
+
+    def end(self, delivery: Delivery) -> None:
+        """A delivery is over."""
+        if self.is_cancelled:
+            delivery.error = RunError("GBE618")
+        delivery.task = None
+        self._ended(delivery)
+        delivery.is_over = True
+        self.under_way.pop(delivery, None)
+        if delivery.then is not None or self.watchers or not self.under_way:
+            self._bell.ring()
+
+    async def _in_time(self, delivery: Delivery) -> Any:
+        try:
+            async with self.limit(delivery.timeout_s) as limit:
+                result = delivery.begin()
+                return await result if isinstance(result, Awaitable) else result
+        except TimeoutError:
+            if limit.expired():
+                raise TimeoutError(f"it took more than {delivery.timeout_s:g} s") from None
+            raise
 
     def _cancel(self) -> None:
-        with self._changed:
-            for box in self._boxes.values():
-                while len(box) > 1:
-                    self._end(box.pop())
-        for task in list(self._running):
-            task.cancel()
+        for lane in self._lanes.values():
+            while lane.box:
+                self.end(lane.box.pop())
+        for delivery in list(self.under_way):
+            if delivery.task is not None:
+                delivery.task.cancel()
 
 
-async def within(timeout_s: float, awaitable: Awaitable[Any]) -> Any:
-    """Await something on the loop, and cancel it when it takes too long.
-
-    Raises:
-        TimeoutError: It was cancelled by this.
-    """
-    import asyncio
-
-    limit = asyncio.timeout(timeout_s)
-    try:
-        async with limit:
-            return await awaitable
-    except TimeoutError:
-        if limit.expired():
-            raise TimeoutError(f"it took more than {timeout_s:g} s") from None
-        raise
+def now_plus(seconds: float | None) -> float | None:
+    """The moment so many seconds from now; None for no limit."""
+    return None if seconds is None else monotonic() + seconds

@@ -28,17 +28,21 @@ class Subscription:
     """One handler of one topic or pattern: what `subscribe` gives and `unsubscribe` takes.
 
     Attributes:
-        lane: Who the handler belongs to: two handlers of one lane never run at once.
+        owner: The agent, or what stands for one.
+        lane: Who the handler belongs to: two handlers of one lane never run at once. One that takes several events at once has
+            a lane of its own.
         call: What is called with an event, middleware included.
         again: Gives what is called for a further attempt; None: the same.
     """
 
-    __slots__ = ("again", "call", "delivered", "failed", "is_active", "lane", "name", "policy", "topic")
+    __slots__ = ("again", "call", "delivered", "failed", "is_active", "lane", "name", "owner", "policy", "topic")
 
-    def __init__(self, topic: str, name: str, lane: Hashable, call: Call, policy: DeliveryPolicy = ONCE) -> None:
+    def __init__(self, topic: str, name: str, owner: Hashable, call: Call, policy: DeliveryPolicy = ONCE) -> None:
         self.topic = topic
         self.name = name
-        self.lane = lane
+        self.owner = owner
+        # one that takes several events at once is in nobody's way
+        self.lane = owner if policy.concurrency == 1 else (owner, name, topic)
         self.call = call
         self.again: Callable[[int], Call] | None = None
         self.policy = policy
@@ -48,15 +52,19 @@ class Subscription:
 
 
 class Dispatch:
-    """One topic, compiled: whom to call, in order, and for each call its subscription; `events` counts how often."""
+    """One topic, compiled: whom to call, in order, and for each call its subscription; `events` counts how often.
 
-    __slots__ = ("calls", "check", "events", "subscriptions")
+    `is_on_loop` says that nobody of them is called in place.
+    """
+
+    __slots__ = ("calls", "check", "events", "is_on_loop", "subscriptions")
 
     def __init__(self, calls: list[Call], subscriptions: list[Subscription], check: PayloadCheck | None) -> None:
         self.calls = calls
         self.subscriptions = subscriptions
         self.check = check
         self.events = 0
+        self.is_on_loop = False
 
     def take_out(self, subscription: Subscription, *, after: int) -> None:
         """Skip the subscription in the round that is going on, if its turn comes after this position."""
@@ -123,10 +131,10 @@ class Routes:
         bound = bind(handler, shape=shape)
         if policy is not ONCE:
             check_policy(policy, handler=name or describe(handler), is_async=bound.is_async, where=place_of(handler))
-        lane = owner or id(getattr(handler, "__self__", handler))
+        whose: Hashable = owner or id(getattr(handler, "__self__", handler))
         name = name or describe(handler)
         call = self._surrounded(bound, owner, name, 1)
-        subscription = Subscription(topic, name, lane, call, policy)
+        subscription = Subscription(topic, name, whose, call, policy)
         if self._middleware:
             subscription.again = lambda attempt: self._surrounded(bound, owner, name, attempt)
         return subscription, bound.is_async
@@ -154,8 +162,7 @@ class Routes:
     def _renew(self, topic: str, dispatch: Dispatch) -> bool:
         """Compile a topic anew; False when it is not known any more."""
         dispatch.events = 0
-        dispatch.subscriptions[:] = [each for each in self.subscriptions if matches(each.topic, topic)]
-        dispatch.calls[:] = [self._placed(each, each.call) for each in dispatch.subscriptions]
+        self._connect(dispatch, topic)
         try:
             dispatch.check = self.admit(topic) if self.admit is not None else None
         except RunError:
@@ -191,21 +198,41 @@ class Routes:
             raise RunError("GBE610", topic=topic, reason=reason)
         check = self.admit(topic) if self.admit is not None else None
         with self._changing:
-            subscriptions = [each for each in self.subscriptions if matches(each.topic, topic)]
-            dispatch = Dispatch([self._placed(each, each.call) for each in subscriptions], subscriptions, check)
+            known = self.dispatches.get(topic)
+            if known is not None:  # another thread was faster, and counts on it
+                return known
+            dispatch = Dispatch([], [], check)
+            self._connect(dispatch, topic)
             if len(self.dispatches) >= self._limit:
                 self._forget_all()
             if not self._is_frozen:
                 self.dispatches[topic] = dispatch
         return dispatch
 
+    def _connect(self, dispatch: Dispatch, topic: str) -> None:
+        subscriptions = [each for each in self.subscriptions if matches(each.topic, topic)]
+        dispatch.subscriptions[:] = subscriptions
+        dispatch.calls[:] = [self._placed(each, each.call) for each in subscriptions]
+        dispatch.is_on_loop = all(map(self.is_async, subscriptions))
+
+    def is_async(self, subscription: Subscription) -> bool:
+        """True for a handler that runs on the event loop."""
+        return subscription.lane in self.async_lanes or subscription.policy.concurrency > 1
+
+    def count_request(self, subscription: Subscription) -> None:
+        """Count an event that went to its one handler without the queue."""
+        with self._changing:
+            self._published += 1
+            subscription.delivered += 1
+
     def find(self, topic: str) -> Dispatch:
         """Compile the topic of an event that was admitted before: it is delivered, whatever is admitted now."""
         try:
             return self.compile(topic)
         except RunError:
-            subscriptions = [each for each in self.subscriptions if matches(each.topic, topic)]
-            return Dispatch([self._placed(each, each.call) for each in subscriptions], subscriptions, None)
+            dispatch = Dispatch([], [], None)
+            self._connect(dispatch, topic)
+            return dispatch
 
     def stop_caching(self) -> None:
         """From now on each event is looked up anew, so that a closing bus is asked about each."""
@@ -250,7 +277,7 @@ class Routes:
 
     def _placed(self, subscription: Subscription, call: Call, attempt: int = 1) -> Call:
         """The call itself where it runs in place, else what sends the event to its lane."""
-        if subscription.lane not in self.async_lanes:
+        if not self.is_async(subscription):
             return call
         return lambda event: self._put(subscription, call, event, attempt)
 

@@ -11,7 +11,7 @@ register is `graphbus_core.compiler.rules`.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 
 class Place(NamedTuple):
@@ -52,10 +52,20 @@ class GraphBusError(Exception):
         """The exit status of the command that fails with it."""
         return self.exit_status
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _revive, (type(self), self.args, self.__dict__)
+
     def __str__(self) -> str:
         place = f"{self.where}: " if self.where else ""
         hint = f"\n  hint: {self.hint}" if self.hint else ""
         return f"{place}{self.sentence} [{self.code}]{hint}"
+
+
+def _revive(kind: type[GraphBusError], arguments: tuple[Any, ...], data: dict[str, Any]) -> GraphBusError:
+    """Make an error again that was pickled: its sentence is made already."""
+    error = kind.__new__(kind, *arguments)
+    error.__dict__.update(data)
+    return error
 
 
 class UsageError(GraphBusError):
@@ -119,6 +129,18 @@ class RunError(GraphBusError):
     """A graph could not be started, or a call or an event was refused."""
 
     exit_status = 7
+
+
+class BackpressureError(RunError):
+    """More events wait than the bus takes; publish later, or less."""
+
+
+class DeadlockError(RunError):
+    """Somebody would wait for itself."""
+
+
+class RequestTimeoutError(RunError):
+    """The answer to a request did not come in time."""
 
 
 class SeveralErrors(GraphBusError):  # noqa: N818 - a group, like ExceptionGroup

@@ -77,6 +77,29 @@ ENTRIES: dict[str, Entry] = {
         "{count} failed; the first: {subscription} on {topic}: {error}.",
         "The log above says more about each.",
     ),
+    "GBE631": Entry(
+        "{topic} was requested, but no handler answers it.{suggestion}", "Exactly one handler must subscribe to it."
+    ),
+    "GBE632": Entry(
+        "{topic} was requested, but {count} handlers hear it: {names}.",
+        "Exactly one may answer; publish what several shall hear.",
+    ),
+    "GBE633": Entry(
+        "{topic} would wait for itself: {chain}.",
+        "An agent cannot wait for its own answer; call the method itself, or publish and go on.",
+    ),
+    "GBE634": Entry(
+        "A handler waits for the receipt of {topic}, and so for itself.", "Subscribe to what comes of the event instead."
+    ),
+    "GBE635": Entry(
+        "{responder} did not answer {topic} within {timeout_s:g} s.", "Give it more time, or ask it to do less."
+    ),
+    "GBE636": Entry(
+        "{topic} was refused: {limit} events wait already.", "Publish more slowly, or raise `queue` in [tool.graphbus.runtime]."
+    ),
+    "GBE637": Entry(
+        "{topic} was not requested: too many events led to it.", "Its dead letter says which; see also the log above."
+    ),
     "GBE640": Entry(
         "The options of the subscription {handler} cannot be kept: {reason}.", "Correct its `@subscribe(...)`."
     ),
@@ -155,7 +178,7 @@ ENTRIES: dict[str, Entry] = {
     "GBE686": Entry("{count} events have an id that begins with {event_id}: {known}.", "Give more of the id."),
     "GBE687": Entry("There is no profile to read: {reason}.", "`graphbus run --profile` writes one at its end."),
     "GBE688": Entry("{count} of {total} lines were refused.", "The messages above say why; the others were done."),
-    "GBE689": Entry("{agent}.{method} failed: {reason}.", "The graph runs on."),
+    "GBE689": Entry("{name} failed: {reason}.", "The graph runs on."),
     "GBE690": Entry("The graph cannot take over new code now: {reason}.", "The old code keeps running; save again later."),
     "GBE691": Entry(
         "The module {module} cannot be imported again: {reason}.", "The old code keeps running; correct the module."

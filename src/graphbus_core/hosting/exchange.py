@@ -133,14 +133,14 @@ def serve(
     undo.append(lambda: routes.serve(served, lanes, admitted))
     owned: dict[Hashable, list[Subscription]] = {name: [] for name in (*old, *members)}
     for each in served:
-        if each.lane in owned:
-            owned[each.lane].append(each)
+        if each.owner in owned:
+            owned[each.owner].append(each)
     final: list[Subscription] = []
     for name in members:
         final += owned[name] if name not in prepared else _merged(owned[name], prepared[name].subscriptions, undo)
-    ours = [index for index, each in enumerate(served) if each.lane in owned]
+    ours = [index for index, each in enumerate(served) if each.owner in owned]
     first = ours[0] if ours else len(served)
-    strangers = [each for each in served[first:] if each.lane not in owned]
+    strangers = [each for each in served[first:] if each.owner not in owned]
     gone = {name for name in old if name not in members or name in prepared}
     asynchronous = (lanes - gone) | {name for name, each in prepared.items() if each.is_async}
     routes.serve([*served[:first], *final, *strangers], asynchronous, admit)

@@ -55,7 +55,7 @@ class Dead(msgspec.Struct, frozen=True):
 Decision = Ack | Retry | Dead
 """What becomes of an event after an attempt to handle it."""
 
-Reason = Literal["handler", "hops", "tree", "closed"]
+Reason = Literal["handler", "hops", "tree", "full", "closed"]
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):

@@ -83,6 +83,11 @@ class Event(_Carried, frozen=True, eq=False):
         return self.event_id if self._root is None else self._root.event_id
 
     @property
+    def root(self) -> Event:
+        """The event at the root of the causal tree; itself for a root."""
+        return self if self._root is None else self._root
+
+    @property
     def published_by(self) -> str:
         """The handler that published it, `Agent.method`; empty when no handler of an event did."""
         return self._by

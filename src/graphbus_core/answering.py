@@ -1,0 +1,285 @@
+"""Work whose result somebody waits for: calls of methods, and requests, which exactly one handler answers.
+
+Where it runs depends on who asks and who answers:
+
+    who asks \\ who answers      in place                                   on a lane
+    a thread from outside       in its turn of the queue, by who drains    put there in its turn of the queue
+    a `def` handler             at once, in the middle of the handler      put there; the handler waits
+    an `async def` handler      an errand for a thread; awaited            put there; awaited
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Hashable
+from contextlib import suppress
+from threading import get_ident
+from typing import Any, TypeVar, cast
+
+from graphbus_core import lanes as loop
+from graphbus_core.delivering import Deliverer
+from graphbus_core.errors import DeadlockError, RequestTimeoutError, RunError, did_you_mean
+from graphbus_core.isolation import Job, attempt
+from graphbus_core.lanes import Delivery, Lanes
+from graphbus_core.model.messages import Event, child_of
+from graphbus_core.model.payload import freeze
+from graphbus_core.model.proposals import Json
+from graphbus_core.queueing import Asker, Errand
+from graphbus_core.routing import Dispatch, Routes, Subscription
+
+R = TypeVar("R")
+
+
+class Answerer(Deliverer):
+    """Runs work for those who wait for its result."""
+
+    def run(self, work: Callable[[], R], *, owner: str = "") -> R | Awaitable[R]:
+        """Run a function while no handler runs, deliver what it has published, and give its result.
+
+        Inside a handler it runs at once; inside an async handler it gives an awaitable. From another thread it waits its turn.
+
+        Args:
+            work: May give an awaitable if its owner has async handlers.
+            owner: The agent that the function belongs to.
+
+        Raises:
+            DeadlockError: GBE633 when the owner, whose work runs on the event loop one after the other, waits for this already.
+        """
+        is_async = owner in self._routes.async_lanes
+        chain = self._refuse_deadlock(owner, owner, owner) if is_async else self._chain()
+        delivery = Delivery(work, owner, chain=chain, then=_nothing)
+        if self._lanes is not None and self._lanes.is_here:
+            return self._await(
+                self._lanes, delivery, lambda: self._begin(delivery, is_async=is_async), None, is_async=is_async
+            )
+        result: R
+        if self._is_inside or self._is_abandoned:
+            self._begin(delivery, is_async=is_async)
+            self._wait_here(lambda: delivery.is_over)
+            result = _outcome(delivery)
+            return result
+        self._ask_from_outside(delivery, lambda: self._begin(delivery, is_async=is_async), None)
+        result = _outcome(delivery)
+        return result
+
+    def run_quiet(self, work: Callable[[Routes], R], patience_s: float) -> R:
+        """Run a function while nothing is being handled at all, on the event loop neither; it may exchange who is served.
+
+        What is published meanwhile waits.
+
+        Raises:
+            RunError: GBE690 inside a handler, and when the handlers on the event loop have not ended in time.
+        """
+        if self._is_handling():
+            raise RunError("GBE690", reason="one of its handlers asks for it")
+
+        def when_quiet() -> R:
+            lanes = self._lanes
+            if lanes is not None and not self._wait_here(lambda: lanes.is_idle, patience_s):
+                raise RunError("GBE690", reason="an async handler does not come to its end")
+            return work(self._routes)
+
+        return cast("R", self.run(when_quiet))
+
+    def request(self, topic: str, payload: Json = None, timeout_s: float | None = 30.0, *, src: str = "") -> Any:
+        """Send an event to the one handler that answers it, and give what that returns; inside an async handler, to be awaited.
+
+        The exception of the handler is raised here and is no dead letter. A `def` handler that runs in place of the one who asks
+        cannot be interrupted: it is waited for however long it takes.
+
+        Args:
+            topic: Exactly one handler must be subscribed to it.
+            payload: A JSON-shaped value.
+            timeout_s: How long to wait; None: for ever.
+            src: The agent that asks.
+
+        Raises:
+            RunError: GBE631 no handler, GBE632 several, GBE637 too long a chain, and what `publish` raises.
+            RequestTimeoutError: GBE635. A handler that has begun goes on; what it raises then is a dead letter.
+            DeadlockError: GBE633 when who would answer waits for this already.
+        """
+        dispatch = self._dispatches.get(topic) or self._open(topic)
+        if dispatch.check is not None:
+            payload = dispatch.check(payload)
+        responder = self._responder(topic, dispatch)
+        chain = self._refuse_deadlock(responder.lane, responder.name, topic)
+        event = self._caused(topic, freeze(payload), src)
+        delivery = Delivery(
+            responder.call,
+            responder.lane,
+            (event, responder),
+            chain=chain,
+            timeout_s=responder.policy.timeout_s,
+            then=self._answered,
+        )
+
+        is_async = self._routes.is_async(responder)
+
+        def begin() -> None:
+            self._history.append(event)
+            self._routes.count_request(responder)
+            if self._followed:
+                self._receipts.hold(event)
+            self._begin(delivery, is_async=is_async)
+
+        lanes = self._lanes
+        if lanes is not None and lanes.is_here:
+            return self._await(lanes, delivery, begin, timeout_s, is_async=is_async)
+        if self._is_inside:
+            begin()
+            is_in_time = self._wait_here(lambda: delivery.is_over, timeout_s)
+        else:
+            is_in_time = self._ask_from_outside(delivery, begin, timeout_s)
+        if not is_in_time:
+            raise self._gives_up(delivery, timeout_s)
+        return _outcome(delivery)
+
+    def _responder(self, topic: str, dispatch: Dispatch) -> Subscription:
+        found = dispatch.subscriptions
+        if not found:
+            known = [each.topic for each in self._routes.subscriptions]
+            raise RunError("GBE631", topic=topic, suggestion=did_you_mean(topic, known))
+        if len(found) > 1:
+            raise RunError("GBE632", topic=topic, count=len(found), names=", ".join(each.name for each in found))
+        return found[0]
+
+    def _caused(self, topic: str, payload: Json, src: str) -> Event:
+        """The event of a request."""
+        cause = self._cause()
+        if cause is None:
+            return Event(topic, payload, src, self._time())
+        by, name, ordinal = cause
+        event = child_of(by, topic, payload, src, by=name, ordinal=ordinal, timestamp=self._time())
+        if self._is_stopped_by_guards(event):
+            raise RunError("GBE637", topic=topic)
+        return event
+
+    def _refuse_deadlock(self, lane: Hashable, name: str, topic: str) -> tuple[Asker, ...]:
+        """Give who waits, unless who is to answer is among them."""
+        chain = self._chain()
+        if any(waiting == lane for waiting, _ in chain):
+            raise DeadlockError("GBE633", topic=topic, chain=" > ".join([*(waiting for _, waiting in chain), name]))
+        return chain
+
+    # --- where it runs ---
+
+    def _begin(self, delivery: Delivery, *, is_async: bool) -> None:
+        """Put it into its lane, or do it here and now."""
+        if is_async and not self._is_abandoned:
+            subscription = None if delivery.about is None else delivery.about[1]
+            self._ready_lanes().put(delivery, 1 if subscription is None else subscription.policy.concurrency)
+            return
+        before = self._inner, self._called
+        try:
+            if delivery.about is not None:
+                self._inner, self._called = delivery, ()
+            elif delivery.lane != "":
+                self._called = (*self._called, (delivery.lane, delivery.name))
+            delivery.result, delivery.error = attempt(delivery.begin)
+            delivery.is_over = True
+        finally:
+            self._inner, self._called = before
+            if not delivery.is_over:
+                delivery.error, delivery.is_over = RunError("GBE618"), True
+            cast("Callable[[Delivery], None]", delivery.then)(delivery)
+
+    def _ask_from_outside(self, delivery: Delivery, begin: Callable[[], None], timeout_s: float | None) -> bool:
+        """Let it begin in its turn, and wait until it is over; False when it was not in time."""
+        drainers: list[int] = []
+
+        others = () if self._lanes is None else tuple(self._lanes.under_way)
+
+        def work() -> None:
+            drainers.append(get_ident())
+            begin()
+
+        job = Job(work)
+        try:
+            self._queue.append(job)
+            self._announce()
+            is_in_time = self._until(lambda: delivery.is_over or job.is_refused, loop.now_plus(timeout_s))
+        finally:
+            job.give_up()
+        if not is_in_time:
+            return False
+        job.result()
+        if drainers == [get_ident()] and self._dispatcher is None:
+            self._until_all_but(others)
+        return True
+
+    def _await(
+        self, lanes: Lanes, delivery: Delivery, begin: Callable[[], None], timeout_s: float | None, *, is_async: bool
+    ) -> Awaitable[Any]:
+        """From the loop: let it begin where it belongs, and give what can be awaited.
+
+        Raises:
+            RunError: GBE628 for a plain `def`, which cannot wait for it.
+        """
+        asker = loop.current()
+        if asker is not None and asker.is_plain:
+            raise RunError("GBE628")
+        answered = lanes.loop.create_future()
+        then = delivery.then
+
+        def settle(delivery: Delivery) -> None:
+            if not answered.done():
+                answered.set_result(None)
+
+        def tell(delivery: Delivery) -> None:
+            if then is not None:
+                then(delivery)
+            with suppress(RuntimeError):  # the loop has ended, and with it the one who waited
+                lanes.loop.call_soon_threadsafe(settle, delivery)
+
+        delivery.then = tell
+        if is_async:
+            begin()
+        else:
+            self._errands.append(Errand(delivery.lane, lambda: self._on_behalf_of(asker, begin)))
+            self._ask_a_thread()
+
+        async def wait() -> Any:
+            try:
+                async with lanes.limit(timeout_s):
+                    await answered
+            except TimeoutError:
+                raise self._gives_up(delivery, timeout_s) from None
+            return _outcome(delivery)
+
+        return wait()
+
+    def _on_behalf_of(self, asker: Delivery | None, begin: Callable[[], None]) -> None:
+        before = self._inner, self._called
+        self._inner, self._called = asker, ()
+        try:
+            begin()
+        finally:
+            self._inner, self._called = before
+
+    # --- how it ends ---
+
+    def _answered(self, delivery: Delivery) -> None:
+        """A request is over: its error goes to who asked, if somebody still waits."""
+        event, responder = cast("tuple[Event, Subscription]", delivery.about)
+        if isinstance(delivery.error, Exception):
+            if delivery.is_given_up:
+                self._judge(event, responder, delivery.error, 1)
+            else:
+                responder.failed += 1
+                delivery.error.add_note(f"{responder.name} raised it, which was asked for {event.topic}")
+        if self._followed:
+            self._receipts.release(event)
+
+    def _gives_up(self, delivery: Delivery, timeout_s: float | None) -> RequestTimeoutError:
+        delivery.is_given_up = True
+        topic = cast("tuple[Event, Subscription]", delivery.about)[0].topic
+        return RequestTimeoutError("GBE635", responder=delivery.name, topic=topic, timeout_s=timeout_s)
+
+
+def _nothing(_delivery: Delivery) -> None:
+    """Whoever waits for it sees that it is over."""
+
+
+def _outcome(delivery: Delivery) -> Any:
+    if delivery.error is not None:
+        raise delivery.error
+    return delivery.result

@@ -1,0 +1,113 @@
+"""What becomes of a delivery: it is done, comes again, or is a dead letter. Whoever follows the event is told."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import cast
+
+from graphbus_core.clock import SystemClock
+from graphbus_core.lanes import Delivery
+from graphbus_core.ledger import tell
+from graphbus_core.model.deliveries import Retry
+from graphbus_core.model.messages import Event
+from graphbus_core.queueing import Queueing, Redelivery
+from graphbus_core.redelivery import decide
+from graphbus_core.retries import Retries, Waiting
+from graphbus_core.routing import Subscription
+
+
+class Judging(Queueing):
+    """Judges each call of a handler once, in the same way for all handlers and attempts."""
+
+    def _watch(self) -> None:
+        """Begin to keep what waits for a further attempt."""
+        self._retries = Retries(self._clock, self._enqueue_again, self._deliver_due)
+        self._late_error: Exception | None = None
+
+    @abstractmethod
+    def _deliver_due(self) -> None:
+        """Something has fallen due and was queued."""
+
+    def _enqueue_again(self, waiting: Waiting) -> None:
+        self._queue.append(Redelivery(waiting.event, waiting.subscription, waiting.attempt))
+
+    def _judge(self, event: Event, subscription: Subscription, error: Exception, attempt: int) -> bool:
+        """Decide what becomes of an event that a handler could not handle.
+
+        Returns:
+            True when the error has to go up nevertheless.
+        """
+        decision = decide(subscription.policy, attempt, error)
+        with self._judging:
+            subscription.failed += 1
+            if isinstance(decision, Retry) and self._try_again(event, subscription, error, attempt, decision.delay_s):
+                return False
+            since = self._retries.first_failure(event, subscription) if attempt > 1 else None
+            self._ledger.failed(event, subscription.name, error, attempt=attempt, since=since)
+        self._retries.forget(event, subscription)
+        is_raised = self._on_error == "raise"
+        receipt = self._receipts.of(event) if self._followed else None
+        if receipt is not None:
+            receipt.note_failure(event, subscription.name, error, is_raised=is_raised)
+        return is_raised and self._dispatcher is None
+
+    def _try_again(
+        self, event: Event, subscription: Subscription, error: Exception, attempt: int, delay_s: float
+    ) -> bool:
+        told = tell(error)
+        if self._followed:
+            self._receipts.hold(event)
+        if not self._retries.plan(event, subscription, attempt=attempt + 1, delay_s=delay_s, error=told):
+            self._receipts.release(event)
+            return False
+        of = subscription.policy.retries + 1
+        self._ledger.retrying(event, subscription.name, told, attempt=attempt, of=of, delay_s=delay_s)
+        return True
+
+    def _settle(self, delivery: Delivery) -> None:
+        """A delivery on the loop is over."""
+        event, subscription = cast("tuple[Event, Subscription]", delivery.about)
+        error = delivery.error
+        if error is not None:
+            if not isinstance(error, Exception) or self._judge(event, subscription, error, delivery.attempt):
+                self._raised.append(error)
+                self._bell.ring()
+        else:
+            if delivery.attempt > 1:
+                self._retries.forget(event, subscription)
+            if self._followed and subscription.is_active:
+                self._receipts.note(event, subscription.name, delivery.result)
+        if self._followed:
+            self._receipts.release(event)
+
+    def _falls_due_by(self, deadline: float) -> bool:
+        """True when a further attempt will come in time; the clock of a test does not pass by itself."""
+        due = self._retries.next_due() if isinstance(self._clock, SystemClock) else None
+        return due is not None and due <= deadline
+
+    def _bury(self) -> None:
+        """What was not delivered, or not as often as it should, becomes dead letters."""
+        why = "the bus was closed first"
+        while self._queue:
+            item = self._queue.popleft()
+            if isinstance(item, Event):
+                self._stop(item, "closed", why)
+                self._receipts.release(item)
+            elif isinstance(item, Redelivery):
+                event, subscription, attempt = item
+                since = self._retries.first_failure(event, subscription)
+                self._stop(event, "closed", why, subscription.name, attempts=attempt - 1, since=since)
+                self._receipts.release(event)
+            else:
+                item.give_up()
+        for waiting, since in self._retries.cancel():
+            told = f"the bus was closed before attempt {waiting.attempt}; the last one failed: {waiting.error}"
+            name, attempts = waiting.subscription.name, waiting.attempt - 1
+            self._stop(waiting.event, "closed", told, name, attempts=attempts, since=since)
+            self._receipts.release(waiting.event)
+        for delivery in self._lanes.cancel() if self._lanes is not None else ():
+            if delivery.about is not None and delivery.then is None:
+                event, subscription = delivery.about
+                self._stop(event, "closed", why, subscription.name, attempts=delivery.attempt - 1)
+                self._receipts.release(event)
+        self._bell.ring()

@@ -1,0 +1,148 @@
+"""Receipts: what becomes of an event that somebody else delivers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Lock
+from typing import Any
+
+import msgspec
+
+from graphbus_core.errors import DeadlockError
+from graphbus_core.model.messages import Event
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What one handler gave for an event: the value that it returned, or the exception that nothing more was tried after."""
+
+    handler: str
+    value: Any = None
+    error: Exception | None = None
+
+
+class Receipt:
+    """Follows one event and everything that comes of it, further attempts included. Safe from any thread.
+
+    Attributes:
+        event: The event.
+    """
+
+    __slots__ = ("_done", "_is_waiting_forbidden", "_left", "_lock", "_outcomes", "_raised", "_then", "event")
+
+    def __init__(self, event: Event, is_waiting_forbidden: Callable[[], bool] = lambda: False) -> None:
+        self.event = event
+        self._is_waiting_forbidden = is_waiting_forbidden
+        self._lock = Lock()
+        self._left = 1
+        self._outcomes: list[Outcome] = []
+        self._raised: Exception | None = None
+        self._done = Lock()  # held until all is done: a tenth of the price of an Event
+        self._done.acquire()
+        self._then: list[Callable[[], None]] = []
+
+    @property
+    def is_done(self) -> bool:
+        """True when the event and everything that came of it is delivered, or has become a dead letter."""
+        return self._left == 0
+
+    @property
+    def results(self) -> tuple[Outcome, ...]:
+        """What the handlers of the event have given so far, in the order in which they ended."""
+        return tuple(self._outcomes)
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until all is done; False when it was not done in time.
+
+        Raises:
+            DeadlockError: GBE634 inside a handler, which would keep from happening what it waits for.
+            Exception: On a bus with `on_error="raise"`, the first that a handler has raised.
+        """
+        if self._left and self._is_waiting_forbidden():
+            raise DeadlockError("GBE634", topic=self.event.topic)
+        if not self._done.acquire(timeout=-1 if timeout_s is None else max(0.0, timeout_s)):
+            return False
+        self._done.release()
+        if self._raised is not None:
+            raise self._raised
+        return True
+
+    # --- for the bus ---
+
+    def hold(self) -> None:
+        """One more thing has to be done."""
+        with self._lock:
+            self._left += 1
+
+    def release(self) -> bool:
+        """One thing is done; True when it was the last."""
+        with self._lock:
+            self._left -= 1
+            if self._left:
+                return False
+            then, self._then = self._then, []
+        self._done.release()
+        for tell in then:
+            tell()
+        return True
+
+    def then(self, tell: Callable[[], None]) -> None:
+        """Have a function called when all is done, on whatever thread; at once if it is."""
+        with self._lock:
+            if self._left:
+                self._then.append(tell)
+                return
+        tell()
+
+    def note(self, handler: str, value: object) -> None:
+        """A handler of the event has returned."""
+        self._outcomes.append(Outcome(handler, value))
+
+    def note_failure(self, event: Event, handler: str, error: Exception, *, is_raised: bool) -> None:
+        """A handler has failed for good, of the event itself or of one that came of it."""
+        if event is self.event:
+            self._outcomes.append(Outcome(handler, error=error))
+        if is_raised and self._raised is None:
+            self._raised = error
+
+
+class Receipts:
+    """The receipts of a bus that are not done.
+
+    Attributes:
+        followed: Them, by the identity of their events, which they keep alive.
+    """
+
+    __slots__ = ("followed",)
+
+    def __init__(self) -> None:
+        self.followed: dict[int, Receipt] = {}
+
+    def open(self, receipt: Receipt) -> None:
+        """Follow an event from now on."""
+        self.followed[id(receipt.event)] = receipt
+
+    def of(self, event: Event) -> Receipt | None:
+        """The receipt of the tree that the event belongs to."""
+        return self.followed.get(id(event.root))
+
+    def has(self, event: Event) -> bool:
+        """True for an event that is followed itself."""
+        return id(event) in self.followed
+
+    def note(self, event: Event, handler: str, value: object) -> None:
+        """A handler has returned."""
+        receipt = self.followed.get(id(event))
+        if receipt is not None:
+            receipt.note(handler, value)
+
+    def hold(self, event: Event) -> None:
+        """One more delivery of this event, or its child, has to be made."""
+        receipt = self.of(event)
+        if receipt is not None:
+            receipt.hold()
+
+    def release(self, event: Event) -> None:
+        """A delivery that was held is made, or will never be."""
+        receipt = self.of(event)
+        if receipt is not None and receipt.release():
+            del self.followed[id(receipt.event)]
