@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from opentelemetry import trace
@@ -11,9 +12,11 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from graphbus_core import Event, GraphBusNode, connect, depends_on, schema_method, subscribe
+from graphbus_core import Event, GraphBusNode, connect, depends_on, run_graph, schema_method, subscribe
+from graphbus_core.errors import RunError
 from graphbus_core.hosting import telemetry
 from graphbus_core.hosting.telemetry import Tracing
+from tests.fakes.http_site import TOKEN, build_site, served
 
 
 @pytest.fixture
@@ -140,3 +143,33 @@ def test_no_context_is_left_behind_on_any_thread(
         run(Tracing(), sku="bad")
     assert not trace.get_current_span().get_span_context().is_valid
     assert "detach" not in caplog.text
+
+
+def test_an_event_that_comes_over_http_goes_on_with_the_trace_of_its_request(
+    exporter: InMemorySpanExporter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRAPHBUS_TOKEN", TOKEN)
+    trace_ids = [f"{number:032x}" for number in range(1, 31)]
+    with served(build_site(tmp_path, runtime="tracing = true")) as site:
+        for trace_id in trace_ids:
+            headers = {"traceparent": f"00-{trace_id}-00f067aa0ba902b7-01"}
+            order = {"order_id": trace_id, "quantity": 1}
+            assert site.post("/publish/Order/Placed?wait=5", order, headers).status == 200
+        site.post("/call/Till/add", {"amount": 1}, {"traceparent": f"00-{'a' * 32}-00f067aa0ba902b7-01"})
+        site.post("/publish/Order/Placed?wait=5", {"order_id": "alone", "quantity": 1})
+    found = exporter.get_finished_spans()
+    handled = [span for span in found if span.name == "process /Order/Placed"]
+    assert [f"{span.context.trace_id:032x}" for span in handled[:-1]] == trace_ids
+    assert handled[-1].parent is None
+    assert "call Till.add" in {span.name for span in found}
+
+
+def test_tracing_without_its_package_is_refused_with_the_command_that_installs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = build_site(tmp_path, runtime="tracing = true")
+    monkeypatch.setattr("graphbus_core.hosting.extras._is_there", lambda _name: False)
+    with pytest.raises(RunError) as refused:
+        run_graph(root / ".graphbus")
+    assert refused.value.code == "GBE671"
+    assert "graphbus[otel]" in refused.value.hint
