@@ -441,3 +441,46 @@ def test_an_agent_that_was_left_out_comes_in_when_it_is_mended(project: Project)
         assert living.reload().added == ("Auditor",)
         sell(living)
         assert living.graph.call("Auditor", "read") == {"total": 1}
+
+
+def test_a_delivery_that_waits_for_another_attempt_finds_the_mended_handler(shop: LivingProject) -> None:
+    shop.edit("shop/counter.py", '@subscribe("/Sale/Made")', '@subscribe("/Sale/Made", retries=50, backoff=0.05)')
+    shop.edit("shop/counter.py", "self.total += amount", "self.total += amount / 0")
+    shop.reload()
+    sell(shop, 3)
+    assert total(shop) == 0
+    shop.edit("shop/counter.py", "amount / 0", "amount")
+    shop.reload()
+    assert shop.graph.settle(10)
+    assert total(shop) == 3
+    assert not shop.graph.bus.dead_letters()
+
+
+def test_an_old_on_stop_that_fails_is_told_and_does_not_keep_the_new_version_out(shop: LivingProject) -> None:
+    shop.edit("shop/counter.py", 'self.log_of_life.append("stop")', "1 / 0")
+    shop.reload()
+    shop.edit("shop/counter.py", "1 / 0", "pass")
+    shop.edit("shop/counter.py", 'append("start")', 'append("again")')
+    done = shop.reload()
+    assert done.restarted == ("Counter",)
+    assert done.notes == ("`on_stop` of the old Counter failed: ZeroDivisionError: division by zero.",)
+
+
+def test_a_file_that_was_saved_between_start_and_watch_is_noticed(project: Project) -> None:
+    living = LivingProject(project(FILES))
+    with living.graph:
+        living.edit("shop/counter.py", "+= amount", "+= 2 * amount")
+        living.reloader = Reloader(living.graph)
+        assert living.reload().replaced == ("Counter",)
+
+
+def test_a_decorated_on_start_is_compared_by_what_it_does(shop: LivingProject) -> None:
+    decorator = (
+        "import functools\n\ndef told(method):\n    @functools.wraps(method)\n    def wrapper(self):\n"
+        "        return method(self)\n    return wrapper\n\n"
+    )
+    shop.save("shop/counter.py", decorator + (shop.root / "shop/counter.py").read_text())
+    shop.edit("shop/counter.py", "    def on_start", "    @told\n    def on_start")
+    assert shop.reload().restarted == ()
+    shop.edit("shop/counter.py", 'append("start")', 'append("again")')
+    assert shop.reload().restarted == ("Counter",)
