@@ -14,7 +14,7 @@ from graphbus_core.model.state import State
 class Connection(Protocol):
     """What ties a node to the graph that it runs in."""
 
-    def publish(self, topic: str, payload: Json = None, *, src: str = "") -> None:
+    def publish(self, topic: str, payload: Json = None, *, src: str = "") -> object:
         """Send an event."""
 
     def call_from(self, caller: str, agent: str, method: str, arguments: dict[str, Any]) -> Any:

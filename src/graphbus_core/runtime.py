@@ -21,8 +21,6 @@ from graphbus_core import settings, store
 from graphbus_core.bus import MessageBus
 from graphbus_core.errors import ArtifactError, GraphBusError, Place, RunError, UsageError, did_you_mean, raise_all
 from graphbus_core.hosting.contracts import topics_of_artifacts
-from graphbus_core.hosting.dead_letters import FILE as DEAD_LETTERS_FILE
-from graphbus_core.hosting.dead_letters import Keeper
 from graphbus_core.hosting.graph import LiveGraph, Origin
 from graphbus_core.hosting.imports import NodeModules, describe_exception
 from graphbus_core.hosting.logs import show_logs
@@ -121,17 +119,17 @@ def init_simple_bus(artifacts: BuildArtifacts, modules: NodeModules, config: Run
     validation = config.settings.validation
     topics = topics_of_artifacts(artifacts, config.external_topics, validation)
     middleware = (*_tracing(config), *config.instruments, *modules.middleware)
-    keeper = Keeper(f"{config.state_dir}/{DEAD_LETTERS_FILE}") if config.settings.keep_dead_letters else None
     bus = MessageBus(
         history=config.settings.history,
         max_hops=config.settings.max_hops,
         max_tree=config.settings.max_tree,
         dead_letters=config.settings.dead_letters,
         mailbox=config.settings.mailbox,
+        queue=config.settings.queue,
+        dispatcher=config.is_serving,
         admit=topics.admit,
         middleware=middleware,
     )
-    bus.keeper = keeper
     found = [each for each in artifacts.agents.agents if each.name in modules.classes]
     members = [from_definition(each, modules.classes[each.name], validation) for each in found]
     state_path = f"{config.state_dir}/{STATE_FILE}" if config.state_dir else ""
@@ -141,8 +139,8 @@ def init_simple_bus(artifacts: BuildArtifacts, modules: NodeModules, config: Run
     graph.left_out = modules.left_out
     graph.is_partial = config.is_partial
     graph.at_end(modules.forget)
-    if keeper is not None:
-        graph.at_end(keeper.close)
+    if config.settings.keep_dead_letters:
+        _keep_dead_letters(graph, config)
     graph.start()
     return graph
 
@@ -157,6 +155,14 @@ def _tracing(config: RuntimeConfig) -> tuple[Instrument, ...]:
     from graphbus_core.hosting.telemetry import Tracing
 
     return (Tracing(),)
+
+
+def _keep_dead_letters(graph: LiveGraph, config: RuntimeConfig) -> None:
+    from graphbus_core.hosting.dead_letters import FILE, Keeper
+
+    keeper = Keeper(f"{config.state_dir}/{FILE}")
+    graph.bus.keeper = keeper
+    graph.at_end(keeper.close)
 
 
 @PIPELINE.stage("EXECUTE_ENTRYPOINT")

@@ -11,7 +11,6 @@ from graphbus_core.errors import GraphBusError, Place, RunError, raise_all
 from graphbus_core.hosting.calls import Call, Current, compile_call
 from graphbus_core.hosting.contracts import Method, Methods
 from graphbus_core.hosting.imports import NodeModules, describe_exception
-from graphbus_core.hosting.replaying import find_subscription, replay
 from graphbus_core.hosting.state import States
 from graphbus_core.isolation import attempt
 from graphbus_core.model.agent import HandlerShape
@@ -21,6 +20,7 @@ from graphbus_core.model.deliveries import DeadLetter, DeliveryPolicy
 from graphbus_core.model.proposals import Json
 from graphbus_core.model.state import State
 from graphbus_core.node import GraphBusNode
+from graphbus_core.receipts import Receipt
 
 
 class Member(NamedTuple):
@@ -98,13 +98,17 @@ class LiveGraph:
 
     # --- use ---
 
-    def publish(self, topic: str, payload: Json = None, *, src: str = "") -> None:
+    def publish(self, topic: str, payload: Json = None, *, src: str = "") -> Receipt | None:
         """Send an event; from outside of the graph it returns when everything that came of it is delivered.
+
+        Returns:
+            In a graph that is served, from outside: at once, the receipt. Else None.
 
         Raises:
             RunError: GBE610-615 and GBE619 for a topic or payload that is refused.
+            BackpressureError: GBE636 too many events wait.
         """
-        self.bus.publish(topic, payload, src=src)
+        return self.bus.publish(topic, payload, src=src)
 
     def call(self, agent: str, method: str, /, **arguments: Any) -> Any:
         """Call a `@schema_method` and give its result; what it publishes is delivered before this returns.
@@ -187,6 +191,8 @@ class LiveGraph:
         Raises:
             RunError: GBE648 inside of a handler, GBE649 for a letter whose handler is gone; then nothing is delivered.
         """
+        from graphbus_core.hosting.replaying import find_subscription, replay
+
         again = tuple(self.bus.dead_letters() if letters is None else letters)
         for letter in again:
             find_subscription(self.bus, letter)
