@@ -1,0 +1,81 @@
+"""`graphbus run` with an end: it waits for further attempts, and what agents keep is there in the next run."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from graphbus_core import build_graph
+from graphbus_core.cli import main
+from tests.conftest import Project
+
+FILES = {
+    "pyproject.toml": """
+        [tool.graphbus]
+        external_topics = ["/Order/Placed"]
+        [tool.graphbus.runtime]
+        grace_s = 0
+        state_dir = "kept"
+        """,
+    "agents/__init__.py": "",
+    "agents/orders.py": """
+        from graphbus_core import GraphBusNode, schema_method, subscribe
+
+        class Orders(GraphBusNode):
+            @subscribe("/Order/Placed", retries=3, backoff=0.02)
+            def on_placed(self) -> None:
+                self.state["attempts"] = self.state.get("attempts", 0) + 1
+                if self.state["attempts"] % 3:
+                    raise ConnectionError("not yet")
+                self.state["done"] = self.state.get("done", 0) + 1
+
+            @schema_method(output_schema={"attempts": int, "done": int})
+            def count(self) -> dict:
+                return {"attempts": self.state.get("attempts", 0), "done": self.state.get("done", 0)}
+        """,
+    "main.py": """
+        def place(graph):
+            graph.publish("/Order/Placed")
+        """,
+}
+
+
+@pytest.fixture
+def shop(project: Project, monkeypatch: pytest.MonkeyPatch) -> Path:
+    root = project(FILES)
+    build_graph(root / "agents")
+    monkeypatch.chdir(root)
+    return root
+
+
+def count(capsys: pytest.CaptureFixture[str]) -> dict[str, int]:
+    capsys.readouterr()
+    assert main(["run", "--call", "Orders.count", "{}", "--json"]) == 0
+    found: dict[str, int] = json.loads(capsys.readouterr().out)["calls"][0]["result"]
+    return found
+
+
+def test_a_run_that_publishes_waits_for_further_attempts_and_keeps_what_came_of_them(
+    shop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert count(capsys) == {"attempts": 0, "done": 0}
+    for run in (1, 2):
+        assert main(["run", "--publish", "/Order/Placed", "{}"]) == 0
+        assert count(capsys) == {"attempts": 3 * run, "done": run}
+    assert [path.name for path in (shop / "kept").iterdir()] == ["state.sqlite3"]
+
+
+def test_so_does_a_run_with_an_entry_point(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--entrypoint", "main:place"]) == 0
+    assert count(capsys) == {"attempts": 3, "done": 1}
+
+
+@pytest.mark.slow
+def test_so_does_the_bare_runtime(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = [sys.executable, "-m", "graphbus_core.runtime", "--entrypoint", "main:place"]
+    assert subprocess.run(command, cwd=shop, check=False, capture_output=True, timeout=60).returncode == 0
+    assert count(capsys) == {"attempts": 3, "done": 1}
