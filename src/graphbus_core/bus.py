@@ -20,8 +20,6 @@ from graphbus_core.middleware import Middleware
 from graphbus_core.model.agent import HandlerShape
 from graphbus_core.model.deliveries import ONCE, DeadLetter, DeliveryPolicy, Statistics
 from graphbus_core.model.messages import Event
-from graphbus_core.model.payload import freeze
-from graphbus_core.model.proposals import Json
 from graphbus_core.queueing import OnError
 from graphbus_core.routing import Admit, Subscription
 from graphbus_core.signatures import Handler
@@ -114,18 +112,6 @@ class MessageBus(Answerer):
         """
         return self._routes.add(topic, handler, name=name, owner=owner, shape=shape, policy=policy)
 
-    def send(self, topic: str, payload: Json = None, *, src: str = "") -> Event:
-        """Queue an event for another thread to deliver, and give it: for a publisher that must not wait.
-
-        Raises:
-            RunError: What `publish` raises.
-        """
-        dispatch = self._dispatches.get(topic) or self._open(topic)
-        checked = payload if dispatch.check is None else dispatch.check(payload)
-        event = Event(topic, freeze(checked), src, self._time())
-        self.deliver_again(event, None)
-        return event
-
     def unsubscribe(self, subscription: Subscription) -> None:
         """Stop calling the handler, also for an event that is on its way; unsubscribing twice does nothing."""
         if self._routes.remove(subscription) and self._event is not None:
@@ -148,47 +134,31 @@ class MessageBus(Answerer):
                 or another one that has taken its place meanwhile.
             owner: The agent that the function belongs to.
         """
-        in_place = self._caller_in_place(function, after, again, owner)
+        queue, called = self._queue, ((owner, owner),)
 
-        def call(argument: A) -> Any:
-            lanes = self._lanes
-            others: tuple[Delivery, ...] = ()
-            if lanes is not None:
-                others = tuple(lanes.under_way)
-            if lanes is None or not (lanes.is_here or current() is not None):
-                try:
-                    del self._right_of_callers[0]
-                except IndexError:
-                    pass
-                else:
-                    return in_place(argument, others)
+        def call_in_turn(argument: A) -> Any:
             if again is None or self._is_handling() or self._is_abandoned:
                 return after(self.run(lambda: function(argument), owner=owner))
             return self.run(lambda: again(argument), owner=owner)  # another thread drains
 
-        return call
-
-    def _caller_in_place(
-        self,
-        function: Callable[[A], Any],
-        after: Callable[[Any], Any],
-        again: Callable[[A], Any] | None,
-        owner: str,
-    ) -> Callable[[A, Sequence[Delivery]], Any]:
-        """What `caller` does with the right to drain."""
-        queue = self._queue
-        called = ((owner, owner),)
-
-        def call(argument: A, others: Sequence[Delivery]) -> Any:
-            is_over = False
-            has_waited = bool(queue) or self._event is not None
+        def call(argument: A) -> Any:
+            lanes = self._lanes
+            if lanes is not None and (lanes.is_here or current() is not None):
+                return call_in_turn(argument)
+            others = () if lanes is None else tuple(lanes.under_way)
+            try:
+                del self._right_of_callers[0]
+            except IndexError:
+                return call_in_turn(argument)
+            is_over = has_waited = False
             try:
                 self._drainer = get_ident()
-                if has_waited:
+                if queue or self._event is not None:
+                    has_waited = again is not None
                     self._drain()
                 try:
                     self._called = called
-                    result = again(argument) if again is not None and has_waited else function(argument)
+                    result = again(argument) if has_waited and again is not None else function(argument)
                     is_over = True
                 finally:
                     self._called = ()
@@ -197,13 +167,18 @@ class MessageBus(Answerer):
             finally:
                 self._drainer = 0
                 self._right_to_drain.append(None)
-                if self._lanes is not None:
-                    self._bell.ring()
-                if (queue or self._lanes is not None) and (is_over or isinstance(exception(), Exception)):
-                    self._until_all_but(others)
-            return result if again is not None and has_waited else after(result)
+                if queue or self._lanes is not None:
+                    self._leave(others, is_interrupted=not is_over and not isinstance(exception(), Exception))
+            return result if has_waited else after(result)
 
         return call
+
+    def _leave(self, others: Sequence[Delivery], *, is_interrupted: bool) -> None:
+        """A caller has given the right to drain back: what it has brought about is still waited for."""
+        if self._lanes is not None:
+            self._bell.ring()
+        if not is_interrupted:
+            self._until_all_but(others)
 
     def use_lane(self, owner: str) -> None:
         """Run everything of this owner on the event loop, one after the other, as if it had an async handler."""
