@@ -73,15 +73,20 @@ class Project(RuleBasedStateMachine):
         self.files[name] = self.saves
         self.spoiled.discard(name)
 
-    @rule(name=st.sampled_from(NAMES), spoil=st.sampled_from((*SPOILS, "on_start")))
+    @rule(name=st.sampled_from(NAMES), spoil=st.sampled_from(SPOILS))
     def spoil_an_agent(self, name: str, spoil: str) -> None:
-        if spoil == "on_start":
-            self.saves += 1
-            self.write(self.living.root, name, self.saves, "1 / 0")
-        else:
-            self.write(self.living.root, name, spoil)
+        self.write(self.living.root, name, spoil)
         self.files.setdefault(name, None)
         self.spoiled.add(name)
+
+    @precondition(lambda self: not self.spoiled)
+    @rule(name=st.sampled_from(NAMES))
+    def reload_with_an_on_start_that_fails(self, name: str) -> None:
+        self.saves += 1
+        self.write(self.living.root, name, self.saves, "1 / 0")
+        self.files.setdefault(name, None)
+        self.spoiled.add(name)
+        self.reload()
 
     @rule()
     def save_what_all_share(self) -> None:
@@ -108,12 +113,14 @@ class Project(RuleBasedStateMachine):
         if self.spoiled:
             with pytest.raises(GraphBusError):
                 self.living.reload()
+            self.tick()
             return
         self.living.reload()
         self.seen = {
             name: self.seen.get(name, []) if name in self.running else [] for name in self.files if name != "shared"
         }
         self.running = dict(self.files)
+        self.tick()
 
     @rule()
     def tick(self) -> None:
