@@ -1,6 +1,6 @@
-"""What stands around the bus: a second attempt, an agent's state, a call over HTTP.
+"""What stands around the bus: a dispatcher, requests, a second attempt, an agent's state, a call over HTTP.
 
-Each against what one would write without it: a plain publish, SQLite by hand, a bare route of the same server library.
+Each against what one would write without it: a thread pool, a publish, SQLite by hand, a bare route of the same server library.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -47,6 +48,38 @@ app = Starlette(routes=[Route("/call/Stock/reserve", reserve, methods=["POST"])]
 config = uvicorn.Config(app, log_level="critical", access_log=False)
 uvicorn.Server(config).run(sockets=[listening])
 """
+
+
+def round_trips() -> list[Row]:
+    """To another thread and back: publish to a dispatcher and wait for the receipt; a request and its answer."""
+
+    def answer(event: Event) -> dict[str, object]:
+        return {"left": 3 - event["qty"]}
+
+    with MessageBus(dispatcher=True) as served, MessageBus() as bus, ThreadPoolExecutor(1) as pool:
+        for each in (served, bus):
+            each.subscribe("/Order/Created", answer)
+
+        def dispatched() -> None:
+            receipt = served.publish("/Order/Created", ORDER)
+            assert receipt is not None
+            receipt.wait()
+
+        took = medians(
+            {
+                "dispatched": timed(dispatched, 50),
+                "pooled": timed(lambda: pool.submit(answer, ORDER).result(), 50),
+                "request": timed(lambda: bus.request("/Order/Created", ORDER), 200),
+                "publish": timed(lambda: bus.publish("/Order/Created", ORDER), 200),
+            },
+            rounds=51,
+        )
+    return [
+        Row(
+            "publish to a dispatcher, wait for the receipt", took["dispatched"], took["pooled"], "a thread pool of one"
+        ),
+        Row("request and answer, plain handler", took["request"], took["publish"], "publish"),
+    ]
 
 
 def second_attempts() -> list[Row]:
@@ -177,7 +210,7 @@ def calls_over_http() -> list[Row]:
 
 def main() -> list[Row]:
     """Measure and print."""
-    return report("Around the bus", [*second_attempts(), *states(), *calls_over_http()])
+    return report("Around the bus", [*round_trips(), *second_attempts(), *states(), *calls_over_http()])
 
 
 if __name__ == "__main__":
