@@ -52,10 +52,11 @@ class Ledger:
         refusal = error if isinstance(error, GraphBusError) else None
         told = tell(error)
         raised = None if refusal else _without_ours(error)  # a refusal says where it is wrong, not how we came there
-        tried = f" ({attempt} attempts)" if attempt > 1 else ""
-        _log.error(
-            "%s failed on %s (event %s): %s%s", subscription, event.topic, event.event_id, told, tried, exc_info=raised
-        )
+        place = str(refusal.where or "") if refusal else _place_of(error)
+        logged = f"{place}: {told}" if refusal and place else told
+        logged += f" ({attempt} attempts)" if attempt > 1 else ""
+        message = "%s failed on %s (event %s): %s"
+        _log.error(message, subscription, event.topic, event.event_id, logged, exc_info=raised)
         self._keep(
             event,
             subscription,
@@ -63,7 +64,7 @@ class Ledger:
             told,
             attempts=attempt,
             since=since,
-            place=str(refusal.where or "") if refusal else _place_of(error),
+            place=place,
             traceback=_as_text(raised),
         )
 

@@ -13,7 +13,7 @@ import pytest
 from graphbus_core import Event
 from graphbus_core.bus import MessageBus
 from graphbus_core.clock import SystemClock
-from graphbus_core.errors import RunError
+from graphbus_core.errors import Place, RunError
 from graphbus_core.model.deliveries import DeliveryPolicy
 from graphbus_core.testing.clock import FakeClock, FakeTimer
 
@@ -457,3 +457,13 @@ def test_the_traceback_of_an_endless_recursion_is_kept_short(bus: MessageBus) ->
     assert "RecursionError" in letter.error
     assert len(letter.traceback) <= 20_000
     assert letter.traceback.endswith(f"{letter.error}\n")
+
+
+def test_a_refusal_is_logged_with_its_place(bus: MessageBus, caplog: pytest.LogCaptureFixture) -> None:
+    def refuses() -> None:
+        raise RunError("GBE643", where=Place("kept/state.sqlite3"), what="The state", reason="it is damaged")
+
+    bus.subscribe("/A/B", refuses)
+    bus.publish("/A/B")
+    assert "kept/state.sqlite3: The state cannot be read: it is damaged. [GBE643]" in caplog.text
+    assert bus.dead_letters()[0].place == "kept/state.sqlite3"
