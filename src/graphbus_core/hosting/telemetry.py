@@ -22,6 +22,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from graphbus_core.middleware import Handling
 from graphbus_core.model.messages import Event
+from graphbus_core.receipts import Receipt
 
 _KEPT = 10_000
 """So many spans are remembered as possible parents; an event that comes later than that begins a trace of its own."""
@@ -81,12 +82,12 @@ class Tracing:
         finally:
             contexts.detach(token)
 
-    def send(self, headers: Mapping[str, str], send: Callable[[], Event]) -> Event:
+    def send(self, headers: Mapping[str, str], send: Callable[[], Receipt]) -> Receipt:
         """Send an event that goes on with such a trace, whichever thread delivers it."""
         with self._publishing:  # nobody looks for its parent before it is there
-            event = send()
-            self._remember(event.event_id, "", _propagator.extract(headers))
-        return event
+            receipt = send()
+            self._remember(receipt.event.event_id, "", _propagator.extract(headers))
+        return receipt
 
     def _parent_of(self, event: Event) -> Context | None:
         with self._publishing:

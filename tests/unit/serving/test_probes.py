@@ -74,7 +74,7 @@ def test_a_graph_in_which_no_more_events_can_wait_is_not_ready_and_takes_none(tm
         assert probe(site, "/readyz") == (503, {"status": "overloaded", "queued": 3})
         assert [answer.status for answer in answers].count(503) >= 3
         refused = answers[-1]
-        assert (refused.headers["retry-after"], refused.document["code"]) == ("1", "GBE678")
+        assert (refused.headers["retry-after"], refused.document["code"]) == ("1", "GBE636")
         site.graph.bus.settle()
         assert probe(site, "/readyz") == (200, {"status": "ready"})
         assert site.graph.bus.statistics().published == [answer.status for answer in answers].count(202)

@@ -20,7 +20,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from graphbus_core.errors import RunError
 from graphbus_core.hosting.metrics import CONTENT_TYPE
 from graphbus_core.hosting.serving.problems import MAX_HEAD_BYTES, MEDIA_TYPE, Problem, problem
-from graphbus_core.hosting.serving.site import Site, accepted, handled, wait_seconds
+from graphbus_core.hosting.serving.site import Site, told, wait_seconds
+from graphbus_core.receipts import Receipt
 
 R = TypeVar("R")
 
@@ -150,27 +151,38 @@ class _Pages:
             await _discard(request)
             return _refuse(self._site.refusal(topic, error))
 
-        event_ids: list[str] = []
+        receipts: list[Receipt] = []
 
         def work(body: bytes) -> _Answer:
-            event_ids.append(self._site.publish(topic, body, request.headers))
-            return 202, accepted(event_ids[0])
+            receipts.append(self._site.publish(topic, body, request.headers))
+            return 202, told(receipts[0])[1]
 
         answer = await self._answer(request, work, topic, limit_s)
-        if wait_s and answer.status_code == 202:
-            return await self._wait_for(request, answer, event_ids[0], wait_s)
+        if wait_s and receipts:
+            await self._wait_for(request, receipts[0], wait_s)
+            status, content = told(receipts[0])
+            return Response(content, status, media_type=_JSON)
         return answer
 
-    async def _wait_for(self, request: Request, answer: Response, event_id: str, wait_s: float) -> Response:
-        """The outcome of an event when it is there in time, else the answer as it was."""
+    async def _wait_for(self, request: Request, receipt: Receipt, wait_s: float) -> None:
+        """Wait until the event and all that came of it is handled, or the time is up; no thread waits with it."""
+        from asyncio import Event, get_running_loop, timeout
+
+        loop, is_done = get_running_loop(), Event()
+
+        def tell() -> None:
+            with suppress(RuntimeError):  # the loop has ended, and with it the one who waited
+                loop.call_soon_threadsafe(is_done.set)
+
         self._site.in_flight += 1
         try:
-            failed, error = await _unless_gone(request, self._try(lambda: self._site.outcome(event_id), wait_s))
+            receipt.then(tell)
+            async with timeout(wait_s):
+                await _unless_gone(request, is_done.wait())
+        except TimeoutError:
+            pass
         finally:
             self._site.in_flight -= 1
-        if error is not None or failed is None:
-            return answer
-        return Response(handled(event_id, failed), media_type=_JSON)
 
     async def _answer(
         self, request: Request, work: Callable[[bytes], _Answer], what: str, timeout_s: float

@@ -21,8 +21,9 @@ from graphbus_core.hosting.serving.problems import Problem, internal, problem_of
 from graphbus_core.hosting.serving.status import Status
 from graphbus_core.model.artifacts import BuildArtifacts
 from graphbus_core.model.config import ServeConfig
-from graphbus_core.model.messages import Event
 from graphbus_core.model.payload import plain_model
+from graphbus_core.model.proposals import Json
+from graphbus_core.receipts import Receipt
 
 _log = logging.getLogger("graphbus.http")
 
@@ -58,21 +59,20 @@ class Site:
             result = self._graph.call(agent, method, **arguments)
         return msgspec.json.encode(result, enc_hook=plain_model)
 
-    def publish(self, topic: str, body: bytes, headers: Mapping[str, str]) -> str:
-        """Publish the payload in the body, and give the id of the event.
+    def publish(self, topic: str, body: bytes, headers: Mapping[str, str]) -> Receipt:
+        """Publish the payload in the body, and give the receipt of the event.
 
         Raises:
-            RunError: GBE670 for a body that is no JSON, GBE678 when no more events can wait, and what the graph refuses.
+            RunError: GBE670 for a body that is no JSON, and what the graph refuses.
         """
         payload = read_json(body) if body.strip() else None
-        if waiting := self.status.overload():
-            raise RunError("GBE678", count=waiting)
-        return self._trace.send(headers, lambda: self._graph.bus.send(topic, payload)).event_id
+        return self._trace.send(headers, lambda: self._send(topic, payload))
 
-    def outcome(self, event_id: str) -> list[str]:
-        """Wait until the handlers of an event have had their turn, and give those that failed for good."""
-        self._graph.bus.run(lambda: None)  # first in, first out: it comes after the event
-        return [each.subscription for each in self._graph.bus.dead_letters() if each.event.event_id == event_id]
+    def _send(self, topic: str, payload: Json) -> Receipt:
+        receipt = self._graph.publish(topic, payload)
+        if receipt is None:
+            raise TypeError("only a graph with a dispatcher can be served")
+        return receipt
 
     # --- pages ---
 
@@ -134,16 +134,15 @@ def wait_seconds(text: str, limit_s: float) -> float:
     return seconds
 
 
-def accepted(event_id: str) -> bytes:
-    """The answer for an event that is on its way."""
-    return msgspec.json.encode({"event_id": event_id, "status": "accepted"})
-
-
-def handled(event_id: str, failed: list[str]) -> bytes:
-    """The answer for an event that the handlers have had."""
-    if not failed:
-        return msgspec.json.encode({"event_id": event_id, "status": "delivered"})
-    return msgspec.json.encode({"event_id": event_id, "status": "failed", "failed": failed})
+def told(receipt: Receipt) -> tuple[int, bytes]:
+    """The status and the body that say what is known of an event by now."""
+    event_id = receipt.event.event_id
+    if not receipt.is_done:
+        return 202, msgspec.json.encode({"event_id": event_id, "status": "accepted"})
+    failed = sorted({each.handler for each in receipt.results if each.error is not None})
+    if failed:
+        return 200, msgspec.json.encode({"event_id": event_id, "status": "failed", "failed": failed})
+    return 200, msgspec.json.encode({"event_id": event_id, "status": "delivered"})
 
 
 class _Trace(Protocol):
@@ -152,7 +151,7 @@ class _Trace(Protocol):
     def going_on(self, headers: Mapping[str, str]) -> AbstractContextManager[None]:
         """On this thread."""
 
-    def send(self, headers: Mapping[str, str], send: Callable[[], Event]) -> Event:
+    def send(self, headers: Mapping[str, str], send: Callable[[], Receipt]) -> Receipt:
         """In an event that another thread delivers."""
 
 
@@ -160,7 +159,7 @@ class _NoTrace:
     def going_on(self, _headers: Mapping[str, str]) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def send(self, _headers: Mapping[str, str], send: Callable[[], Event]) -> Event:
+    def send(self, _headers: Mapping[str, str], send: Callable[[], Receipt]) -> Receipt:
         return send()
 
 

@@ -59,11 +59,7 @@ class Status:
         """No while the graph stops, or when no more events can wait."""
         if self.is_stopping:
             return Answer(503, {"status": "stopping"})
-        if queued := self.overload():
+        queued = self._graph.bus.statistics().queued
+        if self._queue and queued >= self._queue:
             return Answer(503, {"status": "overloaded", "queued": queued})
         return Answer(200, {"status": "ready"})
-
-    def overload(self) -> int:
-        """How many events wait when no more of them can; else 0."""
-        queued = self._graph.bus.statistics().queued
-        return queued if self._queue and queued >= self._queue else 0
