@@ -128,12 +128,14 @@ def ring(count: int) -> Iterator[Path]:
         yield root
 
 
-def configured(root: Path, count: int, electorate: Electorate, llm: LLMConfig) -> BuildConfig:
+def configured(root: Path, count: int, electorate: Electorate, llm: LLMConfig, use_cache: bool = False) -> BuildConfig:
     """As much as everybody wants to say, in one round and two quiet ones."""
     safety = SafetyConfig(max_total_file_changes=1000, electorate=electorate, max_proposals_per_agent=1)
-    settings = Settings(safety=safety, llm=replace(llm, use_cache=False, concurrency=count), budget=Budget(max_usd=0.0))
+    settings = Settings(
+        safety=safety, llm=replace(llm, use_cache=use_cache, concurrency=count), budget=Budget(max_usd=0.0)
+    )
     return resolve_build(
-        BuildRequest(paths=(str(root / "agents"),), settings=settings, enable_agents=True, dry_run=True)
+        BuildRequest(paths=(str(root / "agents"),), settings=settings, enable_agents=True, dry_run=not use_cache)
     )
 
 
@@ -203,9 +205,26 @@ def costs() -> list[Row]:
     return rows
 
 
+def repeated() -> list[Row]:
+    """The same negotiation twice: nothing has changed, and whatever was asked before is answered from the cache."""
+    everybody = Everybody()
+
+    def script(request: WireRequest) -> Answer:
+        return Answer(everybody.speak(prompt_of(request)), pieces=1)
+
+    with ring(5) as root, ModelServer(script) as server:
+        config = configured(root, 5, "affected", server.config("anthropic"), use_cache=True)
+        backend = Backend(environ={**os.environ, KEY_VARIABLE: KEY})
+        talk(config, backend, everybody)
+        first = len(server.requests)
+        talk(config, Backend(environ={**os.environ, KEY_VARIABLE: KEY}), everybody)
+        again = len(server.requests) - first
+    return [Row("5 agents, requests of a repeated build", again, first, "the first build", 1e-9, "none", "requests")]
+
+
 def main() -> list[Row]:
     """Measure and print."""
-    return report("Negotiation with a model", [*paths(), *costs()])
+    return report("Negotiation with a model", [*paths(), *costs(), *repeated()])
 
 
 if __name__ == "__main__":

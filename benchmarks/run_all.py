@@ -10,6 +10,7 @@ import os
 import platform
 import sys
 import time
+import traceback
 from importlib import import_module
 from pathlib import Path
 
@@ -21,13 +22,20 @@ CLOSING = "<!-- /measured -->"
 NO_BENCHMARK = {"run_all", "stopwatch", "peers", "soak"}
 
 
-def measured(names: list[str]) -> dict[str, list[Row]]:
-    """Name -> rows of every benchmark, one after the other: nothing else should run meanwhile."""
-    rows = {}
+def measured(names: list[str]) -> tuple[dict[str, list[Row]], list[str]]:
+    """Name -> rows of every benchmark, one after the other, and the names of those that failed: nothing else should run meanwhile."""
+    rows: dict[str, list[Row]] = {}
+    failed = []
     for name in names:
         print(f"\n=== {name}", flush=True)
-        rows[name] = import_module(name).main()
-    return rows
+        started = time.perf_counter()
+        try:
+            rows[name] = import_module(name).main()
+        except Exception:  # the figures of the others are not lost for it
+            traceback.print_exc()
+            failed.append(name)
+        print(f"({time.perf_counter() - started:.0f} s)", flush=True)
+    return rows, failed
 
 
 def machine(took_s: float) -> str:
@@ -62,9 +70,9 @@ def main() -> int:
     parser.add_argument("names", nargs="*", default=everything, help="only these benchmarks")
     options = parser.parse_args()
     started = time.perf_counter()
-    tables = measured(options.names)
+    tables, failed = measured(options.names)
     took_s = time.perf_counter() - started
-    if options.write:
+    if options.write and not failed:
         before, _, rest = PAGE.read_text(encoding="utf-8").partition(OPENING)
         after = rest.partition(CLOSING)[2]
         PAGE.write_text(f"{before}{OPENING}\n\n{section(tables, took_s)}\n\n{CLOSING}{after}", encoding="utf-8")
@@ -72,7 +80,9 @@ def main() -> int:
     print(f"\n{sum(map(len, tables.values()))} measures in {took_s:.0f} s, {len(missed)} over their limit")
     for line in missed:
         print(f"  over its limit: {line}")
-    return 0
+    for name in failed:
+        print(f"  failed: {name}")
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
