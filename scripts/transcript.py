@@ -33,7 +33,13 @@ BLOCK = re.compile(
     r"(?P<notes>(?:^<!-- [^\n]* -->\n)*)^```(?P<language>\w*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL
 )
 NOTE = re.compile(r"^<!-- (.*?) -->$", re.MULTILINE)
-DURATION = re.compile(r"\b\d+(?:\.\d+)? ?(ms|s|seconds?)\b")
+VARYING = (
+    (re.compile(r"\b\d+(?:\.\d+)? ?(?:µs|ms|s|seconds?)\b"), "# s"),
+    (re.compile(r"\b\d\d:\d\d:\d\d\.\d{3}\b"), "#:#"),
+    (re.compile(r"\b[0-9a-f]{8}\b"), "#id"),
+    (re.compile(r"\b\d+\.\d%"), "#%"),
+    (re.compile(r" {2,}"), "  "),  # what is right-aligned
+)
 
 
 class SessionError(Exception):
@@ -72,7 +78,7 @@ def refresh(document: Path, *, is_check: bool) -> int:
 
 
 def rerun(text: str) -> str:
-    """Give the text with the output of every command as it is now; where only durations differ, as it was.
+    """Give the text with the output of every command as it is now; where only what varies differs, as it was.
 
     Raises:
         SessionError: A command ended otherwise than the document says.
@@ -160,14 +166,17 @@ def tidy(output: str, home: Path) -> str:
 
 
 def shows(shown: str, output: str) -> bool:
-    """True when the document shows this output, but for durations and for lines that it leaves out."""
-    lines = [re.escape(line) for line in without_durations(shown).splitlines(keepends=True)]
+    """True when the document shows this output, but for what is never the same and for lines that it leaves out."""
+    lines = [re.escape(line) for line in without_what_varies(shown).splitlines(keepends=True)]
     pattern = "".join(r"(?:.*\n)*?" if line == re.escape("...\n") else line for line in lines)
-    return re.fullmatch(pattern, without_durations(output)) is not None
+    return re.fullmatch(pattern, without_what_varies(output)) is not None
 
 
-def without_durations(text: str) -> str:
-    return DURATION.sub(r"# \1", text)
+def without_what_varies(text: str) -> str:
+    """Durations, times of day, ids and shares are as they come."""
+    for pattern, sign in VARYING:
+        text = pattern.sub(sign, text)
+    return text
 
 
 if __name__ == "__main__":

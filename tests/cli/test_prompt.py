@@ -67,6 +67,12 @@ STOCK = """
             if sku == "ghost":
                 raise KeyError(sku)
             self.log(f"{count} x {sku} gone")
+
+        @subscribe("/Price/Asked")
+        def on_asked(self, sku: str) -> dict:
+            if sku == "ghost":
+                raise KeyError(sku)
+            return {"price": 3}
     """
 FILES = {
     "pyproject.toml": "[tool.graphbus]\n",
@@ -118,6 +124,9 @@ def test_lines_of_a_pipe_are_done_one_after_the_other(shop: Path) -> None:
         ("call Shop.sell sku=mug count=-1", "Shop.sell failed: ValueError: less than nothing"),
         ("publish", "it needs a topic"),
         ("publish /Shop/Solt {}", "Did you mean '/Shop/Sold'?"),
+        ("request", "it needs a topic"),
+        ("request /Price/Asked sku=ghost", "The request of /Price/Asked failed: KeyError: 'ghost'"),
+        ("request /Price/Asket sku=ghost", "Did you mean '/Price/Asked'?"),
         ("nodes Shap", "Did you mean 'Shop'?"),
         ("history many", "is no number"),
         ("trace 12345", "The trace knows no event 12345"),
@@ -176,6 +185,12 @@ def test_everything_can_be_looked_at(shop: Path) -> None:
     assert "Stock.on_sold" in done.stdout
     assert "Example: call Stock.take" in done.stdout
     assert "foo" not in done.stderr
+
+
+def test_a_request_is_answered_and_dead_letters_are_delivered_once_more(shop: Path) -> None:
+    done = piped(shop, "request /Price/Asked sku=mug\npublish /Shop/Sold sku=ghost count=1\ndead replay\n")
+    assert '{"price": 3}' in done.stdout
+    assert "1 dead letter delivered once more, 1 failed again" in done.stdout
 
 
 def test_work_of_the_command_line_comes_before_the_first_line(shop: Path) -> None:
@@ -338,7 +353,7 @@ def test_tab_offers_what_there_is(shop: Path) -> None:
     with Person(["run", "-i"], shop) as person:
         person.sees(READY)
         for line, offered in (
-            ("break Sto", "Stock.on_sold"),
+            ("break Stock.on_s", "Stock.on_sold"),
             ("log de", "debug"),
             ("help hist", "history"),
             ("nodes Sh", "Shop"),

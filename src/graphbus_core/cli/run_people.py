@@ -43,7 +43,7 @@ class People:
     def talk(self, graph: LiveGraph) -> None:
         """Do what they type until they leave."""
         from graphbus_core.cli.prompt import Prompt
-        from graphbus_core.cli.prompt_commands import Session
+        from graphbus_core.cli.prompt_session import Session
 
         if self._artifacts is None:
             return

@@ -33,7 +33,8 @@ _CANDIDATES = 6
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
 def trace(*, event_id: str, artifacts: str, limit: int | None, as_json: bool) -> int:
     """Show the causal tree of the event with this id, or whose id begins so: which handlers got it, what they published,
-    how long each took, what failed and what was tried again. Without an id: the last events from outside.
+    how long each took, what failed and what was tried again. `last` is the last event from outside; without an id all of
+    those are listed.
 
     The trace is written by `graphbus run --trace`; it may be read while that runs.
 
@@ -42,6 +43,7 @@ def trace(*, event_id: str, artifacts: str, limit: int | None, as_json: bool) ->
     \b
     Examples:
       graphbus trace
+      graphbus trace last
       graphbus trace 3f2a91c4
       graphbus trace 3f2a91c4 --json
     """
@@ -55,6 +57,10 @@ def trace(*, event_id: str, artifacts: str, limit: int | None, as_json: bool) ->
 
 
 def _find(reader: TraceReader, prefix: str) -> str:
+    if prefix == "last":
+        roots = reader.roots(1)
+        if roots:
+            return roots[0].event_id
     found = reader.matching(prefix, _CANDIDATES) if _ID.fullmatch(prefix) else []
     if prefix in found:
         return prefix
