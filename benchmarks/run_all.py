@@ -16,6 +16,8 @@ from pathlib import Path
 
 from stopwatch import ROOT, Row, markdown, python_version
 
+from graphbus_core.isolation import attempt
+
 PAGE = ROOT / "docs" / "performance.md"
 OPENING = "<!-- measured: by benchmarks/run_all.py --write -->"
 CLOSING = "<!-- /measured -->"
@@ -23,16 +25,20 @@ NO_BENCHMARK = {"run_all", "stopwatch", "peers", "soak"}
 
 
 def measured(names: list[str]) -> tuple[dict[str, list[Row]], list[str]]:
-    """Name -> rows of every benchmark, one after the other, and the names of those that failed: nothing else should run meanwhile."""
+    """Name -> rows of every benchmark, one after the other, and the names of those that failed.
+
+    Nothing else should run meanwhile.
+    """
     rows: dict[str, list[Row]] = {}
     failed = []
     for name in names:
         print(f"\n=== {name}", flush=True)
         started = time.perf_counter()
-        try:
-            rows[name] = import_module(name).main()
-        except Exception:  # the figures of the others are not lost for it
-            traceback.print_exc()
+        got, error = attempt(import_module(name).main)
+        if error is None:
+            rows[name] = got or []
+        else:  # the figures of the others are not lost for it
+            traceback.print_exception(error)
             failed.append(name)
         print(f"({time.perf_counter() - started:.0f} s)", flush=True)
     return rows, failed
