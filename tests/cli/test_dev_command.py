@@ -266,6 +266,22 @@ def test_ctrl_c_ends_it_while_nothing_runs(start: Start) -> None:
 
 
 @pytest.mark.slow
+def test_a_handler_that_never_ends_keeps_nobody_from_leaving(start: Start) -> None:
+    stuck = CLERK.replace(
+        "self.log(f", "self.log('stuck')\n            import time\n            time.sleep(60)\n            self.log(f"
+    )
+    files = {"shop/clerk.py": stuck, "pyproject.toml": "[tool.graphbus.runtime]\ngrace_s = 0.5\n"}
+    dev = start("dev", "shop", "--entrypoint", "visits:come", files=files)
+    dev.until("Watching")
+    dev.logged("stuck")
+    dev.edit("shop/words.py", "hello", "hullo")
+    time.sleep(0.3)
+    before = time.monotonic()
+    dev.end()
+    assert time.monotonic() - before < 10
+
+
+@pytest.mark.slow
 def test_an_entry_point_that_fails_is_told_and_the_graph_stays_up(start: Start) -> None:
     dev = start("dev", "shop", "--entrypoint", "visits:fail")
     dev.until("Watching")

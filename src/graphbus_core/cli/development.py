@@ -25,6 +25,7 @@ from graphbus_core.hosting.reload import Reloaded, Reloader
 from graphbus_core.model.config import BuildConfig, BuildRequest, RuntimeConfig, RuntimeSettings
 from graphbus_core.model.findings import Finding
 
+_PATIENCE_S = 2.0
 _UNREADABLE = frozenset({"GBE201", "GBE202", "GBE203", "GBE204", "GBE205"})
 
 
@@ -128,8 +129,12 @@ class Development:
         try:
             yield
         finally:
-            with self._one_at_a_time:
-                self._reloader = None
+            is_free = self._one_at_a_time.acquire(
+                timeout=_PATIENCE_S
+            )  # a handler that never ends keeps a reload waiting
+            self._reloader = None
+            if is_free:
+                self._one_at_a_time.release()
 
     def on_saved(self, paths: tuple[str, ...]) -> None:
         """Check, build and reload, and tell what came of it, unless there is nothing to tell."""

@@ -19,7 +19,7 @@ _STEP_MS = 12
 """A save is told when nothing has come after it for so long."""
 _DEBOUNCE_MS = 250
 _PAUSE_MS = 400
-_PATIENCE_S = 5.0
+_PATIENCE_S = 2.0
 
 
 def need(option: str) -> None:
