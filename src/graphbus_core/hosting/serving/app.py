@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from graphbus_core.errors import RunError
 from graphbus_core.hosting.metrics import CONTENT_TYPE
 from graphbus_core.hosting.serving.problems import MAX_HEAD_BYTES, MEDIA_TYPE, Problem, problem
-from graphbus_core.hosting.serving.site import Site, told, wait_seconds
+from graphbus_core.hosting.serving.site import Site, accepted, settled, wait_seconds
 from graphbus_core.receipts import Receipt
 
 R = TypeVar("R")
@@ -155,12 +155,12 @@ class _Pages:
 
         def work(body: bytes) -> _Answer:
             receipts.append(self._site.publish(topic, body, request.headers))
-            return 202, told(receipts[0])[1]
+            return accepted(receipts[0])
 
         answer = await self._answer(request, work, topic, limit_s)
         if wait_s and receipts:
             await self._wait_for(request, receipts[0], wait_s)
-            status, content = told(receipts[0])
+            status, content = settled(receipts[0])
             return Response(content, status, media_type=_JSON)
         return answer
 

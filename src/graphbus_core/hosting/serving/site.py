@@ -134,11 +134,16 @@ def wait_seconds(text: str, limit_s: float) -> float:
     return seconds
 
 
-def told(receipt: Receipt) -> tuple[int, bytes]:
-    """The status and the body that say what is known of an event by now."""
-    event_id = receipt.event.event_id
+def accepted(receipt: Receipt) -> tuple[int, bytes]:
+    """The status and the body for an event that is on its way."""
+    return 202, msgspec.json.encode({"event_id": receipt.event.event_id, "status": "accepted"})
+
+
+def settled(receipt: Receipt) -> tuple[int, bytes]:
+    """The same for who has waited: what became of the event, if that is known by now."""
     if not receipt.is_done:
-        return 202, msgspec.json.encode({"event_id": event_id, "status": "accepted"})
+        return accepted(receipt)
+    event_id = receipt.event.event_id
     failed = sorted({each.handler for each in receipt.results if each.error is not None})
     if failed:
         return 200, msgspec.json.encode({"event_id": event_id, "status": "failed", "failed": failed})
