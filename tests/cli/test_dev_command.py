@@ -330,6 +330,27 @@ def test_without_watchfiles_it_says_what_to_install(
     assert "pip install 'graphbus[watch]'" in told
 
 
+@pytest.mark.slow
+def test_at_the_prompt_commands_go_to_the_graph_until_one_leaves(project: Project) -> None:
+    command = [sys.executable, "-m", "graphbus_core", "dev", "shop", "-i", "--serve", "--port", "0"]
+    typed = 'publish /Door/Opened {"name": "Ann"}\n'
+    done = subprocess.run(
+        command, cwd=project(FILES), input=typed, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
+    assert done.returncode == 0
+    assert "hello Ann" in done.stderr + done.stdout
+    assert "Listening at http://127.0.0.1:" in done.stderr
+
+
+@pytest.mark.parametrize("other", [["--json"], ["--entrypoint", "visits:come"]])
+def test_the_prompt_takes_the_place_of_what_else_would_talk(
+    other: list[str], project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(project(FILES))
+    assert main(["dev", "shop", "-i", *other]) == 2
+    assert "GBE132" in capsys.readouterr().err
+
+
 def test_a_machine_that_refuses_to_watch_is_reported(tmp_path: Path) -> None:
     told: queue.SimpleQueue[UsageError] = queue.SimpleQueue()
     with Watcher(tmp_path / "nowhere", lambda _paths: None, told.put):

@@ -45,7 +45,8 @@ def dev(**given: object) -> int:
     The graph stays up: agents keep what they know, events that are published meanwhile wait for the new code. While a
     file has an error, the old code keeps running. Source files are never written. Ctrl-C ends it in good order.
 
-    Exit status: 0 ended by Ctrl-C or SIGTERM; 2 wrong usage, or watchfiles is not installed.
+    Exit status: 0 ended by Ctrl-C, SIGTERM or at the prompt; 2 wrong usage, or watchfiles is not installed; 7 an `on_stop`
+    failed in the end.
 
     \b
     Examples:
