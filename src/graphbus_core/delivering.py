@@ -129,7 +129,8 @@ class Deliverer(Judging):
 
     def _may_drain(self) -> bool:
         dispatcher = self._dispatcher
-        return (dispatcher is None or dispatcher.ident == get_ident()) and not self._is_late()
+        is_free = dispatcher is None or (self._is_closing and self.interruption is not None)
+        return (is_free or (dispatcher is not None and dispatcher.ident == get_ident())) and not self._is_late()
 
     def _has_work(self) -> bool:
         """Something waits, and this thread can deliver it."""

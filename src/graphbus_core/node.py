@@ -17,6 +17,9 @@ class Connection(Protocol):
     def publish(self, topic: str, payload: Json = None, *, src: str = "") -> object:
         """Send an event."""
 
+    def request(self, topic: str, payload: Json = None, timeout_s: float | None = 30.0, *, src: str = "") -> Any:
+        """Send an event to the one who answers it, and give the answer."""
+
     def call_from(self, caller: str, agent: str, method: str, arguments: dict[str, Any]) -> Any:
         """Call a method of another agent on behalf of `caller`."""
 
@@ -68,6 +71,24 @@ class GraphBusNode:
             RunError: GBE610-614 for a topic or payload that is refused, GBE616 for a node that is in no graph.
         """
         self._connected("publish").publish(topic, payload, src=type(self).__name__)
+
+    def request(self, topic: str, payload: Json = None, timeout_s: float | None = 30.0) -> Any:
+        """Send an event to the one handler that hears it, and give what that returns.
+
+        In an `async def` method: `await self.request(...)`. An exception of the handler is raised here.
+
+        Args:
+            topic: A topic to which exactly one handler subscribes.
+            payload: A JSON-shaped value.
+            timeout_s: How long to wait; None: for ever. A plain handler that has begun is waited for in any case.
+
+        Raises:
+            RunError: GBE610-614 for a topic or payload that is refused, GBE616 for a node that is in no graph, GBE631 when nobody
+                answers, GBE632 when several would, GBE628 in a plain `def` of an agent that has `async def` methods.
+            RequestTimeoutError: GBE635 no answer in time.
+            DeadlockError: GBE633 when who would answer waits for this agent.
+        """
+        return self._connected("request").request(topic, payload, timeout_s, src=type(self).__name__)
 
     def call(self, agent: str, method: str, /, **arguments: Any) -> Any:
         """Call a `@schema_method` of an agent that this one depends on, and give its result.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,7 @@ from graphbus_core.hosting.graph import LiveGraph, Origin
 from graphbus_core.hosting.imports import NodeModules, describe_exception
 from graphbus_core.hosting.logs import show_logs
 from graphbus_core.hosting.members import from_definition
-from graphbus_core.hosting.signals import Patience, Stopped, stop_on_signals, wait_for_signal
+from graphbus_core.hosting.signals import Patience, Stopped, interrupt_main_thread, stop_on_signals, wait_for_signal
 from graphbus_core.hosting.state import FILE as STATE_FILE
 from graphbus_core.isolation import attempt
 from graphbus_core.model.artifacts import BuildArtifacts
@@ -125,6 +125,8 @@ def init_simple_bus(artifacts: BuildArtifacts, modules: NodeModules, config: Run
         max_tree=config.settings.max_tree,
         dead_letters=config.settings.dead_letters,
         mailbox=config.settings.mailbox,
+        queue=config.settings.queue,
+        dispatcher=config.is_serving,
         admit=topics.admit,
         middleware=middleware,
     )
@@ -140,6 +142,8 @@ def init_simple_bus(artifacts: BuildArtifacts, modules: NodeModules, config: Run
     if config.settings.keep_dead_letters:
         _keep_dead_letters(graph, config)
     graph.start()
+    if config.is_serving:
+        bus.start_dispatcher(interrupt_main_thread)
     return graph
 
 
@@ -244,6 +248,7 @@ def run_runtime_pipeline(
 
     Raises:
         GraphBusError: What a stage refuses, and RunError GBE607 for an exception of the entry point; the graph is stopped first.
+        BaseException: KeyboardInterrupt, SystemExit or CancelledError of a handler that another thread has delivered to.
     """
     pipeline = PIPELINE if work is None else PIPELINE.replacing({"EXECUTE_ENTRYPOINT": _stage_of(work)})
     pipeline.check(RuntimeRequest)
@@ -264,6 +269,8 @@ def run_runtime_pipeline(
         graph = products.get(LiveGraph)
         if graph is not None:
             graph.stop()
+            if graph.bus.interruption is not None:
+                raise graph.bus.interruption
     error = products[EntrypointResult].error
     if error is not None:
         raise error
@@ -291,13 +298,15 @@ def run_graph(
     return PIPELINE.without("EXECUTE_ENTRYPOINT", "SHUTDOWN").run(request)[LiveGraph]
 
 
-def ready_lines(artifacts: BuildArtifacts) -> tuple[str, str]:
+def ready_lines(artifacts: BuildArtifacts, left_out: Collection[str] = ()) -> tuple[str, str]:
     """What a person sees when a graph is ready. Source: seed 000."""
-    agents = artifacts.agents.agents
+    built = artifacts.agents.agents
+    agents = [agent for agent in built if agent.name not in left_out]
     heard = sum(len(agent.subscriptions) for agent in agents)
     counts = (("agent", len(agents)), ("topic", len(artifacts.topics.topics)), ("subscription", heard))
     counted = ", ".join(f"{number} {noun}{'' if number == 1 else 's'}" for noun, number in counts)
-    return f"[RUNTIME] Loaded {counted}", "[RUNTIME] Ready. Zero LLM calls will be made during execution."
+    of = f" (of {len(built)} agents)" if left_out else ""
+    return f"[RUNTIME] Loaded {counted}{of}", "[RUNTIME] Ready. Zero LLM calls will be made during execution."
 
 
 def raise_for_dead_letters(result: RuntimeResult) -> None:

@@ -20,6 +20,7 @@ from graphbus_core.model.deliveries import DeadLetter, DeliveryPolicy
 from graphbus_core.model.proposals import Json
 from graphbus_core.model.state import State
 from graphbus_core.node import GraphBusNode
+from graphbus_core.receipts import Receipt
 
 
 class Member(NamedTuple):
@@ -97,13 +98,17 @@ class LiveGraph:
 
     # --- use ---
 
-    def publish(self, topic: str, payload: Json = None, *, src: str = "") -> None:
+    def publish(self, topic: str, payload: Json = None, *, src: str = "") -> Receipt | None:
         """Send an event; from outside of the graph it returns when everything that came of it is delivered.
+
+        Returns:
+            In a graph that is served, from outside: at once, the receipt. Else None.
 
         Raises:
             RunError: GBE610-615 and GBE619 for a topic or payload that is refused.
+            BackpressureError: GBE636 too many events wait.
         """
-        self.bus.publish(topic, payload, src=src)
+        return self.bus.publish(topic, payload, src=src)
 
     def call(self, agent: str, method: str, /, **arguments: Any) -> Any:
         """Call a `@schema_method` and give its result; what it publishes is delivered before this returns.

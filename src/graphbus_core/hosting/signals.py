@@ -92,6 +92,12 @@ def stop_on_signals() -> Iterator[Patience]:
             signal.signal(number, handler)
 
 
+def interrupt_main_thread() -> None:
+    """Let the main thread leave what it does, as after Ctrl-C; from any thread."""
+    if callable(signal.getsignal(signal.SIGINT)):
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+
 def wait_for_signal() -> None:
     """Do nothing until a signal arrives."""
     while True:
