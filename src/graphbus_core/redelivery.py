@@ -33,14 +33,21 @@ FINAL_CODES = frozenset(
         "GBE623",  # a result that does not fit
         "GBE624",  # a dependency that is not declared
         "GBE628",  # a call that cannot be awaited
-        "GBE650",  # a payload that the class of a handler's parameter does not take
-        "GBE680",  # an agent that was left out
-        "GBE681",  # a person has said so
+        "GBE631",  # a request that nobody answers
+        "GBE632",  # a request that several would answer
+        "GBE633",  # a request that would wait for itself
+        "GBE634",  # a receipt that would wait for itself
+        "GBE637",  # a request at the end of too long a chain
         "GBE641",  # a state that is not JSON
         "GBE642",  # a state that is too large
+        "GBE643",  # a file that is damaged or somebody else's
+        "GBE648",  # a handler that would wait for itself
+        "GBE650",  # a payload that the class of a handler's parameter does not take
         "GBE660",  # middleware that makes no generator
         "GBE661",  # middleware that does not yield
         "GBE662",  # middleware that yields twice; the handler has run
+        "GBE680",  # an agent that was left out
+        "GBE681",  # a person has said so
     }
 )
 """Refusals that say that the event, the code or a contract is wrong: the same event would be refused again."""
