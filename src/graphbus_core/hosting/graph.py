@@ -110,6 +110,10 @@ class LiveGraph:
         """
         return self.bus.publish(topic, payload, src=src)
 
+    def request(self, topic: str, payload: Json = None, timeout_s: float | None = 30.0, *, src: str = "") -> Any:
+        """Send an event to the one handler that hears it, and give what that returns; see `MessageBus.request`."""
+        return self.bus.request(topic, payload, timeout_s, src=src)
+
     def call(self, agent: str, method: str, /, **arguments: Any) -> Any:
         """Call a `@schema_method` and give its result; what it publishes is delivered before this returns.
 
