@@ -333,3 +333,37 @@ def test_a_replay_that_is_ended_half_way_loses_nothing(run, letters: Path, shop:
     assert run("dlq", "replay", "--all").status == 0
     assert set((shop / "booked").read_text().split()) == {"1", "2"}
     assert listed(run) == []
+
+
+@pytest.mark.slow
+def test_what_waits_when_a_graph_that_stays_up_is_stopped_is_kept(
+    project: Project, monkeypatch: pytest.MonkeyPatch, run
+) -> None:
+    agent = """
+        from graphbus_core import GraphBusNode, subscribe
+
+        class Patient(GraphBusNode):
+            def on_start(self) -> None:
+                self.publish("/Order/Placed", {"order_id": "9"})
+
+            @subscribe("/Order/Placed", retries=5, backoff=60)
+            def book(self, order_id: str) -> None:
+                print("tried", flush=True)
+                raise ConnectionError("down")
+        """
+    root = project({"agents/carrier.py": agent})
+    build_graph(root / "agents")
+    code = "import sys; from graphbus_core.cli import main; sys.exit(main(sys.argv[1:]))"
+    process = subprocess.Popen([sys.executable, "-c", code, "run"], cwd=root, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    while "tried" not in process.stdout.readline():
+        pass
+    began = time.monotonic()
+    time.sleep(0.3)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=20)
+    assert process.returncode == 0
+    assert time.monotonic() - began < 8, "what comes later than the grace is not waited for"
+    (left,) = listed(run)
+    assert (left["reason"], left["attempts"], left["subscription"]) == ("closed", 1, "Patient.book")
+    assert left["error"] == "the bus was closed before attempt 2; the last one failed: ConnectionError: down"
