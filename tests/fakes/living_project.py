@@ -6,7 +6,6 @@ import os
 import textwrap
 from pathlib import Path
 
-from graphbus_core import run_graph
 from graphbus_core.build import run_build_pipeline
 from graphbus_core.errors import GraphBusError
 from graphbus_core.hosting.graph import LiveGraph
@@ -19,10 +18,10 @@ from graphbus_core.runtime import PIPELINE as RUNTIME
 class LivingProject:
     """The graph of the agents in `shop/`."""
 
-    def __init__(self, root: Path, patience_s: float = 5.0, *, is_partial: bool = False) -> None:
+    def __init__(self, root: Path, patience_s: float = 5.0, **wanted: bool) -> None:
         self.root = root
         self.build()
-        self.graph: LiveGraph = _start(root / ".graphbus") if is_partial else run_graph(root / ".graphbus")
+        self.graph = _start(root / ".graphbus", **wanted)
         self.reloader = Reloader(self.graph, patience_s=patience_s)
 
     def save(self, path: str, text: str) -> None:
@@ -57,7 +56,7 @@ class LivingProject:
         return self.reloader.reload(artifacts)
 
 
-def _start(artifacts: Path) -> LiveGraph:
-    request = RuntimeRequest(artifacts=str(artifacts), is_partial=True)
+def _start(artifacts: Path, **wanted: bool) -> LiveGraph:
+    request = RuntimeRequest(artifacts=str(artifacts), **wanted)  # type: ignore[arg-type]
     graph: LiveGraph = RUNTIME.without("EXECUTE_ENTRYPOINT", "SHUTDOWN").run(request)[LiveGraph]
     return graph

@@ -99,19 +99,23 @@ def test_a_hundred_thousand_events_while_ten_versions_follow_each_other(shop: Li
 
 
 @pytest.mark.slow
-def test_publishers_on_many_threads_while_versions_follow_each_other(shop: LivingProject) -> None:
+@pytest.mark.parametrize("is_serving", [False, True])
+def test_publishers_on_many_threads_while_versions_follow_each_other(project: Project, is_serving: bool) -> None:
     each_sends = 3_000
+    shop = LivingProject(project(FILES), is_serving=is_serving)
 
     def send(first: int) -> None:
         for number in range(first, first + each_sends):
             shop.graph.publish("/Load/Sent", {"number": number})
 
-    senders = [in_thread(lambda start=start: send(start)) for start in range(1, 6 * each_sends, each_sends)]  # type: ignore[misc]
-    reload_often(shop, RELOADS)
-    for sender in senders:
-        sender.join()
-    shop.graph.bus.run(lambda: None)
-    entries = seen(shop)
+    with shop.graph:
+        starts = range(1, 6 * each_sends, each_sends)
+        senders = [in_thread(lambda start=start: send(start)) for start in starts]  # type: ignore[misc]
+        reload_often(shop, RELOADS)
+        for sender in senders:
+            sender.join()
+        assert shop.graph.settle(10)
+        entries = seen(shop)
     assert Counter(number for number, *_ in entries if number > 0) == Counter(range(1, 6 * each_sends + 1))
     assert {len(set(versions)) for _, *versions in entries} == {1}
 
