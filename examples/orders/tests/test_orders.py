@@ -56,7 +56,7 @@ def test_the_books_outlive_the_process(tmp_path):
 
 
 def test_the_price_is_what_pricing_says():
-    with run_graph(Checkout, scripted(Pricing, methods={"quote": {"total": 99.0}})) as graph:
+    with run_graph(Checkout, scripted(Pricing, on={"/Price/Asked": {"total": 99.0}})) as graph:
         graph.publish("/Order/Placed", MUGS)
         graph.assert_published("/Order/Accepted", total=99.0)
 

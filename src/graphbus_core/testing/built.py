@@ -30,7 +30,9 @@ def start_built(
         validation = config.settings.validation
         topics = topics_of_artifacts(artifacts, config.external_topics, validation)
         around = (*middleware, *modules.middleware)
-        bus = RecordingBus(on_error=on_error, clock=clock, admit=topics.admit, middleware=around)
+        bus = RecordingBus(
+            on_error=on_error, clock=clock, admit=topics.admit, middleware=around, settings=config.settings
+        )
         members = [from_definition(each, modules.classes[each.name], validation) for each in artifacts.agents.agents]
         graph = RecordingGraph(bus, members, clock, state_path)
         graph.place_of = modules.place_of

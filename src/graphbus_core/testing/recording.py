@@ -12,6 +12,7 @@ from graphbus_core.clock import Clock
 from graphbus_core.delivering import OnError
 from graphbus_core.errors import RunError
 from graphbus_core.middleware import Handling, Middleware
+from graphbus_core.model.config import RuntimeSettings
 from graphbus_core.model.messages import Event
 from graphbus_core.model.proposals import Json
 from graphbus_core.model.topics import is_topic_or_pattern, matches
@@ -21,6 +22,7 @@ from graphbus_core.testing.explaining import differences, expectation, listing, 
 
 _EVERYTHING = "/**"
 _HISTORY = 100_000
+_DEFAULTS = RuntimeSettings()
 
 
 class Delivered(msgspec.Struct, kw_only=True):
@@ -154,6 +156,7 @@ class RecordingBus(Recorded, MessageBus):
         clock: Where the bus has its time from, e.g. a `FakeClock`.
         admit: See `MessageBus`.
         middleware: What goes around every handler, outermost first.
+        settings: The limits of `[tool.graphbus.runtime]`.
     """
 
     def __init__(
@@ -163,6 +166,7 @@ class RecordingBus(Recorded, MessageBus):
         clock: Clock | None = None,
         admit: Admit | None = None,
         middleware: Sequence[Middleware] = (),
+        settings: RuntimeSettings = _DEFAULTS,
     ) -> None:
         self._recorder = Recorder()
         self._recorded_bus = self
@@ -171,6 +175,10 @@ class RecordingBus(Recorded, MessageBus):
         super().__init__(
             history=_HISTORY,
             dead_letters=_HISTORY,
+            max_hops=settings.max_hops,
+            max_tree=settings.max_tree,
+            queue=settings.queue,
+            mailbox=settings.mailbox,
             on_error=on_error,
             clock=clock,
             admit=admit,

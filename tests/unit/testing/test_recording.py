@@ -232,7 +232,7 @@ def test_middleware_of_the_test_goes_around_handlers_as_well() -> None:
 def test_a_graph_that_was_built_is_recorded_too(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     root = project(
         {
-            "pyproject.toml": '[tool.graphbus.runtime]\nhistory = 0\nmiddleware = ["shop_of_it.around:note"]\n',
+            "pyproject.toml": '[tool.graphbus.runtime]\nhistory = 0\nmax_hops = 1\nmiddleware = ["shop_of_it.around:note"]\n',
             "shop_of_it/__init__.py": "",
             "shop_of_it/around.py": """
                 from pathlib import Path
@@ -248,6 +248,10 @@ def test_a_graph_that_was_built_is_recorded_too(project: Project, monkeypatch: p
                     @subscribe("/Order/Placed")
                     def on_order(self, order_id):
                         self.publish("/Stock/Reserved", {"order_id": order_id})
+
+                    @subscribe("/Stock/Reserved")
+                    def on_reserved(self, order_id):
+                        self.publish("/Stock/TooFar", {"order_id": order_id})
                 """,
         }
     )
@@ -257,10 +261,11 @@ def test_a_graph_that_was_built_is_recorded_too(project: Project, monkeypatch: p
     with run_graph() as graph:
         graph.publish("/Order/Placed", {"order_id": "1"})
         graph.assert_published("/Stock/Reserved", order_id="1")
+        graph.assert_not_published("/Stock/TooFar")
         with pytest.raises(RunError) as caught:
             graph.publish("/Order/Plced")
     assert caught.value.code == "GBE619"
-    assert Path("noted.txt").read_text() == "Stock.on_order"
+    assert Path("noted.txt").read_text() == "Stock.on_reserved"
     written = {path.name for path in root.rglob("*")} - set(before)
     assert {name for name in written if "pyc" not in name} == {"noted.txt"}
 

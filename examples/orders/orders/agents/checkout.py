@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from graphbus_core import GraphBusNode, depends_on, publishes, subscribe
+from graphbus_core import GraphBusNode, publishes, subscribe
 from orders.messages import Accepted, Order
 
 
-@depends_on("Pricing")
 class Checkout(GraphBusNode):
     """Takes orders of the web shop."""
 
@@ -18,5 +17,5 @@ class Checkout(GraphBusNode):
     @publishes("/Order/Accepted", Accepted)
     def on_order_placed(self, order: Order) -> None:
         """Ask for the price, and accept the order."""
-        quote = self.call("Pricing", "quote", lines=order["lines"])
+        quote = self.request("/Price/Asked", {"lines": order["lines"]}, timeout_s=1.0)
         self.publish("/Order/Accepted", {"order_id": order["order_id"], "card": order["card"], "total": quote["total"]})

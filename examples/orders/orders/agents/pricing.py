@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from graphbus_core import GraphBusNode, schema_method
+from graphbus_core import GraphBusNode, subscribe
 from orders.messages import Line
 
 
@@ -17,7 +17,7 @@ class Pricing(GraphBusNode):
 
     PRICES: ClassVar[dict[str, float]] = {"mug": 12.5, "shirt": 20.0, "poster": 7.0}
 
-    @schema_method(input_schema={"lines": list[Line]}, output_schema={"total": float})
-    def quote(self, lines: list[Line]) -> dict[str, float]:
+    @subscribe("/Price/Asked")
+    def on_price_asked(self, lines: list[Line]) -> dict[str, float]:
         """Add up the lines."""
         return {"total": sum(self.PRICES[line["sku"]] * line["qty"] for line in lines)}
