@@ -194,6 +194,44 @@ def test_a_head_that_comes_drop_by_drop_is_cut_off(site: SiteClient) -> None:
     assert status_of(answer) in (408, 0)
 
 
+def test_the_head_of_a_second_request_has_no_more_time_than_that_of_the_first(site: SiteClient) -> None:
+    with site.connect() as connection:
+        connection.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert b"200 OK" in connection.recv(4096)
+        started = time.monotonic()
+        try:
+            for byte in b"GET /livez HTTP/1.1\r\nX: " + b"x" * 100:
+                connection.sendall(bytes([byte]))
+                time.sleep(0.02)
+        except ConnectionError:
+            pass
+        assert status_of(read_all(connection)) in (408, 0)
+        assert time.monotonic() - started < 2.5
+
+
+def test_a_head_that_grows_bit_by_bit_is_refused_at_its_limit(site: SiteClient) -> None:
+    with site.connect() as connection:
+        connection.sendall(f"{POST}{AS_JSON}X: ".encode())
+        try:
+            for _ in range(20):
+                time.sleep(0.005)
+                connection.sendall(b"x" * 1000)
+        except ConnectionError:
+            pass
+        assert status_of(read_all(connection)) in (431, 0)
+
+
+def test_a_client_that_reads_late_gets_all_its_answers(site: SiteClient) -> None:
+    page = "GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    end = "GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.connect(("127.0.0.1", site.port))
+        connection.sendall((page * 200 + end).encode())
+        time.sleep(0.2)
+        assert read_all(connection).count(b"HTTP/1.1 200 OK") == 201
+
+
 def test_a_connection_that_says_nothing_is_closed(site: SiteClient) -> None:
     with site.connect() as connection:
         started = time.monotonic()
@@ -399,3 +437,20 @@ def test_more_calls_than_may_wait_are_told_to_come_back(tmp_path: Path, monkeypa
         assert site.is_alive()
     assert statuses.count((503, "1")) == 7
     assert statuses.count((200, "")) == 5
+
+
+def test_what_waits_and_has_nobody_to_answer_is_not_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRAPHBUS_TOKEN", TOKEN)
+    body = b'{"amount": 5}'
+    add = f"POST /call/Till/add HTTP/1.1\r\n{AS_JSON}Content-Length: {len(body)}\r\n\r\n".encode() + body
+    with served(build_site(tmp_path, "concurrency = 1")) as site:
+        first = threading.Thread(target=site.post, args=("/call/Till/sleep", {"seconds": 0.4}))
+        first.start()
+        time.sleep(0.1)
+        for _ in range(5):
+            with site.connect() as connection:
+                connection.sendall(add)
+                time.sleep(0.02)
+        first.join()
+        assert site.post("/call/Till/read", {}).document == {"total": 0}
+        assert site.post("/call/Till/add", {"amount": 1}).document == {"total": 1}
