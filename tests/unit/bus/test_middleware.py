@@ -298,6 +298,26 @@ def test_a_refused_event_is_a_dead_letter_of_this_handler_only(is_async: bool) -
     assert (letter.subscription, letter.reason, letter.error) == ("closed", "handler", "PermissionError: not for you")
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_request_goes_through_the_middleware_of_who_answers(is_async: bool) -> None:
+    log: list[str] = []
+
+    async def answer_async(event: Event) -> str:
+        return "answer"
+
+    with MessageBus(middleware=[noting(log, "outer")]) as bus:
+        bus.subscribe("/A/B", answer_async if is_async else lambda: "answer", name="Shop.answer", owner="Shop")
+        assert bus.request("/A/B") == "answer"
+    assert log == ["outer begins Shop.answer", "outer ends"]
+
+
+def test_a_request_that_is_refused_fails_where_it_was_asked() -> None:
+    with MessageBus(middleware=[refuses]) as bus:
+        bus.subscribe("/A/B", lambda: "answer")
+        with pytest.raises(PermissionError):
+            bus.request("/A/B")
+
+
 def test_a_failure_that_middleware_handles_is_none() -> None:
     with MessageBus(middleware=[swallows]) as bus:
         bus.subscribe("/A/B", fail)

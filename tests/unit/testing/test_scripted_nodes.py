@@ -56,6 +56,13 @@ class Shop(GraphBusNode):
         self.publish("/Order/Confirmed", {"order_id": event["order_id"]})
 
 
+class Asks(GraphBusNode):
+    @schema_method(input_schema={"sku": str}, output_schema={"left": int})
+    def count(self, sku: str) -> dict[str, int]:
+        answer: dict[str, int] = self.request("/Stock/Count", {"sku": sku})
+        return answer
+
+
 YES = {"reserved": True, "left": 3}
 NO = {"reserved": False, "left": 0}
 
@@ -111,6 +118,20 @@ def test_an_event_can_be_answered_with_events_failures_and_functions() -> None:
         assert len(graph.published("/Order/Confirmed")) == 2
         assert [event["qty"] for event in stock.heard] == [1, 2, 3, 2, 3]
     assert seen == [2, 3]
+
+
+@pytest.mark.parametrize("answer", [{"left": 3}, lambda event: {"left": len(event["sku"])}])
+def test_a_request_gets_the_answer_of_the_script(answer: object) -> None:
+    with run_graph(Asks, scripted(Stock, on={"/Stock/Count": answer})) as graph:
+        assert graph.call("Asks", "count", sku="mug") == {"left": 3}
+        assert graph.request("/Stock/Count", {"sku": "mug"}) == {"left": 3}
+        assert [each.handler for each in graph.deliveries()] == ["Stock.on_count"] * 2
+
+
+def test_a_request_gets_the_failure_of_the_script() -> None:
+    stock = scripted(Stock, on={"/Stock/Count": [LookupError("no such shelf")]})
+    with run_graph(Asks, stock) as graph, pytest.raises(LookupError, match="no such shelf"):
+        graph.call("Asks", "count", sku="mug")
 
 
 def test_a_method_can_compute_its_answer_from_the_arguments() -> None:
