@@ -1,20 +1,21 @@
 """Checks made for one schema: Python text that looks at each field by name, without loops over the schema and without calls.
 
-For `{"sku": str, "tags": [str]}`, whose names are data (`c0`, `c1`) and never part of the text:
+For `{"sku": str, "tags": [str]}`, whose names are data (`c10`, `c11`) and never part of the text:
 
-    def fits(v):
+    def check(v):
         try:
-            d = v if type(v) is dict else fields_of(v)
-            if d is None: return False
-            v1 = d[c0]
-            if type(v1) is not str and not is_str(v1): return False
-            v2 = d[c1]
-            s3 = v2 if type(v2) is list else items_of(v2)
-            if s3 is None: return False
-            for v4 in s3:
-                if type(v4) is not str and not is_str(v4): return False
-        except Exception: return False
-        return True
+            v1 = v if type(v) is dict else fields_of(v)
+            if v1 is None: return False
+            v2 = v1[c10]
+            if type(v2) is not str and not is_str(v2): return False
+            v3 = v1[c11]
+            v4 = v3 if type(v3) is list else items_of(v3)
+            if v4 is None: return False
+            for v5 in v4:
+                if type(v5) is not str and not is_str(v5): return False
+        except Exception: pass      # a field that is not there; a key of a dict whose `__eq__` raises
+        else: return True
+        return False
 
 `validation.problems_of` reads the same schema step by step: what it finds wrong with a value, and only that, is refused here.
 """
@@ -40,7 +41,10 @@ from graphbus_core.model.values import (
 Fits = Callable[[Any], bool]
 Gate = Callable[[Any], Any]
 
-_OTHERWISE = "return otherwise(v)"
+
+class Misfit(Exception):  # noqa: N818 - it ends a check, and is no error
+    """A value is not as it is wanted: raised and caught within one check, so that what follows is outside of its `try`."""
+
 
 _LEAVES: dict[str, tuple[str, str]] = {
     "null": ("{v} is not None", ""),
@@ -107,8 +111,10 @@ class _Text:
     """The text of one check while it is written; `names` holds what it refers to."""
 
     def __init__(self, otherwise: Gate | None = None) -> None:
-        self.fails, self.ends = ("return False", "return True") if otherwise is None else (_OTHERWISE, "return v")
-        self.names: dict[str, Any] = {**_LOOKS, "otherwise": otherwise}
+        self.fails, self.ends, self.last = "return False", "return True", "return False"
+        if otherwise is not None:
+            self.fails, self.ends, self.last = "raise Misfit", "return v", "return otherwise(v)"
+        self.names: dict[str, Any] = {**_LOOKS, "otherwise": otherwise, "Misfit": Misfit}
         self.taken: dict[str, str] = {}  # field -> what the text calls it
         self._lines: list[str] = []
         self._indent = _TOP
@@ -121,9 +127,14 @@ class _Text:
             self.record(wanted.fields, "v", is_closed=is_closed and not wanted.is_open)
         else:
             self.value(wanted, "v")
-        # a key of a dict may have an `__eq__` that raises whatever it likes
-        broken = f"    except Exception: {self.fails}"
-        lines = ["def check(v):", "    try:", *self._lines, broken, f"    {self.end()}"]
+        lines = [
+            "def check(v):",
+            "    try:",
+            *self._lines,
+            "    except Exception: pass",
+            f"    else: {self.end()}",
+            f"    {self.last}",
+        ]
         exec(compile("\n".join(lines), "<a check made from a schema>", "exec"), self.names)  # noqa: S102 - no text of users
         made: Gate = self.names["check"]
         return made
@@ -276,7 +287,7 @@ class _PlainText(_Text):
 
     def end(self) -> str:
         sizes = " + ".join(self._sizes) or "0"
-        return f"{self.ends} if {sizes} <= {self._limit - self._fixed} else otherwise(v)"
+        return f"return v if {sizes} <= {self._limit - self._fixed} else otherwise(v)"
 
     def add(self, size: int, variable: str = "") -> None:
         """Count a size: here and now, or for each item when the check runs."""

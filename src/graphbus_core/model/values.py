@@ -117,8 +117,13 @@ _MAX_SHOWN = 60
 
 
 def clipped(text: str, limit: int = 240) -> str:
-    """A text that may be long, short."""
-    return text if len(text) <= limit else f"{text[: limit - 3]}..."
+    """A text that may be long, short, and without characters that a terminal or a log obeys or cannot write."""
+    short = text if len(text) <= limit else f"{text[: limit - 3]}..."
+    return short if short.isprintable() else "".join(each if each.isprintable() else _escaped(each) for each in short)
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape", "backslashreplace").decode("ascii")
 
 
 def shown(value: object) -> str:

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from graphbus_core import GraphBusNode, connect, depends_on, schema_method, subscribe
+from graphbus_core import GraphBusNode, connect, depends_on, publishes, schema_method, subscribe
 from graphbus_core.errors import RunError
+from graphbus_core.model.config import Validation
 
 
 class Shelf(GraphBusNode):
@@ -196,3 +197,35 @@ def test_a_warning_still_calls_and_gives_the_result(caplog: pytest.LogCaptureFix
     ]
     with connect(Loose, validation="off") as graph:
         assert graph.call("Loose", "method", a="x") == {"b": "x"}
+
+
+@pytest.mark.parametrize("validation", ["strict", "warn", "off"])
+@pytest.mark.parametrize("argument", [1, "x"])
+def test_a_method_that_raises_is_called_once(validation: Validation, argument: object) -> None:
+    class Fragile(GraphBusNode):
+        times = 0
+
+        @schema_method(input_schema={"a": int})
+        def method(self, a: Any) -> None:
+            self.times += 1
+            raise KeyError("a")
+
+    with connect(Fragile, validation=validation) as graph:
+        is_refused = validation == "strict" and argument == "x"
+        with pytest.raises(RunError if is_refused else KeyError) as raised:
+            graph.call("Fragile", "method", a=argument)
+        assert graph.node("Fragile").times == (not is_refused)  # type: ignore[attr-defined]
+        assert raised.value.__context__ is None
+
+
+def test_a_refused_payload_is_judged_once_and_without_a_history(caplog: pytest.LogCaptureFixture) -> None:
+    @publishes("/Shelf/Taken", {"sku": str})
+    class Said(GraphBusNode):
+        pass
+
+    with connect(Said, validation="warn") as graph:
+        graph.publish("/Shelf/Taken", {"sku": 1})
+    assert len(caplog.records) == 1
+    with connect(Said) as graph, pytest.raises(RunError, match="GBE614") as refused:
+        graph.publish("/Shelf/Taken", {"sku": 1})
+    assert refused.value.__context__ is None

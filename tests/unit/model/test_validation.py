@@ -109,3 +109,13 @@ def test_a_closed_schema_refuses_other_names_and_an_open_one_does_not() -> None:
 def test_any_mapping_is_looked_into_as_a_dict() -> None:
     given: Mapping[str, Any] = MappingProxyType({"sku": "x"})
     assert compile_schema(Schema((Field("sku", STR),)))(given) == ()
+
+
+def test_what_is_told_can_be_written_anywhere_and_obeyed_nowhere() -> None:
+    names = ["\ud800", "\x1b[2J", "a\nb", "x" * 500]
+    check = compile_schema(Schema(tuple(Field(name, INT) for name in names)), is_closed=True)
+    for given in ({}, dict.fromkeys(names, "\ud800\x1b"), {name + "!": 1 for name in names}):
+        told = "; ".join(map(str, check(given)))
+        assert told.isprintable()
+        assert told.encode()
+    assert check({})[2].path == "a\\nb"
