@@ -126,7 +126,6 @@ def init_simple_bus(artifacts: BuildArtifacts, modules: NodeModules, config: Run
         dead_letters=config.settings.dead_letters,
         mailbox=config.settings.mailbox,
         queue=config.settings.queue,
-        dispatcher=config.is_serving,
         admit=topics.admit,
         middleware=middleware,
     )

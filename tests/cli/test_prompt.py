@@ -66,6 +66,8 @@ STOCK = """
         def on_sold(self, sku: str, count: int) -> None:
             if sku == "ghost":
                 raise KeyError(sku)
+            if sku == "last":
+                raise SystemExit(3)
             self.log(f"{count} x {sku} gone")
 
         @subscribe("/Price/Asked")
@@ -283,10 +285,12 @@ def test_sigterm_ends_a_prompt_in_good_order(shop: Path) -> None:
         assert "[Shop] closed" in person.seen
 
 
-def test_a_method_that_ends_the_process_ends_it_in_good_order(shop: Path) -> None:
-    with Person(["run", "-i"], shop) as person:
+@pytest.mark.parametrize("options", [[], ["--serve", "--port", "0"]])
+@pytest.mark.parametrize("line", ["call Shop.leave", "publish /Shop/Sold sku=last count=1"])
+def test_a_handler_that_ends_the_process_ends_it_in_good_order(shop: Path, line: str, options: list[str]) -> None:
+    with Person(["run", "-i", *options], shop) as person:
         person.sees(READY)
-        person.types("call Shop.leave")
+        person.types(line)
         assert person.leaves() == 3
         assert "[Shop] closed" in person.seen
         assert "Traceback" not in person.seen
@@ -338,6 +342,19 @@ def test_a_breakpoint_without_a_prompt_stops_a_run_with_an_end(shop: Path) -> No
         person.types("q")
         assert person.leaves() == 130
         assert "[Shop] closed" in person.seen
+
+
+@pytest.mark.parametrize("options", [[], ["-i", "--publish", "/Shop/Sold", '{"sku": "ghost", "count": 1}']])
+def test_who_leaves_the_debugger_alone_gets_the_terminal_back_as_it_was(shop: Path, options: list[str]) -> None:
+    main = "def run(graph):\n    graph.call('Shop', 'sell_later', after_s=0.0)\n    graph.node('Shop').ended.wait(60)\n"
+    (shop / "main.py").write_text(main)
+    (shop / "pyproject.toml").write_text("[tool.graphbus.runtime]\ngrace_s = 0.3\n")
+    entry = [] if options else ["--entrypoint", "main:run"]
+    with Person(["run", "--break", "Stock.on_sold", *options, *entry], shop) as person:
+        person.sees(STOPPED)
+        person.kill(signal.SIGTERM)
+        assert person.leaves() in (0, 143)
+        assert person.has_echo
 
 
 def test_a_breakpoint_needs_a_terminal_and_a_handler(shop: Path) -> None:

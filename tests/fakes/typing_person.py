@@ -86,6 +86,11 @@ class Person:
         self._look(0.05)
         return self._process.returncode
 
+    @property
+    def has_echo(self) -> bool:
+        """The terminal shows what is typed."""
+        return bool(termios.tcgetattr(self._master)[3] & termios.ECHO)
+
     def kill(self, number: int) -> None:
         """Send the command a signal, when it waits again."""
         time.sleep(_MOMENT_S)

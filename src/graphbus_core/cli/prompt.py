@@ -59,6 +59,8 @@ class Prompt:
                 try:
                     self.do(line)
                 except KeyboardInterrupt:
+                    if self._is_over:
+                        return
                     self._say_interrupted()
                 except EOFError:
                     return
@@ -72,6 +74,8 @@ class Prompt:
                 yield self._terminal.read_line(_PROMPT)
             except KeyboardInterrupt:
                 console.out()
+                if self._is_over:
+                    return
             except EOFError:
                 console.out()
                 return
@@ -82,6 +86,11 @@ class Prompt:
                 self.do(line)
             except EOFError:
                 return
+
+    @property
+    def _is_over(self) -> bool:
+        """A handler on the thread that delivers has ended the process, and that thread has woken this one."""
+        return self._session.graph.bus.interruption is not None
 
     def do(self, line: str) -> None:
         """Do what one line says; a refusal of it is shown.

@@ -184,7 +184,7 @@ def _run(
 
 
 def _say_ready(graph: LiveGraph, artifacts: BuildArtifacts, write: Callable[[str], None]) -> None:
-    for line in runtime.ready_lines(artifacts):
+    for line in runtime.ready_lines(artifacts, graph.left_out):
         write(line)
     for name, why in graph.left_out.items():
         place = f"{why.where}: " if why.where else ""

@@ -86,6 +86,7 @@ def ready(options: InstrumentOptions, terminal: Terminal, stack: ExitStack) -> I
     if options.traces_payloads and not options.is_traced:
         raise UsageError("GBE131", option="--trace-payloads", needed="--trace")
     breakpoints = _breakpoints(options, terminal) if options.breaks or options.is_interactive else None
+    stack.callback(terminal.restore)
     say_delivery = _say_above(terminal)
     tracer = recorder = profiler = None
     folder = Path(settings.resolve_run(RuntimeRequest(artifacts=options.artifacts)).state_dir)

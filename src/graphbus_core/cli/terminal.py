@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import signal
 import sys
+import termios
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from threading import RLock, current_thread, main_thread
 from time import sleep
@@ -37,6 +38,7 @@ class Terminal:
         self._is_reading = False
         self._prompt = ""
         self._typed = ""
+        self._modes: list[Any] | None = None
 
     @cached_property
     def readline(self) -> ModuleType | None:
@@ -53,6 +55,7 @@ class Terminal:
     def taken(self) -> Iterator[None]:
         """Have the terminal, on any thread, until the end of the block; Ctrl-C cancels a line of the main thread meanwhile."""
         with self._taken:
+            self._keep_modes()
             while self._is_reading:
                 signal.pthread_kill(main_thread().ident or 0, _WAKE)
                 sleep(_POLL_S)
@@ -66,6 +69,7 @@ class Terminal:
             EOFError: Ctrl-D.
             KeyboardInterrupt: Ctrl-C.
         """
+        self._keep_modes()
         self._prompt, self._typed = prompt, ""
         before = signal.signal(_WAKE, self._give_way)
         try:
@@ -87,6 +91,16 @@ class Terminal:
             write(text)
             sys.stdout.write(f"{self._prompt}{self._line()}")
             sys.stdout.flush()
+
+    def restore(self) -> None:
+        """Leave the terminal as it was: a thread that still reads when the process ends would leave it without an echo."""
+        if self._modes is not None:
+            with suppress(termios.error):
+                termios.tcsetattr(sys.stdin.fileno(), termios.TCSANOW, self._modes)
+
+    def _keep_modes(self) -> None:
+        if self._modes is None and sys.stdin.isatty():
+            self._modes = termios.tcgetattr(sys.stdin.fileno())
 
     def _try_to_read(self, prompt: str) -> str | None:
         """The line, or None when somebody else has needed the terminal meanwhile."""
