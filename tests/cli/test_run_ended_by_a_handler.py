@@ -1,0 +1,72 @@
+"""A handler that ends the process while the graph stays up: the agents are stopped, and the exit status is the one it gave."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from graphbus_core import build_graph, runtime
+from graphbus_core.model.config import RuntimeRequest
+from tests.project_files import write_project
+
+FILES = {
+    "pyproject.toml": "[tool.graphbus]\n",
+    "agents/__init__.py": "",
+    "agents/clock.py": """
+        import threading
+        from graphbus_core import GraphBusNode, subscribe
+
+        class Clock(GraphBusNode):
+            def on_start(self):
+                threading.Timer(0.5, self.publish, ["/Clock/Struck", {"way": "WAY"}]).start()
+
+            def on_stop(self):
+                self.log("closed")
+
+            @subscribe("/Clock/Struck")
+            def on_struck(self, way):
+                if way == "exit":
+                    raise SystemExit(5)
+                raise KeyboardInterrupt
+        """,
+}
+
+
+def clock(root: Path, way: str) -> Path:
+    files = {name: text.replace("WAY", way) for name, text in FILES.items()}
+    write_project(root, files)
+    build_graph(root / "agents")
+    return root
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("way", "status"), [("exit", 5), ("interrupt", 130)])
+def test_a_graph_that_stays_up_ends_in_good_order(tmp_path: Path, way: str, status: int) -> None:
+    command = [sys.executable, "-m", "graphbus_core", "run"]
+    done = subprocess.run(
+        command, cwd=clock(tmp_path, way), env=os.environ, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == status, done.stderr
+    assert "[Clock] closed" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_one_dispatcher_delivers_in_a_graph_that_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = write_project(
+        tmp_path,
+        {
+            "pyproject.toml": "[tool.graphbus]\n",
+            "agents/a.py": "from graphbus_core import GraphBusNode\nclass A(GraphBusNode): pass\n",
+        },
+    )
+    build_graph(root / "agents")
+    monkeypatch.chdir(root)
+    names: list[str] = []
+    work = lambda _graph: names.extend(thread.name for thread in threading.enumerate())  # noqa: E731
+    runtime.run_runtime_pipeline(RuntimeRequest(is_serving=True), work=work)
+    assert names.count("graphbus-dispatcher") == 1
