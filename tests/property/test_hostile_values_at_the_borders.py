@@ -301,6 +301,14 @@ class Target(GraphBusNode):
     def on_again(self) -> None:
         self.publish("/Fuzz/Any", self.given)
 
+    @subscribe("/Ask/Echo")
+    def on_echo(self, payload: Any) -> Any:
+        return payload
+
+    @subscribe("/Ask/Order")
+    def on_ask(self, order: Order) -> Any:
+        return order.qty
+
     @subscribe("/Fuzz/*")
     def on_payload(self, payload: Any) -> None: ...
 
@@ -348,7 +356,15 @@ def keep(graph: LiveGraph, value: Any, _: random.Random) -> None:
     graph.node("Target").state["value"] = value
 
 
-BORDERS = [send_out, send_on, call_checked, call_typed, give, keep]
+def ask(graph: LiveGraph, value: Any, _: random.Random) -> None:
+    graph.request("/Ask/Echo", value)
+
+
+def ask_for_order(graph: LiveGraph, value: Any, _: random.Random) -> None:
+    graph.request("/Ask/Order", value)
+
+
+BORDERS = [send_out, send_on, call_checked, call_typed, give, keep, ask, ask_for_order]
 REFUSALS = {"GBE612", "GBE613", "GBE614", "GBE617", "GBE622", "GBE623", "GBE641", "GBE642", "GBE650"}
 
 

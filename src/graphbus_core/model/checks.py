@@ -73,7 +73,7 @@ _MAX_INDENT = 12
 """What is nested deeper gets a function of its own: Python nests 20 blocks at most."""
 _OF_TEXT = frozenset({"str", "any", "unknown"})
 """Kinds of keys that every text is; other keys are no JSON, or are looked at closely."""
-_SCALARS = frozenset({int, float, bool, type(None)})
+_SCALARS = frozenset({float, bool, type(None)})
 
 
 def generate(wanted: Schema | Type, *, is_closed: bool = False) -> Fits:
@@ -295,7 +295,7 @@ class _PlainText(_Text):
             if "size" not in self._sizes:
                 self._lines.insert(0, "        size = 0")
                 self._sizes.append("size")
-            self.write(f"size += {variable or '0'} + {size}")
+            self.write(f"size += {' + '.join(filter(None, (variable, str(size or ''))))}")
         else:
             self._fixed += size
             self._sizes += [variable] * bool(variable)
@@ -310,7 +310,8 @@ class _PlainText(_Text):
 
     def anything(self, v: str) -> None:
         self.inside(f"if type({v}) is str:", lambda: self.add(0, f"len({v})"))
-        self.write(f"elif type({v}) not in scalars or type({v}) is int and not {-_LONG} < {v} < {_LONG}: {self.fails}")
+        self.inside(f"elif type({v}) is int:", lambda: self.refuse(f"not -{_LONG} < {v} < {_LONG}"))
+        self.write(f"elif type({v}) not in scalars: {self.fails}")
 
     def container(self, v: str, exact: str, look: str) -> str:
         self.refuse(f"type({v}) is not {exact}" if look != "members_of" else "True")
