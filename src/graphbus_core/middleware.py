@@ -14,6 +14,7 @@ catches it and returns has handled it. A bus without middleware pays nothing: wh
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
+from contextvars import Context
 from types import GeneratorType, TracebackType
 from typing import Any, Literal
 
@@ -36,6 +37,7 @@ class Handling(msgspec.Struct, frozen=True, gc=False):
         event: The event, for a handler.
         arguments: The arguments, for a method.
         attempt: 1 for the first time that this event goes to this handler.
+        caller: The context variables of who calls, for a method: it may run on another thread than the one that calls it.
     """
 
     kind: Kind
@@ -44,6 +46,7 @@ class Handling(msgspec.Struct, frozen=True, gc=False):
     event: Event | None = None
     arguments: Mapping[str, Any] = {}
     attempt: int = 1
+    caller: Context | None = None
 
 
 Middleware = Callable[[Handling], Iterator[None]]

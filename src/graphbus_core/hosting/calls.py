@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextvars import copy_context
 from typing import Any, NamedTuple
 
 from graphbus_core.bus import MessageBus
@@ -68,5 +69,5 @@ def _run(bus: MessageBus, agent: str, name: str, current: Current, arguments: Ar
     middleware = bus.middleware
     if not middleware:
         return bus.run(lambda: current.bound()(**arguments), owner=agent)
-    handling = Handling("call", agent, f"{agent}.{name}", arguments=arguments)
+    handling = Handling("call", agent, f"{agent}.{name}", arguments=arguments, caller=copy_context())
     return bus.run(lambda: surround(middleware, handling, lambda: current.bound()(**arguments)), owner=agent)

@@ -70,7 +70,8 @@ class Tracing:
 
     def _around_call(self, handling: Handling) -> Iterator[None]:
         attributes = {"graphbus.agent": handling.agent, "graphbus.method": handling.name}
-        with self._tracer.start_as_current_span(f"call {handling.name}", attributes=attributes):
+        parent = None if handling.caller is None else handling.caller.run(contexts.get_current)
+        with self._tracer.start_as_current_span(f"call {handling.name}", context=parent, attributes=attributes):
             yield
 
     @contextmanager

@@ -145,7 +145,7 @@ def test_no_context_is_left_behind_on_any_thread(
     assert "detach" not in caplog.text
 
 
-def test_an_event_that_comes_over_http_goes_on_with_the_trace_of_its_request(
+def test_what_comes_over_http_goes_on_with_the_trace_of_its_request(
     exporter: InMemorySpanExporter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GRAPHBUS_TOKEN", TOKEN)
@@ -161,7 +161,8 @@ def test_an_event_that_comes_over_http_goes_on_with_the_trace_of_its_request(
     handled = [span for span in found if span.name == "process /Order/Placed"]
     assert [f"{span.context.trace_id:032x}" for span in handled[:-1]] == trace_ids
     assert handled[-1].parent is None
-    assert "call Till.add" in {span.name for span in found}
+    [call] = [span for span in found if span.name == "call Till.add"]
+    assert f"{call.context.trace_id:032x}" == "a" * 32
 
 
 def test_tracing_without_its_package_is_refused_with_the_command_that_installs_it(
