@@ -56,8 +56,8 @@ FILES = {
 }
 
 
-def bare() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "COV"))}
+def environment(*left_out: str) -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", *left_out))}
 
 
 def test_graphs_of_the_fixture_are_stopped_and_have_the_time_of_the_other_fixture(project: Project) -> None:
@@ -65,7 +65,7 @@ def test_graphs_of_the_fixture_are_stopped_and_have_the_time_of_the_other_fixtur
     finished = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", "-W", "error"],
         cwd=root,
-        env=bare(),
+        env=environment(),
         capture_output=True,
         text=True,
         timeout=60,
@@ -80,7 +80,12 @@ def test_graphs_of_the_fixture_are_stopped_and_have_the_time_of_the_other_fixtur
 def test_the_kit_itself_loads_no_pytest(tmp_path: Path) -> None:
     program = "import sys, graphbus_core.testing; print(*sys.modules)"
     finished = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, env=bare(), capture_output=True, text=True, check=True
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env=environment("COV"),
+        capture_output=True,
+        text=True,
+        check=True,
     )
     loaded = {name.partition(".")[0] for name in finished.stdout.split()}
     assert not loaded & {"pytest", "_pytest", "networkx", "rich", "click", "asyncio", "sqlite3"}

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from graphbus_core import Event, GraphBusNode, build_graph, depends_on, schema_method, subscribe
+from graphbus_core.clock import SystemClock
 from graphbus_core.errors import RunError
 from graphbus_core.middleware import Handling
 from graphbus_core.testing import FakeClock, RecordingBus, RecordingGraph, run_graph
@@ -276,3 +277,21 @@ def test_time_in_a_graph_is_that_of_its_clock() -> None:
         clock.advance(5.0)
         place(graph, ("1", 1))
         assert [event.timestamp for event in graph.events()] == [1005.0, 1005.0]
+
+
+def test_on_a_real_clock_settling_waits_for_the_further_attempts() -> None:
+    class Flaky(GraphBusNode):
+        tried = 0
+
+        @subscribe("/A/B", retries=1, backoff=0.01)
+        def on_b(self) -> None:
+            self.tried += 1
+            if self.tried == 1:
+                raise OSError("not yet")
+
+    clock = SystemClock()
+    with run_graph(Flaky, clock=clock) as graph:
+        graph.publish("/A/B")
+        assert graph.settle(timeout_s=5.0)
+        assert [each.attempt for each in graph.deliveries()] == [1, 2]
+    clock.close()
