@@ -181,12 +181,11 @@ def _check_answers(
 def _check_says(name: str, real: type[GraphBusNode], scripts: Iterable[Script]) -> None:
     topics = Topics(declared.topics_of(real), None, "strict")
     for said in (part for script in scripts for step in _steps(script) for part in _parts(step)):
-        if not isinstance(said, Say):
+        check = topics.admit(said.topic) if isinstance(said, Say) else None
+        if not isinstance(said, Say) or check is None:
             continue
-        check = topics.admit(said.topic)
         try:
-            if check is not None:
-                check(said.payload)
+            check(said.payload)
         except RunError as refused:
             reason = refused.data.get("reason", refused.sentence)
             raise UsageError("GBE167", name=name, what=f"on {said.topic}", reason=reason) from None
