@@ -195,6 +195,16 @@ def test_a_request_is_answered_and_dead_letters_are_delivered_once_more(shop: Pa
     assert "1 dead letter delivered once more, 1 failed again" in done.stdout
 
 
+def test_the_tree_of_an_event_is_shown_by_the_beginning_of_its_id(shop: Path) -> None:
+    lines = "".join(f"trace {digit}\n" for digit in "0123456789abcdef")
+    done = piped(
+        shop, f"publish /Shop/Sold sku=mug count=1\ntrace on\npublish /Shop/Sold sku=cup count=1\ntrace off\n{lines}"
+    )
+    assert done.stdout.count("└─ Stock.on_sold") in (0, 2)  # 0: both ids begin alike
+    assert done.stderr.count("/Shop/Sold > Stock.on_sold") == 1
+    assert done.stderr.count("GBE685") in (14, 15)
+
+
 def test_work_of_the_command_line_comes_before_the_first_line(shop: Path) -> None:
     done = piped(shop, "stats\n", "--call", "Shop.sell", '{"sku": "mug", "count": 2}')
     assert done.stdout.index('{"sold":2}') < done.stdout.index("1 event published")

@@ -28,7 +28,7 @@ class Person:
     def __init__(self, arguments: Sequence[str], cwd: Path, columns: int = 120) -> None:
         self._master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "COV"))}
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
         self._process = subprocess.Popen(
             [sys.executable, "-c", _COMMAND, os.ttyname(slave), *arguments],
             cwd=cwd,
