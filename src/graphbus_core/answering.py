@@ -196,7 +196,9 @@ class Answerer(Deliverer):
         try:
             self._queue.append(job)
             self._announce()
-            is_in_time = self._until(lambda: delivery.is_over or job.is_refused, loop.now_plus(timeout_s))
+            is_in_time = self._until(
+                lambda: job.is_over and (delivery.is_over or job.is_refused), loop.now_plus(timeout_s)
+            )
         finally:
             job.give_up()
         if not is_in_time:

@@ -11,7 +11,7 @@ from threading import get_ident
 from time import monotonic
 from typing import Any, TypeVar
 
-from graphbus_core.answering import Answerer
+from graphbus_core.awaiting import Awaiter
 from graphbus_core.clock import Clock, SystemClock
 from graphbus_core.errors import RunError
 from graphbus_core.lanes import Delivery, current, now_plus
@@ -30,7 +30,7 @@ _PATIENCE_S = 1.0
 """How long a dispatcher that has nothing to do may take to end."""
 
 
-class MessageBus(Answerer):
+class MessageBus(Awaiter):
     """Delivers events to handlers, in one total order.
 
     An outermost `publish` returns when everything that came of it is delivered. KeyboardInterrupt, SystemExit and CancelledError
@@ -258,6 +258,15 @@ class MessageBus(Answerer):
 
     def __exit__(self, *_raised: object) -> None:
         self.close()
+
+    async def __aenter__(self) -> MessageBus:
+        self.adopt_loop()
+        return self
+
+    async def __aexit__(self, *_raised: object) -> None:
+        from asyncio import to_thread
+
+        await to_thread(self.close)
 
     def history(self) -> tuple[Event, ...]:
         """The last events in the order of their delivery."""

@@ -353,7 +353,7 @@ class Deliverer(Judging):
         if self._followed:
             self._receipts.hold(event)
         policy = subscription.policy
-        delivery = Delivery(call, subscription.lane, (event, subscription), attempt, timeout_s=policy.timeout_s)
+        delivery = Delivery(call, subscription.lane, (event, subscription), attempt=attempt, timeout_s=policy.timeout_s)
         lanes.put(delivery, policy.concurrency)
 
     def _wait_here(self, is_so: Callable[[], object], timeout_s: float | None = None) -> bool:

@@ -10,6 +10,7 @@ import signal
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
+from types import CoroutineType
 from typing import Any, TypeVar
 
 from graphbus_core.errors import RunError
@@ -44,9 +45,19 @@ async def attempt_later(work: Callable[[], Any]) -> tuple[Any, BaseException | N
     """
     try:
         result = work()
-        return (await result if isinstance(result, Awaitable) else result), None
+        if type(result) is CoroutineType or isinstance(result, Awaitable):  # the first alone costs next to nothing
+            return await result, None
+        return result, None
     except BaseException as error:  # noqa: BLE001 - it is handed to the thread that has to do with it
         return None, error
+
+
+async def carry(awaitable: Any, outcome: Any) -> None:
+    """Await something, and note in `outcome` its `result`, or as its `error` whatever it raised."""
+    try:
+        outcome.result = await awaitable
+    except BaseException as error:  # noqa: BLE001 - who awaits this decides
+        outcome.error = error
 
 
 def attempt_anything(work: Callable[[], object]) -> BaseException | None:

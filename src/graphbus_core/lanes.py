@@ -41,11 +41,13 @@ class Delivery(msgspec.Struct, eq=False):
         children: How many events it has published.
         is_plain: A `def` of an agent on the loop is running: it cannot await anything.
         is_given_up: Nobody waits for its result any more.
+        is_awaited: Who published the event awaits it, and what comes of it.
     """
 
     call: Callable[..., Any]
     lane: Hashable = ""
     about: tuple[Any, Any] | None = None
+    is_awaited: bool = False
     attempt: int = 1
     chain: tuple[tuple[Hashable, str], ...] = ()
     timeout_s: float | None = None
@@ -116,7 +118,7 @@ class Lanes:
         self._capacity = capacity
         self._ended = ended
         self._bell = bell
-        self._lanes: dict[Hashable, Lane] = {}
+        self.by_key: dict[Hashable, Lane] = {}
         self._workers: set[asyncio.Task[None]] = set()  # the loop itself keeps weak references only
         self.watchers = 0  # how many threads want to know of every end
         self.is_cancelled = False
@@ -124,17 +126,17 @@ class Lanes:
         self._thread: Thread | None = None
         if is_adopted:
             self.loop = asyncio.get_running_loop()
-            self._home = get_ident()
+            self.home = get_ident()
             return
         self.loop = asyncio.new_event_loop()
         self._thread = Thread(target=self._run, name="graphbus-loop", daemon=True)
         self._thread.start()
-        self._home = self._thread.ident or 0
+        self.home = self._thread.ident or 0
 
     @property
     def is_here(self) -> bool:
         """True on the thread of the loop."""
-        return get_ident() == self._home
+        return get_ident() == self.home
 
     @property
     def is_idle(self) -> bool:
@@ -143,11 +145,11 @@ class Lanes:
 
     def lane(self, key: Hashable, concurrency: int = 1) -> Lane:
         """Give a lane; it is made when first asked for."""
-        return self._lanes.get(key) or self._lanes.setdefault(key, Lane(concurrency))
+        return self.by_key.get(key) or self.by_key.setdefault(key, Lane(concurrency))
 
     def has_room(self, key: Hashable) -> bool:
         """True while one more event may wait in the mailbox."""
-        lane = self._lanes.get(key)
+        lane = self.by_key.get(key)
         return lane is None or len(lane.box) < self._capacity
 
     def put(self, delivery: Delivery, concurrency: int = 1) -> None:
@@ -249,7 +251,7 @@ class Lanes:
             raise
 
     def _cancel(self) -> None:
-        for lane in self._lanes.values():
+        for lane in self.by_key.values():
             while lane.box:
                 self.end(lane.box.pop())
         for delivery in list(self.under_way):

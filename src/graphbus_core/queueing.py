@@ -167,6 +167,8 @@ class Queueing(ABC):
                 return None
             delivery.children += 1
             event, subscription = delivery.about
+            if delivery.is_awaited and self._receipts.of(event) is None and not delivery.is_over:
+                self._receipts.open(Receipt(event))
             return event, subscription.name, delivery.children - 1
         event = self._event
         if event is None or not is_inside:

@@ -32,10 +32,23 @@ class Subscription:
         lane: Who the handler belongs to: two handlers of one lane never run at once. One that takes several events at once has
             a lane of its own.
         call: What is called with an event, middleware included.
+        is_async: The handler is an `async def`.
         again: Gives what is called for a further attempt; None: the same.
     """
 
-    __slots__ = ("again", "call", "delivered", "failed", "is_active", "lane", "name", "owner", "policy", "topic")
+    __slots__ = (
+        "again",
+        "call",
+        "delivered",
+        "failed",
+        "is_active",
+        "is_async",
+        "lane",
+        "name",
+        "owner",
+        "policy",
+        "topic",
+    )
 
     def __init__(self, topic: str, name: str, owner: Hashable, call: Call, policy: DeliveryPolicy = ONCE) -> None:
         self.topic = topic
@@ -47,6 +60,7 @@ class Subscription:
         self.again: Callable[[int], Call] | None = None
         self.policy = policy
         self.is_active = True
+        self.is_async = False
         self.delivered = 0
         self.failed = 0
 
@@ -54,10 +68,11 @@ class Subscription:
 class Dispatch:
     """One topic, compiled: whom to call, in order, and for each call its subscription; `events` counts how often.
 
-    `is_on_loop` says that nobody of them is called in place.
+    `is_on_loop` says that nobody of them is called in place, and `alone` is the only one if it is an `async def` that takes one
+    event at a time and as long as it wants.
     """
 
-    __slots__ = ("calls", "check", "events", "is_on_loop", "subscriptions")
+    __slots__ = ("alone", "calls", "check", "events", "is_on_loop", "subscriptions")
 
     def __init__(self, calls: list[Call], subscriptions: list[Subscription], check: PayloadCheck | None) -> None:
         self.calls = calls
@@ -65,6 +80,7 @@ class Dispatch:
         self.check = check
         self.events = 0
         self.is_on_loop = False
+        self.alone: Subscription | None = None
 
     def take_out(self, subscription: Subscription, *, after: int) -> None:
         """Skip the subscription in the round that is going on, if its turn comes after this position."""
@@ -135,6 +151,7 @@ class Routes:
         name = name or describe(handler)
         call = self._surrounded(bound, owner, name, 1)
         subscription = Subscription(topic, name, whose, call, policy)
+        subscription.is_async = bound.is_async
         if self._middleware:
             subscription.again = lambda attempt: self._surrounded(bound, owner, name, attempt)
         return subscription, bound.is_async
@@ -214,6 +231,9 @@ class Routes:
         dispatch.subscriptions[:] = subscriptions
         dispatch.calls[:] = [self._placed(each, each.call) for each in subscriptions]
         dispatch.is_on_loop = all(map(self.is_async, subscriptions))
+        only = subscriptions[0] if len(subscriptions) == 1 else None
+        is_alone = only is not None and only.is_async and only.policy.concurrency == 1 and only.policy.timeout_s is None
+        dispatch.alone = only if is_alone else None
 
     def is_async(self, subscription: Subscription) -> bool:
         """True for a handler that runs on the event loop."""

@@ -100,6 +100,12 @@ ENTRIES: dict[str, Entry] = {
     "GBE637": Entry(
         "{topic} was not requested: too many events led to it.", "Its dead letter says which; see also the log above."
     ),
+    "GBE638": Entry(
+        "The bus cannot move to this event loop: it has one already.", "Enter `async with` before anything is handled."
+    ),
+    "GBE639": Entry(
+        "{topic} cannot be awaited here: the bus does not live on this event loop.", "Enter `async with bus` first."
+    ),
     "GBE640": Entry(
         "The options of the subscription {handler} cannot be kept: {reason}.", "Correct its `@subscribe(...)`."
     ),

@@ -14,6 +14,7 @@ from types import FrameType
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _POLL_S = 0.01
+_LOOK_S = 0.5
 
 
 class Stopped(BaseException):
@@ -101,4 +102,4 @@ def interrupt_main_thread() -> None:
 def wait_for_signal() -> None:
     """Do nothing until a signal arrives."""
     while True:
-        signal.pause()
+        sleep(_LOOK_S)  # not `signal.pause`: a signal that comes right before it would be noticed with the next one only
