@@ -8,7 +8,7 @@ No lock is held while an agent's code runs, so that a transaction may go on over
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from threading import Lock
@@ -19,6 +19,7 @@ from graphbus_core.errors import RunError
 from graphbus_core.model.payload import freeze
 from graphbus_core.model.proposals import Json
 from graphbus_core.model.state import State
+from graphbus_core.model.values import clipped, shown
 
 FILE = "state.sqlite3"
 
@@ -28,12 +29,15 @@ _COUNT = "SELECT count(*) FROM state WHERE agent = ?"
 _NEXT_VERSION = "UPDATE counter SET version = version + 1 RETURNING version"
 _SET = "REPLACE INTO state (agent, key, value, version) VALUES (?, ?, ?, ?)"
 _DELETE = "DELETE FROM state WHERE agent = ? AND key = ?"
+_CLEAR = "DELETE FROM state WHERE agent = ?"
 _TABLES = (
     "CREATE TABLE state (agent TEXT, key TEXT, value TEXT NOT NULL, version INTEGER NOT NULL, PRIMARY KEY (agent, key))"
     " WITHOUT ROWID",
     "CREATE TABLE counter (version INTEGER NOT NULL)",
     "INSERT INTO counter VALUES (0)",
 )
+
+_NOTHING: Any = object()
 
 Texts = Mapping[str, str | None]
 """Key -> its value as JSON, or None for one that is deleted."""
@@ -84,13 +88,31 @@ class States:
             (number,) = connection.execute(_COUNT, (agent,)).fetchone()
         return int(number)
 
-    def write(self, agent: str, changes: Texts, expected: Mapping[str, int] = MappingProxyType({})) -> str | None:
-        """Make all changes or none; give the first key that has not its expected version, and None when all is written."""
+    def write(
+        self,
+        agent: str,
+        changes: Texts,
+        expected: Mapping[str, int] = MappingProxyType({}),
+        expected_keys: Iterable[str] | None = None,
+    ) -> str | None:
+        """Make all changes or none.
+
+        Args:
+            expected: Key -> the version that it must have.
+            expected_keys: The keys that there must be, and no others; None: whichever there are.
+
+        Returns:
+            The first key that is not as expected; None when all is written.
+        """
         with self._open(agent).change() as connection:
             for key, version in expected.items():
                 row = connection.execute(_FIND, (agent, key)).fetchone()
                 if (0 if row is None else row[1]) != version:
                     return key
+            if expected_keys is not None:
+                others = {key for (key,) in connection.execute(_KEYS, (agent,))}.symmetric_difference(expected_keys)
+                if others:
+                    return min(others)
             (version,) = connection.execute(_NEXT_VERSION).fetchone()
             for key, text in changes.items():
                 if text is None:
@@ -98,6 +120,12 @@ class States:
                 else:
                     connection.execute(_SET, (agent, key, text, version))
         return None
+
+    def clear(self, agent: str) -> None:
+        """Delete all keys."""
+        with self._open(agent).change() as connection:
+            connection.execute(_NEXT_VERSION)
+            connection.execute(_CLEAR, (agent,))
 
     def _open(self, agent: str) -> Any:
         with self._opening:
@@ -136,9 +164,7 @@ class AgentState(State):
         self._write(key, self._encode(key, value))
 
     def __delitem__(self, key: str) -> None:
-        if self._find(key)[0] is None:
-            raise KeyError(key)
-        self._write(key, None)
+        self.pop(key)
 
     def __contains__(self, key: object) -> bool:
         return isinstance(key, str) and self._find(key)[0] is not None
@@ -147,7 +173,9 @@ class AgentState(State):
         transaction = self._transaction()
         if transaction is None:
             return iter(self._states.keys(self._agent))
-        keys = set(self._states.keys(self._agent)).union(transaction.changes)
+        if transaction.keys is None:
+            transaction.keys = frozenset(self._states.keys(self._agent))
+        keys = transaction.keys.union(transaction.changes)
         return iter(sorted(key for key in keys if transaction.changes.get(key, "") is not None))
 
     def __len__(self) -> int:
@@ -160,9 +188,40 @@ class AgentState(State):
 
     def clear(self) -> None:
         """Delete all keys, all or none."""
-        with self.transaction():
-            for key in list(self):
-                self._write(key, None)
+        if self._transaction() is None:
+            self._states.clear(self._agent)
+            return
+        for key in list(self):
+            self._write(key, None)
+
+    def pop(self, key: str, /, default: Any = _NOTHING) -> Any:
+        """Take a value out; of several who do so at once, one gets it."""
+        while True:
+            text, version = self._find(key)
+            if text is None:
+                if default is _NOTHING:
+                    raise KeyError(key)
+                return default
+            if self._write_if(key, None, version):
+                return _decode(text)
+
+    def popitem(self) -> tuple[str, Json]:
+        """Take out the first key with its value; of several who do so at once, one gets it."""
+        for key in self:
+            value = self.pop(key, _NOTHING)
+            if value is not _NOTHING:
+                return key, value
+        raise KeyError("popitem(): the state is empty")
+
+    def setdefault(self, key: str, default: Json = None, /) -> Json:
+        """Give the value of a key, which is set if it is not there; of several who do so at once, one sets it."""
+        encoded = self._encode(key, default)
+        while True:
+            text, version = self._find(key)
+            if text is not None:
+                return _decode(text)
+            if self._write_if(key, encoded, version):
+                return _decode(encoded)
 
     def version(self, key: str) -> int:
         """Give the version of a key; inside of a transaction the one before it."""
@@ -175,14 +234,7 @@ class AgentState(State):
 
     def update_if(self, key: str, value: Json, version: int) -> bool:
         """Set the value if the key still has this version (0: it is not there); False, and no change, if it has another."""
-        text = self._encode(key, value)
-        transaction = self._transaction()
-        if transaction is None:
-            return self._states.write(self._agent, {key: text}, {key: version}) is None
-        if self._find(key)[1] != version:
-            return False
-        transaction.changes[key] = text
-        return True
+        return self._write_if(key, self._encode(key, value), version)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -199,9 +251,9 @@ class AgentState(State):
             _transactions.set(before)
         if not transaction.changes:
             return
-        changed = self._states.write(self._agent, transaction.changes, transaction.seen)
+        changed = self._states.write(self._agent, transaction.changes, transaction.seen, transaction.keys)
         if changed is not None:
-            raise RunError("GBE646", agent=self._agent, key=changed)
+            raise RunError("GBE646", agent=self._agent, key=clipped(changed))
 
     def _find(self, key: str) -> tuple[str | None, int]:
         self._check_key(key)
@@ -221,6 +273,16 @@ class AgentState(State):
         else:
             transaction.changes[key] = text
 
+    def _write_if(self, key: str, text: str | None, version: int) -> bool:
+        """Set or delete a key that still has this version; False, and no change, if it has another."""
+        transaction = self._transaction()
+        if transaction is None:
+            return self._states.write(self._agent, {key: text}, {key: version}) is None
+        if self._find(key)[1] != version:
+            return False
+        transaction.changes[key] = text
+        return True
+
     def _transaction(self) -> _Transaction | None:
         transaction = _transactions.get().get(self)
         return None if transaction is None or transaction.is_over else transaction
@@ -234,19 +296,21 @@ class AgentState(State):
             frozen = freeze({key: value})
         except RunError as refusal:
             if refusal.code == "GBE613":
-                raise RunError("GBE642", agent=self._agent, key=key, limit=refusal.data["limit"]) from None
-            path, found = refusal.data.get("path", key), refusal.data.get("found", "no JSON")
+                raise RunError("GBE642", agent=self._agent, key=clipped(key), limit=refusal.data["limit"]) from None
+            path, found = refusal.data.get("path", clipped(key)), refusal.data.get("found", "no JSON")
             raise RunError("GBE641", agent=self._agent, path=path, found=found) from None
         try:
             return dumps(frozen[key], allow_nan=False, separators=(",", ":"))
         except ValueError:
-            raise RunError("GBE641", agent=self._agent, path=key, found="a number that is not finite") from None
+            raise RunError(
+                "GBE641", agent=self._agent, path=clipped(key), found="a number that is not finite"
+            ) from None
 
     def _check_key(self, key: object) -> None:
         if not isinstance(key, str):
-            raise RunError("GBE641", agent=self._agent, path=f"the key {key!r}", found=f"a {type(key).__name__}")
+            raise RunError("GBE641", agent=self._agent, path=f"the key {shown(key)}", found=f"a {type(key).__name__}")
         if not key.isascii() and any("\ud800" <= character <= "\udfff" for character in key):
-            raise RunError("GBE641", agent=self._agent, path=f"the key {key!r}", found="half of a character")
+            raise RunError("GBE641", agent=self._agent, path=f"the key {shown(key)}", found="half of a character")
 
 
 class _Transaction:
@@ -255,15 +319,17 @@ class _Transaction:
     Attributes:
         seen: Key -> the version that was read.
         texts: Key -> what was read.
+        keys: All keys that there were, if somebody has asked for them.
         is_over: A task that was started inside may still run after it.
     """
 
-    __slots__ = ("changes", "is_over", "seen", "texts")
+    __slots__ = ("changes", "is_over", "keys", "seen", "texts")
 
     def __init__(self) -> None:
         self.changes: dict[str, str | None] = {}
         self.seen: dict[str, int] = {}
         self.texts: dict[str, str | None] = {}
+        self.keys: frozenset[str] | None = None
         self.is_over = False
 
 

@@ -9,7 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -270,6 +270,112 @@ def test_a_transaction_whose_grounds_have_changed_writes_nothing(path: str, stat
     assert refusal.value.code == "GBE646"
     assert "'stock'" in refusal.value.sentence
     assert dict(state) == {"stock": 0}
+
+
+@pytest.mark.parametrize("read", [len, list, dict, lambda state: sum(state.values())])
+def test_a_transaction_that_has_read_all_keys_is_told_of_new_ones(
+    path: str, states: States, state: State, read: Any
+) -> None:
+    state["one"] = 1
+    elsewhere = States(path)
+
+    def count() -> None:
+        with state.transaction():
+            read(state)
+            elsewhere.of("Orders")["two"] = 2
+            state["total"] = 1
+
+    with pytest.raises(RunError, match=r"'two'.*GBE646"):
+        count()
+    assert dict(state) == {"one": 1, "two": 2}
+    with state.transaction():
+        state["three"] = len(state)
+        elsewhere.of("Others")["other"] = 1
+    elsewhere.close()
+    assert dict(state) == {"one": 1, "two": 2, "three": 2}
+
+
+def test_a_transaction_that_has_read_all_keys_is_told_of_those_that_are_gone(
+    path: str, states: States, state: State
+) -> None:
+    state.update(one=1, two=2)
+    elsewhere = States(path)
+
+    def count() -> None:
+        with state.transaction():
+            state["total"] = len(state)
+            del elsewhere.of("Orders")["two"]
+            assert list(state) == ["one", "total", "two"], "what was read once stays as it was"
+
+    with pytest.raises(RunError, match=r"'two'.*GBE646"):
+        count()
+    elsewhere.close()
+    assert dict(state) == {"one": 1}
+
+
+@pytest.mark.parametrize("take", [lambda state: state.pop("job0", None), lambda state: state.popitem()[1]])
+def test_what_is_taken_out_goes_to_one_taker_only(path: str, take: Callable[[State], Any]) -> None:
+    many = [States(path) for _ in range(4)]
+    for number in range(20):
+        many[0].of("Orders")[f"job{number}"] = number
+    taken: list[Any] = []
+    at_once = threading.Barrier(len(many))
+
+    def work(states: States) -> None:
+        at_once.wait(5)
+        with suppress(KeyError):
+            while (value := take(states.of("Orders"))) is not None:
+                taken.append(value)
+
+    threads = [threading.Thread(target=work, args=(states,)) for states in many]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for states in many:
+        states.close()
+    assert len(taken) == len(set(taken))
+
+
+def test_a_default_is_set_by_one_only(path: str, states: States, state: State) -> None:
+    elsewhere = States(path)
+    real_find, raced = states.find, []
+
+    def find(agent: str, key: str) -> tuple[str | None, int]:
+        found = real_find(agent, key)
+        if not raced:
+            raced.append(key)
+            elsewhere.of("Orders")["number"] = 7
+        return found
+
+    states.find = find  # type: ignore[method-assign]
+    assert state.setdefault("number", 1) == 7
+    assert state.setdefault("other", 1) == 1
+    elsewhere.close()
+    assert dict(state) == {"number": 7, "other": 1}
+
+
+def test_all_is_cleared_whatever_others_add_meanwhile(state: State, states: States) -> None:
+    state.update(a=1, b=2)
+    states.of("Others")["c"] = 3
+    version = state.version("a")
+    state.clear()
+    assert dict(state) == {}
+    state["a"] = 1
+    assert state.version("a") > version + 1
+    assert dict(states.of("Others")) == {"c": 3}
+    with suppress(ZeroDivisionError), state.transaction():
+        state.clear()
+        assert dict(state) == {}
+        raise ZeroDivisionError
+    assert dict(state) == {"a": 1}
+
+
+def test_a_key_that_is_very_long_is_told_in_short(state: State) -> None:
+    with pytest.raises(RunError) as refusal:
+        state["k" * 2_000_000] = 1
+    assert refusal.value.code == "GBE642"
+    assert len(refusal.value.sentence) < 400
 
 
 def test_a_transaction_without_a_change_writes_nothing(state: State) -> None:
