@@ -143,7 +143,7 @@ def test_tuples_become_lists_and_enums_their_values(state: State) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "path"),
+    ("value", "spelled"),
     [
         ({"items": [1, {2, 3}]}, "cart.items[1]"),
         (object(), "cart"),
@@ -153,12 +153,14 @@ def test_tuples_become_lists_and_enums_their_values(state: State) -> None:
         ({"rate": float("inf")}, "cart"),
     ],
 )
-def test_what_is_not_json_is_refused_with_its_path_and_the_old_value_stays(state: State, value: Any, path: str) -> None:
+def test_what_is_not_json_is_refused_with_its_path_and_the_old_value_stays(
+    state: State, value: Any, spelled: str
+) -> None:
     state["cart"] = "old"
     with pytest.raises(RunError) as refusal:
         state["cart"] = value
     assert refusal.value.code == "GBE641"
-    assert path in refusal.value.sentence
+    assert spelled in refusal.value.sentence
     assert state["cart"] == "old"
 
 
