@@ -177,8 +177,9 @@ class Lanes:
         """Cancel what runs, empty the mailboxes, and give every delivery that was not over."""
         self.is_cancelled = True
         left = list(self.under_way)
-        self.loop.call_soon_threadsafe(self._cancel)
-        self._bell.wait(lambda: self.is_idle, _PATIENCE_S)
+        called: list[None] = []  # a `_cancel` that came later would take what is put into a mailbox after this
+        self.loop.call_soon_threadsafe(self._cancel, called)
+        self._bell.wait(lambda: (called or self._thread is None) and self.is_idle, _PATIENCE_S)
         self.is_cancelled = False
         return left
 
@@ -250,13 +251,15 @@ class Lanes:
                 raise TimeoutError(f"it took more than {delivery.timeout_s:g} s") from None
             raise
 
-    def _cancel(self) -> None:
+    def _cancel(self, called: list[None]) -> None:
         for lane in self.by_key.values():
             while lane.box:
                 self.end(lane.box.pop())
         for delivery in list(self.under_way):
             if delivery.task is not None:
                 delivery.task.cancel()
+        called.append(None)
+        self._bell.ring()
 
 
 def now_plus(seconds: float | None) -> float | None:

@@ -29,7 +29,7 @@ FILES = {
                 self.log("closed")
 
             @subscribe("/Clock/Struck")
-            def on_struck(self, way):
+            KIND on_struck(self, way):
                 if way == "exit":
                     raise SystemExit(5)
                 raise KeyboardInterrupt
@@ -37,19 +37,20 @@ FILES = {
 }
 
 
-def clock(root: Path, way: str) -> Path:
-    files = {name: text.replace("WAY", way) for name, text in FILES.items()}
+def clock(root: Path, way: str, kind: str) -> Path:
+    files = {name: text.replace("WAY", way).replace("KIND", kind) for name, text in FILES.items()}
     write_project(root, files)
     build_graph(root / "agents")
     return root
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("kind", ["def", "async def"])
 @pytest.mark.parametrize(("way", "status"), [("exit", 5), ("interrupt", 130)])
-def test_a_graph_that_stays_up_ends_in_good_order(tmp_path: Path, way: str, status: int) -> None:
+def test_a_graph_that_stays_up_ends_in_good_order(tmp_path: Path, way: str, status: int, kind: str) -> None:
     command = [sys.executable, "-m", "graphbus_core", "run"]
     done = subprocess.run(
-        command, cwd=clock(tmp_path, way), env=os.environ, capture_output=True, text=True, timeout=60, check=False
+        command, cwd=clock(tmp_path, way, kind), env=os.environ, capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == status, done.stderr
     assert "[Clock] closed" in done.stderr
