@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import shutil
 import statistics
 import subprocess
@@ -106,6 +107,8 @@ class Child:
 
     def _answer(self) -> dict[str, object]:
         assert self._process.stdout is not None
+        if not select.select([self._process.stdout], [], [], GONE_S)[0]:
+            raise TimeoutError
         line = self._process.stdout.readline()
         if not line:
             raise ChildProcessError(f"the program ended with status {self._process.wait()}")
@@ -130,6 +133,20 @@ def running(program: Program) -> Iterator[Child]:
     finally:
         process.kill()
         process.communicate()
+
+
+def answering(started: dict[str, Child]) -> dict[str, Child]:
+    """Those that can do all that they say they can; the others are left out, with a sentence."""
+    able = {}
+    for peer, child in started.items():
+        try:
+            for measure in child.measures:
+                child.take_s(measure)
+        except OSError as problem:
+            print(f"{peer} cannot be measured here ({type(problem).__name__}); its rows are left out", flush=True)
+        else:
+            able[peer] = child
+    return able
 
 
 def operations(started: dict[str, Child]) -> list[Row]:
@@ -227,7 +244,7 @@ def main() -> list[Row]:
         found = alive(programs(Path(folder)))
         rows = first_events(found)
         started = {peer: stack.enter_context(running(program)) for peer, program in found.items()}
-        rows = operations(started) + rows
+        rows = operations(answering(started)) + rows
         validators = environment("validators")
         if validators is not None:
             alone = Program(validators / "python", PROGRAMS / "validators.py", ROOT, dict(os.environ))

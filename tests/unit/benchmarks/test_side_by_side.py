@@ -14,7 +14,7 @@ sys.path.insert(0, str(BENCHMARKS))  # its modules find each other as they do wh
 
 from peers import REQUIREMENTS  # noqa: E402
 from run_all import misses, section  # noqa: E402
-from side_by_side import MEASURES, OURS, PEERS, PROGRAMS, Program, alive, page, running  # noqa: E402
+from side_by_side import MEASURES, OURS, PEERS, PROGRAMS, Program, alive, answering, page, running  # noqa: E402
 from stopwatch import Row, overview  # noqa: E402
 
 
@@ -74,6 +74,17 @@ def test_a_program_gives_nanoseconds_for_each_measure_it_knows(tmp_path: Path, n
         assert set(child.measures) <= set(MEASURES)
         for measure in ("publish, 1 handler", "async handler", "call"):
             assert 1e-9 < child.take_s(measure) < 1e-2
+
+
+@pytest.mark.slow
+def test_a_library_that_breaks_off_in_the_middle_is_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "broken.py").write_text('print(\'{"measures": ["call"]}\', flush=True)', encoding="utf-8")
+    broken = Program(Path(sys.executable), tmp_path / "broken.py", tmp_path, dict(os.environ))
+    with running(broken) as one, running(program("direct.py", tmp_path)) as other:
+        assert list(answering({"broken": one, "no library": other})) == ["no library"]
+    assert "broken cannot be measured here" in capsys.readouterr().out
 
 
 @pytest.mark.slow
