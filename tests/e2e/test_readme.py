@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,8 @@ from scripts.transcript import BLOCK, rerun
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
+PROGRAMS = ("curl",)
+"""What pages use beside Python and what every system has. A machine without it skips the page; CI must have it."""
 
 
 @pytest.mark.slow
@@ -34,6 +38,10 @@ README = ROOT / "README.md"
 )
 def test_the_terminal_sessions_of_a_page_are_what_a_terminal_shows(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
+    missing = [program for program in PROGRAMS if f"{program} " in text and not shutil.which(program)]
+    if missing and not os.environ.get("CI"):
+        pytest.skip(f"there is no {missing[0]} on this machine")
+    assert not missing, "CI must have every program that a page uses"
     assert rerun(text).splitlines() == text.splitlines(), f"refresh it: python scripts/transcript.py {page}"
 
 
@@ -43,6 +51,11 @@ def test_the_pages_for_newcomers_have_terminal_sessions_that_are_run(page: str) 
     run = [block for block in blocks if block["language"] == "console" and "<!-- not run -->" not in block["notes"]]
     assert any("--enable-agents" in block["body"] for block in run)
     assert any("graphbus run .graphbus/" in block["body"] for block in run)
+
+
+def test_ci_installs_every_program_that_a_page_uses() -> None:
+    installed = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    assert [program for program in PROGRAMS if f"wanted+=({program})" not in installed] == []
 
 
 def test_the_make_commands_of_the_readme_exist() -> None:
