@@ -218,6 +218,11 @@ def test_dropping_asks_a_person_first(
         (("replay", "1", "one/", "two/"), "GBE110"),
         (("show", "0"), "GBE110"),
         (("show", "9"), "GBE151"),
+        (("show", "9" * 25), "GBE151"),
+        (("drop", "1", "9" * 25, "--yes"), "GBE151"),
+        (("replay", "1", "9" * 25), "GBE151"),
+        (("replay", "9" * 5000), "GBE151"),
+        (("replay", "0"), "GBE151"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_and_nothing_is_changed(run, letters: Path, arguments, code: str) -> None:
@@ -296,6 +301,32 @@ def test_what_dies_of_a_replay_elsewhere_is_a_letter_of_its_own(run, shop: Path)
     assert run("dlq", "replay", "--all").status == 0
     (left,) = listed(run)
     assert (left["topic"], left["subscription"]) == ("/Told/Late", "Carrier.on_late")
+
+
+def test_two_replays_at_once_deliver_each_letter_once(run, letters: Path, shop: Path) -> None:
+    with closing(DeadLetterFile(str(letters))) as file, file.replaying():
+        refused = run("dlq", "replay", "--all")
+    assert refused.status == 7
+    assert "The replay of dead letters is held by another process. [GBE644]" in " ".join(refused.err.split())
+    assert [(each["id"], each["replays"]) for each in listed(run)] == [(1, 0), (2, 0)]
+    assert run("dlq", "replay", "--all").status == 0
+    assert (shop / "booked").read_text() == "1\n2\n"
+
+
+def test_a_letter_that_is_dropped_while_others_are_replayed_is_not_delivered(
+    run, letters: Path, shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = DeadLetterFile.begin_replay
+
+    def drop_the_second(file: DeadLetterFile, number: int) -> None:
+        begin(file, number)
+        file.remove([2])
+
+    monkeypatch.setattr(DeadLetterFile, "begin_replay", drop_the_second)
+    shown = run("dlq", "replay", "--all")
+    assert shown.status == 7
+    assert shown.out.splitlines()[1] == "✗ 2  it was dropped meanwhile"
+    assert (shop / "booked").read_text() == "1\n"
 
 
 def test_a_graph_that_cannot_start_delivers_nothing(run, letters: Path, shop: Path) -> None:

@@ -13,11 +13,14 @@ import click
 from graphbus_core.cli import console
 from graphbus_core.errors import UsageError
 from graphbus_core.hosting.dead_letters import FILE, DeadLetterFile, KeptLetter
+from graphbus_core.model.values import clipped
 
 _HINT = "Set `keep_dead_letters = true` in [tool.graphbus.runtime] to keep them from the next run on."
 _NUMBERS = click.argument("numbers", nargs=-1, type=click.IntRange(min=1), metavar="[ID]...")
 _AS_JSON = click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
 _LONGEST_CELL = 60
+_MOST_DIGITS = 18
+"""No letter has a longer number."""
 
 
 @click.group("dlq", short_help="Look at dead letters, replay or drop them.")
@@ -43,7 +46,7 @@ def ls(*, topic: str, limit: int, as_json: bool) -> None:
       graphbus dlq ls --topic /Order/Placed --limit 10 --json
     """
     with _open() as file:
-        letters = [] if file is None else file.letters(topic=topic, limit=limit)
+        letters = [] if file is None else file.letters(topic=topic, limit=limit, is_short=True)
         count = 0 if file is None else file.count(topic=topic)
         dropped = 0 if file is None else file.dropped
     if as_json:
@@ -74,7 +77,7 @@ def show(*, number: int, as_json: bool) -> None:
       graphbus dlq show 3
     """
     with _open() as file:
-        (kept,) = _find(file, [number])
+        kept = _find(file, number)
     if as_json:
         console.emit_json(_facts(kept, is_whole=True))
         return
@@ -104,9 +107,9 @@ def drop(*, numbers: tuple[int, ...], is_all: bool, is_sure: bool, as_json: bool
         chosen = _choose(file, numbers, is_all=is_all)
         if chosen and not is_sure:
             _ask(f"Drop {_count(len(chosen))}?")
-        removed = file.remove(each.id for each in chosen) if file is not None else 0
+        removed = file.remove(chosen) if file is not None else 0
     if as_json:
-        console.emit_json({"dropped": [each.id for each in chosen]})
+        console.emit_json({"dropped": chosen})
     else:
         console.out(f"Dropped {_count(removed)}.")
 
@@ -140,11 +143,12 @@ def replay(*, words: tuple[str, ...], is_all: bool, allow_drift: bool, as_json: 
         )
     artifacts = folders[0] if folders else ".graphbus"
     with _open(Path(artifacts)) as file:
-        chosen = _choose(file, [int(word) for word in words if word.isdecimal()], is_all=is_all)
+        chosen = _choose(file, [_number(word) for word in words if word.isdecimal()], is_all=is_all)
         if file is None or not chosen:
             console.say("No dead letters are kept here.")
             return 0
-        return replay_letters(file, chosen, artifacts, allow_drift=allow_drift, as_json=as_json)
+        with file.replaying():
+            return replay_letters(file, chosen, artifacts, allow_drift=allow_drift, as_json=as_json)
 
 
 @contextmanager
@@ -161,24 +165,28 @@ def _open(artifacts: Path = Path(".graphbus")) -> Iterator[DeadLetterFile | None
         yield file
 
 
-def _choose(file: DeadLetterFile | None, numbers: Sequence[int], *, is_all: bool) -> list[KeptLetter]:
+def _number(word: str) -> int:
+    if len(word) > _MOST_DIGITS:
+        raise UsageError("GBE151", number=clipped(word, _LONGEST_CELL))
+    return int(word)
+
+
+def _choose(file: DeadLetterFile | None, numbers: Sequence[int], *, is_all: bool) -> list[int]:
+    """Give the numbers of the letters that are meant, the oldest first."""
     if is_all and numbers:
         raise UsageError("GBE132", option="--all", other="ID", reason="all are all")
     if is_all:
-        return [] if file is None else file.letters()
+        return [] if file is None else file.numbers()
     if not numbers:
         raise UsageError("GBE152")
-    return _find(file, sorted(set(numbers)))
+    return [_find(file, number).id for number in sorted(set(numbers))]
 
 
-def _find(file: DeadLetterFile | None, numbers: Sequence[int]) -> list[KeptLetter]:
-    found = []
-    for number in numbers:
-        kept = None if file is None else file.find(number)
-        if kept is None:
-            raise UsageError("GBE151", number=number)
-        found.append(kept)
-    return found
+def _find(file: DeadLetterFile | None, number: int) -> KeptLetter:
+    kept = None if file is None else file.find(number)
+    if kept is None:
+        raise UsageError("GBE151", number=number)
+    return kept
 
 
 def _ask(question: str) -> None:

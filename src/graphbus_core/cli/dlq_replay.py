@@ -21,14 +21,21 @@ _FAILED = RunError.exit_status
 
 
 class Outcome(NamedTuple):
-    """What came of one letter; `error` is empty when it was handled."""
+    """What came of one letter.
 
-    kept: KeptLetter
+    Attributes:
+        number: Of the letter.
+        where: Topic and handler.
+        error: Empty when it was handled.
+    """
+
+    number: int
+    where: str
     error: str
 
 
 def replay_letters(
-    file: DeadLetterFile, letters: Sequence[KeptLetter], artifacts: str, *, allow_drift: bool, as_json: bool
+    file: DeadLetterFile, numbers: Sequence[int], artifacts: str, *, allow_drift: bool, as_json: bool
 ) -> int:
     """Replay letters one after the other and say what came of each; gives the exit status.
 
@@ -42,8 +49,8 @@ def replay_letters(
             keeper = Keeper(file.path)
             graph.bus.keeper = keeper
             graph.at_end(keeper.close)
-        for kept in letters:
-            outcomes.append(_replay(graph, file, kept))
+        for number in numbers:
+            outcomes.append(_replay(graph, file, number))
             if not as_json:
                 console.out(_line(outcomes[-1]))
 
@@ -56,23 +63,32 @@ def replay_letters(
 
             runtime.run_runtime_pipeline(request, on_ready=on_ready, work=work)
     except Stopped as stopped:
-        _conclude(outcomes, len(letters), as_json=as_json)
+        _conclude(outcomes, len(numbers), as_json=as_json)
         return stopped.exit_status
-    _conclude(outcomes, len(letters), as_json=as_json)
+    _conclude(outcomes, len(numbers), as_json=as_json)
     return _FAILED if any(outcome.error for outcome in outcomes) else 0
 
 
-def _replay(graph: LiveGraph, file: DeadLetterFile, kept: KeptLetter) -> Outcome:
+def _replay(graph: LiveGraph, file: DeadLetterFile, number: int) -> Outcome:
+    kept = file.find(number)  # one at a time: each may be large, and somebody may drop it meanwhile
+    if kept is None:
+        return Outcome(number, "", "it was dropped meanwhile")
+    where = f"{kept.letter.event.topic} > {kept.letter.subscription or 'all handlers'}"
+    return Outcome(number, where, _deliver(graph, file, kept))
+
+
+def _deliver(graph: LiveGraph, file: DeadLetterFile, kept: KeptLetter) -> str:
+    """Deliver a letter, write down what came of it, and give what went wrong."""
     if not kept.has_payload:
-        return Outcome(kept, "its payload was no JSON and could not be kept")
+        return "its payload was no JSON and could not be kept"
     try:
         find_subscription(graph.bus, kept.letter)
     except RunError as gone:
-        return Outcome(kept, gone.sentence.rstrip("."))
+        return gone.sentence.rstrip(".")
     file.begin_replay(kept.id)
     ((_, died),) = replay(graph.bus, [kept.letter])
     file.end_replay(kept, died)
-    return Outcome(kept, _tell(died))
+    return _tell(died)
 
 
 def _tell(died: Sequence[DeadLetter]) -> str:
@@ -81,11 +97,10 @@ def _tell(died: Sequence[DeadLetter]) -> str:
 
 
 def _line(outcome: Outcome) -> str:
-    letter = outcome.kept.letter
-    where = console.plain(f"{letter.event.topic} > {letter.subscription or 'all handlers'}")
     if not outcome.error:
-        return f"{console.paint('✓', 'good')} {outcome.kept.id}  {where}"
-    return f"{console.paint('✗', 'bad')} {outcome.kept.id}  {where}: {console.plain(outcome.error)}"
+        return f"{console.paint('✓', 'good')} {outcome.number}  {console.plain(outcome.where)}"
+    told = ": ".join(filter(None, (console.plain(outcome.where), console.plain(outcome.error))))
+    return f"{console.paint('✗', 'bad')} {outcome.number}  {told}"
 
 
 def _conclude(outcomes: Sequence[Outcome], asked: int, *, as_json: bool) -> None:
@@ -93,8 +108,8 @@ def _conclude(outcomes: Sequence[Outcome], asked: int, *, as_json: bool) -> None
     handled = len(outcomes) - len(failed)
     if as_json:
         document: dict[str, Any] = {
-            "replayed": [outcome.kept.id for outcome in outcomes if not outcome.error],
-            "failed": [{"id": outcome.kept.id, "error": outcome.error} for outcome in failed],
+            "replayed": [outcome.number for outcome in outcomes if not outcome.error],
+            "failed": [{"id": outcome.number, "error": outcome.error} for outcome in failed],
             "not_tried": asked - len(outcomes),
         }
         console.emit_json(document)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from threading import Lock
 from time import monotonic
 from typing import Any
 
 import msgspec
 
-from graphbus_core.errors import RunError
+from graphbus_core.errors import Place, RunError
 from graphbus_core.isolation import attempt
 from graphbus_core.model.deliveries import DeadLetter
 from graphbus_core.model.messages import restore_event
@@ -29,22 +30,29 @@ _PAUSE_S = 1.0
 _PENDING = 1000
 """So many letters wait in memory for the disk."""
 
-_COLUMNS = (
-    "topic, payload, src, event_time, hops, event_id, causation_id, correlation_id, trail,"
-    " subscription, reason, error, place, traceback, attempts, first_time, last_time"
+_MOST = (1 << 63) - 1
+"""No letter has a larger number, and SQLite knows none."""
+
+_SHORT = (
+    "topic, src, event_time, hops, event_id, causation_id, correlation_id, trail, subscription, reason, error, place,"
+    " attempts, first_time, last_time"
 )
-_TABLES = (
-    "CREATE TABLE letters (id INTEGER PRIMARY KEY AUTOINCREMENT, topic TEXT NOT NULL, payload TEXT, src TEXT NOT NULL,"
+_COLUMNS = f"{_SHORT}, traceback, payload"
+_TABLES = (  # what is long stands at the end of a row, so that the rest is read without it
+    "CREATE TABLE letters (id INTEGER PRIMARY KEY AUTOINCREMENT, topic TEXT NOT NULL, src TEXT NOT NULL,"
     " event_time REAL NOT NULL, hops INTEGER NOT NULL, event_id TEXT NOT NULL, causation_id TEXT NOT NULL,"
     " correlation_id TEXT NOT NULL, trail TEXT NOT NULL, subscription TEXT NOT NULL, reason TEXT NOT NULL,"
-    " error TEXT NOT NULL, place TEXT NOT NULL, traceback TEXT NOT NULL, attempts INTEGER NOT NULL,"
-    " first_time REAL NOT NULL, last_time REAL NOT NULL, replays INTEGER NOT NULL DEFAULT 0,"
-    " is_replaying INTEGER NOT NULL DEFAULT 0)",
+    " error TEXT NOT NULL, place TEXT NOT NULL, attempts INTEGER NOT NULL, first_time REAL NOT NULL,"
+    " last_time REAL NOT NULL, replays INTEGER NOT NULL DEFAULT 0, is_replaying INTEGER NOT NULL DEFAULT 0,"
+    " traceback TEXT NOT NULL, payload TEXT)",
+    "CREATE INDEX letters_by_event ON letters (event_id)",
     "CREATE TABLE dropped (number INTEGER NOT NULL)",
     "INSERT INTO dropped VALUES (0)",
 )
 _INSERT = f"INSERT INTO letters ({_COLUMNS}) VALUES ({', '.join('?' * 17)})"  # noqa: S608 - our own names
-_SELECT = f"SELECT id, replays, is_replaying, {_COLUMNS} FROM letters"  # noqa: S608 - our own names
+_STANDING = "id, replays, is_replaying, payload IS NOT NULL"
+_SELECT = f"SELECT {_STANDING}, {_COLUMNS} FROM letters"  # noqa: S608 - our own names
+_LIST = f"SELECT {_STANDING}, {_SHORT}, '', NULL FROM letters"  # noqa: S608 - our own names
 _FAILED_AGAIN = (
     "UPDATE letters SET error = ?, place = ?, traceback = ?, reason = ?, last_time = ?, attempts = attempts + ?,"
     " is_replaying = 0 WHERE id = ?"
@@ -86,7 +94,7 @@ class DeadLetterFile:
 
         self.path = path
         self._kept = kept
-        self._database = Database(path, Layout("The dead letters", 0x4742444C, 1, _TABLES), timeout_s=timeout_s)
+        self._database = Database(path, Layout("The file of dead letters", 0x4742444C, 1, _TABLES), timeout_s=timeout_s)
 
     def add(self, letters: Iterable[DeadLetter]) -> None:
         """Write letters, all or none, and drop the oldest beyond the limit."""
@@ -95,19 +103,24 @@ class DeadLetterFile:
             connection.executemany(_INSERT, rows)
             self._drop_the_oldest(connection)
 
-    def letters(self, *, topic: str = "", limit: int = 0) -> list[KeptLetter]:
+    def letters(self, *, topic: str = "", limit: int = 0, is_short: bool = False) -> list[KeptLetter]:
         """Give the letters, oldest first.
 
         Args:
             topic: Only of this topic.
             limit: Only the last so many; 0: all.
+            is_short: Without payloads and tracebacks, which may be large.
         """
         condition, values = (" WHERE topic = ?", [topic]) if topic else ("", [])
+        query = f"{_LIST if is_short else _SELECT}{condition} ORDER BY id DESC LIMIT ?"
         with self._database.use() as connection:
-            rows = connection.execute(
-                f"{_SELECT}{condition} ORDER BY id DESC LIMIT ?", [*values, limit or -1]
-            ).fetchall()
+            rows = connection.execute(query, [*values, min(limit, _MOST) or -1]).fetchall()
         return [_letter_of(row) for row in reversed(rows)]
+
+    def numbers(self) -> list[int]:
+        """Give the numbers of all letters, oldest first."""
+        with self._database.use() as connection:
+            return [number for (number,) in connection.execute("SELECT id FROM letters ORDER BY id")]
 
     def count(self, *, topic: str = "") -> int:
         """Count the letters, of all topics or one."""
@@ -125,6 +138,8 @@ class DeadLetterFile:
 
     def find(self, number: int) -> KeptLetter | None:
         """Give one letter, or None."""
+        if number > _MOST:
+            return None
         with self._database.use() as connection:
             row = connection.execute(f"{_SELECT} WHERE id = ?", (number,)).fetchone()
         return None if row is None else _letter_of(row)
@@ -135,6 +150,29 @@ class DeadLetterFile:
             before = connection.total_changes
             connection.executemany("DELETE FROM letters WHERE id = ?", [(number,) for number in numbers])
             return int(connection.total_changes - before)
+
+    def find_by_event(self, letter: DeadLetter) -> KeptLetter | None:
+        """Give what is kept of the same event for the same subscription, or None."""
+        condition = "WHERE event_id = ? AND subscription = ? ORDER BY id DESC LIMIT 1"
+        with self._database.use() as connection:
+            row = connection.execute(f"{_SELECT} {condition}", (letter.event.event_id, letter.subscription)).fetchone()
+        return None if row is None else _letter_of(row)
+
+    @contextmanager
+    def replaying(self) -> Iterator[None]:
+        """Be the only process that replays; the end of this one, however it comes, lets the next one in.
+
+        Raises:
+            RunError: GBE644 when another one is at it.
+        """
+        import fcntl
+
+        with open(f"{self.path}.replay", "a") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise RunError("GBE644", where=Place(self.path), what="The replay of dead letters") from None
+            yield
 
     def begin_replay(self, number: int) -> None:
         """Note that a letter is about to be delivered: after the end of the process it can be seen what was under way."""
@@ -231,7 +269,6 @@ def _row_of(letter: DeadLetter) -> tuple[Any, ...]:
     payload, error = attempt(lambda: _encode(event.payload))
     return (
         event.topic,
-        None if error else payload,
         event.src,
         event.timestamp,
         event.hops,
@@ -243,17 +280,18 @@ def _row_of(letter: DeadLetter) -> tuple[Any, ...]:
         letter.reason,
         letter.error,
         letter.place,
-        letter.traceback,
         letter.attempts,
         letter.first_timestamp,
         letter.timestamp,
+        letter.traceback,
+        None if error else payload,
     )
 
 
 def _letter_of(row: Sequence[Any]) -> KeptLetter:
-    number, replays, is_replaying, topic, payload, src, event_time, hops, *rest = row
-    event_id, causation_id, correlation_id, trail, subscription, reason, error, place, traceback, *figures = rest
-    attempts, first_time, last_time = figures
+    number, replays, is_replaying, has_payload, topic, src, event_time, hops, *rest = row
+    event_id, causation_id, correlation_id, trail, subscription, reason, error, place, *figures = rest
+    attempts, first_time, last_time, traceback, payload = figures
     event = restore_event(
         topic,
         None if payload is None else _decode(payload),
@@ -277,7 +315,7 @@ def _letter_of(row: Sequence[Any]) -> KeptLetter:
         traceback=traceback,
     )
     return KeptLetter(
-        id=number, letter=letter, replays=replays, is_replaying=bool(is_replaying), has_payload=payload is not None
+        id=number, letter=letter, replays=replays, is_replaying=bool(is_replaying), has_payload=bool(has_payload)
     )
 
 

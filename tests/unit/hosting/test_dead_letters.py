@@ -108,6 +108,15 @@ def test_letters_are_listed_by_topic_the_last_ones_at_the_end(file: DeadLetterFi
     assert (file.count(), file.count(topic="/A/C")) == (4, 1)
 
 
+def test_a_list_may_leave_out_what_is_large(file: DeadLetterFile) -> None:
+    file.add([letter(payload="x" * 100_000, traceback="y" * 20_000), letter(payload={1})])
+    whole, short = file.letters(), file.letters(is_short=True)
+    assert [(each.letter.event.payload, each.letter.traceback) for each in short] == [(None, "")] * 2
+    assert [each.has_payload for each in short] == [each.has_payload for each in whole] == [True, False]
+    assert [each.letter.error for each in short] == [each.letter.error for each in whole]
+    assert file.numbers() == [1, 2]
+
+
 def test_the_oldest_are_dropped_and_counted(file: DeadLetterFile) -> None:
     for number in range(7):
         file.add([letter(payload={"n": number})])
