@@ -1,0 +1,92 @@
+"""What happens rarely on the event loop: long bursts, handlers that cancel themselves, tasks that are left behind."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from graphbus_core import Event
+from graphbus_core.bus import MessageBus
+from graphbus_core.errors import RunError
+
+
+def refuse(payload: object) -> object:
+    raise RunError("GBE614", topic="/A/B", reason="never fits")
+
+
+def test_requests_and_awaited_events_must_fit_their_schema() -> None:
+    async def await_it() -> None:
+        async with MessageBus(admit=lambda _topic: refuse) as bus:
+            with pytest.raises(RunError) as refused:
+                await bus.publish_async("/A/B")
+        assert refused.value.code == "GBE614"
+
+    asyncio.run(await_it())
+    with MessageBus(admit=lambda _topic: refuse) as bus, pytest.raises(RunError) as refused:
+        bus.request("/A/B")
+    assert refused.value.code == "GBE614"
+
+
+def test_a_long_burst_for_one_agent_lets_the_others_have_their_turn() -> None:
+    log: list[str] = []
+
+    def handler(name: str):
+        async def handle(event: Event) -> None:
+            log.append(name)
+
+        return handle
+
+    with MessageBus(max_tree=1000) as bus:
+
+        async def start(event: Event) -> None:
+            for _ in range(200):
+                bus.publish("/A/Many")
+            bus.publish("/B/Few")
+
+        bus.subscribe("/A/Start", start, owner="S")
+        bus.subscribe("/A/Many", handler("many"), owner="A")
+        bus.subscribe("/B/Few", handler("few"), owner="B")
+        bus.publish("/A/Start")
+    assert log.count("many") == 200
+    assert log.index("few") < 200
+
+
+def test_a_handler_that_cancels_itself_ends_the_delivery_and_not_its_agent() -> None:
+    log: list[int] = []
+
+    async def leave(event: Event) -> None:
+        log.append(event["n"])
+        if event["n"] == 0:
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+        await asyncio.sleep(0)
+
+    with MessageBus() as bus:
+        bus.subscribe("/A/B", leave)
+        with pytest.raises(asyncio.CancelledError):
+            bus.publish("/A/B", {"n": 0})
+        bus.publish("/A/B", {"n": 1})
+    assert log == [0, 1]
+
+
+def test_a_task_that_a_handler_leaves_behind_is_cancelled_at_the_end() -> None:
+    log: list[str] = []
+    tasks: list[asyncio.Task[None]] = []
+
+    async def stay() -> None:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            log.append("cancelled")
+            raise
+
+    async def handle(event: Event) -> None:
+        tasks.append(asyncio.get_running_loop().create_task(stay()))
+        await asyncio.sleep(0)
+
+    with MessageBus() as bus:
+        bus.subscribe("/A/B", handle)
+        bus.publish("/A/B")
+    assert log == ["cancelled"]
