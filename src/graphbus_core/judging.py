@@ -21,7 +21,7 @@ class Judging(Queueing):
 
     def _watch(self) -> None:
         """Begin to keep what waits for a further attempt."""
-        self._retries = Retries(self._clock, self._enqueue_again, self._deliver_due)
+        self._retries = Retries(self._clock, self._enqueue_again, self._deliver_due, self._capacity)
         self._late_error: Exception | None = None
 
     @abstractmethod

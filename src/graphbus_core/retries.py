@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from threading import Lock
 from typing import NamedTuple
@@ -9,6 +10,8 @@ from typing import NamedTuple
 from graphbus_core.clock import Clock, Timer
 from graphbus_core.model.messages import Event
 from graphbus_core.routing import Subscription
+
+_log = logging.getLogger("graphbus.bus")
 
 
 class Waiting(NamedTuple):
@@ -34,23 +37,31 @@ class Retries:
         clock: Whose time counts.
         enqueue: Takes what is due; it must be quick.
         deliver: Called after it, to see that somebody delivers.
+        limit: How many may wait. What fails while others are in the way for long must not fill the memory.
     """
 
-    def __init__(self, clock: Clock, enqueue: Callable[[Waiting], None], deliver: Callable[[], None]) -> None:
+    def __init__(
+        self, clock: Clock, enqueue: Callable[[Waiting], None], deliver: Callable[[], None], limit: int
+    ) -> None:
         self._clock = clock
         self._enqueue = enqueue
         self._deliver = deliver
+        self._limit = limit
         self._changing = Lock()
         self._waiting: dict[tuple[Event, Subscription], tuple[Waiting, Timer]] = {}
         self._first_failures: dict[tuple[Event, Subscription], float] = {}
         self._is_over = False
 
     def plan(self, event: Event, subscription: Subscription, *, attempt: int, delay_s: float, error: str) -> bool:
-        """Let the event be delivered again to this subscription, not before so many seconds; False when it is too late."""
+        """Let the event be delivered again to this subscription, not before so many seconds; False when that cannot be."""
         key = event, subscription
         waiting = Waiting(event, subscription, attempt, self._clock.monotonic() + delay_s, error)
         with self._changing:
             if self._is_over:
+                return False
+            if len(self._waiting) >= self._limit:
+                why = "%s is not tried again on %s: %d further attempts wait already"
+                _log.error(why, subscription.name, event.topic, self._limit)
                 return False
             self._first_failures.setdefault(key, self._clock.time())
             self._waiting[key] = waiting, self._clock.after(delay_s, lambda: self._fall_due(waiting))

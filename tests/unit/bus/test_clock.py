@@ -125,13 +125,17 @@ def test_not_even_what_nobody_may_catch_keeps_the_rest_from_happening(clock: Sys
     class Unheard(BaseException):
         pass
 
+    ended: list[threading.Thread] = []
+
     def work() -> None:
+        ended.append(threading.current_thread())
         raise Unheard
 
     done = threading.Event()
     clock.after(0, work)
     clock.after(0.01, done.set)
     assert done.wait(5)
+    ended[0].join(5)  # what it says at its end belongs to this test
 
 
 def test_nothing_happens_after_close_and_closing_twice_is_once() -> None:

@@ -152,6 +152,22 @@ def test_a_handler_that_is_unsubscribed_meanwhile_is_not_called_again(bus: Messa
     assert bus._retries._first_failures == {}
 
 
+def test_no_more_attempts_wait_than_events_may(clock: FakeClock, caplog: pytest.LogCaptureFixture) -> None:
+    log: list[str] = []
+    with MessageBus(clock=clock, queue=3) as bus:
+        bus.subscribe("/A/B", Flaky(5, log), name="Agent.flaky", policy=TWICE)
+        for number in range(5):
+            bus.publish("/A/B", {"n": number})
+        assert len(clock.waiting) == 3
+        told = [(letter.event["n"], letter.reason, letter.attempts, letter.error) for letter in bus.dead_letters()]
+        assert told == [(3, "handler", 1, "ConnectionError: not yet"), (4, "handler", 1, "ConnectionError: not yet")]
+        assert caplog.text.count("Agent.flaky is not tried again on /A/B: 3 further attempts wait already") == 2
+        clock.advance(1)
+        assert len(log) == 8
+        assert bus.statistics().dead_letters == 2
+        assert bus._retries._first_failures == {}
+
+
 def test_each_attempt_that_is_not_the_last_is_one_line_in_the_log(
     bus: MessageBus, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
