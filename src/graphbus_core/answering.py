@@ -121,6 +121,18 @@ class Answerer(Deliverer):
                 self._receipts.hold(event)
             self._begin(delivery, is_async=is_async)
 
+        def begin_in_turn() -> None:
+            nonlocal responder, is_async
+            try:  # who answers may have changed while this has waited
+                responder = self._responder(topic, self._dispatches.get(topic) or self._routes.find(topic))
+            except RunError as gone:
+                delivery.error, delivery.is_over = gone, True
+                return
+            is_async = self._routes.is_async(responder)
+            delivery.call, delivery.lane, delivery.about = responder.call, responder.lane, (event, responder)
+            delivery.timeout_s = responder.policy.timeout_s
+            begin()
+
         lanes = self._lanes
         if lanes is not None and lanes.is_here:
             return self._await(lanes, delivery, begin, timeout_s, is_async=is_async)
@@ -128,7 +140,7 @@ class Answerer(Deliverer):
             begin()
             is_in_time = self._wait_here(lambda: delivery.is_over, timeout_s)
         else:
-            is_in_time = self._ask_from_outside(delivery, begin, timeout_s)
+            is_in_time = self._ask_from_outside(delivery, begin_in_turn, timeout_s)
         if not is_in_time:
             raise self._gives_up(delivery, timeout_s)
         return _outcome(delivery)

@@ -22,10 +22,12 @@ class Current(NamedTuple):
     Attributes:
         bound: Gives the method itself.
         call: Calls it, by its contract.
+        contract: Gives its contract; raises RunError when it is gone.
     """
 
     bound: Callable[[], Callable[..., Any]]
     call: Call
+    contract: Callable[[], Method]
 
 
 def compile_call(bus: MessageBus, agent: str, method: Method, current: Current, *, is_async: bool) -> Call:
@@ -44,7 +46,7 @@ def compile_call(bus: MessageBus, agent: str, method: Method, current: Current, 
         return bound(**method.accept(arguments))
 
     if is_async or bus.middleware:
-        return lambda arguments: method.release(_run(bus, agent, method.name, current, method.accept(arguments)))
+        return lambda arguments: _run(bus, agent, method, current, arguments)
     schema = method.plain_schema
     order = None if schema is None else _order_of(bound, schema)
     if schema is None or order is None:
@@ -65,9 +67,21 @@ def _order_of(bound: Callable[..., Any], schema: Schema) -> tuple[str, ...] | No
     return names if is_plain and set(names) == schema.names else None
 
 
-def _run(bus: MessageBus, agent: str, name: str, current: Current, arguments: Arguments) -> Any:
-    middleware = bus.middleware
-    if not middleware:
-        return bus.run(lambda: current.bound()(**arguments), owner=agent)
-    handling = Handling("call", agent, f"{agent}.{name}", arguments=arguments, caller=copy_context())
-    return bus.run(lambda: surround(middleware, handling, lambda: current.bound()(**arguments)), owner=agent)
+def _run(bus: MessageBus, agent: str, method: Method, current: Current, arguments: Arguments) -> Any:
+    """Call in turn, with the middleware around it; the contract that counts is that of the method that is called in the end."""
+    accepted, contract = method.accept(arguments), method
+    caller = copy_context() if bus.middleware else None
+
+    def call() -> Any:
+        nonlocal accepted, contract
+        present = current.contract()
+        if present is not contract:  # exchanged while this has waited
+            accepted, contract = present.accept(arguments), present
+        taken = accepted
+        if caller is None:
+            return current.bound()(**taken)
+        handling = Handling("call", agent, f"{agent}.{method.name}", arguments=taken, caller=caller)
+        return surround(bus.middleware, handling, lambda: current.bound()(**taken))
+
+    result = bus.run(call, owner=agent)
+    return contract.release(result)

@@ -153,7 +153,11 @@ class LiveGraph:
         self._refuse_left_out(agent)
         found = self._methods.find(agent, method)
         is_async = self._members[agent].is_async
-        current = Current(lambda: getattr(self.nodes[agent], method), lambda arguments: self._call(agent, method, arguments))
+        current = Current(
+            lambda: getattr(self.nodes[agent], method),
+            lambda arguments: self._call(agent, method, arguments),
+            lambda: self._methods.find(agent, method),
+        )
         call = compile_call(self.bus, agent, found, current, is_async=is_async)
         self._calls.setdefault(agent, {})[method] = call
         return call
