@@ -14,6 +14,7 @@ from graphbus_core.hosting.extras import require
 from graphbus_core.hosting.serving.address import find_token, read_address
 from graphbus_core.hosting.serving.companion import Asked, Servers
 from graphbus_core.hosting.serving.guard import host_name, is_loopback
+from graphbus_core.hosting.serving.probes import ProbeServer
 from graphbus_core.model.config import ServeConfig
 from tests.fakes.http_site import TOKEN, build_site, served
 
@@ -202,3 +203,25 @@ def test_packages_that_are_missing_are_named_with_the_command_that_installs_them
         require("--serve", ("starlette", "no_such_server", "no_such.part"), extra="serve")
     assert refused.value.sentence == "--serve needs packages that are not installed: no_such_server and no_such.part."
     assert "pip install 'graphbus[serve]'" in refused.value.hint
+
+
+def test_a_start_that_fails_leaves_the_token_of_the_one_that_runs_alone(tmp_path: Path) -> None:
+    root = build_site(tmp_path)
+    token = root / ".graphbus" / "state" / "http_token"
+    running = Servers(Asked(is_serving=True, port=0), str(root / ".graphbus"), lambda _line: None)
+    known = token.read_text()
+    with pytest.raises(RunError) as refused:
+        Servers(Asked(is_serving=True, port=running.ports["serve"]), str(root / ".graphbus"), lambda _line: None)
+    assert refused.value.sentence.endswith(": Address already in use.")
+    assert token.read_text() == known
+    running.close()
+
+
+def test_nobody_is_asked_for_the_name_of_the_address_of_probes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a container without a name server that would take many seconds."""
+
+    def ask(_host: str = "") -> str:
+        raise AssertionError("a name server was asked")
+
+    monkeypatch.setattr("socket.getfqdn", ask)
+    ProbeServer("0.0.0.0", 0).close()

@@ -6,9 +6,10 @@ import os
 import sys
 from pathlib import Path
 from secrets import token_urlsafe
+from socket import gaierror
 from typing import NamedTuple
 
-from graphbus_core.errors import UsageError
+from graphbus_core.errors import RunError, UsageError
 from graphbus_core.hosting.serving.guard import is_loopback
 from graphbus_core.model.config import ServeConfig
 
@@ -38,6 +39,13 @@ def read_address(text: str, host: str) -> tuple[str, int]:
     if colon and not name:
         raise UsageError("GBE157", address=text, reason="there is no host before the colon")
     return name.removeprefix("[").removesuffix("]") or host, int(port)
+
+
+def refuse_address(host: str, port: int, error: OSError | OverflowError) -> RunError:
+    """GBE672 for an address on which nothing can listen."""
+    number = error.errno if isinstance(error, OSError) and not isinstance(error, gaierror) else None
+    reason = os.strerror(number) if number else getattr(error, "strerror", None) or str(error)
+    return RunError("GBE672", address=f"[{host}]:{port}" if ":" in host else f"{host}:{port}", reason=reason)
 
 
 def find_token(config: ServeConfig, root: Path, state_dir: Path) -> Token:

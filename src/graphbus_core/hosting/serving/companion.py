@@ -93,8 +93,9 @@ class Servers:
         require("--serve", ("starlette", "uvicorn"), extra="serve")
         from graphbus_core.hosting.serving.server import listen
 
-        token = find_token(self._config, find_root([Path(run.artifacts_dir).parent]), Path(run.state_dir))
         listener = held.enter_context(listen(self._config.host, self._config.port))
+        # After that: a file with a token may belong to the one who listens there already.
+        token = find_token(self._config, find_root([Path(run.artifacts_dir).parent]), Path(run.state_dir))
         self.ports["serve"] = listener.getsockname()[1]
         return _Http(token, listener)
 

@@ -10,8 +10,8 @@ from contextlib import suppress
 from threading import BoundedSemaphore, Thread, Timer
 from typing import Any
 
-from graphbus_core.errors import RunError
 from graphbus_core.hosting.metrics import CONTENT_TYPE
+from graphbus_core.hosting.serving.address import refuse_address
 from graphbus_core.hosting.serving.status import Status
 
 _MAX_CONNECTIONS = 32
@@ -29,8 +29,7 @@ class ProbeServer:
         try:
             self._server = _make_server(host, port)
         except (OSError, OverflowError) as error:
-            reason = getattr(error, "strerror", None) or str(error)
-            raise RunError("GBE672", address=f"{host}:{port}", reason=reason) from None
+            raise refuse_address(host, port, error) from None
         self.host = host
         self.port: int = self._server.server_address[1]
         self._thread = Thread(target=self._server.serve_forever, args=(0.1,), name="graphbus-health", daemon=True)
@@ -54,6 +53,7 @@ class ProbeServer:
 def _make_server(host: str, port: int) -> Any:
     import socket
     from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+    from socketserver import TCPServer
 
     def hang_up(connection: socket.socket) -> None:
         with suppress(OSError):
@@ -65,6 +65,10 @@ def _make_server(host: str, port: int) -> Any:
         request_queue_size = 128
         address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         free = BoundedSemaphore(_MAX_CONNECTIONS)
+
+        def server_bind(self) -> None:
+            """Like that of a plain TCP server: the one for HTTP asks for the name of the address, which can take long."""
+            TCPServer.server_bind(self)
 
         def process_request(self, request: Any, client_address: Any) -> None:
             if self.free.acquire(blocking=False):

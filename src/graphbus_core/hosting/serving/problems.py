@@ -119,6 +119,11 @@ def problem_of(error: Exception) -> Problem | None:
     )
 
 
+def is_of_the_client(error: GraphBusError) -> bool:
+    """True when a request that is answered with this error should not have been sent."""
+    return 400 <= _STATUS.get(error.code, 500) < 500
+
+
 def internal(what: str, request_id: str) -> Problem:
     """The answer to a failure of ours or of the agents: the log says more."""
     return Problem(

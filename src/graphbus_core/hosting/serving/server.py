@@ -15,7 +15,7 @@ import h11
 from uvicorn import Config, Server
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
-from graphbus_core.errors import RunError
+from graphbus_core.hosting.serving.address import refuse_address
 from graphbus_core.hosting.serving.problems import MAX_HEAD_BYTES, MEDIA_TYPE, Problem, problem
 from graphbus_core.model.config import ServeConfig
 
@@ -132,8 +132,7 @@ def listen(host: str, port: int) -> socket.socket:
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return listener
     except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise RunError("GBE672", address=f"{host}:{port}", reason=reason) from None
+        raise refuse_address(host, port, error) from None
 
 
 class HttpServer:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from math import isfinite
 from secrets import token_hex
 from typing import Any, Protocol
 
@@ -12,13 +13,15 @@ import msgspec
 
 from graphbus_core.errors import GraphBusError, RunError
 from graphbus_core.hosting.graph import LiveGraph
+from graphbus_core.hosting.imports import describe_exception
 from graphbus_core.hosting.metrics import Meter, exposition
 from graphbus_core.hosting.serving import openapi
 from graphbus_core.hosting.serving.bodies import read_json, read_object
 from graphbus_core.hosting.serving.crew import Crew
 from graphbus_core.hosting.serving.guard import PROBES, Guard
-from graphbus_core.hosting.serving.problems import Problem, internal, problem_of
+from graphbus_core.hosting.serving.problems import Problem, internal, is_of_the_client, problem_of
 from graphbus_core.hosting.serving.status import Status
+from graphbus_core.isolation import attempt
 from graphbus_core.model.artifacts import BuildArtifacts
 from graphbus_core.model.config import ServeConfig
 from graphbus_core.model.payload import plain_model
@@ -52,12 +55,20 @@ class Site:
         """Call a method with the arguments in the body, and give its result as JSON.
 
         Raises:
-            RunError: GBE670 for a body that is no JSON object, and what the graph refuses.
+            RunError: GBE670 for a body that is no JSON object, what the graph refuses, GBE625 when the method itself was refused
+                something, GBE623 for a result that JSON does not have.
         """
         arguments = read_object(body)
         with self._trace.going_on(headers):
-            result = self._graph.call(agent, method, **arguments)
-        return msgspec.json.encode(result, enc_hook=plain_model)
+            result, error = attempt(lambda: self._graph.call(agent, method, **arguments))
+        if isinstance(error, GraphBusError) and is_of_the_client(error) and not _is_about(error, agent, method):
+            where = self._graph.place_of(error)
+            raise RunError(
+                "GBE625", where=where, agent=agent, method=method, reason=error.sentence.rstrip(".")
+            ) from error
+        if error is not None:
+            raise error
+        return _encoded(result, agent, method)
 
     def publish(self, topic: str, body: bytes, headers: Mapping[str, str]) -> Receipt:
         """Publish the payload in the body, and give the receipt of the event.
@@ -117,6 +128,31 @@ class Site:
         if self._graph.origin is None:
             raise TypeError("only a graph that was built can be served")
         return self._graph.origin.artifacts
+
+
+def _is_about(error: GraphBusError, agent: str, method: str) -> bool:
+    """True for a refusal of this call itself: its method can meet the same ones in what it calls and publishes."""
+    return error.data.get("agent") == agent and error.data.get("method", method) == method
+
+
+def _encoded(result: Any, agent: str, method: str) -> bytes:
+    encoded, error = attempt(lambda: msgspec.json.encode(result, enc_hook=plain_model))
+    if encoded is None:
+        reason = "" if error is None else describe_exception(error)
+        raise RunError("GBE623", agent=agent, method=method, reason=f"it is not JSON ({reason})") from error
+    if b"null" in encoded and _has_no_number(msgspec.to_builtins(result, enc_hook=plain_model)):
+        raise RunError(
+            "GBE623", agent=agent, method=method, reason="it holds NaN or Infinity, which JSON does not have"
+        )
+    return encoded
+
+
+def _has_no_number(value: Json) -> bool:
+    """True for what holds a float that is no number; the encoder would write null for it."""
+    if isinstance(value, float):
+        return not isfinite(value)
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    return any(map(_has_no_number, parts))
 
 
 def wait_seconds(text: str, limit_s: float) -> float:
