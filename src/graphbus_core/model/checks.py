@@ -5,14 +5,12 @@ For `{"sku": str, "tags": [str]}`, whose names are data (`c10`, `c11`) and never
     def check(v):
         try:
             v1 = v if type(v) is dict else fields_of(v)
-            if v1 is None: return False
-            v2 = v1[c10]
-            if type(v2) is not str and not is_str(v2): return False
+            if not (v1 is not None and (type((v2 := v1[c10])) is str or is_str(v2))): return False
             v3 = v1[c11]
             v4 = v3 if type(v3) is list else items_of(v3)
-            if v4 is None: return False
+            if not (v4 is not None): return False
             for v5 in v4:
-                if type(v5) is not str and not is_str(v5): return False
+                if not ((type(v5) is str or is_str(v5))): return False
         except Exception: pass      # a field that is not there; a key of a dict whose `__eq__` raises
         else: return True
         return False
@@ -46,23 +44,26 @@ class Misfit(Exception):  # noqa: N818 - it ends a check, and is no error
     """A value is not as it is wanted: raised and caught within one check, so that what follows is outside of its `try`."""
 
 
-_LEAVES: dict[str, tuple[str, str]] = {
-    "null": ("{v} is not None", ""),
-    "bool": ("{v} is not True and {v} is not False", ""),
-    "int": ("type({v}) is not int", "not is_int({v})"),
-    "float": ("type({v}) is not float and type({v}) is not int", "not is_float({v})"),
-    "str": ("type({v}) is not str", "not is_str({v})"),
-    "bytes": ("type({v}) is not bytes", "not is_bytes({v})"),
+_LEAVES = {
+    "null": "{first} is None",
+    "bool": "({first} is False or {v} is True)",
+    "int": "(type({first}) is int or is_int({v}))",
+    "float": "(type({first}) is float or type({v}) is int or is_float({v}))",
+    "str": "(type({first}) is str or is_str({v}))",
+    "bytes": "(type({first}) is bytes or is_bytes({v}))",
 }
-"""Kind -> when a value is not exactly of it, and when it is not of a subclass either."""
+"""Kind -> when a value is of it; `first` is how it is spelled where it is looked at first, and where it may get its name."""
 
 _LONG = 1 << 64
 _EXACT = {
-    "int": f"type({{v}}) is not int or not -{_LONG} < {{v}} < {_LONG}",
-    "float": f"type({{v}}) is not float and (type({{v}}) is not int or not -{_LONG} < {{v}} < {_LONG})",
-    "bytes": "True",
+    "null": _LEAVES["null"],
+    "bool": _LEAVES["bool"],
+    "int": f"type({{first}}) is int and -{_LONG} < {{v}} < {_LONG}",
+    "float": f"(type({{first}}) is float or type({{v}}) is int and -{_LONG} < {{v}} < {_LONG})",
+    "str": "type({first}) is str",
+    "bytes": "False",
 }
-"""Kind -> when a value is not one that JSON surely has; of ints, those of a common length."""
+"""Kind -> when a value is one that JSON surely has; of ints, those of a common length."""
 
 _LOOKS: dict[str, Any] = {
     each.__name__: each
@@ -117,6 +118,7 @@ class _Text:
         self.names: dict[str, Any] = {**_LOOKS, "otherwise": otherwise, "Misfit": Misfit}
         self.taken: dict[str, str] = {}  # field -> what the text calls it
         self._lines: list[str] = []
+        self._needed: list[str] = []  # what must be true before the next line; one `if` asks for all of it
         self._indent = _TOP
         self._count = 0
 
@@ -127,6 +129,7 @@ class _Text:
             self.record(wanted.fields, "v", is_closed=is_closed and not wanted.is_open)
         else:
             self.value(wanted, "v")
+        self.ask()
         lines = [
             "def check(v):",
             "    try:",
@@ -144,10 +147,17 @@ class _Text:
         return self.ends
 
     def write(self, line: str) -> None:
+        self.ask()
         self._lines.append("    " * self._indent + line)
 
-    def refuse(self, when: str) -> None:
-        self.write(f"if {when}: {self.fails}")
+    def need(self, condition: str) -> None:
+        self._needed.append(condition)
+
+    def ask(self) -> None:
+        """Write the `if` for what is needed: one for many, so that a value that fits is never in for a jump."""
+        needed, self._needed = self._needed, []
+        if needed:
+            self._lines.append(f"{'    ' * self._indent}if not ({' and '.join(needed)}): {self.fails}")
 
     def fresh(self) -> str:
         self._count += 1
@@ -165,12 +175,13 @@ class _Text:
         self._indent += 1
         self.write("pass")
         write()
+        self.ask()
         self._indent -= 1
 
     def value(self, wanted: Type, v: str) -> None:
         """Write the check of one value, which the text calls `v`."""
         if wanted.kind in _LEAVES:
-            self.leaf(wanted.kind, v)
+            self.leaf(wanted.kind, v, v)
         elif wanted.kind in ("unknown", "any"):
             self.anything(v)
         elif self._indent > _MAX_INDENT:
@@ -181,11 +192,10 @@ class _Text:
             _COMPOUND[wanted.kind](self, wanted, v)
 
     def deeper(self, wanted: Type, v: str) -> None:
-        self.refuse(f"not {self.constant(generate(wanted))}({v})")
+        self.need(f"{self.constant(generate(wanted))}({v})")
 
-    def leaf(self, kind: str, v: str) -> None:
-        exact, loose = _LEAVES[kind]
-        self.refuse((f"{exact} and {loose}" if loose else exact).format(v=v))
+    def leaf(self, kind: str, v: str, first: str) -> None:
+        self.need(_LEAVES[kind].format(v=v, first=first))
 
     def anything(self, v: str) -> None:
         """Write nothing: what is unknown fits."""
@@ -193,7 +203,7 @@ class _Text:
     def container(self, v: str, exact: str, look: str) -> str:
         found = self.fresh()
         self.write(f"{found} = {v} if type({v}) is {exact} else {look}({v})")
-        self.refuse(f"{found} is None")
+        self.need(f"{found} is not None")
         return found
 
     def record(self, fields: tuple[Field, ...], v: str, *, is_closed: bool = False) -> None:
@@ -205,13 +215,15 @@ class _Text:
         for field in fields:
             name, inner = self.constant(field.name), self.fresh()
             self.taken[field.name] = inner
-            if field.required:
+            if field.required and field.type.kind in _LEAVES:
+                self.leaf(field.type.kind, inner, f"({inner} := {found}[{name}])")
+            elif field.required:
                 self.write(f"{inner} = {found}[{name}]")
                 self.value(field.type, inner)
             else:
                 self.inside(f"if {name} in {found}:", lambda: self._optional(field, found, name, inner, count))  # noqa: B023
         if is_closed:
-            self.refuse(f"len({found}) != {count or needed}")
+            self.need(f"len({found}) == {count or needed}")
 
     def _optional(self, field: Field, found: str, name: str, inner: str, count: str) -> None:
         self.write(f"{inner} = {found}[{name}]")
@@ -229,7 +241,7 @@ class _Text:
         found = self.container(v, "list", "items_of")
         if not wanted.args:
             return
-        self.refuse(f"len({found}) != {len(wanted.args)}")
+        self.need(f"len({found}) == {len(wanted.args)}")
         for at, part in enumerate(wanted.args):
             item = self.fresh()
             self.write(f"{item} = {found}[{at}]")
@@ -251,14 +263,14 @@ class _Text:
             self.inside(f"if {v} is not None:", lambda: self.value(choices[0], v))
         else:  # a function for each choice, because one may be wrong and the next right
             fits = [self.constant(generate(choice)) for choice in wanted.args]
-            self.refuse(" and ".join(f"not {each}({v})" for each in fits) or "True")
+            self.need(f"({' or '.join(f'{each}({v})' for each in fits) or 'False'})")
 
     def literal(self, wanted: Type, v: str) -> None:
         allowed = self.constant(frozenset((type(value), value) for value in wanted.values))
         kinds = self.constant(frozenset(map(type, wanted.values)))
         plain = self.fresh()
         self.write(f"{plain} = plain_of({v})")
-        self.refuse(f"type({plain}) not in {kinds} or (type({plain}), {plain}) not in {allowed}")
+        self.need(f"type({plain}) in {kinds} and (type({plain}), {plain}) in {allowed}")
 
 
 class _CallText(_Text):
@@ -300,21 +312,21 @@ class _PlainText(_Text):
             self._fixed += size
             self._sizes += [variable] * bool(variable)
 
-    def leaf(self, kind: str, v: str) -> None:
-        self.refuse(_EXACT.get(kind, _LEAVES[kind][0]).format(v=v))
+    def leaf(self, kind: str, v: str, first: str) -> None:
+        self.need(_EXACT[kind].format(v=v, first=first))
         if kind == "str":
             self.add(0, f"len({v})")
 
     def deeper(self, wanted: Type, v: str) -> None:
-        self.refuse("True")
+        self.need("False")
 
     def anything(self, v: str) -> None:
         self.inside(f"if type({v}) is str:", lambda: self.add(0, f"len({v})"))
-        self.inside(f"elif type({v}) is int:", lambda: self.refuse(f"not -{_LONG} < {v} < {_LONG}"))
+        self.inside(f"elif type({v}) is int:", lambda: self.need(f"-{_LONG} < {v} < {_LONG}"))
         self.write(f"elif type({v}) not in scalars: {self.fails}")
 
     def container(self, v: str, exact: str, look: str) -> str:
-        self.refuse(f"type({v}) is not {exact}" if look != "members_of" else "True")
+        self.need(f"type({v}) is {exact}" if look != "members_of" else "False")
         return v
 
     def record(self, fields: tuple[Field, ...], v: str, *, is_closed: bool = False) -> None:
@@ -325,22 +337,22 @@ class _PlainText(_Text):
         super().items(wanted, v)
         self.add(2, f"4 * len({v})")
         if not wanted.args:
-            self.refuse(v)
+            self.need(f"not {v}")
 
     def row(self, wanted: Type, v: str) -> None:
         super().row(wanted, v)
         self.add(2, f"4 * len({v})")
         if not wanted.args:
-            self.refuse(v)
+            self.need(f"not {v}")
 
     def entries(self, wanted: Type, v: str) -> None:
         super().entries(wanted, v)
         self.add(2, f"6 * len({v})")
         if not wanted.args:
-            self.refuse(v)
+            self.need(f"not {v}")
 
     def _entry(self, wanted: Type, key: str, item: str) -> None:
-        self.leaf("str" if wanted.args[0].kind in _OF_TEXT else "bytes", key)
+        self.leaf("str" if wanted.args[0].kind in _OF_TEXT else "bytes", key, key)
         self.value(wanted.args[1], item)
 
     def literal(self, wanted: Type, v: str) -> None:
