@@ -182,7 +182,7 @@ class _Session:
         try:
             with (
                 stop_on_signals() as patience,
-                Watcher(Path(config.root), self._on_saved, self._on_failure, exclude=config.settings.exclude),
+                Watcher(Path(config.root), self._on_saved, self._on_failure, exclude=self._development.excluded),
             ):
                 while not self._run_once(patience):
                     self._wait_for_save(patience)

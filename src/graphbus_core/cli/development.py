@@ -6,7 +6,7 @@ Every step may fail; then the old code runs on, and the next save is another cha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
 from time import perf_counter
@@ -26,7 +26,7 @@ from graphbus_core.model.config import BuildConfig, BuildRequest, RuntimeConfig,
 from graphbus_core.model.findings import Finding
 
 _PATIENCE_S = 2.0
-_UNREADABLE = frozenset({"GBE201", "GBE202", "GBE203", "GBE204", "GBE205"})
+_UNREADABLE = frozenset({"GBE201", "GBE202", "GBE203", "GBE204", "GBE205", "GBE206"})
 
 
 class Saved(NamedTuple):
@@ -72,6 +72,7 @@ class Development:
         self._reloader: Reloader | None = None
         self._running: RuntimeConfig | None = None
         self._known = RuntimeSettings()
+        self._excluded: tuple[str, ...] = ()
         self._findings: tuple[Finding, ...] = ()
         self._has_failed = False
         self._last_errors: list[tuple[str, str]] = []
@@ -90,6 +91,12 @@ class Development:
     def root(self) -> str:
         """The project root, absolute."""
         return str(settings.find_root([Path(path) for path in self._request.paths] or [Path()]))
+
+    def excluded(self) -> tuple[str, ...]:
+        """What is not watched, as globs; what it was before while the settings cannot be read."""
+        with suppress(GraphBusError):
+            self._excluded = tuple(self.config.settings.exclude)
+        return self._excluded
 
     @property
     def shown_paths(self) -> str:

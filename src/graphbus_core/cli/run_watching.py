@@ -54,6 +54,6 @@ def _following(graph: LiveGraph, write: Callable[[str], None]) -> Iterator[None]
     development.remember_findings()
     with (
         development.beside(graph),
-        Watcher(Path(config.root), development.on_saved, failed, exclude=config.settings.exclude),
+        Watcher(Path(config.root), development.on_saved, failed, exclude=development.excluded),
     ):
         yield

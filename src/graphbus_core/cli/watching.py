@@ -41,7 +41,7 @@ class Watcher:
         root: The project root.
         saved: Called with paths relative to the root, in order; with none when files may have been saved unnoticed.
         failed: Called with a UsageError GBE164 when the machine refuses to watch; then nothing is told any more.
-        exclude: Globs of what is not watched, as in `[tool.graphbus]`.
+        exclude: Gives the globs of what is not watched, as in `[tool.graphbus]`; asked again after each save.
     """
 
     def __init__(
@@ -50,12 +50,13 @@ class Watcher:
         saved: Callable[[tuple[str, ...]], None],
         failed: Callable[[UsageError], None],
         *,
-        exclude: Collection[str] = (),
+        exclude: Callable[[], Collection[str]] = tuple,
     ) -> None:
         self._root = str(root.resolve())
         self._saved = saved
         self._failed = failed
-        self._exclude = tuple(exclude)
+        self._ask_excluded = exclude
+        self._excluded: Collection[str] = ()
         self._is_over = Event()
         self._thread = Thread(target=self._watch, name="graphbus-watch", daemon=True)
 
@@ -85,10 +86,10 @@ class Watcher:
         """What is saved below these folders; first nothing, once, as soon as they are watched."""
         from watchfiles import watch
 
-        is_first = True
-        for found in watch(
+        is_first, known = True, frozenset(folders)
+        found = watch(
             *folders,
-            watch_filter=lambda _change, path: self._is_wanted(path),
+            watch_filter=lambda _change, path: path in known or self._is_wanted(path),
             debounce=_DEBOUNCE_MS,
             step=_STEP_MS,
             stop_event=self._is_over,
@@ -96,10 +97,20 @@ class Watcher:
             yield_on_timeout=True,
             raise_interrupt=False,
             recursive=False,
-        ):
-            if found or is_first:
-                is_first = False
-                yield tuple(sorted({os.path.relpath(path, self._root) for _, path in found if not os.path.isdir(path)}))
+        )
+        try:
+            for each in found:
+                if each or is_first:
+                    is_first = False
+                    yield self._paths_of(each)
+                if any(path in known for _, path in each):  # it may be another folder of the same name
+                    return
+        except FileNotFoundError:  # a folder has gone since it was seen; the next look does not see it
+            if not os.path.isdir(self._root):
+                raise
+
+    def _paths_of(self, changes: Collection[tuple[object, str]]) -> tuple[str, ...]:
+        return tuple(sorted({os.path.relpath(path, self._root) for _, path in changes if not os.path.isdir(path)}))
 
     def _is_wanted(self, path: str) -> bool:
         folder, name = os.path.split(path)
@@ -110,6 +121,7 @@ class Watcher:
         return os.path.isdir(path) and self._is_watched(path)
 
     def _folders(self) -> tuple[str, ...]:
+        self._excluded = self._ask_excluded()
         found = []
         waiting = [self._root]
         while waiting:
@@ -130,4 +142,4 @@ class Watcher:
 
     def _is_excluded(self, path: str) -> bool:
         relative, name = os.path.relpath(path, self._root), os.path.basename(path)
-        return any(fnmatch(relative, glob.rstrip("/")) or fnmatch(name, glob.rstrip("/")) for glob in self._exclude)
+        return any(fnmatch(relative, glob.rstrip("/")) or fnmatch(name, glob.rstrip("/")) for glob in self._excluded)
