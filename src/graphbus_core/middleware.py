@@ -50,7 +50,11 @@ class Handling(msgspec.Struct, frozen=True, gc=False):
 
 
 Middleware = Callable[[Handling], Iterator[None]]
-"""A generator function with exactly one `yield`, or a callable object that gives such a generator."""
+"""A generator function with exactly one `yield`, or a callable object that gives such a generator.
+
+An object may have a method `on_root(event)` as well: it is called with every event that no handler has caused and that waits for
+its delivery by another thread or a later turn, on the thread of its publisher, before it waits.
+"""
 
 
 def surround(middleware: Sequence[Middleware], handling: Handling, work: Callable[[], Any]) -> Any:

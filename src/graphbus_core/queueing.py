@@ -97,6 +97,7 @@ class Queueing(ABC):
         self._time = time if type(clock) is SystemClock else clock.time  # the machine's, without a call in between
         self._routes = Routes(self._put, admit, known_topics, middleware)
         self._dispatches = self._routes.dispatches
+        self._on_root = tuple(each.on_root for each in middleware if hasattr(each, "on_root"))
         self._ledger = Ledger(history, dead_letters, clock)
         self._history = self._ledger.history
         self._queue: deque[Event | Job | Redelivery] = deque()
@@ -153,6 +154,8 @@ class Queueing(ABC):
             if self._dispatcher is not None:
                 receipt = Receipt(event, self._is_handling)
                 self._receipts.open(receipt)
+            for tell in self._on_root:
+                tell(event)
         self._queue.append(event)
         if self._drainer != get_ident():
             self._announce()

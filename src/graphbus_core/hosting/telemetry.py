@@ -5,15 +5,15 @@
         call InventoryService.reserve
         process /Order/Created   NotificationService.on_order_created
 
-The parent of a span is that of the handler that has published the event. Where spans go is for the program to set up.
+The parent of a span is that of the handler or method that has published the event. Where spans go is for the program to set up.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from threading import RLock
+from threading import Lock
 
 from opentelemetry import context as contexts
 from opentelemetry import trace
@@ -22,7 +22,6 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from graphbus_core.middleware import Handling
 from graphbus_core.model.messages import Event
-from graphbus_core.receipts import Receipt
 
 _KEPT = 10_000
 """So many spans are remembered as possible parents; an event that comes later than that begins a trace of its own."""
@@ -35,10 +34,8 @@ class Tracing:
 
     def __init__(self) -> None:
         self._tracer = trace.get_tracer("graphbus")
-        self._parents: OrderedDict[tuple[str, str], Context] = (
-            OrderedDict()
-        )  # event and handler that published -> its span
-        self._publishing = RLock()
+        self._parents: OrderedDict[tuple[str, str], Context] = OrderedDict()  # of an event and a handler that publishes
+        self._lock = Lock()
 
     def __call__(self, handling: Handling) -> Iterator[None]:
         """Make one span; an exception is recorded in it."""
@@ -74,6 +71,10 @@ class Tracing:
         with self._tracer.start_as_current_span(f"call {handling.name}", context=parent, attributes=attributes):
             yield
 
+    def on_root(self, event: Event) -> None:
+        """An event from outside of all handlers goes on with the span of its publisher, whichever thread delivers it."""
+        self._remember(event.event_id, "", contexts.get_current())
+
     @contextmanager
     def going_on(self, headers: Mapping[str, str]) -> Iterator[None]:
         """Go on with the trace that the headers of a request name, if they do, on this thread."""
@@ -83,21 +84,13 @@ class Tracing:
         finally:
             contexts.detach(token)
 
-    def send(self, headers: Mapping[str, str], send: Callable[[], Receipt]) -> Receipt:
-        """Send an event that goes on with such a trace, whichever thread delivers it."""
-        with self._publishing:  # nobody looks for its parent before it is there
-            receipt = send()
-            self._remember(receipt.event.event_id, "", _propagator.extract(headers))
-        return receipt
-
     def _parent_of(self, event: Event) -> Context | None:
-        with self._publishing:
-            return self._parents.get((event.causation_id, event.published_by)) or self._parents.get(
-                (event.event_id, "")
-            )
+        key = (event.causation_id, event.published_by) if event.causation_id else (event.event_id, "")
+        with self._lock:
+            return self._parents.get(key)
 
     def _remember(self, event_id: str, handler: str, context: Context) -> None:
-        with self._publishing:
+        with self._lock:
             self._parents[event_id, handler] = context
             while len(self._parents) > _KEPT:
                 self._parents.popitem(last=False)

@@ -184,7 +184,7 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     host: str = "127.0.0.1"
     port: int = 8765
-    token_env: str = "GRAPHBUS_TOKEN"
+    token_env: str = "GRAPHBUS_TOKEN"  # noqa: S105 - the name of a variable
     token_file: str = ""
     allowed_hosts: tuple[str, ...] = ()
     allowed_origins: tuple[str, ...] = ()

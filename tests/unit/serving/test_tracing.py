@@ -5,6 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Event as Signal
+from threading import Thread
+from time import sleep
 
 import pytest
 from opentelemetry import trace
@@ -163,6 +166,56 @@ def test_what_comes_over_http_goes_on_with_the_trace_of_its_request(
     assert handled[-1].parent is None
     [call] = [span for span in found if span.name == "call Till.add"]
     assert f"{call.context.trace_id:032x}" == "a" * 32
+
+
+def test_what_a_called_method_publishes_belongs_to_its_call(
+    exporter: InMemorySpanExporter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRAPHBUS_TOKEN", TOKEN)
+    with served(build_site(tmp_path, runtime="tracing = true")) as site:
+        site.post("/call/Till/order", {}, {"traceparent": f"00-{'a' * 32}-00f067aa0ba902b7-01"})
+        site.post("/publish/Order/Placed?wait=5", {"order_id": "alone", "quantity": 1})
+    found = exporter.get_finished_spans()
+    [call] = [span for span in found if span.name == "call Till.order"]
+    handled, alone = [span for span in found if span.name == "process /Order/Placed"]
+    assert handled.parent is not None
+    assert handled.parent.span_id == call.context.span_id
+    assert f"{handled.context.trace_id:032x}" == "a" * 32
+    assert alone.parent is None
+
+
+def test_an_event_belongs_to_who_has_published_it_and_not_to_who_delivers_it(exporter: InMemorySpanExporter) -> None:
+    class Slow(GraphBusNode):
+        @subscribe("/Order/Placed")
+        def on_placed(self, _event: Event) -> None:
+            is_at_work.set()
+            assert is_published.wait(5)
+
+        @subscribe("/Order/Sent")
+        def on_sent(self) -> None:
+            pass
+
+    is_at_work, is_published = Signal(), Signal()
+    tracer = trace.get_tracer("test")
+    with connect(Slow, middleware=[Tracing()]) as graph:
+
+        def publish_inside_a_span() -> None:
+            with tracer.start_as_current_span("first"):
+                graph.publish("/Order/Placed", {})
+
+        first = Thread(target=publish_inside_a_span)
+        first.start()
+        assert is_at_work.wait(5)
+        second = Thread(target=graph.publish, args=("/Order/Sent", {}))
+        second.start()
+        while not graph.bus.statistics().queued:
+            sleep(0.001)
+        is_published.set()
+        first.join()
+        second.join()
+    found = spans(exporter)
+    assert found["process /Order/Placed"].parent == found["first"].context
+    assert found["process /Order/Sent"].parent is None
 
 
 def test_tracing_without_its_package_is_refused_with_the_command_that_installs_it(

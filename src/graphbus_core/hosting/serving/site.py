@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from math import isfinite
 from secrets import token_hex
@@ -77,10 +77,8 @@ class Site:
             RunError: GBE670 for a body that is no JSON, and what the graph refuses.
         """
         payload = read_json(body) if body.strip() else None
-        return self._trace.send(headers, lambda: self._send(topic, payload))
-
-    def _send(self, topic: str, payload: Json) -> Receipt:
-        receipt = self._graph.publish(topic, payload)
+        with self._trace.going_on(headers):
+            receipt = self._graph.publish(topic, payload)
         if receipt is None:
             raise TypeError("only a graph with a dispatcher can be served")
         return receipt
@@ -190,18 +188,12 @@ class _Trace(Protocol):
     """How the trace that a client has begun goes on."""
 
     def going_on(self, headers: Mapping[str, str]) -> AbstractContextManager[None]:
-        """On this thread."""
-
-    def send(self, headers: Mapping[str, str], send: Callable[[], Receipt]) -> Receipt:
-        """In an event that another thread delivers."""
+        """In what this thread does."""
 
 
 class _NoTrace:
     def going_on(self, _headers: Mapping[str, str]) -> AbstractContextManager[None]:
         return nullcontext()
-
-    def send(self, _headers: Mapping[str, str], send: Callable[[], Receipt]) -> Receipt:
-        return send()
 
 
 def _trace_of(graph: LiveGraph) -> _Trace:
