@@ -45,8 +45,9 @@ class Deliverer(Judging):
             BackpressureError: GBE636 too many events wait; inside a handler the event is a dead letter instead.
         """
         dispatch = self._dispatches.get(topic) or self._open(topic)
-        if dispatch.check is not None:
-            payload = dispatch.check(payload)
+        check = dispatch.check
+        if check is not None:
+            payload = check(payload)
         lanes, queue, now = self._lanes, self._queue, self._time
         others: tuple[Delivery, ...] = ()
         if lanes is not None:
@@ -315,6 +316,12 @@ class Deliverer(Judging):
         self._right_of_callers = []
         self._dispatcher = Thread(target=self._dispatch_all, name="graphbus-dispatcher", daemon=True)
         self._dispatcher.start()
+
+    @property
+    def is_dispatcher_lost(self) -> bool:
+        """There was a thread that delivers, and it has ended although nobody has stopped it."""
+        dispatcher = self._dispatcher
+        return dispatcher is not None and not dispatcher.is_alive()
 
     def _dispatch_all(self) -> None:
         self.interruption = attempt_anything(self._serve_until_stopped)
