@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from graphbus_core.errors import GraphBusError, Place, RunError, did_you_mean, raise_all
 from graphbus_core.isolation import attempt
 from graphbus_core.middleware import Middleware
 from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.node import GraphBusNode
+
+R = TypeVar("R")
 
 
 def describe_exception(error: BaseException | None) -> str:
@@ -190,9 +192,14 @@ def _take_class(
 
 def import_quietly(name: str) -> tuple[ModuleType | None, BaseException | None]:
     """Import a module, or give the reason why it does not import."""
+    return attempt_or_exit(lambda: import_module(name))  # a script without a `__main__` guard exits
+
+
+def attempt_or_exit(work: Callable[[], R]) -> tuple[R | None, BaseException | None]:
+    """Call `work` as `attempt` does; that it wants to end the process is a failure as well."""
     try:
-        return attempt(lambda: import_module(name))
-    except SystemExit as leaving:  # a script without a `__main__` guard
+        return attempt(work)
+    except SystemExit as leaving:
         return None, leaving
 
 

@@ -16,7 +16,7 @@ from graphbus_core.errors import GraphBusError, RunError, raise_all
 from graphbus_core.hosting.contracts import topics_of_artifacts
 from graphbus_core.hosting.exchange import Prepared, Undo, Version, prepare, serve
 from graphbus_core.hosting.graph import LiveGraph, Member, Origin
-from graphbus_core.hosting.imports import describe_exception
+from graphbus_core.hosting.imports import attempt_or_exit, describe_exception
 from graphbus_core.hosting.members import from_definition
 from graphbus_core.hosting.renewal import ProjectModules
 from graphbus_core.isolation import attempt
@@ -181,10 +181,10 @@ class _Exchange:
         nodes: dict[str, GraphBusNode] = {}
         for name, member in self._members.items():
             old = self._nodes.get(name)
-            if old is not None and type(old) is member.node:
+            if old is not None and member is self._old.get(name):
                 nodes[name] = old
                 continue
-            node, error = attempt(lambda member=member, old=old: self._prepare_one(member, old))  # type: ignore[misc]
+            node, error = attempt_or_exit(lambda member=member, old=old: self._prepare_one(member, old))  # type: ignore[misc]
             if node is not None:
                 nodes[name] = node
             elif isinstance(error, GraphBusError):
@@ -199,6 +199,9 @@ class _Exchange:
         def bind(node: GraphBusNode) -> None:
             self._prepared[member.name] = prepare(self._routes, member, node)
 
+        if old is not None and type(old) is member.node:  # the file was imported before it was built
+            bind(old)
+            return old
         if old is not None:
             version = Version(member.name, old, _class_of(member))
             self._versions.append(version)
@@ -222,14 +225,14 @@ class _Exchange:
 
     def _stop(self, names: Iterable[str]) -> None:
         for name in [each for each in reversed(self._nodes) if each in set(names)]:
-            error = self._graph.stop_node(name)
+            error = _why_not(lambda name=name: self._graph.stop_node(name))  # type: ignore[misc]
             self._undo.append(lambda name=name: self._start_again(name))  # type: ignore[misc]
             if error is not None:
                 self._notes.append(f"`on_stop` of the old {name} failed: {describe_exception(error)}.")
 
     def _start_again(self, name: str) -> None:
         """The old version was stopped, and goes on."""
-        error = self._graph.start_node(name)
+        error = _why_not(lambda: self._graph.start_node(name))
         if error is not None:
             raise self._refuse("GBE694", self._old[name], error)
 
@@ -238,7 +241,7 @@ class _Exchange:
         hooked = {each.name for each in self._versions if each.has_hook}
         for name in [each for each in self._members if each in wanted | hooked]:
             if name in wanted:
-                error = self._graph.start_node(name)
+                error = _why_not(lambda name=name: self._graph.start_node(name))  # type: ignore[misc]
                 self._undo.append(lambda name=name: self._graph.stop_node(name))  # type: ignore[misc]
             else:
                 error = self._call_hook(name)
@@ -246,15 +249,21 @@ class _Exchange:
                 method = "on_start" if name in wanted else "on_reload"
                 raise self._refuse("GBE693", self._members[name], error, method=method)
 
-    def _call_hook(self, name: str) -> Exception | None:
+    def _call_hook(self, name: str) -> BaseException | None:
         hook: Callable[[], Any] = self._graph.nodes[name].on_reload  # type: ignore[attr-defined]
-        return attempt(lambda: self._graph.bus.run(hook, owner=name))[1]
+        return attempt_or_exit(lambda: self._graph.bus.run(hook, owner=name))[1]
 
-    def _refuse(self, code: str, member: Member, error: Exception | None, **data: str) -> RunError:
+    def _refuse(self, code: str, member: Member, error: BaseException | None, **data: str) -> RunError:
         where = self._graph.place_of(error) or member.place
         refusal = RunError(code, where=where, name=member.name, reason=describe_exception(error), **data)
         refusal.__cause__ = error
         return refusal
+
+
+def _why_not(work: Callable[[], Exception | None]) -> BaseException | None:
+    """What the agent's code has raised; one that wants to end the process does not end the reload halfway."""
+    error, exit_ = attempt_or_exit(work)
+    return exit_ or error
 
 
 def _class_of(member: Member) -> type[GraphBusNode]:

@@ -297,6 +297,7 @@ ERRORS: dict[str, tuple[Spoil, str, str]] = {
         "shop/counter.py:3",
     ),
     "an __init__ that raises": (_in_counter("self.total = 0", "self.total = 1 / 0"), "GBE692", "shop/counter.py:5"),
+    "an __init__ that exits": (_in_counter("self.total = 0", "exit(3)"), "GBE692", "shop/counter.py:5"),
     "an __init__ with an argument": (_in_counter("__init__(self)", "__init__(self, x)"), "GBE692", "shop/counter.py:3"),
     "another layout": (
         _in_counter("    def __init__", "    __slots__ = ('y',)\n\n    def __init__"),
@@ -312,6 +313,16 @@ ERRORS: dict[str, tuple[Spoil, str, str]] = {
         _in_counter('self.log_of_life.append("start")', "self.nothing"),
         "GBE693",
         "shop/counter.py:9",
+    ),
+    "an on_start that exits": (
+        _in_counter('self.log_of_life.append("start")', "raise SystemExit(3)"),
+        "GBE693",
+        "shop/counter.py:9",
+    ),
+    "an on_reload that exits": (
+        _in_counter("    def on_stop", "    def on_reload(self):\n        raise SystemExit(3)\n\n    def on_stop"),
+        "GBE693",
+        "shop/counter.py:12",
     ),
     "an on_reload that raises": (
         _in_counter("    def on_stop", "    def on_reload(self):\n        1 / 0\n\n    def on_stop"),
@@ -456,14 +467,29 @@ def test_a_delivery_that_waits_for_another_attempt_finds_the_mended_handler(shop
     assert not shop.graph.bus.dead_letters()
 
 
-def test_an_old_on_stop_that_fails_is_told_and_does_not_keep_the_new_version_out(shop: LivingProject) -> None:
-    shop.edit("shop/counter.py", 'self.log_of_life.append("stop")', "1 / 0")
+@pytest.mark.parametrize(
+    ("failure", "told"), [("1 / 0", "ZeroDivisionError: division by zero"), ("exit(3)", "SystemExit: 3")]
+)
+def test_an_old_on_stop_that_fails_is_told_and_does_not_keep_the_new_version_out(
+    shop: LivingProject, failure: str, told: str
+) -> None:
+    shop.edit("shop/counter.py", 'self.log_of_life.append("stop")', failure)
     shop.reload()
-    shop.edit("shop/counter.py", "1 / 0", "pass")
+    shop.edit("shop/counter.py", failure, "pass")
     shop.edit("shop/counter.py", 'append("start")', 'append("again")')
     done = shop.reload()
     assert done.restarted == ("Counter",)
-    assert done.notes == ("`on_stop` of the old Counter failed: ZeroDivisionError: division by zero.",)
+    assert done.notes == (f"`on_stop` of the old Counter failed: {told}.",)
+
+
+def test_a_file_that_changes_between_build_and_import_is_served_whole_after_the_next_save(shop: LivingProject) -> None:
+    shop.edit("shop/counter.py", "+= amount", "+= 2 * amount")
+    artifacts = shop.build()
+    shop.edit("shop/counter.py", "    def read", "    async def read")
+    shop.reloader.reload(artifacts)
+    shop.reload()
+    sell(shop, 1)
+    assert total(shop) == 2
 
 
 def test_a_file_that_was_saved_between_start_and_watch_is_noticed(project: Project) -> None:
