@@ -30,6 +30,12 @@ def dlq() -> None:
     An event that a handler could not handle, after all its attempts, is a dead letter. With `keep_dead_letters = true` in
     [tool.graphbus.runtime] a running graph writes them to its `state_dir`, and they stay there until somebody replays or
     drops them.
+
+    \b
+    Examples:
+      graphbus dlq ls
+      graphbus dlq show 3
+      graphbus dlq replay 3
     """
 
 
@@ -73,8 +79,9 @@ def show(*, number: int, as_json: bool) -> None:
     """Show everything that is known of a dead letter: ids, times, the way it came, traceback and payload.
 
     \b
-    Example:
+    Examples:
       graphbus dlq show 3
+      graphbus dlq show 3 --json
     """
     with _open() as file:
         kept = _find(file, number)

@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, ClassVar, NamedTuple
 
+from graphbus_core.errors.legible import legible
+
 
 class Place(NamedTuple):
     """Where something is: a path as the user wrote or would write it, a line and a column that count from 1 (0: not known)."""
@@ -43,8 +45,8 @@ class GraphBusError(Exception):
         self.code = code
         self.where = where
         self.data = data
-        self.sentence = entry.sentence.format(**data)
-        self.hint = entry.hint.format(**data)
+        self.sentence = legible(entry.sentence.format(**data))
+        self.hint = legible(entry.hint.format(**data))
         super().__init__(code, self.sentence)
 
     @property

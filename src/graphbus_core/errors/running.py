@@ -89,13 +89,15 @@ ENTRIES: dict[str, Entry] = {
         "An agent cannot wait for its own answer; call the method itself, or publish and go on.",
     ),
     "GBE634": Entry(
-        "A handler waits for the receipt of {topic}, and so for itself.", "Subscribe to what comes of the event instead."
+        "A handler waits for the receipt of {topic}, and so for itself.",
+        "Subscribe to what comes of the event instead.",
     ),
     "GBE635": Entry(
         "{responder} did not answer {topic} within {timeout_s:g} s.", "Give it more time, or ask it to do less."
     ),
     "GBE636": Entry(
-        "{topic} was refused: {limit} events wait already.", "Publish more slowly, or raise `queue` in [tool.graphbus.runtime]."
+        "{topic} was refused: {limit} events wait already.",
+        "Publish more slowly, or raise `queue` in [tool.graphbus.runtime].",
     ),
     "GBE637": Entry(
         "{topic} was not requested: too many events led to it.", "Its dead letter says which; see also the log above."
@@ -137,7 +139,8 @@ ENTRIES: dict[str, Entry] = {
         "The letter is kept. Drop it, or bring the handler back.",
     ),
     "GBE650": Entry(
-        "{handler} cannot take the payload of {topic}: {reason}.", "Correct the publisher, or the class that it is made into."
+        "{handler} cannot take the payload of {topic}: {reason}.",
+        "Correct the publisher, or the class that it is made into.",
     ),
     "GBE660": Entry(
         "The middleware {middleware} makes no generator, but {found}.", "Write a function with exactly one `yield`."
@@ -155,7 +158,9 @@ ENTRIES: dict[str, Entry] = {
         'Name a function or class of the project in [tool.graphbus.runtime]: middleware = ["package.module:name"].',
     ),
     "GBE670": Entry("The body cannot be read: {reason}.", "Send one JSON document (RFC 8259) in UTF-8."),
-    "GBE671": Entry("{what} needs packages that are not installed: {packages}.", "Run `pip install 'graphbus[{extra}]'`."),
+    "GBE671": Entry(
+        "{what} needs packages that are not installed: {packages}.", "Run `pip install 'graphbus[{extra}]'`."
+    ),
     "GBE672": Entry(
         "Nothing can listen on {address}: {reason}.", "Choose another port, or end the process that listens there."
     ),
@@ -171,7 +176,9 @@ ENTRIES: dict[str, Entry] = {
     "GBE676": Entry("The body has more than {limit} bytes.", "Send a reference to the data instead of the data."),
     "GBE677": Entry("The body is sent as {got}.", "Send it as `Content-Type: application/json`, not compressed."),
     "GBE678": Entry("{count} requests wait already.", "Try again a little later."),
-    "GBE679": Entry("There was no answer within {timeout_s:g} s; it may still come to its end.", "Look before you repeat it."),
+    "GBE679": Entry(
+        "There was no answer within {timeout_s:g} s; it may still come to its end.", "Look before you repeat it."
+    ),
     "GBE680": Entry(
         "{agent} was left out when the graph started: {reason}.",
         "Correct it and start again; `--partial` has let the others run.",
@@ -185,7 +192,9 @@ ENTRIES: dict[str, Entry] = {
     "GBE687": Entry("There is no profile to read: {reason}.", "`graphbus run --profile` writes one at its end."),
     "GBE688": Entry("{count} of {total} lines were refused.", "The messages above say why; the others were done."),
     "GBE689": Entry("{name} failed: {reason}.", "The graph runs on."),
-    "GBE690": Entry("The graph cannot take over new code now: {reason}.", "The old code keeps running; save again later."),
+    "GBE690": Entry(
+        "The graph cannot take over new code now: {reason}.", "The old code keeps running; save again later."
+    ),
     "GBE691": Entry(
         "The module {module} cannot be imported again: {reason}.", "The old code keeps running; correct the module."
     ),

@@ -71,7 +71,8 @@ ENTRIES: dict[str, Entry] = {
     "GBE151": Entry("There is no dead letter {number}.", "`graphbus dlq ls` lists them."),
     "GBE152": Entry("No dead letter is named.", "Give the numbers that `graphbus dlq ls` shows, or `--all`."),
     "GBE153": Entry(
-        "Dropping dead letters asks a person, and there is nobody to ask.", "Say `--yes` to drop them without a question."
+        "Dropping dead letters asks a person, and there is nobody to ask.",
+        "Say `--yes` to drop them without a question.",
     ),
     "GBE155": Entry(
         "Whoever reaches {host} could use this graph: it needs a token.",
@@ -81,13 +82,15 @@ ENTRIES: dict[str, Entry] = {
         "The token in {source} cannot be used: {reason}.",
         "`python -c 'import secrets; print(secrets.token_urlsafe(32))'` makes a good one.",
     ),
-    "GBE157": Entry("{address!r} is no address to listen on: {reason}.", "Write PORT or HOST:PORT, e.g. `0.0.0.0:8766`."),
-    "GBE158": Entry("{option} asks a person, and there is nobody to ask.", "Run it in a terminal, or leave {option} out."),
+    "GBE157": Entry(
+        "{address!r} is no address to listen on: {reason}.", "Write PORT or HOST:PORT, e.g. `0.0.0.0:8766`."
+    ),
+    "GBE158": Entry(
+        "{option} asks a person, and there is nobody to ask.", "Run it in a terminal, or leave {option} out."
+    ),
     "GBE159": Entry("There is no command {name!r}.{suggestion}", "`help` lists them."),
     "GBE160": Entry("`{command}` cannot be understood: {reason}.", "Example: `{example}`."),
-    "GBE163": Entry(
-        "{option} needs watchfiles, which is not installed.", "Run `pip install 'graphbus[watch]'`."
-    ),
+    "GBE163": Entry("{option} needs watchfiles, which is not installed.", "Run `pip install 'graphbus[watch]'`."),
     "GBE164": Entry(
         "The project cannot be watched: {reason}.",
         "Leave large folders out with `exclude` in [tool.graphbus], or raise the limit of watches of the machine.",
