@@ -74,9 +74,14 @@ class Running(NamedTuple):
 
 
 class Meter:
-    """Middleware that measures how long handlers and calls take, and knows which of them are running."""
+    """Middleware that measures how long handlers and calls take, and knows which of them are running.
+
+    Attributes:
+        begun: How many have begun so far, about: it grows as long as anything begins.
+    """
 
     def __init__(self) -> None:
+        self.begun = 0
         self._process = Histogram("messaging_process_duration_seconds", "Time that handlers took.")
         self._call = Histogram("graphbus_call_duration_seconds", "Time that called methods took.")
         self._http = Histogram("http_server_request_duration_seconds", "Time that requests took.")
@@ -87,6 +92,7 @@ class Meter:
         """Measure one handler or call; a failure counts as well."""
         started = perf_counter()
         key = id(handling)
+        self.begun += 1
         self._running[key] = Running(handling.name, monotonic())
         try:
             yield

@@ -18,7 +18,7 @@ from graphbus_core.hosting.metrics import Meter
 from graphbus_core.hosting.serving.probes import ProbeServer
 from graphbus_core.hosting.serving.status import Status
 from graphbus_core.middleware import Handling
-from tests.fakes.http_site import TOKEN, SiteClient, build_site, read_all, served
+from tests.fakes.http_site import AGENTS, TOKEN, SiteClient, build_site, read_all, served
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +38,8 @@ def probe(site: SiteClient, path: str) -> tuple[int, dict[str, object]]:
         connection.request("GET", path)
         response = connection.getresponse()
         document = json.loads(response.read())
-        document.pop("running_s", None)
+        for varying in ("running_s", "waiting_s"):
+            document.pop(varying, None)
         answers.append((response.status, document))
         connection.close()
     assert answers[0] == answers[1]
@@ -149,3 +150,45 @@ except SystemExit:
         assert loaded, finished.stderr
         assert not unwanted & loaded
         assert wanted <= loaded
+
+
+def test_a_graph_whose_deliveries_do_not_go_on_is_stuck_although_no_handler_runs(tmp_path: Path) -> None:
+    """Something else than a handler may hang: here it is the disk that dead letters are written to."""
+    is_free = threading.Event()
+    with served(build_site(tmp_path, "stuck_after_s = 0.3")) as site:
+        site.graph.bus.keeper = lambda _letter: is_free.wait(10)
+        site.post("/publish/Order/Placed", {"order_id": "1", "quantity": -1})
+        for number in range(3):
+            site.post("/publish/Order/Placed", {"order_id": str(number), "quantity": 1})
+        time.sleep(0.4)
+        assert probe(site, "/livez") == (200, {"status": "alive"}), (
+            "a probe that comes late knows nothing of the time before"
+        )
+        time.sleep(0.4)
+        assert probe(site, "/livez") == (503, {"status": "stuck", "queued": 3})
+        is_free.set()
+        site.graph.bus.settle()
+        assert probe(site, "/livez") == (200, {"status": "alive"})
+
+
+def test_a_graph_that_is_busy_all_the_time_is_not_stuck(tmp_path: Path) -> None:
+    with served(build_site(tmp_path, "stuck_after_s = 0.2")) as site:
+        threads = [threading.Thread(target=site.post, args=("/call/Till/sleep", {"seconds": 0.1})) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        for _ in range(10):
+            time.sleep(0.05)
+            assert probe(site, "/livez") == (200, {"status": "alive"})
+        for thread in threads:
+            thread.join()
+
+
+def test_a_dispatcher_that_has_ended_is_noticed_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    agents = AGENTS.replace(
+        'if event["quantity"] < 0',
+        'if event["order_id"] == "end":\n                raise SystemExit\n            if event["quantity"] < 0',
+    )
+    with served(build_site(tmp_path, agents=agents)) as site:
+        monkeypatch.setattr(site.graph.bus, "_on_interruption", lambda: None)  # whoever should end the process does not
+        site.post("/publish/Order/Placed?wait=0.5", {"order_id": "end", "quantity": 1})
+        assert probe(site, "/livez") == (503, {"status": "dead"})

@@ -30,6 +30,9 @@ class Status:
         self._meter = meter
         self._stuck_after_s = stuck_after_s
         self._queue = queue
+        self._seen: tuple[tuple[int, int, int], float] | None = (
+            None  # what had begun while something waited, and since when
+        )
         self.is_stopping = False
 
     def answer(self, path: str) -> Answer | None:
@@ -47,13 +50,33 @@ class Status:
         return Answer(200, {"status": "started"})
 
     def live(self) -> Answer:
-        """No when one handler has been running for too long: all that comes after it waits, and only a restart helps."""
+        """No when a handler runs for too long, or what waits is not delivered: only a restart helps."""
+        if self._graph.bus.is_dispatcher_lost and not self.is_stopping:
+            return Answer(503, {"status": "dead"})
+        stuck = self._stuck_handler() or self._stuck_queue() if self._stuck_after_s else None
+        return stuck or Answer(200, {"status": "alive"})
+
+    def _stuck_handler(self) -> Answer | None:
         longest = self._meter.longest()
-        if longest is not None and self._stuck_after_s:
-            running_s = monotonic() - longest.since
-            if running_s > self._stuck_after_s:
-                return Answer(503, {"status": "stuck", "handler": longest.name, "running_s": round(running_s, 1)})
-        return Answer(200, {"status": "alive"})
+        running_s = 0.0 if longest is None else monotonic() - longest.since
+        if longest is None or running_s <= self._stuck_after_s:
+            return None
+        return Answer(503, {"status": "stuck", "handler": longest.name, "running_s": round(running_s, 1)})
+
+    def _stuck_queue(self) -> Answer | None:
+        """As far as probes have seen: something waited all the time, and nothing has begun."""
+        statistics, now = self._graph.bus.statistics(), monotonic()
+        begun = (self._meter.begun, statistics.published, statistics.dead_letters)
+        if not statistics.queued:
+            self._seen = None
+            return None
+        seen = self._seen
+        if seen is None or seen[0] != begun:
+            seen = self._seen = begun, now
+        waiting_s = now - seen[1]
+        if waiting_s <= self._stuck_after_s:
+            return None
+        return Answer(503, {"status": "stuck", "queued": statistics.queued, "waiting_s": round(waiting_s, 1)})
 
     def ready(self) -> Answer:
         """No while the graph stops, or when no more events can wait."""
