@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -63,7 +64,7 @@ def reloading(shop: LivingProject) -> Iterator[None]:
 
 def wait_for_queue(shop: LivingProject, length: int) -> None:
     while shop.graph.bus.statistics().queued < length:
-        pass
+        time.sleep(0.001)
 
 
 def outcome_after(shop: LivingProject, work: Callable[[], Any]) -> Any:
@@ -138,3 +139,77 @@ def test_a_call_of_an_agent_that_is_gone_after_the_reload_says_so(guarded: Livin
     refused = outcome_after(guarded, lambda: guarded.graph.call("Prices", "price", sku="mug"))
     assert isinstance(refused, RunError)
     assert refused.code == "GBE620"
+
+
+BUYER = """
+    from graphbus_core import GraphBusNode, publishes, subscribe
+
+    @publishes("/Price/Asked", {{"sku": str}})
+    class Buyer(GraphBusNode):
+        {kind}def on_start(self):
+            self.heard = {ask}
+            self.publish("/Buyer/Ready", {{"by": "old"}})
+
+        {kind}def on_stop(self):
+            self.last = {ask}
+
+        @subscribe("/Buyer/Ready")
+        {kind}def on_ready(self, by: str):
+            self.ready = by
+    """
+
+
+@pytest.mark.parametrize("is_serving", [False, True])
+@pytest.mark.parametrize("kind", ["", "async "])
+def test_an_agent_may_ask_another_while_it_is_started_and_stopped_by_a_reload(
+    project: Project, kind: str, is_serving: bool
+) -> None:
+    ask = f'{"await " * bool(kind)}self.request("/Price/Asked", {{"sku": "mug"}}, 3)'
+    files = {"shop/prices.py": PRICES.format(kind=""), "shop/buyer.py": BUYER.format(kind=kind, ask=ask)}
+    shop = LivingProject(project({"pyproject.toml": ""} | files), is_serving=is_serving)
+    with shop.graph:
+        shop.edit("shop/prices.py", '"old"', '"new"')
+        shop.edit("shop/buyer.py", '"by": "old"', '"by": "new"')
+        assert set(shop.reload().restarted) == {"Buyer"}
+        shop.graph.settle(5)
+        buyer = vars(shop.graph.node("Buyer"))
+        assert (buyer["last"], buyer["heard"], buyer["ready"]) == (["old", "old"], ["new", "new"], "new")
+
+
+def test_a_handler_that_asks_is_answered_by_the_version_that_it_began_with(project: Project) -> None:
+    asker = """
+    from graphbus_core import GraphBusNode, publishes, subscribe
+
+    @publishes("/Price/Asked", {"sku": str})
+    class Asker(GraphBusNode):
+        @subscribe("/Buyer/Came")
+        async def on_came(self):
+            first = await self.request("/Price/Asked", {"sku": "mug"})
+            self.is_halfway = True
+            import asyncio
+            while not self.may_go:
+                await asyncio.sleep(0.001)
+            self.answers = [first, await self.request("/Price/Asked", {"sku": "mug"})]
+
+        def on_start(self):
+            self.is_halfway = self.may_go = False
+    """
+    pyproject = '[tool.graphbus]\nexternal_topics = ["/Buyer/Came"]\n'
+    files = {"pyproject.toml": pyproject, "shop/prices.py": PRICES.format(kind=""), "shop/asker.py": asker}
+    shop = LivingProject(project(files), is_serving=True)
+    with shop.graph:
+        shop.graph.publish("/Buyer/Came")
+        state = vars(shop.graph.node("Asker"))
+        while not state["is_halfway"]:
+            time.sleep(0.001)
+        shop.edit("shop/prices.py", '"old"', '"new"')
+        artifacts = shop.build()
+        reloaded: list[Reloaded] = []
+        thread = threading.Thread(target=lambda: reloaded.append(shop.reloader.reload(artifacts)))
+        thread.start()
+        thread.join(0.2)
+        assert not reloaded
+        state["may_go"] = True
+        thread.join()
+        assert state["answers"] == [["old", "old"], ["old", "old"]]
+        assert shop.graph.request("/Price/Asked", {"sku": "mug"}) == ["new", "new"]
