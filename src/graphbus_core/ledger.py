@@ -10,6 +10,7 @@ from types import TracebackType
 
 from graphbus_core.clock import Clock
 from graphbus_core.errors import GraphBusError
+from graphbus_core.errors.legible import legible, on_one_line
 from graphbus_core.isolation import attempt
 from graphbus_core.model.deliveries import DeadLetter, Reason
 from graphbus_core.model.messages import Event
@@ -56,6 +57,9 @@ class Ledger:
         logged = f"{place}: {told}" if refusal and place else told
         logged += f" ({attempt} attempts)" if attempt > 1 else ""
         message = "%s failed on %s (event %s): %s"
+        text, is_as_python_has_it = _as_text(raised)
+        if raised and not is_as_python_has_it:  # a log that cannot write one character of it would lose all of it
+            logged, raised = f"{logged}\n{text.rstrip()}", None
         _log.error(message, subscription, event.topic, event.event_id, logged, exc_info=raised)
         self._keep(
             event,
@@ -65,7 +69,7 @@ class Ledger:
             attempts=attempt,
             since=since,
             place=place,
-            traceback=_as_text(raised),
+            traceback=text,
         )
 
     def stopped(
@@ -113,12 +117,12 @@ class Ledger:
             self.keeper(letter)
 
 
-def tell(error: Exception) -> str:
-    """What was raised, in one line."""
+def tell(error: BaseException) -> str:
+    """What was raised, in one line that can be written anywhere."""
     if isinstance(error, GraphBusError):
         return f"{error.sentence} [{error.code}]"
     said, is_mute = attempt(lambda: str(error))
-    words = "(it cannot be told)" if is_mute or said is None else " ".join(said.split())
+    words = "(it cannot be told)" if is_mute or said is None else on_one_line(" ".join(said.split()))
     line = f"{type(error).__name__}: {words}".removesuffix(": ")
     return line if len(line) <= _LONGEST_LINE else f"{line[: _LONGEST_LINE - 1]}…"
 
@@ -134,16 +138,19 @@ def _without_ours(error: Exception) -> Raised:
     return type(error), error, trace
 
 
-def _as_text(raised: Raised | None) -> str:
+def _as_text(raised: Raised | None) -> tuple[str, bool]:
+    """The traceback in words that can be written anywhere, and whether they are those of Python."""
     if raised is None:
-        return ""
+        return "", True
     from traceback import format_exception
 
-    text = "".join(format_exception(*raised))
+    original = "".join(format_exception(*raised))
+    text = legible(original)
+    is_original = text == original
     if len(text) <= _LONGEST_TEXT:
-        return text
+        return text, is_original
     begin, end = text[: _LONGEST_TEXT // 4], text[-_LONGEST_TEXT // 2 :]
-    return f"{begin}\n  ...\n{end}"
+    return f"{begin}\n  ...\n{end}", is_original
 
 
 def _place_of(error: Exception) -> str:

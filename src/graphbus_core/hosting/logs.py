@@ -7,7 +7,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy
-from typing import Protocol
+from typing import Any, Protocol
+
+from graphbus_core.errors.legible import legible
 
 _AGENT = "graphbus.agent."
 
@@ -29,6 +31,10 @@ class _Line(logging.Formatter):
         is_agent = record.name.startswith(_AGENT)
         label = record.name.removeprefix(_AGENT) if is_agent else record.levelname
         return f"[{label}] {super().format(record)}"
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802 - the name that logging calls
+        """The traceback; what an exception says is often text from outside."""
+        return legible(super().formatException(ei))
 
 
 class _BriefLine(_Line):

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Any
 
+from graphbus_core.errors.legible import on_one_line
 from graphbus_core.isolation import attempt
 
 MAX_ENTRIES = 262_144
@@ -118,12 +119,7 @@ _MAX_SHOWN = 60
 
 def clipped(text: str, limit: int = 240) -> str:
     """A text that may be long, short, and without characters that a terminal or a log obeys or cannot write."""
-    short = text if len(text) <= limit else f"{text[: limit - 3]}..."
-    return short if short.isprintable() else "".join(each if each.isprintable() else _escaped(each) for each in short)
-
-
-def _escaped(character: str) -> str:
-    return character.encode("unicode_escape", "backslashreplace").decode("ascii")
+    return on_one_line(text if len(text) <= limit else f"{text[: limit - 3]}...")
 
 
 def shown(value: object) -> str:

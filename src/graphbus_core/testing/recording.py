@@ -11,6 +11,7 @@ from graphbus_core.bus import MessageBus
 from graphbus_core.clock import Clock
 from graphbus_core.delivering import OnError
 from graphbus_core.errors import RunError
+from graphbus_core.ledger import tell
 from graphbus_core.middleware import Handling, Middleware
 from graphbus_core.model.config import RuntimeSettings
 from graphbus_core.model.messages import Event
@@ -192,7 +193,7 @@ def _instead(events: Sequence[Event]) -> list[str]:
 
 def _failed(failures: Sequence[Delivered]) -> list[str]:
     """More often than not a failure is why an event is missing."""
-    lines = [f"  {each.handler} on {each.event.topic}: {type(each.error).__name__}: {each.error}" for each in failures]
+    lines = [f"  {each.handler} on {each.event.topic}: {tell(each.error)}" for each in failures if each.error]
     return ["These handlers have failed:", *lines] if lines else []
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from pathlib import Path
 
 import pytest
 
@@ -180,3 +181,28 @@ def test_running_each_goes_on_after_every_failure() -> None:
     failures: list[Exception] = []
     run_each(iter([fail, print, fail]), {"n": 1}, failures.append)
     assert [str(error) for error in failures] == ["bad 1", "bad 1"]
+
+
+def test_what_an_exception_says_can_be_written_to_any_log(tmp_path: Path) -> None:
+    said = "half a pair \ud800, and \x1b[31mred"
+
+    def fail_rudely() -> None:
+        raise ValueError(said)
+
+    bus = MessageBus()
+    bus.subscribe("/A/B", fail_rudely, name="Agent.fail")
+    log = logging.FileHandler(tmp_path / "log", encoding="utf-8")
+    logging.getLogger("graphbus").addHandler(log)
+    try:
+        bus.publish("/A/B")
+    finally:
+        logging.getLogger("graphbus").removeHandler(log)
+        log.close()
+    (letter,) = bus.dead_letters()
+    assert letter.error == r"ValueError: half a pair \ud800, and \x1b[31mred"
+    written = (tmp_path / "log").read_text("utf-8")
+    for text in (letter.traceback, written):
+        text.encode()
+        assert "\x1b" not in text
+        assert "raise ValueError(said)\n" in text
+        assert text.rstrip().endswith(letter.error)

@@ -435,7 +435,7 @@ class Unspeakable(Exception):
     ("error", "told"),
     [
         (Unspeakable(), "Unspeakable: (it cannot be told)"),
-        (ValueError("one\n  two\x00\n"), "ValueError: one two\x00"),
+        (ValueError("one\n  two\x00\n"), r"ValueError: one two\x00"),
         (ValueError("x" * 100_000), f"ValueError: {'x' * 987}…"),
         (KeyError(), "KeyError"),
         (ExceptionGroup("both", [ValueError("a"), KeyError("b")]), "ExceptionGroup: both (2 sub-exceptions)"),
