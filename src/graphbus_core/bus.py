@@ -20,7 +20,8 @@ from graphbus_core.middleware import Middleware
 from graphbus_core.model.agent import HandlerShape
 from graphbus_core.model.deliveries import ONCE, DeadLetter, DeliveryPolicy, Statistics
 from graphbus_core.model.messages import Event
-from graphbus_core.queueing import OnError
+from graphbus_core.queueing import OnError, Redelivery
+from graphbus_core.receipts import Receipt
 from graphbus_core.routing import Admit, Subscription
 from graphbus_core.signatures import Handler
 
@@ -242,16 +243,59 @@ class MessageBus(Awaiter):
             RunError: GBE648 inside a handler, which would wait for itself.
             Exception: With `on_error="raise"`, what a further attempt has raised.
         """
+        self.refuse_in_handler()
+        return self._until_or_raise(lambda: self._is_quiet() and self._retries.next_due() is None, timeout_s)
+
+    def refuse_in_handler(self) -> None:
+        """Raise RunError GBE648 inside a handler: who waits there waits for itself."""
         if self._is_handling():
             raise RunError("GBE648")
-        is_quiet = self._until(
-            lambda: self._late_error or (self._is_quiet() and self._retries.next_due() is None),
-            now_plus(timeout_s),
-        )
+
+    def wait_for(self, receipt: Receipt) -> bool:
+        """Deliver, or wait while others do, until a receipt is done. False when the bus is closed and it never will be.
+
+        Raises:
+            RunError: GBE648 inside a handler.
+            Exception: With `on_error="raise"`, what a further attempt has raised.
+        """
+        self.refuse_in_handler()
+        return self._until_or_raise(lambda: receipt.is_done, None) or receipt.wait(_PATIENCE_S)
+
+    def _until_or_raise(self, is_so: Callable[[], bool], timeout_s: float | None) -> bool:
+        is_in_time = self._until(lambda: self._late_error or is_so(), now_plus(timeout_s))
         error, self._late_error = self._late_error, None
         if error is not None:
             raise error
-        return is_quiet
+        return is_in_time
+
+    def deliver_once_more(self, event: Event, subscription: Subscription | None) -> Receipt:
+        """Queue an event that has a tree of its own, for this subscription or for all, and follow what comes of it.
+
+        Its dead letters do not go to the keeper until `release_dead_letters`.
+
+        Raises:
+            RunError: GBE615 closed bus, GBE648 inside a handler.
+        """
+        self.refuse_in_handler()
+        if self._is_closing:
+            raise RunError("GBE615", topic=event.topic)
+        self._ledger.claimed[id(event)] = event, []
+        receipt = Receipt(event.root, self._is_handling)
+        receipt.then(self._bell.ring)
+        self._receipts.open(receipt)
+        self._queue.append(event if subscription is None else Redelivery(event, subscription, 1))
+        self._bell.ring()
+        return receipt
+
+    def release_dead_letters(self, event: Event) -> tuple[DeadLetter, ...]:
+        """Give what has died of an event that was delivered once more; from now on its dead letters go to the keeper."""
+        with self._judging:
+            return tuple(self._ledger.claimed.pop(id(event))[1])
+
+    def forget_dead_letter(self, letter: DeadLetter) -> None:
+        """Take a letter out of the ring, if it is there; it stays counted."""
+        with self._judging:
+            self._ledger.forget(letter)
 
     def __enter__(self) -> MessageBus:
         return self

@@ -32,6 +32,7 @@ class Ledger:
         dead: The last dead letters.
         dead_count: All dead letters, also those that are forgotten.
         keeper: Gets every dead letter as well; it must not raise.
+        claimed: Events whose dead letters go to somebody else than the keeper, by their identity, and the letters so far.
     """
 
     def __init__(self, history: int, dead_letters: int, clock: Clock) -> None:
@@ -39,6 +40,7 @@ class Ledger:
         self.dead: deque[DeadLetter] = deque(maxlen=dead_letters)
         self.dead_count = 0
         self.keeper: DeadLetterKeeper | None = None
+        self.claimed: dict[int, tuple[Event, list[DeadLetter]]] = {}
         self._clock = clock
 
     def retrying(self, event: Event, subscription: str, told: str, *, attempt: int, of: int, delay_s: float) -> None:
@@ -87,6 +89,13 @@ class Ledger:
         _log.error("%s was not delivered: %s%s", event.topic, why, f"; it came from {trail}" if trail else "")
         self._keep(event, subscription, reason, why, attempts=attempts, since=since)
 
+    def forget(self, letter: DeadLetter) -> None:
+        """Take a letter out of the ring, if it is there."""
+        for index, each in enumerate(self.dead):
+            if each is letter:
+                del self.dead[index]
+                return
+
     def _keep(
         self,
         event: Event,
@@ -113,7 +122,10 @@ class Ledger:
         )
         self.dead_count += 1
         self.dead.append(letter)
-        if self.keeper is not None:
+        claimed = self.claimed.get(id(event))
+        if claimed is not None:
+            claimed[1].append(letter)
+        elif self.keeper is not None:
             self.keeper(letter)
 
 

@@ -86,7 +86,7 @@ def _deliver(graph: LiveGraph, file: DeadLetterFile, kept: KeptLetter) -> str:
     except RunError as gone:
         return gone.sentence.rstrip(".")
     file.begin_replay(kept.id)
-    ((_, died),) = replay(graph.bus, [kept.letter])
+    died = replay(graph.bus, kept.letter, graph.wait_for)
     file.end_replay(kept, died)
     return _tell(died)
 

@@ -234,6 +234,30 @@ class Keeper:
             if monotonic() >= self._not_before:
                 self._write()
 
+    def replayed(self, letter: DeadLetter, died: Sequence[DeadLetter]) -> None:
+        """Note what came of a letter that was delivered once more: it goes, or has failed again, and what has died is kept.
+
+        What cannot be noted is logged; the letter stays on disk then, and what has died of it is in it.
+        """
+        with self._writing:
+            for index, each in enumerate(self._pending):
+                if each is letter:
+                    del self._pending[index]
+                    self._pending.extend(died)
+                    return
+            _, error = attempt(lambda: self._note(letter, died))
+            if error is not None:
+                _log.error("what came of a replay is not written to %s: %s", self._path, _tell(error))
+
+    def _note(self, letter: DeadLetter, died: Sequence[DeadLetter]) -> None:
+        file = self._opened()
+        kept = file.find_by_event(letter)
+        if kept is None:
+            file.add(died)
+            return
+        file.begin_replay(kept.id)
+        file.end_replay(kept, died)
+
     def close(self) -> None:
         """Try a last time to write what waits, and let go of the file."""
         with self._writing:
@@ -251,13 +275,19 @@ class Keeper:
             self._pending.clear()
             return
         self._not_before = monotonic() + _PAUSE_S
-        told = error.sentence if isinstance(error, RunError) else f"{type(error).__name__}: {error}"
-        _log.error("%s not written to %s: %s", _count(self._pending), self._path, told)
+        _log.error("%s not written to %s: %s", _count(self._pending), self._path, _tell(error))
 
     def _write_or_raise(self) -> None:
+        self._opened().add(self._pending)
+
+    def _opened(self) -> DeadLetterFile:
         if self._file is None:
             self._file = DeadLetterFile(self._path, timeout_s=_PATIENCE_S)
-        self._file.add(self._pending)
+        return self._file
+
+
+def _tell(error: Exception) -> str:
+    return error.sentence if isinstance(error, RunError) else f"{type(error).__name__}: {error}"
 
 
 def _count(letters: deque[DeadLetter]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from threading import Lock
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -88,6 +89,7 @@ class LiveGraph:
         self._states = States(state_path)
         self._at_end: list[Callable[[], None]] = [self._states.close]
         self._started: set[str] = set()
+        self._replaying = Lock()
         self._is_stopped = False
 
     def __enter__(self) -> LiveGraph:
@@ -190,6 +192,9 @@ class LiveGraph:
     def replay_dead_letters(self, letters: Iterable[DeadLetter] | None = None) -> tuple[DeadLetter, ...]:
         """Deliver dead letters once more, with the same ids, each to the subscription that failed; waits for all attempts.
 
+        A letter leaves the ring, and the disk if letters are kept there, when its event was handled. What has died again is a
+        letter in its place. Several threads replay one after the other.
+
         Args:
             letters: Those of `bus.dead_letters()` by default.
 
@@ -197,14 +202,16 @@ class LiveGraph:
             What has died again.
 
         Raises:
-            RunError: GBE648 inside of a handler, GBE649 for a letter whose handler is gone; then nothing is delivered.
+            RunError: GBE648 inside of a handler, GBE649 for a letter whose handler is gone; then nothing is delivered. GBE615
+                when the graph stops; what was not handled until then stays where it is.
         """
-        from graphbus_core.hosting.replaying import find_subscription, replay
+        from graphbus_core.hosting.replaying import replay_all
 
-        again = tuple(self.bus.dead_letters() if letters is None else letters)
-        for letter in again:
-            find_subscription(self.bus, letter)
-        return tuple(dead for _, died in replay(self.bus, again) for dead in died)
+        return replay_all(self.bus, letters, self.wait_for, self._replaying)
+
+    def wait_for(self, receipt: Receipt) -> bool:
+        """Wait until a receipt is done; False when the graph has stopped first."""
+        return self.bus.wait_for(receipt)
 
     # --- life ---
 

@@ -179,6 +179,26 @@ def restore_event(
     return Event(topic, freeze(payload), src, timestamp, hops, cause, root, by, 0, event_id, causation_id)
 
 
+def once_more(event: Event) -> Event:
+    """Make the same event anew, with the same ids, as the only one of its tree: what comes of it can be told from the rest."""
+    event_id, root = event.event_id, event._root
+    own = None if root is None else Event(root.topic, None, "", root.timestamp, _id=root.event_id)
+    payload, cause_id = _get_payload(event), event.causation_id
+    return Event(
+        event.topic,
+        payload,
+        event.src,
+        event.timestamp,
+        event.hops,
+        event._cause,
+        own,
+        event._by,
+        0,
+        event_id,
+        cause_id,
+    )
+
+
 def count_descendant(event: Event) -> int:
     """Count one more event below the root of this one, and give their number."""
     root = event if event._root is None else event._root

@@ -8,6 +8,7 @@ from graphbus_core.clock import Clock
 from graphbus_core.hosting.graph import LiveGraph, Member
 from graphbus_core.model.deliveries import DeadLetter
 from graphbus_core.model.proposals import Json
+from graphbus_core.receipts import Receipt
 from graphbus_core.testing.clock import FakeClock
 from graphbus_core.testing.recording import Recorded, RecordingBus
 
@@ -42,6 +43,12 @@ class RecordingGraph(Recorded, LiveGraph):
                 self.publish(topic, payload)
 
         self.bus.run(publish)
+
+    def wait_for(self, receipt: Receipt) -> bool:
+        """Wait until a receipt is done. With a `FakeClock` time passes until it is."""
+        if isinstance(self.clock, FakeClock):
+            self.settle()
+        return super().wait_for(receipt)
 
     def settle(self, timeout_s: float | None = None) -> bool:
         """Deliver everything that waits. With a `FakeClock` time passes until nothing waits for it: no retry is left either."""
