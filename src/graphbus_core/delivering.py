@@ -9,6 +9,7 @@ another thread meanwhile, only queues. On the thread of the event loop, what onl
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Hashable, Iterable
 from threading import Thread, get_ident
 from time import monotonic
@@ -26,6 +27,8 @@ from graphbus_core.model.proposals import Json
 from graphbus_core.queueing import Asker, Errand, OnError, Redelivery
 from graphbus_core.receipts import Receipt
 from graphbus_core.routing import Call, Dispatch, Subscription
+
+_log = logging.getLogger("graphbus.bus")
 
 
 class Deliverer(Judging):
@@ -326,6 +329,7 @@ class Deliverer(Judging):
     def _dispatch_all(self) -> None:
         self.interruption = attempt_anything(self._serve_until_stopped)
         if self.interruption is not None:
+            _log.error("a handler has ended the delivery of events", exc_info=self.interruption)
             self._on_interruption()
 
     def _serve_until_stopped(self) -> None:

@@ -18,7 +18,7 @@ from graphbus_core.hosting.metrics import Meter
 from graphbus_core.hosting.serving.probes import ProbeServer
 from graphbus_core.hosting.serving.status import Status
 from graphbus_core.middleware import Handling
-from tests.fakes.http_site import AGENTS, TOKEN, SiteClient, build_site, read_all, served
+from tests.fakes.http_site import AGENTS, TOKEN, SiteClient, build_site, kept_log, read_all, served
 
 
 @pytest.fixture(autouse=True)
@@ -183,12 +183,17 @@ def test_a_graph_that_is_busy_all_the_time_is_not_stuck(tmp_path: Path) -> None:
             thread.join()
 
 
-def test_a_dispatcher_that_has_ended_is_noticed_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dispatcher_that_a_handler_has_ended_is_noticed_at_once_and_the_log_says_who_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     agents = AGENTS.replace(
         'if event["quantity"] < 0',
         'if event["order_id"] == "end":\n                raise SystemExit\n            if event["quantity"] < 0',
     )
     with served(build_site(tmp_path, agents=agents)) as site:
         monkeypatch.setattr(site.graph.bus, "_on_interruption", lambda: None)  # whoever should end the process does not
-        site.post("/publish/Order/Placed?wait=0.5", {"order_id": "end", "quantity": 1})
+        with kept_log() as log:
+            site.post("/publish/Order/Placed?wait=0.5", {"order_id": "end", "quantity": 1})
         assert probe(site, "/livez") == (503, {"status": "dead"})
+    assert "a handler has ended the delivery of events" in log.text
+    assert "till.py" in log.text
