@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from graphbus_core.compiler.reading.source import SourceFile
@@ -155,3 +156,23 @@ def test_a_module_that_cannot_be_read_is_only_unknown_to_those_that_import_it(tm
     project = read_folder(tmp_path, "agents", settings=settings)
     assert project.errors == ()
     assert [item.topic for item in project.definitions[0].subscriptions] == [""]
+
+
+def test_half_a_surrogate_pair_is_read_as_a_character_that_can_be_written_down(tmp_path: Path) -> None:
+    half = r"\ud800"
+    agent = f'''class Odd(GraphBusNode):
+    """Says {half}."""
+
+    @schema_method(input_schema={{"{half}": str, "way": Literal["{half}"], "text": "Literal['{half}']"}})
+    def take(self, way: "Literal['{half}']" = "{half}"):
+        self.publish("/Odd/Said", {{"{half}": 1}})
+
+    @subscribe("/Odd/Said")
+    def on_said(self, event):
+        return event["{half}"]
+'''
+    project = read_files(tmp_path, {"odd.py": HEAD + "from typing import Literal\n" + agent, "good.py": GOOD})
+    assert {each.name for each in project.definitions} == {"Odd", "Good"}
+    written = msgspec.json.encode(project.definitions).decode()
+    assert "Says \ufffd." in written
+    assert "\\ud800" not in written

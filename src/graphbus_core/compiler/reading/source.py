@@ -85,7 +85,8 @@ class SourceFile:
             BuildError: GBE201 for a syntax error, GBE202 for bytes that are no text, GBE206 for nesting beyond Python's limits.
         """
         try:
-            return syntax.parse(self.data, self.path)
+            tree = syntax.parse(self.data, self.path)
+            return syntax.with_whole_characters(tree) if syntax.may_have_half_characters(self.data) else tree
         except (SyntaxError, ValueError) as error:  # ValueError: a null byte, in some versions of Python
             raise self._null_byte() or self._encoding_error() or self._syntax_error(error) from None
         except (RecursionError, MemoryError):

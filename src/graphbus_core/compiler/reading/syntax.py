@@ -7,12 +7,16 @@ SystemError (cpython issue 106905); and what `warnings` leaves out is a setting 
 from __future__ import annotations
 
 import ast
+import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import RLock
+from typing import TypeVar
 
 _one_at_a_time = RLock()
+_HALF_PAIR = re.compile(rb"\\(?:u|U0000)[dD][89a-fA-F]")
+T = TypeVar("T", bound=ast.AST)
 
 
 @contextmanager
@@ -37,4 +41,18 @@ def parse(text: str | bytes, path: str = "<unknown>", minor: int | None = None) 
 def parse_expression(text: str) -> ast.expr:
     """Give the tree of an expression; raises what `ast.parse` raises."""
     with alone():
-        return ast.parse(text, mode="eval").body
+        tree = ast.parse(text, mode="eval")
+    return with_whole_characters(tree).body if may_have_half_characters(text.encode()) else tree.body
+
+
+def may_have_half_characters(data: bytes) -> bool:
+    """True for source text with an escape for half a surrogate pair, which is no character in UTF-8."""
+    return _HALF_PAIR.search(data) is not None
+
+
+def with_whole_characters(tree: T) -> T:
+    """The same tree; what is read out of its texts can be written down: half a surrogate pair becomes U+FFFD."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            node.value = node.value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return tree
