@@ -135,6 +135,7 @@ def test_lines_of_a_pipe_are_done_one_after_the_other(shop: Path) -> None:
         ("log loud", "the levels are"),
         ("break Shop.sell", "there is nobody to ask"),
         ("help calll", "Did you mean 'call'?"),
+        ("h", "Did you mean 'history' or 'help'?"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_done_is_one_message_without_a_traceback(

@@ -210,5 +210,7 @@ def find(name: str) -> Command:
         return BY_NAME["quit"]
     matching = [command for command in COMMANDS if command.name.startswith(name)]
     if len(matching) != 1:
-        raise UsageError("GBE159", name=name, suggestion=did_you_mean(name, BY_NAME))
+        several = " or ".join(repr(command.name) for command in matching)
+        suggestion = f" Did you mean {several}?" if matching else did_you_mean(name, BY_NAME)
+        raise UsageError("GBE159", name=name, suggestion=suggestion)
     return matching[0]
