@@ -9,7 +9,6 @@ another thread meanwhile, only queues. On the thread of the event loop, what onl
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Hashable, Iterable
 from threading import Thread, get_ident
 from time import monotonic
@@ -22,13 +21,14 @@ from graphbus_core.isolation import Job, attempt_anything, run_each
 from graphbus_core.isolation import attempt as try_to
 from graphbus_core.judging import Judging
 from graphbus_core.lanes import Delivery, Lanes
+from graphbus_core.log import Log
 from graphbus_core.model.messages import Event
 from graphbus_core.model.proposals import Json
 from graphbus_core.queueing import Asker, Errand, OnError, Redelivery
 from graphbus_core.receipts import Receipt
 from graphbus_core.routing import Call, Dispatch, Subscription
 
-_log = logging.getLogger("graphbus.bus")
+_log = Log("graphbus.bus")
 
 
 class Deliverer(Judging):
@@ -255,6 +255,8 @@ class Deliverer(Judging):
     def _take_again(self, item: Redelivery) -> None:
         event, subscription, self._attempt = item
         dispatch = self._routes.only(subscription, item.attempt)
+        if not dispatch.calls:
+            self._miss(item)
         subscription.delivered += len(dispatch.calls)
         failed = subscription.failed
         self._begin_round(item, event, dispatch)

@@ -31,6 +31,13 @@ class Judging(Queueing):
     def _enqueue_again(self, waiting: Waiting) -> None:
         self._queue.append(Redelivery(waiting.event, waiting.subscription, waiting.attempt))
 
+    def _miss(self, item: Redelivery) -> None:
+        """The handler has gone while a further attempt waited: what it could not handle is kept."""
+        event, subscription, attempt = item
+        since = self._retries.first_failure(event, subscription)
+        why = f"{subscription.name} was unsubscribed before attempt {attempt}"
+        self._stop(event, "gone", why, subscription.name, attempts=attempt - 1, since=since)
+
     def _judge(self, event: Event, subscription: Subscription, error: Exception, attempt: int) -> bool:
         """Decide what becomes of an event that a handler could not handle.
 

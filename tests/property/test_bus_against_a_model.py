@@ -74,6 +74,8 @@ class Model:
     def drain(self, queue: deque) -> None:
         while queue:
             message, only, attempt = queue.popleft()
+            if only is not None and only not in self.handlers:
+                self.dead.append(("gone", message.id, str(only), attempt - 1))
             for number in list(self.handlers) if only is None else [only]:
                 if number in self.handlers and matches(self.handlers[number][0], message.topic):
                     self.handle(number, message, attempt, queue)

@@ -55,7 +55,7 @@ class Dead(msgspec.Struct, frozen=True):
 Decision = Ack | Retry | Dead
 """What becomes of an event after an attempt to handle it."""
 
-Reason = Literal["handler", "hops", "tree", "full", "closed"]
+Reason = Literal["handler", "hops", "tree", "full", "closed", "gone"]
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,7 +63,8 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         subscription: The name of the handler; empty when the event was stopped before it reached any.
-        reason: `handler` raised, the chain had too many `hops`, the root's `tree` was too large, or the bus was `closed`.
+        reason: `handler` raised, the chain had too many `hops`, the root's `tree` was too large, the queue was `full`, the
+            bus was `closed`, or the handler was `gone` before a further attempt.
         error: What was wrong, one line.
         timestamp: When it became a dead letter: after the last attempt.
         first_timestamp: When the first attempt failed; the same for a single one.

@@ -152,6 +152,19 @@ def test_a_handler_that_is_unsubscribed_meanwhile_is_not_called_again(bus: Messa
     assert bus._retries._first_failures == {}
 
 
+def test_what_a_handler_could_not_handle_is_kept_when_the_handler_goes(bus: MessageBus, clock: FakeClock) -> None:
+    subscription = bus.subscribe("/A/B", Flaky(9, []), name="Agent.flaky", policy=TWICE)
+    began = clock.time()
+    bus.publish("/A/B", {"n": 1})
+    clock.advance(1)
+    bus.unsubscribe(subscription)
+    clock.advance(10)
+    (letter,) = bus.dead_letters()
+    assert (letter.reason, letter.subscription, letter.attempts) == ("gone", "Agent.flaky", 2)
+    assert letter.error == "Agent.flaky was unsubscribed before attempt 3"
+    assert letter.first_timestamp == began
+
+
 def test_no_more_attempts_wait_than_events_may(clock: FakeClock, caplog: pytest.LogCaptureFixture) -> None:
     log: list[str] = []
     with MessageBus(clock=clock, queue=3) as bus:
