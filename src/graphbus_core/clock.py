@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
@@ -11,8 +10,9 @@ from threading import Condition, Thread, current_thread
 from typing import Protocol
 
 from graphbus_core.isolation import attempt
+from graphbus_core.log import Log
 
-_log = logging.getLogger("graphbus.clock")
+_log = Log("graphbus.clock")
 
 _PATIENCE_S = 1.0
 """How long `close` waits for work that is under way."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable
 from os.path import dirname
@@ -12,10 +11,11 @@ from graphbus_core.clock import Clock
 from graphbus_core.errors import GraphBusError
 from graphbus_core.errors.legible import legible, on_one_line
 from graphbus_core.isolation import attempt
+from graphbus_core.log import Log
 from graphbus_core.model.deliveries import DeadLetter, Reason
 from graphbus_core.model.messages import Event
 
-_log = logging.getLogger("graphbus.bus")
+_log = Log("graphbus.bus")
 _OURS = dirname(__file__) + "/"
 
 _LONGEST_LINE = 1000

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import Any, ClassVar, Protocol, overload
 
 from graphbus_core.errors import RunError
+from graphbus_core.log import INFO, Log
 from graphbus_core.model.proposals import Json
 from graphbus_core.model.state import State
 
@@ -101,9 +101,9 @@ class GraphBusNode:
         """
         return self._connected("call").call_from(type(self).__name__, agent, method, arguments)
 
-    def log(self, message: object, *arguments: object, level: int = logging.INFO) -> None:
+    def log(self, message: object, *arguments: object, level: int = INFO) -> None:
         """Write a line to the log of this agent, `graphbus.agent.<name>`."""
-        logging.getLogger(f"graphbus.agent.{type(self).__name__}").log(level, message, *arguments)
+        Log(f"graphbus.agent.{type(self).__name__}").log(level, message, *arguments, stacklevel=2)
 
     def on_start(self) -> None:
         """Called once, when all agents are connected and before the first event."""

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from threading import Lock
 from typing import NamedTuple
 
 from graphbus_core.clock import Clock, Timer
+from graphbus_core.log import Log
 from graphbus_core.model.messages import Event
 from graphbus_core.routing import Subscription
 
-_log = logging.getLogger("graphbus.bus")
+_log = Log("graphbus.bus")
 
 
 class Waiting(NamedTuple):

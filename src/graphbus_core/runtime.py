@@ -7,7 +7,6 @@ Nothing here can ask a model, negotiate or change code: the modules that do so a
 
 from __future__ import annotations
 
-import logging
 import sys
 import threading
 from collections.abc import Callable, Collection, Coroutine, Sequence
@@ -28,6 +27,7 @@ from graphbus_core.hosting.members import from_definition
 from graphbus_core.hosting.signals import Patience, Stopped, interrupt_main_thread, stop_on_signals, wait_for_signal
 from graphbus_core.hosting.state import FILE as STATE_FILE
 from graphbus_core.isolation import attempt
+from graphbus_core.log import Log, set_up_if_loaded
 from graphbus_core.model.artifacts import BuildArtifacts
 from graphbus_core.model.config import Instrument, RuntimeConfig, RuntimeRequest, Validation
 from graphbus_core.model.deliveries import DeadLetter, Statistics
@@ -51,7 +51,7 @@ Runtime Mode; see also `graphbus run`. Without an entry point the graph stays up
   --allow-drift                 start although source files differ from what was built
 """
 
-_log = logging.getLogger("graphbus.runtime")
+_log = Log("graphbus.runtime")
 
 
 class EntrypointResult(msgspec.Struct, frozen=True):
@@ -116,6 +116,7 @@ def init_simple_bus(artifacts: BuildArtifacts, modules: NodeModules, config: Run
     Raises:
         RunError: GBE603, GBE605, GBE611; SeveralErrors for more than one. Then nothing of the graph stays alive.
     """
+    set_up_if_loaded()
     validation = config.settings.validation
     topics = topics_of_artifacts(artifacts, config.external_topics, validation)
     middleware = (*_tracing(config), *config.instruments, *modules.middleware)

@@ -20,6 +20,7 @@ FORBIDDEN = {
     "what draws or parses commands": "networkx click rich markdown_it pygments",
     "a model or an HTTP client": "anthropic openai pydantic pydantic_ai litellm httpx requests aiohttp urllib3 http.client",
     "what sync handlers do not need": "asyncio concurrent.futures multiprocessing sqlite3",
+    "what is for a line of the log, and none was written": "logging traceback graphbus_core.hosting.lines",
 }
 FILES = {
     "pyproject.toml": "[tool.graphbus]\n",

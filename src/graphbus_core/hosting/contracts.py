@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import cached_property
 from typing import Any, NamedTuple
 
 from graphbus_core.errors import RunError, did_you_mean
+from graphbus_core.log import Log
 from graphbus_core.model.agent import MethodSpec
 from graphbus_core.model.artifacts import BuildArtifacts
 from graphbus_core.model.checks import Gate, generate_gate, generate_plain_gate
@@ -23,7 +23,7 @@ from graphbus_core.routing import PayloadCheck
 _FLAT = Type("dict", (STR, ANY))
 """A payload of text, numbers, booleans and None by name."""
 
-_log = logging.getLogger("graphbus.contracts")
+_log = Log("graphbus.contracts")
 
 
 class Topics:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ import msgspec
 
 from graphbus_core.errors import Place, RunError
 from graphbus_core.isolation import attempt
+from graphbus_core.log import Log
 from graphbus_core.model.deliveries import DeadLetter
 from graphbus_core.model.messages import restore_event
 from graphbus_core.model.proposals import Json
@@ -21,7 +21,7 @@ from graphbus_core.model.proposals import Json
 FILE = "dead_letters.sqlite3"
 KEPT = 10_000
 
-_log = logging.getLogger("graphbus.dead_letters")
+_log = Log("graphbus.dead_letters")
 
 _PATIENCE_S = 0.25
 """How long a running graph waits for other processes that write to the file."""

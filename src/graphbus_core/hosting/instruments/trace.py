@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ import msgspec
 from graphbus_core.errors import RunError
 from graphbus_core.hosting.instruments.traced import Delivery, Outcome
 from graphbus_core.isolation import attempt
+from graphbus_core.log import Log
 from graphbus_core.middleware import Handling
 from graphbus_core.model.messages import Event
 
@@ -26,7 +26,7 @@ _PAUSE_S = 0.2
 
 Show = Callable[[Delivery], None]
 
-_log = logging.getLogger("graphbus.trace")
+_log = Log("graphbus.trace")
 
 
 class Noted(NamedTuple):
