@@ -7,12 +7,13 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -57,9 +58,11 @@ class Process(NamedTuple):
 
 
 @contextmanager
-def running(root: Path, *options: str, token: str = TOKEN) -> Iterator[Process]:
+def running(root: Path, *options: str, token: str = TOKEN, before: str = "") -> Iterator[Process]:
     environment = os.environ | {"GRAPHBUS_TOKEN": token}
     command = [sys.executable, "-m", "graphbus_core", "run", ".graphbus", *options]
+    if before:
+        command = ["sh", "-c", f'{before}; exec "$@"', "sh", *command]
     with subprocess.Popen(
         command, cwd=root, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as popen:
@@ -128,6 +131,42 @@ def test_a_keep_alive_connection_does_not_hold_up_the_end(tmp_path: Path) -> Non
         assert process.end() == 0
         assert time.monotonic() - started < 3
         connection.close()
+
+
+def ask_on_300_connections(port: int) -> list[bytes]:
+    """The statuses that they get while all of them are open; a connection that is hung up on gives nothing."""
+    statuses: list[bytes] = []
+    with ExitStack() as stack:
+        address = ("127.0.0.1", port)
+        connections = [stack.enter_context(socket.create_connection(address, timeout=10)) for _ in range(300)]
+        for connection in connections:
+            with suppress(ConnectionError):
+                connection.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            with suppress(ConnectionError):
+                statuses.append(connection.recv(4096)[9:12])
+    return statuses
+
+
+def test_where_few_files_may_be_open_there_are_as_many_connections_as_that_allows(tmp_path: Path) -> None:
+    """Else none could be accepted any more, and the log would fill the disk with it."""
+    options = ("--serve", "--port", "0", "--health", "0")
+    with running(build_site(tmp_path), *options, before="ulimit -n 128") as process:
+        port, health = process.port("Listening"), process.port("Probes")
+        statuses = ask_on_300_connections(port)
+        assert set(statuses) == {b"200", b"503"}
+        assert statuses.count(b"200") >= 40
+        assert ask(health, "GET", "/livez")[0] == 200
+        assert ask(port, "POST", "/call/Till/read", {})[0] == 200
+        assert process.end() == 0
+    assert "At most 48 connections at the same time: this process may have 128 files open (ulimit -n)." in process.text
+    assert len(process.lines) < 20
+
+
+def test_where_more_files_may_be_opened_on_demand_they_are(tmp_path: Path) -> None:
+    with running(build_site(tmp_path), "--serve", "--port", "0", before="ulimit -S -n 128") as process:
+        assert ask_on_300_connections(process.port("Listening")) == [b"200"] * 300
+        assert process.end() == 0
+    assert "At most" not in process.text
 
 
 @pytest.mark.parametrize(

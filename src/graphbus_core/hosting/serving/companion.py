@@ -116,6 +116,11 @@ class Servers:
         graph.at_end(site.crew.dismiss)
         graph.at_end(server.stop)
         self._show(f"Listening at http://{_shown(self._config.host)}:{self.ports['serve']}/")
+        if server.room.connections < self._config.max_connections:
+            most, files = server.room.connections, server.room.files
+            self._show(
+                f"At most {most} connections at the same time: this process may have {files} files open (ulimit -n)."
+            )
         if http.token.notice:
             self._show(http.token.notice)
         return lambda: site.in_flight > 0

@@ -8,10 +8,12 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from threading import Event, Thread
-from typing import Any
+from typing import Any, NamedTuple
 
 import h11
+from msgspec import structs
 from uvicorn import Config, Server
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
@@ -20,6 +22,10 @@ from graphbus_core.hosting.serving.problems import MAX_HEAD_BYTES, MEDIA_TYPE, P
 from graphbus_core.model.config import ServeConfig
 
 _BACKLOG = 256
+"""So many connections may wait to be accepted."""
+
+_OTHER_FILES = 64
+"""What a process has open beside connections: its databases, pipes and logs, and probes."""
 
 _log = logging.getLogger("graphbus.http.wire")
 _log.setLevel(logging.ERROR)  # what strangers send is no news
@@ -135,11 +141,52 @@ def listen(host: str, port: int) -> socket.socket:
         raise refuse_address(host, port, error) from None
 
 
+class Room(NamedTuple):
+    """For how many connections there is room.
+
+    Attributes:
+        connections: At the same time.
+        backlog: How many more are accepted in one go, before the first of them can be refused.
+        files: How many files the process may have open.
+    """
+
+    connections: int
+    backlog: int
+    files: int
+
+
+def room_for(connections: int) -> Room:
+    """See to it that as many files may be open, as far as the system allows.
+
+    A process that cannot accept a connection is told of it again and again, as long as somebody waits to be accepted.
+    """
+    import resource
+
+    needed = connections + _BACKLOG + _OTHER_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        allowed = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        with suppress(OSError, ValueError):  # what the system does not allow although it says so
+            resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+        soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return Room(connections, _BACKLOG, needed)
+    spare = max(8, soft - _OTHER_FILES)
+    backlog = min(_BACKLOG, spare // 4)
+    return Room(min(connections, spare - backlog), backlog, soft)
+
+
 class HttpServer:
-    """Runs an ASGI application on a loop and a thread of its own; signals stay where they are."""
+    """Runs an ASGI application on a loop and a thread of its own; signals stay where they are.
+
+    Attributes:
+        room: For how many connections there is room; fewer than the configuration says where few files may be open.
+    """
 
     def __init__(self, app: Callable[..., Any], config: ServeConfig, listener: socket.socket) -> None:
-        protocol = type("Connection", (_Connection,), {"limits": config})
+        self.room = room_for(config.max_connections)
+        limits = structs.replace(config, max_connections=self.room.connections)
+        protocol = type("Connection", (_Connection,), {"limits": limits})
         self._listener = listener
         self._is_up = Event()
         self._server = Server(
@@ -154,7 +201,7 @@ class HttpServer:
                 access_log=False,
                 proxy_headers=False,
                 server_header=False,
-                backlog=_BACKLOG,
+                backlog=self.room.backlog,
                 timeout_keep_alive=max(1, round(config.header_timeout_s)),
                 timeout_graceful_shutdown=1,
                 h11_max_incomplete_event_size=MAX_HEAD_BYTES,
@@ -168,6 +215,7 @@ class HttpServer:
         """Answer requests from now on."""
         self._thread.start()
         self._is_up.wait()
+        self._listener.listen(_BACKLOG)  # how many may wait to be accepted is another thing than how many are in one go
 
     def stop(self) -> None:
         """Hang up, and end the thread."""
