@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import http.client
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,34 +14,19 @@ from graphbus_core.hosting.metrics import CONTENT_TYPE, Histogram, Meter, exposi
 from graphbus_core.middleware import Handling
 from graphbus_core.model.deliveries import Counts, Statistics
 from tests.fakes.http_site import TOKEN, SiteClient, build_site, served
-
-SAMPLE = re.compile(r'([a-z_:]+)(?:\{((?:[a-z_]+="(?:[^"\\\n]|\\["\\n])*",?)*)\})? (-?[0-9.e+-]+)')
+from tests.fakes.prometheus_page import read_page
 
 
 def families(page: bytes) -> dict[str, dict[str, float]]:
-    """Read a page by the rules of the format: family -> sample -> value; an error for what breaks them."""
-    found: dict[str, dict[str, float]] = {}
-    kind = ""
+    """Read a page by all rules of the format: family -> sample as it is written -> value."""
+    found: dict[str, dict[str, float]] = {name: {} for name in read_page(page)}
     name = ""
     for line in page.decode().splitlines():
-        if line.startswith("# HELP "):
+        if line.startswith("#"):
             name = line.split()[2]
-            assert name not in found, f"{name} is torn apart"
-            found[name] = {}
-        elif line.startswith("# TYPE "):
-            assert line.split()[2] == name
-            kind = line.split()[3]
         else:
-            sample = SAMPLE.fullmatch(line)
-            assert sample, line
-            allowed = {name} | (
-                {f"{name}_{part}" for part in ("bucket", "sum", "count")} if kind == "histogram" else set()
-            )
-            assert sample[1] in allowed, line
-            key = line.rpartition(" ")[0]
-            assert key not in found[name], f"{key} stands twice"
-            found[name][key] = float(sample[3])
-    assert page.endswith(b"\n")
+            key, _, value = line.rpartition(" ")
+            found[name][key] = float(value)
     return found
 
 
@@ -93,7 +78,30 @@ def test_label_values_are_escaped(value: str, shown: str) -> None:
     histogram.record(1, name=value)
     lines = list(histogram.lines())
     assert f'x_seconds_sum{{name="{shown}"}} 1' in lines
-    assert families("".join(f"{line}\n" for line in lines).encode())
+    [family] = read_page("".join(f"{line}\n" for line in lines).encode()).values()
+    assert family.samples["x_seconds_sum", (("name", value),)] == 1
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "x 1\n",
+        "# HELP x X.\n# TYPE x gauge\nx 1",
+        "# HELP x X.\n# TYPE x gauge\nx 1\nx 2\n",
+        "# HELP x X.\n# TYPE x counter\nx 1\n",
+        "# HELP x X.\n# TYPE x gauge\ny 1\n",
+        "# HELP x X.\n# TYPE x gauge\n",
+        '# HELP x X.\n# TYPE x gauge\nx{a="b} 1\n',
+        '# HELP x X.\n# TYPE x gauge\nx{a="1",a="2"} 1\n',
+        '# HELP x X.\n# TYPE x gauge\nx{a-b="1"} 1\n',
+        "# HELP x X.\n# TYPE x gauge\nx one\n",
+        '# HELP x X.\n# TYPE x histogram\nx_bucket{le="1"} 2\nx_bucket{le="+Inf"} 1\nx_sum 1\nx_count 1\n',
+        '# HELP x X.\n# TYPE x histogram\nx_bucket{le="1"} 1\nx_sum 1\nx_count 1\n',
+    ],
+)
+def test_the_reader_of_these_tests_refuses_a_page_that_breaks_a_rule(page: str) -> None:
+    with pytest.raises((AssertionError, KeyError)):
+        read_page(page.encode())
 
 
 def test_the_buckets_of_a_histogram_add_up() -> None:
@@ -158,9 +166,13 @@ def test_a_scrape_of_a_graph_at_work(site: SiteClient) -> None:
     site.post("/call/Till/add", {"amount": 1})
     site.post("/publish/Order/Placed?wait=5", {"order_id": "1", "quantity": 1})
     site.get("/no/such/page/" + "x" * 50)
-    answer = site.get("/metrics")
-    assert answer.headers["content-type"] == CONTENT_TYPE
+    alone = http.client.HTTPConnection("127.0.0.1", site.health_port, timeout=5)
+    alone.request("GET", "/metrics")
+    answer, other = site.get("/metrics"), alone.getresponse()
+    assert answer.headers["content-type"] == other.getheader("content-type") == CONTENT_TYPE
     page = families(answer.body)
+    assert page.keys() == families(other.read()).keys()
+    alone.close()
     assert page["graphbus_http_responses_total"]
     routes = {name for name in page["graphbus_http_responses_total"] if "xxx" in name}
     assert not routes, "an address that a client invents must not become a label"
