@@ -297,7 +297,7 @@ def _count(letters: deque[DeadLetter]) -> str:
 def _row_of(letter: DeadLetter) -> tuple[Any, ...]:
     event = letter.event
     payload, error = attempt(lambda: _encode(event.payload))
-    return (
+    row = (
         event.topic,
         event.src,
         event.timestamp,
@@ -316,6 +316,12 @@ def _row_of(letter: DeadLetter) -> tuple[Any, ...]:
         letter.traceback,
         None if error else payload,
     )
+    return tuple(_storable(cell) if isinstance(cell, str) else cell for cell in row)
+
+
+def _storable(text: str) -> str:
+    """A text as UTF-8 can hold it: half of a character, which Python knows, is escaped."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _letter_of(row: Sequence[Any]) -> KeptLetter:

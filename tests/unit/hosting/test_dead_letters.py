@@ -101,6 +101,16 @@ def test_a_payload_that_is_no_json_is_told_to_be_none(file: DeadLetterFile) -> N
     assert kept.letter.event.payload is None
 
 
+def test_text_that_utf_8_does_not_have_is_written_escaped(file: DeadLetterFile) -> None:
+    odd = "\ud800 \0 \x1b ä"
+    names = ("error", "place", "traceback", "subscription")
+    file.add([letter(event=Event("/A/B", {"n": odd}, odd), **dict.fromkeys(names, odd))])
+    (kept,) = file.letters()
+    assert kept.letter.event["n"] == odd
+    assert kept.letter.event.src == "\\ud800 \0 \x1b ä"
+    assert {getattr(kept.letter, name) for name in names} == {"\\ud800 \0 \x1b ä"}
+
+
 def test_letters_are_listed_by_topic_the_last_ones_at_the_end(file: DeadLetterFile) -> None:
     file.add([letter("/A/B"), letter("/A/C"), letter("/A/B"), letter("/A/B")])
     assert [each.id for each in file.letters()] == [1, 2, 3, 4]
