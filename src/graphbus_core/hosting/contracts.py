@@ -134,10 +134,14 @@ class Method:
         """The arguments with objects of typed classes in the place of what JSON has for them."""
         made, problems = dict(arguments), list[Problem]()
         for name, make in self._makers.items():
-            if name in made and is_json_shaped(made[name]):
-                try:
-                    made[name] = make(made[name])
-                except UnfitError as unfit:
+            given = made.get(name)
+            is_json = is_json_shaped(given)
+            if name not in made or not (is_json or issubclass(type(given), dict | list)):
+                continue
+            try:
+                made[name] = make(given)
+            except UnfitError as unfit:
+                if is_json:  # else there are objects in it, e.g. of a subclass, which are for the method to judge
                     problems += [each.below(name) for each in unfit.problems]
         self._report("GBE622", tuple(problems))
         return made

@@ -40,6 +40,7 @@ from graphbus_core.model.schema import (
     Type,
     union,
 )
+from graphbus_core.model.values import alias_of
 
 _PLAIN: dict[object, Type] = {
     str: STR,
@@ -145,7 +146,7 @@ def _fields_of(kind: Any) -> list[_Named] | None:
     if issubclass(kind, msgspec.Struct):
         return [_Named(field.name, field.encode_name, field.required) for field in msgspec.structs.fields(kind)]
     if hasattr(kind, "model_fields"):
-        return [_Named(name, _alias_of(name, field), field.is_required()) for name, field in kind.model_fields.items()]
+        return [_Named(name, alias_of(name, field), field.is_required()) for name, field in kind.model_fields.items()]
     if hasattr(kind, "__dataclass_fields__"):
         from dataclasses import MISSING, fields
 
@@ -155,11 +156,6 @@ def _fields_of(kind: Any) -> list[_Named] | None:
             if each.init
         ]
     return None
-
-
-def _alias_of(name: str, field: Any) -> str:
-    alias = getattr(field, "validation_alias", None) or getattr(field, "alias", None)
-    return alias if isinstance(alias, str) else name
 
 
 def _field(name: str, annotation: object, depth: int, *, is_required: bool = True) -> Field:

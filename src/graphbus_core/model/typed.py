@@ -16,6 +16,7 @@ import msgspec
 from graphbus_core.isolation import attempt
 from graphbus_core.model.live_types import hints_of, type_of
 from graphbus_core.model.proposals import Json
+from graphbus_core.model.schema import NULL, Type
 from graphbus_core.model.validation import Problem, problems_in
 from graphbus_core.model.values import Items, clipped, items_of, mapping_of, shown
 
@@ -54,15 +55,12 @@ def maker_of(kind: Any) -> Make:
 
 
 def needs_making(annotation: Any, depth: int = 0) -> bool:
-    """True for an annotation that holds a class of which JSON has no values: a typed class, an Enum, a date."""
+    """True for an annotation that holds a typed class, an Enum or a date: what is more than JSON says by itself."""
     if depth > _MAX_DEPTH:
         return False
     if not isinstance(annotation, type) or get_origin(annotation) is not None:
         return any(needs_making(part, depth + 1) for part in get_args(annotation) if part is not ...)
-    if not hasattr(annotation, "__required_keys__"):
-        return _is_typed(annotation) or _is_scalar(annotation)
-    hints, _ = attempt(lambda: hints_of(annotation))
-    return any(needs_making(hint, depth + 1) for hint in (hints or {}).values())
+    return is_typed_class(annotation) or _is_scalar(annotation)
 
 
 def makers_for(function: Any) -> dict[str, Make]:
@@ -244,8 +242,16 @@ def _explain(kind: Any, value: Json, error: Exception) -> tuple[Problem, ...]:
 def _told_by_pydantic(error: Exception) -> tuple[Problem, ...]:
     errors, _ = attempt(lambda: error.errors(include_url=False))  # type: ignore[attr-defined]
     return tuple(
-        Problem(clipped(_spelled(each["loc"])), clipped(each["msg"]), shown(each["input"])) for each in errors or ()
+        Problem(clipped(_spelled(each["loc"])), clipped(_in_our_words(each["msg"])), shown(each["input"]))
+        for each in errors or ()
     )
+
+
+def _in_our_words(message: str) -> str:
+    """What pydantic expects, to be read after "expected"."""
+    wanted = message.removeprefix("Input should be ")
+    told = message.removeprefix("Value error, ").removeprefix("Assertion failed, ")
+    return wanted if wanted != message else f"a valid value ({told})"
 
 
 def _spelled(steps: tuple[str | int, ...]) -> str:
@@ -253,22 +259,44 @@ def _spelled(steps: tuple[str | int, ...]) -> str:
     return spelled or "the value"
 
 
-_PLACE = re.compile(r" - at `\$\.?(.*)`$")
-_EXPECTED = re.compile(r"^Expected (.*?)(, got .*)?$")
+_STEPS = r"\.\.\.|[^.\[\]]+"  # compiled when a payload does not fit, like the two below
+_PLACE = r" - at `\$\.?(.*)`$"
+_EXPECTED = r"^Expected (.*?)(, got .*)?$"
 
 
 def _told_by_msgspec(kind: Any, value: Json, error: Exception) -> Problem:
     text = str(error)
-    place = _PLACE.search(text)
+    place = re.search(_PLACE, text)
     path = place.group(1) if place else ""
-    told = _PLACE.sub("", text)
-    expected = _EXPECTED.match(told)
-    wanted = expected.group(1) if expected else f"a valid {getattr(kind, '__name__', kind)} ({told})"
-    return Problem(clipped(path) or "the value", clipped(wanted.replace("`", "")), _found_at(value, path))
+    told = re.sub(_PLACE, "", text)
+    expected = re.match(_EXPECTED, told)
+    wanted = expected.group(1) if expected else f"a valid {_wanted_at(type_of(kind), path)} ({told})"
+    wanted = wanted.replace("`", "").replace("| null", "| None")
+    return Problem(clipped(path) or "the value", clipped(wanted), _found_at(value, path))
+
+
+def _wanted_at(wanted: Type, path: str) -> str:
+    """The type that is wanted at a place in a value, if there is only one."""
+    for step in re.findall(_STEPS, path):
+        inside = _sure(wanted)
+        if inside.kind == "record":
+            found = [field.type for field in inside.fields if field.name == step]
+        else:
+            found = [*inside.args[-1:]] if inside.kind in ("list", "set", "dict") else []
+        if not found:
+            return "value"
+        wanted = found[0]
+    return str(_sure(wanted)).removesuffix(" | None")
+
+
+def _sure(wanted: Type) -> Type:
+    """The type of a value that is not None."""
+    others = [choice for choice in wanted.args if choice != NULL] if wanted.kind == "union" else []
+    return others[0] if len(others) == 1 else wanted
 
 
 def _found_at(value: Json, path: str) -> str:
-    for step in re.findall(r"[^.\[\]]+", path):
+    for step in re.findall(_STEPS, path):
         inner, error = attempt(lambda: value[int(step) if isinstance(value, list) else step])  # noqa: B023
         if error is not None:
             break

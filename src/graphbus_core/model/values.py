@@ -83,6 +83,8 @@ def fields_of(value: object) -> dict[Any, Any] | None:
 def attributes_of(value: object) -> dict[str, Any] | None:
     """The fields of an object of a dataclass, msgspec or other annotated class that have a value; None for anything else."""
     kind = type(value)
+    if hasattr(kind, "model_fields"):
+        return attempt(lambda: _of_model(kind.model_fields, object.__getattribute__(value, "__dict__")))[0]
     names = getattr(kind, "__struct_fields__", None) or getattr(kind, "__dataclass_fields__", None)
     if names is not None:
         shown_as = getattr(kind, "__struct_encode_fields__", names)  # a Struct may rename its fields
@@ -91,6 +93,16 @@ def attributes_of(value: object) -> dict[str, Any] | None:
     if not hasattr(kind, "__annotations__"):
         return None
     return attempt(lambda: {**object.__getattribute__(value, "__dict__")})[0]
+
+
+def _of_model(fields: Mapping[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    return {alias_of(name, field): own[name] for name, field in fields.items() if name in own}
+
+
+def alias_of(name: str, field: Any) -> str:
+    """The name of a field of a pydantic model in JSON."""
+    alias = getattr(field, "validation_alias", None) or getattr(field, "alias", None)
+    return alias if isinstance(alias, str) else name
 
 
 def plain_of(value: object) -> object:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, TypedDict
 
@@ -111,3 +111,64 @@ def test_without_validation_arguments_are_still_made_where_that_is_possible() ->
         assert graph.call("Shop", "count", item={"sku": "a"}, more=[]).total == 1
         graph.call("Shop", "others", colour="blue", at="2026-11-21", movie={})
         assert graph.node("Shop").seen == ("blue", datetime.date(2026, 11, 21), {})  # type: ignore[attr-defined]
+
+
+class Aliased(pydantic.BaseModel):
+    unit_price: int = pydantic.Field(alias="unitPrice")
+
+
+@dataclass
+class Folder:
+    name: str
+    inside: list[Folder] = field(default_factory=list)
+
+
+class Library(GraphBusNode):
+    @schema_method(input_schema={"price": Aliased}, output_schema={"price": Aliased})
+    def double(self, price: Aliased) -> dict[str, Any]:
+        return {"price": Aliased(unitPrice=price.unit_price * 2)}
+
+    @schema_method(input_schema={"folder": Folder, "more": list[Folder]})
+    def keep(self, folder: Folder, more: list[Folder]) -> Any:
+        return folder, more
+
+    @schema_method()
+    def show(self, movie: Movie) -> Movie:
+        return movie
+
+    @subscribe("/Movie/Seen")
+    def on_seen(self, movie: Movie, stars: int = 0) -> Movie:
+        return movie
+
+
+def test_a_model_with_aliases_is_taken_and_given_as_an_object() -> None:
+    with connect(Library) as graph:
+        for price in (Aliased(unitPrice=3), {"unitPrice": 3}):
+            assert graph.call("Library", "double", price=price) == {"price": Aliased(unitPrice=6)}
+
+
+def test_json_with_objects_in_it_becomes_an_object_and_keeps_them() -> None:
+    class Drawer(Folder):
+        pass
+
+    inner = Folder("inner")
+    with connect(Library) as graph:
+        folder, more = graph.call(
+            "Library", "keep", folder={"name": "a", "inside": [inner]}, more=[inner, {"name": "b"}]
+        )
+        assert folder == Folder("a", [inner])
+        assert folder.inside[0] is more[0] is inner
+        assert more[1] == Folder("b")
+        special = Drawer("special")
+        assert graph.call("Library", "keep", folder=special, more=[special])[1][0] is special
+
+
+@pytest.mark.parametrize("movie", [None, "x", {}, {"title": 1}])
+def test_a_typed_dict_is_checked_like_any_typed_class(movie: Any) -> None:
+    with connect(Library, on_error="isolate") as graph:
+        with pytest.raises(RunError, match="GBE622"):
+            graph.call("Library", "show", movie=movie)
+        with pytest.raises(RunError, match="GBE650"):
+            graph.request("/Movie/Seen", {"movie": movie})
+        assert graph.call("Library", "show", movie={"title": "x"}) == {"title": "x"}
+        assert graph.request("/Movie/Seen", {"movie": {"title": "x"}}) == {"title": "x"}
