@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from graphbus_core import build_graph
@@ -174,6 +175,13 @@ def test_a_letter_of_a_child_shows_the_way_it_came(run, shop: Path) -> None:
 )
 def test_ages_are_short(age: float, said: str) -> None:
     assert dlq._age(time.time() - age) == said
+
+
+@pytest.mark.parametrize("moment", [1e18, float("inf"), -1e18])
+def test_a_time_that_no_calendar_has_hides_no_letter(run, shop: Path, moment: float) -> None:
+    keep(shop, msgspec.structs.replace(letter("/A/B", {}, "Carrier.x"), timestamp=moment, first_timestamp=moment))
+    assert run("dlq", "ls").out.splitlines()[1].split()[:3] == ["1", "?", "/A/B"]
+    assert f"last         {moment:g}" in run("dlq", "show", "1").out
 
 
 # --- dropping -------------------------------------------------------------------------------

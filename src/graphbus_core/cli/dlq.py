@@ -19,6 +19,8 @@ _HINT = "Set `keep_dead_letters = true` in [tool.graphbus.runtime] to keep them 
 _NUMBERS = click.argument("numbers", nargs=-1, type=click.IntRange(min=1), metavar="[ID]...")
 _AS_JSON = click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
 _LONGEST_CELL = 60
+_LAST_MOMENT = 253_402_214_400.0
+"""The last day of the year 9999."""
 _MOST_DIGITS = 18
 """No letter has a longer number."""
 
@@ -217,6 +219,8 @@ def _row(kept: KeptLetter) -> tuple[str, ...]:
 
 def _age(moment: float) -> str:
     """How long ago it was, in the largest unit that gives at least one."""
+    if not _is_moment(moment):
+        return "?"
     seconds = max(0, int(time.time() - moment))
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= size:
@@ -225,7 +229,14 @@ def _age(moment: float) -> str:
 
 
 def _moment(moment: float) -> str:
+    if not _is_moment(moment):
+        return f"{moment:g}"
     return time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(moment))
+
+
+def _is_moment(moment: float) -> bool:
+    """False for what no calendar has; the clock of a graph may be anybody's."""
+    return 0 <= moment <= _LAST_MOMENT
 
 
 def _lines(kept: KeptLetter) -> Iterator[tuple[str, str]]:
