@@ -6,7 +6,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -118,8 +118,9 @@ class _TableReader:
         if isinstance(converted, float) and not math.isfinite(converted):
             self._refuse(names, key, "a number with an end", value)
             return {}
-        if key == "artifacts" and not _is_below(str(converted)):
-            self._refuse(names, key, "a folder below the project", value)
+        is_allowed, expected = _RULES.get((names[-1], key), (_is_anything, ""))
+        if not is_allowed(converted):
+            self._refuse(names, key, expected, value)
             return {}
         return {key: converted}
 
@@ -192,6 +193,37 @@ def _several(hint: Any) -> str:
 def _is_below(path: str) -> bool:
     parts = path.split("/")
     return bool(path) and not os.path.isabs(path) and ".." not in parts and "\0" not in path and path.strip("./") != ""
+
+
+def _is_anything(_value: Any) -> bool:
+    return True
+
+
+def _is_positive(value: Any) -> bool:
+    return bool(value > 0)
+
+
+def _are_origins(values: Any) -> bool:
+    """As browsers send them: in small letters, without a path."""
+    return all(re.fullmatch(r"[a-z][a-z0-9+.-]*://[^\s/*?#@A-Z]+", value) for value in values)
+
+
+def _are_host_names(values: Any) -> bool:
+    return all(re.fullmatch(r"[A-Za-z0-9._-]+", value) for value in values)
+
+
+_RULES: dict[tuple[str, str], tuple[Callable[[Any], bool], str]] = {
+    ("graphbus", "artifacts"): (_is_below, "a folder below the project"),
+    ("serve", "port"): (lambda port: port < 65_536, "a whole number up to 65535"),
+    ("serve", "max_connections"): (_is_positive, "a whole number of at least 1"),
+    ("serve", "concurrency"): (_is_positive, "a whole number of at least 1"),
+    ("serve", "header_timeout_s"): (_is_positive, "a number above 0"),
+    ("serve", "body_timeout_s"): (_is_positive, "a number above 0"),
+    ("serve", "call_timeout_s"): (_is_positive, "a number above 0"),
+    ("serve", "allowed_origins"): (_are_origins, 'a list of origins like "https://shop.example.org:8443"'),
+    ("serve", "allowed_hosts"): (_are_host_names, 'a list of names like "shop.example.org", without a port'),
+}
+"""What a value must be beside its type: (table, key) -> test, and what is expected."""
 
 
 def resolve_build(request: BuildRequest) -> BuildConfig:

@@ -9,6 +9,7 @@ import pytest
 from graphbus_core.errors import GraphBusError, SeveralErrors, UsageError
 from graphbus_core.model.config import BuildRequest, ProviderConfig, RuntimeRequest, Settings
 from graphbus_core.settings import find_root, load, resolve_build, resolve_run
+from tests.conftest import Project
 from tests.project_files import write_project
 
 
@@ -379,3 +380,33 @@ def test_a_model_of_the_command_line_answers_in_every_role(tmp_path: Path) -> No
     )
     llm = resolve_build(BuildRequest(paths=(str(root),), model="rules")).settings.llm
     assert (llm.model, llm.proposer, llm.evaluator, llm.arbiter) == ("rules", "", "", "")
+
+
+@pytest.mark.parametrize(
+    ("setting", "expected"),
+    [
+        *((f"{name} = 0", "of at least 1") for name in ("max_connections", "concurrency")),
+        *((f"{name} = 0", "a number above 0") for name in ("header_timeout_s", "body_timeout_s", "call_timeout_s")),
+        ("port = 65536", "a whole number up to 65535"),
+        *(
+            (f'allowed_origins = ["{origin}"]', 'a list of origins like "https://shop.example.org:8443"')
+            for origin in ("*", "shop.example.org", "https://shop.example.org/", "https://Shop.example.org", "null", "")
+        ),
+        *(
+            (f'allowed_hosts = ["{host}"]', 'a list of names like "shop.example.org", without a port')
+            for host in ("*", "shop.example.org:80", "https://shop.example.org", "")
+        ),
+    ],
+)
+def test_a_server_that_could_answer_nobody_or_anybody_is_refused(project: Project, setting: str, expected: str) -> None:
+    root = project({"pyproject.toml": f"[tool.graphbus.runtime.serve]\n{setting}"})
+    with pytest.raises(UsageError, match="GBE103") as refused:
+        load(root)
+    assert expected in refused.value.sentence
+
+
+def test_origins_and_names_as_browsers_send_them_are_taken(project: Project) -> None:
+    text = 'allowed_origins = ["https://a.example:8443", "http://[::1]:3000", "app://x"]\nallowed_hosts = ["A.example"]'
+    serve = load(project({"pyproject.toml": f"[tool.graphbus.runtime.serve]\n{text}"})).runtime.serve
+    assert len(serve.allowed_origins) == 3
+    assert serve.allowed_hosts == ("A.example",)
