@@ -19,11 +19,10 @@ import msgspec
 from graphbus_core import settings, store
 from graphbus_core.bus import MessageBus
 from graphbus_core.errors import ArtifactError, GraphBusError, Place, RunError, UsageError, did_you_mean, raise_all
-from graphbus_core.hosting.contracts import topics_of_artifacts
 from graphbus_core.hosting.graph import LiveGraph, Origin
 from graphbus_core.hosting.imports import NodeModules, describe_exception
 from graphbus_core.hosting.logs import show_logs
-from graphbus_core.hosting.members import from_definition
+from graphbus_core.hosting.members import compose_built
 from graphbus_core.hosting.signals import Patience, Stopped, interrupt_main_thread, stop_on_signals, wait_for_signal
 from graphbus_core.hosting.state import FILE as STATE_FILE
 from graphbus_core.isolation import attempt
@@ -117,8 +116,7 @@ def init_simple_bus(artifacts: BuildArtifacts, modules: NodeModules, config: Run
         RunError: GBE603, GBE605, GBE611; SeveralErrors for more than one. Then nothing of the graph stays alive.
     """
     set_up_if_loaded()
-    validation = config.settings.validation
-    topics = topics_of_artifacts(artifacts, config.external_topics, validation)
+    topics, members = compose_built(artifacts, modules, config)
     middleware = (*_tracing(config), *config.instruments, *modules.middleware)
     bus = MessageBus(
         history=config.settings.history,
@@ -130,8 +128,6 @@ def init_simple_bus(artifacts: BuildArtifacts, modules: NodeModules, config: Run
         admit=topics.admit,
         middleware=middleware,
     )
-    found = [each for each in artifacts.agents.agents if each.name in modules.classes]
-    members = [from_definition(each, modules.classes[each.name], validation) for each in found]
     state_path = f"{config.state_dir}/{STATE_FILE}" if config.state_dir else ""
     graph = LiveGraph(bus, members, grace_s=config.settings.grace_s, state_path=state_path)
     graph.place_of = modules.place_of

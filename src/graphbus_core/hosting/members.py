@@ -8,11 +8,13 @@ from pathlib import Path
 from graphbus_core.bus import MessageBus, OnError
 from graphbus_core.errors import Place
 from graphbus_core.hosting import declared
-from graphbus_core.hosting.contracts import Method, Topics
+from graphbus_core.hosting.contracts import Method, Topics, topics_of_artifacts
 from graphbus_core.hosting.graph import LiveGraph, Member
+from graphbus_core.hosting.imports import NodeModules
 from graphbus_core.middleware import Middleware
 from graphbus_core.model.agent import AgentDefinition
-from graphbus_core.model.config import Validation
+from graphbus_core.model.artifacts import BuildArtifacts
+from graphbus_core.model.config import RuntimeConfig, Validation
 from graphbus_core.model.deliveries import ONCE, DeliveryPolicy
 from graphbus_core.model.schema import Schema
 from graphbus_core.node import GraphBusNode
@@ -54,6 +56,16 @@ def compose(agents: Sequence[type[GraphBusNode] | GraphBusNode], validation: Val
         schemas |= declared.topics_of(each)
     members = [_from_class(agent, each, validation) for agent, each in zip(agents, classes, strict=True)]
     return Topics(schemas, None, validation), members
+
+
+def compose_built(
+    artifacts: BuildArtifacts, modules: NodeModules, config: RuntimeConfig
+) -> tuple[Topics, list[Member]]:
+    """Describe the graph that was built; agents whose classes are not to be had are left out."""
+    validation = config.settings.validation
+    found = [each for each in artifacts.agents.agents if each.name in modules.classes]
+    members = [from_definition(each, modules.classes[each.name], validation) for each in found]
+    return topics_of_artifacts(artifacts, config.external_topics, validation), members
 
 
 def from_definition(definition: AgentDefinition, node: type[GraphBusNode], validation: Validation) -> Member:

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from graphbus_core import runtime
 from graphbus_core.clock import Clock
 from graphbus_core.delivering import OnError
-from graphbus_core.hosting.contracts import topics_of_artifacts
 from graphbus_core.hosting.imports import NodeModules
-from graphbus_core.hosting.members import from_definition
+from graphbus_core.hosting.members import compose_built
 from graphbus_core.middleware import Middleware
 from graphbus_core.model.artifacts import BuildArtifacts
 from graphbus_core.model.config import RuntimeConfig, RuntimeRequest
@@ -27,13 +26,11 @@ def start_built(
     """
 
     def init(artifacts: BuildArtifacts, modules: NodeModules, config: RuntimeConfig) -> RecordingGraph:
-        validation = config.settings.validation
-        topics = topics_of_artifacts(artifacts, config.external_topics, validation)
+        topics, members = compose_built(artifacts, modules, config)
         around = (*middleware, *modules.middleware)
         bus = RecordingBus(
             on_error=on_error, clock=clock, admit=topics.admit, middleware=around, settings=config.settings
         )
-        members = [from_definition(each, modules.classes[each.name], validation) for each in artifacts.agents.agents]
         graph = RecordingGraph(bus, members, clock, state_path)
         graph.place_of = modules.place_of
         graph.at_end(modules.forget)
