@@ -96,6 +96,31 @@ def test_an_unknown_page_of_the_probe_server(tmp_path: Path) -> None:
         connection.close()
 
 
+@pytest.mark.parametrize(
+    ("listens_at", "host", "status"),
+    [
+        ("127.0.0.1", "localhost:80", 200),
+        ("127.0.0.1", "127.0.0.1", 200),
+        ("127.0.0.1", "evil.example", 403),
+        ("127.0.0.1", "", 403),
+        ("0.0.0.0", "graphbus:80", 200),
+    ],
+)
+def test_a_page_whose_name_leads_to_this_machine_reads_no_metrics_but_other_machines_do_when_they_may(
+    listens_at: str, host: str, status: int
+) -> None:
+    with connect(Lonely) as graph:
+        server = ProbeServer(listens_at, 0)
+        server.start(Status(graph, Meter(), stuck_after_s=1, queue=10), lambda: b"")
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=5)
+        for path, expected in (("/metrics", status), ("/livez", 200)):
+            connection.request("GET", path, headers={"host": host})
+            response = connection.getresponse()
+            assert (response.read() is not None, response.status) == (True, expected)
+            connection.close()
+        server.stop()
+
+
 def test_strangers_do_not_keep_the_probe_server_from_answering(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -145,11 +145,10 @@ class _Pages:
     async def publish(self, request: Request) -> Response:
         topic = "/" + request.path_params["topic"]
         limit_s = self._site.config.call_timeout_s
-        try:
-            wait_s = wait_seconds(request.query_params.get("wait", ""), limit_s)
-        except RunError as error:
+        wait_s = wait_seconds(request.query_params.get("wait", ""), limit_s)
+        if wait_s is None:
             await _discard(request)
-            return _refuse(self._site.refusal(topic, error))
+            return _refuse(problem(400, f"`wait` must be a number of seconds from 0 to {limit_s:g}."))
 
         receipts: list[Receipt] = []
 

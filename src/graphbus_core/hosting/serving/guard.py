@@ -6,7 +6,7 @@ of JSON without asking first; and with a name of its own that it lets point here
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from hmac import compare_digest
 
 from graphbus_core.errors import RunError
@@ -36,7 +36,7 @@ class Guard:
         if is_read and path in PROBES:
             return
         host = headers.get("host", "")
-        if not self._is_ours(host):
+        if not names_one_of(host, self._hosts):
             raise RunError("GBE674", host=host)
         origin = headers.get("origin")
         if origin is not None and not is_read and origin.lower() not in self._origins:
@@ -44,14 +44,20 @@ class Guard:
         if not (is_read and self._is_loopback) and not self._has_token(headers.get("authorization", "")):
             raise RunError("GBE673")
 
-    def _is_ours(self, host: str) -> bool:
-        """True for a name of ours, and for an address: no page can make an address point elsewhere."""
-        name = host_name(host)
-        return name in self._hosts or is_address(name)
-
     def _has_token(self, authorization: str) -> bool:
         scheme, _, given = authorization.partition(" ")
         return compare_digest(given.strip().encode(), self._token) and scheme.lower() == "bearer"
+
+
+def may_read_without_token(listens_at: str, host: str) -> bool:
+    """True unless the Host is of a page whose own name leads here; where other machines may read, any name may be ours."""
+    return not is_loopback(listens_at) or names_one_of(host, _LOOPBACK_NAMES)
+
+
+def names_one_of(host: str, names: Container[str]) -> bool:
+    """True when the Host is one of the names, or an address: no page can make an address point elsewhere."""
+    name = host_name(host)
+    return name in names or is_address(name)
 
 
 def host_name(host: str) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 from graphbus_core.hosting.metrics import CONTENT_TYPE
 from graphbus_core.hosting.serving.address import refuse_address
+from graphbus_core.hosting.serving.guard import may_read_without_token
 from graphbus_core.hosting.serving.status import Status
 
 _MAX_CONNECTIONS = 32
@@ -36,7 +37,7 @@ class ProbeServer:
 
     def start(self, status: Status, metrics: Callable[[], bytes]) -> None:
         """Answer from now on."""
-        self._server.RequestHandlerClass = _answerer(status, metrics)
+        self._server.RequestHandlerClass = _answerer(status, metrics, self.host)
         self._thread.start()
 
     def stop(self) -> None:
@@ -91,7 +92,7 @@ def _make_server(host: str, port: int) -> Any:
     return Server((host, port), BaseHTTPRequestHandler)
 
 
-def _answerer(status: Status, metrics: Callable[[], bytes]) -> Any:
+def _answerer(status: Status, metrics: Callable[[], bytes], listens_at: str) -> Any:
     from http.server import BaseHTTPRequestHandler
 
     class Answerer(BaseHTTPRequestHandler):
@@ -101,7 +102,9 @@ def _answerer(status: Status, metrics: Callable[[], bytes]) -> Any:
 
         def do_GET(self) -> None:
             path = self.path.partition("?")[0]
-            if path == "/metrics":
+            if path == "/metrics" and not may_read_without_token(listens_at, self.headers.get("host", "")):
+                self._send(403, "application/json", b'{"status":"the Host is not this machine"}')
+            elif path == "/metrics":
                 self._send(200, CONTENT_TYPE, metrics())
             else:
                 body, number = status.encoded(path)

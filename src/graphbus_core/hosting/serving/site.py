@@ -153,19 +153,13 @@ def _has_no_number(value: Json) -> bool:
     return any(map(_has_no_number, parts))
 
 
-def wait_seconds(text: str, limit_s: float) -> float:
-    """Read `?wait=SECONDS`.
-
-    Raises:
-        RunError: GBE670 for what is no number of seconds up to the limit.
-    """
+def wait_seconds(text: str, limit_s: float) -> float | None:
+    """Read `?wait=SECONDS`; None for what is no number of seconds up to the limit."""
     try:
         seconds = float(text or 0)
     except ValueError:
-        seconds = -1
-    if not 0 <= seconds <= limit_s:
-        raise RunError("GBE670", reason=f"`wait` must be a number of seconds from 0 to {limit_s:g}")
-    return seconds
+        return None
+    return seconds if 0 <= seconds <= limit_s else None
 
 
 def accepted(receipt: Receipt) -> tuple[int, bytes]:
