@@ -288,6 +288,22 @@ def test_a_log_line_of_another_thread_goes_above_the_line_that_is_typed(shop: Pa
         person.sees('{"sold": 4}')
 
 
+def test_a_log_line_of_another_thread_goes_above_the_line_that_is_typed_to_the_debugger(shop: Path) -> None:
+    with Person(["run", "-i", "--break", "Shop.sell"], shop) as person:
+        person.sees(READY)
+        person.types("call Shop.murmur")
+        person.sees("null")
+        person.types("call Shop.sell sku=mug count=4")
+        person.sees(STOPPED)
+        person.keys("p cou")
+        person.sees("[Shop] hm\n(graphbus) p cou")
+        person.types("nt + 38")
+        person.sees("42")
+        assert "(graphbus) [Shop]" not in person.seen
+        person.types("c")
+        person.sees('{"sold": ')
+
+
 def test_sigterm_ends_a_prompt_in_good_order(shop: Path) -> None:
     with Person(["run", "-i"], shop) as person:
         person.sees(READY)

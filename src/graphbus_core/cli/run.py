@@ -111,7 +111,7 @@ def run(**given: object) -> int:
     _refuse_contradictions(options)
     one_shot = OneShot(options.publications, options.calls, as_json=options.as_json)
     terminal = Terminal()
-    lines = LogStream(terminal) if options.is_interactive else None
+    lines = LogStream(terminal) if options.is_interactive or options.breaks else None
     with show_logs(lines, is_brief=options.is_interactive), ExitStack() as stack:
         beside = servers(
             stack,

@@ -30,6 +30,7 @@ class Terminal:
 
     Attributes:
         complete: Gives the n-th way to complete a word of the prompt, or None.
+        asked: What a debugger has written before the line that it waits for; empty while it does not.
     """
 
     def __init__(self) -> None:
@@ -39,6 +40,7 @@ class Terminal:
         self._prompt = ""
         self._typed = ""
         self._modes: list[Any] | None = None
+        self.asked = ""
 
     @cached_property
     def readline(self) -> ModuleType | None:
@@ -52,7 +54,7 @@ class Terminal:
         return readline
 
     @contextmanager
-    def taken(self) -> Iterator[None]:
+    def taken(self) -> Iterator[Terminal]:
         """Have the terminal, on any thread, until the end of the block; Ctrl-C cancels a line of the main thread meanwhile."""
         with self._taken:
             self._keep_modes()
@@ -60,7 +62,10 @@ class Terminal:
                 signal.pthread_kill(main_thread().ident or 0, _WAKE)
                 sleep(_POLL_S)
             with self._without_history(), interruptible():
-                yield
+                try:
+                    yield self
+                finally:
+                    self.asked = ""
 
     def read_line(self, prompt: str) -> str:
         """Let the person type a line, on the main thread.
@@ -82,15 +87,20 @@ class Terminal:
 
     def say_above(self, text: str, write: Callable[[str], None]) -> None:
         """Write text; above the line if one is being typed and somebody else writes."""
-        if not self._is_reading or current_thread() is main_thread():
+        if self.asked:  # the debugger keeps the terminal until it has its line
+            self._say_above(self.asked, text, write)
+        elif not self._is_reading or current_thread() is main_thread():
             write(text)
-            return
-        with self._taken:
-            sys.stdout.write("\r\x1b[2K")
-            sys.stdout.flush()
-            write(text)
-            sys.stdout.write(f"{self._prompt}{self._line()}")
-            sys.stdout.flush()
+        else:
+            with self._taken:
+                self._say_above(self._prompt, text, write)
+
+    def _say_above(self, prompt: str, text: str, write: Callable[[str], None]) -> None:
+        sys.stdout.write("\r\x1b[2K")
+        sys.stdout.flush()
+        write(text)
+        sys.stdout.write(f"{prompt}{self._line()}")
+        sys.stdout.flush()
 
     def restore(self) -> None:
         """Leave the terminal as it was: a thread that still reads when the process ends would leave it without an echo."""

@@ -14,9 +14,10 @@ from contextlib import AbstractContextManager, nullcontext
 from threading import current_thread, main_thread
 
 from graphbus_core.errors import RunError, did_you_mean
+from graphbus_core.hosting.instruments.held import Held
 from graphbus_core.middleware import Handling
 
-Terminal = Callable[[], AbstractContextManager[object]]
+Terminal = Callable[[], AbstractContextManager[Held | None]]
 """Gives the terminal to who enters it, and takes it back."""
 
 
@@ -56,7 +57,7 @@ class Breakpoints:
         self.names.difference_update(list(names) or list(self.names))
         self._hops = False
 
-    def terminal(self) -> AbstractContextManager[object]:
+    def terminal(self) -> AbstractContextManager[Held | None]:
         """Give the terminal to who enters it."""
         return self._terminal()
 

@@ -14,6 +14,7 @@ from typing import Any, Protocol, cast
 import msgspec
 
 from graphbus_core.errors import RunError
+from graphbus_core.hosting.instruments.held import Held
 from graphbus_core.middleware import Handling
 from graphbus_core.model.messages import Event
 
@@ -28,7 +29,7 @@ _HELP = (
 class Person(Protocol):
     """Who is asked, and is told what came of it."""
 
-    def terminal(self) -> AbstractContextManager[object]:
+    def terminal(self) -> AbstractContextManager[Held | None]:
         """Give the terminal to who enters it."""
 
     def stopped(self) -> None:
@@ -51,6 +52,7 @@ class Debugger(pdb.Pdb):
         self._person = person
         self._handling = handling
         self._frame: FrameType | None = None
+        self._held: Held | None = None
         self._leaving: BaseException = KeyboardInterrupt()
 
     def wait_for_handler(self, frame: FrameType, event: str, _argument: object) -> Any:
@@ -80,13 +82,33 @@ class Debugger(pdb.Pdb):
 
     def interaction(self, frame: FrameType | None, traceback: Any) -> None:
         """Let the person look around, at the terminal; the first time they are told where they are."""
-        with self._person.terminal():
+        with self._person.terminal() as self._held:
             if not self._has_stopped:
                 self._has_stopped = True
                 self._person.stopped()
                 for line in welcome(self._handling):
                     self.message(line)
             super().interaction(frame, traceback)
+
+    def preloop(self) -> None:
+        """A line is about to be waited for."""
+        super().preloop()
+        self._asks(self.prompt)
+
+    def precmd(self, line: str) -> str:
+        """A line has come."""
+        self._asks("")
+        return str(super().precmd(line))
+
+    def postcmd(self, stop: bool, line: str) -> bool:
+        """What it says is done; unless the handler goes on, another one is waited for."""
+        stops = bool(super().postcmd(stop, line))
+        self._asks("" if stops else self.prompt)
+        return stops
+
+    def _asks(self, prompt: str) -> None:
+        if self._held is not None:
+            self._held.asked = prompt
 
     def setup(self, f: FrameType | None, tb: Any) -> Any:
         """Look at a frame; `event` and `node` are always known in it."""
