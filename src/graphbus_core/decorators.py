@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
+
+import msgspec
 
 from graphbus_core.model.deliveries import ONCE, DeliveryPolicy
 
@@ -11,21 +13,21 @@ Decorated = TypeVar("Decorated", bound=Callable[..., object])
 Node = TypeVar("Node", bound=type)
 
 
-class DeclaredSchema(NamedTuple):
+class DeclaredSchema(msgspec.Struct, frozen=True):
     """What `@schema_method` was given: field name -> type, as written."""
 
     input_schema: Mapping[str, Any] | None
     output_schema: Mapping[str, Any] | None
 
 
-class DeclaredSubscription(NamedTuple):
+class DeclaredSubscription(msgspec.Struct, frozen=True):
     """What `@subscribe` was given."""
 
     topic: str
     policy: DeliveryPolicy
 
 
-class DeclaredTopic(NamedTuple):
+class DeclaredTopic(msgspec.Struct, frozen=True):
     """What `@publishes` was given; the schema is a mapping of field name -> type, or a typed class."""
 
     topic: str

@@ -13,7 +13,9 @@ exactly one maker that comes earlier.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import msgspec
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -56,7 +58,7 @@ class Products:
         self._made[name] = value
 
 
-class Stage(NamedTuple):
+class Stage(msgspec.Struct, frozen=True):
     """A named step: `function(*takes) -> gives`, where both are names of types."""
 
     name: str

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from graphbus_core.errors import Place, RunError
 from graphbus_core.isolation import attempt
@@ -20,7 +22,7 @@ _MAPPINGS = frozenset({"Mapping", "MutableMapping", "dict", "Dict"})
 Handler = Callable[..., object]
 
 
-class BoundHandler(NamedTuple):
+class BoundHandler(msgspec.Struct, frozen=True):
     """A handler that takes one event, whatever its signature says."""
 
     call: Callable[[Event], object]
@@ -28,7 +30,7 @@ class BoundHandler(NamedTuple):
     is_async: bool
 
 
-class _Parameter(NamedTuple):
+class _Parameter(msgspec.Struct, frozen=True):
     name: str
     kind: ParameterKind
     annotation: object

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import copy_context
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from graphbus_core.bus import MessageBus
 from graphbus_core.hosting.contracts import Method
@@ -16,7 +18,7 @@ Arguments = dict[str, Any]
 Call = Callable[[Arguments], Any]
 
 
-class Current(NamedTuple):
+class Current(msgspec.Struct, frozen=True):
     """An agent's method as it is at the time: a reload may exchange it while a call waits its turn.
 
     Attributes:

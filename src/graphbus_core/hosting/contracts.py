@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from graphbus_core.errors import RunError, did_you_mean
 from graphbus_core.log import Log
@@ -177,7 +179,7 @@ class Method:
         _log.warning("%s", wrong.sentence)
 
 
-class Methods(NamedTuple):
+class Methods(msgspec.Struct, frozen=True):
     """What can be called, by agent and method."""
 
     by_agent: Mapping[str, Mapping[str, Method]]

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from threading import Lock
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from graphbus_core.bus import MessageBus
 from graphbus_core.errors import GraphBusError, Place, RunError, raise_all
@@ -24,7 +26,7 @@ from graphbus_core.node import GraphBusNode
 from graphbus_core.receipts import Receipt
 
 
-class Member(NamedTuple):
+class Member(msgspec.Struct, frozen=True):
     """An agent of a graph before it lives.
 
     Attributes:
@@ -52,7 +54,7 @@ class Member(NamedTuple):
         return "topic_payload" if is_plain else self.shapes.get(method)
 
 
-class Origin(NamedTuple):
+class Origin(msgspec.Struct, frozen=True):
     """What a graph was made from."""
 
     artifacts: BuildArtifacts

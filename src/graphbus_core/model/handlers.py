@@ -6,7 +6,9 @@ The compiler reads the parameters from the syntax tree, the runtime from the liv
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Literal
+
+import msgspec
 
 from graphbus_core.model.agent import HandlerShape, ParameterKind
 
@@ -17,7 +19,7 @@ Annotation = Literal["none", "event", "mapping", "typed", "other"]
 """`mapping`: dict or Mapping, with or without arguments. `typed`: a TypedDict, dataclass, msgspec or pydantic class."""
 
 
-class HandlerParameter(NamedTuple):
+class HandlerParameter(msgspec.Struct, frozen=True):
     """A parameter of a handler, `self` left out."""
 
     name: str

@@ -10,7 +10,6 @@ from typing import (
     ClassVar,
     Final,
     Literal,
-    NamedTuple,
     NewType,
     NotRequired,
     Required,
@@ -131,7 +130,7 @@ def hints_of(kind: object) -> dict[str, Any]:
     return get_type_hints(kind, include_extras=True)
 
 
-class _Named(NamedTuple):
+class _Named(msgspec.Struct, frozen=True):
     """A field of a class: its name there and in JSON."""
 
     name: str
