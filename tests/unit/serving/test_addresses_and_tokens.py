@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
 import stat
 from pathlib import Path
@@ -225,3 +226,26 @@ def test_nobody_is_asked_for_the_name_of_the_address_of_probes(monkeypatch: pyte
 
     monkeypatch.setattr("socket.getfqdn", ask)
     ProbeServer("0.0.0.0", 0).close()
+
+
+@pytest.mark.parametrize(
+    "obstacle", ["a file in the place of the folder", "a folder in the place of the file", "no room"]
+)
+def test_a_made_token_that_cannot_be_kept_is_refused_with_what_to_do(obstacle: str, tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if obstacle.startswith("a file"):
+        state.write_text("")
+    elif obstacle.startswith("a folder"):
+        (state / "http_token").mkdir(parents=True)
+    else:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        with pytest.raises(UsageError) as refused:
+            find_token(ServeConfig(), tmp_path, state)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert refused.value.code == "GBE156"
+    assert "http_token cannot be used: it cannot be written (" in refused.value.sentence
+    assert refused.value.sentence.endswith("; put one into the variable GRAPHBUS_TOKEN.")
+    assert not (state / "http_token").is_file()

@@ -68,7 +68,11 @@ def find_token(config: ServeConfig, root: Path, state_dir: Path) -> Token:
     if not is_loopback(config.host):
         raise UsageError("GBE155", host=config.host, length=MIN_TOKEN_LENGTH, variable=config.token_env or "token_env")
     path = state_dir / "http_token"
-    _write_privately(path, made)
+    try:
+        _write_privately(path, made)
+    except OSError as error:
+        reason = f"it cannot be written ({error.strerror}); put one into the variable {config.token_env or 'token_env'}"
+        raise UsageError("GBE156", source=os.path.relpath(path), reason=reason) from None
     return Token(made, f"token: in {os.path.relpath(path)}")
 
 
@@ -94,5 +98,10 @@ def _write_privately(path: Path, token: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w", encoding="ascii") as file:
-        file.write(token + "\n")
+    try:
+        os.write(descriptor, f"{token}\n".encode("ascii"))
+    except OSError:
+        path.unlink()
+        raise
+    finally:
+        os.close(descriptor)
