@@ -251,15 +251,19 @@ class MessageBus(Awaiter):
         if self._is_handling():
             raise RunError("GBE648")
 
-    def wait_for(self, receipt: Receipt) -> bool:
+    def wait_for(self, receipt: Receipt, *, is_rest_enough: bool = False) -> bool:
         """Deliver, or wait while others do, until a receipt is done. False when the bus is closed and it never will be.
+
+        Args:
+            is_rest_enough: Come back as well when the whole bus has nothing left to do but further attempts.
 
         Raises:
             RunError: GBE648 inside a handler.
             Exception: With `on_error="raise"`, what a further attempt has raised.
         """
         self.refuse_in_handler()
-        return self._until_or_raise(lambda: receipt.is_done, None) or receipt.wait(_PATIENCE_S)
+        is_so = self._until_or_raise(lambda: receipt.is_done or (is_rest_enough and self._is_quiet()), None)
+        return receipt.is_done or (not is_so and receipt.wait(_PATIENCE_S))
 
     def _until_or_raise(self, is_so: Callable[[], bool], timeout_s: float | None) -> bool:
         is_in_time = self._until(lambda: self._late_error or is_so(), now_plus(timeout_s))

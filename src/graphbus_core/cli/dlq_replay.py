@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from graphbus_core import runtime
@@ -11,7 +11,7 @@ from graphbus_core.errors import RunError
 from graphbus_core.hosting.dead_letters import DeadLetterFile, Keeper, KeptLetter
 from graphbus_core.hosting.graph import LiveGraph
 from graphbus_core.hosting.logs import show_logs
-from graphbus_core.hosting.replaying import find_subscription, replay
+from graphbus_core.hosting.replaying import Replays, find_subscription
 from graphbus_core.hosting.signals import Stopped, stop_on_signals
 from graphbus_core.model.artifacts import BuildArtifacts
 from graphbus_core.model.config import RuntimeRequest
@@ -37,58 +37,85 @@ class Outcome(NamedTuple):
 def replay_letters(
     file: DeadLetterFile, numbers: Sequence[int], artifacts: str, *, allow_drift: bool, as_json: bool
 ) -> int:
-    """Replay letters one after the other and say what came of each; gives the exit status.
+    """Replay letters, the oldest first, and say what came of each; gives the exit status.
 
     Raises:
         GraphBusError: What `graphbus run` refuses; then nothing was delivered.
     """
-    outcomes: list[Outcome] = []
-
-    def work(graph: LiveGraph) -> None:
-        if graph.bus.keeper is None:  # what dies of a replay is kept, whatever the project says of other runs
-            keeper = Keeper(file.path)
-            graph.bus.keeper = keeper
-            graph.at_end(keeper.close)
-        for number in numbers:
-            outcomes.append(_replay(graph, file, number))
-            if not as_json:
-                console.out(_line(outcomes[-1]))
-
+    replaying = _Replaying(file, print_line=None if as_json else lambda outcome: console.out(_line(outcome)))
     request = RuntimeRequest(artifacts=artifacts, allow_drift=allow_drift)
+    status: int | None = None
     try:
         with show_logs(), stop_on_signals() as patience:
 
             def on_ready(graph: LiveGraph, _artifacts: BuildArtifacts) -> None:
                 runtime.spare_handlers(patience, graph)
 
-            runtime.run_runtime_pipeline(request, on_ready=on_ready, work=work)
+            runtime.run_runtime_pipeline(request, on_ready=on_ready, work=lambda graph: replaying.run(graph, numbers))
     except Stopped as stopped:
-        _conclude(outcomes, len(numbers), as_json=as_json)
-        return stopped.exit_status
+        status = stopped.exit_status
+    finally:
+        replaying.note()  # what the grace has brought to its end
+    outcomes = replaying.outcomes
     _conclude(outcomes, len(numbers), as_json=as_json)
-    return _FAILED if any(outcome.error for outcome in outcomes) else 0
+    if status is None:
+        status = _FAILED if any(outcome.error for outcome in outcomes) else 0
+    return status
 
 
-def _replay(graph: LiveGraph, file: DeadLetterFile, number: int) -> Outcome:
-    kept = file.find(number)  # one at a time: each may be large, and somebody may drop it meanwhile
-    if kept is None:
-        return Outcome(number, "", "it was dropped meanwhile")
-    where = f"{kept.letter.event.topic} > {kept.letter.subscription or 'all handlers'}"
-    return Outcome(number, where, _deliver(graph, file, kept))
+class _Replaying:
+    """Letters of the file that are being delivered, and what came of them."""
+
+    def __init__(self, file: DeadLetterFile, print_line: Callable[[Outcome], None] | None) -> None:
+        self._file = file
+        self._print_line = print_line
+        self._running: dict[int, KeptLetter] = {}
+        self._replays: Replays | None = None
+        self.outcomes: list[Outcome] = []
+
+    def run(self, graph: LiveGraph, numbers: Sequence[int]) -> None:
+        """Deliver them, and wait for what comes of it."""
+        if graph.bus.keeper is None:  # what dies of a replay is kept, whatever the project says of other runs
+            keeper = Keeper(self._file.path)
+            graph.bus.keeper = keeper
+            graph.at_end(keeper.close)
+        self._replays = replays = Replays(graph.bus, graph)
+        for number in numbers:
+            self._deliver(graph, replays, number)
+            self.note()
+        replays.wait()
+
+    def note(self) -> None:
+        """Write down what has come to its end."""
+        for letter, died in () if self._replays is None else self._replays.finished():
+            kept = self._running.pop(id(letter))
+            self._file.end_replay(kept, died)
+            self._add(kept.id, _where(kept), _tell(died))
+
+    def _deliver(self, graph: LiveGraph, replays: Replays, number: int) -> None:
+        kept = self._file.find(number)  # one at a time: each may be large, and somebody may drop it meanwhile
+        if kept is None:
+            self._add(number, "", "it was dropped meanwhile")
+        elif not kept.has_payload:
+            self._add(number, _where(kept), "its payload was no JSON and could not be kept")
+        else:
+            try:
+                find_subscription(graph.bus, kept.letter)
+            except RunError as gone:
+                self._add(number, _where(kept), gone.sentence.rstrip("."))
+                return
+            self._file.begin_replay(number)
+            self._running[id(kept.letter)] = kept
+            replays.deliver(kept.letter)
+
+    def _add(self, number: int, where: str, error: str) -> None:
+        self.outcomes.append(Outcome(number, where, error))
+        if self._print_line is not None:
+            self._print_line(self.outcomes[-1])
 
 
-def _deliver(graph: LiveGraph, file: DeadLetterFile, kept: KeptLetter) -> str:
-    """Deliver a letter, write down what came of it, and give what went wrong."""
-    if not kept.has_payload:
-        return "its payload was no JSON and could not be kept"
-    try:
-        find_subscription(graph.bus, kept.letter)
-    except RunError as gone:
-        return gone.sentence.rstrip(".")
-    file.begin_replay(kept.id)
-    died = replay(graph.bus, kept.letter, graph.wait_for)
-    file.end_replay(kept, died)
-    return _tell(died)
+def _where(kept: KeptLetter) -> str:
+    return f"{kept.letter.event.topic} > {kept.letter.subscription or 'all handlers'}"
 
 
 def _tell(died: Sequence[DeadLetter]) -> str:

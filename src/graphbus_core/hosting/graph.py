@@ -209,11 +209,15 @@ class LiveGraph:
         """
         from graphbus_core.hosting.replaying import replay_all
 
-        return replay_all(self.bus, letters, self.wait_for, self._replaying)
+        return replay_all(self.bus, letters, self, self._replaying)
 
-    def wait_for(self, receipt: Receipt) -> bool:
-        """Wait until a receipt is done; False when the graph has stopped first."""
-        return self.bus.wait_for(receipt)
+    def wait_for(self, receipt: Receipt, *, is_rest_enough: bool = False) -> bool:
+        """Wait until a receipt is done; False when the graph has stopped first.
+
+        Args:
+            is_rest_enough: Come back as well when nothing is left to do but further attempts.
+        """
+        return self.bus.wait_for(receipt, is_rest_enough=is_rest_enough)
 
     # --- life ---
 

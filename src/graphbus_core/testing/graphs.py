@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from graphbus_core.clock import Clock
 from graphbus_core.hosting.graph import LiveGraph, Member
+from graphbus_core.isolation import attempt
 from graphbus_core.model.deliveries import DeadLetter
 from graphbus_core.model.proposals import Json
 from graphbus_core.receipts import Receipt
@@ -31,6 +32,13 @@ class RecordingGraph(Recorded, LiveGraph):
     def __enter__(self) -> RecordingGraph:
         return self
 
+    def __exit__(self, *raised: object) -> None:
+        """Stop. What has ended the test goes up as it is, also if more fails while the rest is delivered; that is in the log."""
+        if any(raised):
+            attempt(self.stop)
+        else:
+            self.stop()
+
     def dead_letters(self) -> tuple[DeadLetter, ...]:
         """The events that a handler could not handle, after all attempts."""
         return self.bus.dead_letters()
@@ -44,11 +52,11 @@ class RecordingGraph(Recorded, LiveGraph):
 
         self.bus.run(publish)
 
-    def wait_for(self, receipt: Receipt) -> bool:
-        """Wait until a receipt is done. With a `FakeClock` time passes until it is."""
-        if isinstance(self.clock, FakeClock):
+    def wait_for(self, receipt: Receipt, *, is_rest_enough: bool = False) -> bool:
+        """Wait until a receipt is done. With a `FakeClock` time passes until it is, unless rest is enough."""
+        if isinstance(self.clock, FakeClock) and not is_rest_enough:
             self.settle()
-        return super().wait_for(receipt)
+        return super().wait_for(receipt, is_rest_enough=is_rest_enough)
 
     def settle(self, timeout_s: float | None = None) -> bool:
         """Deliver everything that waits. With a `FakeClock` time passes until nothing waits for it: no retry is left either."""

@@ -235,6 +235,34 @@ def test_time_passes_for_a_replay_on_the_clock_of_a_test() -> None:
         assert clock.monotonic() - began == 180
 
 
+def test_letters_that_fail_again_wait_for_their_further_attempts_together() -> None:
+    log: list[str] = []
+
+    class Slow(GraphBusNode):
+        @subscribe("/A/B", retries=2, backoff=60)
+        def on_b(self, n: int) -> None:
+            log.append(f"{n}")
+            if n != 2 or len(log) < 20:
+                raise ConnectionError
+            self.publish("/A/C", {"n": n})
+
+        @subscribe("/A/C")
+        def on_c(self, n: int) -> None:
+            log.append(f"child of {n}")
+
+    clock = FakeClock()
+    with run_graph(Slow, clock=clock, on_error="isolate") as graph:
+        for number in range(5):
+            graph.publish("/A/B", {"n": number})
+        graph.settle()
+        began = clock.monotonic()
+        assert len(log) == 15
+        died = graph.replay_dead_letters()
+        assert clock.monotonic() - began == 180
+        assert log[15:] == [*"01234", *"012", "child of 2", *"34", *"0134"]
+        assert [letter.event["n"] for letter in died] == [0, 1, 3, 4]
+
+
 # --- the end ----------------------------------------------------------------------------------
 
 
