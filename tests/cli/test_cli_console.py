@@ -100,6 +100,21 @@ def test_a_table_aligns_its_columns_and_never_wraps_in_a_pipe(capsys: pytest.Cap
     assert len({len(line) for line in lines}) == 1
 
 
+@pytest.mark.parametrize(
+    ("columns", "shown"), [(40, "name  count  mean  max"), (18, "name  count  max"), (13, "name  count"), (5, "name")]
+)
+def test_a_table_leaves_out_what_it_can_do_without_on_a_narrow_terminal(
+    columns: int, shown: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("NO_COLOR", "1")
+    headers = ("name", "count", "mean", "max")
+    console.table(headers, [("Till", "1", "2", "3")], right=headers[1:], optional=("mean", "max", "count"))
+    assert terminal.getvalue().splitlines()[0] == shown
+
+
 def test_a_tree_draws_its_branches(capsys: pytest.CaptureFixture[str]) -> None:
     console.tree("shop", {"Orders": {"/Order/Created": {}}, "[bold]Stock": {}})
     assert capsys.readouterr().out.splitlines() == [

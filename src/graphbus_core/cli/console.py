@@ -34,6 +34,7 @@ _STYLES: dict[Role, dict[str, Any]] = {
     "dim": {"dim": True},
 }
 _WIDTH_WITHOUT_TERMINAL = 1000
+_GAP = 2
 _BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 _documents: list[None] = []
@@ -180,17 +181,37 @@ def table(
     rows: Iterable[Sequence[str]],
     *,
     right: Sequence[str] = (),
+    optional: Sequence[str] = (),
     write: Callable[[str], None] = out,
 ) -> None:
-    """Write aligned columns; cells may be painted, columns named in `right` hold numbers. To stdout, unless it is talk."""
+    """Write aligned columns; cells may be painted. To stdout, unless it is talk.
+
+    Args:
+        headers: The names of the columns.
+        rows: The cells.
+        right: Columns that hold numbers.
+        optional: Columns that are left out, in this order, where the terminal is too narrow for all.
+        write: Where to.
+    """
     from rich.table import Table
     from rich.text import Text
 
-    shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for header in headers:
-        shown.add_column(Text(header), justify="right" if header in right else "left", overflow="fold")
-    for row in rows:
-        shown.add_row(*(Text.from_ansi(cell) for cell in row))
+    cells = [[Text.from_ansi(cell) for cell in row] for row in rows]
+    widths = {
+        name: max([len(name), *(row[index].cell_len for row in cells)]) + _GAP for index, name in enumerate(headers)
+    }
+    left_out: set[str] = set()
+    for name in optional:
+        if sum(width for name, width in widths.items() if name not in left_out) - _GAP <= _width(write):
+            break
+        left_out.add(name)
+    kept = [index for index, name in enumerate(headers) if name not in left_out]
+    shown = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
+    for index in kept:
+        justify: Literal["right", "left"] = "right" if headers[index] in right else "left"
+        shown.add_column(Text(headers[index]), justify=justify, overflow="fold")
+    for row in cells:
+        shown.add_row(*(row[index] for index in kept))
     _draw(shown, write)
 
 
@@ -218,12 +239,17 @@ def _draw(drawing: RenderableType, write: Callable[[str], None] = out) -> None:
         file=stream,
         color_system="standard" if coloured else None,
         force_terminal=coloured,
-        width=None if stream.isatty() else _WIDTH_WITHOUT_TERMINAL,
+        width=_width(write),
         highlight=False,
     )
     with console.capture() as capture:
         console.print(drawing)
     write("\n".join(line.rstrip() for line in capture.get().splitlines()))
+
+
+def _width(write: Callable[[str], None]) -> int:
+    stream = sys.stderr if write is say else sys.stdout
+    return shutil.get_terminal_size().columns if stream.isatty() else _WIDTH_WITHOUT_TERMINAL
 
 
 def flush() -> None:

@@ -14,6 +14,7 @@ from graphbus_core.cli.durations import duration
 from graphbus_core.hosting.instruments.profile import Profile, Row, SortKey, in_order, load
 from graphbus_core.model.config import RuntimeRequest
 
+_OPTIONAL = ("mean", "max", "share", "failed")
 _HEADERS = ("handler", "count", "failed", "total", "mean", "p50", "p99", "max", "share")
 
 
@@ -48,7 +49,7 @@ def show(measured: Profile, rows: Sequence[Row], write: Callable[[str], None] = 
     if not measured.handlers:
         write("No handler and no method has run.")
         return
-    console.table(_HEADERS, map(_cells, rows), right=_HEADERS[1:], write=write)
+    console.table(_HEADERS, map(_cells, rows), right=_HEADERS[1:], optional=_OPTIONAL, write=write)
     runs, left_out = sum(row.count for row in measured.handlers), len(measured.handlers) - len(rows)
     total = duration(sum(row.total_s for row in measured.handlers))
     write(

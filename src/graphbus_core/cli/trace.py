@@ -103,4 +103,4 @@ def _show_roots(reader: TraceReader, limit: int, *, as_json: bool) -> None:
         for each in roots
     ]
     headers = ("event", "at", "topic", "from", "events", "deliveries", "failed", "handlers took")
-    console.table(headers, rows, right=headers[4:])
+    console.table(headers, rows, right=headers[4:], optional=("events", "from"))
