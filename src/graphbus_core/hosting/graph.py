@@ -128,6 +128,8 @@ class LiveGraph:
         try:
             call = self._calls[agent][method]
         except KeyError:
+            call = None
+        if call is None:
             call = self._compile_call(agent, method)
         return call(arguments)
 
@@ -143,6 +145,8 @@ class LiveGraph:
         try:
             call = self._calls[agent][method]
         except KeyError:
+            call = None
+        if call is None:
             call = self._compile_call(agent, method)
         return call(arguments)
 
@@ -150,6 +154,8 @@ class LiveGraph:
         try:
             call = self._calls[agent][method]
         except KeyError:
+            call = None
+        if call is None:
             call = self._compile_call(agent, method)
         return call(arguments)
 

@@ -1,7 +1,11 @@
-"""Fixtures for pytest: `pytest_plugins = ["graphbus_core.testing.plugin"]` in the conftest.py of the project root."""
+"""Fixtures for pytest: `pytest_plugins = ["graphbus_core.testing.plugin"]` in the conftest.py of the project root.
+
+With it pytest leaves the lines of GraphBus out of its tracebacks; `--full-trace` shows them.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,6 +20,9 @@ from graphbus_core.model.config import Validation
 from graphbus_core.node import GraphBusNode
 from graphbus_core.testing import FakeClock, RecordingGraph
 from graphbus_core.testing import run_graph as start_graph
+
+for _name in [name for name in sys.modules if name.startswith("graphbus_core.")]:
+    vars(sys.modules[_name])["__tracebackhide__"] = True
 
 
 class RunGraph(Protocol):

@@ -18,7 +18,7 @@ FILES = {
     "conftest.py": 'pytest_plugins = ["graphbus_core.testing.plugin"]\n',
     "agents/__init__.py": "",
     "agents/stock.py": """
-        from graphbus_core import GraphBusNode, subscribe
+        from graphbus_core import GraphBusNode, schema_method, subscribe
 
         class Stock(GraphBusNode):
             tried = 0
@@ -32,9 +32,22 @@ FILES = {
 
             def on_stop(self):
                 print("stopped")
+
+        class Rude(GraphBusNode):
+            failed = False
+
+            @subscribe("/Order/Lost")
+            def on_lost(self, n):
+                if not self.failed:
+                    self.failed = True
+                    raise LookupError("lost")
+
+            @schema_method(input_schema={"n": int})
+            def count(self, n):
+                return n
         """,
     "test_stock.py": """
-        from agents.stock import Stock
+        from agents.stock import Rude, Stock
 
         def test_an_order_is_tried_again(run_graph, fake_clock):
             graph = run_graph(Stock, on_error="isolate")
@@ -52,6 +65,12 @@ FILES = {
 
         def test_what_fails_is_told(run_graph):
             run_graph(Stock).assert_published("/Order/Placed")
+
+        def test_a_handler_fails(run_graph):
+            run_graph(Rude).publish_all(("/Order/Lost", {"n": 1}), ("/Order/Lost", {"n": "x"}))
+
+        def test_a_call_is_refused(run_graph):
+            run_graph(Rude).call("Rude", "count", n="x")
         """,
 }
 
@@ -71,10 +90,14 @@ def test_graphs_of_the_fixture_are_stopped_and_have_the_time_of_the_other_fixtur
         timeout=60,
         check=False,
     )
-    assert "1 failed, 2 passed" in finished.stdout, finished.stdout + finished.stderr
+    assert "3 failed, 2 passed" in finished.stdout, finished.stdout + finished.stderr
     assert finished.stdout.count("stopped") == 4
     assert "AssertionError: nothing was published on /Order/Placed." in finished.stdout
     assert "def assert_published" not in finished.stdout, "the failure is shown at the line of the test"
+    assert "> " + " " * 10 + 'raise LookupError("lost")' in finished.stdout
+    assert "Rude.count was called with wrong arguments: n: expected int, got str 'x'" in finished.stdout
+    assert "graphbus_core/" not in finished.stdout
+    assert "???" not in finished.stdout
 
 
 def test_the_kit_itself_loads_no_pytest(tmp_path: Path) -> None:

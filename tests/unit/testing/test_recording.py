@@ -295,3 +295,15 @@ def test_on_a_real_clock_settling_waits_for_the_further_attempts() -> None:
         assert graph.settle(timeout_s=5.0)
         assert [each.attempt for each in graph.deliveries()] == [1, 2]
     clock.close()
+
+
+def test_the_first_failure_goes_up_also_when_more_fail_before_the_end() -> None:
+    class Rude(GraphBusNode):
+        @subscribe("/Order/Lost")
+        def on_lost(self, n: int) -> None:
+            raise LookupError(n)
+
+    with pytest.raises(LookupError, match="1"), run_graph(Rude) as graph:
+        graph.publish_all(*[("/Order/Lost", {"n": n}) for n in (1, 2, 3)])
+    assert [str(each.error) for each in graph.failures("Rude")] == ["1", "2", "3"]
+    assert graph.is_stopped
