@@ -1,12 +1,12 @@
 """Checks made for one schema: Python text that looks at each field by name, without loops over the schema and without calls.
 
-For `{"sku": str, "tags": [str]}`, whose names are data (`c10`, `c11`) and never part of the text:
+For `{"sku": str, "tags": [str]}`, whose names are data and never part of the text; they take the places of `k0` and `k1`:
 
     def check(v):
         try:
             v1 = v if type(v) is dict else fields_of(v)
-            if not (v1 is not None and (type((v2 := v1[c10])) is str or is_str(v2))): return False
-            v3 = v1[c11]
+            if not (v1 is not None and (type((v2 := v1['k0'])) is str or is_str(v2))): return False
+            v3 = v1['k1']
             v4 = v3 if type(v3) is list else items_of(v3)
             if not (v4 is not None): return False
             for v5 in v4:
@@ -116,6 +116,8 @@ class _Text:
         if otherwise is not None:
             self.fails, self.ends, self.last = "raise Misfit", "return v", "return otherwise(v)"
         self.names: dict[str, Any] = {**_LOOKS, "otherwise": otherwise, "Misfit": Misfit}
+        self.names["__tracebackhide__"] = True  # there is no line of source to show
+        self._keys: dict[str, str] = {}
         self.taken: dict[str, str] = {}  # field -> what the text calls it
         self._lines: list[str] = []
         self._needed: list[str] = []  # what must be true before the next line; one `if` asks for all of it
@@ -139,8 +141,14 @@ class _Text:
             f"    {self.last}",
         ]
         exec(compile("\n".join(lines), "<a check made from a schema>", "exec"), self.names)  # noqa: S102 - no text of users
-        made: Gate = self.names["check"]
-        return made
+        made: Any = self.names["check"]
+        code = made.__code__
+        made.__code__ = code.replace(co_consts=tuple(map(self._as_it_is, code.co_consts)))
+        gate: Gate = made
+        return gate
+
+    def _as_it_is(self, constant: Any) -> Any:
+        return self._keys.get(constant, constant) if type(constant) is str else constant
 
     def end(self) -> str:
         """The line for a value in which nothing was wrong."""
@@ -162,6 +170,12 @@ class _Text:
     def fresh(self) -> str:
         self._count += 1
         return f"v{self._count}"
+
+    def key(self, name: str) -> str:
+        """Give what stands for the name of a field in the text, until it is compiled: a constant costs less than a global."""
+        stand_in = f"k{len(self._keys)}"
+        self._keys[stand_in] = name
+        return repr(stand_in)
 
     def constant(self, value: object) -> str:
         """Give the name under which the text finds a value."""
@@ -213,7 +227,7 @@ class _Text:
         if count:
             self.write(f"{count} = {needed}")
         for field in fields:
-            name, inner = self.constant(field.name), self.fresh()
+            name, inner = self.key(field.name), self.fresh()
             self.taken[field.name] = inner
             if field.required and field.type.kind in _LEAVES:
                 self.leaf(field.type.kind, inner, f"({inner} := {found}[{name}])")
