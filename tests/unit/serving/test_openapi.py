@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -71,9 +72,35 @@ def resolved(description: dict[str, Any], part: dict[str, Any]) -> dict[str, Any
     return dict(found)
 
 
-def test_names_of_operations_are_unique(description: dict[str, Any]) -> None:
-    names = [operation["operationId"] for _, operation in operations(description)]
-    assert len(names) == len(set(names))
+ALIKE = """
+    from graphbus_core import GraphBusNode, publishes, schema_method
+
+
+    class A(GraphBusNode):
+        @publishes("/A/B", {"x": int})
+        @publishes("/A_B", {"x": int})
+        @schema_method(input_schema={}, output_schema={})
+        def b_c(self):
+            pass
+
+
+    class A_b(GraphBusNode):
+        @schema_method(input_schema={}, output_schema={})
+        def c(self):
+            pass
+    """
+
+
+def test_names_of_operations_are_unique_also_where_names_look_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRAPHBUS_TOKEN", TOKEN)
+    with served(build_site(tmp_path, agents=ALIKE)) as site:
+        document = site.get("/openapi.json").document
+    validate(document)
+    assert {"call.A.b_c", "call.A_b.c", "publish.A.B", "publish.A_B"} < {
+        operation["operationId"] for _, operation in operations(document)
+    }
 
 
 def test_everything_but_the_probes_asks_for_the_token(description: dict[str, Any]) -> None:

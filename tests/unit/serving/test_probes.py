@@ -219,6 +219,6 @@ def test_a_dispatcher_that_a_handler_has_ended_is_noticed_at_once_and_the_log_sa
         monkeypatch.setattr(site.graph.bus, "_on_interruption", lambda: None)  # whoever should end the process does not
         with kept_log() as log:
             site.post("/publish/Order/Placed?wait=0.5", {"order_id": "end", "quantity": 1})
-        assert probe(site, "/livez") == (503, {"status": "dead"})
+        assert probe(site, "/livez") == probe(site, "/readyz") == (503, {"status": "dead"})
     assert "a handler has ended the delivery of events" in log.text
     assert "till.py" in log.text

@@ -82,7 +82,7 @@ def _version_of(artifacts: BuildArtifacts) -> str:
 
 def _call(agent: AgentDefinition, method: MethodSpec) -> dict[str, Any]:
     operation: dict[str, Any] = {
-        "operationId": f"call_{agent.name}_{method.name}",
+        "operationId": f"call.{agent.name}.{method.name}",
         "tags": [agent.name],
         "requestBody": _body(method.input_schema, required=_has_required(method.input_schema)),
         "responses": {
@@ -97,7 +97,7 @@ def _call(agent: AgentDefinition, method: MethodSpec) -> dict[str, Any]:
 def _publish(topic: Topic) -> dict[str, Any]:
     heard = ", ".join(topic.subscribers)
     return {
-        "operationId": f"publish{topic.name.replace('/', '_')}",
+        "operationId": f"publish{topic.name.replace('/', '.')}",
         "tags": ["topics"],
         "summary": f"Publish {topic.name}" + (f", heard by {heard}" if heard else ""),
         "parameters": [_WAIT],

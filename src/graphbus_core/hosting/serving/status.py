@@ -18,6 +18,9 @@ class Answer(NamedTuple):
     body: dict[str, str | float]
 
 
+_DEAD = Answer(503, {"status": "dead"})
+
+
 class Status:
     """Whether the graph is started, ready for requests, and alive.
 
@@ -52,7 +55,7 @@ class Status:
     def live(self) -> Answer:
         """No when a handler runs for too long, or what waits is not delivered: only a restart helps."""
         if self._graph.bus.is_dispatcher_lost and not self.is_stopping:
-            return Answer(503, {"status": "dead"})
+            return _DEAD
         stuck = self._stuck_handler() or self._stuck_queue() if self._stuck_after_s else None
         return stuck or Answer(200, {"status": "alive"})
 
@@ -79,9 +82,11 @@ class Status:
         return Answer(503, {"status": "stuck", "queued": statistics.queued, "waiting_s": round(waiting_s, 1)})
 
     def ready(self) -> Answer:
-        """No while the graph stops, or when no more events can wait."""
+        """No while the graph stops, when nobody delivers, or when no more events can wait."""
         if self.is_stopping:
             return Answer(503, {"status": "stopping"})
+        if self._graph.bus.is_dispatcher_lost:
+            return _DEAD
         queued = self._graph.bus.statistics().queued
         if self._queue and queued >= self._queue:
             return Answer(503, {"status": "overloaded", "queued": queued})
