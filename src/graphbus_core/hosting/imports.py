@@ -170,6 +170,8 @@ class NodeModules:
         return any(self._contains(origin) for origin in origins if origin)
 
     def _contains(self, path: str) -> bool:
+        if path.startswith("<"):  # `<string>`, `<frozen importlib._bootstrap>`: no file
+            return False
         return Path(path).resolve().is_relative_to(self.root)
 
     def _shown(self, path: str) -> str:
