@@ -82,9 +82,24 @@ class Crew:
             self.in_hand += 1
             is_short = self._threads < min(self._size, self.in_hand)
             self._threads += is_short
-        self._line.put(errand)
         if is_short:
+            self._hire()
+        self._line.put(errand)
+
+    def _hire(self) -> None:
+        """Start one more thread; where the system gives none, those that there are have to do.
+
+        Raises:
+            RunError: GBE678 when there are none.
+        """
+        try:
             Thread(target=self._work, name="graphbus-http-worker", daemon=True).start()
+        except RuntimeError:
+            with self._lock:
+                self._threads -= 1
+                if not self._threads:
+                    self.in_hand -= 1
+                    raise RunError("GBE678", count=self.in_hand) from None
 
     def _work(self) -> None:
         try:

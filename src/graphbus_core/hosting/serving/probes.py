@@ -72,15 +72,19 @@ def _make_server(host: str, port: int) -> Any:
             TCPServer.server_bind(self)
 
         def process_request(self, request: Any, client_address: Any) -> None:
-            if self.free.acquire(blocking=False):
-                super().process_request(request, client_address)
-            else:
+            if not self.free.acquire(blocking=False):
                 self.shutdown_request(request)
+                return
+            try:
+                super().process_request(request, client_address)
+            except RuntimeError:  # the system gives no more threads
+                self.free.release()
+                raise
 
         def process_request_thread(self, request: Any, client_address: Any) -> None:
             patience = Timer(_TIMEOUT_S, hang_up, (request,))
-            patience.start()
             try:
+                patience.start()
                 super().process_request_thread(request, client_address)
             finally:
                 patience.cancel()
