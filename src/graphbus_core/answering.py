@@ -52,12 +52,13 @@ class Answerer(Deliverer):
                 self._lanes, delivery, lambda: self._begin(delivery, is_async=is_async), None, is_async=is_async
             )
         result: R
-        if self._is_inside or self._is_abandoned:
+        if self._is_inside or self._closer == get_ident():
             self._begin(delivery, is_async=is_async)
             self._wait_here(lambda: delivery.is_over)
             result = _outcome(delivery)
             return result
-        self._ask_from_outside(delivery, lambda: self._begin(delivery, is_async=is_async), None)
+        if not self._ask_from_outside(delivery, lambda: self._begin(delivery, is_async=is_async), None):
+            raise RunError("GBE618")  # the bus was closed
         result = _outcome(delivery)
         return result
 
@@ -176,9 +177,14 @@ class Answerer(Deliverer):
 
     def _begin(self, delivery: Delivery, *, is_async: bool) -> None:
         """Put it into its lane, or do it here and now."""
-        if is_async and not self._is_abandoned:
+        if is_async:
             subscription = None if delivery.about is None else delivery.about[1]
-            self._ready_lanes().put(delivery, 1 if subscription is None else subscription.policy.concurrency)
+            lanes = self._ready_lanes()
+            if lanes.is_stuck(delivery.lane) or self._is_over:
+                delivery.error, delivery.is_over = RunError("GBE618"), True
+                cast("Callable[[Delivery], None]", delivery.then)(delivery)
+            else:
+                lanes.put(delivery, 1 if subscription is None else subscription.policy.concurrency)
             return
         before = self._inner, self._called
         try:

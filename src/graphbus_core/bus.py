@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from sys import exception
 from threading import get_ident
-from time import monotonic
 from typing import Any, TypeVar
 
-from graphbus_core.awaiting import Awaiter
 from graphbus_core.clock import Clock, SystemClock
+from graphbus_core.closing import Closing
 from graphbus_core.errors import RunError
 from graphbus_core.lanes import Delivery, current, now_plus
 from graphbus_core.ledger import DeadLetterKeeper
@@ -28,10 +27,10 @@ from graphbus_core.signatures import Handler
 A = TypeVar("A")
 
 _PATIENCE_S = 1.0
-"""How long a dispatcher that has nothing to do may take to end."""
+"""How long a receipt may take to notice that it is done."""
 
 
-class MessageBus(Awaiter):
+class MessageBus(Closing):
     """Delivers events to handlers, in one total order.
 
     An outermost `publish` returns when everything that came of it is delivered. KeyboardInterrupt, SystemExit and CancelledError
@@ -70,6 +69,7 @@ class MessageBus(Awaiter):
         clock: Clock | None = None,
         dispatcher: bool = False,
     ) -> None:
+        used = SystemClock() if clock is None else clock
         super().__init__(
             history=history,
             on_error=on_error,
@@ -81,9 +81,9 @@ class MessageBus(Awaiter):
             known_topics=known_topics,
             admit=admit,
             middleware=middleware,
-            clock=SystemClock() if clock is None else clock,
+            clock=used,
         )
-        self._has_own_clock = clock is None
+        self._own_clock = used if clock is None else None
         self.middleware = tuple(middleware)
         if dispatcher:
             self.start_dispatcher()
@@ -189,49 +189,6 @@ class MessageBus(Awaiter):
     def subscriptions(self) -> tuple[Subscription, ...]:
         """All subscriptions, in the order in which they are served."""
         return self._routes.subscriptions
-
-    def close(self, grace_s: float = 10.0, last: Callable[[], None] | None = None) -> None:
-        """Refuse new events, deliver what waits, and stop. Closing twice does nothing.
-
-        Further attempts that come due within the grace are waited for, unless the clock is one that a test lets pass. What is
-        not delivered when the grace is over goes to the dead letters; async handlers are cancelled.
-
-        Args:
-            grace_s: How long to wait.
-            last: Called after the last event, while the event loop still runs.
-
-        Raises:
-            RunError: GBE627 inside a handler, which would wait for itself.
-        """
-        if self._is_closing:
-            return
-        if self._is_handling():
-            raise RunError("GBE627")
-        self._is_closing = True
-        self._routes.stop_caching()
-        self._deadline = deadline = monotonic() + grace_s
-        self._bell.ring()
-        self._until(lambda: self._is_quiet() and not self._falls_due_by(deadline))
-        self._stop_dispatcher()
-        self._is_abandoned = not self._right_to_drain
-        self._deadline = None
-        self._bury()
-        try:
-            if last is not None:
-                self.run(last)
-        finally:
-            if self._lanes is not None:
-                self._lanes.stop()
-            if self._has_own_clock:
-                self._clock.close()
-
-    def _stop_dispatcher(self) -> None:
-        dispatcher = self._dispatcher
-        if dispatcher is not None:
-            self._is_stopping = True
-            self._bell.ring()
-            dispatcher.join(_PATIENCE_S if self._right_to_drain else 0)
-            self._dispatcher = None
 
     def settle(self, timeout_s: float | None = None) -> bool:
         """Wait until all is quiet: nothing is queued or in hand, and no further attempt waits. False when that takes longer.

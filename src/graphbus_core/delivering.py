@@ -9,7 +9,7 @@ another thread meanwhile, only queues. On the thread of the event loop, what onl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Iterable
 from threading import Thread, get_ident
 from time import monotonic
 from typing import cast
@@ -19,19 +19,19 @@ from graphbus_core.clock import SystemClock
 from graphbus_core.errors import RunError
 from graphbus_core.isolation import Job, attempt_anything, run_each
 from graphbus_core.isolation import attempt as try_to
-from graphbus_core.judging import Judging
 from graphbus_core.lanes import Delivery, Lanes
 from graphbus_core.log import Log
 from graphbus_core.model.messages import Event
 from graphbus_core.model.proposals import Json
-from graphbus_core.queueing import Asker, Errand, OnError, Redelivery
+from graphbus_core.queueing import OnError, Redelivery
 from graphbus_core.receipts import Receipt
 from graphbus_core.routing import Call, Dispatch, Subscription
+from graphbus_core.waiting import Waiter
 
 _log = Log("graphbus.bus")
 
 
-class Deliverer(Judging):
+class Deliverer(Waiter):
     """Delivers events to handlers, in one total order. `MessageBus` is its public face; see there for the arguments."""
 
     # --- publishing ---
@@ -117,7 +117,9 @@ class Deliverer(Judging):
 
     def _announce(self) -> None:
         """Something was queued: let it be delivered by whom it may concern."""
-        if self._lanes is not None and self._lanes.is_here:
+        if self._is_over:
+            self._bury()  # somebody else has closed the bus meanwhile
+        elif self._lanes is not None and self._lanes.is_here:
             self._drain_on_loop(self._lanes)
         elif loop.current() is not None:  # a thread that an async handler waits for
             self._ask_a_thread()
@@ -138,14 +140,15 @@ class Deliverer(Judging):
 
     def _has_work(self) -> bool:
         """Something waits, and this thread can deliver it."""
-        return bool(self._right_to_drain and (self._queue or self._errands) and self._may_drain())
+        waits = self._queue or self._errands or self._event is not None
+        return bool(waits and self._right_to_drain and self._may_drain())
 
     def _is_quiet(self) -> bool:
         return (self._lanes is None or self._lanes.is_idle) and self._is_empty()
 
     def _is_empty(self) -> bool:
         """Nothing is queued or in hand, outside of the event loop."""
-        return not self._queue and not self._errands and bool(self._right_to_drain)
+        return not self._queue and not self._errands and bool(self._right_to_drain) and self._event is None
 
     def _until_all_but(self, others: Iterable[Delivery]) -> None:
         """Deliver, and wait until nothing is under way but what was so before."""
@@ -161,18 +164,18 @@ class Deliverer(Judging):
             lanes.watchers -= 1
 
     def _until(self, is_so: Callable[[], object], deadline: float | None = None) -> bool:
-        """Wait until something is so, and meanwhile deliver; False when it was not so in time."""
+        """Wait until something is so, and meanwhile deliver; False when it was not so in time, or before the bus was closed."""
         while True:
             self._drain_if_free()
             if self._raised and self._dispatcher is None:
                 raise self._raised.popleft()
             if is_so():
                 return True
-            ends = deadline if self._deadline is None else self._deadline
-            left_s = None if ends is None else ends - monotonic()
+            ends = [each for each in (deadline, self._deadline) if each is not None]
+            left_s = min(ends) - monotonic() if ends else None
             if left_s is not None and left_s <= 0:
                 return False
-            self._bell.wait(lambda: is_so() or self._has_work() or self._raised, left_s)
+            self._bell.wait(lambda: is_so() or self._has_work() or self._raised or self._is_over, left_s)
 
     def _drain_if_free(self) -> None:
         while self._has_work():
@@ -196,6 +199,8 @@ class Deliverer(Judging):
                 self._errands.popleft().do()
             else:
                 self._take_next()
+        if self._is_over:
+            self._bury()  # a handler that was left behind has published
 
     def _drain_on_loop(self, lanes: Lanes) -> None:
         """Put what only lanes hear into them; for the rest, and where a mailbox is full, a thread is needed that may wait."""
@@ -225,7 +230,8 @@ class Deliverer(Judging):
             dispatch = self._dispatches.get(item.topic) or self._routes.find(item.topic)
             if not dispatch.is_on_loop or not all(lanes.has_room(each.lane) for each in dispatch.subscriptions):
                 return False
-            self._leave_queue(item)
+            if not self._leave_queue(item):
+                return True
             self._history.append(item)
             dispatch.events += 1
             for call in dispatch.calls:
@@ -236,7 +242,10 @@ class Deliverer(Judging):
 
     def _take_next(self) -> None:
         """Deliver the first of the queue; it leaves the queue when it cannot get lost any more."""
-        item = self._queue[0]
+        try:
+            item = self._queue[0]
+        except IndexError:  # somebody else has closed the bus
+            return
         if isinstance(item, Job):
             try:
                 item.perform()
@@ -270,8 +279,10 @@ class Deliverer(Judging):
         self._dispatch = dispatch
         self._calls = iter(dispatch.calls)
         self._event = event
-        self._leave_queue(item)
-        self._resume(event)
+        if self._leave_queue(item):
+            self._resume(event)
+        else:
+            self._event = None
 
     def _recorded(self, dispatch: Dispatch, event: Event) -> Dispatch:
         """The same calls, with what they return in the receipt, if the event has one."""
@@ -287,9 +298,16 @@ class Deliverer(Judging):
         ]
         return Dispatch(calls, dispatch.subscriptions, None)
 
-    def _leave_queue(self, item: Event | Job | Redelivery) -> None:
-        if self._queue and self._queue[0] is item:  # another thread may have closed the bus and emptied the queue
-            self._queue.popleft()
+    def _leave_queue(self, item: Event | Job | Redelivery) -> bool:
+        """Take the first out of the queue; False when another thread has closed the bus and was quicker."""
+        try:
+            first = self._queue.popleft()
+        except IndexError:
+            return False
+        if first is item:
+            return True
+        self._queue.appendleft(first)
+        return False
 
     def _resume(self, event: Event) -> None:
         """Call the handlers that have not been called yet: all, or after an interruption the rest."""
@@ -345,15 +363,21 @@ class Deliverer(Judging):
 
     def _failed(self, error: Exception) -> None:
         """A handler that was called in place has raised."""
-        subscription = self._dispatch.subscriptions[self._position]
-        if self._judge(cast("Event", self._event), subscription, error, self._attempt):
+        event, position = cast("Event", self._event), self._position
+        subscription = self._dispatch.subscriptions[position]
+        with self._judging:
+            is_buried = event is self._buried
+            self._failing = event, position
+        if is_buried:
+            self._ledger.failed(event, subscription.name, error, attempt=self._attempt, is_dead=True)
+        elif self._judge(event, subscription, error, self._attempt):
             raise error
 
     def _ended(self, delivery: Delivery) -> None:
         """A delivery on the loop is over."""
         if delivery.then is not None:
             delivery.then(delivery)
-        elif not cast("Lanes", self._lanes).is_cancelled:
+        else:
             self._settle(delivery)
 
     # --- lanes ---
@@ -362,50 +386,17 @@ class Deliverer(Judging):
         """Send the event to a handler that runs on the event loop; a thread waits while its mailbox is full."""
         lanes = self._ready_lanes()
         if not lanes.has_room(subscription.lane) and not lanes.is_here:
-            self._wait_here(lambda: lanes.has_room(subscription.lane))
+            self._wait_here(lambda: lanes.has_room(subscription.lane) or self._is_abandoned)
+        if self._is_abandoned:
+            self._stop(event, "closed", "the bus was closed first", subscription.name, attempts=attempt - 1)
+            return
         if self._followed:
             self._receipts.hold(event)
         policy = subscription.policy
         delivery = Delivery(call, subscription.lane, (event, subscription), attempt=attempt, timeout_s=policy.timeout_s)
         lanes.put(delivery, policy.concurrency)
-
-    def _wait_here(self, is_so: Callable[[], object], timeout_s: float | None = None) -> bool:
-        """Wait in the middle of a handler, and meanwhile do what lanes ask of this thread; False when it was not so in time."""
-        deadline = loop.now_plus(timeout_s)
-        busy = {owner for owner, _ in self._chain()}
-        while not is_so():
-            errand = self._errand_for_others(busy)
-            if errand is not None:
-                errand.do()
-                continue
-            left_s = None if deadline is None else deadline - monotonic()
-            if not self._bell.wait(lambda: is_so() or self._has_errand(busy), left_s):
-                return False
-        return True
-
-    def _has_errand(self, busy: set[Hashable]) -> bool:
-        return any(errand.owner not in busy for errand in list(self._errands))
-
-    def _errand_for_others(self, busy: set[Hashable]) -> Errand | None:
-        """Take out the first errand that does not go to an agent that is waiting here in the middle of a handler."""
-        for errand in list(self._errands):
-            if errand.owner not in busy:
-                self._errands.remove(errand)
-                return errand
-        return None
-
-    def _chain(self) -> tuple[Asker, ...]:
-        """Who waits for what this code does, from the outermost on, and whose code it is."""
-        inner = self._inner if self._is_inside else loop.current()
-        if inner is not None:
-            own: Asker = (inner.lane, inner.name)
-            return (*inner.chain, own, *(self._called if self._is_inside else ()))
-        if not self._is_inside:
-            return ()
-        if self._event is None:
-            return self._called
-        subscription = self._dispatch.subscriptions[self._position]
-        return ((subscription.lane, subscription.name), *self._called)
+        if self._is_over:
+            self._bury()
 
     def _ready_lanes(self) -> Lanes:
         self._lanes = self._lanes or Lanes(self._mailbox, self._ended, self._bell)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import cast
 
 from graphbus_core.clock import SystemClock
+from graphbus_core.isolation import Job
 from graphbus_core.lanes import Delivery
 from graphbus_core.ledger import tell
 from graphbus_core.model.deliveries import Retry
@@ -15,6 +18,8 @@ from graphbus_core.redelivery import decide
 from graphbus_core.retries import Retries, Waiting
 from graphbus_core.routing import Subscription
 
+_CLOSED = "the bus was closed first"
+
 
 class Judging(Queueing):
     """Judges each call of a handler once, in the same way for all handlers and attempts."""
@@ -23,6 +28,8 @@ class Judging(Queueing):
         """Begin to keep what waits for a further attempt."""
         self._retries = Retries(self._clock, self._enqueue_again, self._deliver_due, self._capacity)
         self._late_error: Exception | None = None
+        self._buried: Event | None = None  # was in hand when the grace was over
+        self._failing: tuple[Event | None, int] = None, -1  # the last that failed in place, and which handler
 
     @abstractmethod
     def _deliver_due(self) -> None:
@@ -92,18 +99,21 @@ class Judging(Queueing):
         due = self._retries.next_due() if isinstance(self._clock, SystemClock) else None
         return due is not None and due <= deadline
 
+    # --- the end ---
+
     def _bury(self) -> None:
-        """What was not delivered, or not as often as it should, becomes dead letters."""
-        why = "the bus was closed first"
-        while self._queue:
-            item = self._queue.popleft()
+        """What was not delivered, or not as often as it should, becomes dead letters. Safe from any thread."""
+        self._bury_round()
+        for item in self._left_in_queue():
             if isinstance(item, Event):
-                self._stop(item, "closed", why)
-                self._receipts.release(item)
+                if item is not self._buried:
+                    self._stop(item, "closed", _CLOSED)
+                    self._receipts.release(item)
             elif isinstance(item, Redelivery):
                 event, subscription, attempt = item
                 since = self._retries.first_failure(event, subscription)
-                self._stop(event, "closed", why, subscription.name, attempts=attempt - 1, since=since)
+                self._stop(event, "closed", _CLOSED, subscription.name, attempts=attempt - 1, since=since)
+                self._retries.forget(event, subscription)
                 self._receipts.release(event)
             else:
                 item.give_up()
@@ -113,8 +123,33 @@ class Judging(Queueing):
             self._stop(waiting.event, "closed", told, name, attempts=attempts, since=since)
             self._receipts.release(waiting.event)
         for delivery in self._lanes.cancel() if self._lanes is not None else ():
-            if delivery.about is not None and delivery.then is None:
-                event, subscription = delivery.about
-                self._stop(event, "closed", why, subscription.name, attempts=delivery.attempt - 1)
-                self._receipts.release(event)
+            event, subscription = cast("tuple[Event, Subscription]", delivery.about)
+            self._retries.forget(event, subscription)
+            self._stop(event, "closed", _CLOSED, subscription.name, attempts=delivery.attempt - 1)
+            self._receipts.release(event)
         self._bell.ring()
+
+    def _left_in_queue(self) -> Iterator[Event | Job | Redelivery]:
+        with suppress(IndexError):  # somebody else may be quicker
+            while True:
+                yield self._queue.popleft()
+
+    def _bury_round(self) -> None:
+        """The event in hand: the handler that does not end is left behind, and those after it are not called any more."""
+        event = self._event
+        if event is None or event is self._buried:
+            return
+        with self._judging:
+            self._buried = event
+            dispatch, position = self._dispatch, self._position
+            is_in_hand = self._is_abandoned and self._failing != (event, position)
+        self._routes.let_go(event.topic)  # others who publish to the topic are not to miss these handlers
+        for index, each in enumerate(dispatch.subscriptions):
+            if index > position:
+                dispatch.take_out(each, after=position)
+            if index > position or (index == position and is_in_hand and not self._routes.is_async(each)):
+                self._retries.forget(event, each)
+                self._stop(event, "closed", _CLOSED, each.name, attempts=self._attempt - 1)
+        if not self._is_abandoned:
+            self._event = None
+            self._receipts.release(event)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable
+from contextlib import suppress
 from contextvars import ContextVar
 from threading import Thread, get_ident
 from time import monotonic
@@ -122,7 +123,9 @@ class Lanes:
         self._workers: set[asyncio.Task[None]] = set()  # the loop itself keeps weak references only
         self.watchers = 0  # how many threads want to know of every end
         self.is_cancelled = False
-        self._is_stopping = False
+        self._is_blocked = False
+        self._stuck: set[Hashable] = set()
+        self._is_stopped = False
         self._thread: Thread | None = None
         if is_adopted:
             self.loop = asyncio.get_running_loop()
@@ -162,7 +165,8 @@ class Lanes:
             if self.is_here:
                 self.start(lane)
             else:
-                self.loop.call_soon_threadsafe(self.start, lane)
+                with suppress(RuntimeError):  # the loop has ended: who has closed the bus finds it
+                    self.loop.call_soon_threadsafe(self.start, lane)
 
     def start(self, lane: Lane) -> None:
         """Let there be workers for what waits in a mailbox."""
@@ -174,20 +178,42 @@ class Lanes:
             worker.add_done_callback(self._workers.discard)
 
     def cancel(self) -> list[Delivery]:
-        """Cancel what runs, empty the mailboxes, and give every delivery that was not over."""
-        self.is_cancelled = True
-        left = list(self.under_way)
-        called: list[None] = []  # a `_cancel` that came later would take what is put into a mailbox after this
-        self.loop.call_soon_threadsafe(self._cancel, called)
-        self._bell.wait(lambda: (called or self._thread is None) and self.is_idle, _PATIENCE_S)
-        self.is_cancelled = False
-        return left
+        """Cancel what runs, empty the mailboxes, and give the events that were not handled to their end.
+
+        A handler that does not let itself be cancelled is left behind, and with it its agent; a handler that keeps the loop to
+        itself, and with it everybody.
+        """
+        cancellation = _Cancellation()
+        if not self._is_stopped:
+            with suppress(RuntimeError):  # the loop has ended
+                self.loop.call_soon_threadsafe(self._cancel, cancellation)
+            self._bell.wait(lambda: cancellation.has_begun and self.is_idle, _PATIENCE_S)
+            self._is_blocked = not cancellation.has_begun
+        self.is_cancelled, cancellation.is_over = False, True
+        self._leave_behind(cancellation)
+        return cancellation.left
+
+    def is_stuck(self, key: Hashable) -> bool:
+        """True for a lane with a handler that did not let itself be cancelled."""
+        return self._is_blocked or key in self._stuck
+
+    def _leave_behind(self, cancellation: _Cancellation) -> None:
+        for delivery in list(self.under_way):
+            self._stuck.add(delivery.lane)
+            then = delivery.then
+            if then is None:
+                cancellation.left.append(delivery)
+            elif then is not _nothing_more:
+                delivery.error = RunError("GBE618")
+                then(delivery)
+                delivery.is_over = True
+            delivery.then, delivery.is_given_up = _nothing_more, True
 
     def stop(self) -> None:
         """End the loop and its thread; a handler that does not let itself be cancelled is left behind."""
+        self._is_stopped = True
         if self._thread is None:
             return
-        self._is_stopping = True
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(_PATIENCE_S)
 
@@ -251,15 +277,36 @@ class Lanes:
                 raise TimeoutError(f"it took more than {delivery.timeout_s:g} s") from None
             raise
 
-    def _cancel(self, called: list[None]) -> None:
+    def _cancel(self, cancellation: _Cancellation) -> None:
+        if cancellation.is_over:
+            return  # nobody waits for it, and what is in the mailboxes now is meant to be done
+        self.is_cancelled = True
+        for delivery in self.under_way:
+            if delivery.then is None:
+                delivery.then = _nothing_more
+                cancellation.left.append(delivery)
         for lane in self.by_key.values():
             while lane.box:
                 self.end(lane.box.pop())
         for delivery in list(self.under_way):
             if delivery.task is not None:
                 delivery.task.cancel()
-        called.append(None)
+        cancellation.has_begun = True
         self._bell.ring()
+
+
+class _Cancellation:
+    """What one `cancel` has come to; `left` are the events whose end nobody will judge any more."""
+
+    __slots__ = ("has_begun", "is_over", "left")
+
+    def __init__(self) -> None:
+        self.has_begun = self.is_over = False
+        self.left: list[Delivery] = []
+
+
+def _nothing_more(_delivery: Delivery) -> None:
+    """It was cancelled, and is a dead letter."""
 
 
 def now_plus(seconds: float | None) -> float | None:

@@ -6,11 +6,12 @@ from collections import deque
 from collections.abc import Callable
 from os.path import dirname
 from types import TracebackType
+from typing import cast
 
 from graphbus_core.clock import Clock
 from graphbus_core.errors import GraphBusError
 from graphbus_core.errors.legible import legible, on_one_line
-from graphbus_core.isolation import attempt
+from graphbus_core.isolation import attempt as try_to
 from graphbus_core.log import Log
 from graphbus_core.model.deliveries import DeadLetter, Reason
 from graphbus_core.model.messages import Event
@@ -49,20 +50,27 @@ class Ledger:
         _log.warning(message, subscription, event.topic, event.event_id, told, attempt, of, delay_s)
 
     def failed(
-        self, event: Event, subscription: str, error: Exception, *, attempt: int = 1, since: float | None = None
+        self,
+        event: Event,
+        subscription: str,
+        error: Exception,
+        *,
+        attempt: int = 1,
+        since: float | None = None,
+        is_dead: bool = False,
     ) -> None:
-        """A handler has raised for the last time: log it with its traceback, and keep the event."""
-        refusal = error if isinstance(error, GraphBusError) else None
+        """A handler has raised for the last time: log it with its traceback, and keep the event unless it is dead already."""
         told = tell(error)
-        raised = None if refusal else _without_ours(error)  # a refusal says where it is wrong, not how we came there
-        place = str(refusal.where or "") if refusal else _place_of(error)
-        logged = f"{place}: {told}" if refusal and place else told
+        described, _ = try_to(lambda: _describe(error))
+        place, raised, text, is_as_python_has_it = described or ("", None, "", True)
+        logged = f"{place}: {told}" if place and not raised else told
         logged += f" ({attempt} attempts)" if attempt > 1 else ""
         message = "%s failed on %s (event %s): %s"
-        text, is_as_python_has_it = _as_text(raised)
         if raised and not is_as_python_has_it:  # a log that cannot write one character of it would lose all of it
             logged, raised = f"{logged}\n{text.rstrip()}", None
         _log.error(message, subscription, event.topic, event.event_id, logged, exc_info=raised)
+        if is_dead:
+            return
         self._keep(
             event,
             subscription,
@@ -131,15 +139,29 @@ class Ledger:
 
 def tell(error: BaseException) -> str:
     """What was raised, in one line that can be written anywhere."""
-    if isinstance(error, GraphBusError):
-        return f"{error.sentence} [{error.code}]"
-    said, is_mute = attempt(lambda: str(error))
+    if issubclass(type(error), GraphBusError):  # `isinstance` would ask the object, which may be of any class
+        refusal = cast("GraphBusError", error)
+        return f"{refusal.sentence} [{refusal.code}]"
+    said, is_mute = try_to(lambda: str(error))
     words = "(it cannot be told)" if is_mute or said is None else on_one_line(" ".join(said.split()))
-    line = f"{type(error).__name__}: {words}".removesuffix(": ")
+    name, _ = try_to(lambda: type(error).__name__)
+    line = f"{name or 'an exception'}: {words}".removesuffix(": ")
     return line if len(line) <= _LONGEST_LINE else f"{line[: _LONGEST_LINE - 1]}…"
 
 
 Raised = tuple[type[BaseException], BaseException, TracebackType | None]
+
+
+def _describe(error: Exception) -> tuple[str, Raised | None, str, bool]:
+    """Where it was raised, it with its traceback, that as text, and whether this is the text of Python.
+
+    A refusal says where it is wrong, not how we came there; what Python cannot put into words has no traceback either.
+    """
+    if issubclass(type(error), GraphBusError):
+        return str(cast("GraphBusError", error).where or ""), None, "", True
+    raised = _without_ours(error)
+    told, _ = try_to(lambda: _as_text(raised))
+    return (_place_of(error), None, "", True) if told is None else (_place_of(error), raised, *told)
 
 
 def _without_ours(error: Exception) -> Raised:
@@ -150,10 +172,8 @@ def _without_ours(error: Exception) -> Raised:
     return type(error), error, trace
 
 
-def _as_text(raised: Raised | None) -> tuple[str, bool]:
+def _as_text(raised: Raised) -> tuple[str, bool]:
     """The traceback in words that can be written anywhere, and whether they are those of Python."""
-    if raised is None:
-        return "", True
     from traceback import format_exception
 
     original = "".join(format_exception(*raised))

@@ -128,7 +128,10 @@ class Queueing(ABC):
         self._on_failure = self._failed  # bound once: binding costs as much as a handler
         self._judging = Lock()
         self._deadline: float | None = None
-        self._is_abandoned = False
+        self._is_abandoned = False  # somebody drains, in a handler that did not end with the grace
+        self._closer = 0  # the thread that does in its place what is still to be done
+        self._suspended: frozenset[Hashable] = frozenset()  # whose handlers wait on the stack of who drains
+        self._is_over = False  # nothing is delivered any more
         self._watch()
 
     # --- queueing ---

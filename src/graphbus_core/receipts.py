@@ -79,11 +79,21 @@ class Receipt:
             self._left -= 1
             if self._left:
                 return False
-            then, self._then = self._then, []
+        self._tell()
+        return True
+
+    def end(self) -> None:
+        """Nothing more will be done."""
+        with self._lock:
+            is_done, self._left = not self._left, 0
+        if not is_done:
+            self._tell()
+
+    def _tell(self) -> None:
         self._done.release()
+        then, self._then = self._then, []
         for tell in then:
             tell()
-        return True
 
     def then(self, tell: Callable[[], None]) -> None:
         """Have a function called when all is done, on whatever thread; at once if it is."""
@@ -145,4 +155,9 @@ class Receipts:
         """A delivery that was held is made, or will never be."""
         receipt = self.of(event)
         if receipt is not None and receipt.release():
-            del self.followed[id(receipt.event)]
+            self.followed.pop(id(receipt.event), None)
+
+    def end(self) -> None:
+        """Nothing more will be done: whoever waits for a handler that did not end has waited long enough."""
+        while self.followed:
+            self.followed.popitem()[1].end()

@@ -88,7 +88,8 @@ class Retries:
             self._waiting.clear()
         for _, timer in left:
             timer.cancel()
-        return [(waiting, self._first_failures.pop((waiting.event, waiting.subscription))) for waiting, _ in left]
+        now = self._clock.time()
+        return [(waiting, self._first_failures.pop((waiting.event, waiting.subscription), now)) for waiting, _ in left]
 
     def _fall_due(self, waiting: Waiting) -> None:
         key = waiting.event, waiting.subscription

@@ -119,7 +119,7 @@ class Routes:
         self._limit = limit
         self._middleware = tuple(middleware)
         self._published = 0
-        self._is_frozen = False
+        self._compiled = self.dispatches  # once the bus is closing: a dict of its own
         self._changing = Lock()
 
     def add(
@@ -134,7 +134,7 @@ class Routes:
                 self._forget_all()
             elif is_pattern(topic):
                 self._forget_all()
-            elif topic in self.dispatches:
+            elif topic in self._compiled:
                 self._forget(topic)
         return subscription
 
@@ -171,10 +171,10 @@ class Routes:
             self.subscriptions = tuple(subscriptions)
             self.async_lanes = set(async_lanes)
             self.admit = admit
-            for topic, dispatch in list(self.dispatches.items()):
+            for topic, dispatch in list(self._compiled.items()):
                 self._forget(topic)
-                if self._renew(topic, dispatch) and not self._is_frozen:
-                    self.dispatches[topic] = dispatch
+                if self._renew(topic, dispatch):
+                    self._compiled[topic] = dispatch
 
     def _renew(self, topic: str, dispatch: Dispatch) -> bool:
         """Compile a topic anew; False when it is not known any more."""
@@ -193,7 +193,7 @@ class Routes:
                 return False
             subscription.is_active = False
             self.subscriptions = tuple(each for each in self.subscriptions if each is not subscription)
-            for topic, dispatch in list(self.dispatches.items()):
+            for topic, dispatch in list(self._compiled.items()):
                 if subscription in dispatch.subscriptions:
                     self._forget(topic)
         return True
@@ -215,15 +215,14 @@ class Routes:
             raise RunError("GBE610", topic=topic, reason=reason)
         check = self.admit(topic) if self.admit is not None else None
         with self._changing:
-            known = self.dispatches.get(topic)
+            known = self._compiled.get(topic)
             if known is not None:  # another thread was faster, and counts on it
                 return known
             dispatch = Dispatch([], [], check)
             self._connect(dispatch, topic)
-            if len(self.dispatches) >= self._limit:
+            if len(self._compiled) >= self._limit:
                 self._forget_all()
-            if not self._is_frozen:
-                self.dispatches[topic] = dispatch
+            self._compiled[topic] = dispatch
         return dispatch
 
     def _connect(self, dispatch: Dispatch, topic: str) -> None:
@@ -255,15 +254,21 @@ class Routes:
             return dispatch
 
     def stop_caching(self) -> None:
-        """From now on each event is looked up anew, so that a closing bus is asked about each."""
+        """From now on no publisher finds a topic compiled, so that a closing bus is asked about each event."""
         with self._changing:
-            self._is_frozen = True
             self._forget_all()
+            self._compiled = {}
+
+    def let_go(self, topic: str) -> None:
+        """Compile a topic anew for the next event."""
+        with self._changing:
+            if topic in self._compiled:
+                self._forget(topic)
 
     def statistics(self, *, queued: int, dead_letters: int) -> Statistics:
         """Count what was delivered to the present subscriptions, beside what the bus itself counts."""
         with self._changing:
-            dispatches = list(self.dispatches.values())
+            dispatches = list(self._compiled.values())
             counts: dict[str, Counts] = {}
             for each in self.subscriptions:
                 name = f"{each.name} <- {each.topic}"
@@ -302,11 +307,11 @@ class Routes:
         return lambda event: self._put(subscription, call, event, attempt)
 
     def _forget_all(self) -> None:
-        for topic in list(self.dispatches):
+        for topic in list(self._compiled):
             self._forget(topic)
 
     def _forget(self, topic: str) -> None:
-        dispatch = self.dispatches.pop(topic)
+        dispatch = self._compiled.pop(topic)
         self._published += dispatch.events
         for subscription in dispatch.subscriptions:
             subscription.delivered += dispatch.events

@@ -52,8 +52,9 @@ def compile_call(bus: MessageBus, agent: str, method: Method, current: Current, 
     schema = method.plain_schema
     order = None if schema is None else _order_of(bound, schema)
     if schema is None or order is None:
-        return bus.caller(call_plainly, method.release, current.call)
-    return bus.caller(generate_call(schema, order, bound, call_plainly), method.release, current.call)
+        return bus.caller(call_plainly, method.release, current.call, owner=agent)
+    function = generate_call(schema, order, bound, call_plainly)
+    return bus.caller(function, method.release, current.call, owner=agent)
 
 
 def _order_of(bound: Callable[..., Any], schema: Schema) -> tuple[str, ...] | None:

@@ -117,7 +117,7 @@ def test_a_handler_that_does_not_return_does_not_keep_the_bus_from_closing() -> 
         time.sleep(0.001)
     bus.close(grace_s=0.05, last=lambda: log.append(bus.run(lambda: "last", owner="Agent")))
     assert log == ["last"]
-    assert [letter.event.topic for letter in bus.dead_letters()] == ["/A/C"]
+    assert [letter.event.topic for letter in bus.dead_letters()] == ["/A/B", "/A/C"]
     may_end.set()
     publisher.join(5)
     assert not publisher.is_alive()

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from graphbus_core import GraphBusNode, connect, subscribe
+from graphbus_core import GraphBusNode, connect, schema_method, subscribe
 from graphbus_core.errors import DeadlockError, RunError
 from graphbus_core.model.config import RuntimeRequest
 from graphbus_core.runtime import run_runtime_pipeline
@@ -77,6 +77,21 @@ def test_a_program_asks_an_agent_and_gets_its_own_error() -> None:
 def test_agents_that_would_wait_for_each_other_are_told() -> None:
     with connect(Shop, Stock) as graph, pytest.raises(DeadlockError, match=r"Shop\.on_loop > Stock\.on_ask_back"):
         graph.publish("/Shop/Loop")
+
+
+class Selfish(GraphBusNode):
+    @schema_method(input_schema={}, output_schema={"result": str})
+    def think(self) -> object:
+        return self.request("/Selfish/Ask")
+
+    @subscribe("/Selfish/Ask")
+    def on_ask(self) -> dict[str, str]:
+        return {"result": "never"}
+
+
+def test_a_method_that_asks_its_own_agent_is_told() -> None:
+    with connect(Selfish) as graph, pytest.raises(DeadlockError, match=r"Selfish > Selfish\.on_ask"):
+        graph.call("Selfish", "think")
 
 
 def test_an_agent_in_no_graph_cannot_ask() -> None:

@@ -1,0 +1,101 @@
+"""The end of a bus: what it has accepted is delivered while the grace lasts; the rest becomes dead letters, and nobody waits on.
+
+refuse new -> drain -> | a handler does not end: it is left behind | -> bury -> `last` -> stop the loop -> bury what came late
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import get_ident
+from time import monotonic
+
+from graphbus_core.awaiting import Awaiter
+from graphbus_core.clock import Clock
+from graphbus_core.errors import RunError
+from graphbus_core.isolation import attempt_anything
+
+_PATIENCE_S = 1.0
+"""How long a dispatcher that has nothing to do may take to end."""
+_LAST_LOOK_S = 0.1
+"""How long who drains may take to notice that what its handler waited for will not come."""
+
+
+class Closing(Awaiter):
+    """Ends a bus in good order."""
+
+    _own_clock: Clock | None = None
+
+    def close(self, grace_s: float = 10.0, last: Callable[[], None] | None = None) -> None:
+        """Refuse new events, deliver what waits, and stop. Closing twice does nothing.
+
+        Further attempts that come due within the grace are waited for, unless the clock is one that a test lets pass. What is
+        not delivered when the grace is over goes to the dead letters; async handlers are cancelled, and a `def` handler that
+        does not end is left behind: its event is a dead letter, and the handlers after it are not called.
+
+        Args:
+            grace_s: How long to wait.
+            last: Called after the last event, while the event loop still runs.
+
+        Raises:
+            RunError: GBE627 inside a handler, which would wait for itself.
+            BaseException: What a handler has raised meanwhile and may not be caught, when all is done; a KeyboardInterrupt ends
+                the grace.
+        """
+        if self._is_closing:
+            return
+        if self._is_handling():
+            raise RunError("GBE627")
+        self._is_closing = True
+        self._routes.stop_caching()
+        self._deadline = monotonic() + grace_s
+        self._bell.ring()
+        interruption = self._deliver_the_rest(self._deadline)
+        self._stop_dispatcher()
+        self._deadline = monotonic()  # nobody delivers meanwhile, nor who comes back from a handler that did not end
+        self._is_abandoned = not self._right_to_drain
+        self._bury()
+        if self._is_abandoned:
+            self._closer = get_ident()
+            self._bell.wait(lambda: self._right_to_drain, _LAST_LOOK_S)
+        else:
+            self._deadline = None
+        try:
+            if last is not None:
+                self.run(last)
+        finally:
+            self._end()
+        if interruption is not None:
+            raise interruption
+
+    def _deliver_the_rest(self, deadline: float) -> BaseException | None:
+        """Drain until all is quiet or the grace is over, and give the first that went up meanwhile."""
+        first: BaseException | None = None
+        while True:
+            raised = attempt_anything(
+                lambda: self._until(lambda: self._is_quiet() and not self._falls_due_by(deadline), deadline)
+            )
+            first = first or raised
+            if not isinstance(raised, (Exception, SystemExit)):
+                return first
+
+    def _stop_dispatcher(self) -> None:
+        dispatcher = self._dispatcher
+        if dispatcher is not None:
+            self._is_stopping = True
+            self._bell.ring()
+            dispatcher.join(_PATIENCE_S if self._right_to_drain else 0)
+            self._dispatcher = None
+
+    def _end(self) -> None:
+        self._right_of_callers = []  # who was about to publish finds the bus closed
+        self._deadline = monotonic()
+        self._bell.wait(lambda: self._right_to_drain, 0 if self._is_abandoned else _LAST_LOOK_S)
+        self._is_over = True
+        self._closer = 0
+        if self._lanes is not None:
+            self._lanes.stop()
+        if self._own_clock is not None:
+            self._own_clock.close()
+        self._bury()
+        self._receipts.end()
+        self._bell.ring()
