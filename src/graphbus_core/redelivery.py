@@ -9,12 +9,13 @@ Who delivers, a bus or a transport, maps these three and decides nothing itself.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
+from typing import cast
 
 from graphbus_core.errors import GraphBusError, Place, RunError
 from graphbus_core.model.deliveries import Ack, Dead, Decision, DeliveryPolicy, Retry
 
+_LONGEST_S = 1e9
 MAX_BACKOFF_S = 300.0
 """No attempt waits longer for its turn than this, unless `backoff` itself is longer."""
 
@@ -38,6 +39,8 @@ FINAL_CODES = frozenset(
         "GBE633",  # a request that would wait for itself
         "GBE634",  # a receipt that would wait for itself
         "GBE637",  # a request at the end of too long a chain
+        "GBE638",  # a bus that has an event loop already
+        "GBE639",  # an event loop that is not that of the bus
         "GBE641",  # a state that is not JSON
         "GBE642",  # a state that is too large
         "GBE643",  # a file that is damaged or somebody else's
@@ -65,9 +68,10 @@ def decide(policy: DeliveryPolicy, attempt: int, error: Exception | None) -> Dec
     """
     if error is None:
         return _ACK
-    if isinstance(error, GraphBusError) and error.code in FINAL_CODES:
+    kind = type(error)  # `isinstance` would ask the object, which may be of any class
+    if issubclass(kind, GraphBusError) and cast("GraphBusError", error).code in FINAL_CODES:
         return Dead(reason="final")
-    if not isinstance(error, policy.retry_on):
+    if not issubclass(kind, policy.retry_on):
         return Dead(reason="unlisted")
     if attempt > policy.retries:
         return Dead(reason="exhausted")
@@ -116,4 +120,4 @@ def _is_whole(value: object) -> bool:
 
 
 def _is_number(value: object) -> bool:
-    return _is_whole(value) or (isinstance(value, float) and math.isfinite(value))
+    return isinstance(value, float | int) and not isinstance(value, bool) and abs(value) <= _LONGEST_S

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from graphbus_core import Event
 from graphbus_core.bus import MessageBus
 from graphbus_core.isolation import attempt, run_each
+from graphbus_core.model.deliveries import DeliveryPolicy
 
 
 def fail(event: Event) -> None:
@@ -26,6 +28,55 @@ def test_a_failing_handler_stops_neither_the_others_nor_the_publisher() -> None:
     bus.publish("/A/B", {"n": 1})
     bus.publish("/A/B", {"n": 2})
     assert log == ["before", "after"] * 2
+
+
+class BadNotes(Exception):
+    @property
+    def __notes__(self) -> list[str]:
+        raise ValueError("no notes")
+
+
+class Liar(Exception):
+    def __getattribute__(self, name: str) -> object:
+        raise ValueError(name)
+
+
+class Nameless(type):
+    def __getattribute__(cls, name: str) -> object:
+        if name == "__name__":
+            raise ValueError(name)
+        return type.__getattribute__(cls, name)
+
+
+class Unnamed(Exception, metaclass=Nameless):
+    """Its class does not say what it is called."""
+
+
+@pytest.mark.parametrize("dispatcher", [False, True])
+@pytest.mark.parametrize("retries", [0, 1])
+@pytest.mark.parametrize("kind", ["notes", "liar", "unnamed", "syntax"])
+def test_an_exception_that_cannot_be_described_is_the_affair_of_its_handler(
+    kind: str, retries: int, dispatcher: bool
+) -> None:
+    log: list[str] = []
+    make: dict[str, Callable[[], Exception]] = {
+        "notes": BadNotes,
+        "liar": Liar,
+        "unnamed": Unnamed,
+        "syntax": lambda: SyntaxError("x", ("f", "a", "b", 3)),  # type: ignore[arg-type]
+    }
+
+    def fails(event: Event) -> None:
+        raise make[kind]()
+
+    with MessageBus(dispatcher=dispatcher) as bus:
+        bus.subscribe("/A/B", fails, name="Agent.fails", policy=DeliveryPolicy(retries=retries, backoff_s=0))
+        bus.subscribe("/A/B", lambda: log.append("after"))
+        bus.publish("/A/B", {"n": 1})
+        assert bus.settle(5)
+        (letter,) = bus.dead_letters()
+        assert (letter.subscription, letter.attempts) == ("Agent.fails", retries + 1)
+        assert log == ["after"]
 
 
 def test_a_failure_is_counted_and_dead_lettered_with_its_event_and_place() -> None:

@@ -104,6 +104,13 @@ def test_a_plain_def_can_keep_neither_a_timeout_nor_concurrency(options: dict[st
     assert said in refusal.value.sentence
 
 
+@pytest.mark.parametrize("seconds", [10**400, 1e300, float("nan"), -1, True])
+def test_seconds_that_no_clock_can_count_are_refused(seconds: float) -> None:
+    for policy in (DeliveryPolicy(backoff_s=seconds), DeliveryPolicy(timeout_s=seconds)):
+        with pytest.raises(RunError, match="GBE640"):
+            check_policy(policy, handler="x", is_async=True)
+
+
 def test_a_policy_that_can_be_kept_passes() -> None:
     check_policy(ONCE, handler="x", is_async=False)
     check_policy(DeliveryPolicy(retries=10, backoff_s=2, retry_on=(OSError,)), handler="x", is_async=False)
