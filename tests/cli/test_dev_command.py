@@ -297,6 +297,7 @@ def test_run_with_watch_follows_the_files_too(start: Start, project: Project, mo
     assert main(["build", "shop"]) == 0
     dev = start("run", "--watch", "--publish", "/Door/Opened", '{"name": "Ann"}')
     dev.until("Ready")
+    dev.logged("Watching shop: what is saved is checked, built and reloaded.")
     dev.logged("hello Ann")
     time.sleep(0.5)
     dev.edit("shop/clerk.py", "event['name']", "event['title']")

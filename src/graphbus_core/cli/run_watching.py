@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -56,4 +57,6 @@ def _following(graph: LiveGraph, write: Callable[[str], None]) -> Iterator[None]
         development.beside(graph),
         Watcher(Path(config.root), development.on_saved, failed, exclude=development.excluded),
     ):
+        watched = ", ".join(os.path.relpath(path) for path in paths_of(graph))
+        console.say(f"[RUNTIME] Watching {console.plain(watched)}: what is saved is checked, built and reloaded.")
         yield
