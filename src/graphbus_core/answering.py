@@ -57,7 +57,11 @@ class Answerer(Deliverer):
             self._wait_here(lambda: delivery.is_over)
             result = _outcome(delivery)
             return result
-        if not self._ask_from_outside(delivery, lambda: self._begin(delivery, is_async=is_async), None):
+
+        def begin_in_turn() -> None:  # a reload that came first may have made its owner one of the other kind
+            self._begin(delivery, is_async=owner in self._routes.async_lanes)
+
+        if not self._ask_from_outside(delivery, begin_in_turn, None):
             raise RunError("GBE618")  # the bus was closed
         result = _outcome(delivery)
         return result

@@ -15,7 +15,7 @@ from graphbus_core.hosting.reload import Reloaded
 from tests.conftest import Project
 from tests.fakes.living_project import LivingProject
 
-PYPROJECT = '[tool.graphbus]\nexternal_topics = ["/Price/Asked"]\n'
+PYPROJECT = '[tool.graphbus]\nexternal_topics = ["/Price/Asked", "/Word/Asked"]\n'
 MIDDLEWARE = '[tool.graphbus.runtime]\nmiddleware = ["around:plain"]\n'
 AROUND = "def plain(handling):\n    yield\n"
 PRICES = """
@@ -32,6 +32,14 @@ PRICES = """
         @schema_method(input_schema={{"sku": str}}, output_schema={{"price": int}})
         {kind}def price(self, sku: str):
             return {{"price": 1}}
+    """
+WORDS = """
+    from graphbus_core import GraphBusNode, subscribe
+
+    class Words(GraphBusNode):
+        @subscribe("/Word/Asked")
+        def on_asked(self, event):
+            return "mug"
     """
 OTHER = "from graphbus_core import GraphBusNode\n\nclass Other(GraphBusNode):\n    pass\n"
 
@@ -132,6 +140,16 @@ def test_a_call_through_middleware_that_waits_has_its_result_judged_by_the_new_v
     guarded.edit("shop/prices.py", '{"price": int}', '{"cents": int}')
     guarded.edit("shop/prices.py", '{"price": 1}', '{"cents": 100}')
     assert outcome_after(guarded, lambda: guarded.graph.call("Prices", "price", sku="mug")) == {"cents": 100}
+
+
+def test_a_call_that_waits_while_the_agent_becomes_async_or_plain_gets_its_result(guarded: LivingProject) -> None:
+    is_async = "async def" in (guarded.root / "shop/prices.py").read_text()
+    guarded.edit("shop/prices.py", *(("async def", "def") if is_async else ("    def ", "    async def ")))
+    guarded.edit(
+        "shop/prices.py", *(("return {", "self.request('/Word/Asked')\n        return {") if is_async else ("", ""))
+    )
+    guarded.save("shop/words.py", WORDS)
+    assert outcome_after(guarded, lambda: guarded.graph.call("Prices", "price", sku="mug")) == {"price": 1}
 
 
 def test_a_call_of_an_agent_that_is_gone_after_the_reload_says_so(guarded: LivingProject) -> None:
