@@ -293,8 +293,10 @@ class Answerer(Deliverer):
         if self._followed:
             self._receipts.release(event)
 
-    def _gives_up(self, delivery: Delivery, timeout_s: float | None) -> RequestTimeoutError:
+    def _gives_up(self, delivery: Delivery, timeout_s: float | None) -> RunError:
         delivery.is_given_up = True
+        if timeout_s is None or self._is_late():
+            return RunError("GBE618")  # the bus was closed first
         topic = cast("tuple[Event, Subscription]", delivery.about)[0].topic
         return RequestTimeoutError("GBE635", responder=delivery.name, topic=topic, timeout_s=timeout_s)
 

@@ -20,6 +20,7 @@ from graphbus_core.errors import RunError
 from graphbus_core.isolation import Job, attempt_anything, run_each
 from graphbus_core.isolation import attempt as try_to
 from graphbus_core.lanes import Delivery, Lanes
+from graphbus_core.ledger import without_ours
 from graphbus_core.log import Log
 from graphbus_core.model.messages import Event
 from graphbus_core.model.proposals import Json
@@ -349,7 +350,7 @@ class Deliverer(Waiter):
     def _dispatch_all(self) -> None:
         self.interruption = attempt_anything(self._serve_until_stopped)
         if self.interruption is not None:
-            _log.error("a handler has ended the delivery of events", exc_info=self.interruption)
+            _log.error("a handler has ended the delivery of events", exc_info=without_ours(self.interruption))
             self._on_interruption()
 
     def _serve_until_stopped(self) -> None:

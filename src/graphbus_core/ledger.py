@@ -159,12 +159,12 @@ def _describe(error: Exception) -> tuple[str, Raised | None, str, bool]:
     """
     if issubclass(type(error), GraphBusError):
         return str(cast("GraphBusError", error).where or ""), None, "", True
-    raised = _without_ours(error)
+    raised = without_ours(error)
     told, _ = try_to(lambda: _as_text(raised))
     return (_place_of(error), None, "", True) if told is None else (_place_of(error), raised, *told)
 
 
-def _without_ours(error: Exception) -> Raised:
+def without_ours(error: BaseException) -> Raised:
     """The exception with its traceback, without the lines of ours that led to the handler."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None and trace.tb_frame.f_code.co_filename.startswith(_OURS):

@@ -202,16 +202,21 @@ def test_an_async_agent_that_cannot_be_stopped_is_refused_its_end_and_keeps_nobo
     may_end.set()
 
 
-def test_who_waits_for_the_turn_of_a_call_is_told_that_it_does_not_come() -> None:
+@pytest.mark.parametrize("way", ["call", "request"])
+def test_who_waits_for_the_turn_of_a_call_is_told_that_it_does_not_come(way: str) -> None:
     bus, stuck, told = MessageBus(), Stuck(), list[str]()
     bus.subscribe("/A/B", stuck)
+    bus.subscribe("/A/Ask", lambda: "answer")
     publisher = threading.Thread(target=bus.publish, args=("/A/B",))
     publisher.start()
     assert stuck.has_begun.wait(PATIENCE_S)
 
     def ask() -> None:
         try:
-            bus.run(lambda: "result")
+            if way == "call":
+                bus.run(lambda: "result")
+            else:
+                bus.request("/A/Ask", timeout_s=None)
         except RunError as error:
             told.append(error.code)
 
