@@ -57,7 +57,7 @@ def replay_letters(
     finally:
         replaying.note()  # what the grace has brought to its end
     outcomes = replaying.outcomes
-    _conclude(outcomes, len(numbers), as_json=as_json)
+    _conclude(outcomes, len(numbers), replaying.unfinished, as_json=as_json)
     if status is None:
         status = _FAILED if any(outcome.error for outcome in outcomes) else 0
     return status
@@ -72,6 +72,11 @@ class _Replaying:
         self._running: dict[int, KeptLetter] = {}
         self._replays: Replays | None = None
         self.outcomes: list[Outcome] = []
+
+    @property
+    def unfinished(self) -> int:
+        """How many letters have begun and not come to their end."""
+        return len(self._running)
 
     def run(self, graph: LiveGraph, numbers: Sequence[int]) -> None:
         """Deliver them, and wait for what comes of it."""
@@ -130,18 +135,21 @@ def _line(outcome: Outcome) -> str:
     return f"{console.paint('✗', 'bad')} {outcome.number}  {told}"
 
 
-def _conclude(outcomes: Sequence[Outcome], asked: int, *, as_json: bool) -> None:
+def _conclude(outcomes: Sequence[Outcome], asked: int, unfinished: int, *, as_json: bool) -> None:
     failed = [outcome for outcome in outcomes if outcome.error]
     handled = len(outcomes) - len(failed)
+    not_tried = asked - len(outcomes) - unfinished
     if as_json:
         document: dict[str, Any] = {
             "replayed": [outcome.number for outcome in outcomes if not outcome.error],
             "failed": [{"id": outcome.number, "error": outcome.error} for outcome in failed],
-            "not_tried": asked - len(outcomes),
+            "unfinished": unfinished,
+            "not_tried": not_tried,
         }
         console.emit_json(document)
         return
     parts = [f"{handled} handled and removed"]
     parts += [f"{len(failed)} failed and kept"] if failed else []
-    parts += [f"{asked - len(outcomes)} not tried"] if asked > len(outcomes) else []
+    parts += [f"{unfinished} stopped before the end and kept"] if unfinished else []
+    parts += [f"{not_tried} not tried"] if not_tried else []
     console.say(f"{', '.join(parts)}.")
