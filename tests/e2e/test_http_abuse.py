@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
+import resource
 import socket
 import struct
 import threading
@@ -390,26 +392,41 @@ def test_two_thousand_mangled_requests(site: SiteClient, figure: Figure) -> None
     assert grown_mb < 20
 
 
+@pytest.fixture
+def many_files() -> Iterator[None]:
+    """Here the process may have both ends of a thousand connections open."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 4096
+    if hard != resource.RLIM_INFINITY and hard < wanted and not os.environ.get("CI"):
+        pytest.skip(f"a process may have {hard} files open here (ulimit -H -n)")
+    is_enough = soft == resource.RLIM_INFINITY or soft >= wanted
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft if is_enough else wanted, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.usefixtures("many_files")
+@pytest.mark.parametrize("most", [100, 1000])
 def test_a_thousand_connections_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log: LogKeeper, figure: Figure
+    most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log: LogKeeper, figure: Figure
 ) -> None:
-    """A hundred are served, the others are told to come back, and all of them are gone afterwards."""
+    """As many as may are served, the others are told to come back, and all of them are gone afterwards."""
     monkeypatch.setenv("GRAPHBUS_TOKEN", TOKEN)
     page = b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-    with served(build_site(tmp_path, "max_connections = 100")) as site:
+    with served(build_site(tmp_path, f"max_connections = {most}\nheader_timeout_s = 60")) as site:
         files = open_files(site)
         with ExitStack() as stack:
             connections = [stack.enter_context(site.connect()) for _ in range(1000)]
-            refused = [read_all(connection) for connection in connections[100:]]
-            for connection in connections[:100]:
+            refused = [read_all(connection) for connection in connections[most:]]
+            for connection in connections[:most]:
                 connection.sendall(page)
-            answered = [read_all(connection) for connection in connections[:100]]
+            answered = [read_all(connection) for connection in connections[:most]]
         left = open_files(site) - files
         assert site.is_alive()
     assert {status_of(answer) for answer in answered} == {200}
-    assert {status_of(answer) for answer in refused} == {503}
+    assert {status_of(answer) for answer in refused} <= {503}
     assert all(b"retry-after: 1" in answer for answer in refused)
-    figure("1,000 connections at once, refused / files left open", f"{len(refused)} / {left}")
+    figure("1,000 connections at once, served / refused / files left open", f"{most} / {len(refused)} / {left}")
     assert left < 10
     assert "Traceback" not in log.text
 
