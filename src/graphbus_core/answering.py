@@ -163,7 +163,10 @@ class Answerer(Deliverer):
         """The event of a request."""
         cause = self._cause()
         if cause is None:
-            return Event(topic, payload, src, self._time())
+            event = Event(topic, payload, src, self._time())
+            for tell in self._on_root:
+                tell(event)
+            return event
         by, name, ordinal = cause
         event = child_of(by, topic, payload, src, by=name, ordinal=ordinal, timestamp=self._time())
         if self._is_stopped_by_guards(event):

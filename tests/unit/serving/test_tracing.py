@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -216,6 +217,33 @@ def test_an_event_belongs_to_who_has_published_it_and_not_to_who_delivers_it(exp
     found = spans(exporter)
     assert found["process /Order/Placed"].parent == found["first"].context
     assert found["process /Order/Sent"].parent is None
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_each_of_several_requests_belongs_to_who_asks(is_async: bool, exporter: InMemorySpanExporter) -> None:
+    class Plain(GraphBusNode):
+        @subscribe("/Price/Asked")
+        def on_asked(self, _event: Event) -> None:
+            sleep(0.05)
+
+    class Later(GraphBusNode):
+        @subscribe("/Price/Asked")
+        async def on_asked(self, _event: Event) -> None:
+            await asyncio.sleep(0.05)
+
+    def ask(number: int) -> None:
+        with trace.get_tracer("test").start_as_current_span(f"asks {number}"):
+            graph.request("/Price/Asked", {"number": number})
+
+    with connect(Later if is_async else Plain, middleware=[Tracing()]) as graph:
+        threads = [Thread(target=ask, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    found = exporter.get_finished_spans()
+    above = {span.parent.span_id for span in found if span.parent}
+    assert above == {span.context.span_id for span in found if span.name.startswith("asks")}
 
 
 def test_tracing_without_its_package_is_refused_with_the_command_that_installs_it(
