@@ -224,7 +224,7 @@ def _completed(value: Any) -> Any:
             own.setdefault(name, default)
         inside = own.values()
     elif hasattr(kind, "__struct_fields__"):
-        inside = [getattr(value, name) for name in kind.__struct_fields__]
+        inside = [getattr(value, name, None) for name in kind.__struct_fields__]  # one that was deleted is not there
     for each in inside:
         if type(each) not in _JSON_KINDS:
             _completed(each)
