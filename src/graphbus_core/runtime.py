@@ -7,11 +7,11 @@ Nothing here can ask a model, negotiate or change code: the modules that do so a
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -33,6 +33,8 @@ from graphbus_core.model.deliveries import DeadLetter, Statistics
 from graphbus_core.pipeline import Pipeline, Products
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import networkx as nx
 
 PIPELINE = Pipeline("RUNTIME")
@@ -81,7 +83,7 @@ def load_build_artifacts(config: RuntimeConfig) -> BuildArtifacts:
     Raises:
         ArtifactError: GBE501-507 for damaged artifacts, GBE508 for each source file that was changed since.
     """
-    folder = Path(config.artifacts_dir)
+    folder = config.artifacts_dir
     artifacts = store.load(folder, without=("negotiations.json", "modified_files.json"))
     if not config.allow_drift and artifacts.manifest is not None:
         drifted = store.verify_sources(folder, artifacts.manifest)
@@ -97,8 +99,8 @@ def import_modules(artifacts: BuildArtifacts, config: RuntimeConfig) -> NodeModu
         RunError: GBE601, GBE602, GBE604, GBE663; SeveralErrors for more than one.
     """
     manifest = artifacts.manifest
-    folder = Path(config.artifacts_dir)
-    root = folder.parent if manifest is None else store.project_root(folder, manifest)
+    folder = config.artifacts_dir
+    root = os.path.dirname(folder) if manifest is None else store.project_root(folder, manifest)
     modules = NodeModules(root, ["."] if manifest is None else manifest.import_roots)
     (modules.import_some if config.is_partial else modules.import_all)(artifacts.agents.agents)
     if config.settings.middleware:

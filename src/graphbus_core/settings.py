@@ -7,13 +7,15 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from graphbus_core.errors import GraphBusError, Place, UsageError, did_you_mean, raise_all
 from graphbus_core.model.config import BuildConfig, BuildRequest, RuntimeConfig, RuntimeRequest, Settings
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 PROJECT_FILE = "pyproject.toml"
 
@@ -26,47 +28,59 @@ def find_root(paths: Iterable[Path]) -> Path:
     It is the nearest folder upwards with a pyproject.toml; without one the working directory if the paths are below it; else
     the folder that holds them.
     """
+    from pathlib import Path
+
     resolved = [path.resolve() for path in paths]
-    nearest = Path(os.path.commonpath(resolved)) if resolved else Path.cwd()
-    folder = nearest if nearest.is_dir() else nearest.parent
-    for ancestor in (folder, *folder.parents):
-        if (ancestor / PROJECT_FILE).is_file():
+    return Path(_root_of(os.path.commonpath(resolved) if resolved else os.getcwd()))
+
+
+def _root_of(nearest: str) -> str:
+    """The same for one path. Text will do: a graph is ready a sixth earlier when nothing at its start needs `pathlib`."""
+    folder = nearest if os.path.isdir(nearest) else os.path.dirname(nearest)
+    for ancestor in _with_ancestors(folder):
+        if os.path.isfile(os.path.join(ancestor, PROJECT_FILE)):
             return ancestor
-    here = Path.cwd().resolve()
-    if folder == here or here in folder.parents:
-        return here
-    return nearest.parent
+    here = os.path.realpath(os.getcwd())
+    return here if here in _with_ancestors(folder) else os.path.dirname(nearest)
 
 
-def load(root: Path) -> Settings:
+def _with_ancestors(folder: str) -> list[str]:
+    found = [folder]
+    while (above := os.path.dirname(found[-1])) != found[-1]:
+        found.append(above)
+    return found
+
+
+def load(root: Path | str) -> Settings:
     """Read `[tool.graphbus]` of the project; without it, the defaults.
 
     Raises:
         UsageError: GBE102 for unknown keys, GBE103 for wrong values, GBE104 for a file that is not TOML.
         SeveralErrors: All of them, when there is more than one.
     """
-    path = root / PROJECT_FILE
-    if not path.is_file():
+    path = os.path.join(root, PROJECT_FILE)
+    if not os.path.isfile(path):
         return Settings()
     text, document = _read_toml(path)
     tool = document.get("tool", {})
     table = tool.get("graphbus", {}) if isinstance(tool, dict) else {}
     if table == {}:
         return Settings()
-    reader = _TableReader(str(path), text)
+    reader = _TableReader(path, text)
     settings = reader.read(Settings, table, ("tool", "graphbus"))
     raise_all(reader.errors)
     return settings
 
 
-def _read_toml(path: Path) -> tuple[str, dict[str, Any]]:
+def _read_toml(path: str) -> tuple[str, dict[str, Any]]:
     import tomllib
 
     try:
-        text = path.read_bytes().decode("utf-8")
+        with open(path, "rb") as file:
+            text = file.read().decode("utf-8")
         return text, tomllib.loads(text)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
-        raise UsageError("GBE104", where=Place(str(path)), path=PROJECT_FILE, reason=str(error).rstrip(".")) from None
+        raise UsageError("GBE104", where=Place(path), path=PROJECT_FILE, reason=str(error).rstrip(".")) from None
 
 
 class _TableReader:
@@ -232,6 +246,8 @@ def resolve_build(request: BuildRequest) -> BuildConfig:
     Raises:
         UsageError: GBE101 for a path and GBE105 for a package that does not exist, and what `load` raises.
     """
+    from pathlib import Path
+
     paths = [Path(path) for path in request.paths]
     raise_all(UsageError("GBE101", path=str(path)) for path in paths if not path.exists())
     if request.root_package:
@@ -277,6 +293,8 @@ def _override(settings: Settings, request: BuildRequest) -> Settings:
 
 def _find_package(name: str) -> Path:
     """Where a package or module lies, without importing anything."""
+    from pathlib import Path
+
     relative = Path(*name.split("."))
     for folder in _import_folders():
         if (folder / relative).is_dir():
@@ -287,6 +305,8 @@ def _find_package(name: str) -> Path:
 
 
 def _import_folders() -> Iterator[Path]:
+    from pathlib import Path
+
     here = Path.cwd()
     yield here
     yield here / "src"
@@ -299,28 +319,31 @@ def resolve_run(request: RuntimeRequest) -> RuntimeConfig:
     Raises:
         UsageError: What `load` raises.
     """
-    folder = Path(request.artifacts).resolve()
-    root = find_root([folder.parent])
-    found = load(root) if _is_for_us(root / PROJECT_FILE) else Settings()
+    folder = os.path.realpath(request.artifacts)
+    root = _root_of(os.path.dirname(folder))
+    found = _load_for_run(root)
     settings = found.runtime
     if request.validation is not None:
         settings = msgspec.structs.replace(settings, validation=request.validation)
     return RuntimeConfig(
-        artifacts_dir=str(folder),
+        artifacts_dir=folder,
         entrypoint=request.entrypoint,
         allow_drift=request.allow_drift,
         is_serving=request.is_serving,
         instruments=request.instruments,
         is_partial=request.is_partial,
-        state_dir=str(root / settings.state_dir),
+        state_dir=os.path.join(root, settings.state_dir),
         external_topics=found.external_topics,
         settings=settings,
     )
 
 
-def _is_for_us(path: Path) -> bool:
-    """False when the project says nothing about us: reading TOML would take a third of the time in which a graph is ready."""
+def _load_for_run(root: str) -> Settings:
+    """The settings; TOML is read only if it speaks of us: that would take a third of the time in which a graph is ready."""
+    path = os.path.join(root, PROJECT_FILE)
     try:
-        return b"graphbus" in path.read_bytes()
+        with open(path, "rb") as file:
+            is_for_us = b"graphbus" in file.read()
     except OSError:
-        return path.exists()
+        is_for_us = os.path.exists(path)
+    return load(root) if is_for_us else Settings()

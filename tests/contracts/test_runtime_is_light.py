@@ -21,6 +21,7 @@ FORBIDDEN = {
     "a model or an HTTP client": "anthropic openai pydantic pydantic_ai litellm httpx requests aiohttp urllib3 http.client",
     "what sync handlers do not need": "asyncio concurrent.futures multiprocessing sqlite3",
     "what is for a line of the log, and none was written": "logging traceback graphbus_core.hosting.lines",
+    "paths as objects, where text will do": "pathlib urllib.parse",
 }
 FILES = {
     "pyproject.toml": "[tool.graphbus]\n",

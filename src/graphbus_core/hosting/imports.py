@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
-from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -34,14 +34,14 @@ class NodeModules:
         left_out: The agents whose classes cannot be had, and why; only after `import_some`.
     """
 
-    def __init__(self, root: Path, import_roots: Sequence[str]) -> None:
+    def __init__(self, root: str | os.PathLike[str], import_roots: Sequence[str]) -> None:
         self.classes: dict[str, type[GraphBusNode]] = {}
         self.middleware: tuple[Middleware, ...] = ()
         self.left_out: dict[str, GraphBusError] = {}
-        self.root = root.resolve()
+        self.root = os.path.realpath(root)
         self._before = set(sys.modules)
         self._names: set[str] = set()
-        self._paths = [str((self.root / each).resolve()) for each in import_roots]
+        self._paths = [os.path.realpath(os.path.join(self.root, each)) for each in import_roots]
         sys.path[:0] = self._paths
 
     def import_all(self, definitions: Sequence[AgentDefinition]) -> None:
@@ -76,7 +76,11 @@ class NodeModules:
 
     def use_roots(self, import_roots: Sequence[str]) -> None:
         """Import from these folders as well, from now on."""
-        added = [path for each in import_roots if (path := str((self.root / each).resolve())) not in self._paths]
+        added = [
+            path
+            for each in import_roots
+            if (path := os.path.realpath(os.path.join(self.root, each))) not in self._paths
+        ]
         self._paths += added
         sys.path[:0] = added
 
@@ -104,8 +108,8 @@ class NodeModules:
         """
         for folder in self._paths:
             for path in (f"{module.replace('.', '/')}.py", f"{module.replace('.', '/')}/__init__.py"):
-                if Path(folder, path).is_file():
-                    found = self._import(module, self._shown(str(Path(folder, path))))
+                if os.path.isfile(os.path.join(folder, path)):
+                    found = self._import(module, self._shown(os.path.join(folder, path)))
                     if isinstance(found, GraphBusError):
                         raise found
                     return found
@@ -148,8 +152,8 @@ class NodeModules:
         return place._replace(path=self._shown(place.path)) if place else None
 
     def _import(self, name: str, path: str) -> ModuleType | GraphBusError:
-        wanted = (self.root / path).resolve()
-        if not self._contains(str(wanted)) or not wanted.is_file():
+        wanted = os.path.realpath(os.path.join(self.root, path))
+        if not self._contains(wanted) or not os.path.isfile(wanted):
             return RunError("GBE604", module=name, path=path, found="nowhere")
         present = sys.modules.get(name) or sys.modules.get(name.partition(".")[0])
         if present is not None and not self._is_ours(present):
@@ -161,7 +165,7 @@ class NodeModules:
             refusal = RunError("GBE601", module=name, reason=describe_exception(error), where=where)
             refusal.__cause__ = error
             return refusal
-        if Path(_origin(module)).resolve() != wanted:
+        if os.path.realpath(_origin(module)) != wanted:
             return RunError("GBE604", module=name, path=path, found=_origin(module))
         return module
 
@@ -172,11 +176,15 @@ class NodeModules:
     def _contains(self, path: str) -> bool:
         if path.startswith("<"):  # `<string>`, `<frozen importlib._bootstrap>`: no file
             return False
-        return Path(path).resolve().is_relative_to(self.root)
+        return _is_within(os.path.realpath(path), self.root)
 
     def _shown(self, path: str) -> str:
-        resolved = Path(path).resolve()
-        return resolved.relative_to(self.root).as_posix() if resolved.is_relative_to(self.root) else path
+        resolved = os.path.realpath(path)
+        return os.path.relpath(resolved, self.root) if _is_within(resolved, self.root) else path
+
+
+def _is_within(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(os.path.join(folder, ""))
 
 
 def _take_class(

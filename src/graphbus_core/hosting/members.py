@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from graphbus_core.bus import MessageBus, OnError
 from graphbus_core.errors import Place
@@ -18,6 +18,9 @@ from graphbus_core.model.config import RuntimeConfig, Validation
 from graphbus_core.model.deliveries import ONCE, DeliveryPolicy
 from graphbus_core.model.schema import Schema
 from graphbus_core.node import GraphBusNode
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _COROUTINE = 0x80
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from graphbus_core.errors import GraphBusError, RunError, raise_all
@@ -65,7 +66,7 @@ class Reloader:
         self._origin = graph.origin
         self._patience_s = patience_s
         manifest = self._origin.artifacts.manifest
-        self._modules = ProjectModules(self._origin.modules.root, manifest.sources if manifest else {})
+        self._modules = ProjectModules(Path(self._origin.modules.root), manifest.sources if manifest else {})
 
     def reload(self, artifacts: BuildArtifacts, config: RuntimeConfig | None = None) -> Reloaded:
         """Bring the graph to what the artifacts describe and the source files say.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -362,14 +363,14 @@ def test_a_project_file_that_cannot_be_read_is_refused_in_a_run_too(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     file = write_project(tmp_path, {"pyproject.toml": ""}) / "pyproject.toml"
-    read = Path.read_bytes
+    open_truly = open
 
-    def refuse(path: Path) -> bytes:
-        if path == file:
+    def refuse(path: object, *arguments: Any) -> Any:
+        if path == str(file):
             raise PermissionError(13, "Permission denied")
-        return read(path)
+        return open_truly(path, *arguments)
 
-    monkeypatch.setattr(Path, "read_bytes", refuse)
+    monkeypatch.setattr("builtins.open", refuse)
     with pytest.raises(UsageError, match="GBE104"):
         resolve_run(RuntimeRequest())
 

@@ -172,7 +172,7 @@ def test_sources_that_drifted_are_named(tmp_path: Path) -> None:
     assert store.verify_sources(folder, manifest) == ("c.py",)
     (tmp_path / "a.py").write_text("other")
     assert store.verify_sources(folder, manifest) == ("a.py", "c.py")
-    assert store.project_root(folder, manifest) == tmp_path
+    assert store.project_root(folder, manifest) == str(tmp_path)
 
 
 # --- writing ------------------------------------------------------------------------------------
