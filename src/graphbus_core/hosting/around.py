@@ -45,7 +45,8 @@ def _load(name: str, modules: NodeModules) -> Middleware:
         found = getattr(found, part, None)
     if found is None:
         known = [each for each, value in vars(module).items() if callable(value)]
-        raise _refuse(name, f"{module_name} has no {path!r}{did_you_mean(path, known).rstrip('?')}")
+        near = did_you_mean(path, known).replace(" Did", "; did").rstrip("?")
+        raise _refuse(name, f"{module_name} has no {path!r}{near}")
     if isinstance(found, type):
         found, error = attempt(found)
         if error is not None:
