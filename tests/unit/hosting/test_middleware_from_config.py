@@ -105,7 +105,7 @@ def test_instruments_of_the_request_go_around_the_middleware_of_the_project(shop
         (":timing", "GBE663", "it must be written as package.module:name"),
         ("my_shop.arround:timing", "GBE663", "the project has no module my_shop.arround"),
         ("json:dumps", "GBE663", "the project has no module json"),
-        ("my_shop.around:timng", "GBE663", "my_shop.around has no 'timng'; did you mean 'timing'. [GBE663]"),
+        ("my_shop.around:timng", "GBE663", "my_shop.around has no 'timng'; did you mean 'timing'"),
         ("my_shop.around:counting.nothing", "GBE663", "my_shop.around has no 'counting.nothing'"),
         ("my_shop.around:number", "GBE663", "'int' cannot be called"),
         ("my_shop.around:NeedsMuch", "GBE663", "missing 1 required positional argument: 'much'"),
