@@ -125,6 +125,7 @@ class MessageBus(Closing):
         again: Callable[[A], Any] | None = None,
         *,
         owner: str = "",
+        version: int | None = None,
     ) -> Callable[[A], Any]:
         """Make a function that calls another as `run` does, but at once when nobody is at work.
 
@@ -134,8 +135,10 @@ class MessageBus(Closing):
             again: What is called in the place of both when the turn has come after some waiting: the function that this makes,
                 or another one that has taken its place meanwhile.
             owner: The agent that the function belongs to.
+            version: What `version` was before the function was looked up; by default, what it is now.
         """
-        queue, called = self._queue, ((owner, owner),)
+        queue, called, routes = self._queue, ((owner, owner),), self._routes
+        made_for = self.version if version is None else version
 
         def call_in_turn(argument: A) -> Any:
             if again is None or self._is_handling() or self._is_abandoned:
@@ -157,6 +160,8 @@ class MessageBus(Closing):
                 if queue or self._event is not None:
                     has_waited = again is not None
                     self._drain()
+                elif routes.version != made_for:  # it was exchanged after it was looked up
+                    has_waited = again is not None
                 try:
                     self._called = called
                     result = again(argument) if has_waited and again is not None else function(argument)
@@ -184,6 +189,11 @@ class MessageBus(Closing):
     def use_lane(self, owner: str) -> None:
         """Run everything of this owner on the event loop, one after the other, as if it had an async handler."""
         self._routes.use_lane(owner)
+
+    @property
+    def version(self) -> int:
+        """Another number after each reload."""
+        return self._routes.version
 
     @property
     def subscriptions(self) -> tuple[Subscription, ...]:

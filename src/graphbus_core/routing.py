@@ -118,6 +118,7 @@ class Routes:
         self.admit = admit
         self._limit = limit
         self._middleware = tuple(middleware)
+        self.version = 0  # how often others were served in the place of all
         self._published = 0
         self._compiled = self.dispatches  # once the bus is closing: a dict of its own
         self._changing = Lock()
@@ -168,6 +169,7 @@ class Routes:
                 each.is_active = False
             for each in subscriptions:
                 each.is_active = True
+            self.version += 1
             self.subscriptions = tuple(subscriptions)
             self.async_lanes = set(async_lanes)
             self.admit = admit

@@ -161,15 +161,17 @@ class LiveGraph:
 
     def _compile_call(self, agent: str, method: str) -> Call:
         self._refuse_left_out(agent)
+        version, calls = self.bus.version, self._calls  # a reload that comes now leaves what is made here behind
         found = self._methods.find(agent, method)
         is_async = self._members[agent].is_async
         current = Current(
             lambda: getattr(self.nodes[agent], method),
             lambda arguments: self._call(agent, method, arguments),
             lambda: self._methods.find(agent, method),
+            version,
         )
         call = compile_call(self.bus, agent, found, current, is_async=is_async)
-        self._calls.setdefault(agent, {})[method] = call
+        calls.setdefault(agent, {})[method] = call
         return call
 
     def node(self, name: str) -> GraphBusNode:
@@ -278,11 +280,9 @@ class LiveGraph:
         """Let these be the agents, in this order. Only while nothing is handled; starts, stops and subscribes nobody."""
         self._members = dict(members)
         self._methods = Methods({name: member.methods for name, member in members.items()})
-        kept = dict(nodes)
-        self._calls.clear()
-        self.left_out = {name: why for name, why in self.left_out.items() if name not in kept}
-        self.nodes.clear()
-        self.nodes.update(kept)
+        self.left_out = {name: why for name, why in self.left_out.items() if name not in nodes}
+        self.nodes = dict(nodes)
+        self._calls = {}
 
     def start_node(self, name: str) -> Exception | None:
         """Call `on_start` of an agent, and give the exception that it raised."""

@@ -152,6 +152,19 @@ def test_a_call_that_waits_while_the_agent_becomes_async_or_plain_gets_its_resul
     assert outcome_after(guarded, lambda: guarded.graph.call("Prices", "price", sku="mug")) == {"price": 1}
 
 
+def test_a_call_that_was_looked_up_before_a_reload_and_begins_after_it_goes_to_the_new_version(
+    project: Project,
+) -> None:
+    shop = LivingProject(project({"pyproject.toml": PYPROJECT, "shop/prices.py": PRICES.format(kind="")}))
+    with shop.graph:
+        shop.graph.call("Prices", "price", sku="mug")
+        looked_up = shop.graph._calls["Prices"]["price"]
+        shop.edit("shop/prices.py", '{"price": 1}', '{"price": len(self.version())}')
+        shop.edit("shop/prices.py", 'return "old"', 'return "newest"')
+        shop.reload()
+        assert looked_up({"sku": "mug"}) == {"price": 6}
+
+
 def test_a_call_of_an_agent_that_is_gone_after_the_reload_says_so(guarded: LivingProject) -> None:
     (guarded.root / "shop/prices.py").unlink()
     refused = outcome_after(guarded, lambda: guarded.graph.call("Prices", "price", sku="mug"))
