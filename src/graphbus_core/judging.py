@@ -103,6 +103,11 @@ class Judging(Queueing):
 
     def _bury(self) -> None:
         """What was not delivered, or not as often as it should, becomes dead letters. Safe from any thread."""
+        with self._ledger.together():
+            self._bury_all()
+        self._bell.ring()
+
+    def _bury_all(self) -> None:
         self._bury_round()
         for item in self._left_in_queue():
             if isinstance(item, Event):
@@ -127,7 +132,6 @@ class Judging(Queueing):
             self._retries.forget(event, subscription)
             self._stop(event, "closed", _CLOSED, subscription.name, attempts=delivery.attempt - 1)
             self._receipts.release(event)
-        self._bell.ring()
 
     def _left_in_queue(self) -> Iterator[Event | Job | Redelivery]:
         with suppress(IndexError):  # somebody else may be quicker

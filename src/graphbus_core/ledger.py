@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from os.path import dirname
 from types import TracebackType
 from typing import cast
@@ -43,6 +44,11 @@ class Ledger:
         self.keeper: DeadLetterKeeper | None = None
         self.claimed: dict[int, tuple[Event, list[DeadLetter]]] = {}
         self._clock = clock
+
+    def together(self) -> AbstractContextManager[None]:
+        """Many dead letters come: let the keeper write them together if it can."""
+        gather: Callable[[], AbstractContextManager[None]] = getattr(self.keeper, "together", nullcontext)
+        return gather()
 
     def retrying(self, event: Event, subscription: str, told: str, *, attempt: int, of: int, delay_s: float) -> None:
         """A handler has raised and will be called again: log it in one line."""

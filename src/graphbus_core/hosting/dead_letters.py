@@ -220,6 +220,20 @@ class Keeper:
         self._writing = Lock()
         self._not_before = 0.0
         self._is_closed = False
+        self._gathering = 0
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Write what is kept meanwhile in few goes: a bus that is closed may leave a hundred thousand."""
+        with self._writing:
+            self._gathering += 1
+        try:
+            yield
+        finally:
+            with self._writing:
+                self._gathering -= 1
+                if self._pending and monotonic() >= self._not_before:
+                    self._write()
 
     def __call__(self, letter: DeadLetter) -> None:
         """Keep a letter."""
@@ -231,7 +245,7 @@ class Keeper:
             if len(self._pending) > _PENDING:
                 lost = self._pending.popleft()
                 _log.error("a dead letter of %s is lost to the disk: too many wait for it", lost.event.topic)
-            if monotonic() >= self._not_before:
+            if monotonic() >= self._not_before and (not self._gathering or len(self._pending) == _PENDING):
                 self._write()
 
     def replayed(self, letter: DeadLetter, died: Sequence[DeadLetter]) -> None:

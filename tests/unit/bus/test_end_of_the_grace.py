@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
 from graphbus_core import Event
 from graphbus_core.bus import MessageBus
 from graphbus_core.errors import RunError
+from graphbus_core.hosting.dead_letters import DeadLetterFile, Keeper
 
 PATIENCE_S = 10.0
 
@@ -246,3 +249,25 @@ def test_who_waits_for_all_to_be_quiet_does_not_outwait_the_bus() -> None:
     assert quiet == [False]
     stuck.may_end.set()
     publisher.join(PATIENCE_S)
+
+
+def test_dead_letters_of_a_bus_that_is_closed_are_written_together(tmp_path: Path) -> None:
+    path = str(tmp_path / "dead_letters.sqlite3")
+    bus, stuck, sizes = MessageBus(dispatcher=True), Stuck(), list[int]()
+
+    class Counting(Keeper):
+        def _write(self) -> None:
+            sizes.append(len(self._pending))
+            super()._write()
+
+    keeper = Counting(path)
+    bus.keeper = keeper
+    bus.subscribe("/A/B", stuck)
+    for n in range(2_500):
+        bus.publish("/A/B", {"n": n})
+    bus.close(grace_s=0.02)
+    stuck.may_end.set()
+    keeper.close()
+    assert sizes == [1000, 1000, 500]
+    with closing(DeadLetterFile(path)) as file:
+        assert file.count() == 2_500

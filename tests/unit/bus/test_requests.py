@@ -216,13 +216,17 @@ def test_an_answer_that_does_not_come_in_time_is_a_typed_error(bus: MessageBus, 
 
 
 def test_what_a_handler_raises_when_nobody_waits_any_more_is_a_dead_letter(bus: MessageBus) -> None:
+    may_end = threading.Event()
+
     async def slow(event: Event) -> None:
-        await asyncio.sleep(0.05)
+        while not may_end.is_set():
+            await asyncio.sleep(0.005)
         raise ValueError("late")
 
     bus.subscribe("/Stock/Left", slow, name="Stock.left")
     with pytest.raises(RequestTimeoutError):
-        bus.request("/Stock/Left", None, 0.01)
+        bus.request("/Stock/Left", None, 0.3)  # long enough to begin in any case
+    may_end.set()
     assert bus.settle(PATIENCE_S)
     assert [letter.error for letter in bus.dead_letters()] == ["ValueError: late"]
 
