@@ -198,8 +198,8 @@ class Deliverer(Waiter):
         while (self._errands or self._queue) and not self._is_late():
             if self._errands:
                 self._errands.popleft().do()
-            else:
-                self._take_next()
+            elif self._take_next():
+                return
         if self._is_over:
             self._bury()  # a handler that was left behind has published
 
@@ -241,26 +241,31 @@ class Deliverer(Waiter):
                 self._receipts.release(item)
         return True
 
-    def _take_next(self) -> None:
-        """Deliver the first of the queue; it leaves the queue when it cannot get lost any more."""
+    def _take_next(self) -> bool:
+        """Deliver the first of the queue; it leaves the queue when it cannot get lost any more.
+
+        Returns:
+            True when this thread has to leave the rest to another one.
+        """
         try:
             item = self._queue[0]
         except IndexError:  # somebody else has closed the bus
-            return
+            return True
         if isinstance(item, Job):
             try:
                 item.perform()
             finally:
                 self._leave_queue(item)
                 self._bell.ring()
-            return
+            return not self._may_drain()  # it may have started a dispatcher
         if isinstance(item, Redelivery):
             self._take_again(item)
-            return
+            return False
         dispatch = self._dispatches.get(item.topic) or self._routes.find(item.topic)
         self._history.append(item)
         dispatch.events += 1
         self._begin_round(item, item, dispatch)
+        return False
 
     def _take_again(self, item: Redelivery) -> None:
         event, subscription, self._attempt = item

@@ -139,9 +139,10 @@ def init_simple_bus(artifacts: BuildArtifacts, modules: NodeModules, config: Run
     graph.at_end(modules.forget)
     if config.settings.keep_dead_letters:
         _keep_dead_letters(graph, config)
-    graph.start()
-    if config.is_serving:
-        bus.start_dispatcher(interrupt_main_thread)
+    if config.is_serving:  # from then on others deliver: agents that publish without an end do not keep it from being ready
+        graph.start(lambda: bus.start_dispatcher(interrupt_main_thread))
+    else:
+        graph.start()
     return graph
 
 

@@ -229,8 +229,11 @@ class LiveGraph:
 
     # --- life ---
 
-    def start(self) -> None:
+    def start(self, then: Callable[[], None] = lambda: None) -> None:
         """Make all agents, connect them and call their `on_start`; all of them live afterwards, or none.
+
+        Args:
+            then: Called when all are started, before anything that they have published is delivered.
 
         Raises:
             RunError: GBE603 an agent that cannot be made, GBE605 an `on_start` that fails, GBE611 an impossible handler.
@@ -238,10 +241,16 @@ class LiveGraph:
         """
         problems: list[GraphBusError] = []
         is_started = False
+
+        def start_all() -> None:
+            problems.extend(self._start_nodes())
+            if not problems:
+                then()
+
         try:
             self._make_nodes(problems)
             if not problems:
-                self.bus.run(lambda: problems.extend(self._start_nodes()))
+                self.bus.run(start_all)
             is_started = not problems
         finally:
             if not is_started:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 
 import pytest
 
@@ -142,6 +143,46 @@ def test_a_graph_that_stays_up_delivers_on_a_thread_of_its_own_and_keeps_its_set
     run_runtime_pipeline(served(root), work=work)
     assert found == [["graphbus-dispatcher"], (7, 5, 3)]
     assert not [each for each in threading.enumerate() if each.name.startswith("graphbus-")]
+
+
+FEEDING = {
+    "pyproject.toml": "[tool.graphbus]\n[tool.graphbus.runtime]\ngrace_s = 0.1\n",
+    "agents/feeder.py": """
+        import threading, time
+        from graphbus_core import GraphBusNode, subscribe
+
+        class Feeder(GraphBusNode):
+            def on_start(self):
+                self.is_over = threading.Event()
+                self.thread = threading.Thread(target=self.feed)
+                self.thread.start()
+
+            def feed(self):
+                ends = time.monotonic() + 20
+                while not self.is_over.wait(0.001) and time.monotonic() < ends:
+                    self.publish("/Feed/More")
+
+            def on_stop(self):
+                self.is_over.set()
+                self.thread.join()
+
+            @subscribe("/Feed/More")
+            def on_more(self, event):
+                time.sleep(0.01)
+        """,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # the feeder finds the bus closed
+def test_an_agent_that_publishes_without_an_end_does_not_keep_a_graph_from_being_ready(project: Project) -> None:
+    from graphbus_core import build_graph
+
+    root = project(FEEDING)
+    build_graph(root / "agents")
+    began = time.monotonic()
+    run_runtime_pipeline(served(root), work=lambda _graph: None)
+    assert time.monotonic() - began < 10
 
 
 def test_a_handler_that_exits_ends_a_graph_that_stays_up_in_good_order(project: Project) -> None:
