@@ -6,18 +6,18 @@ import re
 from functools import lru_cache
 
 _SEGMENT = r"[A-Za-z0-9_-]{1,64}"
-_TOPIC = re.compile(rf"(?:/{_SEGMENT})+")
-_PATTERN = re.compile(rf"(?:/(?:{_SEGMENT}|\*))*(?:/(?:{_SEGMENT}|\*{{1,2}}))")
+_TOPIC = rf"(?:/{_SEGMENT})+"
+_PATTERN = rf"(?:/(?:{_SEGMENT}|\*))*(?:/(?:{_SEGMENT}|\*{{1,2}}))"  # compiled with the first wildcard
 
 
 def is_topic(text: str) -> bool:
     """True for a well-formed topic without wildcards."""
-    return _TOPIC.fullmatch(text) is not None
+    return re.fullmatch(_TOPIC, text) is not None
 
 
 def is_topic_or_pattern(text: str) -> bool:
     """True for what may be subscribed to."""
-    return _PATTERN.fullmatch(text) is not None
+    return re.fullmatch(_PATTERN if "*" in text else _TOPIC, text) is not None
 
 
 def is_pattern(text: str) -> bool:
