@@ -139,7 +139,9 @@ def init_simple_bus(artifacts: BuildArtifacts, modules: NodeModules, config: Run
     graph.at_end(modules.forget)
     if config.settings.keep_dead_letters:
         _keep_dead_letters(graph, config)
-    if config.is_serving:  # from then on others deliver: agents that publish without an end do not keep it from being ready
+    if (
+        config.is_serving
+    ):  # from then on others deliver: agents that publish without an end do not keep it from being ready
         graph.start(lambda: bus.start_dispatcher(interrupt_main_thread))
     else:
         graph.start()

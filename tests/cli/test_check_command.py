@@ -536,7 +536,7 @@ def test_a_diff_shows_what_fix_would_do_and_writes_nothing(shop: Path, capsys: p
 @pytest.mark.usefixtures("capsys")
 def test_a_file_that_changed_meanwhile_is_left_alone(shop: Path) -> None:
     from graphbus_core import settings
-    from graphbus_core.cli import fixing
+    from graphbus_core.cli.checking import fixing
     from graphbus_core.compiler.project import Project
     from graphbus_core.errors import EditError
     from graphbus_core.model.config import BuildRequest

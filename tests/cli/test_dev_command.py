@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from graphbus_core.cli import main
-from graphbus_core.cli.watching import Watcher
+from graphbus_core.cli.running.watching import Watcher
 from graphbus_core.errors import UsageError
 from tests.conftest import Project
 

@@ -18,7 +18,7 @@ import pytest
 from msgspec.structs import replace
 
 from graphbus_core.cli import main
-from graphbus_core.cli.transcript_text import line_of
+from graphbus_core.cli.negotiating.transcript_text import line_of
 from graphbus_core.model.proposals import (
     CodeChange,
     Evidence,

@@ -11,7 +11,7 @@ from queue import Empty, SimpleQueue
 
 import pytest
 
-from graphbus_core.cli.watching import Watcher
+from graphbus_core.cli.running.watching import Watcher
 from graphbus_core.errors import UsageError
 
 PATIENCE_S = 10.0

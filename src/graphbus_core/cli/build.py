@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from graphbus_core.cli.negotiation_options import NEEDS_AGENTS, negotiation_options
+from graphbus_core.cli.negotiating.options import NEEDS_AGENTS, negotiation_options
 from graphbus_core.errors import UsageError, raise_all
 
 
@@ -30,7 +30,7 @@ def build(*, paths: tuple[str, ...], as_json: bool, enable_agents: bool, **wishe
       graphbus build agents/ --enable-agents --model ollama:qwen3-coder --plan
       graphbus build agents/ --frozen
     """
-    from graphbus_core.cli.build_session import perform, request_of
+    from graphbus_core.cli.negotiating.session import perform, request_of
 
     if not enable_agents:
         useless = (option for name, option in NEEDS_AGENTS.items() if wished[name] not in {None, "", False})

@@ -10,7 +10,8 @@ import click
 
 from graphbus_core import settings
 from graphbus_core.build import end_interrupted
-from graphbus_core.cli import console, formats
+from graphbus_core.cli import console
+from graphbus_core.cli.checking import formats
 from graphbus_core.compiler import rules
 from graphbus_core.compiler.project import Project
 from graphbus_core.errors import BuildError, GraphBusError, UsageError
@@ -105,7 +106,7 @@ def _check(paths: tuple[str, ...], wanted: Wanted) -> int:
         return _show_diff(project, wanted, only)
     fixed: tuple[tuple[Finding, Fix], ...] = ()
     if wanted.is_fix:
-        from graphbus_core.cli import fixing
+        from graphbus_core.cli.checking import fixing
 
         mended = fixing.mend(project, fixing.Choice(wanted.select, wanted.ignore), only)
         fixing.write(mended)
@@ -209,7 +210,7 @@ def _write(lines: Iterable[str]) -> None:
 
 def _show_diff(project: Project, wanted: Wanted, only: Collection[str] | None) -> int:
     """What `--fix` would do, as a diff on stdout; fails when there is something to do, like `ruff --diff`."""
-    from graphbus_core.cli import fixing
+    from graphbus_core.cli.checking import fixing
     from graphbus_core.editing.edits import unified_diff
 
     mended = fixing.mend(project, fixing.Choice(wanted.select, wanted.ignore), only)

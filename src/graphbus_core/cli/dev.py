@@ -18,12 +18,12 @@ import msgspec
 
 from graphbus_core import runtime
 from graphbus_core.cli import console
-from graphbus_core.cli.development import Development, Saved, causes
-from graphbus_core.cli.run_instruments import InstrumentOptions, ready
-from graphbus_core.cli.run_people import People
-from graphbus_core.cli.run_serving import Beside, servers, serving_options
-from graphbus_core.cli.terminal import LogStream, Terminal
-from graphbus_core.cli.watching import Watcher, need
+from graphbus_core.cli.running.development import Development, Saved, causes
+from graphbus_core.cli.running.instruments import InstrumentOptions, ready
+from graphbus_core.cli.running.people import People
+from graphbus_core.cli.running.serving import Beside, servers, serving_options
+from graphbus_core.cli.running.terminal import LogStream, Terminal
+from graphbus_core.cli.running.watching import Watcher, need
 from graphbus_core.errors import GraphBusError, UsageError
 from graphbus_core.hosting.graph import LiveGraph
 from graphbus_core.hosting.logs import show_logs
@@ -91,7 +91,7 @@ class Teller:
 
     def saved(self, saved: Saved) -> None:
         """Tell what came of a save."""
-        from graphbus_core.cli import development_text as text
+        from graphbus_core.cli.running import development_text as text
 
         if self._as_json:
             self._line(text.document(saved))
@@ -104,7 +104,7 @@ class Teller:
 
     def waiting(self, errors: Sequence[GraphBusError], root: str) -> None:
         """Tell that nothing runs yet, and why."""
-        from graphbus_core.cli import development_text as text
+        from graphbus_core.cli.running import development_text as text
 
         if self._as_json:
             self._line({"event": "waiting", "errors": [console.describe(error) for error in errors]})
@@ -117,7 +117,7 @@ class Teller:
 
     def running(self, artifacts: BuildArtifacts, seconds: float) -> None:
         """Tell that the graph is ready, and what is wrong with it."""
-        from graphbus_core.cli import development_text as text
+        from graphbus_core.cli.running import development_text as text
 
         development = self.development
         findings = development.findings if development else ()

@@ -143,7 +143,7 @@ def replay(*, words: tuple[str, ...], is_all: bool, allow_drift: bool, as_json: 
       graphbus dlq replay 3 4
       graphbus dlq replay --all .graphbus/
     """
-    from graphbus_core.cli.dlq_replay import replay_letters
+    from graphbus_core.cli.running.dlq_replay import replay_letters
 
     folders = [word for word in words if not word.isdecimal()]
     if len(folders) > 1:

@@ -12,7 +12,8 @@ import click
 import msgspec
 
 from graphbus_core import settings
-from graphbus_core.cli import console, gate_formats
+from graphbus_core.cli import console
+from graphbus_core.cli.checking import gate_formats
 from graphbus_core.editing import foreign, revisions
 from graphbus_core.editing.foreign import Change
 from graphbus_core.editing.gate import judge

@@ -10,11 +10,12 @@ from typing import get_args
 import click
 import msgspec
 
-from graphbus_core.cli import console, proposal_text, transcript_text
+from graphbus_core.cli import console
 from graphbus_core.cli.console import paint, plain
-from graphbus_core.cli.folding import columns
-from graphbus_core.cli.live import counted
-from graphbus_core.cli.proposal_text import STATUS_ROLES, Shown, cost, proposal_of
+from graphbus_core.cli.negotiating import proposal_text, transcript_text
+from graphbus_core.cli.negotiating.folding import columns
+from graphbus_core.cli.negotiating.live import counted
+from graphbus_core.cli.negotiating.proposal_text import STATUS_ROLES, Shown, cost, proposal_of
 from graphbus_core.editing.promotion import fate_of
 from graphbus_core.errors import NegotiationError, did_you_mean
 from graphbus_core.model.config import BuildConfig

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from graphbus_core.cli.negotiation_options import negotiation_options
+from graphbus_core.cli.negotiating.options import negotiation_options
 
 
 @click.command("negotiate", short_help="Let the agents improve the code.")
@@ -23,7 +23,7 @@ def negotiate(*, paths: tuple[str, ...], as_json: bool, **wished: object) -> Non
       graphbus negotiate agents/ --rounds 3 --dry-run
       graphbus negotiate agents/ --intent "typed payloads everywhere"
     """
-    from graphbus_core.cli.build_session import perform, request_of
+    from graphbus_core.cli.negotiating.session import perform, request_of
 
     request = request_of(paths, wished, enable_agents=True, emit_artifacts=False)
     perform(request, "Negotiation", as_json=as_json, is_planned=bool(wished["is_planned"]))

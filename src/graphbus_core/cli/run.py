@@ -16,12 +16,12 @@ import msgspec
 
 from graphbus_core import runtime
 from graphbus_core.cli import console
-from graphbus_core.cli.run_instruments import InstrumentOptions, Instruments, instrument_options, ready
-from graphbus_core.cli.run_people import People
-from graphbus_core.cli.run_serving import servers, serving_options
-from graphbus_core.cli.run_watching import followers
-from graphbus_core.cli.run_work import OneShot
-from graphbus_core.cli.terminal import LogStream, Terminal
+from graphbus_core.cli.running.instruments import InstrumentOptions, Instruments, instrument_options, ready
+from graphbus_core.cli.running.people import People
+from graphbus_core.cli.running.reloading import followers
+from graphbus_core.cli.running.serving import servers, serving_options
+from graphbus_core.cli.running.terminal import LogStream, Terminal
+from graphbus_core.cli.running.work import OneShot
 from graphbus_core.errors import UsageError
 from graphbus_core.hosting.graph import LiveGraph
 from graphbus_core.hosting.logs import show_logs

@@ -8,8 +8,9 @@ from pathlib import Path
 import click
 
 from graphbus_core import settings
-from graphbus_core.cli import console, trace_text
-from graphbus_core.cli.durations import clock, duration
+from graphbus_core.cli import console
+from graphbus_core.cli.running import trace_text
+from graphbus_core.cli.running.durations import clock, duration
 from graphbus_core.errors import RunError, did_you_mean
 from graphbus_core.hosting.instruments.trace_file import FILE, TraceReader
 from graphbus_core.hosting.instruments.trace_tree import plant

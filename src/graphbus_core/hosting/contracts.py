@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from graphbus_core.bus.routing import PayloadCheck
 from graphbus_core.errors import RunError, did_you_mean
 from graphbus_core.log import Log
 from graphbus_core.model.agent import MethodSpec
@@ -20,7 +21,6 @@ from graphbus_core.model.schema import ANY, STR, Schema, Type
 from graphbus_core.model.topics import matches
 from graphbus_core.model.typed import Make, UnfitError, is_json_shaped, makers_for
 from graphbus_core.model.validation import Problem, problems_of, refusal
-from graphbus_core.routing import PayloadCheck
 
 _FLAT = Type("dict", (STR, ANY))
 """A payload of text, numbers, booleans and None by name."""

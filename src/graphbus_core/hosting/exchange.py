@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, S
 from types import CodeType
 from typing import Any, NamedTuple
 
+from graphbus_core.bus.routing import Admit, Routes, Subscription
 from graphbus_core.hosting.graph import Member
 from graphbus_core.node import GraphBusNode
-from graphbus_core.routing import Admit, Routes, Subscription
 
 Undo = list[Callable[[], object]]
 """How to take back what was done, in the order in which it was done."""

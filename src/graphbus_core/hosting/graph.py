@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from graphbus_core.bus import MessageBus
+from graphbus_core.bus.receipts import Receipt
 from graphbus_core.errors import GraphBusError, Place, RunError, raise_all
 from graphbus_core.hosting.calls import Call, Current, compile_call
 from graphbus_core.hosting.contracts import Method, Methods
@@ -23,7 +24,6 @@ from graphbus_core.model.deliveries import DeadLetter, DeliveryPolicy
 from graphbus_core.model.proposals import Json
 from graphbus_core.model.state import State
 from graphbus_core.node import GraphBusNode
-from graphbus_core.receipts import Receipt
 
 
 class Member(msgspec.Struct, frozen=True):

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from graphbus_core.bus.routing import Routes
 from graphbus_core.errors import GraphBusError, RunError, raise_all
 from graphbus_core.hosting.contracts import topics_of_artifacts
 from graphbus_core.hosting.exchange import Prepared, Undo, Version, prepare, serve
@@ -25,7 +26,6 @@ from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.model.artifacts import BuildArtifacts
 from graphbus_core.model.config import RuntimeConfig
 from graphbus_core.node import GraphBusNode
-from graphbus_core.routing import Routes
 
 
 class Reloaded(NamedTuple):

@@ -7,12 +7,12 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from graphbus_core.bus import MessageBus
+from graphbus_core.bus.receipts import Receipt
+from graphbus_core.bus.routing import Subscription
 from graphbus_core.errors import RunError
 from graphbus_core.model.deliveries import DeadLetter
 from graphbus_core.model.messages import Event, once_more
 from graphbus_core.model.topics import matches
-from graphbus_core.receipts import Receipt
-from graphbus_core.routing import Subscription
 
 _MOST_WAITING = 1000
 """So many letters may wait for further attempts before another one is delivered."""

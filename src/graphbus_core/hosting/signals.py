@@ -102,4 +102,6 @@ def interrupt_main_thread() -> None:
 def wait_for_signal() -> None:
     """Do nothing until a signal arrives."""
     while True:
-        sleep(_LOOK_S)  # not `signal.pause`: a signal that comes right before it would be noticed with the next one only
+        sleep(
+            _LOOK_S
+        )  # not `signal.pause`: a signal that comes right before it would be noticed with the next one only

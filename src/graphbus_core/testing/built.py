@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphbus_core import runtime
+from graphbus_core.bus.delivering import OnError
 from graphbus_core.clock import Clock
-from graphbus_core.delivering import OnError
 from graphbus_core.hosting.imports import NodeModules
 from graphbus_core.hosting.members import compose_built
 from graphbus_core.middleware import Middleware

@@ -13,8 +13,8 @@ from typing import Any, Protocol
 
 import pytest
 
+from graphbus_core.bus.delivering import OnError
 from graphbus_core.clock import Clock
-from graphbus_core.delivering import OnError
 from graphbus_core.middleware import Middleware
 from graphbus_core.model.config import Validation
 from graphbus_core.node import GraphBusNode

@@ -8,16 +8,16 @@ from typing import Any
 import msgspec
 
 from graphbus_core.bus import MessageBus
+from graphbus_core.bus.delivering import OnError
+from graphbus_core.bus.ledger import tell
+from graphbus_core.bus.routing import Admit
 from graphbus_core.clock import Clock
-from graphbus_core.delivering import OnError
 from graphbus_core.errors import RunError
-from graphbus_core.ledger import tell
 from graphbus_core.middleware import Handling, Middleware
 from graphbus_core.model.config import RuntimeSettings
 from graphbus_core.model.messages import Event
 from graphbus_core.model.proposals import Json
 from graphbus_core.model.topics import is_topic_or_pattern, matches
-from graphbus_core.routing import Admit
 from graphbus_core.testing.clock import BusClock, FakeClock
 from graphbus_core.testing.explaining import differences, expectation, listing, near_misses, suggestion
 

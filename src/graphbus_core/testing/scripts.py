@@ -8,6 +8,7 @@ from functools import wraps
 from types import MethodType
 from typing import Any, ClassVar, NamedTuple, TypeGuard
 
+from graphbus_core.bus.signatures import bind
 from graphbus_core.decorators import DeclaredSchema, DeclaredSubscription, DeclaredTopic
 from graphbus_core.errors import RunError, UsageError, did_you_mean
 from graphbus_core.hosting import declared
@@ -20,7 +21,6 @@ from graphbus_core.model.proposals import Json
 from graphbus_core.model.topics import matches
 from graphbus_core.model.validation import describe, problems_of
 from graphbus_core.node import GraphBusNode
-from graphbus_core.signatures import bind
 
 Script = object
 """A list of steps, one for each event or call; or one step that is taken every time. See `scripted`."""

@@ -12,9 +12,9 @@ import pytest
 
 from graphbus_core import Event
 from graphbus_core.bus import MessageBus
+from graphbus_core.bus.receipts import Outcome, Receipt
 from graphbus_core.errors import DeadlockError, RunError
 from graphbus_core.model.deliveries import DeliveryPolicy
-from graphbus_core.receipts import Outcome, Receipt
 
 PATIENCE_S = 10.0
 

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphbus_core.bus import MessageBus
+from graphbus_core.bus.redelivery import FINAL_CODES, MAX_BACKOFF_S, backoff_s, check_policy, decide
 from graphbus_core.errors import Place, RunError
 from graphbus_core.errors.register import REGISTER
 from graphbus_core.model.deliveries import ONCE, Ack, Dead, Decision, DeliveryPolicy, Retry
-from graphbus_core.redelivery import FINAL_CODES, MAX_BACKOFF_S, backoff_s, check_policy, decide
 
 THRICE = DeliveryPolicy(retries=2, backoff_s=0.5)
 NETWORK = DeliveryPolicy(retries=2, backoff_s=0.5, retry_on=(ConnectionError, TimeoutError))

@@ -219,8 +219,7 @@ def test_what_a_handler_raises_when_nobody_waits_any_more_is_a_dead_letter(bus: 
     may_end = threading.Event()
 
     async def slow(event: Event) -> None:
-        while not may_end.is_set():
-            await asyncio.sleep(0.005)
+        await asyncio.to_thread(may_end.wait, PATIENCE_S)
         raise ValueError("late")
 
     bus.subscribe("/Stock/Left", slow, name="Stock.left")

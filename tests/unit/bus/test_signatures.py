@@ -12,8 +12,8 @@ import pytest
 
 from graphbus_core import Event
 from graphbus_core.bus import MessageBus
+from graphbus_core.bus.signatures import bind, describe, place_of
 from graphbus_core.errors import RunError
-from graphbus_core.signatures import bind, describe, place_of
 
 PAYLOAD = {"order_id": "1", "total": 2.5}
 

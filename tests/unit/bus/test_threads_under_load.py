@@ -11,7 +11,7 @@ import pytest
 
 from graphbus_core import Event
 from graphbus_core.bus import MessageBus
-from graphbus_core.receipts import Receipt
+from graphbus_core.bus.receipts import Receipt
 
 THREADS, EVENTS, PATIENCE_S = 8, 5_000, 100.0
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from graphbus_core.bus import MessageBus
+from graphbus_core.bus.signatures import bind
 from graphbus_core.errors import RunError
 from graphbus_core.model.agent import HandlerShape
-from graphbus_core.signatures import bind
 from tests.conftest import Project
 
 CHECKED = """

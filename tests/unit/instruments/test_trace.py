@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from graphbus_core import GraphBusNode, connect, schema_method, subscribe
-from graphbus_core.cli.trace_text import delivery_line, tree_lines
+from graphbus_core.cli.running.trace_text import delivery_line, tree_lines
 from graphbus_core.errors import RunError
 from graphbus_core.hosting.instruments import trace as tracing
 from graphbus_core.hosting.instruments.trace import Recorder, Tracer

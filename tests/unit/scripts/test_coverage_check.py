@@ -31,7 +31,7 @@ def file(percent: float) -> dict[str, object]:
         ({"statements": 94.9}, ["statements: 94.90 %"]),
         ({"branches": 94.9}, ["branches: 94.90 %"]),
         ({"votes": 99.9}, ["negotiation/votes.py: lines [7]"]),
-        ({"bus": 99.9, "gate": 50.0}, ["editing/gate.py", "bus.py"]),
+        ({"message_bus": 99.9, "gate": 50.0}, ["editing/gate.py", "bus/message_bus.py"]),
     ],
 )
 def test_a_miss_of_the_total_or_of_a_file_is_a_failure(
@@ -45,6 +45,6 @@ def test_a_miss_of_the_total_or_of_a_file_is_a_failure(
 def test_a_file_that_was_not_measured_is_a_failure(tmp_path: Path) -> None:
     path = report(tmp_path)
     whole = json.loads(path.read_text(encoding="utf-8"))
-    del whole["files"]["src/graphbus_core/bus.py"]
+    del whole["files"]["src/graphbus_core/bus/message_bus.py"]
     path.write_text(json.dumps(whole), encoding="utf-8")
-    assert coverage_failures(path) == ["bus.py was not measured"]
+    assert coverage_failures(path) == ["bus/message_bus.py was not measured"]

@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from graphbus_core.cli.live import counted
+from graphbus_core.cli.negotiating.live import counted
 from graphbus_core.cli.report import tables
 from graphbus_core.cli.report.graph_svg import graph
 from graphbus_core.cli.report.markup import Child, Markup, element, raw_element

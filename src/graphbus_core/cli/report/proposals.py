@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from graphbus_core.cli.live import counted
+from graphbus_core.cli.negotiating.live import counted
 from graphbus_core.cli.report.diffs import diffs_of, show_diff
 from graphbus_core.cli.report.markup import Child, Markup, element, together
 from graphbus_core.cli.report.story import DECISIONS, RUNGS, STATUSES, Case, Story

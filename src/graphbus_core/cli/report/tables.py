@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from graphbus_core.cli.live import counted
+from graphbus_core.cli.negotiating.live import counted
 from graphbus_core.cli.report.diffs import diffs_of
 from graphbus_core.cli.report.markup import Child, Markup, element, together
 from graphbus_core.cli.report.proposals import badge

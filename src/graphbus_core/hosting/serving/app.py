@@ -17,11 +17,11 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from graphbus_core.bus.receipts import Receipt
 from graphbus_core.errors import RunError
 from graphbus_core.hosting.metrics import CONTENT_TYPE
 from graphbus_core.hosting.serving.problems import MAX_HEAD_BYTES, MEDIA_TYPE, Problem, problem
 from graphbus_core.hosting.serving.site import Site, accepted, settled, wait_seconds
-from graphbus_core.receipts import Receipt
 
 R = TypeVar("R")
 

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from graphbus_core.bus.receipts import Receipt
 from graphbus_core.errors import GraphBusError, RunError
 from graphbus_core.hosting.graph import LiveGraph
 from graphbus_core.hosting.imports import describe_exception
@@ -26,7 +27,6 @@ from graphbus_core.model.artifacts import BuildArtifacts
 from graphbus_core.model.config import ServeConfig
 from graphbus_core.model.payload import plain_model
 from graphbus_core.model.proposals import Json
-from graphbus_core.receipts import Receipt
 
 _log = logging.getLogger("graphbus.http")
 

@@ -97,8 +97,8 @@ def _call(function: Any, trial: list[Any], value: Any) -> Any:
     if kind == "call":
         result = function(**value)
     else:
+        from graphbus_core.bus.signatures import bind
         from graphbus_core.model.messages import Event
-        from graphbus_core.signatures import bind
 
         result = bind(function, shape="topic_payload" if shape == "topic_payload" else None).call(Event(topic, value))
     if hasattr(result, "__await__"):

@@ -10,19 +10,19 @@ from sys import exception
 from threading import get_ident
 from typing import Any, TypeVar
 
+from graphbus_core.bus.closing import Closing
+from graphbus_core.bus.lanes import Delivery, current, now_plus
+from graphbus_core.bus.ledger import DeadLetterKeeper
+from graphbus_core.bus.queueing import OnError, Redelivery
+from graphbus_core.bus.receipts import Receipt
+from graphbus_core.bus.routing import Admit, Subscription
+from graphbus_core.bus.signatures import Handler
 from graphbus_core.clock import Clock, SystemClock
-from graphbus_core.closing import Closing
 from graphbus_core.errors import RunError
-from graphbus_core.lanes import Delivery, current, now_plus
-from graphbus_core.ledger import DeadLetterKeeper
 from graphbus_core.middleware import Middleware
 from graphbus_core.model.agent import HandlerShape
 from graphbus_core.model.deliveries import ONCE, DeadLetter, DeliveryPolicy, Statistics
 from graphbus_core.model.messages import Event
-from graphbus_core.queueing import OnError, Redelivery
-from graphbus_core.receipts import Receipt
-from graphbus_core.routing import Admit, Subscription
-from graphbus_core.signatures import Handler
 
 A = TypeVar("A")
 

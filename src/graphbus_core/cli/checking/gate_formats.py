@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from graphbus_core import __version__
 from graphbus_core.cli import console
-from graphbus_core.cli.formats import counted
+from graphbus_core.cli.checking.formats import counted
 from graphbus_core.editing.rungs.codes import CODES
 from graphbus_core.model.proposals import GateReport, RungResult
 

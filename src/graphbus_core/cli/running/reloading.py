@@ -9,7 +9,7 @@ from pathlib import Path
 
 from graphbus_core import runtime
 from graphbus_core.cli import console
-from graphbus_core.cli.terminal import Terminal
+from graphbus_core.cli.running.terminal import Terminal
 from graphbus_core.errors import UsageError
 from graphbus_core.hosting.graph import LiveGraph
 
@@ -22,7 +22,7 @@ def followers(terminal: Terminal, *, is_watched: bool, as_json: bool) -> tuple[r
     """
     if not is_watched:
         return ()
-    from graphbus_core.cli.watching import need
+    from graphbus_core.cli.running.watching import need
 
     need("--watch")
     write = console.say if as_json else console.out
@@ -37,9 +37,9 @@ def _following(graph: LiveGraph, write: Callable[[str], None]) -> Iterator[None]
         UsageError: GBE165 for artifacts that are not where a build of their project writes them, and what reading the settings
             raises.
     """
-    from graphbus_core.cli import development_text as text
-    from graphbus_core.cli.development import Development, Saved, paths_of
-    from graphbus_core.cli.watching import Watcher
+    from graphbus_core.cli.running import development_text as text
+    from graphbus_core.cli.running.development import Development, Saved, paths_of
+    from graphbus_core.cli.running.watching import Watcher
 
     def told(saved: Saved) -> None:
         write("\n".join(text.lines(saved, development.root, development.project)))

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from graphbus_core.cli.console import paint, plain
-from graphbus_core.cli.durations import clock, duration
+from graphbus_core.cli.running.durations import clock, duration
 from graphbus_core.hosting.instruments.trace_tree import Caused, Handled
 from graphbus_core.hosting.instruments.traced import Delivery
 

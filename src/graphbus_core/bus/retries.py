@@ -6,10 +6,10 @@ from collections.abc import Callable
 from threading import Lock
 from typing import NamedTuple
 
+from graphbus_core.bus.routing import Subscription
 from graphbus_core.clock import Clock, Timer
 from graphbus_core.log import Log
 from graphbus_core.model.messages import Event
-from graphbus_core.routing import Subscription
 
 _log = Log("graphbus.bus")
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from graphbus_core.cli.console import Role, paint, plain
-from graphbus_core.cli.folding import columns, folded
+from graphbus_core.cli.negotiating.folding import columns, folded
 from graphbus_core.model.proposals import (
     CodeChange,
     Evidence,

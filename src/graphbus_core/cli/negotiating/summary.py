@@ -10,7 +10,7 @@ import msgspec
 
 from graphbus_core.build import BuildResult
 from graphbus_core.cli.console import Role, paint, plain
-from graphbus_core.cli.live import counted, spent_so_far
+from graphbus_core.cli.negotiating.live import counted, spent_so_far
 from graphbus_core.model.findings import Finding, Severity
 
 _NOUNS: dict[Severity, str] = {"error": "error", "warning": "warning", "info": "note"}

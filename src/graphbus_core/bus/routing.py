@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from threading import Lock
 
+from graphbus_core.bus.redelivery import check_policy
+from graphbus_core.bus.signatures import BoundHandler, Handler, bind, describe, place_of
 from graphbus_core.errors import RunError
 from graphbus_core.middleware import Middleware, around_handler
 from graphbus_core.model.agent import HandlerShape
@@ -12,8 +14,6 @@ from graphbus_core.model.deliveries import ONCE, Counts, DeliveryPolicy, Statist
 from graphbus_core.model.messages import Event
 from graphbus_core.model.proposals import Json
 from graphbus_core.model.topics import is_pattern, is_topic, is_topic_or_pattern, matches
-from graphbus_core.redelivery import check_policy
-from graphbus_core.signatures import BoundHandler, Handler, bind, describe, place_of
 
 PayloadCheck = Callable[[Json], Json]
 """Gives the payload as it is to be delivered, or raises RunError."""

@@ -7,16 +7,16 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import cast
 
+from graphbus_core.bus.lanes import Delivery
+from graphbus_core.bus.ledger import tell
+from graphbus_core.bus.queueing import Queueing, Redelivery
+from graphbus_core.bus.redelivery import decide
+from graphbus_core.bus.retries import Retries, Waiting
+from graphbus_core.bus.routing import Subscription
 from graphbus_core.clock import SystemClock
 from graphbus_core.isolation import Job
-from graphbus_core.lanes import Delivery
-from graphbus_core.ledger import tell
 from graphbus_core.model.deliveries import Retry
 from graphbus_core.model.messages import Event
-from graphbus_core.queueing import Queueing, Redelivery
-from graphbus_core.redelivery import decide
-from graphbus_core.retries import Retries, Waiting
-from graphbus_core.routing import Subscription
 
 _CLOSED = "the bus was closed first"
 

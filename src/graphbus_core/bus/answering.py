@@ -15,16 +15,16 @@ from contextlib import suppress
 from threading import get_ident
 from typing import Any, TypeVar, cast
 
-from graphbus_core import lanes as loop
-from graphbus_core.delivering import Deliverer
+from graphbus_core.bus import lanes as loop
+from graphbus_core.bus.delivering import Deliverer
+from graphbus_core.bus.lanes import Delivery, Lanes
+from graphbus_core.bus.queueing import Asker, Errand
+from graphbus_core.bus.routing import Dispatch, Routes, Subscription
 from graphbus_core.errors import DeadlockError, RequestTimeoutError, RunError, did_you_mean
 from graphbus_core.isolation import Job, attempt
-from graphbus_core.lanes import Delivery, Lanes
 from graphbus_core.model.messages import Event, child_of
 from graphbus_core.model.payload import freeze
 from graphbus_core.model.proposals import Json
-from graphbus_core.queueing import Asker, Errand
-from graphbus_core.routing import Dispatch, Routes, Subscription
 
 R = TypeVar("R")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from time import monotonic
 
-from graphbus_core import lanes as loop
-from graphbus_core.judging import Judging
-from graphbus_core.queueing import Asker, Errand
+from graphbus_core.bus import lanes as loop
+from graphbus_core.bus.judging import Judging
+from graphbus_core.bus.queueing import Asker, Errand
 
 
 class Waiter(Judging):

@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 from graphbus_core import settings
-from graphbus_core.cli.run_instruments import InstrumentOptions, Instruments, check
-from graphbus_core.cli.terminal import Terminal
+from graphbus_core.cli.running.instruments import InstrumentOptions, Instruments, check
+from graphbus_core.cli.running.terminal import Terminal
 from graphbus_core.errors import RunError
 from graphbus_core.hosting.graph import LiveGraph
 from graphbus_core.model.artifacts import BuildArtifacts
@@ -42,8 +42,8 @@ class People:
 
     def talk(self, graph: LiveGraph) -> None:
         """Do what they type until they leave."""
-        from graphbus_core.cli.prompt import Prompt
-        from graphbus_core.cli.prompt_session import Session
+        from graphbus_core.cli.running.prompt import Prompt
+        from graphbus_core.cli.running.prompt.session import Session
 
         if self._artifacts is None:
             return

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable
 
 from graphbus_core import settings
 from graphbus_core.build import BuildResult, run_build_pipeline
-from graphbus_core.cli import console, summary
+from graphbus_core.cli import console
+from graphbus_core.cli.negotiating import summary
 from graphbus_core.model.config import BuildRequest
 
 Say = Callable[[str], None]
@@ -22,7 +23,7 @@ def request_of(paths: tuple[str, ...], wished: dict[str, object], **fixed: bool)
 def perform(request: BuildRequest, what: str, *, as_json: bool, is_planned: bool = False) -> None:
     """Run a build or a negotiation and say what came of it, or only what it can cost; `what` is `"Build"` or `"Negotiation"`."""
     if is_planned:
-        from graphbus_core.cli.plan import show_plan
+        from graphbus_core.cli.negotiating.plan import show_plan
 
         show_plan(request, as_json=as_json)
         return
@@ -41,8 +42,8 @@ def perform(request: BuildRequest, what: str, *, as_json: bool, is_planned: bool
 def run_with_agents(request: BuildRequest, write: Say) -> BuildResult:
     """Negotiate, and write each decision as it is made."""
     from graphbus_core.bus import MessageBus
-    from graphbus_core.cli.live import TOPICS, Live
-    from graphbus_core.cli.review import console_reviewer
+    from graphbus_core.cli.negotiating.live import TOPICS, Live
+    from graphbus_core.cli.negotiating.review import console_reviewer
     from graphbus_core.model.messages import Event
 
     backend = None
@@ -78,7 +79,7 @@ def _tell(what: str) -> None:
 
 def _interrupted(request: BuildRequest, session: str) -> str:
     """Say what Ctrl-C has left: the session is kept, and whether files were changed is what the journal says."""
-    from graphbus_core.cli.live import counted
+    from graphbus_core.cli.negotiating.live import counted
     from graphbus_core.editing.promotion import fate_of
     from graphbus_core.negotiation.transcript import list_sessions, load_session
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from threading import get_ident
 from time import monotonic
 
-from graphbus_core.awaiting import Awaiter
+from graphbus_core.bus.awaiting import Awaiter
 from graphbus_core.clock import Clock
 from graphbus_core.errors import RunError
 from graphbus_core.isolation import attempt_anything

@@ -10,20 +10,20 @@ from threading import Lock, Thread, get_ident
 from time import time
 from typing import Literal, NamedTuple
 
-from graphbus_core import lanes as loop
+from graphbus_core.bus import lanes as loop
+from graphbus_core.bus.doorbell import Doorbell
+from graphbus_core.bus.lanes import Delivery, Lanes
+from graphbus_core.bus.ledger import Ledger
+from graphbus_core.bus.receipts import Receipt, Receipts
+from graphbus_core.bus.routing import Admit, Call, Dispatch, Routes, Subscription
 from graphbus_core.clock import Clock, SystemClock
-from graphbus_core.doorbell import Doorbell
 from graphbus_core.errors import BackpressureError
 from graphbus_core.isolation import Job
-from graphbus_core.lanes import Delivery, Lanes
-from graphbus_core.ledger import Ledger
 from graphbus_core.middleware import Middleware
 from graphbus_core.model.deliveries import Reason
 from graphbus_core.model.messages import Event, child_of, count_descendant
 from graphbus_core.model.payload import freeze
 from graphbus_core.model.proposals import Json
-from graphbus_core.receipts import Receipt, Receipts
-from graphbus_core.routing import Admit, Call, Dispatch, Routes, Subscription
 
 OnError = Literal["isolate", "raise"]
 

@@ -14,7 +14,7 @@ import msgspec
 
 from graphbus_core import settings
 from graphbus_core.cli import console
-from graphbus_core.cli.terminal import Terminal
+from graphbus_core.cli.running.terminal import Terminal
 from graphbus_core.errors import UsageError
 from graphbus_core.hosting.graph import LiveGraph
 from graphbus_core.hosting.instruments.breaks import Breakpoints, check_names
@@ -125,7 +125,7 @@ def stopping_places(graph: LiveGraph, artifacts: BuildArtifacts) -> Iterator[str
 
 def _say_above(terminal: Terminal) -> Callable[[Delivery], None]:
     def say(delivery: Delivery) -> None:
-        from graphbus_core.cli.trace_text import delivery_line
+        from graphbus_core.cli.running.trace_text import delivery_line
 
         terminal.say_above(delivery_line(delivery), console.say)
 
@@ -138,7 +138,7 @@ def _tracer(folder: Path, stack: ExitStack, show: Callable[[Delivery], None], *,
 
 
 def _profiler(folder: Path | None, stack: ExitStack) -> Profiler:
-    from graphbus_core.cli.profile import show
+    from graphbus_core.cli.running.profile_text import show
 
     profiler = Profiler()
 

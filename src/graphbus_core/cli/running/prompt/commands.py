@@ -6,13 +6,14 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from graphbus_core.cli import console, trace_text
-from graphbus_core.cli.profile import show as show_profile
-from graphbus_core.cli.prompt_session import EXAMPLES, Session, misunderstood
-from graphbus_core.cli.prompt_views import dead, history, many, nodes, stats, topics, trace
-from graphbus_core.cli.prompt_words import field_words, pretty, read_value, snippet
-from graphbus_core.cli.run_instruments import stopping_places
-from graphbus_core.cli.run_work import plain
+from graphbus_core.cli import console
+from graphbus_core.cli.running import trace_text
+from graphbus_core.cli.running.instruments import stopping_places
+from graphbus_core.cli.running.profile_text import show as show_profile
+from graphbus_core.cli.running.prompt.session import EXAMPLES, Session, misunderstood
+from graphbus_core.cli.running.prompt.views import dead, history, many, nodes, stats, topics, trace
+from graphbus_core.cli.running.prompt.words import field_words, pretty, read_value, snippet
+from graphbus_core.cli.running.work import plain
 from graphbus_core.errors import GraphBusError, RunError, UsageError, did_you_mean
 from graphbus_core.hosting.imports import describe_exception
 from graphbus_core.hosting.instruments.breaks import check_names

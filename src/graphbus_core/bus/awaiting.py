@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from threading import get_ident
 
-from graphbus_core import lanes as loop
-from graphbus_core.answering import Answerer
+from graphbus_core.bus import lanes as loop
+from graphbus_core.bus.answering import Answerer
+from graphbus_core.bus.lanes import Delivery, Lanes
+from graphbus_core.bus.receipts import Receipt
 from graphbus_core.errors import BackpressureError, RunError
 from graphbus_core.isolation import carry
-from graphbus_core.lanes import Delivery, Lanes
 from graphbus_core.model.messages import Event
 from graphbus_core.model.proposals import Json
-from graphbus_core.receipts import Receipt
 
 
 class Awaiter(Answerer):

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from graphbus_core.cli import console
-from graphbus_core.cli.prompt_commands import BY_NAME, find
-from graphbus_core.cli.prompt_session import Session
-from graphbus_core.cli.terminal import Terminal, interruptible
+from graphbus_core.cli.running.prompt.commands import BY_NAME, find
+from graphbus_core.cli.running.prompt.session import Session
+from graphbus_core.cli.running.terminal import Terminal, interruptible
 from graphbus_core.errors import GraphBusError, SeveralErrors
 
 HISTORY = "prompt_history"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from itertools import islice
 
-from graphbus_core.cli import console, trace_text
-from graphbus_core.cli.durations import clock
-from graphbus_core.cli.prompt_session import Session, misunderstood
-from graphbus_core.cli.prompt_words import describe_fields, pretty
+from graphbus_core.cli import console
+from graphbus_core.cli.running import trace_text
+from graphbus_core.cli.running.durations import clock
+from graphbus_core.cli.running.prompt.session import Session, misunderstood
+from graphbus_core.cli.running.prompt.words import describe_fields, pretty
 from graphbus_core.errors import RunError, did_you_mean
 from graphbus_core.hosting.instruments.trace_tree import plant
 

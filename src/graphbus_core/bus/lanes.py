@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from graphbus_core.doorbell import Doorbell
+from graphbus_core.bus.doorbell import Doorbell
 from graphbus_core.errors import RunError
 from graphbus_core.isolation import attempt_later
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from graphbus_core.cli.run_instruments import Instruments
+from graphbus_core.cli.running.instruments import Instruments
 from graphbus_core.errors import UsageError
 from graphbus_core.hosting.graph import LiveGraph
 from graphbus_core.model.artifacts import BuildArtifacts

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from graphbus_core.cli import console, formats
-from graphbus_core.cli.development import Saved
+from graphbus_core.cli import console
+from graphbus_core.cli.checking import formats
+from graphbus_core.cli.running.development import Saved
 from graphbus_core.compiler.project import Project
 from graphbus_core.compiler.rules import fix_for
 from graphbus_core.errors import GraphBusError

@@ -14,20 +14,20 @@ from threading import Thread, get_ident
 from time import monotonic
 from typing import cast
 
-from graphbus_core import lanes as loop
+from graphbus_core.bus import lanes as loop
+from graphbus_core.bus.lanes import Delivery, Lanes
+from graphbus_core.bus.ledger import without_ours
+from graphbus_core.bus.queueing import OnError, Redelivery
+from graphbus_core.bus.receipts import Receipt
+from graphbus_core.bus.routing import Call, Dispatch, Subscription
+from graphbus_core.bus.waiting import Waiter
 from graphbus_core.clock import SystemClock
 from graphbus_core.errors import RunError
 from graphbus_core.isolation import Job, attempt_anything, run_each
 from graphbus_core.isolation import attempt as try_to
-from graphbus_core.lanes import Delivery, Lanes
-from graphbus_core.ledger import without_ours
 from graphbus_core.log import Log
 from graphbus_core.model.messages import Event
 from graphbus_core.model.proposals import Json
-from graphbus_core.queueing import OnError, Redelivery
-from graphbus_core.receipts import Receipt
-from graphbus_core.routing import Call, Dispatch, Subscription
-from graphbus_core.waiting import Waiter
 
 _log = Log("graphbus.bus")
 

@@ -1,0 +1,1 @@
+"""How findings and verdicts are written, and mended."""
