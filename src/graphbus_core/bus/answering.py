@@ -10,8 +10,8 @@ Where it runs depends on who asks and who answers:
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Hashable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Hashable, Iterator
+from contextlib import contextmanager, suppress
 from threading import get_ident
 from typing import Any, TypeVar, cast
 
@@ -45,16 +45,22 @@ class Answerer(Deliverer):
             DeadlockError: GBE633 when the owner, whose work runs on the event loop one after the other, waits for this already.
         """
         is_async = owner in self._routes.async_lanes
-        chain = self._refuse_deadlock(owner, owner, owner) if is_async else self._chain()
+        lanes = self._lanes
+        is_on_loop = lanes is not None and lanes.is_here
+        chain = self._refuse_deadlock(owner, owner, owner, is_awaited=is_async or is_on_loop)
         delivery = Delivery(work, owner, chain=chain, then=_nothing)
-        if self._lanes is not None and self._lanes.is_here:
+        if lanes is not None and is_on_loop:
             return self._await(
-                self._lanes, delivery, lambda: self._begin(delivery, is_async=is_async), None, is_async=is_async
+                lanes, delivery, lambda: self._begin(delivery, is_async=is_async), None, is_async=is_async
             )
         result: R
         if self._is_inside or self._closer == get_ident():
-            self._begin(delivery, is_async=is_async)
-            self._wait_here(lambda: delivery.is_over)
+            if is_async:
+                with self._waiting_for(delivery, owner):
+                    self._begin(delivery, is_async=True)
+                    self._wait_here(lambda: delivery.is_over)
+            else:
+                self._begin(delivery, is_async=False)
             result = _outcome(delivery)
             return result
 
@@ -142,8 +148,9 @@ class Answerer(Deliverer):
         if lanes is not None and lanes.is_here:
             return self._await(lanes, delivery, begin, timeout_s, is_async=is_async)
         if self._is_inside:
-            begin()
-            is_in_time = self._wait_here(lambda: delivery.is_over, timeout_s)
+            with self._waiting_for(delivery, topic):
+                begin()
+                is_in_time = self._wait_here(lambda: delivery.is_over, timeout_s)
         else:
             is_in_time = self._ask_from_outside(delivery, begin_in_turn, timeout_s)
         if not is_in_time:
@@ -173,12 +180,42 @@ class Answerer(Deliverer):
             raise RunError("GBE637", topic=topic)
         return event
 
-    def _refuse_deadlock(self, lane: Hashable, name: str, topic: str) -> tuple[Asker, ...]:
-        """Give who waits, unless who is to answer is among them."""
+    def _refuse_deadlock(self, lane: Hashable, name: str, topic: str, *, is_awaited: bool = True) -> tuple[Asker, ...]:
+        """Give who waits, unless who is to answer is among them, or waits for one of them on another thread or lane.
+
+        Work that is not awaited runs in the middle of who asks, and so may go to an agent that is at work there itself.
+        """
         chain = self._chain()
-        if any(waiting == lane for waiting, _ in chain):
-            raise DeadlockError("GBE633", topic=topic, chain=" > ".join([*(waiting for _, waiting in chain), name]))
+        if (is_awaited and any(waiting == lane for waiting, _ in chain)) or (
+            chain and self._waits and self._waits.leads_back(lane, self._held(chain))
+        ):
+            raise self._deadlock(chain, name, topic)
         return chain
+
+    def _held(self, chain: tuple[Asker, ...]) -> frozenset[Hashable]:
+        """Those of a chain who take nothing else in hand meanwhile."""
+        lanes = {} if self._lanes is None else self._lanes.by_key
+        return frozenset(lane for lane, _ in chain if lane not in lanes or lanes[lane].concurrency == 1)
+
+    @contextmanager
+    def _waiting_for(self, delivery: Delivery, topic: str) -> Iterator[None]:
+        """Note who waits for the delivery as long as they do.
+
+        Raises:
+            DeadlockError: GBE633 when who is to answer has begun to wait for one of them meanwhile.
+        """
+        held = self._held(delivery.chain)
+        if not self._waits.enter(held, delivery.lane):
+            delivery.is_given_up = True
+            raise self._deadlock(delivery.chain, delivery.name, topic)
+        try:
+            yield
+        finally:
+            self._waits.leave(held, delivery.lane)
+
+    @staticmethod
+    def _deadlock(chain: tuple[Asker, ...], name: str, topic: str) -> DeadlockError:
+        return DeadlockError("GBE633", topic=topic, chain=" > ".join([*(waiting for _, waiting in chain), name]))
 
     # --- where it runs ---
 
@@ -266,8 +303,9 @@ class Answerer(Deliverer):
 
         async def wait() -> Any:
             try:
-                async with lanes.limit(timeout_s):
-                    await answered
+                with self._waiting_for(delivery, delivery.name):
+                    async with lanes.limit(timeout_s):
+                        await answered
             except TimeoutError:
                 raise self._gives_up(delivery, timeout_s) from None
             return _outcome(delivery)

@@ -16,6 +16,7 @@ from graphbus_core.bus.lanes import Delivery, Lanes
 from graphbus_core.bus.ledger import Ledger
 from graphbus_core.bus.receipts import Receipt, Receipts
 from graphbus_core.bus.routing import Admit, Call, Dispatch, Routes, Subscription
+from graphbus_core.bus.waits import Waits
 from graphbus_core.clock import Clock, SystemClock
 from graphbus_core.errors import BackpressureError
 from graphbus_core.isolation import Job
@@ -130,6 +131,7 @@ class Queueing(ABC):
         self._deadline: float | None = None
         self._is_abandoned = False  # somebody drains, in a handler that did not end with the grace
         self._closer = 0  # the thread that does in its place what is still to be done
+        self._waits = Waits()
         self._suspended: frozenset[Hashable] = frozenset()  # whose handlers wait on the stack of who drains
         self._is_over = False  # nothing is delivered any more
         self._watch()

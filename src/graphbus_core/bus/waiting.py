@@ -22,7 +22,7 @@ class Waiter(Judging):
             while not is_so():
                 errand = self._errand_for_others(busy)
                 if errand is not None:
-                    errand.do()
+                    self._do_meanwhile(errand, busy)
                     continue
                 left_s = None if deadline is None else deadline - monotonic()
                 if not self._bell.wait(lambda: is_so() or self._has_errand(busy), left_s):
@@ -30,6 +30,15 @@ class Waiter(Judging):
         finally:
             self._suspended = before
         return True
+
+    def _do_meanwhile(self, errand: Errand, busy: frozenset[Hashable]) -> None:
+        """Those who wait on this stack cannot go on before the errand is done, and so wait for it as well."""
+        is_noted = errand.owner != "" and self._waits.enter(busy, errand.owner)
+        try:
+            errand.do()
+        finally:
+            if is_noted:
+                self._waits.leave(busy, errand.owner)
 
     def _has_errand(self, busy: frozenset[Hashable]) -> bool:
         return any(errand.owner not in busy for errand in list(self._errands))
