@@ -125,6 +125,16 @@ def test_letters_are_listed_with_what_a_person_asks_first(run, letters: Path) ->
     assert " 2  ConnectionError" in second
 
 
+def test_letters_are_found_from_another_folder(
+    run, letters: Path, shop: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+    there = ("--artifacts", str(shop / ".graphbus"))
+    assert len(run("dlq", "ls", *there).out.splitlines()) == 3
+    assert "no line for 2" in run("dlq", "show", "2", *there).out
+    assert run("dlq", "drop", "2", "--yes", *there).out == "Dropped 1 dead letter.\n"
+
+
 def test_a_list_may_be_of_one_topic_and_short(run, letters: Path, shop: Path) -> None:
     keep(shop, letter("/Other/T", {}, "Carrier.gone"))
     assert [

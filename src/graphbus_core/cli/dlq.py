@@ -18,6 +18,9 @@ from graphbus_core.model.values import clipped
 _HINT = "Set `keep_dead_letters = true` in [tool.graphbus.runtime] to keep them from the next run on."
 _NUMBERS = click.argument("numbers", nargs=-1, type=click.IntRange(min=1), metavar="[ID]...")
 _AS_JSON = click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
+_OF_ARTIFACTS = click.option(
+    "--artifacts", default=".graphbus", metavar="DIR", help="The artifact folder of the graph (.graphbus)."
+)
 _LONGEST_CELL = 60
 _LAST_MOMENT = 253_402_214_400.0
 """The last day of the year 9999."""
@@ -44,8 +47,9 @@ def dlq() -> None:
 @dlq.command("ls", short_help="List the dead letters, the last one at the end.")
 @click.option("--topic", default="", metavar="TOPIC", help="Only of this topic.")
 @click.option("--limit", default=50, type=click.IntRange(min=0), show_default=True, help="The last so many; 0: all.")
+@_OF_ARTIFACTS
 @_AS_JSON
-def ls(*, topic: str, limit: int, as_json: bool) -> None:
+def ls(*, topic: str, limit: int, artifacts: str, as_json: bool) -> None:
     """List the dead letters of the project, the last one at the end.
 
     \b
@@ -53,7 +57,7 @@ def ls(*, topic: str, limit: int, as_json: bool) -> None:
       graphbus dlq ls
       graphbus dlq ls --topic /Order/Placed --limit 10 --json
     """
-    with _open() as file:
+    with _open(artifacts) as file:
         letters = [] if file is None else file.letters(topic=topic, limit=limit, is_short=True)
         count = 0 if file is None else file.count(topic=topic)
         dropped = 0 if file is None else file.dropped
@@ -76,8 +80,9 @@ def ls(*, topic: str, limit: int, as_json: bool) -> None:
 
 @dlq.command("show", short_help="Show everything that is known of one.")
 @click.argument("number", type=click.IntRange(min=1), metavar="ID")
+@_OF_ARTIFACTS
 @_AS_JSON
-def show(*, number: int, as_json: bool) -> None:
+def show(*, number: int, artifacts: str, as_json: bool) -> None:
     """Show everything that is known of a dead letter: ids, times, the way it came, traceback and payload.
 
     \b
@@ -85,7 +90,7 @@ def show(*, number: int, as_json: bool) -> None:
       graphbus dlq show 3
       graphbus dlq show 3 --json
     """
-    with _open() as file:
+    with _open(artifacts) as file:
         kept = _find(file, number)
     if as_json:
         console.emit_json(_facts(kept, is_whole=True))
@@ -103,8 +108,9 @@ def show(*, number: int, as_json: bool) -> None:
 @_NUMBERS
 @click.option("--all", "is_all", is_flag=True, help="All of them.")
 @click.option("--yes", "is_sure", is_flag=True, help="Do not ask.")
+@_OF_ARTIFACTS
 @_AS_JSON
-def drop(*, numbers: tuple[int, ...], is_all: bool, is_sure: bool, as_json: bool) -> None:
+def drop(*, numbers: tuple[int, ...], is_all: bool, is_sure: bool, artifacts: str, as_json: bool) -> None:
     """Forget dead letters: those with the given IDs, or all. It asks first.
 
     \b
@@ -112,7 +118,7 @@ def drop(*, numbers: tuple[int, ...], is_all: bool, is_sure: bool, as_json: bool
       graphbus dlq drop 3 4
       graphbus dlq drop --all --yes
     """
-    with _open() as file:
+    with _open(artifacts) as file:
         chosen = _choose(file, numbers, is_all=is_all)
         if chosen and not is_sure:
             _ask(f"Drop {_count(len(chosen))}?")
@@ -151,7 +157,7 @@ def replay(*, words: tuple[str, ...], is_all: bool, allow_drift: bool, as_json: 
             "GBE110", message="Only one folder with artifacts can be given.", command="graphbus dlq replay"
         )
     artifacts = folders[0] if folders else ".graphbus"
-    with _open(Path(artifacts)) as file:
+    with _open(artifacts) as file:
         chosen = _choose(file, [_number(word) for word in words if word.isdecimal()], is_all=is_all)
         if file is None or not chosen:
             console.say("No dead letters are kept here.")
@@ -161,12 +167,12 @@ def replay(*, words: tuple[str, ...], is_all: bool, allow_drift: bool, as_json: 
 
 
 @contextmanager
-def _open(artifacts: Path = Path(".graphbus")) -> Iterator[DeadLetterFile | None]:
+def _open(artifacts: str) -> Iterator[DeadLetterFile | None]:
     """Open the file of the project; None when there is none, and none is made."""
     from graphbus_core import settings
     from graphbus_core.model.config import RuntimeRequest
 
-    path = Path(settings.resolve_run(RuntimeRequest(artifacts=str(artifacts))).state_dir) / FILE
+    path = Path(settings.resolve_run(RuntimeRequest(artifacts=artifacts)).state_dir) / FILE
     if not path.exists():
         yield None
         return
