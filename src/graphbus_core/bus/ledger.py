@@ -18,7 +18,7 @@ from graphbus_core.model.deliveries import DeadLetter, Reason
 from graphbus_core.model.messages import Event
 
 _log = Log("graphbus.bus")
-_OURS = dirname(__file__) + "/"
+_OURS = dirname(dirname(__file__)) + "/"
 
 _LONGEST_LINE = 1000
 _LONGEST_TEXT = 20_000
