@@ -15,6 +15,8 @@ from types import FrameType
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _POLL_S = 0.01
 _LOOK_S = 0.5
+_asked: list[int] = []
+"""The signals for which `Stopped` was raised, as long as somebody minds signals."""
 
 
 class Stopped(BaseException):
@@ -61,6 +63,7 @@ class Patience:
         self._is_over = True
         for each in _SIGNALS:
             signal.signal(each, signal.SIG_DFL)
+        _asked.append(number)
         raise Stopped(number)
 
     def end(self) -> None:
@@ -89,6 +92,7 @@ def stop_on_signals() -> Iterator[Patience]:
         yield patience
     finally:
         patience.end()
+        _asked.clear()
         for number, handler in before.items():
             signal.signal(number, handler)
 
@@ -100,8 +104,11 @@ def interrupt_main_thread() -> None:
 
 
 def wait_for_signal() -> None:
-    """Do nothing until a signal arrives."""
-    while True:
-        sleep(
-            _LOOK_S
-        )  # not `signal.pause`: a signal that comes right before it would be noticed with the next one only
+    """Do nothing until a signal arrives.
+
+    A signal that came while Python ran a finaliser has raised `Stopped` where nobody hears it: it is raised here once more.
+    """
+    while not _asked:
+        # not `signal.pause`: a signal that comes right before it would be noticed with the next one only
+        sleep(_LOOK_S)
+    raise Stopped(_asked[-1])
