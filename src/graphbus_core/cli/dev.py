@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from time import perf_counter
 from typing import Any
 
@@ -27,7 +27,7 @@ from graphbus_core.cli.running.watching import Watcher, need
 from graphbus_core.errors import GraphBusError, UsageError
 from graphbus_core.hosting.graph import LiveGraph
 from graphbus_core.hosting.logs import show_logs
-from graphbus_core.hosting.signals import Patience, Stopped, stop_on_signals, wait_for_signal
+from graphbus_core.hosting.signals import LOOK_S, Patience, Stopped, look_for_signal, stop_on_signals, wait_for_signal
 from graphbus_core.model.artifacts import BuildArtifacts
 from graphbus_core.model.config import RuntimeRequest
 
@@ -204,11 +204,17 @@ class _Session:
 
     def _wait_for_save(self, patience: Patience) -> None:
         patience.is_busy = lambda: False
-        saved = self._saves.get()
+        saved = self._next_save()
         if isinstance(saved, UsageError):
             raise saved
         if saved:
             self._told = []
+
+    def _next_save(self) -> tuple[str, ...] | UsageError:
+        while True:
+            look_for_signal()
+            with suppress(Empty):
+                return self._saves.get(timeout=LOOK_S)
 
     def _run_once(self, patience: Patience) -> bool:
         """Build, and run until a signal; False when the graph could not be built or started."""

@@ -125,7 +125,7 @@ class LiveGraph:
             RunError: GBE620 unknown agent, GBE621 unknown method, GBE622 arguments that do not fit, GBE623 a result that does
                 not fit.
         """
-        try:
+        try:  # what `_call` does, without the price of one call more
             call = self._calls[agent][method]
         except KeyError:
             call = None
@@ -142,13 +142,7 @@ class LiveGraph:
         known = self._members[caller].dependencies
         if agent in self._members and agent not in known:
             raise RunError("GBE624", where=self._members[caller].place, agent=caller, other=agent)
-        try:
-            call = self._calls[agent][method]
-        except KeyError:
-            call = None
-        if call is None:
-            call = self._compile_call(agent, method)
-        return call(arguments)
+        return self._call(agent, method, arguments)
 
     def _call(self, agent: str, method: str, arguments: dict[str, Any]) -> Any:
         try:

@@ -14,7 +14,7 @@ from types import FrameType
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _POLL_S = 0.01
-_LOOK_S = 0.5
+LOOK_S = 0.5
 _asked: list[int] = []
 """The signals for which `Stopped` was raised, as long as somebody minds signals."""
 
@@ -104,11 +104,16 @@ def interrupt_main_thread() -> None:
 
 
 def wait_for_signal() -> None:
-    """Do nothing until a signal arrives.
+    """Do nothing until a signal arrives."""
+    while True:
+        look_for_signal()
+        sleep(LOOK_S)  # not `signal.pause`: a signal that comes right before it would be noticed with the next one only
 
-    A signal that came while Python ran a finaliser has raised `Stopped` where nobody hears it: it is raised here once more.
+
+def look_for_signal() -> None:
+    """Raise `Stopped` for a signal that has raised it where nobody heard it, e.g. while Python ran a finaliser.
+
+    Who waits on the main thread does so for `LOOK_S` at a time, and calls this in between.
     """
-    while not _asked:
-        # not `signal.pause`: a signal that comes right before it would be noticed with the next one only
-        sleep(_LOOK_S)
-    raise Stopped(_asked[-1])
+    if _asked:
+        raise Stopped(_asked[-1])

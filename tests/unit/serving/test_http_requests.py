@@ -229,11 +229,13 @@ def test_each_request_to_the_graph_is_one_line_of_the_log(site: SiteClient) -> N
         site.get("/livez")
         site.get("/metrics")
         site.request("POST", "/call/Till/only_here")  # without a token
+        site.post("/call/Till/add", {"amount": 0})
         site.post("/call/Till/only_here", {})
         site.post("/call/Till/add", {"amount": 0})  # its line comes after that of the one before
     lines = [line for line in log.lines if any(path in line for path in ("/livez", "/metrics", "/only_here"))]
     assert len(lines) == 1  # requests of other tests may still be written down
     assert lines[0].startswith("POST /call/Till/only_here 404 in ")
+    assert any(line.startswith("POST /call/Till/add 200 in ") for line in log.lines)
 
 
 def test_calls_from_many_threads_are_all_answered_and_none_is_lost(
