@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import select
+import signal
 import struct
 import subprocess
 import sys
@@ -79,7 +80,7 @@ class Person:
         """Wait for the end of the command, pressing a key if there is one, and give its exit status."""
         deadline = time.monotonic() + timeout_s
         while self._process.poll() is None:
-            assert time.monotonic() < deadline, f"it does not end:\n{self.seen}"
+            assert time.monotonic() < deadline, f"it does not end:\n{self.seen}\n{self._stacks()}"
             if key:
                 self.keys(key)
             self._look(_MOMENT_S)
@@ -95,6 +96,15 @@ class Person:
         """Send the command a signal, when it waits again."""
         time.sleep(_MOMENT_S)
         self._process.send_signal(number)
+
+    def _stacks(self) -> str:
+        """Where each thread of the command is, which alone tells why it does not end."""
+        before = len(self.seen)
+        self._process.send_signal(signal.SIGUSR2)
+        deadline = time.monotonic() + 1
+        while time.monotonic() < deadline:
+            self._look(_MOMENT_S)
+        return self.seen[before:]
 
     def _is_seen(self, text: str, timeout_s: float) -> bool:
         deadline = time.monotonic() + timeout_s
@@ -116,7 +126,8 @@ class Person:
 
 
 _COMMAND = """
-import fcntl, os, sys, termios
+import faulthandler, fcntl, os, signal, sys, termios
+faulthandler.register(signal.SIGUSR2)
 terminal = os.open(sys.argv[1], os.O_RDWR)
 fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
 os.close(terminal)

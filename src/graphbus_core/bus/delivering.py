@@ -80,7 +80,7 @@ class Deliverer(Waiter):
         finally:
             self._drainer = 0
             self._right_to_drain.append(None)
-            if self._lanes is not None:
+            if self._bell.waiting:
                 self._bell.ring()
         if queue or self._lanes is not None:
             self._until_all_but(others)

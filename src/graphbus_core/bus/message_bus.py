@@ -173,6 +173,8 @@ class MessageBus(Closing):
             finally:
                 self._drainer = 0
                 self._right_to_drain.append(None)
+                if self._bell.waiting:
+                    self._bell.ring()
                 if queue or self._lanes is not None:
                     self._leave(others, is_interrupted=not is_over and not isinstance(exception(), Exception))
             return result if has_waited else after(result)
@@ -181,8 +183,6 @@ class MessageBus(Closing):
 
     def _leave(self, others: Sequence[Delivery], *, is_interrupted: bool) -> None:
         """A caller has given the right to drain back: what it has brought about is still waited for."""
-        if self._lanes is not None:
-            self._bell.ring()
         if not is_interrupted:
             self._until_all_but(others)
 

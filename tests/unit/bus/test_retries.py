@@ -304,6 +304,31 @@ def test_settle_gives_up_on_a_handler_that_another_thread_is_in() -> None:
         assert bus.settle(5)
 
 
+@pytest.mark.parametrize("way", ["publishes", "calls"])
+def test_who_settles_is_told_when_another_thread_has_done(way: str) -> None:
+    is_in, may_end = threading.Event(), threading.Event()
+
+    def blocks() -> None:
+        is_in.set()
+        may_end.wait(5)
+
+    with MessageBus() as bus:
+        bus.subscribe("/A/B", blocks)
+        call = bus.caller(lambda _nothing: blocks(), lambda result: result)
+        is_quiet: list[bool] = []
+        working = threading.Thread(target=lambda: bus.publish("/A/B") if way == "publishes" else call(None))
+        settling = threading.Thread(target=lambda: is_quiet.append(bus.settle(5)))
+        working.start()
+        assert is_in.wait(5)
+        settling.start()
+        while not bus._bell.waiting:
+            time.sleep(0.001)
+        may_end.set()
+        settling.join(2)
+        assert is_quiet == [True]
+        working.join(5)
+
+
 def test_what_an_attempt_raises_comes_out_of_settle_when_errors_are_raised(caplog: pytest.LogCaptureFixture) -> None:
     log: list[str] = []
     with MessageBus(on_error="raise") as bus:
