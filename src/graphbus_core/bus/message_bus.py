@@ -173,17 +173,16 @@ class MessageBus(Closing):
             finally:
                 self._drainer = 0
                 self._right_to_drain.append(None)
-                if self._bell.waiting:
-                    self._bell.ring()
-                if queue or self._lanes is not None:
+                if queue or self._lanes is not None or self._bell.waiting:
                     self._leave(others, is_interrupted=not is_over and not isinstance(exception(), Exception))
             return result if has_waited else after(result)
 
         return call
 
     def _leave(self, others: Sequence[Delivery], *, is_interrupted: bool) -> None:
-        """A caller has given the right to drain back: what it has brought about is still waited for."""
-        if not is_interrupted:
+        """A caller has given the right to drain back: others may wait for that; it waits for what it has brought about."""
+        self._bell.ring()
+        if not is_interrupted and (self._queue or self._lanes is not None):
             self._until_all_but(others)
 
     def use_lane(self, owner: str) -> None:
