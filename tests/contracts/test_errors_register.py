@@ -22,6 +22,7 @@ FAMILIES = {
     "ModelError": range(440, 500),
     "ArtifactError": range(501, 550),
     "RunError": range(601, 700),
+    "DeployError": range(701, 800),
 }
 GROUP = "GBE001"
 PLACED = {"where", "is_final", "is_transient", "retry_after_s", "may_be_billed"}
@@ -104,4 +105,4 @@ def test_an_entry_is_one_clear_sentence_and_a_hint_that_says_what_to_do(code: st
 
 def test_each_family_has_an_exit_status_of_its_own() -> None:
     statuses = [getattr(errors, family).exit_status for family in FAMILIES]
-    assert statuses == [2, 3, 4, 5, 5, 6, 7]
+    assert statuses == [2, 3, 4, 5, 5, 6, 7, 8]

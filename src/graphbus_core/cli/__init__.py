@@ -121,7 +121,8 @@ def graphbus() -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and give its exit status.
 
-    Exit status: 0 done, 1 a bug of GraphBus, 2 usage, 3 build, 4 edit, 5 negotiation, 6 artifacts, 7 run, 130 Ctrl-C.
+    Exit status: 0 done, 1 a bug of GraphBus, 2 usage, 3 build, 4 edit, 5 negotiation, 6 artifacts, 7 run,
+    8 ship, 130 Ctrl-C.
     """
     if "_GRAPHBUS_COMPLETE" in os.environ:
         graphbus.main(prog_name="graphbus")

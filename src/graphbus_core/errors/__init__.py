@@ -145,6 +145,12 @@ class RequestTimeoutError(RunError):
     """The answer to a request did not come in time."""
 
 
+class DeployError(GraphBusError):
+    """What is to be shipped cannot be generated, written, built or handed over."""
+
+    exit_status = 8
+
+
 class SeveralErrors(GraphBusError):  # noqa: N818 - a group, like ExceptionGroup
     """More than one failure of one operation, all of them reported; the first decides the exit status.
 

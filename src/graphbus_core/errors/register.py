@@ -5,7 +5,7 @@ Nothing of it is imported before something is refused.
 
 from __future__ import annotations
 
-from graphbus_core.errors import editing, models, negotiating, reading, running, stored, usage
+from graphbus_core.errors import deploying, editing, models, negotiating, reading, running, stored, usage
 from graphbus_core.errors.entry import Entry
 
 REGISTER: dict[str, Entry] = {
@@ -16,4 +16,5 @@ REGISTER: dict[str, Entry] = {
     **models.ENTRIES,
     **stored.ENTRIES,
     **running.ENTRIES,
+    **deploying.ENTRIES,
 }

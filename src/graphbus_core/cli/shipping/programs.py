@@ -1,0 +1,40 @@
+"""Programs of others that take what is generated: found on PATH, started with a list, heard as they speak."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from graphbus_core.cli import console
+from graphbus_core.errors import DeployError
+
+
+def find(names: Sequence[str], *, otherwise: str) -> str:
+    """Give the first of these programs that is on PATH.
+
+    Raises:
+        DeployError: GBE704.
+    """
+    for name in names:
+        found = shutil.which(name)
+        if found:
+            return found
+    raise DeployError("GBE704", program=" or ".join(names), otherwise=otherwise)
+
+
+def run(command: Sequence[str], cwd: Path) -> None:
+    """Run a program at this terminal: what it says is seen at once, and goes to stderr, so that stdout stays ours.
+
+    Raises:
+        DeployError: GBE705 it failed.
+    """
+    import shlex
+    import sys
+
+    console.say(console.paint(f"$ {console.plain(shlex.join(command))}", "dim"))
+    console.flush()
+    finished = subprocess.run(command, cwd=cwd, stdout=sys.stderr, check=False)
+    if finished.returncode:
+        raise DeployError("GBE705", command=shlex.join(command[:3]), status=finished.returncode)
