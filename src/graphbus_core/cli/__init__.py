@@ -51,6 +51,9 @@ COMMANDS: dict[str, Entry] = {
     "dlq": Entry("graphbus_core.cli.dlq:dlq", "Look at dead letters, replay or drop them.", "Run"),
     "trace": Entry("graphbus_core.cli.trace:trace", "Show what an event has caused.", "Run"),
     "profile": Entry("graphbus_core.cli.profile:profile", "Show how long handlers took.", "Run"),
+    "contract": Entry(
+        "graphbus_core.cli.contract:contract", "Validate, compare and export what agents promise.", "Ship"
+    ),
 }
 """Name -> command, in the order of the help. Reading this table imports no command."""
 

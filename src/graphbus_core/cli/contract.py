@@ -1,0 +1,73 @@
+"""`graphbus contract`: whether what agents promise each other holds, what a change breaks, and the promises as documents.
+
+contract [PATH]...   every method and edge, validated; with --against, what has changed since a revision
+contract diff        two states of the graph, compared                         cli/shipping/contract_diff.py
+contract export      the promises in formats that others read                  cli/shipping/contract_export.py
+"""
+
+from __future__ import annotations
+
+from collections import UserDict
+from importlib import import_module
+from typing import Any
+
+import click
+
+
+class Parts(UserDict[str, Any]):
+    """Name -> subcommand, imported when it is asked for."""
+
+    def __getitem__(self, name: str) -> click.Command:
+        module, _, attribute = self.data[name].partition(":")
+        command: click.Command = getattr(import_module(module), attribute)
+        return command
+
+
+class PathsOrPart(click.Group):
+    """A command with subcommands: the first word decides. `diff` is the subcommand, `./diff` a folder."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Leave out [PATH]... where a subcommand takes the words."""
+        found = super().get_params(ctx)
+        return [each for each in found if isinstance(each, click.Option)] if ctx.meta.get(__name__) else found
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Give the words to the subcommand that the first one names, else to this command."""
+        is_part = bool(args) and args[0] in self.commands
+        ctx.meta[__name__] = is_part
+        ctx.allow_interspersed_args = not is_part
+        return super().parse_args(ctx, args)
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        """The subcommands stand below the options; the line of usage is about the command itself."""
+        return click.Command.collect_usage_pieces(self, ctx)
+
+
+@click.group(
+    "contract",
+    cls=PathsOrPart,
+    commands=Parts(
+        diff="graphbus_core.cli.shipping.contract_diff:diff",
+        export="graphbus_core.cli.shipping.contract_export:export",
+    ),
+    invoke_without_command=True,
+    short_help="Validate, compare and export what agents promise.",
+)
+@click.argument("paths", metavar="[PATH]...", nargs=-1)
+@click.pass_context
+def contract(context: click.Context, /, *, paths: tuple[str, ...] = ()) -> int:
+    """Validate what agents promise each other: every `@schema_method` and every edge. No code of yours is run.
+
+    PATH is a folder with sources, or one with artifacts. Without PATH the working directory is read.
+
+    \b
+    Examples:
+      graphbus contract agents/
+      graphbus contract diff main
+      graphbus contract export --format jsonschema
+    """
+    if context.invoked_subcommand:
+        return 0
+    from graphbus_core.cli.shipping.contract_check import validate
+
+    return validate(paths)
