@@ -19,6 +19,7 @@ from graphbus_core.cli import console
 INTERRUPTED = 130
 BROKEN_PIPE = 141
 OUR_BUG = 1
+CONFIG_VARIABLE = "GRAPHBUS_CONFIG"  # as in `settings`, which `--help` does not import
 
 
 class Entry(NamedTuple):
@@ -101,6 +102,21 @@ def change_directory(ctx: click.Context, _option: click.Parameter, folder: str |
     os.chdir(folder)
 
 
+def use_config(ctx: click.Context, _option: click.Parameter, file: str | None) -> None:
+    """Let the command, and what it starts, read this file; what the variable said before comes back when it has ended."""
+    if file is None or ctx.resilient_parsing:
+        return
+    before = os.environ.get(CONFIG_VARIABLE)
+    ctx.call_on_close(lambda: _set_variable(CONFIG_VARIABLE, before))
+    _set_variable(CONFIG_VARIABLE, os.path.abspath(file))
+
+
+def _set_variable(name: str, value: str | None) -> None:
+    os.environ.pop(name, None)
+    if value is not None:
+        os.environ[name] = value
+
+
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -115,6 +131,15 @@ def change_directory(ctx: click.Context, _option: click.Parameter, folder: str |
     expose_value=False,
     callback=change_directory,
     help="Work in this folder.",
+)
+@click.option(
+    "--config",
+    "file",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, readable=True),
+    expose_value=False,
+    callback=use_config,
+    help="Settings (TOML) that go before those of the project.",
 )
 @click.version_option(__version__, prog_name="graphbus", message="%(prog)s %(version)s")
 def graphbus() -> None:

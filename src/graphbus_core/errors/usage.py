@@ -8,7 +8,7 @@ ENTRIES: dict[str, Entry] = {
     "GBE001": Entry("{count} problems were found.", ""),
     "GBE101": Entry("{path} does not exist.", "Give a folder or file with your agents, e.g. `graphbus build agents/`."),
     "GBE102": Entry("Unknown key {key!r} in {table}.{suggestion}", "Known keys: {known}."),
-    "GBE103": Entry("{key} in {table} must be {expected}, not {got}.", "Correct the value in pyproject.toml."),
+    "GBE103": Entry("{key} in {table} must be {expected}, not {got}.", "Correct the value in this file."),
     "GBE104": Entry("{path} is not valid TOML: {reason}.", "Correct the file; nothing was read from it."),
     "GBE105": Entry(
         "There is no package {name} here.",
@@ -58,7 +58,7 @@ ENTRIES: dict[str, Entry] = {
         "{address!r} cannot be the address of the provider {name}: {reason}.",
         "Write e.g. `https://models.example.org/v1`, or `http://localhost:8000/v1` for a server on this machine.",
     ),
-    "GBE144": Entry("{key} in {table} is missing.", "Add it to pyproject.toml."),
+    "GBE144": Entry("{key} in {table} is missing.", "Add it to this file."),
     "GBE145": Entry("{got} dollars are no limit.", "Give `--max-usd` a number of at least 0; 0: no limit."),
     "GBE147": Entry(
         "There is a file here that is no report.", "Choose another name with `-o`, or write over it with `--force`."
@@ -90,6 +90,10 @@ ENTRIES: dict[str, Entry] = {
     ),
     "GBE159": Entry("There is no command {name!r}.{suggestion}", "`help` lists them."),
     "GBE160": Entry("`{command}` cannot be understood: {reason}.", "Example: `{example}`."),
+    "GBE161": Entry(
+        "The settings in {path} cannot be read: {reason}.",
+        "`--config` and the variable GRAPHBUS_CONFIG name a TOML file; nothing was done without it.",
+    ),
     "GBE163": Entry("{option} needs watchfiles, which is not installed.", "Run `pip install 'graphbus[watch]'`."),
     "GBE164": Entry(
         "The project cannot be watched: {reason}.",

@@ -1,0 +1,183 @@
+"""Settings classes filled from tables of TOML: each value is checked, and everything that is wrong is told with its line."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from graphbus_core.errors import GraphBusError, Place, UsageError, did_you_mean
+
+Table = TypeVar("Table", bound=msgspec.Struct)
+
+
+class TableReader:
+    """Fills a settings class from a table of a document and collects everything that is wrong with it."""
+
+    def __init__(self, path: str, text: str) -> None:
+        self.errors: list[GraphBusError] = []
+        self._path = path
+        self._paths = list(_spelled_paths(text))
+
+    def read(self, kind: type[Table], table: object, names: tuple[str, ...], before: Table | None = None) -> Table:
+        """Fill the class from the table; what the table does not say is as it was before, or the default."""
+        required = {field.name: "" for field in msgspec.structs.fields(kind) if field.required}
+        before = before or kind(**required)
+        if not isinstance(table, dict):
+            self._refuse(names[:-1], names[-1], "a table", table)
+            return before
+        hints = get_type_hints(kind)
+        good: dict[str, Any] = {}
+        for key, value in table.items():
+            inner = _table_of(hints.get(key))
+            if key not in hints:
+                self._unknown(names, key, hints)
+            elif inner is hints[key]:
+                good[key] = self.read(inner, value, (*names, key), getattr(before, key))
+            elif inner:
+                good[key] = self._read_named(inner, value, (*names, key), getattr(before, key))
+            else:
+                good |= self._value(names, key, value, hints[key])
+        for key in required:
+            if key not in table and not getattr(before, key):
+                self._miss(names, key)
+        return msgspec.structs.replace(before, **good)
+
+    def _read_named(
+        self, kind: type[Table], tables: object, names: tuple[str, ...], before: dict[str, Table]
+    ) -> dict[str, Table]:
+        """Tables whose names are the user's."""
+        if not isinstance(tables, dict):
+            self._refuse(names[:-1], names[-1], "a table of tables", tables)
+            return before
+        return before | {
+            name: self.read(kind, table, (*names, name), before.get(name)) for name, table in tables.items()
+        }
+
+    def _value(self, names: tuple[str, ...], key: str, value: object, hint: Any) -> dict[str, Any]:
+        try:
+            converted = msgspec.convert(value, hint)
+        except msgspec.ValidationError:
+            self._refuse(names, key, _expected(hint), value)
+            return {}
+        if isinstance(converted, int | float) and converted < 0:
+            self._refuse(names, key, f"{_expected(hint)} of at least 0", value)
+            return {}
+        if isinstance(converted, float) and not math.isfinite(converted):
+            self._refuse(names, key, "a number with an end", value)
+            return {}
+        is_allowed, expected = _RULES.get((names[-1] if names else "graphbus", key), (_is_anything, ""))
+        if not is_allowed(converted):
+            self._refuse(names, key, expected, value)
+            return {}
+        return {key: converted}
+
+    def _unknown(self, names: tuple[str, ...], key: str, known: Iterable[str]) -> None:
+        error = UsageError(
+            "GBE102",
+            where=self._place(names, key),
+            key=key,
+            table=_shown(names),
+            suggestion=did_you_mean(key, known),
+            known=", ".join(sorted(known)),
+        )
+        self.errors.append(error)
+
+    def _refuse(self, names: tuple[str, ...], key: str, expected: str, value: object) -> None:
+        where = self._place(names, key)
+        self.errors.append(
+            UsageError("GBE103", where=where, key=key, table=_shown(names), expected=expected, got=repr(value))
+        )
+
+    def _miss(self, names: tuple[str, ...], key: str) -> None:
+        where = self._place(names[:-1], names[-1])
+        self.errors.append(UsageError("GBE144", where=where, key=key, table=_shown(names)))
+
+    def _place(self, names: tuple[str, ...], key: str) -> Place:
+        """The line that sets the key, or the table around it: a table may be spelled in many ways."""
+        wanted = [*names, key]
+        best, line = int(names[:1] == ("tool",)), 0  # other tables below [tool] say nothing about us
+        for number, path in self._paths:
+            depth = next((n for n, (a, b) in enumerate(zip(path, wanted, strict=False)) if a != b), len(wanted))
+            if best < min(depth, len(path)):
+                best, line = min(depth, len(path)), number
+        return Place(self._path, line)
+
+
+def _shown(names: tuple[str, ...]) -> str:
+    return f"[{'.'.join(names)}]" if names else "the settings"
+
+
+def _spelled_paths(text: str) -> Iterator[tuple[int, list[str]]]:
+    """The line and the dotted path of each table header and each key at the start of a line."""
+    table: list[str] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        stripped = re.sub(r"[\s\"']", "", line.partition("#")[0])
+        if stripped.startswith("["):
+            table = stripped.strip("[]").split(".")
+            yield number, table
+        elif "=" in stripped:
+            yield number, [*table, *stripped.partition("=")[0].split(".")]
+
+
+def _table_of(hint: Any) -> type[msgspec.Struct] | None:
+    """The class of a table, also of one of many whose names the user chooses; None for a value."""
+    if get_origin(hint) is dict:
+        hint = get_args(hint)[1]
+    return hint if isinstance(hint, type) and issubclass(hint, msgspec.Struct) else None
+
+
+def _expected(hint: Any) -> str:
+    plain = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
+    if hint in plain:
+        return plain[hint]
+    choices = get_args(hint)
+    if choices and all(isinstance(choice, str) for choice in choices):
+        return " or ".join(f'"{choice}"' for choice in choices)
+    if get_origin(hint) is dict:
+        return f"a table of {_several(choices[1])}"
+    return f"a list of {_several(choices[0])}"
+
+
+def _several(hint: Any) -> str:
+    return "texts" if hint is str else f"lists of {_several(get_args(hint)[0])}"
+
+
+def _is_below(path: str) -> bool:
+    parts = path.split("/")
+    return bool(path) and not os.path.isabs(path) and ".." not in parts and "\0" not in path and path.strip("./") != ""
+
+
+def _is_anything(_value: Any) -> bool:
+    return True
+
+
+def _is_positive(value: Any) -> bool:
+    return bool(value > 0)
+
+
+def _are_origins(values: Any) -> bool:
+    """As browsers send them: in small letters, without a path."""
+    return all(re.fullmatch(r"[a-z][a-z0-9+.-]*://[^\s/*?#@A-Z]+", value) for value in values)
+
+
+def _are_host_names(values: Any) -> bool:
+    return all(re.fullmatch(r"[A-Za-z0-9._-]+", value) for value in values)
+
+
+_RULES: dict[tuple[str, str], tuple[Callable[[Any], bool], str]] = {
+    ("graphbus", "artifacts"): (_is_below, "a folder below the project"),
+    ("serve", "port"): (lambda port: port < 65_536, "a whole number up to 65535"),
+    ("serve", "max_connections"): (_is_positive, "a whole number of at least 1"),
+    ("serve", "concurrency"): (_is_positive, "a whole number of at least 1"),
+    ("serve", "header_timeout_s"): (_is_positive, "a number above 0"),
+    ("serve", "body_timeout_s"): (_is_positive, "a number above 0"),
+    ("serve", "call_timeout_s"): (_is_positive, "a number above 0"),
+    ("serve", "allowed_origins"): (_are_origins, 'a list of origins like "https://shop.example.org:8443"'),
+    ("serve", "allowed_hosts"): (_are_host_names, 'a list of names like "shop.example.org", without a port'),
+}
+"""What a value must be beside its type: (table, key) -> test, and what is expected."""
