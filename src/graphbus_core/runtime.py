@@ -18,7 +18,8 @@ import msgspec
 
 from graphbus_core import settings, store
 from graphbus_core.bus import MessageBus
-from graphbus_core.errors import ArtifactError, GraphBusError, Place, RunError, UsageError, did_you_mean, raise_all
+from graphbus_core.errors import ArtifactError, GraphBusError, Place, RunError, did_you_mean, raise_all
+from graphbus_core.hosting.arguments import HELP, Arguments, read
 from graphbus_core.hosting.graph import LiveGraph, Origin
 from graphbus_core.hosting.imports import NodeModules, describe_exception
 from graphbus_core.hosting.logs import show_logs
@@ -41,16 +42,6 @@ PIPELINE = Pipeline("RUNTIME")
 
 Companion = Callable[[LiveGraph], AbstractContextManager[object]]
 """Something that stands beside a running graph: entered when the graph is ready, left before it stops."""
-
-_COMMAND = "python -m graphbus_core.runtime"
-_HELP = f"""Usage: {_COMMAND} [OPTIONS]
-
-Runtime Mode; see also `graphbus run`. Without an entry point the graph stays up until SIGTERM or Ctrl-C.
-
-  --entrypoint MODULE:FUNCTION  call this function when the graph is ready
-  --artifacts DIR               the artifact folder (.graphbus)
-  --allow-drift                 start although source files differ from what was built
-"""
 
 _log = Log("graphbus.runtime")
 
@@ -349,19 +340,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit status: 0, also after SIGTERM and Ctrl-C, or that of the family of the error.
     """
     try:
-        request = _read_arguments(sys.argv[1:] if arguments is None else arguments)
-        if request is None:
-            sys.stdout.write(_HELP)
+        given = read(sys.argv[1:] if arguments is None else arguments)
+        if given is None:
+            sys.stdout.write(HELP)
             return 0
-        with show_logs(), stop_on_signals() as patience:
-            work = None if request.entrypoint else _stay_up
+        with show_logs(), ExitStack() as stack, stop_on_signals() as patience:
+            instruments, companions = _servers(given, stack)
+            request = msgspec.structs.replace(given.request, instruments=instruments)
 
             def on_ready(graph: LiveGraph, artifacts: BuildArtifacts) -> None:
-                sys.stdout.write("".join(f"{line}\n" for line in ready_lines(artifacts)))
+                sys.stdout.write("".join(f"{line}\n" for line in ready_lines(artifacts, graph.left_out)))
                 sys.stdout.flush()
                 spare_handlers(patience, graph)
 
-            raise_for_dead_letters(run_runtime_pipeline(request, work=work, on_ready=on_ready))
+            result = run_runtime_pipeline(
+                request,
+                work=None if request.entrypoint else _stay_up,
+                on_ready=on_ready,
+                companions=companions,
+            )
+            raise_for_dead_letters(result)
     except Stopped:
         return 0
     except GraphBusError as error:
@@ -370,25 +368,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _read_arguments(arguments: Sequence[str]) -> RuntimeRequest | None:
-    """Understand the few options; None for `--help`. argparse alone would cost more time than verifying the artifacts."""
-    given = {"--entrypoint": "", "--artifacts": ".graphbus"}
-    words = iter(arguments)
-    allow_drift = False
-    for word in words:
-        name, _, value = word.partition("=")
-        if word in ("-h", "--help"):
-            return None
-        if word == "--allow-drift":
-            allow_drift = True
-            continue
-        if name not in given:
-            message = f"There is no option {word}.{did_you_mean(name, [*given, '--allow-drift'])}"
-            raise UsageError("GBE110", message=message, command=_COMMAND)
-        given[name] = value or next(words, "")
-        if not given[name]:
-            raise UsageError("GBE110", message=f"{name} needs a value.", command=_COMMAND)
-    return RuntimeRequest(artifacts=given["--artifacts"], entrypoint=given["--entrypoint"], allow_drift=allow_drift)
+def _servers(given: Arguments, stack: ExitStack) -> tuple[tuple[Instrument, ...], tuple[Companion, ...]]:
+    """What measures for the servers that were asked for, and what they are; the stack lets go of their addresses."""
+    if not given.health and not given.serve:
+        return (), ()
+    from graphbus_core.hosting.serving.address import read_address
+    from graphbus_core.hosting.serving.companion import Asked, Servers
+
+    health = read_address(given.health, "127.0.0.1") if given.health else None
+    host, port = read_address(given.serve, "127.0.0.1") if given.serve else ("", None)
+    servers = Servers(Asked(bool(given.serve), host, port, health), given.request.artifacts, _say)
+    stack.callback(servers.close)
+    return (servers.meter,), (servers.beside,)
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"[RUNTIME] {line}\n")
 
 
 def _stay_up(_graph: LiveGraph) -> None:

@@ -373,6 +373,10 @@ def test_the_door_runs_an_entry_point_and_loads_nothing_of_build_mode(shop: Path
         (["--artifacts", "nowhere"], 6, "[GBE501]"),
         (["--artifacts"], 2, "--artifacts needs a value. [GBE110]"),
         (["--artifakts", "x"], 2, "There is no option --artifakts. Did you mean '--artifacts'? [GBE110]"),
+        (["--health", "65536"], 2, "a port is a number from 0 to 65535"),
+        (["--serve"], 2, "--serve needs a value. [GBE110]"),
+        (["--health", "127.0.0.1:0", "--entrypoint", "main:run"], 0, "Probes and metrics at http://127.0.0.1:"),
+        (["--serve", "127.0.0.1:0", "--entrypoint", "main:run"], 0, "Listening at http://127.0.0.1:"),
     ],
 )
 def test_the_door_has_the_status_of_the_family(
@@ -385,4 +389,4 @@ def test_the_door_has_the_status_of_the_family(
 def test_the_door_says_how_it_is_used(capsys: pytest.CaptureFixture[str]) -> None:
     assert runtime.main(["--help"]) == 0
     told = capsys.readouterr().out
-    assert all(option in told for option in ("--entrypoint", "--artifacts", "--allow-drift"))
+    assert all(option in told for option in ("--entrypoint", "--artifacts", "--allow-drift", "--health", "--serve"))

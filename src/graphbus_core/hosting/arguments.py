@@ -1,0 +1,69 @@
+"""What `python -m graphbus_core.runtime` understands. argparse alone would cost more time than verifying the artifacts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from graphbus_core.errors import UsageError, did_you_mean
+from graphbus_core.model.config import RuntimeRequest
+
+COMMAND = "python -m graphbus_core.runtime"
+HELP = f"""Usage: {COMMAND} [OPTIONS]
+
+Runtime Mode; see also `graphbus run`. Without an entry point the graph stays up until SIGTERM or Ctrl-C.
+
+  --entrypoint MODULE:FUNCTION  call this function when the graph is ready
+  --artifacts DIR               the artifact folder (.graphbus)
+  --allow-drift                 start although source files differ from what was built
+  --health [HOST:]PORT          answer probes and metrics there (127.0.0.1)
+  --serve [HOST:]PORT           take calls and events over HTTP there (127.0.0.1)
+"""
+_SWITCHES = ("--allow-drift", "--help")
+_VALUES = ("--entrypoint", "--artifacts", "--health", "--serve")
+
+
+class Arguments(NamedTuple):
+    """What was typed.
+
+    Attributes:
+        health: Where probes are answered, `[HOST:]PORT`; empty: nowhere.
+        serve: Where calls and events are taken, in the same form.
+    """
+
+    request: RuntimeRequest
+    health: str = ""
+    serve: str = ""
+
+
+def read(words: Sequence[str]) -> Arguments | None:
+    """Understand the words; None for `--help`. Of an option that is given twice, the last one counts.
+
+    Raises:
+        UsageError: GBE110 for an option that does not exist, or one without its value.
+    """
+    given = dict.fromkeys(_VALUES, "") | {"--artifacts": ".graphbus"}
+    allow_drift = False
+    left = iter(words)
+    for word in left:
+        name, _, value = word.partition("=")
+        if word in ("-h", "--help"):
+            return None
+        if word == "--allow-drift":
+            allow_drift = True
+            continue
+        if name not in given:
+            message = f"There is no option {word}.{did_you_mean(name, [*_VALUES, *_SWITCHES])}"
+            raise UsageError("GBE110", message=message, command=COMMAND)
+        given[name] = value or next(left, "")
+        if not given[name]:
+            raise UsageError("GBE110", message=f"{name} needs a value.", command=COMMAND)
+    entrypoint = given["--entrypoint"]
+    request = RuntimeRequest(
+        artifacts=given["--artifacts"],
+        entrypoint=entrypoint,
+        allow_drift=allow_drift,
+        is_serving=bool(given["--serve"])
+        or not entrypoint,  # nobody but a thread of its own delivers while it stays up
+    )
+    return Arguments(request, given["--health"], given["--serve"])

@@ -1,0 +1,44 @@
+"""`python -m graphbus_core.hosting.serving.health PORT [PATH]`: ask the graph in this container how it is. For HEALTHCHECK.
+
+Ends with 0 for a good answer and with 1 for a bad one or none. It runs every few seconds beside the graph, so it loads next to
+nothing.
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import Sequence
+
+_TIMEOUT_S = 2.0
+_MOST_BYTES = 65_536
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Ask, and show what was answered: `docker inspect` keeps it."""
+    port, path = (*arguments, "/livez")[:2] if arguments else ("", "")
+    if not (port.isascii() and port.isdecimal()):
+        sys.stderr.write("usage: python -m graphbus_core.hosting.serving.health PORT [PATH]\n")
+        return 1
+    try:
+        answer = _ask(int(port), path)
+    except (OSError, OverflowError) as error:
+        sys.stderr.write(f"no answer at port {port}: {error}\n")
+        return 1
+    head, _, body = answer.partition("\r\n\r\n")
+    sys.stdout.write(f"{body.strip() or head[:200]}\n")
+    return 0 if head.split(" ", 2)[1:2] == ["200"] else 1
+
+
+def _ask(port: int, path: str) -> str:
+    """The whole response, to the end of the connection."""
+    with socket.create_connection(("127.0.0.1", port), timeout=_TIMEOUT_S) as connection:
+        connection.sendall(f"GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n".encode())
+        received = b""
+        while len(received) < _MOST_BYTES and (part := connection.recv(4096)):
+            received += part
+        return received.decode("utf-8", "replace")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
