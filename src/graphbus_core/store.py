@@ -170,7 +170,8 @@ def find_problems(folder: Path) -> tuple[ArtifactError, ...]:
             _decode(_read_part(folder, manifest, name), ARTIFACTS[name], os.path.join(folder, name))
         except ArtifactError as error:
             problems.append(error)
-    problems += [ArtifactError("GBE508", where=Place(path)) for path in verify_sources(folder, manifest)]
+    drifted = sorted((*verify_sources(folder, manifest), *verify_imports(folder, manifest)))
+    problems += [ArtifactError("GBE508", where=Place(path)) for path in drifted]
     return tuple(problems)
 
 
@@ -181,10 +182,17 @@ def project_root(folder: StrPath, manifest: Manifest) -> str:
 
 def verify_sources(folder: StrPath, manifest: Manifest) -> tuple[str, ...]:
     """Give the source files that are not what they were when the artifacts were built, missing ones included, by path."""
+    return _drifted(folder, manifest, manifest.sources)
+
+
+def verify_imports(folder: StrPath, manifest: Manifest) -> tuple[str, ...]:
+    """Give the files that the agents import, and that are not what they were when the artifacts were built, by path."""
+    return _drifted(folder, manifest, manifest.imports)
+
+
+def _drifted(folder: StrPath, manifest: Manifest, files: Mapping[str, str]) -> tuple[str, ...]:
     root = project_root(folder, manifest)
-    return tuple(
-        path for path, digest in sorted(manifest.sources.items()) if digest_of(os.path.join(root, path)) != digest
-    )
+    return tuple(path for path, digest in sorted(files.items()) if digest_of(os.path.join(root, path)) != digest)
 
 
 def digest_of(path: StrPath) -> str:

@@ -79,5 +79,7 @@ def _manifest(project: Project) -> Manifest:
         roots=project.index.roots,
         artifacts={},
         sources={path: project.digests[path] for path in project.agent_files},
+        imports=dict(project.imports.files),
+        third_party=project.imports.third_party,
         settings_digest=sha256(msgspec.json.encode(decisive)).hexdigest(),
     )

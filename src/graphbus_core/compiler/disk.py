@@ -10,11 +10,13 @@ from pathlib import Path
 import msgspec
 
 from graphbus_core import __version__
-from graphbus_core.compiler.discover import ModuleIndex
+from graphbus_core.compiler.discover import ModuleIndex, find_import_root, module_name
 from graphbus_core.compiler.reading.facts import Facts, FileFacts
+from graphbus_core.compiler.reading.imports import imported_names
+from graphbus_core.compiler.reading.source import SourceFile
 from graphbus_core.errors import BuildError, Place
 from graphbus_core.model.config import BuildConfig
-from graphbus_core.store import CACHE, Fingerprint, look_at, read_cache, write_cache
+from graphbus_core.store import CACHE, Fingerprint, digest_of, look_at, read_cache, write_cache
 
 
 class DiskReader:
@@ -75,6 +77,61 @@ class FactsCache:
         further = [path for path in digests if path not in self.look.files]
         self.look.files.update(look_at(self._root, further).files)
         write_cache(self._path, _Kept(Fingerprint.of(self.look, digests, self._key), facts))
+
+
+class _Named(msgspec.Struct, frozen=True, array_like=True):
+    """What a file outside of the index imports, and the digest of the bytes that say so."""
+
+    sha256: str
+    names: tuple[str, ...]
+
+
+class _KeptNames(msgspec.Struct, frozen=True, array_like=True):
+    key: str
+    files: dict[str, _Named]
+
+
+class ImportsOutside:
+    """What the files of a project import that are not built themselves; parsed again only after a change."""
+
+    def __init__(self, config: BuildConfig, read: DiskReader) -> None:
+        self._root = config.root
+        self._path = Path(config.artifacts_dir, CACHE, "imports")
+        self._key = f"{__version__}:{_code_stamp()}"
+        self._read = read
+        kept = read_cache(self._path, _KeptNames)
+        self._known = kept.files if kept and kept.key == self._key else {}
+        self._found: dict[str, _Named] = {}
+
+    def names_in(self, path: str) -> tuple[str, ...]:
+        """Give the names that a file imports; none for one that cannot be read as Python."""
+        try:
+            data = self._read(path)
+        except BuildError:  # too large to be looked into, or gone
+            self._found[path] = _Named(digest_of(os.path.join(self._root, path)), ())
+            return ()
+        digest = sha256(data).hexdigest()
+        found = self._known.get(path)
+        if found is None or found.sha256 != digest:
+            found = _Named(digest, self._parse(path, data))
+        self._found[path] = found
+        return found.names
+
+    def _parse(self, path: str, data: bytes) -> tuple[str, ...]:
+        module = module_name(path, find_import_root(self._root, os.path.dirname(path)))
+        try:
+            return imported_names(SourceFile(path, module, data).parse(), module, path)
+        except BuildError:
+            return ()
+
+    def digests(self) -> dict[str, str]:
+        """Give the sha256 of each file that was asked for."""
+        return {path: found.sha256 for path, found in self._found.items()}
+
+    def keep(self) -> None:
+        """Keep what was found for the next build."""
+        if self._found != self._known:
+            write_cache(self._path, _KeptNames(self._key, self._found))
 
 
 def _code_stamp() -> str:

@@ -11,7 +11,7 @@ import msgspec
 
 from graphbus_core import __version__, store
 from graphbus_core.compiler.discover import discover_modules
-from graphbus_core.model.artifacts import BuildArtifacts
+from graphbus_core.model.artifacts import SCHEMA_VERSION, BuildArtifacts
 from graphbus_core.model.config import BuildConfig
 from graphbus_core.model.findings import Finding
 
@@ -76,6 +76,7 @@ def _place(config: BuildConfig) -> Path:
 
 
 def key_of(config: BuildConfig) -> str:
-    """Give what a build rests on besides its files: GraphBus, the paths and the settings."""
+    """Give what a build rests on besides its files: GraphBus, the format that it writes, the paths and the settings."""
     wanted = [os.path.relpath(path, config.root) for path in config.paths]
-    return sha256(msgspec.json.encode([__version__, wanted, msgspec.to_builtins(config.settings)])).hexdigest()
+    made_by = f"{__version__}:{SCHEMA_VERSION}"
+    return sha256(msgspec.json.encode([made_by, wanted, msgspec.to_builtins(config.settings)])).hexdigest()

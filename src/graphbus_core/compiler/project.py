@@ -18,10 +18,11 @@ from graphbus_core.compiler.discover import (
     module_name,
     sort_errors,
 )
-from graphbus_core.compiler.disk import DiskReader, FactsCache
+from graphbus_core.compiler.disk import DiskReader, FactsCache, ImportsOutside
 from graphbus_core.compiler.graph import ActivationOrder, AgentGraph, build_graph, compute_order
 from graphbus_core.compiler.reading.ends import find_wrong_ends
 from graphbus_core.compiler.reading.facts import Facts, FactsReader
+from graphbus_core.compiler.reading.imports import needed_by
 from graphbus_core.compiler.reading.source import Ignores, SourceFile
 from graphbus_core.compiler.rules.local import check_class
 from graphbus_core.errors import BuildError
@@ -38,6 +39,18 @@ class _Reading(NamedTuple):
     digests: Mapping[str, str]
     data: Mapping[str, bytes]
     look: Look
+
+
+class Imports(NamedTuple):
+    """What the agents of a project need besides their own files.
+
+    Attributes:
+        files: Path -> sha256 of the project's other files that they import, directly or by others.
+        third_party: The top-level names of the modules of other people.
+    """
+
+    files: Mapping[str, str]
+    third_party: tuple[str, ...]
 
 
 class Project:
@@ -160,9 +173,27 @@ class Project:
 
     def fingerprint(self, key: str = "") -> Fingerprint:
         """Give what tells whether the files on disk are still those that this project was read from."""
-        further = [path for path in self._digests if path not in self._look.files]
+        digests = {**self._digests, **self.imports.files}
+        further = [path for path in digests if path not in self._look.files]
         files = {**self._look.files, **look_at(self.config.root, further).files}
-        return Fingerprint.of(self._look._replace(files=files), self._digests, key)
+        return Fingerprint.of(self._look._replace(files=files), digests, key)
+
+    @cached_property
+    def imports(self) -> Imports:
+        """What must be there when the agents and the middleware run; files outside of the index are read for it."""
+        outside = ImportsOutside(self.config, DiskReader(self.config, self._overlay))
+
+        def names_in(path: str) -> tuple[str, ...]:
+            entry = self._facts.get(path)
+            return entry.imports if entry else outside.names_in(path)
+
+        modules = {agent.module for agent in self.definitions}
+        modules |= {name.partition(":")[0] for name in self.config.settings.runtime.middleware}
+        needed = needed_by(sorted(modules), self.index, names_in, self.agent_files)
+        if not (self.config.dry_run or self._overlay):
+            outside.keep()
+        digests = {**self._digests, **outside.digests()}
+        return Imports({path: digests[path] for path in needed.files}, needed.third_party)
 
     @cached_property
     def local_findings(self) -> tuple[Finding, ...]:

@@ -13,7 +13,7 @@ import msgspec
 from graphbus_core.model.agent import AgentDefinition, Topic
 from graphbus_core.model.proposals import Ending, FileChange, Negotiations
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 EdgeKind = Literal["depends_on", "topic", "call"]
 
@@ -70,6 +70,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         import_roots: Folders below the project root that go on `sys.path`, `"."` or `"src"`.
         artifacts: File name -> sha256 of the other artifacts.
         sources: Relative path -> sha256 of each source file with an agent in it.
+        imports: Relative path -> sha256 of the project's other files that agents and middleware import, directly or by others.
+        third_party: The top-level names of the modules that all these files import, and that are neither the project's, nor of
+            Python's standard library, nor GraphBus itself; sorted.
         settings_digest: sha256 of the settings that the result depends on.
     """
 
@@ -80,6 +83,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     roots: tuple[str, ...]
     artifacts: dict[str, str]
     sources: dict[str, str]
+    imports: dict[str, str]
+    third_party: tuple[str, ...]
     settings_digest: str = ""
 
 

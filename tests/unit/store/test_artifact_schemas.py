@@ -120,6 +120,8 @@ class B(GraphBusNode):
             roots=("agents.py",),
             artifacts={},
             sources=dict(project.digests),
+            imports={"prices.py": "0"},
+            third_party=("requests",),
         ),
     )
 

@@ -25,6 +25,7 @@ from graphbus_core.model.artifacts import (
     TopicsArtifact,
 )
 
+_VERSION = b'"schema_version": %d' % SCHEMA_VERSION
 MAKE = """
 from pathlib import Path
 from graphbus_core import store
@@ -37,7 +38,7 @@ def artifacts(*nodes, sources={}):
         topics=TopicsArtifact(()),
         manifest=Manifest(
             schema_version=SCHEMA_VERSION, graphbus_version="0", project_root="..", import_roots=(".",), roots=("a",),
-            artifacts={}, sources=sources,
+            artifacts={}, sources=sources, imports={}, third_party=(),
         ),
     )
 """
@@ -56,6 +57,8 @@ def _artifacts(*nodes: str, sources: dict[str, str] | None = None) -> BuildArtif
             roots=("a",),
             artifacts={},
             sources=sources or {},
+            imports={},
+            third_party=(),
         ),
     )
 
@@ -108,9 +111,9 @@ def _folder_instead(name: str) -> Callable[[Path], object]:
         (lambda folder: (folder / store.MANIFEST).write_bytes(b"\xff\xfe"), "GBE502", "manifest.json"),
         (lambda folder: (folder / store.MANIFEST).write_bytes(b"[" * 50_000), "GBE502", "manifest.json"),
         (_rewrite(store.MANIFEST, b'"sources"', b'"source"'), "GBE502", "manifest.json"),
-        (_rewrite(store.MANIFEST, b'"schema_version": 1', b'"schema_version": 0'), "GBE503", "manifest.json"),
+        (_rewrite(store.MANIFEST, _VERSION, b'"schema_version": 1'), "GBE503", "manifest.json"),
         (
-            _rewrite(store.MANIFEST, b'"schema_version": 1', b'"schema_version": 2, "later": 1'),
+            _rewrite(store.MANIFEST, _VERSION, b'"schema_version": 99, "later": 1'),
             "GBE504",
             "manifest.json",
         ),

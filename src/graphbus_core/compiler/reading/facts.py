@@ -18,6 +18,7 @@ import msgspec
 from graphbus_core.compiler.discover import ModuleFile, ModuleIndex
 from graphbus_core.compiler.reading.bodies import Body
 from graphbus_core.compiler.reading.classes import is_abstract, is_node_class, read_agent
+from graphbus_core.compiler.reading.imports import imported_names
 from graphbus_core.compiler.reading.modules import NODE, External, Import, Library, Module, Symbol, absolute_name
 from graphbus_core.compiler.reading.scopes import ClassSite, Scope, resolve_through
 from graphbus_core.compiler.reading.source import Ignores, SourceFile
@@ -63,6 +64,7 @@ class FileFacts(msgspec.Struct, frozen=True, array_like=True):
         findings: What the rules that need the syntax tree found.
         ignores: The `# graphbus: ignore` comments.
         error: Why the file could not be read.
+        imports: The dotted names that it imports, see `reading.imports`.
     """
 
     sha256: str
@@ -73,6 +75,7 @@ class FileFacts(msgspec.Struct, frozen=True, array_like=True):
     findings: tuple[Finding, ...] = ()
     ignores: Ignores = ()
     error: FileError | None = None
+    imports: tuple[str, ...] = ()
 
 
 Facts = dict[str, FileFacts]
@@ -192,10 +195,10 @@ class FactsReader:
         """The facts of a file without agents: that it can be read, since a graph that imports it could not run otherwise."""
         source = SourceFile(file.path, file.module, self._bytes(file.path))
         try:
-            source.parse()
+            names = imported_names(source.parse(), file.module, file.path)
         except BuildError as error:
             return FileFacts(self._digest(file.path), error=FileError.of(error))
-        return FileFacts(self._digest(file.path))
+        return FileFacts(self._digest(file.path), imports=names)
 
     def _may_inherit_from_outside(self, file: ModuleFile) -> bool:
         """True when a class with bases stands beside an import of a project file that is not built, e.g. a shared base."""
@@ -237,6 +240,7 @@ class FactsReader:
             uses={name: self._module_digest(name) for name in sorted(used)},
             findings=findings,
             ignores=module.source.ignores(),
+            imports=imported_names(module.tree, module.name, module.path),
         )
 
     def _agents(self, module: Module) -> tuple[tuple[AgentDefinition, ...], tuple[Finding, ...]]:
