@@ -20,6 +20,7 @@ from graphbus_core import settings, store
 from graphbus_core.bus import MessageBus
 from graphbus_core.errors import ArtifactError, GraphBusError, Place, RunError, did_you_mean, raise_all
 from graphbus_core.hosting.arguments import HELP, Arguments, read
+from graphbus_core.hosting.choosing import choose
 from graphbus_core.hosting.graph import LiveGraph, Origin
 from graphbus_core.hosting.imports import NodeModules, describe_exception
 from graphbus_core.hosting.logs import show_logs
@@ -87,13 +88,15 @@ def import_modules(artifacts: BuildArtifacts, config: RuntimeConfig) -> NodeModu
     """Import the module of every agent and the middleware, from inside the project only.
 
     Raises:
-        RunError: GBE601, GBE602, GBE604, GBE663; SeveralErrors for more than one.
+        RunError: GBE601, GBE602, GBE604, GBE663, GBE695; SeveralErrors for more than one.
     """
     manifest = artifacts.manifest
     folder = config.artifacts_dir
     root = os.path.dirname(folder) if manifest is None else store.project_root(folder, manifest)
+    chosen = choose(artifacts.agents.agents, config.only)
     modules = NodeModules(root, ["."] if manifest is None else manifest.import_roots)
-    (modules.import_some if config.is_partial else modules.import_all)(artifacts.agents.agents)
+    (modules.import_some if config.is_partial else modules.import_all)(chosen.agents)
+    modules.left_out |= chosen.left_out
     if config.settings.middleware:
         from graphbus_core.hosting.around import load_middleware
 
@@ -290,14 +293,17 @@ def run_graph(
     return PIPELINE.without("EXECUTE_ENTRYPOINT", "SHUTDOWN").run(request)[LiveGraph]
 
 
-def ready_lines(artifacts: BuildArtifacts, left_out: Collection[str] = ()) -> tuple[str, str]:
+def ready_lines(
+    artifacts: BuildArtifacts, left_out: Collection[str] = (), only: Collection[str] = ()
+) -> tuple[str, str]:
     """What a person sees when a graph is ready. Source: seed 000."""
     built = artifacts.agents.agents
     agents = [agent for agent in built if agent.name not in left_out]
     heard = sum(len(agent.subscriptions) for agent in agents)
     counts = (("agent", len(agents)), ("topic", len(artifacts.topics.topics)), ("subscription", heard))
     counted = ", ".join(f"{number} {noun}{'' if number == 1 else 's'}" for noun, number in counts)
-    of = f" (of {len(built)} agents)" if left_out else ""
+    named = f"only {', '.join(only)}, " if only else ""
+    of = f" ({named}of {len(built)} agents)" if left_out else ""
     return f"[RUNTIME] Loaded {counted}{of}", "[RUNTIME] Ready. Zero LLM calls will be made during execution."
 
 
@@ -349,7 +355,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             request = msgspec.structs.replace(given.request, instruments=instruments)
 
             def on_ready(graph: LiveGraph, artifacts: BuildArtifacts) -> None:
-                sys.stdout.write("".join(f"{line}\n" for line in ready_lines(artifacts, graph.left_out)))
+                sys.stdout.write("".join(f"{line}\n" for line in ready_lines(artifacts, graph.left_out, request.only)))
                 sys.stdout.flush()
                 spare_handlers(patience, graph)
 

@@ -218,6 +218,7 @@ def resolve_run(request: RuntimeRequest) -> RuntimeConfig:
         is_serving=request.is_serving,
         instruments=request.instruments,
         is_partial=request.is_partial,
+        only=request.only,
         state_dir=os.path.join(root, settings.state_dir),
         external_topics=found.external_topics,
         settings=settings,

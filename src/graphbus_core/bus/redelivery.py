@@ -50,6 +50,7 @@ FINAL_CODES = frozenset(
         "GBE661",  # middleware that does not yield
         "GBE662",  # middleware that yields twice; the handler has run
         "GBE680",  # an agent that was left out
+        "GBE696",  # or that runs elsewhere
         "GBE681",  # a person has said so
     }
 )

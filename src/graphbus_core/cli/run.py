@@ -7,7 +7,6 @@ work:        what the main thread does: calls and events, the prompt, or waiting
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
@@ -39,6 +38,7 @@ class RunOptions(InstrumentOptions, frozen=True, kw_only=True):
     validation: Validation | None
     allow_drift: bool
     is_partial: bool
+    only: tuple[str, ...]
     is_served: bool
     host: str
     port: int | None
@@ -84,6 +84,7 @@ class RunOptions(InstrumentOptions, frozen=True, kw_only=True):
 )
 @click.option("--allow-drift", is_flag=True, help="Start although source files differ from what was built.")
 @click.option("--partial", "is_partial", is_flag=True, help="Leave out the agents that cannot start.")
+@click.option("--only", multiple=True, metavar="AGENT", help="Run this agent without the others; may be repeated.")
 @click.option("--watch", "is_watched", is_flag=True, help="Build and reload whenever a source file is saved.")
 @instrument_options
 @serving_options
@@ -146,6 +147,7 @@ def _request(options: RunOptions, instruments: Instruments) -> RuntimeRequest:
         is_serving=options.is_serving,
         instruments=instruments.middleware,
         is_partial=options.is_partial,
+        only=options.only,
     )
 
 
@@ -160,7 +162,7 @@ def _run(
         with stop_on_signals() as patience:
 
             def on_ready(graph: LiveGraph, artifacts: BuildArtifacts) -> None:
-                _say_ready(graph, artifacts, console.say if options.as_json else console.out)
+                _say_ready(graph, artifacts, options)
                 runtime.spare_handlers(patience, graph)
                 people.meet(graph, artifacts)
 
@@ -183,10 +185,12 @@ def _run(
     return 0
 
 
-def _say_ready(graph: LiveGraph, artifacts: BuildArtifacts, write: Callable[[str], None]) -> None:
-    for line in runtime.ready_lines(artifacts, graph.left_out):
-        write(line)
+def _say_ready(graph: LiveGraph, artifacts: BuildArtifacts, options: RunOptions) -> None:
+    for line in runtime.ready_lines(artifacts, graph.left_out, options.only):
+        (console.say if options.as_json else console.out)(line)
     for name, why in graph.left_out.items():
+        if why.code == "GBE696":
+            continue  # nobody asked for it
         place = f"{why.where}: " if why.where else ""
         console.say(f"[RUNTIME] Left out {name}: {console.plain(f'{place}{why.sentence}')} [{why.code}]")
     console.flush()

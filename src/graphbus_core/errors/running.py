@@ -206,4 +206,9 @@ ENTRIES: dict[str, Entry] = {
     "GBE694": Entry(
         "`on_start` of {name} failed when the old version was to go on: {reason}.", "Start the graph again."
     ),
+    "GBE695": Entry("The graph has no agent {name} to run alone.{suggestion}", "Its agents are: {known}."),
+    "GBE696": Entry(
+        "{agent} does not run in this process, which was started with {asked}.",
+        "Run them together, without --only: a bus does not reach into another process.",
+    ),
 }

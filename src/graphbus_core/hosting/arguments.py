@@ -13,6 +13,7 @@ HELP = f"""Usage: {COMMAND} [OPTIONS]
 
 Runtime Mode; see also `graphbus run`. Without an entry point the graph stays up until SIGTERM or Ctrl-C.
 
+  --only AGENT                  run this agent alone; may be repeated
   --entrypoint MODULE:FUNCTION  call this function when the graph is ready
   --artifacts DIR               the artifact folder (.graphbus)
   --allow-drift                 start although source files differ from what was built
@@ -20,7 +21,7 @@ Runtime Mode; see also `graphbus run`. Without an entry point the graph stays up
   --serve [HOST:]PORT           take calls and events over HTTP there (127.0.0.1)
 """
 _SWITCHES = ("--allow-drift", "--help")
-_VALUES = ("--entrypoint", "--artifacts", "--health", "--serve")
+_VALUES = ("--entrypoint", "--artifacts", "--health", "--serve", "--only")
 
 
 class Arguments(NamedTuple):
@@ -37,13 +38,14 @@ class Arguments(NamedTuple):
 
 
 def read(words: Sequence[str]) -> Arguments | None:
-    """Understand the words; None for `--help`. Of an option that is given twice, the last one counts.
+    """Understand the words; None for `--help`. Of an option that is given twice, the last one counts; of --only, all.
 
     Raises:
         UsageError: GBE110 for an option that does not exist, or one without its value.
     """
     given = dict.fromkeys(_VALUES, "") | {"--artifacts": ".graphbus"}
     allow_drift = False
+    only: list[str] = []
     left = iter(words)
     for word in left:
         name, _, value = word.partition("=")
@@ -58,11 +60,14 @@ def read(words: Sequence[str]) -> Arguments | None:
         given[name] = value or next(left, "")
         if not given[name]:
             raise UsageError("GBE110", message=f"{name} needs a value.", command=COMMAND)
+        if name == "--only":
+            only.append(given[name])
     entrypoint = given["--entrypoint"]
     request = RuntimeRequest(
         artifacts=given["--artifacts"],
         entrypoint=entrypoint,
         allow_drift=allow_drift,
+        only=tuple(only),
         is_serving=bool(given["--serve"])
         or not entrypoint,  # nobody but a thread of its own delivers while it stays up
     )

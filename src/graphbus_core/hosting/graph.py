@@ -352,6 +352,8 @@ class LiveGraph:
 
     def _refuse_left_out(self, agent: str) -> None:
         why = self.left_out.get(agent)
+        if why is not None and why.code == "GBE696":
+            raise RunError("GBE696", agent=agent, asked=why.data["asked"])
         if why is not None:
             raise RunError("GBE680", where=why.where, agent=agent, reason=why.sentence.rstrip("."))
 

@@ -111,7 +111,8 @@ class Reloader:
         return [
             each
             for each in goal.artifacts.agents.agents
-            if each.name not in self._graph.left_out or before.get(each.path) != now.get(each.path)
+            if (not goal.config.only or each.name in goal.config.only)
+            and (each.name not in self._graph.left_out or before.get(each.path) != now.get(each.path))
         ]
 
     def _renew(

@@ -313,6 +313,7 @@ class RuntimeConfig(msgspec.Struct, frozen=True, kw_only=True):
         external_topics: Topics (patterns allowed) that are published or heard outside of the graph.
         instruments: See `RuntimeRequest`.
         is_partial: See `RuntimeRequest`.
+        only: See `RuntimeRequest`.
     """
 
     artifacts_dir: str
@@ -323,6 +324,7 @@ class RuntimeConfig(msgspec.Struct, frozen=True, kw_only=True):
     external_topics: tuple[str, ...] = ()
     instruments: tuple[Instrument, ...] = ()
     is_partial: bool = False
+    only: tuple[str, ...] = ()
     settings: RuntimeSettings = RuntimeSettings()
 
 
@@ -378,6 +380,7 @@ class RuntimeRequest(msgspec.Struct, frozen=True, kw_only=True):
         is_serving: The graph stays up: a thread of its own delivers, and publishers do not wait.
         instruments: Middleware around that of the project, outermost first: what measures, traces or stops at handlers.
         is_partial: Leave out the agents that cannot start, instead of starting nothing.
+        only: The names of the agents that run in this process; empty: all.
         validation: Overrides `[tool.graphbus.runtime]`.
     """
 
@@ -387,4 +390,5 @@ class RuntimeRequest(msgspec.Struct, frozen=True, kw_only=True):
     is_serving: bool = False
     instruments: tuple[Instrument, ...] = ()
     is_partial: bool = False
+    only: tuple[str, ...] = ()
     validation: Validation | None = None

@@ -1,0 +1,166 @@
+"""`--only AGENT`: one process runs some agents of a graph, another process the others."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from graphbus_core import build_graph, run_graph
+from graphbus_core.cli import main
+from graphbus_core.errors import RunError
+from graphbus_core.hosting.graph import LiveGraph
+from graphbus_core.hosting.reload import Reloader
+from graphbus_core.model.config import RuntimeRequest
+from graphbus_core.runtime import PIPELINE
+from tests.conftest import Project
+
+AGENT = """
+    from graphbus_core import GraphBusNode, schema_method, subscribe
+
+    class {name}(GraphBusNode):
+        def on_start(self):
+            print("{name} begins", flush=True)
+
+        @subscribe("/{name}/Asked")
+        def on_asked(self):
+            print("{name} hears", flush=True)
+
+        @schema_method(input_schema={{}}, output_schema={{"name": str}})
+        def who(self):
+            return {{"name": "{name}"}}
+
+        @schema_method(input_schema={{}})
+        def ask_the_other(self):
+            self.call("Stocks", "who")
+    """
+EXTERNAL = '[tool.graphbus]\nexternal_topics = ["/Weather/Asked", "/Stocks/Asked"]\n'
+
+
+@pytest.fixture
+def root(project: Project, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder: Path = project(
+        {
+            "pyproject.toml": EXTERNAL,
+            "agents/__init__.py": "",
+            "agents/weather.py": AGENT.format(name="Weather"),
+            "agents/stocks.py": AGENT.format(name="Stocks"),
+        }
+    )
+    build_graph(folder / "agents")
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def start_only(*names: str) -> LiveGraph:
+    return PIPELINE.without("EXECUTE_ENTRYPOINT", "SHUTDOWN").run(RuntimeRequest(only=names))[LiveGraph]
+
+
+@pytest.fixture
+def begin(root: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    running: list[subprocess.Popen[str]] = []
+
+    def start(*command: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen([sys.executable, "-m", *command], cwd=root, stdout=subprocess.PIPE, text=True)
+        running.append(process)
+        return process
+
+    yield start
+    for process in running:
+        process.kill()
+        process.communicate()
+
+
+def lines_until_ready(process: subprocess.Popen[str]) -> list[str]:
+    assert process.stdout
+    lines = []
+    for line in process.stdout:
+        lines.append(line.strip())
+        if "Ready" in line:
+            break
+    return lines
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", [("graphbus_core.runtime",), ("graphbus_core", "run")], ids=["pod", "terminal"])
+def test_two_processes_run_one_agent_each(
+    begin: Callable[..., subprocess.Popen[str]], command: tuple[str, ...]
+) -> None:
+    processes = {name: begin(*command, "--only", name) for name in ("Weather", "Stocks")}
+    for name, process in processes.items():
+        lines = lines_until_ready(process)
+        assert lines[0] == f"{name} begins"
+        assert lines[1] == f"[RUNTIME] Loaded 1 agent, 2 topics, 1 subscription (only {name}, of 2 agents)"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0
+
+
+def test_what_the_others_hear_is_not_heard(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    publications = ["--publish", "/Weather/Asked", "null", "--publish", "/Stocks/Asked", "null"]
+    assert main(["run", "--only", "Weather", *publications]) == 0
+    written = capsys.readouterr()
+    assert "Weather hears" in written.out
+    assert "Stocks" not in written.out
+    assert "Left out" not in written.err
+
+
+def test_both_may_be_named(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--only", "Weather", "--only", "Stocks", "--call", "Stocks.who", "{}"]) == 0
+    out = capsys.readouterr().out
+    assert "Loaded 2 agents" in out
+    assert json.loads(out.splitlines()[-1]) == {"name": "Stocks"}
+
+
+def test_a_call_of_one_that_runs_elsewhere_says_so(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--only", "Weather", "--call", "Stocks.who", "{}"]) == 7
+    assert (
+        "Stocks does not run in this process, which was started with --only Weather. [GBE696]"
+        in capsys.readouterr().err
+    )
+
+
+@pytest.mark.parametrize("way", ["run", "runtime"])
+def test_an_unknown_name_is_refused_before_anything_is_imported(
+    root: Path, capsys: pytest.CaptureFixture[str], way: str
+) -> None:
+    from graphbus_core import runtime
+
+    (root / "agents/weather.py").write_text("raise RuntimeError\n")
+    arguments = ["--allow-drift", "--only", "Wether"]
+    assert (main(["run", *arguments]) if way == "run" else runtime.main(arguments)) == 7
+    err = capsys.readouterr().err
+    assert "The graph has no agent Wether to run alone. Did you mean 'Weather'? [GBE695]" in err
+    assert "Its agents are: Stocks, Weather." in err
+
+
+def test_the_module_of_another_agent_need_not_even_import(root: Path) -> None:
+    (root / "agents/stocks.py").write_text("import surely_not_installed\n")
+    request = RuntimeRequest(only=("Weather",), allow_drift=True)
+    with PIPELINE.without("EXECUTE_ENTRYPOINT", "SHUTDOWN").run(request)[LiveGraph] as graph:
+        assert list(graph.nodes) == ["Weather"]
+        assert graph.call("Weather", "who") == {"name": "Weather"}
+        with pytest.raises(RunError) as refusal:
+            graph.node("Stocks")
+        assert refusal.value.code == "GBE696"
+
+
+def test_a_reload_does_not_bring_the_others_in(root: Path) -> None:
+    with start_only("Weather") as graph:
+        reloader = Reloader(graph)
+        for name in ("stocks", "weather"):
+            path = root / f"agents/{name}.py"
+            path.write_text(path.read_text().replace("hears", "hears well"))
+        done = reloader.reload(build_graph(root / "agents").artifacts)
+        assert done.replaced == ("Weather",)
+        assert done.added == ()
+        assert list(graph.nodes) == ["Weather"]
+
+
+def test_without_the_option_all_run(root: Path) -> None:
+    with run_graph() as graph:
+        assert set(graph.nodes) == {"Weather", "Stocks"}
