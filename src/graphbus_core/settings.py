@@ -15,6 +15,7 @@ import msgspec
 
 from graphbus_core.errors import GraphBusError, Place, UsageError, raise_all
 from graphbus_core.model.config import BuildConfig, BuildRequest, RuntimeConfig, RuntimeRequest, Settings
+from graphbus_core.model.project_info import ProjectInfo
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -124,6 +125,19 @@ def _read_toml(path: str) -> tuple[str, dict[str, Any]]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
         reason = str(error).rstrip(".")
         raise UsageError("GBE104", where=Place(path), path=os.path.basename(path), reason=reason) from None
+
+
+def project_info(root: Path | str) -> ProjectInfo:
+    """What `[project]` of pyproject.toml says of the project; what it leaves open has its default.
+
+    Raises:
+        UsageError: GBE104.
+    """
+    path = os.path.join(root, PROJECT_FILE)
+    table = _read_toml(path)[1].get("project") if os.path.isfile(path) else None
+    said = table if isinstance(table, dict) else {}
+    known = {"title": said.get("name"), "version": said.get("version"), "description": said.get("description")}
+    return ProjectInfo(**{key: text for key, text in known.items() if isinstance(text, str) and text})
 
 
 def resolve_build(request: BuildRequest) -> BuildConfig:

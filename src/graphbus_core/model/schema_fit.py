@@ -8,7 +8,7 @@ why_not(STR, UNKNOWN)   None
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Literal
 
 from graphbus_core.model.schema import BOOL, INT, NULL, STR, Field, Schema, Type
 
@@ -71,13 +71,6 @@ def breaking_changes(before: Schema | None, after: Schema | None, side: Side) ->
         return (f"the {side} schema is gone",)
     changes = _input_breaks(before, after) if side == "input" else _output_breaks(before, after)
     return tuple(changes)
-
-
-def to_json_schema(what: Schema | Type) -> dict[str, Any]:
-    """Describe the type, or the fields of a schema, as JSON Schema (draft 2020-12); what is unknown allows everything."""
-    if isinstance(what, Schema):
-        return _object_schema(what.fields, is_open=what.is_open)
-    return _json_schema_of(what)
 
 
 def _why_not_one(wanted: Type, given: Type, *, is_narrowed: bool) -> str | None:
@@ -199,44 +192,3 @@ def _input_breaks(before: Schema, after: Schema) -> Iterator[str]:
 def _output_breaks(before: Schema, after: Schema) -> Iterator[str]:
     for name, reason in why_not_fields(before, after):
         yield f"{name}: {reason}"
-
-
-_JSON_NAMES = {"null": "null", "bool": "boolean", "int": "integer", "float": "number", "str": "string"}
-
-
-def _json_schema_of(of: Type) -> dict[str, Any]:
-    if of.kind in _JSON_NAMES:
-        return {"type": _JSON_NAMES[of.kind]}
-    if of.kind == "bytes":
-        return {"type": "string", "contentEncoding": "base64"}
-    if of.kind == "union":
-        return {"anyOf": [_json_schema_of(part) for part in of.args]}
-    if of.kind == "literal":
-        return {"enum": list(of.values)}
-    if of.kind == "record":
-        return _object_schema(of.fields, is_open=False)
-    return _container_schema(of)
-
-
-def _container_schema(of: Type) -> dict[str, Any]:
-    if of.kind == "tuple" and of.args:
-        items = [_json_schema_of(part) for part in of.args]
-        return {"type": "array", "prefixItems": items, "minItems": len(items), "maxItems": len(items)}
-    if of.kind in _ARRAYS:
-        schema: dict[str, Any] = {"type": "array"}
-        if of.args:
-            schema["items"] = _json_schema_of(of.args[0])
-        return schema | ({"uniqueItems": True} if of.kind == "set" else {})
-    if of.kind == "dict":
-        values = {"additionalProperties": _json_schema_of(of.args[1])} if len(of.args) > 1 else {}
-        return {"type": "object", **values}
-    return {}
-
-
-def _object_schema(fields: tuple[Field, ...], *, is_open: bool) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": {field.name: _json_schema_of(field.type) for field in fields},
-        "required": [field.name for field in fields if field.required],
-        "additionalProperties": is_open,
-    }

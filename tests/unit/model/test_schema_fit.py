@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphbus_core.model.schema import ANY, BOOL, BYTES, DICT, FLOAT, INT, LIST, NULL, STR, UNKNOWN, Field, Schema, Type
-from graphbus_core.model.schema_fit import breaking_changes, is_disjoint, to_json_schema, why_not, why_not_fields
+from graphbus_core.model.schema_fit import breaking_changes, is_disjoint, why_not, why_not_fields
 
 
 def union(*parts: Type) -> Type:
@@ -184,48 +184,6 @@ def test_types_are_disjoint_when_no_value_but_none_is_of_both(one: Type, other: 
 )
 def test_a_change_breaks_those_who_pass_or_read_what_it_takes_away(before, after, side, expected) -> None:  # type: ignore[no-untyped-def]
     assert breaking_changes(before, after, side) == expected
-
-
-@pytest.mark.parametrize(
-    ("what", "expected"),
-    [
-        (UNKNOWN, {}),
-        (ANY, {}),
-        (STR, {"type": "string"}),
-        (BYTES, {"type": "string", "contentEncoding": "base64"}),
-        (union(STR, NULL), {"anyOf": [{"type": "string"}, {"type": "null"}]}),
-        (literal("a", 1), {"enum": ["a", 1]}),
-        (LIST, {"type": "array"}),
-        (array(INT), {"type": "array", "items": {"type": "integer"}}),
-        (array(INT, "set"), {"type": "array", "items": {"type": "integer"}, "uniqueItems": True}),
-        (
-            Type("tuple", args=(INT, FLOAT)),
-            {"type": "array", "prefixItems": [{"type": "integer"}, {"type": "number"}], "minItems": 2, "maxItems": 2},
-        ),
-        (DICT, {"type": "object"}),
-        (mapping(STR, BOOL), {"type": "object", "additionalProperties": {"type": "boolean"}}),
-        (
-            Schema((Field("a", STR), Field("b", record(c=INT), required=False)), is_open=True),
-            {
-                "type": "object",
-                "properties": {
-                    "a": {"type": "string"},
-                    "b": {
-                        "type": "object",
-                        "properties": {"c": {"type": "integer"}},
-                        "required": ["c"],
-                        "additionalProperties": False,
-                    },
-                },
-                "required": ["a"],
-                "additionalProperties": True,
-            },
-        ),
-    ],
-    ids=str,
-)
-def test_types_are_described_as_json_schema(what: Type | Schema, expected: dict[str, object]) -> None:
-    assert to_json_schema(what) == expected
 
 
 # --- properties -----------------------------------------------------------------------

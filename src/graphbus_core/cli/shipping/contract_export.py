@@ -2,15 +2,131 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
+from json import dumps
+from pathlib import Path
+from typing import Any
+
 import click
+
+from graphbus_core.cli import console
+from graphbus_core.cli.shipping import writing
+from graphbus_core.cli.shipping.writing import Wish
+from graphbus_core.errors import UsageError, raise_all
+from graphbus_core.model.artifacts import BuildArtifacts
+from graphbus_core.model.project_info import ProjectInfo
+
+Document = Mapping[str, Any]
 
 
 @click.command("export", short_help="Write the contracts as JSON Schema, OpenAPI or AsyncAPI.")
-def export() -> int:
-    """Write what agents promise in a format that others read.
+@click.argument("path", metavar="[PATH]", default="")
+@click.option(
+    "--format", "form", required=True, type=click.Choice(["jsonschema", "openapi", "asyncapi"]), help="What is written."
+)
+@click.option(
+    "--output",
+    "-o",
+    default="",
+    metavar="FILE|DIR",
+    help="Where to; a folder ends with `/` or is there. Default: stdout.",
+)
+@click.option("--yaml", "as_yaml", is_flag=True, help="YAML instead of JSON.")
+@writing.options
+def export(*, path: str, form: str, output: str, as_yaml: bool, **wished: bool) -> None:
+    """Write what agents promise in a format that others read. No code of yours is run.
+
+    PATH is a folder with sources, or one with artifacts. Without PATH the working directory is read. The same contracts
+    give the same bytes.
+
+    \b
+    jsonschema  payloads of topics, arguments and results of methods (draft 2020-12):
+                one document, or with a folder as --output one for each
+    openapi     the HTTP interface of `graphbus run --serve`, as /openapi.json shows it (OpenAPI 3.1)
+    asyncapi    topics, who publishes and who hears them, and their payloads (AsyncAPI 3.0)
 
     \b
     Examples:
-      graphbus contract export --format jsonschema
+      graphbus contract export --format asyncapi
+      graphbus contract export agents/ --format jsonschema --output schemas/
+      graphbus contract export .graphbus/ --format openapi --output openapi.yaml --yaml
+      graphbus contract export --format asyncapi --output asyncapi.json --check
     """
-    return 0
+    wish = Wish(**wished)
+    _check_options(wish, output)
+    artifacts, info = _read(path)
+    suffix, render = ("yaml", _as_yaml) if as_yaml else ("json", _as_json)
+    if not output:
+        console.out(render(_describe(form, artifacts, info)), end="")
+        return
+    place = Path(output)
+    is_folder = output.endswith(("/", os.sep)) or place.is_dir()
+    if not is_folder:
+        documents = {place.name: _describe(form, artifacts, info)}
+    elif form == "jsonschema":
+        documents = {f"{name}.{suffix}": each for name, each in _describe_singly(artifacts).items()}
+    else:
+        documents = {f"{form}.{suffix}": _describe(form, artifacts, info)}
+    folder = place if is_folder else place.parent
+    states = writing.write(folder, {name: render(each) for name, each in documents.items()}, wish)
+    if wish.as_json:
+        console.emit_json({"format": form, "folder": str(folder), "files": states})
+
+
+def _check_options(wish: Wish, output: str) -> None:
+    """Options about files need a file.
+
+    Raises:
+        UsageError: GBE131.
+    """
+    given = {"--force": wish.is_forced, "--check": wish.is_check, "--diff": wish.is_diff}
+    useless = next((option for option, is_given in given.items() if is_given), "")
+    if useless and not output:
+        raise UsageError("GBE131", option=useless, needed="--output")
+
+
+def _read(path: str) -> tuple[BuildArtifacts, ProjectInfo]:
+    """The artifacts in a folder, or what a build would make of the sources there; and the project that they belong to.
+
+    Raises:
+        GraphBusError: What is wrong with the artifacts or the sources.
+    """
+    from graphbus_core import settings, store
+
+    folder = Path(path)
+    if path and (folder / store.MANIFEST).is_file():
+        return store.load(folder), settings.project_info(settings.find_root([folder.resolve().parent]))
+    from graphbus_core.compiler.description import History, describe
+    from graphbus_core.compiler.project import Project
+    from graphbus_core.model.config import BuildRequest
+
+    project = Project.read(settings.resolve_build(BuildRequest(paths=(path,) if path else ())))
+    raise_all(project.errors)
+    return describe(project, History()), settings.project_info(project.config.root)
+
+
+def _describe(form: str, artifacts: BuildArtifacts, info: ProjectInfo) -> Document:
+    if form == "openapi":
+        from graphbus_core.hosting.serving import openapi
+
+        return openapi.document(artifacts, info)
+    from graphbus_core.contracts.documents import asyncapi, jsonschema
+
+    return asyncapi.document(artifacts, info) if form == "asyncapi" else jsonschema.bundle(artifacts, info)
+
+
+def _describe_singly(artifacts: BuildArtifacts) -> Mapping[str, Document]:
+    from graphbus_core.contracts.documents import jsonschema
+
+    return jsonschema.single(artifacts)
+
+
+def _as_json(document: Document) -> str:
+    return f"{dumps(document, indent=2, ensure_ascii=False)}\n"
+
+
+def _as_yaml(document: Document) -> str:
+    from graphbus_core.deploy import yaml
+
+    return yaml.render(document)

@@ -21,7 +21,8 @@ from graphbus_core.hosting.serving.address import Token, find_token
 from graphbus_core.hosting.serving.probes import ProbeServer
 from graphbus_core.hosting.serving.status import Status
 from graphbus_core.model.config import RuntimeConfig, RuntimeRequest, ServeConfig
-from graphbus_core.settings import find_root, resolve_run
+from graphbus_core.model.project_info import ProjectInfo
+from graphbus_core.settings import find_root, project_info, resolve_run
 
 _POLL_S = 0.01
 
@@ -95,9 +96,10 @@ class Servers:
 
         listener = held.enter_context(listen(self._config.host, self._config.port))
         # After that: a file with a token may belong to the one who listens there already.
-        token = find_token(self._config, find_root([Path(run.artifacts_dir).parent]), Path(run.state_dir))
+        root = find_root([Path(run.artifacts_dir).parent])
+        token = find_token(self._config, root, Path(run.state_dir))
         self.ports["serve"] = listener.getsockname()[1]
-        return _Http(token, listener)
+        return _Http(token, listener, project_info(root))
 
     def _prepare_probes(self, host: str, port: int, held: ExitStack) -> ProbeServer:
         server = ProbeServer(host, port)
@@ -110,7 +112,7 @@ class Servers:
         from graphbus_core.hosting.serving.server import HttpServer
         from graphbus_core.hosting.serving.site import Site
 
-        site = Site(graph, self._config, token=http.token.text, meter=self.meter, status=status)
+        site = Site(graph, self._config, token=http.token.text, meter=self.meter, status=status, info=http.info)
         server = HttpServer(make_app(site), self._config, http.listener)
         server.start()
         graph.at_end(site.crew.dismiss)
@@ -131,6 +133,7 @@ class _Http(NamedTuple):
 
     token: Token
     listener: socket.socket
+    info: ProjectInfo
 
 
 def _overridden(config: ServeConfig, asked: Asked) -> ServeConfig:

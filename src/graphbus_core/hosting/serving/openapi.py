@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from graphbus_core.hosting.serving.problems import MEDIA_TYPE
 from graphbus_core.model.agent import AgentDefinition, MethodSpec, Topic
 from graphbus_core.model.artifacts import BuildArtifacts
+from graphbus_core.model.json_schema import JsonSchema, Writer
+from graphbus_core.model.project_info import ProjectInfo
 from graphbus_core.model.schema import Schema
-from graphbus_core.model.schema_fit import to_json_schema
 from graphbus_core.model.topics import is_topic
 
 VERSION = "3.1.0"
+
+_WRITER = Writer()
 
 _PROBLEM = {
     "type": "object",
@@ -51,7 +55,7 @@ _WAIT = {
 }
 
 
-def document(artifacts: BuildArtifacts) -> dict[str, Any]:
+def document(artifacts: BuildArtifacts, info: ProjectInfo) -> dict[str, Any]:
     """Describe what can be called and published."""
     agents = artifacts.agents.agents
     calls = {
@@ -63,7 +67,7 @@ def document(artifacts: BuildArtifacts) -> dict[str, Any]:
     topics = [topic for topic in artifacts.topics.topics if is_topic(topic.name)]
     return {
         "openapi": VERSION,
-        "info": {"title": "GraphBus", "version": _version_of(artifacts)},
+        "info": _info(info),
         "paths": {**calls, **{f"/publish{topic.name}": {"post": _publish(topic)} for topic in topics}, **_probes()},
         "components": {
             "schemas": {"Problem": _PROBLEM, "Accepted": _ACCEPTED},
@@ -76,17 +80,17 @@ def document(artifacts: BuildArtifacts) -> dict[str, Any]:
     }
 
 
-def _version_of(artifacts: BuildArtifacts) -> str:
-    return artifacts.manifest.graphbus_version if artifacts.manifest else "0"
+def _info(info: ProjectInfo) -> dict[str, Any]:
+    return {name: text for name, text in info._asdict().items() if text}
 
 
 def _call(agent: AgentDefinition, method: MethodSpec) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "operationId": f"call.{agent.name}.{method.name}",
         "tags": [agent.name],
-        "requestBody": _body(method.input_schema, required=_has_required(method.input_schema)),
+        "requestBody": _body(method.input_schema, _WRITER.arguments),
         "responses": {
-            "200": {"description": "The result of the method.", "content": _json(method.output_schema)},
+            "200": {"description": "The result of the method.", "content": _json(method.output_schema, _WRITER.result)},
             "default": {"$ref": "#/components/responses/Problem"},
         },
     }
@@ -101,7 +105,7 @@ def _publish(topic: Topic) -> dict[str, Any]:
         "tags": ["topics"],
         "summary": f"Publish {topic.name}" + (f", heard by {heard}" if heard else ""),
         "parameters": [_WAIT],
-        "requestBody": _body(topic.schema, required=_has_required(topic.schema)),
+        "requestBody": _body(topic.schema, _WRITER.payload),
         "responses": {
             "202": {"description": "The event is on its way.", "content": {"application/json": _ref("Accepted")}},
             "200": {"description": "With `wait`: it is handled.", "content": {"application/json": _ref("Accepted")}},
@@ -126,12 +130,12 @@ def _probe(path: str, meaning: str) -> dict[str, Any]:
     }
 
 
-def _body(schema: Schema | None, *, required: bool) -> dict[str, Any]:
-    return {"required": required, "content": _json(schema)}
+def _body(schema: Schema | None, write: Callable[[Schema], JsonSchema]) -> dict[str, Any]:
+    return {"required": _has_required(schema), "content": _json(schema, write)}
 
 
-def _json(schema: Schema | None) -> dict[str, Any]:
-    return {"application/json": {"schema": {} if schema is None else to_json_schema(schema)}}
+def _json(schema: Schema | None, write: Callable[[Schema], JsonSchema]) -> dict[str, Any]:
+    return {"application/json": {"schema": {} if schema is None else write(schema)}}
 
 
 def _has_required(schema: Schema | None) -> bool:

@@ -26,6 +26,7 @@ from graphbus_core.isolation import attempt
 from graphbus_core.model.artifacts import BuildArtifacts
 from graphbus_core.model.config import ServeConfig
 from graphbus_core.model.payload import plain_model
+from graphbus_core.model.project_info import ProjectInfo
 from graphbus_core.model.proposals import Json
 
 _log = logging.getLogger("graphbus.http")
@@ -38,8 +39,18 @@ class Site:
         in_flight: Requests that wait for the graph and are not answered yet.
     """
 
-    def __init__(self, graph: LiveGraph, config: ServeConfig, *, token: str, meter: Meter, status: Status) -> None:
+    def __init__(
+        self,
+        graph: LiveGraph,
+        config: ServeConfig,
+        *,
+        token: str,
+        meter: Meter,
+        status: Status,
+        info: ProjectInfo,
+    ) -> None:
         self.config = config
+        self._info = info
         self.guard = Guard(config, token)
         self.crew = Crew(config.concurrency, config.backlog)
         self.meter = meter
@@ -93,12 +104,12 @@ class Site:
         """The description of the graph as it runs now."""
         artifacts = self._current
         if self._described is None or self._described[0] is not artifacts:
-            self._described = artifacts, _pretty(openapi.document(artifacts))
+            self._described = artifacts, _pretty(openapi.document(artifacts, self._info))
         return self._described[1]
 
     def index(self) -> bytes:
         """What can be requested here."""
-        paths = openapi.document(self._current)["paths"]
+        paths = openapi.document(self._current, self._info)["paths"]
         return _pretty(
             {
                 "call": [f"POST {path}" for path in paths if path.startswith("/call/")],
