@@ -248,7 +248,7 @@ class Answerer(Deliverer):
         """Let it begin in its turn, and wait until it is over; False when it was not in time."""
         drainers: list[int] = []
 
-        others = () if self._lanes is None else tuple(self._lanes.under_way)
+        others = [] if self._lanes is None else self._lanes.now_under_way()
 
         def work() -> None:
             drainers.append(get_ident())

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from threading import get_ident
+from typing import cast
 
 from graphbus_core.bus import lanes as loop
 from graphbus_core.bus.answering import Answerer
-from graphbus_core.bus.lanes import Delivery, Lanes
+from graphbus_core.bus.lanes import Delivery, Lane, Lanes
 from graphbus_core.bus.receipts import Receipt
+from graphbus_core.bus.routing import Subscription
 from graphbus_core.errors import BackpressureError, RunError
 from graphbus_core.isolation import carry
 from graphbus_core.model.messages import Event
@@ -66,21 +68,19 @@ class Awaiter(Answerer):
             return
         self._history.append(event)
         dispatch.events += 1
-        self._right_to_drain.append(None)
         delivery = Delivery(alone.call, alone.lane, (event, alone), True)
         lane.workers += 1  # this task does what a worker would do
         lanes.under_way[delivery] = None
+        self._right_to_drain.append([])
+        self._bell.ring()
+        if self._queue:  # another thread has queued it meanwhile, and counts on us
+            self._drain_on_loop(lanes)
         loop.become(delivery)
         await carry(alone.call(event), delivery)
         loop.become(None)
-        del lanes.under_way[delivery]
-        lane.workers -= 1
-        if lane.box:
-            lanes.start(lane)
-        if delivery.error is not None or delivery.children:
-            await self._follow_up(lanes, delivery, event)
-        elif self._bell.waiting:
-            self._bell.ring()
+        receipt = self._end_alone(lanes, lane, delivery)
+        if receipt is not None:
+            await self._end_of(lanes, receipt)
 
     async def _deliver_with_others(self, lanes: Lanes, event: Event) -> None:
         if len(self._queue) >= self._capacity:
@@ -88,18 +88,28 @@ class Awaiter(Answerer):
         receipt = Receipt(event)
         self._receipts.open(receipt)
         self._queue.append(event)
-        self._drain_on_loop(lanes)
+        self._announce()
         await self._end_of(lanes, receipt)
 
-    async def _follow_up(self, lanes: Lanes, delivery: Delivery, event: Event) -> None:
-        """The handler has failed, or has published."""
+    def _end_alone(self, lanes: Lanes, lane: Lane, delivery: Delivery) -> Receipt | None:
+        """The handler that was awaited has ended; give the receipt if it has published, or failed."""
+        delivery.is_over = True
+        receipt = self._follow(delivery) if delivery.error is not None or delivery.children else None
+        del lanes.under_way[delivery]
+        lane.workers -= 1
+        if lane.box:
+            lanes.start(lane)
+        self._bell.ring()
+        return receipt
+
+    def _follow(self, delivery: Delivery) -> Receipt:
+        event, _ = cast("tuple[Event, Subscription]", delivery.about)
         receipt = self._receipts.of(event)
         if receipt is None:
             receipt = Receipt(event)
             self._receipts.open(receipt)
         self._settle(delivery)
-        self._bell.ring()
-        await self._end_of(lanes, receipt)
+        return receipt
 
     async def _end_of(self, lanes: Lanes, receipt: Receipt) -> None:
         ended = lanes.loop.create_future()
@@ -110,8 +120,7 @@ class Awaiter(Answerer):
 
         receipt.then(lambda: _tell(lanes, settle))
         await ended
-        if self._raised and self._dispatcher is None:
-            raise self._raised.popleft()
+        self._raise_what_was_raised()
 
 
 def _tell(lanes: Lanes, settle: Callable[[], None]) -> None:

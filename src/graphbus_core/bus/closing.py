@@ -70,10 +70,12 @@ class Closing(Awaiter):
     def _deliver_the_rest(self, deadline: float) -> BaseException | None:
         """Drain until all is quiet or the grace is over, and give the first that went up meanwhile."""
         first: BaseException | None = None
+
+        def is_done() -> bool:
+            return self._is_loop_idle() and not self._falls_due_by(deadline)
+
         while True:
-            raised = attempt_anything(
-                lambda: self._until(lambda: self._is_quiet() and not self._falls_due_by(deadline), deadline)
-            )
+            raised = attempt_anything(lambda: self._until(lambda: self._is_at_rest(is_done), deadline))
             first = first or raised
             if not isinstance(raised, (Exception, SystemExit)):
                 return first

@@ -1,4 +1,4 @@
-"""The delivery loop of a bus: the queue, who drains it, and what becomes of each handler's call.
+"""The delivery loop of a bus: what is published, how it is delivered, and what becomes of each handler's call.
 
     publish -> queue -> one thread at a time drains: event by event, handler by handler, run to completion
                           |- `def` handlers: called in place          |- agents with `async def` handlers: lanes
@@ -9,18 +9,17 @@ another thread meanwhile, only queues. On the thread of the event loop, what onl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from threading import Thread, get_ident
-from time import monotonic
 from typing import cast
 
 from graphbus_core.bus import lanes as loop
+from graphbus_core.bus.draining import Drainer
 from graphbus_core.bus.lanes import Delivery, Lanes
 from graphbus_core.bus.ledger import without_ours
 from graphbus_core.bus.queueing import OnError, Redelivery
 from graphbus_core.bus.receipts import Receipt
 from graphbus_core.bus.routing import Call, Dispatch, Subscription
-from graphbus_core.bus.waiting import Waiter
 from graphbus_core.clock import SystemClock
 from graphbus_core.errors import RunError
 from graphbus_core.isolation import Job, attempt_anything, run_each
@@ -32,7 +31,7 @@ from graphbus_core.model.proposals import Json
 _log = Log("graphbus.bus")
 
 
-class Deliverer(Waiter):
+class Deliverer(Drainer):
     """Delivers events to handlers, in one total order. `MessageBus` is its public face; see there for the arguments."""
 
     # --- publishing ---
@@ -53,11 +52,11 @@ class Deliverer(Waiter):
         if check is not None:
             payload = check(payload)
         lanes, queue, now = self._lanes, self._queue, self._time
-        others: tuple[Delivery, ...] = ()
+        others: list[Delivery] = []
         if lanes is not None:
             if lanes.is_here or loop.current() is not None:
                 return self._enqueue(topic, payload, src)
-            others = tuple(lanes.under_way)
+            others = lanes.now_under_way()
         try:
             del self._right_of_callers[0]
         except IndexError:  # a handler of this thread publishes, or another thread drains
@@ -79,7 +78,7 @@ class Deliverer(Waiter):
                 self._drain()
         finally:
             self._drainer = 0
-            self._right_to_drain.append(None)
+            self._right_to_drain.append([])
             if self._bell.waiting:
                 self._bell.ring()
         if queue or self._lanes is not None:
@@ -114,83 +113,7 @@ class Deliverer(Waiter):
                 self._late_error = self._late_error or error
                 raise error
 
-    # --- who drains ---
-
-    def _announce(self) -> None:
-        """Something was queued: let it be delivered by whom it may concern."""
-        if self._is_over:
-            self._bury()  # somebody else has closed the bus meanwhile
-        elif self._lanes is not None and self._lanes.is_here:
-            self._drain_on_loop(self._lanes)
-        elif loop.current() is not None:  # a thread that an async handler waits for
-            self._ask_a_thread()
-        else:
-            self._bell.ring()
-            self._drain_if_free()
-
-    def _ask_a_thread(self) -> None:
-        """Let somebody else deliver: this thread may not, or cannot."""
-        if self._dispatcher is None and not self._bell.waiting and self._right_to_drain:
-            Thread(target=self._drain_if_free, name="graphbus-drain").start()
-        self._bell.ring()
-
-    def _may_drain(self) -> bool:
-        dispatcher = self._dispatcher
-        is_free = dispatcher is None or (self._is_closing and self.interruption is not None)
-        return (is_free or (dispatcher is not None and dispatcher.ident == get_ident())) and not self._is_late()
-
-    def _has_work(self) -> bool:
-        """Something waits, and this thread can deliver it."""
-        waits = self._queue or self._errands or self._event is not None
-        return bool(waits and self._right_to_drain and self._may_drain())
-
-    def _is_quiet(self) -> bool:
-        return (self._lanes is None or self._lanes.is_idle) and self._is_empty()
-
-    def _is_empty(self) -> bool:
-        """Nothing is queued or in hand, outside of the event loop."""
-        return not self._queue and not self._errands and bool(self._right_to_drain) and self._event is None
-
-    def _until_all_but(self, others: Iterable[Delivery]) -> None:
-        """Deliver, and wait until nothing is under way but what was so before."""
-        lanes = self._lanes
-        known = set(others)
-        if lanes is None or not known:
-            self._until(self._is_quiet)
-            return
-        lanes.watchers += 1
-        try:
-            self._until(lambda: lanes.under_way.keys() <= known and self._is_empty())
-        finally:
-            lanes.watchers -= 1
-
-    def _until(self, is_so: Callable[[], object], deadline: float | None = None) -> bool:
-        """Wait until something is so, and meanwhile deliver; False when it was not so in time, or before the bus was closed."""
-        while True:
-            self._drain_if_free()
-            if self._raised and self._dispatcher is None:
-                raise self._raised.popleft()
-            if is_so():
-                return True
-            ends = [each for each in (deadline, self._deadline) if each is not None]
-            left_s = min(ends) - monotonic() if ends else None
-            if left_s is not None and left_s <= 0:
-                return False
-            self._bell.wait(lambda: is_so() or self._has_work() or self._raised or self._is_over, left_s)
-
-    def _drain_if_free(self) -> None:
-        while self._has_work():
-            try:
-                del self._right_to_drain[0]
-            except IndexError:
-                return
-            try:
-                self._drainer = get_ident()
-                self._drain()
-            finally:
-                self._drainer = 0
-                self._right_to_drain.append(None)
-                self._bell.ring()
+    # --- delivering ---
 
     def _drain(self) -> None:
         if self._event is not None:
@@ -202,23 +125,6 @@ class Deliverer(Waiter):
                 return
         if self._is_over:
             self._bury()  # a handler that was left behind has published
-
-    def _drain_on_loop(self, lanes: Lanes) -> None:
-        """Put what only lanes hear into them; for the rest, and where a mailbox is full, a thread is needed that may wait."""
-        while self._queue:
-            try:
-                del self._right_to_drain[0]
-            except IndexError:
-                return  # a thread drains, and looks again before it ends
-            try:
-                is_stuck = not self._fill(lanes)
-            finally:
-                self._right_to_drain.append(None)
-            if is_stuck:
-                self._ask_a_thread()
-                return
-            if lanes.is_idle:
-                self._bell.ring()
 
     def _fill(self, lanes: Lanes) -> bool:
         queue = self._queue
@@ -323,9 +229,6 @@ class Deliverer(Waiter):
         if self._followed:
             self._receipts.release(event)
 
-    def _is_late(self) -> bool:
-        return self._deadline is not None and monotonic() >= self._deadline
-
     def _open(self, topic: str) -> Dispatch:
         """A topic that is published for the first time, or any topic of a bus that is closing."""
         if self._is_closing and not self._is_handling():
@@ -355,14 +258,16 @@ class Deliverer(Waiter):
     def _dispatch_all(self) -> None:
         self.interruption = attempt_anything(self._serve_until_stopped)
         if self.interruption is not None:
+            self._bell.ring()  # who closes the bus delivers now
             _log.error("a handler has ended the delivery of events", exc_info=without_ours(self.interruption))
             self._on_interruption()
 
     def _serve_until_stopped(self) -> None:
         while not self._is_stopping:
             self._drain_if_free()
-            if self._raised:
-                raise self._raised.popleft()
+            raised = self._first_raised()
+            if raised is not None:
+                raise raised
             self._bell.wait(lambda: self._is_stopping or self._raised or self._has_work())
 
     # --- what becomes of a call ---

@@ -146,6 +146,13 @@ class Lanes:
         """True when nothing waits in a mailbox or runs."""
         return not self.under_way
 
+    def now_under_way(self) -> list[Delivery]:
+        """What waits in a mailbox or runs, at one moment.
+
+        `list` reads a dict in one go. `tuple` does not: it may let the garbage collector in, and so another thread.
+        """
+        return list(self.under_way)
+
     def lane(self, key: Hashable, concurrency: int = 1) -> Lane:
         """Give a lane; it is made when first asked for."""
         return self.by_key.get(key) or self.by_key.setdefault(key, Lane(concurrency))
@@ -198,7 +205,7 @@ class Lanes:
         return self._is_blocked or key in self._stuck
 
     def _leave_behind(self, cancellation: _Cancellation) -> None:
-        for delivery in list(self.under_way):
+        for delivery in self.now_under_way():
             self._stuck.add(delivery.lane)
             then = delivery.then
             if then is None:
@@ -281,14 +288,14 @@ class Lanes:
         if cancellation.is_over:
             return  # nobody waits for it, and what is in the mailboxes now is meant to be done
         self.is_cancelled = True
-        for delivery in self.under_way:
+        for delivery in self.now_under_way():
             if delivery.then is None:
                 delivery.then = _nothing_more
                 cancellation.left.append(delivery)
-        for lane in self.by_key.values():
+        for lane in list(self.by_key.values()):
             while lane.box:
                 self.end(lane.box.pop())
-        for delivery in list(self.under_way):
+        for delivery in self.now_under_way():
             if delivery.task is not None:
                 delivery.task.cancel()
         cancellation.has_begun = True

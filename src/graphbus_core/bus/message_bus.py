@@ -149,7 +149,7 @@ class MessageBus(Closing):
             lanes = self._lanes
             if lanes is not None and (lanes.is_here or current() is not None):
                 return call_in_turn(argument)
-            others = () if lanes is None else tuple(lanes.under_way)
+            others = [] if lanes is None else lanes.now_under_way()
             try:
                 del self._right_of_callers[0]
             except IndexError:
@@ -172,7 +172,7 @@ class MessageBus(Closing):
                         self._drain()  # after a KeyboardInterrupt nothing more is delivered
             finally:
                 self._drainer = 0
-                self._right_to_drain.append(None)
+                self._right_to_drain.append([])
                 if queue or self._lanes is not None or self._bell.waiting:
                     self._leave(others, is_interrupted=not is_over and not isinstance(exception(), Exception))
             return result if has_waited else after(result)
@@ -210,7 +210,11 @@ class MessageBus(Closing):
             Exception: With `on_error="raise"`, what a further attempt has raised.
         """
         self.refuse_in_handler()
-        return self._until_or_raise(lambda: self._is_quiet() and self._retries.next_due() is None, timeout_s)
+
+        def is_done() -> bool:
+            return self._is_loop_idle() and self._retries.next_due() is None
+
+        return self._until_or_raise(lambda: self._is_at_rest(is_done), timeout_s)
 
     def refuse_in_handler(self) -> None:
         """Raise RunError GBE648 inside a handler: who waits there waits for itself."""
@@ -284,11 +288,11 @@ class MessageBus(Closing):
 
     def history(self) -> tuple[Event, ...]:
         """The last events in the order of their delivery."""
-        return tuple(self._history)
+        return (*self._history,)  # in one go: see `Lanes.now_under_way`
 
     def dead_letters(self) -> tuple[DeadLetter, ...]:
         """The last dead letters, oldest first."""
-        return tuple(self._ledger.dead)
+        return (*self._ledger.dead,)  # likewise
 
     @property
     def keeper(self) -> DeadLetterKeeper | None:

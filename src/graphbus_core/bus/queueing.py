@@ -103,8 +103,9 @@ class Queueing(ABC):
         self._history = self._ledger.history
         self._queue: deque[Event | Job | Redelivery] = deque()
         self._errands: deque[Errand] = deque()  # of async handlers; they go before the queue
-        # Whoever deletes the one token drains; append gives it back. No signal can arrive between `del` and the `try` after it.
-        self._right_to_drain: list[None] = [None]
+        # Whoever deletes the one token drains; append gives another one back.
+        # No signal can arrive between `del` and the `try` after it.
+        self._right_to_drain: list[object] = [[]]
         self._right_of_callers = self._right_to_drain  # with a dispatcher: an empty list
         self._drainer = 0
         self._event: Event | None = None  # being delivered; still set after an interruption
