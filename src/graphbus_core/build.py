@@ -2,7 +2,7 @@
 
      1-7   configuration, modules, classes, sources, definitions, graph, order     settings, compiler/
      8-12  engine, agents, analysis, conflicts, rounds of negotiation              negotiation/, editing/gate.py
-    13-15  promotion to the source files, artifacts, done                          editing/promotion.py, store.py
+    13-15  promotion to the source files, artifacts, done                          editing/promotion.py, store/
 
 A static build leaves out the stages that need agents. No stage imports or runs the code that is built; only the gate does,
 in a child process.

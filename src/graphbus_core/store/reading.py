@@ -1,0 +1,185 @@
+"""Artifacts read from `.graphbus/`, and proved to be whole and to describe the source files as they are."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from graphbus_core.errors import ArtifactError, Place
+from graphbus_core.model.artifacts import (
+    SCHEMA_VERSION,
+    AgentsArtifact,
+    BuildArtifacts,
+    GraphArtifact,
+    Manifest,
+    ModifiedFilesArtifact,
+    NegotiationsArtifact,
+    TopicsArtifact,
+)
+from graphbus_core.model.digests import sha256_hex
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MANIFEST = "manifest.json"
+ARTIFACTS: Mapping[str, type[msgspec.Struct]] = {
+    "graph.json": GraphArtifact,
+    "agents.json": AgentsArtifact,
+    "topics.json": TopicsArtifact,
+    "negotiations.json": NegotiationsArtifact,
+    "modified_files.json": ModifiedFilesArtifact,
+}
+
+StrPath = str | os.PathLike[str]
+"""What a graph reads when it starts is named by text: `pathlib` alone would take a tenth of that time."""
+
+Artifact = TypeVar("Artifact", bound=msgspec.Struct)
+
+
+def load(folder: StrPath, *, without: Collection[str] = ()) -> BuildArtifacts:
+    """Read and verify the artifacts of a build.
+
+    Args:
+        folder: Where they are.
+        without: `negotiations.json`, `modified_files.json`: verified by their digests, but not decoded; their parts stay empty.
+
+    Raises:
+        ArtifactError: GBE501 nothing there, GBE502 not readable as an artifact, GBE503 and GBE504 written by an older or newer
+            GraphBus, GBE505 an artifact is missing, GBE506 an artifact does not fit the manifest, GBE507 no permission.
+    """
+    manifest = load_manifest(folder)
+    data = {name: _read_part(folder, manifest, name) for name in ARTIFACTS}
+    parts = {
+        name: _decode(data[name], kind, os.path.join(folder, name))
+        for name, kind in ARTIFACTS.items()
+        if name not in without
+    }
+    return BuildArtifacts(
+        manifest=manifest,
+        **{name.removesuffix(".json"): part for name, part in parts.items()},  # type: ignore[arg-type]
+    )
+
+
+def load_artifact(folder: Path, kind: type[Artifact]) -> Artifact:
+    """Read and verify one artifact of a build, whatever the others are like.
+
+    Raises:
+        ArtifactError: As `load` does.
+    """
+    name = next(name for name, each in ARTIFACTS.items() if each is kind)
+    return _decode(_read_part(folder, load_manifest(folder), name), kind, os.path.join(folder, name))
+
+
+def load_manifest(folder: StrPath) -> Manifest:
+    """Read the manifest alone.
+
+    Raises:
+        ArtifactError: GBE501-504, GBE507.
+    """
+    path = os.path.join(folder, MANIFEST)
+    try:
+        data = _read(path)
+    except (FileNotFoundError, NotADirectoryError):
+        raise ArtifactError("GBE501", where=Place(shown(folder))) from None
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    version = _decode(data, _Versioned, path).schema_version
+    if version != SCHEMA_VERSION:
+        code = "GBE503" if version < SCHEMA_VERSION else "GBE504"
+        raise ArtifactError(code, where=Place(shown(path)), version=version, wanted=SCHEMA_VERSION)
+    return _decode(data, Manifest, path)
+
+
+class _Versioned(msgspec.Struct):
+    schema_version: int
+
+
+def _read_part(folder: StrPath, manifest: Manifest, name: str) -> bytes:
+    path = os.path.join(folder, name)
+    try:
+        data = _read(path)
+    except FileNotFoundError:
+        raise ArtifactError("GBE505", where=Place(shown(path)), name=name) from None
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    if sha256_hex(data) != manifest.artifacts.get(name):
+        raise ArtifactError("GBE506", where=Place(shown(path)), name=name)
+    return data
+
+
+def _read(path: StrPath) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def _decode(data: bytes, kind: type[Artifact], path: str) -> Artifact:
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ArtifactError(
+            "GBE502", where=Place(shown(path)), name=os.path.basename(path), reason=reason_of(error)
+        ) from None
+
+
+def _unreadable(path: str, error: OSError) -> ArtifactError:
+    return ArtifactError("GBE507", where=Place(shown(path)), name=os.path.basename(path), reason=reason_of(error))
+
+
+def reason_of(error: Exception) -> str:
+    """Give what went wrong as the end of a sentence."""
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return text[:1].lower() + text[1:]
+
+
+def shown(path: StrPath) -> str:
+    """Give the path as a person would write it from the working directory."""
+    below = os.path.relpath(path)
+    return str(path) if below.startswith("..") else below
+
+
+def find_problems(folder: Path) -> tuple[ArtifactError, ...]:
+    """Give everything that is wrong with the artifacts, and each source file that is not what it was when they were built."""
+    try:
+        manifest = load_manifest(folder)
+    except ArtifactError as error:
+        return (error,)
+    problems: list[ArtifactError] = []
+    for name in ARTIFACTS:
+        try:
+            _decode(_read_part(folder, manifest, name), ARTIFACTS[name], os.path.join(folder, name))
+        except ArtifactError as error:
+            problems.append(error)
+    drifted = sorted((*verify_sources(folder, manifest), *verify_imports(folder, manifest)))
+    problems += [ArtifactError("GBE508", where=Place(path)) for path in drifted]
+    return tuple(problems)
+
+
+def project_root(folder: StrPath, manifest: Manifest) -> str:
+    """Give the project that the artifacts belong to."""
+    return os.path.normpath(os.path.join(os.path.realpath(folder), manifest.project_root))
+
+
+def verify_sources(folder: StrPath, manifest: Manifest) -> tuple[str, ...]:
+    """Give the source files that are not what they were when the artifacts were built, missing ones included, by path."""
+    return _drifted(folder, manifest, manifest.sources)
+
+
+def verify_imports(folder: StrPath, manifest: Manifest) -> tuple[str, ...]:
+    """Give the files that the agents import, and that are not what they were when the artifacts were built, by path."""
+    return _drifted(folder, manifest, manifest.imports)
+
+
+def _drifted(folder: StrPath, manifest: Manifest, files: Mapping[str, str]) -> tuple[str, ...]:
+    root = project_root(folder, manifest)
+    return tuple(path for path, digest in sorted(files.items()) if digest_of(os.path.join(root, path)) != digest)
+
+
+def digest_of(path: StrPath) -> str:
+    """Give the sha256 of a file, `""` when it cannot be read."""
+    try:
+        return sha256_hex(_read(path))
+    except OSError:
+        return ""

@@ -1,0 +1,1 @@
+"""The agents of the news desk, one file each."""
