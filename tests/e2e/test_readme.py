@@ -32,6 +32,7 @@ PROGRAMS = ("curl",)
         "docs/running-interactively.md",
         "docs/tracing-and-profiling.md",
         "docs/http.md",
+        "docs/export.md",
         "docs/metrics-and-tracing.md",
         "docs/how-a-negotiation-works.md",
     ],

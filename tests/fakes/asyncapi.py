@@ -1,0 +1,43 @@
+"""The official parser of AsyncAPI, run by node: `.ci/run` installs what tests/asyncapi/package-lock.json names, by its hashes.
+
+By hand: mkdir -p .cache/asyncapi; cp tests/asyncapi/*.json .cache/asyncapi; npm ci --ignore-scripts --prefix .cache/asyncapi
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+_ROOT = Path(__file__).resolve().parents[2]
+_MODULES = _ROOT / ".cache" / "asyncapi" / "node_modules"
+_IS_THERE = shutil.which("node") is not None and (_MODULES / "@asyncapi" / "parser").is_dir()
+
+needs_parser = pytest.mark.skipif(
+    not _IS_THERE and not os.environ.get("CI"), reason="the parser of AsyncAPI is not installed"
+)
+
+_NEWER = "asyncapi-latest-version"
+"""3.1 exists; what we promise is 3.0."""
+
+
+def parse(*files: Path) -> list[dict[str, Any]]:
+    """Give what the parser says of each file: `isRead`, `operations` and `diagnostics`."""
+    finished = subprocess.run(
+        ["node", str(_ROOT / "tests" / "asyncapi" / "parse.cjs"), *map(str, files)],
+        env={**os.environ, "NODE_PATH": str(_MODULES)},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stderr
+    found: list[dict[str, Any]] = json.loads(finished.stdout)
+    for each in found:
+        each["diagnostics"] = [said for said in each["diagnostics"] if said["code"] != _NEWER]
+    return found
