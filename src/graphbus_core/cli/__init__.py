@@ -52,6 +52,7 @@ COMMANDS: dict[str, Entry] = {
     "dlq": Entry("graphbus_core.cli.dlq:dlq", "Look at dead letters, replay or drop them.", "Run"),
     "trace": Entry("graphbus_core.cli.trace:trace", "Show what an event has caused.", "Run"),
     "profile": Entry("graphbus_core.cli.profile:profile", "Show how long handlers took.", "Run"),
+    "docker": Entry("graphbus_core.cli.docker:docker", "Write a Dockerfile, build the image, run it.", "Ship"),
     "contract": Entry(
         "graphbus_core.cli.contract:contract", "Validate, compare and export what agents promise.", "Ship"
     ),

@@ -21,4 +21,96 @@ ENTRIES: dict[str, Entry] = {
     "GBE706": Entry(
         "{count} would differ from what is generated: {names}.", "Run the same command without --check, with --force."
     ),
+    "GBE710": Entry(
+        "The agents import what Python does not bring along, and no version of it is pinned: {modules}.",
+        "Pin them with their hashes, e.g. `uv pip compile --generate-hashes deps.in -o requirements.txt`, "
+        "and give the file: --requirements requirements.txt.",
+    ),
+    "GBE711": Entry(
+        "{path} does not pin everything: {reason}.",
+        "Write it with hashes, e.g. with `uv pip compile --generate-hashes` or `pip-compile --generate-hashes`.",
+    ),
+    "GBE712": Entry(
+        "The base {image} may be another image tomorrow: it has no digest.",
+        "Write NAME:TAG@sha256:..., or let it float with --allow-unpinned.",
+    ),
+    "GBE713": Entry(
+        "There is no pinned base image for Python {version}.",
+        "There is one for {known}; another image is given with --base.",
+    ),
+    "GBE714": Entry(
+        "{path} cannot go into the image: {reason}.",
+        "An image is made of files below the folder of the project.",
+    ),
+    "GBE715": Entry(
+        "{program} is installed, but its engine does not answer: {reason}.",
+        "Start it, or {otherwise}.",
+    ),
+    "GBE716": Entry(
+        "The image has no name: the project has no {missing}.",
+        "Set it in [project] of pyproject.toml, or give --tag {example}.",
+    ),
+    "GBE720": Entry(
+        "The image {image} may be another one tomorrow: it has no tag but `latest`, and no digest.",
+        "Give a tag that is not moved, or a digest: --image {example}.",
+    ),
+    "GBE721": Entry(
+        "No image is known: the project has no {missing}.",
+        "Set it in [project] of pyproject.toml, or give --image {example}.",
+    ),
+    "GBE722": Entry(
+        "The agents cannot run in pods of their own, because a bus ends where its process ends; {count} would be cut: {edges}.",
+        "Keep them together with --topology single.",
+    ),
+    "GBE723": Entry(
+        "{first} and {second} would both be called {label} in the cluster.",
+        "Rename one of them, or keep them together with --topology single.",
+    ),
+    "GBE724": Entry(
+        "{agent} has no name that a cluster could use: nothing of it is a-z or 0-9.",
+        "Rename it, or keep the agents together with --topology single.",
+    ),
+    "GBE730": Entry("There is no {file} here.", "`graphbus k8s generate` writes one; or name its folder."),
+    "GBE731": Entry(
+        "kubectl knows no cluster to deploy to: {reason}.",
+        "Choose one with `kubectl config use-context`, or for this command with --context.",
+    ),
+    "GBE732": Entry(
+        "Nobody is at a terminal to say yes to {target}.",
+        "Say it before, with --yes, or look at what would happen, with --dry-run.",
+    ),
+    "GBE733": Entry("kustomize cannot make manifests of this folder: {reason}.", "Correct the folder."),
+    "GBE734": Entry(
+        "It is not clear which image --image replaces: the manifests name {names}.",
+        "Use an overlay with `images:` instead.",
+    ),
+    "GBE735": Entry(
+        "The manifests are not for the namespace {namespace}, but for {found}.",
+        "Generate them with another --namespace, or name the folder of the right ones.",
+    ),
+    "GBE736": Entry(
+        "{path} does not exist, so that the jobs would have nothing to install GraphBus from.",
+        "List there what the jobs install: GraphBus from where your team gets it, pytest, and what the agents import; "
+        "or name another file with --requirements.",
+    ),
+    "GBE737": Entry(
+        "{value} cannot stand in a pipeline as a {kind}.",
+        "It is one line without control characters and without `${{{{`; a path is one of this project.",
+    ),
+    "GBE738": Entry(
+        "The project does not allow Python {wanted}: it requires {requires}.",
+        "Give another --python, or leave it out; then a fitting one is taken.",
+    ),
+    "GBE739": Entry(
+        "The package that public indexes call `graphbus` is somebody else's, and this line would install it.",
+        "Pin GraphBus with its hash, or by the address of its wheel: `graphbus @ https://...`.",
+    ),
+    "GBE745": Entry(
+        "The contracts of {state} cannot be read: {reason}.",
+        "What cannot be read cannot be compared. `graphbus check` says what is wrong with sources.",
+    ),
+    "GBE746": Entry(
+        "There are neither agents nor artifacts in {path}.",
+        "Name the folder with the agents; `graphbus build` writes artifacts.",
+    ),
 }

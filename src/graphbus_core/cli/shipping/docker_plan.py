@@ -1,0 +1,170 @@
+"""What goes into the image of a project: found from its artifacts, its settings and what was asked for."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Iterable, Iterator
+from importlib.resources import files as package_files
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from graphbus_core import store
+from graphbus_core.cli.shipping.wheel import make_wheel
+from graphbus_core.deploy.facts import Files
+from graphbus_core.deploy.image.bases import check_base, choose_base
+from graphbus_core.deploy.image.files import generate
+from graphbus_core.deploy.image.plan import ImagePlan
+from graphbus_core.deploy.image.requirements import Requirement, join, read_hashed
+from graphbus_core.errors import ArtifactError, DeployError, Place, raise_all
+from graphbus_core.model.artifacts import Manifest
+from graphbus_core.model.config import RuntimeRequest, RuntimeSettings
+from graphbus_core.settings import PROJECT_FILE, resolve_run
+
+FOLDER = "docker"
+
+
+class Wanted(NamedTuple):
+    """What was asked for on the command line; empty: what follows from the project."""
+
+    artifacts: str = ".graphbus"
+    output: str = ""
+    base: str = ""
+    may_float: bool = False
+    python: str = ""
+    requirements: str = ""
+    includes: tuple[str, ...] = ()
+    is_served: bool = False
+
+
+class Image(NamedTuple):
+    """An image that can be built.
+
+    Attributes:
+        root: The project: what the engine gets to see, as far as the ignore file lets it.
+        dockerfile: Path below it.
+    """
+
+    root: Path
+    dockerfile: str
+    files: Files
+
+
+def plan_image(wanted: Wanted) -> Image:
+    """Find everything that a run of these artifacts needs.
+
+    Raises:
+        ArtifactError: GBE501-507 for damaged artifacts, GBE508 for each source file that was changed since.
+        DeployError: GBE703, GBE710-714.
+    """
+    folder = Path(wanted.artifacts)
+    manifest = _verified(folder)
+    root = Path(store.project_root(folder, manifest))
+    settings = resolve_run(RuntimeRequest(artifacts=wanted.artifacts)).settings
+    theirs = _their_requirements(root, wanted, manifest)
+    about = _about(root)
+    output = _below(root, Path(wanted.output)) if wanted.output else ""
+    wheel = make_wheel()
+    requires_python = about.get("requires-python")
+    base = choose_base(wanted.python, requires_python if isinstance(requires_python, str) else "")
+    plan = ImagePlan(
+        title=root.name,
+        base=check_base(wanted.base, may_float=wanted.may_float) if wanted.base else base,
+        folder=f"{output}/{FOLDER}" if output else FOLDER,
+        wheel=wheel.name,
+        artifacts=_below(root, folder),
+        artifact_files=(*store.ARTIFACTS, store.MANIFEST),
+        sources=tuple(sorted({*manifest.sources, *manifest.imports, *_project_file(root)})),
+        includes=tuple(_below(root, Path(path)) + ("/" if os.path.isdir(path) else "") for path in wanted.includes),
+        requirements=_below(root, Path(wanted.requirements)) if wanted.requirements else "",
+        third_party=manifest.third_party,
+        labels=dict(_labels(root, about, wanted.base or base)),
+        is_served=wanted.is_served,
+    )
+    for path in (*plan.sources, *plan.includes, plan.artifacts, plan.requirements):
+        _check_path(path)
+    pins = "".join(_pins(wanted, settings))
+    requirements = join(pins, wheel.name, wheel.sha256, theirs, plan.folder)
+    dockerfile = f"{output}/Dockerfile" if output else "Dockerfile"
+    return Image(root, dockerfile, generate(plan, requirements=requirements, wheel=wheel.data))
+
+
+def name_image(root: Path) -> str:
+    """Give the name that an image of this project has: `name:version`.
+
+    Raises:
+        DeployError: GBE716 when the project does not say one of them.
+    """
+    from graphbus_core.deploy.names import as_label, check_image
+
+    about = _about(root)
+    name, version = (str(about.get(key) or "") for key in ("name", "version"))
+    if not as_label(name) or not version:
+        raise DeployError("GBE716", missing="`version`" if as_label(name) else "`name`", example="shop:1.4.2")
+    return check_image(f"{as_label(name)}:{version.replace('+', '-')}")
+
+
+def _verified(folder: Path) -> Manifest:
+    store.load(folder, without=("negotiations.json", "modified_files.json"))
+    manifest = store.load_manifest(folder)
+    drifted = sorted((*store.verify_sources(folder, manifest), *store.verify_imports(folder, manifest)))
+    raise_all(ArtifactError("GBE508", where=Place(path)) for path in drifted)
+    return manifest
+
+
+def _their_requirements(root: Path, wanted: Wanted, manifest: Manifest) -> tuple[Requirement, ...]:
+    if not wanted.requirements:
+        if manifest.third_party:
+            raise DeployError("GBE710", modules=", ".join(manifest.third_party))
+        return ()
+    path = root / _below(root, Path(wanted.requirements))
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not text"
+        raise DeployError("GBE714", path=wanted.requirements, reason=f"{reason[:1].lower()}{reason[1:]}") from None
+    return read_hashed(text, wanted.requirements)
+
+
+def _pins(wanted: Wanted, settings: RuntimeSettings) -> Iterator[str]:
+    pins = package_files("graphbus_core.deploy.image") / "pins"
+    for name, is_needed in (("runtime", True), ("serve", wanted.is_served), ("otel", settings.tracing)):
+        if is_needed:
+            yield (pins / f"{name}.txt").read_text(encoding="utf-8")
+
+
+def _project_file(root: Path) -> Iterable[str]:
+    """It has the settings; the top of a project is where it lies."""
+    return (PROJECT_FILE,) if (root / PROJECT_FILE).is_file() else ()
+
+
+def _about(root: Path) -> dict[str, Any]:
+    """`[project]` of pyproject.toml; reading the settings has refused a file that is not TOML."""
+    path = root / PROJECT_FILE
+    about = tomllib.loads(path.read_text(encoding="utf-8")).get("project") if path.is_file() else None
+    return about if isinstance(about, dict) else {}
+
+
+def _labels(root: Path, about: dict[str, Any], base: str) -> Iterator[tuple[str, str]]:
+    """What the project says of itself, in the words of the OCI; who builds it adds the rest, e.g. the revision."""
+    known = {"title": about.get("name") or root.name, "description": about.get("description")}
+    known |= {"version": about.get("version"), "licenses": about.get("license")}
+    name, _, digest = base.partition("@")
+    known |= {"base.name": name, "base.digest": digest}
+    for key, value in known.items():
+        if isinstance(value, str) and value.isprintable() and value:
+            yield f"org.opencontainers.image.{key}", value
+
+
+def _below(root: Path, path: Path) -> str:
+    """The path as seen from the project; the project itself is `""`."""
+    resolved = path.resolve()
+    if not resolved.is_relative_to(root):
+        raise DeployError("GBE714", path=str(path), reason=f"it is not below the project {root}")
+    below = resolved.relative_to(root).as_posix()
+    return "" if below == "." else below
+
+
+def _check_path(path: str) -> None:
+    if not path.isprintable():
+        raise DeployError("GBE714", path=repr(path), reason="its name has characters that an ignore file cannot hold")
