@@ -1,0 +1,243 @@
+"""`graphbus ci`: the pipeline of a forge, so that each pull request is proved and what main holds is shipped."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import click
+import msgspec
+
+from graphbus_core.cli import console
+from graphbus_core.cli.shipping import writing
+from graphbus_core.cli.shipping.ci_project import (
+    Checkout,
+    has_branch,
+    look_around,
+    place_agents,
+    read_requirements,
+)
+from graphbus_core.deploy.facts import Files
+from graphbus_core.deploy.names import as_label
+from graphbus_core.deploy.pipelines import github, gitlab
+from graphbus_core.deploy.pipelines.plan import (
+    Negotiation,
+    Plan,
+    check_branch,
+    check_cron,
+    check_environment,
+    check_plain,
+    choose_python,
+)
+from graphbus_core.deploy.pipelines.steps import SWITCH, Forge
+from graphbus_core.errors import UsageError, did_you_mean
+from graphbus_core.llm.providers import COMMAND, KNOWN, RULES, parse, providers_of
+from graphbus_core.model.config import LLMConfig
+
+_FORGES: tuple[Forge, ...] = get_args(Forge)
+_CRON = "23 4 * * 1"
+_MAX_USD = 5.0
+_OF_A_NEGOTIATION = ("schedule", "model", "max_usd")
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """What was given; the fields are named as the parameters of `ci`."""
+
+    forge: str
+    paths: tuple[str, ...]
+    requirements: tuple[str, ...]
+    installs: tuple[str, ...]
+    python: str
+    branch: str
+    environment: str
+    has_image: bool
+    has_deploy: bool
+    has_negotiation: bool
+    schedule: str | None
+    model: str | None
+    max_usd: float | None
+    output: str
+
+
+@click.command("ci", short_help="Write the pipeline of GitHub or GitLab.", no_args_is_help=True)
+@click.argument("forge", metavar="github|gitlab")
+@click.argument("paths", metavar="[PATH]...", nargs=-1)
+@click.option(
+    "--requirements", "-r", multiple=True, metavar="FILE",
+    help="What the jobs install, GraphBus among it; may be repeated (requirements.txt and requirements-dev.txt).",
+)  # fmt: skip
+@click.option("--install", "installs", multiple=True, metavar="COMMAND", help="Run this after that; may be repeated.")
+@click.option("--python", default="", metavar="VERSION", help="Of the jobs (that of the image).")
+@click.option("--branch", default="main", metavar="NAME", help="What is shipped from (main).")
+@click.option("--environment", default="production", metavar="NAME", help="What is deployed to (production).")
+@click.option("--no-image", "has_image", flag_value=False, default=True, help="Build no image, and deploy nothing.")
+@click.option("--no-deploy", "has_deploy", flag_value=False, default=True, help="Build the image, and deploy nothing.")
+@click.option(
+    "--negotiate", "has_negotiation", is_flag=True,
+    help="Let the agents negotiate on a schedule; the result comes as a pull request.",
+)  # fmt: skip
+@click.option("--schedule", metavar="CRON", help=f"With --negotiate: when, in UTC ({_CRON}).")
+@click.option("--model", metavar="MODEL", help="With --negotiate: who negotiates (as the settings say).")
+@click.option(
+    "--max-usd",
+    type=click.FloatRange(min=0),
+    metavar="USD",
+    help=f"With --negotiate: for at most so much ({_MAX_USD:g}).",
+)
+@click.option("--output", "-o", default="", metavar="DIR", help="Where to write (the top of the repository).")
+@writing.options
+def ci(**given: Any) -> int:
+    """Write the pipeline of a forge: what it does with each pull request, and with each commit on main.
+
+    Pull requests: the agents are checked and built, the lock of a negotiation is proved, contracts are compared with the target
+    branch, tests are run; without a secret. On main: the same, then the image and its deployment. PATH is where the agents are;
+    without it, where the last build found them, or agents/. Nothing of other content is overwritten without --force. Where a
+    .gitlab-ci.yml of yours exists, the jobs are written to a file that it can include.
+
+    Exit status: 0 written; 2 wrong usage; 8 a value is refused, a file would be overwritten, or with --check would differ.
+
+    \b
+    Examples:
+      graphbus ci github
+      graphbus ci gitlab agents/ --python 3.12
+      graphbus ci github --negotiate --schedule "23 4 * * 1" --max-usd 5
+      graphbus ci github --no-deploy --install "python -m pip install --no-deps --editable ."
+      graphbus ci github --check
+    """
+    wish = writing.Wish(**{field: given[field] for field in writing.Wish._fields})
+    options = msgspec.convert({key: each for key, each in given.items() if key not in writing.Wish._fields}, Options)
+    _check_usage(options)
+    checkout = look_around()
+    plan = _make_plan(options, checkout)
+    folder = Path(options.output or checkout.top)
+    files = _files(options.forge, plan, checkout.top)
+    states = writing.write(folder, files, wish)
+    if wish.as_json:
+        facts = {"forge": options.forge, "command": plan.command, "python": plan.python, "branch": plan.branch}
+        console.emit_json({**facts, "paths": plan.paths, "requirements": plan.requirements, "files": states})
+        return 0
+    if not wish.is_check:
+        for line in _notes(options, plan, checkout, files):
+            console.say(console.plain(line))
+    return 0
+
+
+def _check_usage(options: Options) -> None:
+    if options.forge not in _FORGES:
+        known = " and ".join(_FORGES)
+        message = f"There is no pipeline for {options.forge!r}, but for {known}.{did_you_mean(options.forge, _FORGES)}"
+        raise UsageError("GBE110", message=message, command="graphbus ci")
+    alone = next((name for name in _OF_A_NEGOTIATION if getattr(options, name) is not None), None)
+    if alone and not options.has_negotiation:
+        raise UsageError("GBE131", option=f"--{alone.replace('_', '-')}", needed="--negotiate")
+
+
+def _make_plan(options: Options, checkout: Checkout) -> Plan:
+    """Say what the pipeline is made from.
+
+    Raises:
+        DeployError: GBE703, GBE713, GBE736-739.
+        UsageError: GBE101; what an unknown model raises.
+    """
+    requirements = read_requirements(options.requirements, checkout.root)
+    plan = Plan(
+        paths=place_agents(options.paths, checkout),
+        requirements=requirements.files,
+        has_hashes=requirements.has_hashes,
+        installs=tuple(check_plain(line, "command") for line in options.installs),
+        test=tuple(check_plain(word, "command") for word in checkout.settings.gate.test_command) or Plan().test,
+        python=choose_python(options.python, checkout.requires_python),
+        branch=check_branch(options.branch),
+        folder=checkout.folder,
+        name=as_label(Path(checkout.folder).name),
+        has_image=options.has_image,
+        has_deploy=options.has_image and options.has_deploy,
+        environment=check_environment(options.environment),
+        negotiation=_negotiation(options, checkout.settings.llm) if options.has_negotiation else None,
+    )
+    return plan._replace(command=_command(options, plan))
+
+
+def _negotiation(options: Options, config: LLMConfig) -> Negotiation:
+    model = options.model or config.model or f"anthropic:{KNOWN['anthropic'].default_model}"
+    providers = providers_of(config)
+    named = dict.fromkeys([model, config.proposer, config.evaluator, config.arbiter])
+    specs = [parse(text, providers) for text in named if text]
+    keys = [providers[spec.provider].key_env for spec in specs if spec.provider in providers]
+    if any(spec.provider == COMMAND for spec in specs):
+        keys += config.pass_env
+    return Negotiation(
+        cron=check_cron(options.schedule or _CRON),
+        model=check_plain(model if model == RULES else str(specs[0]), "command"),
+        keys=tuple(dict.fromkeys(filter(None, keys))),
+        max_usd=_MAX_USD if options.max_usd is None else options.max_usd,
+    )
+
+
+def _command(options: Options, plan: Plan) -> str:
+    """The command that writes the same again, wherever the artifacts of the last build are."""
+    words = ["graphbus", "ci", options.forge, *plan.paths]
+    chosen: list[tuple[str, str | None]] = [
+        *(("--requirements", name) for name in (plan.requirements if options.requirements else ())),
+        *(("--install", line) for line in plan.installs),
+        ("--python", options.python),
+        ("--branch", "" if plan.branch == Plan().branch else plan.branch),
+        ("--environment", "" if plan.environment == Plan().environment else plan.environment),
+        ("--schedule", options.schedule),
+        ("--model", options.model),
+        ("--max-usd", "" if options.max_usd is None else f"{options.max_usd:g}"),
+    ]
+    words += [word for option, value in chosen if value for word in (option, value)]
+    flags = {
+        "--no-image": not options.has_image,
+        "--no-deploy": not options.has_deploy,
+        "--negotiate": options.has_negotiation,
+    }
+    return shlex.join([*words, *(flag for flag, is_set in flags.items() if is_set)])
+
+
+def _files(forge: str, plan: Plan, top: Path) -> Files:
+    if forge == "github":
+        return github.generate(plan)
+    return gitlab.generate(plan, gitlab.INCLUDED if _has_own_pipeline(top) else gitlab.PIPELINE)
+
+
+def _has_own_pipeline(top: Path) -> bool:
+    """Is there a pipeline that was not written by us, or one that includes ours?"""
+    try:
+        return gitlab.MARK not in (top / gitlab.PIPELINE).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+
+
+def _notes(options: Options, plan: Plan, checkout: Checkout, files: Files) -> Iterator[str]:
+    """What is left to do."""
+    if not checkout.is_repository:
+        yield "There is no git repository here: a forge reads these files from the top of one."
+    elif not has_branch(checkout.top, plan.branch):
+        yield f"The repository has no branch {plan.branch}: name the one that is shipped from with --branch."
+    if not plan.has_hashes:
+        yield f"{', '.join(plan.requirements)}: not all have hashes, so that an index decides what is installed."
+    if gitlab.INCLUDED in files:
+        yield f"Add to {gitlab.PIPELINE}:\n\n  include:\n    - local: {gitlab.INCLUDED}\n"
+    if plan.has_deploy:
+        secret = "the secret KUBECONFIG" if options.forge == "github" else "the variable KUBECONFIG, of type file"
+        yield (
+            f"To deploy: commit k8s/ (`graphbus k8s generate`), give the environment {plan.environment} {secret}, "
+            f"then set the variable {SWITCH} to true."
+        )
+    if plan.negotiation:
+        keys = " and ".join(plan.negotiation.keys)
+        held = f"give the environment negotiation {keys}; " if keys else ""
+        yield f"To negotiate: {held}{_start(options.forge, plan.negotiation)}"
+
+
+def _start(forge: str, negotiation: Negotiation) -> str:
+    if forge == "github":
+        return "let Actions create pull requests (Settings > Actions > General)."
+    return (
+        f"give the environment proposal {gitlab.PUSH_TOKEN}; "
+        f"make a pipeline schedule ({negotiation.cron}) with the variable {gitlab.START} = true."
+    )

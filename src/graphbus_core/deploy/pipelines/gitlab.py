@@ -1,0 +1,286 @@
+"""GitLab CI: `.gitlab-ci.yml`, or a file for `include` where the project has a pipeline already.
+
+All that the jobs share is in a hidden job, and the stages are those that GitLab has by itself: so they can stand beside jobs of
+other origin. Only the file of its own says which pipelines there are.
+"""
+
+from __future__ import annotations
+
+from graphbus_core.deploy.facts import Files
+from graphbus_core.deploy.image.bases import BASES
+from graphbus_core.deploy.pipelines.pins import DOCKER_CLIENT, DOCKER_ENGINE
+from graphbus_core.deploy.pipelines.plan import Negotiation, Plan
+from graphbus_core.deploy.pipelines.steps import (
+    BUNDLE,
+    REPORT,
+    SWITCH,
+    Job,
+    Step,
+    command,
+    deploying,
+    install,
+    lines,
+    negotiating,
+    preparing,
+    unpacking,
+    verifying,
+)
+from graphbus_core.deploy.yaml import Node, Noted, render
+
+PIPELINE = ".gitlab-ci.yml"
+INCLUDED = ".gitlab/graphbus.yml"
+MARK = "Written by `graphbus ci"
+"""How a file of ours begins."""
+START = "GRAPHBUS_NEGOTIATE"
+"""The variable of the schedule that negotiates."""
+PUSH_TOKEN = "GRAPHBUS_PUSH_TOKEN"  # noqa: S105 - the name of a variable
+_BASE = ".graphbus"
+_LOOK = ".graphbus-look"
+_CACHE = ".cache/pip"
+_PREPARED = (".dockerignore", ".graphbus", "Dockerfile", "docker")
+_ON_REQUEST = "$CI_PIPELINE_SOURCE == 'merge_request_event'"
+
+
+def generate(plan: Plan, path: str = PIPELINE) -> Files:
+    """Give the pipeline, as a file of its own or as one that is included."""
+    head = f"Written by `{plan.command}`, which writes it again;\nwith --check it tells whether anything differs."
+    if path != PIPELINE:
+        head += f"\nTo be included in {PIPELINE}:\n\n  include:\n    - local: {path}"
+    whole = _whole(plan) if path == PIPELINE else {}
+    return {path: render({**whole, **_jobs(plan)}, head=head)}
+
+
+def _whole(plan: Plan) -> dict[str, Node]:
+    rules: list[Node] = [{"if": _ON_REQUEST}, {"if": _on_branch(plan)}]
+    return {"workflow": {"auto_cancel": {"on_new_commit": "interruptible"}, "rules": rules}}
+
+
+def _on_branch(plan: Plan) -> str:
+    return f"$CI_COMMIT_BRANCH == '{plan.branch}'"
+
+
+def _on_push(plan: Plan) -> str:
+    return f"{_on_branch(plan)} && $CI_PIPELINE_SOURCE != 'schedule'"
+
+
+def _jobs(plan: Plan) -> dict[str, Node]:
+    jobs: dict[str, Node] = {_BASE: _base(plan), _LOOK: _look(plan)}
+    for job in verifying(plan, "gitlab"):
+        jobs[f"graphbus-{job.key}"] = _verifying(job)
+    if plan.has_image:
+        jobs["graphbus-package"] = _package(plan)
+        jobs["graphbus-image"] = _image(plan)
+    if plan.has_deploy:
+        jobs["graphbus-deploy"] = _deploy(plan)
+    if plan.negotiation:
+        jobs["graphbus-negotiate"] = _negotiate(plan, plan.negotiation)
+        jobs["graphbus-propose"] = _propose(plan)
+    return jobs
+
+
+def _base(plan: Plan) -> Node:
+    step = install(plan)
+    entered = [command("cd", plan.folder)] if plan.folder else []
+    return {
+        "image": BASES[plan.python],
+        "variables": {
+            "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+            "PIP_NO_INPUT": "1",
+            "PIP_ROOT_USER_ACTION": "ignore",
+        },
+        "before_script": ["set -euo pipefail", *entered, Noted(step.run, step.note)],
+    }
+
+
+def _look(plan: Plan) -> Node:
+    """What the jobs that look at a change share."""
+    return {
+        "extends": _BASE,
+        "stage": "test",
+        "needs": [],
+        "rules": [{"if": _ON_REQUEST}, {"if": _on_push(plan)}],
+        "interruptible": True,
+        "variables": {"PIP_CACHE_DIR": f"$CI_PROJECT_DIR/{_CACHE}"},
+        "cache": Noted(
+            {
+                "key": {"files": [_inside(plan, name) for name in plan.requirements[:2]], "prefix": "graphbus"},
+                "paths": [_CACHE],
+            },
+            "protected branches have one of their own, which no merge request can write to",
+        ),
+    }
+
+
+def _verifying(job: Job) -> Node:
+    fields: dict[str, Node] = {"extends": _LOOK}
+    if "GRAPHBUS_BASE" in job.steps[0].needs:
+        fields["rules"] = [{"if": _ON_REQUEST}]
+        fields["variables"] = {
+            "GIT_DEPTH": Noted("0", "back to where the branch began"),
+            "GRAPHBUS_BASE": "$CI_MERGE_REQUEST_DIFF_BASE_SHA",
+        }
+    script = _script(*_programs(job.programs), *job.steps)
+    return Noted({**fields, "timeout": f"{job.minutes} minutes", "script": script}, job.note)
+
+
+def _inside(plan: Plan, name: str) -> str:
+    return f"{plan.folder}/{name}" if plan.folder else name
+
+
+def _programs(names: tuple[str, ...]) -> tuple[Step, ...]:
+    if not names:
+        return ()
+    script = lines(
+        "apt-get update --quiet", command("apt-get", "install", "--yes", "--quiet", "--no-install-recommends", *names)
+    )
+    return (Step("Install what the image lacks", script),)
+
+
+def _script(*steps: Step) -> list[Node]:
+    return [Noted(step.run, step.note) for step in steps]
+
+
+def _package(plan: Plan) -> Node:
+    return Noted(
+        {
+            "extends": _BASE,
+            "stage": "deploy",
+            "needs": _verified(),
+            "rules": [{"if": _on_push(plan)}],
+            "timeout": "10 minutes",
+            "script": _script(preparing(plan)),
+            "artifacts": {"paths": [_inside(plan, name) for name in _PREPARED], "expire_in": "1 day"},
+        },
+        "No cache here: nothing that another pipeline has left behind gets into the image.",
+    )
+
+
+def _verified() -> list[Node]:
+    return [{"job": f"graphbus-{key}", "artifacts": False} for key in ("check", "build", "frozen", "test")]
+
+
+def _image(plan: Plan) -> Node:
+    name = f"$CI_REGISTRY_IMAGE{f'/{plan.name}' if plan.name else ''}"
+    script = lines(
+        'printf "%s" "$CI_REGISTRY_PASSWORD" | docker login "$CI_REGISTRY" --username "$CI_REGISTRY_USER" --password-stdin',
+        f'docker build --tag "{name}:$CI_COMMIT_SHA" {command(plan.folder or ".")}',
+        f'docker push "{name}:$CI_COMMIT_SHA"',
+        f'pushed="$(docker inspect --format "{{{{ index .RepoDigests 0 }}}}" "{name}:$CI_COMMIT_SHA")"',
+        'echo "IMAGE=$pushed" > image.env',
+    )
+    return Noted(
+        {
+            "image": DOCKER_CLIENT,
+            "services": [{"name": DOCKER_ENGINE, "alias": "docker"}],
+            "stage": "deploy",
+            "needs": ["graphbus-package"],
+            "rules": [{"if": _on_push(plan)}],
+            "timeout": "30 minutes",
+            "variables": {
+                "DOCKER_HOST": "tcp://docker:2376",
+                "DOCKER_TLS_CERTDIR": "/certs",
+                "DOCKER_TLS_VERIFY": "1",
+                "DOCKER_CERT_PATH": "/certs/client",
+            },
+            "script": ["set -eu", *_script(Step("Build and push the image", script))],
+            "artifacts": {"reports": {"dotenv": Noted("image.env", "the image with its digest, for what follows")}},
+        },
+        "Docker in Docker, on a privileged runner: so nothing runs here but the Dockerfile.",
+    )
+
+
+def _deploy(plan: Plan) -> Node:
+    manual: Node = {
+        "if": Noted(
+            f"{_on_push(plan)} && ${SWITCH} == 'true'", "until somebody says so, there is nowhere to deploy to"
+        ),
+        "when": Noted("manual", "somebody approves each deployment"),
+        "allow_failure": Noted(True, "until then, the pipeline is done"),
+    }
+    return Noted(
+        {
+            "extends": _BASE,
+            "stage": "deploy",
+            "needs": [{"job": "graphbus-image", "artifacts": True}],
+            "rules": [manual],
+            "timeout": "15 minutes",
+            "environment": {
+                "name": Noted(plan.environment, "holds KUBECONFIG, a protected variable of type file"),
+                "action": "start",
+            },
+            "resource_group": Noted(plan.environment, "one deployment at a time"),
+            "script": _script(*_programs(("kubernetes-client",)), Step("Deploy", deploying())),
+        },
+        "The image that was just pushed, by its digest.",
+    )
+
+
+def _negotiate(plan: Plan, negotiation: Negotiation) -> Node:
+    return Noted(
+        {
+            "extends": _BASE,
+            "stage": "test",
+            "needs": [],
+            "rules": Noted(
+                [{"if": _on_schedule(plan)}],
+                f"Build > Pipeline schedules: {negotiation.cron} on {plan.branch}, with the variable {START} = true",
+            ),
+            "timeout": "1 hour",
+            "environment": {
+                "name": Noted("negotiation", _held(negotiation)),
+                "action": "access",
+            },
+            "variables": {
+                "GRAPHBUS_BASE": "$CI_COMMIT_SHA",
+                "COMMITTER_NAME": "GraphBus",
+                "COMMITTER_EMAIL": "graphbus@noreply.$CI_SERVER_HOST",
+            },
+            "script": _script(*_programs(("bubblewrap", "git")), *negotiating(plan, negotiation, "")),
+            "artifacts": {"paths": [_inside(plan, BUNDLE), _inside(plan, REPORT)], "expire_in": "30 days"},
+        },
+        "Has the key of the model, and no token that may push.",
+    )
+
+
+def _held(negotiation: Negotiation) -> str:
+    return f"holds {' and '.join(negotiation.keys)}, protected and masked" if negotiation.keys else "no key is needed"
+
+
+def _on_schedule(plan: Plan) -> str:
+    return f"{_on_branch(plan)} && $CI_PIPELINE_SOURCE == 'schedule' && ${START} == 'true'"
+
+
+def _propose(plan: Plan) -> Node:
+    helper = f'!f() {{ echo username=graphbus; echo "password=${PUSH_TOKEN}"; }}; f'
+    script = (
+        lines(
+            f"if [ ! -f {BUNDLE} ]; then",
+            '  echo "The agents have nothing to propose."',
+            "  exit 0",
+            "fi",
+        )
+        + unpacking((PIPELINE, ".gitlab"))
+        + lines(
+            f"git -c credential.helper={command(helper)} push --quiet \\",
+            f"  --push-option=merge_request.create --push-option=merge_request.target={plan.branch} \\",
+            "  --push-option=merge_request.title='Negotiation of the agents' \\",
+            '  "$CI_PROJECT_URL.git" "FETCH_HEAD:refs/heads/graphbus/negotiation-$CI_PIPELINE_ID"',
+        )
+    )
+    entered = [command("cd", plan.folder)] if plan.folder else []
+    return Noted(
+        {
+            "extends": _BASE,
+            "stage": "deploy",
+            "needs": [{"job": "graphbus-negotiate", "artifacts": True}],
+            "rules": [{"if": _on_schedule(plan)}],
+            "timeout": "10 minutes",
+            "environment": {
+                "name": Noted("proposal", f"holds {PUSH_TOKEN}, protected and masked: it may write_repository"),
+                "action": "access",
+            },
+            "before_script": ["set -euo pipefail", *entered],
+            "script": _script(*_programs(("ca-certificates", "git")), Step("Open a merge request", script)),
+        },
+        "May push, has no key, and runs nothing of what the model wrote.",
+    )
