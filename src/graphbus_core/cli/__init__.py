@@ -53,6 +53,7 @@ COMMANDS: dict[str, Entry] = {
     "trace": Entry("graphbus_core.cli.trace:trace", "Show what an event has caused.", "Run"),
     "profile": Entry("graphbus_core.cli.profile:profile", "Show how long handlers took.", "Run"),
     "docker": Entry("graphbus_core.cli.docker:docker", "Write a Dockerfile, build the image, run it.", "Ship"),
+    "ci": Entry("graphbus_core.cli.ci:ci", "Write the pipeline of GitHub or GitLab.", "Ship"),
     "contract": Entry(
         "graphbus_core.cli.contract:contract", "Validate, compare and export what agents promise.", "Ship"
     ),
