@@ -83,8 +83,7 @@ def plan_image(wanted: Wanted) -> Image:
     )
     for path in (*plan.sources, *plan.includes, plan.artifacts, plan.requirements):
         _check_path(path)
-    pins = "".join(_pins(wanted, settings))
-    requirements = join(pins, wheel.name, wheel.sha256, theirs, plan.folder)
+    requirements = join(_pins(wanted, settings), wheel.name, wheel.sha256, theirs, plan.folder)
     dockerfile = f"{output}/Dockerfile" if output else "Dockerfile"
     return Image(root, dockerfile, generate(plan, requirements=requirements, wheel=wheel.data))
 

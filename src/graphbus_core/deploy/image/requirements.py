@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from graphbus_core.errors import DeployError, Place
@@ -44,18 +44,21 @@ def read_hashed(text: str, path: str) -> tuple[Requirement, ...]:
     return tuple(found)
 
 
-def join(pins: str, wheel: str, sha256: str, theirs: tuple[Requirement, ...], folder: str) -> str:
+def join(pins: Iterable[str], wheel: str, sha256: str, theirs: tuple[Requirement, ...], folder: str) -> str:
     """Give our file: the wheel of the runtime and what it needs, each package once.
 
     What the project's file pins is left to that: pip sees whether it meets what the runtime asks for.
 
     Args:
-        pins: Entries of our lock.
+        pins: Parts of our lock; what an earlier one holds is not taken from a later one.
         wheel: The name of the wheel, in the folder.
     """
     taken = {each.name for each in theirs}
-    ours = {each.name: each.text for each in read_hashed(pins, "requirements.txt") if each.name not in taken}
-    lines = [f"./{folder}/{wheel} --hash=sha256:{sha256}", *ours.values()]
+    lines = [f"./{folder}/{wheel} --hash=sha256:{sha256}"]
+    for part in pins:
+        fresh = [each for each in read_hashed(part, "requirements.txt") if each.name not in taken]
+        taken |= {each.name for each in fresh}
+        lines += [each.text for each in fresh]
     head = "# Written by `graphbus docker build`: the runtime, and what it needs. From the lock of GraphBus.\n"
     return head + "".join(re.sub(r"\s+--hash", " \\\n    --hash", line) + "\n" for line in lines)
 

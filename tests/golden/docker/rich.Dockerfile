@@ -1,0 +1,65 @@
+# Written by `graphbus docker build`. Write it again rather than edit it.
+
+FROM registry.example.org/python:3.13-slim@sha256:0000000000000000000000000000000000000000000000000000000000000000 AS libraries
+ENV PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONPYCACHEPREFIX=/opt/bytecode \
+    PIP_DISABLE_PIP_VERSION_CHECK=1
+WORKDIR /build
+COPY deploy/docker/ deploy/docker/
+COPY requirements/prod.txt requirements/prod.txt
+
+# Only what is listed, with its hash, and no code of others is run to install it. There is no pip in the environment.
+RUN python -m venv --without-pip /opt/venv && \
+    python -m pip --python /opt/venv/bin/python install --no-cache-dir --no-compile --root-user-action=ignore \
+        --only-binary=:all: --require-hashes --requirement=deploy/docker/requirements.txt --requirement=requirements/prod.txt && \
+    /opt/venv/bin/python -c 'import sys; from importlib.util import find_spec; sys.exit("".join(f"no {each} in the requirements\n" for each in sys.argv[1:] if not find_spec(each)) or None)' requests yaml
+
+# The base has no bytecode, and a container cannot write any: without it each start compiles for half a second.
+# It is not compared with its sources, as nothing here changes any more.
+RUN python -m compileall -q --invalidation-mode=unchecked-hash -x '/(ensurepip|idlelib|lib2to3|pydoc_data|site-packages|test|tests|tkinter|turtledemo|unittest)/' \
+        "$(python -c 'import sysconfig; print(sysconfig.get_path("stdlib"))')" && \
+    python -m compileall -q --invalidation-mode=unchecked-hash /opt/venv/lib
+
+FROM libraries AS project
+WORKDIR /app
+COPY deploy/docker/graphbus.toml /etc/graphbus/graphbus.toml
+COPY data/ data/
+COPY pyproject.toml pyproject.toml
+COPY src/ src/
+COPY build/graph/ build/graph/
+
+# Readable for everybody and writable for nobody, whatever the checkout had. This bytecode is compared with its
+# sources: somebody may mount another file there.
+RUN chmod -R u=rwX,go=rX /app /etc/graphbus && \
+    python -m compileall -q --invalidation-mode=checked-hash /app && \
+    mkdir -p /opt/bytecode/app
+
+FROM registry.example.org/python:3.13-slim@sha256:0000000000000000000000000000000000000000000000000000000000000000
+LABEL org.opencontainers.image.title="the \"best\" \$hop"
+
+ENV PATH=/opt/venv/bin:$PATH \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONPYCACHEPREFIX=/opt/bytecode \
+    PYTHONUNBUFFERED=1 \
+    GRAPHBUS_CONFIG=/etc/graphbus/graphbus.toml
+
+# The one folder that is written to.
+RUN ["install", "-d", "-o", "65532", "-g", "65532", "-m", "0750", "/var/lib/graphbus"]
+
+COPY --from=libraries /opt/venv /opt/venv
+COPY --from=libraries /opt/bytecode /opt/bytecode
+COPY --from=project /opt/bytecode/app /opt/bytecode/app
+COPY --from=project /etc/graphbus /etc/graphbus
+COPY --from=project /app /app
+
+WORKDIR /app
+USER 65532:65532
+VOLUME ["/var/lib/graphbus"]
+EXPOSE 8080 8765
+STOPSIGNAL SIGTERM
+
+HEALTHCHECK --interval=15s --timeout=5s --start-period=30s --retries=3 \
+    CMD ["python", "-m", "graphbus_core.hosting.serving.health", "8080"]
+
+ENTRYPOINT ["python", "-m", "graphbus_core.runtime", "--artifacts", "build/graph"]
+CMD ["--health", "0.0.0.0:8080", "--serve", "0.0.0.0:8765"]

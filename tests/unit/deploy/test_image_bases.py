@@ -1,0 +1,51 @@
+"""Which image a project builds on."""
+
+from __future__ import annotations
+
+import pytest
+
+from graphbus_core.deploy.image.bases import BASES, check_base, choose_base
+from graphbus_core.errors import DeployError
+
+DIGEST = f"@sha256:{'a' * 64}"
+
+
+@pytest.mark.parametrize(
+    ("requires", "version"),
+    [
+        ("", "3.13"),
+        (">=3.11", "3.13"),
+        (">=3.14", "3.14"),
+        (">=3.11,<3.13", "3.12"),
+        (">=3.11, !=3.13.*", "3.14"),
+        ("==3.12.*", "3.12"),
+        ("~=3.11", "3.13"),
+        ("~=3.12.1", "3.12"),
+        ("<=3.12", "3.11"),
+        (">3.13.99", "3.14"),
+        ("!=3.13.15", "3.14"),
+        ("nonsense", "3.13"),
+    ],
+)
+def test_the_default_is_taken_where_the_project_allows_it(requires: str, version: str) -> None:
+    assert choose_base("", requires) == BASES[version]
+
+
+def test_a_version_that_was_asked_for_is_taken() -> None:
+    assert choose_base("3.11", ">=3.13") == BASES["3.11"]
+
+
+@pytest.mark.parametrize(("python", "requires"), [("3.10", ""), ("3", ""), ("", "<3.11"), ("", "==2.7.18")])
+def test_there_is_no_image_for_every_python(python: str, requires: str) -> None:
+    with pytest.raises(DeployError, match=r"GBE713") as refusal:
+        choose_base(python, requires)
+    assert "3.11, 3.12, 3.13, 3.14" in (refusal.value.hint or "")
+
+
+def test_another_base_must_have_a_digest() -> None:
+    assert check_base(f"ghcr.io/acme/python:3.13{DIGEST}", may_float=False)
+    with pytest.raises(DeployError, match="GBE712"):
+        check_base("ghcr.io/acme/python:3.13", may_float=False)
+    assert check_base("ghcr.io/acme/python:3.13", may_float=True)
+    with pytest.raises(DeployError, match="GBE703"):
+        check_base("No Image", may_float=True)

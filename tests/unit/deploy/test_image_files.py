@@ -1,0 +1,130 @@
+"""Dockerfile and ignore file follow from a plan, byte for byte, and a strict reader of Dockerfiles has nothing to say of them."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from graphbus_core.deploy.facts import HEALTH_PORT, SERVE_PORT, STATE, USER_ID
+from graphbus_core.deploy.image import dockerfile, ignored
+from graphbus_core.deploy.image.bases import BASES
+from graphbus_core.deploy.image.files import generate
+from graphbus_core.deploy.image.plan import ImagePlan
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "docker"
+"""Renewed by writing there what a failing test shows, e.g. with `python -m tests.unit.deploy.test_image_files`."""
+HADOLINT = Path(sys.executable).with_name("hadolint")
+BASE = f"registry.example.org/python:3.13-slim@sha256:{'0' * 64}"
+PLAIN = ImagePlan(
+    title="shop",
+    base=BASE,
+    folder="docker",
+    wheel="graphbus_runtime-0.1.0-py3-none-any.whl",
+    artifacts=".graphbus",
+    artifact_files=("agents.json", "manifest.json"),
+    sources=("agents/__init__.py", "agents/orders.py", "agents/stock/shelf.py", "main.py", "pyproject.toml"),
+    labels={"org.opencontainers.image.title": "shop", "org.opencontainers.image.version": "1.4.2"},
+)
+RICH = PLAIN._replace(
+    folder="deploy/docker",
+    artifacts="build/graph",
+    sources=("src/my shop/orders.py", "src/my shop/$odd.py", "pyproject.toml"),
+    includes=("data/", "src/prices.json"),
+    requirements="requirements/prod.txt",
+    third_party=("requests", "yaml"),
+    labels={"org.opencontainers.image.title": 'the "best" $hop'},
+    is_served=True,
+)
+PLANS = {"plain": PLAIN, "rich": RICH}
+
+
+def texts(plan: ImagePlan) -> dict[str, str]:
+    files = generate(plan, requirements="msgspec==1\n", wheel=b"zip")
+    return {Path(path).name: text for path, text in files.items() if isinstance(text, str)}
+
+
+@pytest.mark.parametrize("name", PLANS)
+@pytest.mark.parametrize("kind", ["Dockerfile", "dockerignore"])
+def test_the_text_is_what_it_was(name: str, kind: str) -> None:
+    plan = PLANS[name]
+    made = dockerfile.render(plan) if kind == "Dockerfile" else ignored.render(plan)
+    assert made == (GOLDEN / f"{name}.{kind}").read_text("utf-8")
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_hadolint_has_nothing_to_say(name: str) -> None:
+    assert hadolint(dockerfile.render(PLANS[name])) == ""
+
+
+@pytest.mark.parametrize(
+    ("broken", "rule"),
+    [
+        (lambda text: text.replace(f"@sha256:{'0' * 64}", "").replace(":3.13-slim", ""), "DL3006"),
+        (lambda text: text.replace("WORKDIR /build\n", ""), "DL3045"),
+        (lambda text: text.replace("WORKDIR /app", "WORKDIR app"), "DL3000"),
+        (lambda text: re.sub(r"^CMD .*", "CMD python -m graphbus_core.runtime", text, flags=re.MULTILINE), "DL3025"),
+        (lambda text: text.replace(f"USER {USER_ID}:{USER_ID}", "USER root"), "DL3002"),
+    ],
+)
+def test_hadolint_bites(broken: object, rule: str) -> None:
+    assert callable(broken)
+    assert rule in hadolint(broken(dockerfile.render(PLAIN)))
+
+
+def hadolint(text: str) -> str:
+    assert shutil.which(str(HADOLINT)), "it is among what `make test` installs"
+    command = [str(HADOLINT), "--no-color", "-"]
+    return subprocess.run(command, input=text, capture_output=True, text=True, timeout=60, check=False).stdout
+
+
+def test_no_instruction_fetches_anything_but_the_base_and_what_has_a_hash() -> None:
+    text = dockerfile.render(RICH)
+    assert "syntax=" not in text
+    assert re.findall(r"^FROM (\S+)", text, re.MULTILINE) == [BASE, "libraries", BASE]
+    assert re.findall(r"^ADD |curl|wget|apt-get|https?://", text, re.MULTILINE) == []
+    assert text.count("pip --python") == text.count("--require-hashes") == 1
+
+
+def test_the_container_is_nobody_and_hears_sigterm() -> None:
+    last = dockerfile.render(PLAIN).rpartition("\nFROM ")[2].splitlines()
+    assert f"USER {USER_ID}:{USER_ID}" in last
+    assert "STOPSIGNAL SIGTERM" in last
+    assert f'VOLUME ["{STATE}"]' in last
+    assert f"EXPOSE {HEALTH_PORT}" in last
+    assert 'ENTRYPOINT ["python", "-m", "graphbus_core.runtime"]' in last
+    assert 'CMD ["--health", "0.0.0.0:8080"]' in last
+
+
+def test_a_graph_that_is_served_opens_one_more_port() -> None:
+    text = dockerfile.render(RICH)
+    assert f"EXPOSE {HEALTH_PORT} {SERVE_PORT}" in text
+    assert f'"--serve", "0.0.0.0:{SERVE_PORT}"]' in text
+
+
+def test_what_lies_elsewhere_is_found_there() -> None:
+    assert set(generate(RICH, requirements="", wheel=b"")) == {
+        "deploy/Dockerfile",
+        "deploy/Dockerfile.dockerignore",
+        "deploy/docker/graphbus.toml",
+        "deploy/docker/requirements.txt",
+        f"deploy/docker/{RICH.wheel}",
+    }
+    assert 'ENTRYPOINT ["python", "-m", "graphbus_core.runtime", "--artifacts", "build/graph"]' in dockerfile.render(
+        RICH
+    )
+
+
+@pytest.mark.parametrize("image", BASES.values())
+def test_every_base_is_pinned_by_the_digest_of_a_version(image: str) -> None:
+    assert re.fullmatch(r"docker\.io/library/python:3\.\d+\.\d+-slim-trixie@sha256:[0-9a-f]{64}", image)
+
+
+if __name__ == "__main__":
+    for each, its_plan in PLANS.items():
+        (GOLDEN / f"{each}.Dockerfile").write_text(dockerfile.render(its_plan), "utf-8")
+        (GOLDEN / f"{each}.dockerignore").write_text(ignored.render(its_plan), "utf-8")
