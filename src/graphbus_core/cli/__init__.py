@@ -54,6 +54,7 @@ COMMANDS: dict[str, Entry] = {
     "profile": Entry("graphbus_core.cli.profile:profile", "Show how long handlers took.", "Run"),
     "docker": Entry("graphbus_core.cli.docker:docker", "Write a Dockerfile, build the image, run it.", "Ship"),
     "ci": Entry("graphbus_core.cli.ci:ci", "Write the pipeline of GitHub or GitLab.", "Ship"),
+    "k8s": Entry("graphbus_core.cli.k8s:k8s", "Write manifests for Kubernetes, and apply them.", "Ship"),
     "contract": Entry(
         "graphbus_core.cli.contract:contract", "Validate, compare and export what agents promise.", "Ship"
     ),

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from graphbus_core.cli import console
 from graphbus_core.errors import DeployError
@@ -22,6 +23,24 @@ def find(names: Sequence[str], *, otherwise: str) -> str:
         if found:
             return found
     raise DeployError("GBE704", program=" or ".join(names), otherwise=otherwise)
+
+
+class Answer(NamedTuple):
+    """What a program has said: its output, and the last line of its complaint."""
+
+    status: int
+    text: str
+    reason: str
+
+
+def ask(command: Sequence[str], cwd: Path) -> Answer:
+    """Run a program and take what it says; a status other than 0 is for the caller to judge."""
+    finished = subprocess.run(
+        command, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False
+    )
+    complaint = finished.stderr.strip().splitlines()
+    reason = complaint[-1].removeprefix("error: ").rstrip(".") if complaint else f"status {finished.returncode}"
+    return Answer(finished.returncode, finished.stdout, reason)
 
 
 def run(command: Sequence[str], cwd: Path) -> None:

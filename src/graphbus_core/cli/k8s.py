@@ -1,0 +1,232 @@
+"""`graphbus k8s`: manifests for Kubernetes from the artifacts of a build, and their way to a cluster through kubectl."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from graphbus_core.cli import console
+from graphbus_core.cli.shipping import writing
+from graphbus_core.cli.shipping.k8s_deploy import deploy as deploy_folder
+from graphbus_core.cli.shipping.k8s_project import Project, read_project
+from graphbus_core.deploy.kubernetes.files import MARK
+from graphbus_core.deploy.kubernetes.files import generate as generate_files
+from graphbus_core.deploy.kubernetes.plan import Plan, Topology, check_name, default_image, plan_pods
+from graphbus_core.deploy.kubernetes.topology import refuse_cuts
+
+_STATE_SIZE = "1Gi"
+_NO_STATE = "none"
+_NOT_OF_THE_PLAN = frozenset({"artifacts", "output", *writing.Wish._fields})
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """What was given to `generate`; the fields are named as its parameters."""
+
+    artifacts: str
+    namespace: str
+    topology: Topology
+    image: str
+    name: str
+    is_served: bool
+    token_secret: str
+    pull_secret: str
+    cpu: str
+    cpu_limit: str
+    memory: str
+    state: str
+    admitted: tuple[str, ...]
+    destinations: tuple[str, ...]
+    makes_namespace: bool
+    output: str
+
+
+@click.group("k8s", short_help="Write manifests for Kubernetes, and apply them.")
+def k8s() -> None:
+    """Write manifests for Kubernetes from the artifacts of a build, and apply them with kubectl.
+
+    \b
+    Examples:
+      graphbus k8s generate --namespace production
+      graphbus k8s deploy --dry-run
+    """
+
+
+@k8s.command("generate", short_help="Write a kustomization for the graph.")
+@click.argument("artifacts", metavar="[ARTIFACTS]", default=".graphbus")
+@click.option("--namespace", "-n", required=True, metavar="NAME", help="Where it shall run.")
+@click.option(
+    "--topology",
+    type=click.Choice(["single", "per-agent"]),
+    default="single",
+    help="One pod for the graph (single), or one for each agent, if no event or call goes from one to another.",
+)
+@click.option(
+    "--image",
+    default="",
+    metavar="IMAGE",
+    help="With a tag that is not moved, or a digest (NAME:VERSION of the project).",
+)
+@click.option("--name", default="", metavar="NAME", help="Of the application (the name of the project).")
+@click.option("--serve", "is_served", is_flag=True, help="Take calls and events over HTTP.")
+@click.option(
+    "--token-secret", default="", metavar="NAME", help="With --serve: the secret that holds `token` (NAME-token)."
+)
+@click.option("--pull-secret", default="", metavar="NAME", help="The secret to pull the image with.")
+@click.option("--cpu", default="100m", metavar="AMOUNT", help="What is reserved of it (100m).")
+@click.option("--cpu-limit", default="", metavar="AMOUNT", help="The most of it (no limit).")
+@click.option("--memory", default="256Mi", metavar="AMOUNT", help="What is reserved of it, and the most (256Mi).")
+@click.option(
+    "--state",
+    default="",
+    metavar="SIZE",
+    help="A volume for state and dead letters; `none`: they go with the pod (1Gi where an agent uses `self.state` or "
+    "`keep_dead_letters` is set).",
+)
+@click.option(
+    "--allow-from", "admitted", multiple=True, metavar="NAMESPACE", help="Pods from there may come in; may be repeated."
+)
+@click.option(
+    "--allow-egress",
+    "destinations",
+    multiple=True,
+    metavar="CIDR|NAMESPACE[:PORT]",
+    help="What the agents may reach (nothing); may be repeated.",
+)
+@click.option("--create-namespace", "makes_namespace", is_flag=True, help="Write the namespace, too.")
+@click.option("--output", "-o", default="k8s", metavar="DIR", help="Where to write (k8s).")
+@writing.options
+def generate(**given: Any) -> int:
+    """Write a kustomization for the graph in ARTIFACTS, a folder (.graphbus by default), for Kubernetes 1.30 or newer.
+
+    The pods are restricted, have probes and may reach nothing but what you name. There is one replica of each: two would be two
+    buses, and an event is heard only where it was published. Nothing of other content is overwritten without --force.
+
+    Exit status: 0 written; 6 the artifacts are missing, damaged or outdated; 8 a value is refused, the agents cannot be parted, a
+    file would be overwritten, or with --check would differ.
+
+    \b
+    Examples:
+      graphbus k8s generate --namespace production
+      graphbus k8s generate -n production --image ghcr.io/acme/shop:1.4.2 --serve --allow-from ingress-nginx
+      graphbus k8s generate -n staging --topology per-agent --output deploy/staging
+      graphbus k8s generate -n production --check
+    """
+    wish = writing.Wish(**{field: given[field] for field in writing.Wish._fields})
+    options = msgspec.convert({key: each for key, each in given.items() if key not in writing.Wish._fields}, Options)
+    project = read_project(options.artifacts)
+    plan = make_plan(options, project, _command(given))
+    files = generate_files(plan)
+    folder = Path(options.output)
+    states = writing.write(folder, files, wish)
+    left = sorted(_left_over(folder, files))
+    if wish.as_json:
+        facts = {"namespace": plan.namespace, "image": plan.image, "topology": options.topology}
+        console.emit_json({**facts, "output": options.output, "files": states, "left_over": left})
+        return 0
+    for line in _notes(plan, left):
+        console.say(console.plain(line))
+    return 0
+
+
+@k8s.command("deploy", short_help="Apply a kustomization with kubectl, and wait for it.")
+@click.argument("folder", metavar="[FOLDER]", default="k8s", type=click.Path(path_type=Path))
+@click.option("--context", default="", metavar="NAME", help="Of kubectl's configuration (the current one).")
+@click.option("--namespace", "-n", default="", metavar="NAME", help="Refuse manifests that are for another one.")
+@click.option("--image", default="", metavar="IMAGE", help="In the place of the one in the manifests.")
+@click.option("--dry-run", "is_dry", is_flag=True, help="Let the cluster judge all of it, and change nothing.")
+@click.option("--timeout", default="5m", metavar="TIME", help="How long each deployment may take to be ready (5m).")
+@click.option("--yes", "-y", "is_sure", is_flag=True, help="Do not ask.")
+def deploy(
+    *, folder: Path, context: str, namespace: str, image: str, is_dry: bool, timeout: str, is_sure: bool
+) -> None:
+    """Apply the kustomization in FOLDER (k8s by default) with kubectl, and wait until its deployments are ready.
+
+    It says first what goes to which cluster, and asks; without a terminal it needs --yes. What is applied is what stands in the
+    folder, as it was reviewed: nothing is generated again. --image replaces the image without a change to the folder, so that a
+    pipeline can deploy the digest that it has just pushed.
+
+    Exit status: 0 done; 8 there is no kubectl, no kustomization or no cluster, or kubectl has refused;
+    130 somebody said no.
+
+    \b
+    Examples:
+      graphbus k8s deploy --dry-run
+      graphbus k8s deploy --context production --namespace production
+      graphbus k8s deploy overlays/staging --yes
+      graphbus k8s deploy --yes --image ghcr.io/acme/shop@sha256:...
+    """
+    deploy_folder(
+        folder, context=context, namespace=namespace, image=image, is_dry=is_dry, is_sure=is_sure, timeout=timeout
+    )
+
+
+def make_plan(options: Options, project: Project, command: str) -> Plan:
+    """Say what shall run, from what was asked for and what the project is.
+
+    Raises:
+        DeployError: GBE703, GBE721-724.
+    """
+    if options.topology == "per-agent":
+        refuse_cuts(project.artifacts)
+    name = check_name(options.name or project.name)
+    keepers = frozenset(project.agents) if options.state or project.settings.keep_dead_letters else project.keepers
+    state = options.state or _STATE_SIZE
+    pods = plan_pods(name, options.topology, project.agents, frozenset() if state == _NO_STATE else keepers)
+    return Plan(
+        name=name,
+        namespace=options.namespace,
+        image=options.image or default_image(name, project.version),
+        command=command,
+        version=project.version,
+        runtime=project.settings,
+        pods=pods,
+        is_served=options.is_served,
+        token_secret=(options.token_secret or f"{name}-token") if options.is_served else "",
+        pull_secret=options.pull_secret,
+        cpu=options.cpu,
+        cpu_limit=options.cpu_limit,
+        memory=options.memory,
+        state="" if state == _NO_STATE else state,
+        admitted=options.admitted,
+        destinations=options.destinations,
+        makes_namespace=options.makes_namespace,
+    )
+
+
+def _command(given: Mapping[str, Any]) -> str:
+    """The command that says the same again, without where it reads and writes."""
+    context = click.get_current_context()
+    words = ["graphbus", "k8s", "generate"]
+    for parameter in context.command.params:
+        value = given.get(parameter.name or "")
+        if parameter.name in _NOT_OF_THE_PLAN or value == parameter.get_default(context):
+            continue
+        option = parameter.opts[0]
+        if value is True:
+            words.append(option)
+        else:
+            words += [part for each in (value if isinstance(value, tuple) else (value,)) for part in (option, each)]
+    return shlex.join(words)
+
+
+def _left_over(folder: Path, files: Mapping[str, object]) -> Iterator[str]:
+    """Files that were generated before, and are not any more: kustomize does not list them, but people read them."""
+    for path in folder.rglob("*.yaml"):
+        relative = path.relative_to(folder).as_posix()
+        if relative not in files and path.read_bytes().startswith(f"# {MARK}".encode()):
+            yield relative
+
+
+def _notes(plan: Plan, left: list[str]) -> Iterator[str]:
+    kept = [pod.name for pod in plan.pods if pod.keeps_state]
+    if kept:
+        yield f"State is kept: {', '.join(kept)} {'has' if len(kept) == 1 else 'have'} a volume of {plan.state}."
+    if plan.is_served:
+        yield f"The token is yours to make: key `token` of the secret {plan.token_secret} in {plan.namespace}."
+    for path in left:
+        yield f"{path} was generated before and is no longer part of it: remove it."

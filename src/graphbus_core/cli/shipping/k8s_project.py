@@ -1,0 +1,100 @@
+"""What the manifests of a project follow from: its artifacts, its settings, its name, and which agents keep state."""
+
+from __future__ import annotations
+
+import ast
+import os
+import tomllib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from graphbus_core import store
+from graphbus_core.deploy.names import as_label
+from graphbus_core.errors import ArtifactError, Place, raise_all
+from graphbus_core.model.agent import AgentDefinition
+from graphbus_core.model.artifacts import BuildArtifacts
+from graphbus_core.model.config import RuntimeRequest, RuntimeSettings
+from graphbus_core.settings import PROJECT_FILE, resolve_run
+
+
+class Project(NamedTuple):
+    """A project that was built.
+
+    Attributes:
+        name: As a label.
+        version: Empty where the project does not say it.
+        keepers: The agents that use `self.state`.
+    """
+
+    name: str
+    version: str
+    artifacts: BuildArtifacts
+    settings: RuntimeSettings
+    keepers: frozenset[str]
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        """The names of the agents, in the order of activation."""
+        return tuple(agent.name for agent in self.artifacts.agents.agents)
+
+
+def read_project(folder: str) -> Project:
+    """Read what a build has written, and the project that it belongs to.
+
+    Raises:
+        ArtifactError: GBE501-507 for damaged artifacts, GBE508 for each source file that was changed since.
+        UsageError: What reading the settings raises.
+    """
+    artifacts = store.load(folder, without=("negotiations.json", "modified_files.json"))
+    manifest = store.load_manifest(folder)
+    drifted = store.verify_sources(folder, manifest)
+    raise_all(ArtifactError("GBE508", where=Place(path)) for path in drifted)
+    settings = resolve_run(RuntimeRequest(artifacts=folder)).settings
+    root = Path(store.project_root(folder, manifest))
+    about = _about(root / PROJECT_FILE)
+    name = about.get("name")
+    version = about.get("version")
+    return Project(
+        name=as_label(name if isinstance(name, str) else root.name),
+        version=version if isinstance(version, str) else "",
+        artifacts=artifacts,
+        settings=settings,
+        keepers=_find_keepers(artifacts.agents.agents, (root / path for path in manifest.sources)),
+    )
+
+
+def _about(path: Path) -> dict[str, Any]:
+    """`[project]` of pyproject.toml; reading the settings has refused a file that is not TOML."""
+    if not path.is_file():
+        return {}
+    about = tomllib.loads(path.read_text(encoding="utf-8")).get("project", {})
+    return about if isinstance(about, dict) else {}
+
+
+def _find_keepers(agents: Iterable[AgentDefinition], paths: Iterable[os.PathLike[str]]) -> frozenset[str]:
+    """The agents whose text, or that of a base class in a file with agents, speaks of `self.state`."""
+    classes = {node.name: node for path in paths for node in _classes(Path(path).read_bytes())}
+    return frozenset(agent.name for agent in agents if _keeps_state(agent.name, classes, set()))
+
+
+def _classes(source: bytes) -> Iterator[ast.ClassDef]:
+    return (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef))
+
+
+def _keeps_state(name: str, classes: dict[str, ast.ClassDef], seen: set[str]) -> bool:
+    node = classes.get(name)
+    if node is None or name in seen:
+        return False
+    seen.add(name)
+    bases = (base.id if isinstance(base, ast.Name) else getattr(base, "attr", "") for base in node.bases)
+    return any(map(_is_state, ast.walk(node))) or any(_keeps_state(base, classes, seen) for base in bases)
+
+
+def _is_state(node: ast.AST) -> bool:
+    return (
+        isinstance(node, ast.Attribute)
+        and node.attr == "state"
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "self"
+    )

@@ -1,0 +1,109 @@
+"""Who reaches a pod, and what it reaches: nothing but what is named."""
+
+from __future__ import annotations
+
+from ipaddress import ip_network
+from typing import NamedTuple
+
+from graphbus_core.deploy.facts import HEALTH_PORT, SERVE_PORT
+from graphbus_core.deploy.kubernetes.objects import Object, make_object, selector_of
+from graphbus_core.deploy.kubernetes.plan import Plan, Pod
+from graphbus_core.deploy.names import check_label
+from graphbus_core.deploy.yaml import Node, Noted
+from graphbus_core.errors import DeployError
+
+_NAMESPACE_LABEL = "kubernetes.io/metadata.name"
+"""Kubernetes itself puts the name of a namespace there, and nobody can change it."""
+_MOST_PORT = 65_535
+
+
+class Destination(NamedTuple):
+    """What a pod may reach: addresses or the pods of a namespace, on one port or all (0)."""
+
+    cidr: str
+    namespace: str
+    port: int
+
+
+def read_destination(text: str) -> Destination:
+    """Understand `CIDR[:PORT]` and `NAMESPACE[:PORT]`.
+
+    Raises:
+        DeployError: GBE703.
+    """
+    if "/" in text:
+        address, slash, rest = text.rpartition("/")
+        length, colon, port = rest.partition(":")
+        try:
+            cidr = str(ip_network(f"{address}{slash}{length}"))
+        except ValueError as error:
+            reason = f"{error}".rstrip(".")
+            raise _no_destination(text, reason) from None
+        return Destination(cidr, "", _read_port(text, port) if colon else 0)
+    name, colon, port = text.partition(":")
+    return Destination("", check_label(name, "destination"), _read_port(text, port) if colon else 0)
+
+
+def _read_port(text: str, port: str) -> int:
+    if not (port.isascii() and port.isdecimal() and 0 < int(port) <= _MOST_PORT):
+        raise _no_destination(text, f"a port is a number from 1 to {_MOST_PORT}")
+    return int(port)
+
+
+def _no_destination(text: str, reason: str) -> DeployError:
+    return DeployError(
+        "GBE703", value=repr(text), kind="destination", reason=reason, example="10.0.0.0/8:5432, or database:5432"
+    )
+
+
+def service(plan: Plan, pod: Pod) -> Object:
+    """A name in the cluster for metrics and, if it is served, for calls and events."""
+    ports: list[Node] = [_service_port("health", HEALTH_PORT)]
+    if plan.is_served:
+        ports.append(_service_port("serve", SERVE_PORT))
+    spec: Object = {"type": "ClusterIP", "selector": selector_of(plan, pod), "ports": ports}
+    return make_object("v1", "Service", pod.name, plan, pod, spec=spec)
+
+
+def _service_port(name: str, port: int) -> Object:
+    return {"name": name, "port": port, "targetPort": name, "protocol": "TCP", "appProtocol": "http"}
+
+
+def network_policy(plan: Plan, pod: Pod) -> Object:
+    """Pods of the namespace and of those that are admitted may come in; nothing goes out but to what is named."""
+    ports: list[Node] = [{"port": "health", "protocol": "TCP"}]
+    if plan.is_served:
+        ports.append({"port": "serve", "protocol": "TCP"})
+    peers: list[Node] = [
+        Noted({"podSelector": {}}, "Every pod of this namespace. Probes come from the node, which is always let in."),
+        *({"namespaceSelector": {"matchLabels": {_NAMESPACE_LABEL: name}}} for name in plan.admitted),
+    ]
+    egress = [_outward(read_destination(each)) for each in plan.destinations]
+    spec: Object = {
+        "podSelector": {"matchLabels": selector_of(plan, pod)},
+        "policyTypes": ["Ingress", "Egress"],
+        "ingress": [{"from": peers, "ports": ports}],
+        "egress": [_names(), *egress] if egress else Noted([], "nothing; --allow-egress adds to it"),
+    }
+    return make_object("networking.k8s.io/v1", "NetworkPolicy", pod.name, plan, pod, spec=spec)
+
+
+def _outward(destination: Destination) -> Object:
+    if destination.cidr:
+        peer: Object = {"ipBlock": {"cidr": destination.cidr}}
+    else:
+        peer = {"namespaceSelector": {"matchLabels": {_NAMESPACE_LABEL: destination.namespace}}}
+    rule: Object = {"to": [peer]}
+    if destination.port:
+        rule["ports"] = [{"port": destination.port, "protocol": "TCP"}]
+    return rule
+
+
+def _names() -> Node:
+    """Who reaches anything has to ask for its address."""
+    peer: Object = {
+        "namespaceSelector": {"matchLabels": {_NAMESPACE_LABEL: "kube-system"}},
+        "podSelector": {"matchLabels": {"k8s-app": "kube-dns"}},
+    }
+    ports: list[Node] = [{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}]
+    return Noted({"to": [peer], "ports": ports}, "To look up names.")

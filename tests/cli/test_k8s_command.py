@@ -1,0 +1,380 @@
+"""`graphbus k8s generate`: bad input is refused with a clear word, and nothing is overwritten unasked."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from graphbus_core import build_graph
+from graphbus_core.cli import main
+from tests.conftest import Project
+from tests.fakes.kubernetes_documents import STATIONS, write_built
+
+GENERATE = ["k8s", "generate", "--namespace", "weather"]
+NODE = "from graphbus_core import GraphBusNode, depends_on, publishes, schema_method, subscribe\n"
+
+
+@pytest.fixture
+def stations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = write_built("stations", tmp_path / "stations")
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def read_all(folder: Path) -> dict[str, str]:
+    return {path.relative_to(folder).as_posix(): path.read_text() for path in sorted(folder.rglob("*.yaml"))}
+
+
+def the_deployment() -> Any:
+    return yaml.safe_load(Path("k8s/deployment.yaml").read_text())
+
+
+def test_files_are_written_and_what_matters_is_said(stations: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*GENERATE, "--serve"]) == 0
+    written = capsys.readouterr()
+    assert [line.split() for line in written.out.splitlines()] == [["written", f"k8s/{path}"] for path in FILES]
+    assert "State is kept: stations has a volume of 1Gi." in written.err
+    assert "key `token` of the secret stations-token in weather" in written.err
+
+
+FILES = [
+    "kustomization.yaml",
+    "configmap.yaml",
+    "deployment.yaml",
+    "networkpolicy.yaml",
+    "persistentvolumeclaim.yaml",
+    "poddisruptionbudget.yaml",
+    "service.yaml",
+    "serviceaccount.yaml",
+]
+
+
+def test_the_second_time_nothing_differs_and_check_says_so(stations: Path) -> None:
+    assert main(GENERATE) == 0
+    before = read_all(stations / "k8s")
+    assert main(GENERATE) == 0
+    assert main([*GENERATE, "--check"]) == 0
+    assert read_all(stations / "k8s") == before
+
+
+def test_the_head_says_how_to_write_the_same_again(stations: Path) -> None:
+    options = ["--image", "ghcr.io/acme/weather:2", "--allow-from", "a", "--allow-from", "b", "--serve"]
+    assert main([*GENERATE, *options, "--output", "x y", "--force"]) == 0
+    before = read_all(stations / "x y")
+    (command,) = re.findall(r"^#   graphbus (.*)$", before["kustomization.yaml"], re.MULTILINE)
+    assert "--force" not in command
+    assert "x y" not in command
+    assert main([*command.split(), "--output", "again"]) == 0
+    assert read_all(stations / "again") == before
+
+
+def test_other_content_is_not_overwritten_without_force(stations: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(GENERATE) == 0
+    before = read_all(stations / "k8s")
+    assert main([*GENERATE, "--memory", "512Mi"]) == 8
+    assert "GBE701" in capsys.readouterr().err
+    assert read_all(stations / "k8s") == before
+    assert main([*GENERATE, "--memory", "512Mi", "--check"]) == 8
+    assert "GBE706" in capsys.readouterr().err
+    assert main([*GENERATE, "--memory", "512Mi", "--force"]) == 0
+    assert '+              memory: "512Mi"' in capsys.readouterr().err
+    assert read_all(stations / "k8s") != before
+
+
+def test_files_that_are_no_longer_part_of_it_are_named_and_left(
+    stations: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(GENERATE) == 0
+    Path("k8s/mine.yaml").write_text("kind: Mine\n")
+    capsys.readouterr()
+    assert main([*GENERATE, "--topology", "per-agent", "--force"]) == 0
+    said = capsys.readouterr().err
+    assert "deployment.yaml was generated before and is no longer part of it: remove it." in said
+    assert "mine.yaml" not in said
+    assert Path("k8s/deployment.yaml").exists()
+
+
+def test_json(stations: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*GENERATE, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["namespace"] == "weather"
+    assert document["image"] == "stations:2.1.0"
+    assert document["files"] == dict.fromkeys(FILES, "new")
+    assert document["left_over"] == []
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "said"),
+    [
+        (["--namespace", "Production"], "GBE703", "'Production' is no name of a namespace"),
+        (["--namespace", "a" * 64], "GBE703", "more than 63 characters"),
+        (["--name", "2fast"], "GBE703", "the name of a service begins with a letter"),
+        (["--image", "stations"], "GBE720", "it has no tag but `latest`, and no digest"),
+        (["--image", "stations:latest"], "GBE720", "may be another one tomorrow"),
+        (["--image", "localhost:5000/stations"], "GBE720", "may be another one tomorrow"),
+        (["--image", "Stations:1"], "GBE703", "no reference of an image"),
+        (["--memory", "256"], "GBE703", "with one of Ki, Mi, Gi"),
+        (["--memory", "256m"], "GBE703", "'256m' is no amount of memory"),
+        (["--memory", "0Mi"], "GBE703", "no amount of memory"),
+        (["--cpu", "100mi"], "GBE703", "'100mi' is no amount of CPU"),
+        (["--cpu-limit", "0"], "GBE703", "a number of cores above 0"),
+        (["--state", "1"], "GBE703", "'1' is no size of a volume"),
+        (["--allow-from", "*"], "GBE703", "'*' is no name of a namespace"),
+        (["--allow-egress", "10.0.0.1/8"], "GBE703", "10.0.0.1/8 has host bits set"),
+        (["--allow-egress", "10.0.0.0/8:0"], "GBE703", "a port is a number from 1 to 65535"),
+        (["--allow-egress", "db:x"], "GBE703", "a port is a number from 1 to 65535"),
+        (["--allow-egress", "db.example.org"], "GBE703", "is no destination"),
+        (["--serve", "--token-secret", "My Secret"], "GBE703", "no name of a secret"),
+        (["--pull-secret", "x_y"], "GBE703", "no name of a secret"),
+    ],
+)
+def test_values_that_a_cluster_would_refuse_are_refused_here(
+    stations: Path, capsys: pytest.CaptureFixture[str], options: list[str], code: str, said: str
+) -> None:
+    assert main([*GENERATE, *options]) == 8
+    error = capsys.readouterr().err
+    assert code in error
+    assert said in error
+    assert not Path("k8s").exists()
+
+
+def test_a_namespace_is_needed(stations: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["k8s", "generate"]) == 2
+    assert "--namespace" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "path", "value"),
+    [
+        (["--image", "a:1@sha256:" + "0" * 64], ("image",), "a:1@sha256:" + "0" * 64),
+        (["--cpu", "0.25"], ("resources", "requests", "cpu"), "0.25"),
+        (["--cpu-limit", "2"], ("resources", "limits", "cpu"), "2"),
+        (["--memory", "1Gi"], ("resources", "limits", "memory"), "1Gi"),
+    ],
+)
+def test_values_arrive(stations: Path, options: list[str], path: tuple[str, ...], value: str) -> None:
+    assert main([*GENERATE, *options]) == 0
+    found = the_deployment()["spec"]["template"]["spec"]["containers"][0]
+    for key in path:
+        found = found[key]
+    assert found == value
+
+
+def test_a_missing_artifact_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(GENERATE) == 6
+    assert "GBE501" in capsys.readouterr().err
+
+
+def test_sources_that_have_changed_since(stations: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = stations / "stations/summit.py"
+    path.write_text(path.read_text() + "\n# more\n")
+    assert main(GENERATE) == 6
+    assert "stations/summit.py" in capsys.readouterr().err
+    assert not Path("k8s").exists()
+
+
+@pytest.mark.parametrize(
+    ("about", "missing"), [("", "`version`"), ('[project]\nname = "x"\ndynamic = ["version"]\n', "`version`")]
+)
+def test_a_project_without_a_version_needs_an_image(
+    project: Project, monkeypatch: pytest.MonkeyPatch, capsys: Any, about: str, missing: str
+) -> None:
+    root = project({**STATIONS, "pyproject.toml": about})
+    build_graph(root / "stations")
+    monkeypatch.chdir(root)
+    assert main([*GENERATE, "--name", "weather"]) == 8
+    assert f"No image is known: the project has no {missing}. [GBE721]" in capsys.readouterr().err
+    assert main([*GENERATE, "--name", "weather", "--image", f"a@sha256:{'0' * 64}"]) == 0
+    assert "app.kubernetes.io/version" not in the_deployment()["metadata"]["labels"]
+
+
+SHARING = {
+    "an event": (
+        "class First(GraphBusNode):\n    def go(self): self.publish('/A/B', {})\n"
+        "class Second(GraphBusNode):\n    @subscribe('/A/B')\n    def on(self): ...\n",
+        ["First -> Second (/A/B)"],
+    ),
+    "a dependency and its call": (
+        "class First(GraphBusNode):\n    @schema_method(input_schema={})\n    def look(self): ...\n"
+        "@depends_on('First')\nclass Second(GraphBusNode):\n    def go(self): self.call('First', 'look')\n",
+        ["First -> Second (call of look)", "First -> Second (depends_on)"],
+    ),
+    "a topic from outside that both hear": (
+        "class First(GraphBusNode):\n    @subscribe('/Ex/It')\n    def on(self): ...\n"
+        "class Second(GraphBusNode):\n    @subscribe('/Ex/*')\n    def on(self): ...\n",
+        ["First and Second both hear /Ex/It"],
+    ),
+    "a topic that is computed": (
+        "class First(GraphBusNode):\n    def go(self, what): self.publish(f'/A/{what}', {})\n"
+        "class Second(GraphBusNode):\n    @subscribe('/A/B')\n    def on(self): ...\n",
+        ["First -> Second (a computed topic, /A/…)"],
+    ),
+    "a wildcard that a computed topic may fit": (
+        "class First(GraphBusNode):\n    def go(self, what): self.publish(f'/A/B/{what}', {})\n"
+        "class Second(GraphBusNode):\n    @subscribe('/A/**')\n    def on(self): ...\n",
+        ["First -> Second (a computed topic, /A/B/…)"],
+    ),
+}
+
+
+@pytest.mark.parametrize("sharing", SHARING)
+def test_agents_that_need_each_other_are_not_parted(
+    project: Project, monkeypatch: pytest.MonkeyPatch, capsys: Any, sharing: str
+) -> None:
+    text, edges = SHARING[sharing]
+    about = '[project]\nname = "x"\nversion = "1"\n[tool.graphbus]\nexternal_topics = ["/Ex/It", "/A/B"]\n'
+    root = project({"pyproject.toml": about, "agents/__init__.py": "", "agents/a.py": NODE + text})
+    build_graph(root / "agents")
+    monkeypatch.chdir(root)
+    assert main([*GENERATE, "--topology", "per-agent"]) == 8
+    error = capsys.readouterr().err
+    for edge in edges:
+        assert edge in error
+    assert "GBE722" in error
+    assert "--topology single" in error
+    assert main(GENERATE) == 0
+
+
+def test_an_edge_from_an_agent_to_itself_is_not_cut(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (
+        "class Only(GraphBusNode):\n    @subscribe('/A/B')\n    def on(self): self.publish(f'/A/{self}', {})\n"
+        "class Deaf(GraphBusNode):\n    @subscribe('/C/D')\n    def on(self): ...\n"
+    )
+    about = '[project]\nname = "x"\nversion = "1"\n[tool.graphbus]\nexternal_topics = ["/C/D", "/A/B"]\n'
+    root = project({"pyproject.toml": about, "agents/__init__.py": "", "agents/a.py": NODE + text})
+    build_graph(root / "agents")
+    monkeypatch.chdir(root)
+    assert main([*GENERATE, "--topology", "per-agent"]) == 0
+    assert {path.parent.name for path in Path("k8s").glob("*/deployment.yaml")} == {"only", "deaf"}
+
+
+@pytest.mark.parametrize(
+    ("names", "refusal"),
+    [
+        (("HTTPServer", "HttpServer"), "would both be called http-server in the cluster. [GBE723]"),
+        (("Ä", "B"), "Ä has no name that a cluster could use: nothing of it is a-z or 0-9. [GBE724]"),
+    ],
+)
+def test_names_that_a_cluster_cannot_tell_apart_or_use(
+    project: Project, monkeypatch: pytest.MonkeyPatch, capsys: Any, names: tuple[str, str], refusal: str
+) -> None:
+    text = NODE + "".join(f"class {name}(GraphBusNode):\n    pass\n" for name in names)
+    about = '[project]\nname = "x"\nversion = "1"\n'
+    root = project({"pyproject.toml": about, "agents/__init__.py": "", "agents/a.py": text})
+    build_graph(root / "agents")
+    monkeypatch.chdir(root)
+    assert main([*GENERATE, "--topology", "per-agent"]) == 8
+    assert refusal in capsys.readouterr().err
+
+
+STATEFUL = "def go(self): self.state['n'] = 1"
+
+
+@pytest.mark.parametrize(
+    ("body", "settings", "options", "is_kept"),
+    [
+        ("pass", "", "", False),
+        ("pass", "keep_dead_letters = true", "", True),
+        ("pass", "", "--state 2Gi", True),
+        (STATEFUL, "", "", True),
+        (STATEFUL, "", "--state none", False),
+        ("def go(self): self.history['state'] = 1", "", "", False),
+    ],
+)
+def test_there_is_a_volume_where_something_is_kept(
+    project: Project, body: str, settings: str, options: str, *, is_kept: bool
+) -> None:
+    about = f'[project]\nname = "x"\nversion = "1"\n[tool.graphbus.runtime]\n{settings}\n'
+    text = f"{NODE}class Base(GraphBusNode):\n    {body}\nclass Own(Base):\n    pass\n"
+    root = project({"pyproject.toml": about, "agents/__init__.py": "", "agents/a.py": text})
+    build_graph(root / "agents")
+    assert main(["-C", str(root), *GENERATE, *options.split()]) == 0
+    assert (root / "k8s/persistentvolumeclaim.yaml").exists() == is_kept
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.mark.slow
+def test_the_command_of_a_pod_starts_answers_its_probes_and_ends_in_time(stations: Path, tmp_path: Path) -> None:
+    """The process of one agent's pod, with its own settings; only paths and ports are those of this machine."""
+    assert main([*GENERATE, "--topology", "per-agent", "--serve"]) == 0
+    spec = yaml.safe_load(Path("k8s/harbour-station/deployment.yaml").read_text())["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    health, serve = free_port(), free_port()
+    moved = {
+        "/app/": f"{stations}/",
+        "/var/": f"{tmp_path}/var/",
+        "0.0.0.0:8080": f"127.0.0.1:{health}",
+        "0.0.0.0:8765": f"127.0.0.1:{serve}",
+    }
+
+    def here(text: str) -> str:
+        for old, new in moved.items():
+            text = text.replace(old, new)
+        return text
+
+    config = tmp_path / "graphbus.toml"
+    config.write_text(here(yaml.safe_load(Path("k8s/configmap.yaml").read_text())["data"]["graphbus.toml"]))
+    token = tmp_path / "var/run/secrets/graphbus/token"
+    token.parent.mkdir(parents=True)
+    token.write_text("the-token-of-this-test")
+    process = subprocess.Popen(
+        [sys.executable, *container["command"][1:], *map(here, container["args"])],
+        cwd=tmp_path,
+        env={**os.environ, "GRAPHBUS_CONFIG": str(config)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout
+        assert "only HarbourStation, of 2 agents" in process.stdout.readline()
+        process.stdout.readline()
+        for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+            assert _get(f"http://127.0.0.1:{health}{container[probe]['httpGet']['path']}") == 200
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{serve}/call/HarbourStation/measure",
+            data=b'{"level": 2.5}',
+            headers={
+                "Authorization": "Bearer the-token-of-this-test",
+                "Content-Type": "application/json",
+                "Host": "stations-harbour-station.weather.svc",
+            },
+        )
+        with urllib.request.urlopen(request, timeout=5) as answer:
+            assert json.loads(answer.read()) == {"highest": 2.5}
+        assert list((tmp_path / "var/lib/graphbus").iterdir())
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(spec["terminationGracePeriodSeconds"]) == 0
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def _get(address: str) -> int:
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            with urllib.request.urlopen(address, timeout=5) as answer:
+                return int(answer.status)
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)

@@ -1,0 +1,215 @@
+"""`graphbus k8s deploy`: the real kubectl against as much of a cluster as it needs; it says where things go before they go."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from graphbus_core.cli import main
+from graphbus_core.cli.shipping.k8s_deploy import Object, read_images, read_objects
+from tests.fakes.kubernetes_api import Cluster, running, write_kubeconfig
+from tests.fakes.kubernetes_documents import generated
+from tests.fakes.typing_person import Person
+
+KUBECTL = shutil.which("kubectl")
+needs_kubectl = pytest.mark.skipif(not KUBECTL and not os.environ.get("CI"), reason="kubectl is not installed")
+CREATED = ["ServiceAccount", "ConfigMap", "Service", "PersistentVolumeClaim", "Deployment", "PodDisruptionBudget"]
+
+
+def write_case(case: str, folder: Path) -> None:
+    for path, text in generated(case).items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text)
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with manifests, and a configuration of kubectl that knows no cluster."""
+    write_case("orders", tmp_path / "k8s")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def cluster(place: Path) -> Iterator[Cluster]:
+    with running() as made:
+        write_kubeconfig(place / "kubeconfig", made.server)
+        yield made
+
+
+@pytest.mark.slow
+@needs_kubectl
+def test_a_dry_run_asks_the_cluster_and_changes_nothing(cluster: Cluster, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["k8s", "deploy", "--dry-run"]) == 0
+    said = capfd.readouterr().err
+    assert said.index("To context testing, http://127.0.0.1:") < said.index("$ ")
+    assert "  Deployment graphbus-orders in production\n" in said
+    assert "  with graphbus-orders:0.1.0\n" in said
+    assert "deployment.apps/graphbus-orders created (server dry run)" in said
+    assert len(cluster.writes) == 7
+    assert all(is_dry for _, _, is_dry in cluster.writes)
+    assert cluster.objects == {}
+
+
+@pytest.mark.slow
+@needs_kubectl
+def test_what_is_refused_in_the_dry_run_makes_it_fail(cluster: Cluster, capfd: pytest.CaptureFixture[str]) -> None:
+    cluster.refused.add("Deployment")
+    assert main(["k8s", "deploy", "--dry-run"]) == 8
+    said = capfd.readouterr().err
+    assert "Deployment violates PodSecurity" in said
+    assert "GBE705" in said
+
+
+@pytest.mark.slow
+@needs_kubectl
+def test_with_yes_everything_is_applied_and_the_rollout_awaited(
+    cluster: Cluster, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["k8s", "deploy", "--yes", "--namespace", "production"]) == 0
+    assert 'deployment "graphbus-orders" successfully rolled out' in capfd.readouterr().err
+    assert {each["kind"] for each in cluster.objects.values()} == {*CREATED, "NetworkPolicy"}
+    assert cluster.named("Deployment")["spec"]["replicas"] == 1
+
+
+@pytest.mark.slow
+@needs_kubectl
+def test_another_image_takes_the_place_and_the_folder_stays_as_it_is(cluster: Cluster, place: Path) -> None:
+    before = {path: path.read_bytes() for path in (place / "k8s").iterdir()}
+    image = f"ghcr.io/acme/orders@sha256:{'ab' * 32}"
+    assert main(["k8s", "deploy", "--yes", "--image", image]) == 0
+    (container,) = cluster.named("Deployment")["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == image
+    assert {path: path.read_bytes() for path in (place / "k8s").iterdir()} == before
+
+
+@pytest.mark.slow
+@needs_kubectl
+def test_a_deployment_that_does_not_become_ready_fails_and_says_where_to_look(
+    cluster: Cluster, capfd: pytest.CaptureFixture[str]
+) -> None:
+    cluster.is_stuck = True
+    assert main(["k8s", "deploy", "--yes", "--timeout", "1s"]) == 8
+    said = capfd.readouterr().err
+    assert "Look at it: kubectl --context testing --namespace production describe deployment/graphbus-orders; " in said
+    assert "GBE705" in said
+
+
+@needs_kubectl
+def test_without_a_terminal_nothing_is_applied_unless_yes_is_said(
+    cluster: Cluster, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open(os.devnull) as nothing:
+        monkeypatch.setattr(sys, "stdin", nothing)
+        assert main(["k8s", "deploy"]) == 8
+    assert "Nobody is at a terminal to say yes to testing. [GBE732]" in capfd.readouterr().err
+    assert cluster.writes == []
+
+
+@pytest.mark.slow
+@needs_kubectl
+@pytest.mark.parametrize(("answer", "status", "writes"), [("n", 130, 0), ("y", 0, 7)])
+def test_a_person_is_asked(cluster: Cluster, place: Path, answer: str, status: int, writes: int) -> None:
+    with Person(["k8s", "deploy"], place) as person:
+        person.sees("Apply it? [y/N]")
+        assert cluster.writes == []
+        person.types(answer)
+        assert person.leaves() == status
+    assert len(cluster.writes) == writes
+
+
+@needs_kubectl
+@pytest.mark.parametrize(
+    ("options", "code", "said"),
+    [
+        (["nowhere"], "GBE730", "There is no kustomization.yaml here."),
+        (["--context", "other"], "GBE731", "kubectl knows no cluster to deploy to: "),
+        (["--image", "orders:latest"], "GBE720", "may be another one tomorrow"),
+        (["--namespace", "staging"], "GBE735", "not for the namespace staging, but for production"),
+    ],
+)
+def test_refusals(
+    cluster: Cluster, capfd: pytest.CaptureFixture[str], options: list[str], code: str, said: str
+) -> None:
+    assert main(["k8s", "deploy", "--yes", *options]) == 8
+    error = capfd.readouterr().err
+    assert code in error
+    assert said in error
+    assert cluster.writes == []
+
+
+@needs_kubectl
+def test_without_a_current_context_nothing_is_guessed(place: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["k8s", "deploy", "--yes"]) == 8
+    assert "kubectl knows no cluster to deploy to: current-context is not set. [GBE731]" in capfd.readouterr().err
+
+
+@needs_kubectl
+def test_inside_of_a_cluster_it_is_that_one(
+    place: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+    with open(os.devnull) as nothing:
+        monkeypatch.setattr(sys, "stdin", nothing)
+        assert main(["k8s", "deploy"]) == 8
+    said = capfd.readouterr().err
+    assert "To the cluster around this container, https://127.0.0.1:" in said
+
+
+@needs_kubectl
+def test_a_folder_that_kustomize_does_not_understand(
+    cluster: Cluster, place: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (place / "k8s/service.yaml").unlink()
+    assert main(["k8s", "deploy", "--yes"]) == 8
+    error = capfd.readouterr().err
+    assert "k8s: error: kustomize cannot make manifests of this folder: " in error
+    assert "service.yaml" in error
+
+
+@needs_kubectl
+def test_which_of_several_images_is_meant_is_not_guessed(
+    cluster: Cluster, place: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = place / "k8s/deployment.yaml"
+    path.write_text(
+        path.read_text().replace(
+            "      containers:\n", "      containers:\n        - image: side:1\n          name: side\n"
+        )
+    )
+    assert main(["k8s", "deploy", "--yes", "--image", "new:2"]) == 8
+    assert "the manifests name graphbus-orders, side. [GBE734]" in capfd.readouterr().err
+
+
+def test_without_kubectl_the_folder_is_for_somebody_else(
+    place: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert main(["k8s", "deploy"]) == 8
+    error = capfd.readouterr().err
+    assert "kubectl was not found. [GBE704]" in error
+    assert "give k8s to what applies it in your place" in error
+
+
+@needs_kubectl
+@pytest.mark.parametrize("case", ["orders-served", "stations-per-agent-served"])
+def test_what_kustomize_writes_is_understood(case: str, tmp_path: Path) -> None:
+    write_case(case, tmp_path)
+    rendered = subprocess.run(["kubectl", "kustomize", tmp_path], capture_output=True, text=True, check=True).stdout
+    objects = list(read_objects(rendered))
+    assert len(objects) == len(generated(case)) - 1
+    namespace = "production" if case.startswith("orders") else "weather"
+    assert Object("Namespace", namespace, "") in objects
+    assert {each.namespace for each in objects} == {namespace, ""}
+    assert all(each.name for each in objects)
+    image = "ghcr.io/acme/orders:1.4.2" if case.startswith("orders") else "stations:2.1.0"
+    assert read_images(rendered) == [image]
