@@ -48,5 +48,5 @@ def figure(request: pytest.FixtureRequest) -> Figure:
 def _plain_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Tests see no keys and no terminal preferences of the machine that runs them, and leave no state in its home."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.getbasetemp() / "state"))
-    for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "NO_COLOR", "FORCE_COLOR", "COLUMNS"):
+    for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "GRAPHBUS_CONFIG"):
         monkeypatch.delenv(name, raising=False)

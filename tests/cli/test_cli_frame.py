@@ -126,7 +126,7 @@ def test_without_a_command_the_help_goes_to_stderr_and_the_status_is_2(capsys: p
         (["biuld"], "There is no command 'biuld'. Did you mean 'build'?"),
         (["xyzzy"], "There is no command 'xyzzy'."),
         (["--versoin"], "There is no option --versoin. Did you mean '--version'?"),
-        (["init", "--temlate", "shop"], "There is no option --temlate. Did you mean '--template'?"),
+        (["init", "--temlate", "shop"], "graphbus init has no option --temlate. Did you mean '--template'?"),
         (["init"], "Missing argument 'FOLDER'."),
         (["init", "a", "b"], "Got unexpected extra argument (b)."),
         (["-C", "nowhere", "init", "a"], "Invalid value for '-C': Directory 'nowhere' does not exist."),
@@ -326,9 +326,3 @@ def test_a_character_that_the_stream_cannot_hold_is_escaped(encoding: str, tick:
     done = graphbus("init", "my-shop", cwd=tmp_path, env=environment)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith(f"{tick} Made my-shop")
-
-
-@pytest.mark.slow
-def test_shell_completion_knows_the_commands() -> None:
-    environment = os.environ | {"_GRAPHBUS_COMPLETE": "bash_complete", "COMP_WORDS": "graphbus ne", "COMP_CWORD": "1"}
-    assert graphbus(env=environment).stdout.splitlines() == ["plain,negotiate"]

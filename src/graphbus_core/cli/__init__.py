@@ -19,6 +19,7 @@ from graphbus_core.cli import console
 INTERRUPTED = 130
 BROKEN_PIPE = 141
 OUR_BUG = 1
+COMPLETION_VARIABLE = "_GRAPHBUS_COMPLETE"
 CONFIG_VARIABLE = "GRAPHBUS_CONFIG"  # as in `settings`, which `--help` does not import
 
 
@@ -34,6 +35,7 @@ COMMANDS: dict[str, Entry] = {
     "init": Entry("graphbus_core.cli.init:init", "Make a new project to start from.", "Begin"),
     "generate": Entry("graphbus_core.cli.generate:generate", "Add an agent and its test to a project.", "Begin"),
     "doctor": Entry("graphbus_core.cli.doctor:doctor", "Tell which models are usable, and what is missing.", "Begin"),
+    "completion": Entry("graphbus_core.cli.completion:completion", "Print the script that completes words.", "Begin"),
     "check": Entry("graphbus_core.cli.check:check", "Find what does not fit together, and mend what is safe.", "Build"),
     "gate": Entry("graphbus_core.cli.gate:gate", "Judge a change that another tool or a person made.", "Build"),
     "build": Entry("graphbus_core.cli.build:build", "Write the artifacts; let the agents negotiate first.", "Build"),
@@ -53,8 +55,8 @@ COMMANDS: dict[str, Entry] = {
     "trace": Entry("graphbus_core.cli.trace:trace", "Show what an event has caused.", "Run"),
     "profile": Entry("graphbus_core.cli.profile:profile", "Show how long handlers took.", "Run"),
     "docker": Entry("graphbus_core.cli.docker:docker", "Write a Dockerfile, build the image, run it.", "Ship"),
-    "ci": Entry("graphbus_core.cli.ci:ci", "Write the pipeline of GitHub or GitLab.", "Ship"),
     "k8s": Entry("graphbus_core.cli.k8s:k8s", "Write manifests for Kubernetes, and apply them.", "Ship"),
+    "ci": Entry("graphbus_core.cli.ci:ci", "Write the pipeline of GitHub or GitLab.", "Ship"),
     "contract": Entry(
         "graphbus_core.cli.contract:contract", "Validate, compare and export what agents promise.", "Ship"
     ),
@@ -70,18 +72,10 @@ class LazyGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the command.
-
-        Raises:
-            UsageError: There is no such command.
-        """
+        """Import the command, if there is one of this name."""
         entry = COMMANDS.get(cmd_name)
         if entry is None:
-            raise errors.UsageError(
-                "GBE110",
-                message=f"There is no command {cmd_name!r}.{errors.did_you_mean(cmd_name, COMMANDS)}",
-                command="graphbus",
-            )
+            return None
         module, _, attribute = entry.target.partition(":")
         command: click.Command = getattr(import_module(module), attribute)
         return command
@@ -144,7 +138,7 @@ def _set_variable(name: str, value: str | None) -> None:
     callback=use_config,
     help="Settings (TOML) that go before those of the project.",
 )
-@click.version_option(__version__, prog_name="graphbus", message="%(prog)s %(version)s")
+@click.version_option(__version__, "-V", "--version", prog_name="graphbus", message="%(prog)s %(version)s")
 def graphbus() -> None:
     """Agents improve the code once, at build time; afterwards plain Python runs it on a message bus."""
 
@@ -155,8 +149,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     Exit status: 0 done, 1 a bug of GraphBus, 2 usage, 3 build, 4 edit, 5 negotiation, 6 artifacts, 7 run,
     8 ship, 130 Ctrl-C.
     """
-    if "_GRAPHBUS_COMPLETE" in os.environ:
-        graphbus.main(prog_name="graphbus")
+    if COMPLETION_VARIABLE in os.environ:
+        from graphbus_core.cli.completing.answer import answer
+
+        return answer(os.environ[COMPLETION_VARIABLE], sys.argv[1:])
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
         console.begin()
@@ -177,6 +173,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _invoke(arguments: list[str]) -> int:
     """Run the command; click's refusals become ours, so that all of them look alike."""
+    if arguments[:1] == ["help"]:
+        arguments = [*arguments[1:], "--help"]
     try:
         with graphbus.make_context("graphbus", arguments) as context:
             status = graphbus.invoke(context)
@@ -186,7 +184,9 @@ def _invoke(arguments: list[str]) -> int:
         console.say(nothing.format_message())
         status = nothing.exit_code
     except click.ClickException as refusal:
-        raise _as_usage_error(refusal) from refusal
+        from graphbus_core.cli.misspelt import as_usage_error
+
+        raise as_usage_error(refusal, graphbus, arguments) from refusal
     return status if isinstance(status, int) else 0
 
 
@@ -197,18 +197,6 @@ def _give_up(error: Exception) -> int:
         return _report(lost, as_json=False)
     console.bug()
     return OUR_BUG
-
-
-def _as_usage_error(refusal: click.ClickException) -> errors.UsageError:
-    context = getattr(refusal, "ctx", None)
-    if isinstance(refusal, click.NoSuchOption):
-        known = [name for parameter in context.command.params for name in parameter.opts] if context else []
-        message = f"There is no option {refusal.option_name}.{errors.did_you_mean(refusal.option_name, known)}"
-    else:
-        message = refusal.format_message()
-    if message[-1:] not in ".?!":
-        message += "."
-    return errors.UsageError("GBE110", message=message, command=context.command_path if context else "graphbus")
 
 
 def _report(error: errors.GraphBusError, *, as_json: bool) -> int:

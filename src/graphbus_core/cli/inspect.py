@@ -18,7 +18,7 @@ from graphbus_core.model.artifacts import BuildArtifacts
 
 @click.command("inspect", short_help="Show agents, topics and the graph.")
 @click.argument("artifacts", metavar="[ARTIFACTS]", default=".graphbus")
-@click.option("--agent", default="", metavar="NAME", help="Only this agent, with its whole contract.")
+@click.option("--agent", default="", metavar="AGENT", help="Only this agent, with its whole contract.")
 @click.option(
     "--format", "form", type=click.Choice(["tree", "mermaid"]), default="tree", help="How the graph is drawn."
 )

@@ -37,8 +37,8 @@ _WIDE = 100
 
 @click.command("inspect-negotiation", short_help="Browse proposals, votes and commits.")
 @click.argument("proposal", metavar="[PROPOSAL]", default="")
-@click.option("--session", default="", metavar="NAME", help="The session, e.g. S001; the last one by default.")
-@click.option("--agent", default="", metavar="NAME", help="Only what this agent proposed or voted on.")
+@click.option("--session", default="", metavar="SESSION", help="The session, e.g. S001; the last one by default.")
+@click.option("--agent", default="", metavar="AGENT", help="Only what this agent proposed or voted on.")
 @click.option("--file", "path", default="", metavar="PATH", help="Only what wanted to change this file.")
 @click.option(
     "--round", "number", type=click.IntRange(min=1), metavar="N", help="Only what was proposed in this round."

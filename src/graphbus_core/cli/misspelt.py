@@ -1,0 +1,112 @@
+"""What click refuses, said as GraphBus says it: the word that is wrong, the nearest right one, and where it would be right."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+import click
+
+from graphbus_core.errors import UsageError, did_you_mean
+
+_REJECTED = re.compile(r"'(.*?)' is not (?:one of|a valid) ")
+
+
+def as_usage_error(refusal: click.ClickException, root: click.Group, arguments: Sequence[str]) -> UsageError:
+    """Make our refusal of click's.
+
+    Args:
+        refusal: What click says.
+        root: The command `graphbus`.
+        arguments: What was typed after it.
+    """
+    context = getattr(refusal, "ctx", None) or _context_of(root, arguments)
+    message = _sentence(refusal, context, arguments)
+    if message[-1:] not in ".?!":
+        message += "."
+    return UsageError("GBE110", message=message, command=context.command_path)
+
+
+def _sentence(refusal: click.ClickException, context: click.Context, arguments: Sequence[str]) -> str:
+    if isinstance(refusal, click.NoSuchOption):
+        return _no_option(refusal.option_name, context, arguments)
+    if isinstance(refusal, click.NoSuchCommand):
+        return no_command(refusal.command_name, context)
+    if isinstance(refusal, click.BadParameter) and refusal.param and (rejected := _REJECTED.match(refusal.message)):
+        kind = refusal.param.type
+        if isinstance(kind, click.Choice):
+            return refusal.format_message() + did_you_mean(rejected[1], map(str, kind.choices))
+        if isinstance(kind, click.IntRange | click.FloatRange):
+            number = "whole number" if isinstance(kind, click.IntRange) else "number"
+            return f"{_called(refusal.param)} must be a {number}, not {rejected[1]!r}."
+    return refusal.format_message()
+
+
+def _called(parameter: click.Parameter) -> str:
+    return (
+        parameter.opts[0]
+        if isinstance(parameter, click.Option)
+        else parameter.make_metavar(click.Context(click.Command(None)))
+    )
+
+
+def no_command(name: str, context: click.Context) -> str:
+    """Say that a group has no such command."""
+    group = context.command
+    known = group.list_commands(context) if isinstance(group, click.Group) else ()
+    of = "" if context.parent is None else f"{context.command_path} has no command {name!r}."
+    return f"{of or f'There is no command {name!r}.'}{did_you_mean(name, known)}"
+
+
+# --- options --------------------------------------------------------------------------------
+
+
+def _no_option(name: str, context: click.Context, arguments: Sequence[str]) -> str:
+    """An option that is right somewhere else is told from one that is misspelt."""
+    here = f"There is no option {name}" if context.parent is None else f"{context.command_path} has no option {name}"
+    root = context.find_root()
+    if context.parent and name in _options(root):
+        return f"{here}: it is an option of graphbus itself and stands before the command."
+    below = next((each for each in _below(context, arguments) if name in _options(each)), None)
+    if below:
+        return f"{here}: it is an option of {below.command_path} and stands after the command."
+    return f"{here}.{did_you_mean(name, _options(context))}"
+
+
+def _options(context: click.Context) -> list[str]:
+    return [
+        name
+        for parameter in context.command.get_params(context)
+        if isinstance(parameter, click.Option) and not parameter.hidden
+        for name in (*parameter.opts, *parameter.secondary_opts)
+    ]
+
+
+def _below(context: click.Context, arguments: Sequence[str]) -> Iterator[click.Context]:
+    """The commands of a group that the words name."""
+    names = [*reversed(list(_names(context)))]
+    for reached in _walk(context.find_root(), arguments):
+        if [*reversed(list(_names(reached)))][: len(names)] == names and reached.command is not context.command:
+            yield reached
+
+
+def _names(context: click.Context | None) -> Iterator[str | None]:
+    while context:
+        yield context.info_name
+        context = context.parent
+
+
+def _context_of(root: click.Group, arguments: Sequence[str]) -> click.Context:
+    """The innermost command that the words name."""
+    outermost = click.Context(root, info_name="graphbus", resilient_parsing=True, **root.context_settings)
+    return [outermost, *_walk(outermost, arguments)][-1]
+
+
+def _walk(context: click.Context, arguments: Sequence[str]) -> Iterator[click.Context]:
+    for word in arguments:
+        group = context.command
+        if isinstance(group, click.Group) and word in group.list_commands(context):
+            command = group.get_command(context, word)
+            if command:
+                context = click.Context(command, info_name=word, parent=context, resilient_parsing=True)
+                yield context

@@ -1,0 +1,345 @@
+"""Completion: which words are offered where, from what they are read, and that real shells put them into the line."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import shutil
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from pkgutil import resolve_name
+
+import click
+import pytest
+
+from graphbus_core import build_graph
+from graphbus_core.cli import COMMANDS, main
+from graphbus_core.cli.completing import words as words_of
+from graphbus_core.cli.completing.answer import complete
+from tests.project_files import write_project
+
+FILES = {
+    "pyproject.toml": "[tool.graphbus]\n",
+    "agents/__init__.py": "",
+    "agents/orders.py": """
+        from graphbus_core import GraphBusNode, schema_method, subscribe
+
+
+        class Orders(GraphBusNode):
+            \"\"\"Takes orders.\"\"\"
+
+            @schema_method(input_schema={"order_id": str}, output_schema={})
+            def place(self, order_id: str) -> dict[str, object]:
+                \"\"\"Take an order.\"\"\"
+                self.publish("/Order/Placed", {"order_id": order_id})
+                return {}
+
+            @subscribe("/Order/Paid")
+            def on_paid(self, event: dict[str, object]) -> None: ...
+        """,
+}
+SESSION = {"negotiations": [{"proposal": {"id": "P001", "intent": "read the right key"}}]}
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = write_project(tmp_path_factory.mktemp("completion") / "shop", FILES)
+    build_graph(root / "agents")
+    return write_project(
+        root, {f".graphbus/sessions/S00{number}/record.json": json.dumps(SESSION) for number in (1, 2)}
+    )
+
+
+@pytest.fixture
+def _in_shop(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(shop)
+
+
+OFFERED = [
+    ("nego", ["negotiate"]),
+    ("inspect", ["inspect", "inspect-negotiation"]),
+    ("dlq s", ["show"]),
+    ("completion ", ["bash", "zsh", "fish"]),
+    ("run --ca", ["--call"]),
+    ("run --call ", ["Orders.place"]),
+    ("run --call Orders.place ", []),
+    ("run --call Orders.place {} --publish ", ["/Order/Paid", "/Order/Placed"]),
+    ("run --break ", ["Orders.place", "Orders.on_paid"]),
+    ("run --validation ", ["strict", "warn", "off"]),
+    ("run --validation=w", ["--validation=warn"]),
+    ("run .graphbus --publish /Order/Pl", ["/Order/Placed"]),
+    ("inspect --agent O", ["Orders"]),
+    ("inspect --agent O --js", ["--json"]),
+    ("inspect --json --js", []),
+    ("generate agent Payments --depends-on ", ["Orders"]),
+    ("inspect-negotiation ", ["P001"]),
+    ("inspect-negotiation --session ", ["S002", "S001"]),
+    ("undo ", ["S002", "S001"]),
+    ("replay S001", ["S001"]),
+    ("check --select GB01", ["GB010", "GB011"]),
+    ("check --ignore GB002,GB010", ["GB002,GB010"]),
+    ("build --model anth", ["anthropic:claude-sonnet-5-5"]),
+    ("check ", ["<file>"]),
+    ("check -- -", ["<file>"]),
+    ("-C ", ["<dir>"]),
+    ("--config ", ["<file>"]),
+    ("validate ", ["<dir>"]),
+    ("report --output ", ["<file>"]),
+    ("report -o", ["-o"]),
+    ("doctor --test --js", ["--json"]),
+    ("trace ", ["last"]),
+    ("run --nothing ", ["<dir>"]),
+]
+
+
+@pytest.mark.usefixtures("_in_shop")
+@pytest.mark.parametrize(("line", "expected"), OFFERED)
+def test_the_words_that_fit_are_offered(line: str, expected: list[str]) -> None:
+    *words, incomplete = line.split(" ")
+    found = [word.text if word.kind == "plain" else f"<{word.kind}>" for word in complete(words, incomplete)]
+    assert found[: len(expected) or None] == expected
+
+
+def test_a_folder_that_was_named_before_is_where_words_are_read(shop: Path, tmp_path: Path) -> None:
+    here = Path.cwd()
+    assert [word.text for word in complete(["-C", str(shop), "inspect", "--agent"], "")] == ["Orders"]
+    assert Path.cwd() == here
+    assert [word.text for word in complete(["run", f"{shop}/.graphbus", "--call"], "")] == ["Orders.place"]
+
+
+@pytest.mark.usefixtures("_in_shop")
+def test_every_command_and_most_words_are_offered_with_what_they_mean() -> None:
+    assert {word.text: word.help for word in complete([], "")} == {name: e.summary for name, e in COMMANDS.items()}
+    assert complete(["inspect", "--agent"], "")[0].help == "Takes orders."
+    assert all(word.help for word in complete(["run"], "-"))
+
+
+def leaves(command: click.Command, *names: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    yield names, command
+    for name, each in getattr(command, "commands", {}).items():
+        yield from leaves(each, *names, name)
+
+
+ALL = [leaf for name, entry in COMMANDS.items() for leaf in leaves(resolve_name(entry.target), name)]
+
+
+@pytest.mark.parametrize(("names", "command"), ALL, ids=[" ".join(names) for names, _ in ALL])
+def test_what_a_value_is_called_says_what_is_offered_for_it(names: tuple[str, ...], command: click.Command) -> None:
+    for parameter in command.params:
+        if isinstance(parameter.type, click.types.StringParamType):
+            unknown = {*words_of.names_of(parameter, 0)} - {*words_of.SOURCES, *words_of.FREE}
+            assert not unknown, f"{names} {parameter.name}: say in `completing/words.py` what it stands for"
+
+
+HOSTILE = [
+    "$(touch hacked)",
+    "`touch hacked`",
+    "a b",
+    "'x",
+    "x;y",
+    "tab\there",
+    "\x1b[31mred",
+    "line\nbreak",
+    "/Order/Fine",
+]
+
+
+def test_what_a_shell_would_take_apart_or_run_is_never_offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    topics = {"topics": [{"name": name, "subscribers": ["a\x1b]0;b\n"]} for name in HOSTILE]}
+    write_project(tmp_path, {".graphbus/topics.json": json.dumps(topics)})
+    monkeypatch.chdir(tmp_path)
+    assert [word.text for word in complete(["run", "--publish"], "")] == ["/Order/Fine"]
+    assert asked(tmp_path, "run", "--publish", "").stdout == "plain\t/Order/Fine\theard by a ]0;b \n"
+
+
+def asked(folder: Path, *words: str, shell: str = "zsh") -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"_GRAPHBUS_COMPLETE": shell}
+    return subprocess.run(
+        [sys.executable, "-m", "graphbus_core", *words],
+        cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+
+BROKEN = {
+    "no artifacts": {},
+    "no JSON": {".graphbus/agents.json": "{"},
+    "another form": {".graphbus/agents.json": "[]"},
+    "wrong settings": {"pyproject.toml": "[tool.graphbus]\nnothing = 1\n"},
+    "no TOML": {"pyproject.toml": "["},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", BROKEN)
+def test_what_cannot_be_read_gives_no_words_and_no_noise(what: str, tmp_path: Path) -> None:
+    write_project(tmp_path, BROKEN[what])
+    for words in (("run", "--call", ""), ("build", "--model", "no"), ("-C", "nowhere", "undo", ""), ("biuld", "-")):
+        done = asked(tmp_path, *words)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert asked(tmp_path, shell="bash").stdout == asked(tmp_path, shell="tcsh").stderr == ""
+
+
+@pytest.mark.slow
+def test_a_name_of_a_command_is_completed_without_importing_any(tmp_path: Path) -> None:
+    script = (
+        "import sys; sys.argv = ['graphbus', 'ne']; from graphbus_core.cli import main; main();"
+        "print(*(name for name in sys.modules if name.startswith('graphbus_core') or name in ('msgspec', 'rich')))"
+    )
+    environment = os.environ | {"_GRAPHBUS_COMPLETE": "zsh"}
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
+    word, loaded = done.stdout.splitlines()
+    assert word.split("\t")[1] == "negotiate"
+    own = {"", ".cli", ".cli.console", ".cli.completing", ".cli.completing.answer", ".cli.completing.cursor"}
+    own |= {".cli.completing.words", ".errors", ".errors.legible", ".isolation"}
+    assert {*loaded.split()} <= {f"graphbus_core{name}" for name in own}
+
+
+# --- the scripts ----------------------------------------------------------------------------
+
+
+def test_the_script_of_each_shell_is_printed_and_of_others_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    for shell in ("bash", "zsh", "fish"):
+        assert main(["completion", shell]) == 0
+        assert "_GRAPHBUS_COMPLETE" in capsys.readouterr().out
+    assert main(["completion", "fihs"]) == 2
+    assert "Did you mean 'fish'?" in capsys.readouterr().err
+
+
+SETUPS = {
+    "bash": (
+        ["bash", "--norc", "--noprofile", "-i"],
+        'eval "$(graphbus completion bash)"; bind "set show-all-if-ambiguous on"',
+    ),
+    "zsh": (["zsh", "-f", "-i"], 'eval "$(graphbus completion zsh)"'),
+}
+TYPED = [
+    ("graphbus nego\t", "graphbus negotiate "),
+    ("graphbus inspect\t", "inspect-negotiation"),
+    ("graphbus run --call Ord\t", "--call Orders.place "),
+    ("graphbus run --publish /Order/Pl\t", "--publish /Order/Placed "),
+    ("graphbus run --validation=w\t", "--validation=warn "),
+    ("graphbus build --model anthropic:cl\t", "--model anthropic:claude-sonnet-5-5 "),
+    ("graphbus check ag\t", "check agents/"),
+    ("graphbus report --output=py\t", "--output=pyproject.toml "),
+    ("graphbus -C . inspect --agent \t", "--agent Orders "),
+    ("true; graphbus run --publish '/Order/Pl\t", "--publish '/Order/Placed'"),
+]
+_ESCAPES = re.compile(rb"\x1b(?:\[[0-9;?>=]*[a-zA-Z]|\][^\x07]*\x07|[()][A-Z0-9]|[=>78])")
+
+
+class Terminal:
+    """A shell at a terminal of its own."""
+
+    def __init__(self, command: list[str], folder: Path, environment: dict[str, str]) -> None:
+        mine, theirs = pty.openpty()
+        fcntl.ioctl(mine, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 200, 0, 0))
+        self._fd = mine
+        self._process = subprocess.Popen(
+            command, cwd=folder, env=environment, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+        )
+        os.close(theirs)
+
+    def type(self, text: str) -> None:
+        os.write(self._fd, text.encode())
+
+    def wait_for(self, words: str, longest_s: float = 20.0) -> str:
+        """Read until these words stand on the screen, or for as long."""
+        heard, end = b"", time.monotonic() + longest_s
+        while time.monotonic() < end:
+            if select.select([self._fd], [], [], 0.1)[0]:
+                heard += os.read(self._fd, 65536)
+            shown = _ESCAPES.sub(b"", heard).replace(b"\r", b"").decode(errors="replace")
+            if words in shown:
+                return shown
+        return shown
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        os.close(self._fd)
+
+
+def environment_of(folder: Path) -> dict[str, str]:
+    """A command `graphbus` that is this one, and nothing of the user's shell."""
+    program = folder / "bin" / "graphbus"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m graphbus_core "$@"\n', encoding="utf-8")
+    program.chmod(0o755)
+    path = os.pathsep.join([str(program.parent), os.environ["PATH"]])
+    return {"PATH": path, "HOME": str(folder), "TERM": "xterm", "LANG": "C.UTF-8"}
+
+
+def need(shell: str) -> None:
+    if not shutil.which(shell) and not os.environ.get("CI"):
+        pytest.skip(f"there is no {shell} on this machine")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shell", SETUPS)
+def test_a_real_shell_completes_the_line(shell: str, shop: Path, tmp_path: Path) -> None:
+    need(shell)
+    command, setup = SETUPS[shell]
+    terminal = Terminal(command, shop, environment_of(tmp_path))
+    try:
+        terminal.type(f"{setup}; PS1='> '; echo RE''ADY\n")
+        assert "READY\n" in terminal.wait_for("READY\n")
+        for typed, expected in TYPED:
+            terminal.type(typed)
+            assert expected in terminal.wait_for(expected), typed
+            terminal.type("\x15")
+    finally:
+        terminal.close()
+
+
+FISH = [
+    ("graphbus nego", ["negotiate"]),
+    ("graphbus run --call ", ["Orders.place"]),
+    ("graphbus run --publish /Order/Pl", ["/Order/Placed"]),
+    ("graphbus run --validation=w", ["--validation=warn"]),
+    ("graphbus build --model anthropic:cl", ["anthropic:claude-sonnet-5-5"]),
+    ("graphbus check ag", ["agents/"]),
+    ("graphbus validate ag", ["agents/"]),
+    ("graphbus report --output=py", ["--output=pyproject.toml"]),
+    ("graphbus -C . inspect --agent ", ["Orders"]),
+]
+
+
+@pytest.mark.slow
+def test_fish_completes_the_line(shop: Path, tmp_path: Path) -> None:
+    need("fish")
+    lines = [f"complete -C {json.dumps(line)}; echo ==" for line, _ in FISH]
+    script = "; ".join(["graphbus completion fish | source", *lines])
+    done = subprocess.run(
+        ["fish", "--no-config", "-c", script],
+        cwd=shop, env=environment_of(tmp_path), capture_output=True, text=True, timeout=100, check=True,
+    )  # fmt: skip
+    assert done.stderr == ""
+    answers = [[line.split("\t")[0] for line in part.split()[:1]] for part in done.stdout.split("==\n")[:-1]]
+    assert answers == [expected for _, expected in FISH]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_shell_finds_no_fault_with_its_script(
+    shell: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    need(shell)
+    main(["completion", shell])
+    script = tmp_path / "script"
+    script.write_text(capsys.readouterr().out, encoding="utf-8")
+    done = subprocess.run([shell, "-n", str(script)], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    with suppress(ValueError):
+        script.write_text(script.read_text(encoding="utf-8") + "\nif (\n", encoding="utf-8")
+    assert subprocess.run([shell, "-n", str(script)], capture_output=True, timeout=60, check=False).returncode != 0
