@@ -13,6 +13,9 @@ from typing import Any
 
 import click
 
+from graphbus_core.cli.shipping.contract_diff import chosen_form, options
+from graphbus_core.errors import UsageError
+
 
 class Parts(UserDict[str, Any]):
     """Name -> subcommand, imported when it is asked for."""
@@ -54,20 +57,48 @@ class PathsOrPart(click.Group):
     short_help="Validate, compare and export what agents promise.",
 )
 @click.argument("paths", metavar="[PATH]...", nargs=-1)
+@click.option(
+    "--against", default="", metavar="REV", help="Say what has changed since HEAD left REV, and whom it breaks."
+)
+@options
 @click.pass_context
-def contract(context: click.Context, /, *, paths: tuple[str, ...] = ()) -> int:
+def contract(
+    context: click.Context,
+    /,
+    *,
+    against: str,
+    form: str | None,
+    as_json: bool,
+    current: str,
+    allow_breaking: bool,
+    check_version: bool,
+    paths: tuple[str, ...] = (),
+) -> int:
     """Validate what agents promise each other: every `@schema_method` and every edge. No code of yours is run.
 
-    PATH is a folder with sources, or one with artifacts. Without PATH the working directory is read.
+    PATH is a folder or file with agents, or a folder with artifacts; without PATH it is what the artifacts here describe,
+    else the project. Every edge is told with its verdict: it holds, it does not, or it cannot be known. It is the verdict of
+    `graphbus check`, by edge. A folder that is called like a subcommand is written ./diff.
+
+    With --against the changes since then are told as well, for pull requests: REV is a branch, tag or commit, and
+    origin/REV stands in for a branch that is not here.
+
+    Exit status: 0 everything holds; 3 it does not, or somebody is let down by a change; 2 wrong usage.
 
     \b
     Examples:
       graphbus contract agents/
-      graphbus contract diff main
+      graphbus contract agents/ --against main --format github
+      graphbus contract diff v1.2
       graphbus contract export --format jsonschema
     """
+    form = chosen_form(form, as_json=as_json, command="graphbus contract")
     if context.invoked_subcommand:
         return 0
-    from graphbus_core.cli.shipping.contract_check import validate
+    if not against and (current or allow_breaking or check_version):
+        raise UsageError(
+            "GBE110", message="There is nothing to compare with: give --against.", command="graphbus contract"
+        )
+    from graphbus_core.cli.shipping import contract_check
 
-    return validate(paths)
+    return contract_check.run(paths, contract_check.Wanted(form, against, current, allow_breaking, check_version))

@@ -81,11 +81,13 @@ def _on_disk(place: Path) -> bytes | None:
 
 
 @contextmanager
-def tree_at(repository: Repository, commit: str) -> Iterator[Path]:
-    """Give a temporary folder with the project as it is in a commit; it is gone afterwards."""
+def tree_at(
+    repository: Repository, commit: str, is_wanted: Callable[[str], bool] = lambda _path: True
+) -> Iterator[Path]:
+    """Give a temporary folder with the project as it is in a commit, or some of its files; it is gone afterwards."""
     with TemporaryDirectory(prefix="graphbus-base-") as folder:
         root = Path(folder).resolve()
-        blobs = dict(_blobs(repository, commit))
+        blobs = {path: blob for path, blob in _blobs(repository, commit) if is_wanted(path)}
         for path, data in _contents(repository, blobs):
             place = root / path
             place.parent.mkdir(parents=True, exist_ok=True)

@@ -112,4 +112,13 @@ ENTRIES: dict[str, Entry] = {
         "Correct the script, or the contract that the class declares.",
     ),
     "GBE168": Entry("The class {name} {what}.{suggestion}", "A script may do only what the class can do."),
+    "GBE170": Entry("{version!r} is no version.", "Write it as in pyproject.toml, e.g. `--current 1.4.2`."),
+    "GBE171": Entry(
+        "{name!r} is neither a folder here nor a git revision: {reason}.",
+        "Give a folder with agents or with artifacts, or a branch, tag or commit; `rev:NAME` is a revision in any case.",
+    ),
+    "GBE172": Entry(
+        "There is no version of the {which} state to check.",
+        "Give the version before with --current; that of now stands in `[project]` of pyproject.toml.",
+    ),
 }

@@ -367,7 +367,7 @@ def as_github(report: Report) -> Iterator[str]:
     for error in report.errors:
         where = error.where
         at = {"file": report.shown(where.path), "line": where.line, "col": where.column} if where else {}
-        yield _command("error", at, error.code, [error.sentence, error.hint])
+        yield annotation("error", at, error.code, [error.sentence, error.hint])
     for finding in report.findings:
         start, end = report.columns(finding.span)
         at = {
@@ -379,10 +379,11 @@ def as_github(report: Report) -> Iterator[str]:
         }
         related = [f"{report.shown(each.span.path)}:{each.span.line}: {each.message}" for each in finding.related]
         title = f"{finding.code} {REGISTER[finding.code].title}"
-        yield _command(_GITHUB_LEVELS[finding.severity], at, title, [finding.message, *related, finding.hint])
+        yield annotation(_GITHUB_LEVELS[finding.severity], at, title, [finding.message, *related, finding.hint])
 
 
-def _command(level: str, at: dict[str, Any], title: str, lines: Sequence[str]) -> str:
+def annotation(level: str, at: dict[str, Any], title: str, lines: Sequence[str]) -> str:
+    """Give one workflow command; what is empty in `at` is left out."""
     listed = {**{key: value for key, value in at.items() if value}, "title": title}
     properties = ",".join(f"{key}={_escaped(str(value), ',:')}" for key, value in listed.items())
     message = _escaped("\n".join(line for line in lines if line))

@@ -1,13 +1,157 @@
-"""`graphbus contract [PATH]...`: each method and edge, and whether both of its ends fit."""
+"""`graphbus contract [PATH]...`: each method and edge, and whether both of its ends fit; with --against, what has changed."""
 
 from __future__ import annotations
 
-from graphbus_core import settings
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from graphbus_core import settings, store
+from graphbus_core.cli import console
+from graphbus_core.cli.shipping import contract_documents, contract_text
+from graphbus_core.cli.shipping.contract_states import State, default_paths, is_artifacts, read_revision, version_of
+from graphbus_core.cli.shipping.contract_text import Comparison
+from graphbus_core.compiler import rules
 from graphbus_core.compiler.project import Project
+from graphbus_core.compiler.rules.wiring import Wiring
+from graphbus_core.contracts.edges import Validation, validate
+from graphbus_core.contracts.surface import Surface
+from graphbus_core.errors import BuildError, DeployError, GraphBusError, UsageError
 from graphbus_core.model.config import BuildRequest
 
+FAILED = BuildError.exit_status
 
-def validate(paths: tuple[str, ...]) -> int:
-    """Read the agents and say of each edge whether it holds."""
-    project = Project.read(settings.resolve_build(BuildRequest(paths=paths)))
-    return 3 if project.errors else 0
+
+class Wanted(NamedTuple):
+    """What the command line asks for."""
+
+    form: str = "text"
+    against: str = ""
+    current: str = ""
+    allows_breaking: bool = False
+    checks_version: bool = False
+
+
+class Validated(NamedTuple):
+    """One state of the graph, and whether its edges hold."""
+
+    state: State
+    validation: Validation
+    errors: tuple[GraphBusError, ...] = ()
+
+
+def run(paths: tuple[str, ...], wanted: Wanted) -> int:
+    """Validate the edges, and compare with another state if that is asked for."""
+    read = _read(paths)
+    comparison = None
+    if wanted.against:
+        old = read_revision(wanted.against, () if _folder_of(paths) else paths, is_merge_base=True)
+        comparison = compared(old, read.state, wanted.current)
+    _show(read, comparison, wanted)
+    is_broken = bool(comparison) and fails(comparison, wanted)
+    return FAILED if read.errors or not read.validation.holds or is_broken else 0
+
+
+def compared(old: State, new: State, current: str = "") -> Comparison:
+    """Compare two states; the version of the old one counts, unless another is given."""
+    from graphbus_core.contracts.compare import compare
+    from graphbus_core.contracts.versions import suggest
+
+    changes = compare(old.surface, new.surface)
+    suggestion = suggest(changes, current or old.version, new.version)
+    return Comparison(old.label, new.label, changes, suggestion, new.root)
+
+
+def fails(comparison: Comparison | None, wanted: Wanted) -> bool:
+    """Tell whether a comparison makes the command fail."""
+    if comparison is None:
+        return False
+    is_low = wanted.checks_version and comparison.suggestion.is_enough is False
+    return is_low or (comparison.breaks and not wanted.allows_breaking)
+
+
+def report_version(comparison: Comparison, wanted: Wanted) -> None:
+    """Say that the version is too low, where that is what the command fails for."""
+    suggestion = comparison.suggestion
+    if wanted.checks_version and suggestion.is_enough is None:
+        raise UsageError("GBE172", which="old" if not suggestion.current else "new")
+    if wanted.checks_version and suggestion.is_enough is False and wanted.form == "text":
+        mark = console.paint("✗", "bad")
+        console.out(f"{mark} pyproject.toml says {suggestion.found}: it has to be {suggestion.least} at least.")
+
+
+# --- what is read ---------------------------------------------------------------------------
+
+
+def _folder_of(paths: tuple[str, ...]) -> str:
+    """The artifact folder, if that is what was named."""
+    return paths[0] if len(paths) == 1 and is_artifacts(paths[0]) else ""
+
+
+def _read(paths: tuple[str, ...]) -> Validated:
+    folder = _folder_of(paths)
+    if folder:
+        return _of_artifacts(folder)
+    return _of_sources(paths or default_paths())
+
+
+def _of_sources(paths: tuple[str, ...]) -> Validated:
+    config = settings.resolve_build(BuildRequest(paths=paths))
+    project = Project.read(config)
+    if not project.definitions and not project.errors:
+        raise DeployError("GBE746", path=", ".join(paths))
+    errors = tuple(error for error in project.errors if error.code not in rules.COVERED_ERRORS)
+    surface = Surface(project.definitions, project.graph.topics)
+    state = State("the working tree", surface, version_of(config.root), config.root)
+    return Validated(state, validate(Wiring(project), rules.check(project)), errors)
+
+
+def _of_artifacts(folder: str) -> Validated:
+    """By their sources, if these are as they were when they were built; else by what the artifacts alone can show."""
+    artifacts = store.load(Path(folder))
+    manifest = artifacts.manifest
+    root = store.project_root(folder, manifest) if manifest else folder
+    if manifest and not store.verify_sources(folder, manifest):
+        found = _of_sources(tuple(os.path.normpath(os.path.join(root, path)) for path in manifest.roots))
+        return found._replace(state=found.state._replace(label=folder))
+    from graphbus_core.contracts.recorded import Recorded, surely
+
+    evidence = Recorded(artifacts)
+    findings = surely(rules.check(evidence))
+    console.say(f"The sources of {console.plain(folder)} are not as they were: what only they can show is left out.")
+    return Validated(State(folder, Surface.of(artifacts), version_of(root)), validate(Wiring(evidence), findings))
+
+
+# --- what is shown --------------------------------------------------------------------------
+
+
+def _show(read: Validated, comparison: Comparison | None, wanted: Wanted) -> None:
+    root = read.state.root
+    if wanted.form == "json":
+        document: dict[str, Any] = {"root": root, **contract_documents.edges_document(read.validation)}
+        document["errors"] = [console.describe(error) for error in read.errors]
+        document["comparison"] = contract_documents.changes_document(comparison) if comparison else None
+        console.emit_json(document)
+        return
+    for error in read.errors:
+        console.error(error)
+    if wanted.form == "github":
+        contract_text.written(contract_documents.edge_annotations(read.validation, root))
+        contract_text.written(contract_documents.change_annotations(comparison) if comparison else ())
+    elif wanted.form == "markdown":
+        contract_text.written(contract_text.as_markdown(comparison, read.validation, root))
+    else:
+        _show_text(read, comparison)
+    if comparison:
+        report_version(comparison, wanted)
+
+
+def _show_text(read: Validated, comparison: Comparison | None) -> None:
+    lines = [*contract_text.edge_lines(read.validation, read.state.root, only_open=comparison is not None)]
+    contract_text.written(lines)
+    if lines:
+        console.out()
+    console.out(contract_text.edge_summary(read.validation))
+    if comparison:
+        console.out()
+        contract_text.written(contract_text.change_lines(comparison))

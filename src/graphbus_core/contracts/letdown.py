@@ -1,0 +1,158 @@
+"""Who is let down by a difference: the other ends of the new graph, as they are now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from graphbus_core.contracts.changes import Broken
+from graphbus_core.contracts.differences import Difference
+from graphbus_core.contracts.surface import Handler, Said, Surface
+from graphbus_core.model.agent import AgentDefinition, Call, SourceSpan
+from graphbus_core.model.schema import Field, Schema
+from graphbus_core.model.schema_fit import why_not
+
+
+class States:
+    """A graph before and after."""
+
+    def __init__(self, old: Surface, new: Surface) -> None:
+        self.old = old
+        self.new = new
+
+    def is_untouched(self, agent: AgentDefinition) -> bool:
+        """True when the text of a class is what it was: it relies on what it relied on."""
+        was = self.old.agents.get(agent.name)
+        return was is not None and was.source_digest == agent.source_digest
+
+    # --- methods ------------------------------------------------------------------------
+
+    def callers_of_gone(self, agent: str, method: str = "") -> Iterator[Broken]:
+        """Calls to what is no longer there."""
+        for caller, call in self.new.calls(agent, method):
+            yield _of_call(caller, call, agent, "still calls it")
+
+    def dependants_of_gone(self, agent: str) -> Iterator[Broken]:
+        """Agents that depend on one that is no longer there."""
+        for other in self.new.agents.values():
+            for dependency in other.dependencies:
+                if dependency.name == agent:
+                    yield Broken(f"{other.name} → {agent}", other.name, dependency.span, "still depends on it")
+
+    def callers_of_input(self, agent: str, method: str, difference: Difference, after: Schema) -> Iterator[Broken]:
+        """Calls whose arguments the new input refuses."""
+        if not difference.name:
+            return
+        for caller, call in self.new.calls(agent, method):
+            why, is_certain = self._call_misfits(caller, call, difference, after)
+            if why:
+                yield _of_call(caller, call, agent, why, is_certain=is_certain)
+
+    def _call_misfits(
+        self, caller: AgentDefinition, call: Call, difference: Difference, after: Schema
+    ) -> tuple[str, bool]:
+        was, name = difference.was or difference.name, difference.name
+        wanted, given = after.get(name), call.arguments.get(name)
+        if call.arguments.get(was) and not after.get(was) and not after.is_open:
+            return f"still gives {was!r}", True
+        if wanted and wanted.required and not given:
+            return (f"may not give {name!r}", False) if call.has_unknown else (f"gives no {name!r}", True)
+        if not wanted or not given:
+            return "", True
+        reason = why_not(wanted.type, given.type, is_narrowed=True)
+        if reason:
+            return f"gives an unfit {name!r}: {reason}", True
+        is_doubtful = difference.is_breaking and given.type.kind in ("unknown", "any") and difference.kind == "type"
+        return (
+            (f"gives a {name!r} that is not known", False) if is_doubtful and self.is_untouched(caller) else ("", True)
+        )
+
+    def callers_of_output(self, agent: str, method: str) -> Iterator[Broken]:
+        """Calls in classes that did not change: what they read of the result is not known, and is what it was."""
+        for caller, call in self.new.calls(agent, method):
+            if self.is_untouched(caller):
+                yield _of_call(caller, call, agent, "reads the result as it was", is_certain=False)
+
+    # --- topics -------------------------------------------------------------------------
+
+    def hearers_of_gone(self, topic: str) -> Iterator[Broken]:
+        """Handlers of a topic that nobody publishes any more; those of a pattern may hear others."""
+        for handler in self.new.heard.get(topic, ()):
+            why = "still waits for it"
+            yield Broken(f"{topic} → {handler.name}", handler.agent.name, handler.subscription.span, why)
+
+    def hearers_of_payload(self, topic: str, difference: Difference, after: Schema | None) -> Iterator[Broken]:
+        """Handlers that the new payload lets down."""
+        for handler in self.new.hearers(topic):
+            name = difference.was or difference.name
+            need = handler.needs.get(name)
+            why = _unmet(need, after) if need else ""
+            is_certain = bool(why)
+            if not why and difference.is_breaking and self._may_rely(handler, name, difference):
+                why = f"takes {name!r} as it was" if need else "passes the payload on as it was"
+            if why:
+                edge = f"{topic} → {handler.name}"
+                yield Broken(edge, handler.agent.name, _place_of(handler, name), why, is_certain)
+
+    def _may_rely(self, handler: Handler, name: str, difference: Difference) -> bool:
+        need = handler.needs.get(name)
+        if not self.is_untouched(handler.agent):
+            return False
+        return not handler.is_whole if need is None else need.type.kind == "unknown" and difference.kind == "type"
+
+    def speakers_to(self, handler: Handler, difference: Difference) -> Iterator[Broken]:
+        """Publications that a handler can no longer take."""
+        need = handler.needs.get(difference.name)
+        for said in self.new.speakers(handler.subscription.topic) if need else ():
+            why, is_certain = self._say_too_little(said, need, difference)
+            if why:
+                edge = f"{said.agent.name} → {said.publication.topic} → {handler.name}"
+                yield Broken(edge, said.agent.name, said.publication.span, why, is_certain)
+
+    def _say_too_little(self, said: Said, need: Field | None, difference: Difference) -> tuple[str, bool]:
+        payload = said.publication.payload
+        if payload is None:
+            is_doubtful = difference.is_breaking and self.is_untouched(said.agent)
+            return ("publishes what is not known", False) if is_doubtful else ("", True)
+        return (_unmet(need, payload) if need else "").replace("needs", "does not send"), True
+
+    def askers_of_gone(self, topic: str) -> Iterator[Broken]:
+        """Requests that nobody answers any more."""
+        for said in self.new.said.get(topic, ()):
+            if said.publication.is_request and not self.new.hearers(topic):
+                edge = f"{said.agent.name} → {topic}"
+                yield Broken(edge, said.agent.name, said.publication.span, "still asks, and nobody answers")
+
+    def askers(self, topic: str) -> Iterator[Broken]:
+        """Requests in classes that did not change: what they read of the answer is what it was."""
+        for said in self.new.speakers(topic):
+            if said.publication.is_request and self.is_untouched(said.agent):
+                edge = f"{said.agent.name} → {said.publication.topic}"
+                yield Broken(edge, said.agent.name, said.publication.span, "reads the answer as it was", False)
+
+
+def distinct(found: Iterable[Broken]) -> tuple[Broken, ...]:
+    """Give each place once, by place."""
+    kept = {(broken.span, broken.edge): broken for broken in found}
+    return tuple(sorted(kept.values(), key=lambda each: (each.span.path, each.span.line, each.span.column, each.edge)))
+
+
+def _of_call(caller: AgentDefinition, call: Call, agent: str, why: str, *, is_certain: bool = True) -> Broken:
+    return Broken(f"{caller.name} → {agent}.{call.method or '?'}", caller.name, call.span, why, is_certain)
+
+
+def _unmet(need: Field, payload: Schema | None) -> str:
+    if payload is None:
+        return ""
+    found = payload.get(need.name)
+    if found is None or (need.required and not found.required):
+        is_owed = need.required and not payload.is_open
+        return f"needs {need.name!r}" if is_owed else ""
+    reason = why_not(need.type, found.type, is_narrowed=True)
+    return f"takes another {need.name!r}: {reason}" if reason else ""
+
+
+def _place_of(handler: Handler, name: str) -> SourceSpan:
+    subscription = handler.subscription
+    read = next((each.span for each in subscription.reads if each.key == name), None)
+    parameter = next((each.span for each in subscription.fields if each.name == name), None)
+    return read or parameter or subscription.span

@@ -1,0 +1,148 @@
+"""What two states of a graph are compared by: the promises of its agents, and who relies on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from typing import NamedTuple
+
+from graphbus_core.model.agent import AgentDefinition, Call, MethodSpec, Publication, Subscription, Topic
+from graphbus_core.model.artifacts import BuildArtifacts
+from graphbus_core.model.schema import UNKNOWN, Field, Schema, Type, union
+from graphbus_core.model.topics import matches
+
+
+class Handler(NamedTuple):
+    """A handler of a topic, with what it needs of a payload; `is_whole` when nothing else can matter to it."""
+
+    agent: AgentDefinition
+    subscription: Subscription
+    needs: Schema
+    is_whole: bool
+
+    @property
+    def name(self) -> str:
+        """`"Agent.method"`."""
+        return f"{self.agent.name}.{self.subscription.method}"
+
+
+class Said(NamedTuple):
+    """A publication and the agent that makes it."""
+
+    agent: AgentDefinition
+    publication: Publication
+
+
+class Surface:
+    """The promises of one state of a graph.
+
+    Args:
+        agents: Their definitions.
+        topics: The topics that are known.
+    """
+
+    def __init__(self, agents: Iterable[AgentDefinition], topics: Iterable[Topic]) -> None:
+        self.agents = {agent.name: agent for agent in sorted(agents, key=lambda agent: agent.name)}
+        self.topics = tuple(topics)
+        self._external = frozenset(topic.name for topic in self.topics if topic.is_external)
+
+    @classmethod
+    def of(cls, artifacts: BuildArtifacts) -> Surface:
+        """Give the surface that artifacts describe."""
+        return cls(artifacts.agents.agents, artifacts.topics.topics)
+
+    def is_external(self, topic: str) -> bool:
+        """True when the settings say that others than the agents feed or hear it."""
+        return topic in self._external
+
+    def methods(self, agent: str) -> dict[str, MethodSpec]:
+        """The methods of an agent that may be called, by name."""
+        found = self.agents.get(agent)
+        return {method.name: method for method in found.methods if method.has_schema} if found else {}
+
+    @cached_property
+    def said(self) -> dict[str, tuple[Said, ...]]:
+        """Topic -> its publications."""
+        found: dict[str, list[Said]] = {}
+        for agent in self.agents.values():
+            for publication in agent.publications:
+                if publication.topic:
+                    found.setdefault(publication.topic, []).append(Said(agent, publication))
+        return {topic: tuple(each) for topic, each in sorted(found.items())}
+
+    @cached_property
+    def heard(self) -> dict[str, tuple[Handler, ...]]:
+        """Topic or pattern -> its handlers."""
+        found: dict[str, list[Handler]] = {}
+        for agent in self.agents.values():
+            for subscription in agent.subscriptions:
+                if subscription.topic:
+                    handler = Handler(agent, subscription, *needs_of(subscription))
+                    found.setdefault(subscription.topic, []).append(handler)
+        return {topic: tuple(each) for topic, each in sorted(found.items())}
+
+    def hearers(self, topic: str) -> tuple[Handler, ...]:
+        """Every handler that an event of the topic reaches."""
+        return tuple(handler for name, found in self.heard.items() if matches(name, topic) for handler in found)
+
+    def speakers(self, topic: str) -> tuple[Said, ...]:
+        """Every publication that reaches a handler of the topic or pattern."""
+        return tuple(each for name, found in self.said.items() if matches(topic, name) for each in found)
+
+    def payload(self, topic: str) -> Schema | None:
+        """What handlers of a topic may rely on: what is declared, else what all publications have in common; None: not known."""
+        said = [each.publication for each in self.said.get(topic, ())]
+        declared = [each for each in said if each.is_declared and each.payload is not None]
+        return merged([each.payload for each in declared or said])
+
+    def calls(self, agent: str, method: str = "") -> Iterator[tuple[AgentDefinition, Call]]:
+        """Every call to an agent, or to one of its methods; one place once, though subclasses inherit it."""
+        seen = set()
+        for caller in self.agents.values():
+            for call in caller.calls:
+                is_meant = call.agent == agent and (not method or call.method == method)
+                if is_meant and call.span not in seen:
+                    seen.add(call.span)
+                    yield caller, call
+
+    def is_requested(self, topic: str) -> bool:
+        """True when somebody waits for an answer to the topic."""
+        return any(each.publication.is_request for each in self.said.get(topic, ()))
+
+
+def merged(payloads: list[Schema | None]) -> Schema | None:
+    """Give the schema that every one of these payloads has; None when one is not known, or there is none."""
+    known = [payload for payload in payloads if payload is not None]
+    if not known or len(known) != len(payloads):
+        return None
+    names = dict.fromkeys(field.name for payload in known for field in payload.fields)
+    return Schema(tuple(_merged_field(name, known) for name in names), any(payload.is_open for payload in known))
+
+
+def _merged_field(name: str, payloads: list[Schema]) -> Field:
+    found = [payload.get(name) for payload in payloads]
+    there = [field for field in found if field is not None]
+    is_always = len(there) == len(payloads) and all(field.required for field in there)
+    return Field(name, union(*(field.type for field in there)), is_always)
+
+
+def needs_of(subscription: Subscription) -> tuple[Schema, bool]:
+    """What a handler takes, and whether that is all: its parameters, the fields of its class, or the keys that it reads."""
+    if subscription.shape == "nothing":
+        return Schema(), True
+    if subscription.shape == "fields":
+        named = [each for each in subscription.fields if each.kind in ("positional", "keyword_only")]
+        return Schema(tuple(Field(each.name, each.type, not each.has_default) for each in named)), True
+    if subscription.payload.kind == "record":
+        return Schema(subscription.payload.fields), True
+    keys: dict[str, bool] = {}
+    for read in subscription.reads:
+        keys[read.key] = keys.get(read.key, False) or not read.is_optional
+    fields = tuple(Field(key, UNKNOWN, is_required) for key, is_required in sorted(keys.items()))
+    return Schema(fields), subscription.reads_all_known
+
+
+def answer_of(handler: Handler) -> Type:
+    """What the handler of a request answers, as far as its annotation says."""
+    method = handler.agent.method(handler.subscription.method)
+    return method.returns if method else UNKNOWN

@@ -1,0 +1,155 @@
+"""What `contract diff` calls compatible lets nobody down: proven against the validation of a running graph."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from graphbus_core.contracts.differences import differences
+from graphbus_core.contracts.samples import field_samples, samples, witness_of_fields
+from graphbus_core.contracts.subsets import refusal
+from graphbus_core.model.schema import ANY, BOOL, BYTES, DICT, FLOAT, INT, LIST, NULL, STR, Field, Schema, Type, union
+from graphbus_core.model.schema_fit import Side, why_not
+from graphbus_core.model.validation import compile_schema, problems_in, problems_of
+
+LITERALS = st.lists(st.sampled_from(["a", "b", 1, 2, True, None]), min_size=1, max_size=3, unique_by=repr)
+PLAIN = st.one_of(
+    st.sampled_from([ANY, NULL, BOOL, INT, FLOAT, STR, BYTES, LIST, DICT, Type("tuple"), Type("set")]),
+    LITERALS.map(lambda values: Type("literal", values=tuple(values))),
+)
+NAMES = st.sampled_from(["a", "b", "c", "d"])
+
+
+def _fields(types: st.SearchStrategy[Type]) -> st.SearchStrategy[tuple[Field, ...]]:
+    field = st.builds(Field, NAMES, types, st.booleans())
+    return st.lists(field, max_size=3, unique_by=lambda each: each.name).map(tuple)
+
+
+def _nested(types: st.SearchStrategy[Type]) -> st.SearchStrategy[Type]:
+    return st.one_of(
+        types.map(lambda item: Type("list", (item,))),
+        types.map(lambda item: Type("set", (item,))),
+        st.lists(types, min_size=1, max_size=2).map(lambda items: Type("tuple", tuple(items))),
+        types.map(lambda item: Type("dict", (STR, item))),
+        st.lists(types, min_size=2, max_size=3).map(lambda items: union(*items)),
+        _fields(types).map(lambda fields: Type("record", fields=fields)),
+    )
+
+
+TYPES = st.recursive(PLAIN, _nested, max_leaves=5)
+SCHEMAS = st.builds(Schema, _fields(TYPES))
+
+
+@st.composite
+def mutations(draw: st.DrawFn, of: Schema) -> Schema:
+    """Give a schema that is like another: some fields gone, added, widened, narrowed, or with other inside."""
+    fields = [each for each in of.fields if draw(st.integers(0, 4))]
+    fields = [_changed(draw, field) if draw(st.booleans()) else field for field in fields]
+    if draw(st.booleans()):
+        fields += [each for each in draw(_fields(TYPES)) if each.name not in {field.name for field in fields}]
+    return Schema(tuple(fields), is_open=of.is_open)
+
+
+def _changed(draw: st.DrawFn, field: Field) -> Field:
+    return Field(field.name, _mutated(draw, field.type), draw(st.booleans()))
+
+
+def _mutated(draw: st.DrawFn, kind: Type) -> Type:
+    way = draw(st.sampled_from(["same", "wider", "other", "inside", "narrower"]))
+    if way == "wider":
+        return union(kind, draw(PLAIN))
+    if way == "other":
+        return draw(TYPES)
+    if way == "narrower" and kind.kind == "union":
+        return union(*kind.args[1:])
+    if way == "inside" and kind.args:
+        return Type(kind.kind, (*kind.args[:-1], _mutated(draw, kind.args[-1]))) if kind.kind != "union" else kind
+    if way == "inside" and kind.fields:
+        return Type("record", fields=mutations_of_fields(draw, kind.fields))
+    return kind
+
+
+def mutations_of_fields(draw: st.DrawFn, fields: tuple[Field, ...]) -> tuple[Field, ...]:
+    return tuple(_changed(draw, each) for each in fields if draw(st.integers(0, 3)))
+
+
+PAIRS = SCHEMAS.flatmap(lambda schema: st.tuples(st.just(schema), mutations(schema)))
+
+
+def sent(fields: tuple[Field, ...], draw: st.DrawFn) -> dict[str, Any]:
+    return {each.name: value_of(each.type, draw) for each in fields if each.required or draw(st.booleans())}
+
+
+def value_of(kind: Type, draw: st.DrawFn) -> Any:
+    """Give any value of a type, as a well-behaved sender makes it."""
+    if kind.kind == "union":
+        return value_of(draw(st.sampled_from(kind.args)), draw)
+    if kind.kind == "record":
+        return sent(kind.fields, draw)
+    if kind.kind in ("list", "set") and kind.args:
+        return [value_of(kind.args[0], draw) for _ in range(draw(st.integers(0, 2)))]
+    if kind.kind == "tuple" and kind.args:
+        return [value_of(part, draw) for part in kind.args]
+    if kind.kind == "dict" and kind.args:
+        return {name: value_of(kind.args[1], draw) for name in draw(st.lists(NAMES, max_size=2, unique=True))}
+    return draw(st.sampled_from([*islice(samples(kind), 20)]))
+
+
+@settings(max_examples=400)
+@given(PAIRS, st.sampled_from(["input", "output"]), st.booleans(), st.data())
+def test_a_compatible_change_refuses_no_value_that_was_fine_before(
+    pair: tuple[Schema, Schema], side: Side, is_closed: bool, data: st.DataObject
+) -> None:
+    before, after = pair
+    is_closed = is_closed and side == "input"
+    if any(each.is_breaking for each in differences(before, after, side, is_closed=is_closed)):
+        return
+    takes, gives = (after, before) if side == "input" else (before, after)
+    check = compile_schema(takes, is_closed=is_closed)
+    assert witness_of_fields(takes, gives, is_closed=is_closed) == ()
+    for _ in range(5):
+        value = sent(gives.fields, data.draw(st.just(data.draw)))
+        assert check(value) == ()
+
+
+@settings(max_examples=300)
+@given(PAIRS, st.sampled_from(["input", "output"]))
+def test_a_breaking_difference_has_a_witness_or_is_a_name_that_others_read(
+    pair: tuple[Schema, Schema], side: Side
+) -> None:
+    before, after = pair
+    breaking = [each for each in differences(before, after, side, is_closed=side == "input") if each.is_breaking]
+    takes, gives = (after, before) if side == "input" else (before, after)
+    if any(each.kind in ("required", "optional", "renamed", "removed", "added") for each in breaking):
+        if side == "output" and all("." in each.path or "[" in each.path for each in breaking):
+            return
+        found = witness_of_fields(takes, gives, is_closed=side == "input")
+        assert not found or problems_of(takes, found[0], is_closed=side == "input")
+        top = [each for each in breaking if not {*".["} & {*each.path} and each.kind != "type"]
+        assert found or not top
+    for each in breaking:
+        if each.example:
+            assert each.kind == "type"
+
+
+@given(SCHEMAS, st.sampled_from(["input", "output"]), st.booleans())
+def test_a_schema_does_not_differ_from_itself(schema: Schema, side: Side, is_closed: bool) -> None:
+    assert differences(schema, schema, side, is_closed=is_closed) == ()
+
+
+@settings(max_examples=300)
+@given(TYPES, TYPES)
+def test_the_strict_relation_is_never_more_lenient_than_that_of_the_rules(takes: Type, gives: Type) -> None:
+    """What `graphbus check` finds unfit is unfit here as well: one truth, though here also doubt counts."""
+    if refusal(takes, gives) is None:
+        assert why_not(takes, gives) is None
+        assert all(problems_in(takes, value) == () for value in islice(samples(gives), 60))
+
+
+@given(SCHEMAS)
+def test_samples_are_values_of_their_schema(schema: Schema) -> None:
+    for value in islice(field_samples(schema.fields), 60):
+        assert problems_of(schema, value) == ()
