@@ -201,7 +201,7 @@ def _command(options: Options, plan: Plan) -> str:
 def _files(forge: str, plan: Plan, top: Path) -> Files:
     if forge == "github":
         return github.generate(plan)
-    return gitlab.generate(plan, gitlab.INCLUDED if _has_own_pipeline(top) else gitlab.PIPELINE)
+    return gitlab.generate(plan, is_included=bool(plan.folder) or _has_own_pipeline(top))
 
 
 def _has_own_pipeline(top: Path) -> bool:
@@ -220,8 +220,8 @@ def _notes(options: Options, plan: Plan, checkout: Checkout, files: Files) -> It
         yield f"The repository has no branch {plan.branch}: name the one that is shipped from with --branch."
     if not plan.has_hashes:
         yield f"{', '.join(plan.requirements)}: not all have hashes, so that an index decides what is installed."
-    if gitlab.INCLUDED in files:
-        yield f"Add to {gitlab.PIPELINE}:\n\n  include:\n    - local: {gitlab.INCLUDED}\n"
+    if gitlab.included(plan) in files:
+        yield f"Add to {gitlab.PIPELINE}:\n\n  include:\n    - local: {gitlab.included(plan)}\n"
     if plan.has_deploy:
         secret = "the secret KUBECONFIG" if options.forge == "github" else "the variable KUBECONFIG, of type file"
         yield (

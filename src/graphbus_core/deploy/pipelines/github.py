@@ -26,8 +26,7 @@ from graphbus_core.deploy.pipelines.steps import (
 )
 from graphbus_core.deploy.yaml import Node, Noted, render
 
-WORKFLOW = ".github/workflows/graphbus.yml"
-NEGOTIATION = ".github/workflows/graphbus-negotiate.yml"
+_FOLDER = ".github/workflows"
 _SHELL = "bash --noprofile --norc -euo pipefail {0}"
 _ENVIRONMENT = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1"}
 _READ: Mapping[str, Node] = {"contents": Noted("read", "to check the sources out")}
@@ -36,9 +35,9 @@ _ALONE = "HEAD^1"
 
 def generate(plan: Plan) -> Files:
     """Give the workflow, and with a negotiation in the plan its workflow, too."""
-    files = {WORKFLOW: render(_workflow(plan), head=_head(plan))}
+    files = {f"{_FOLDER}/{plan.prefix}.yml": render(_workflow(plan), head=_head(plan))}
     if plan.negotiation:
-        files[NEGOTIATION] = render(_negotiation(plan, plan.negotiation), head=_head(plan))
+        files[f"{_FOLDER}/{plan.prefix}-negotiate.yml"] = render(_negotiation(plan, plan.negotiation), head=_head(plan))
     return files
 
 
@@ -53,14 +52,14 @@ def _workflow(plan: Plan) -> Node:
     if plan.has_deploy:
         jobs["deploy"] = _deploy(plan)
     return {
-        "name": "GraphBus",
+        "name": f"GraphBus {plan.name}".rstrip(),
         "on": {
             "pull_request": Noted({}, "never pull_request_target: a fork's code must not meet a secret"),
             "push": {"branches": [plan.branch]},
         },
         "permissions": Noted({}, "each job says what it needs"),
         "concurrency": {
-            "group": "graphbus-${{ github.event.pull_request.number || github.sha }}",
+            "group": f"{plan.prefix}-${{{{ github.event.pull_request.number || github.sha }}}}",
             "cancel-in-progress": Noted(
                 "${{ github.event_name == 'pull_request' }}", "a commit on main is never left half done"
             ),
@@ -89,7 +88,9 @@ def _verifying(plan: Plan, job: Job) -> Node:
             **_machine(job.minutes, _READ),
             "steps": [
                 _checkout(depth),
-                _python(plan, is_cached=True),
+                _python(
+                    plan, is_cached="release" not in plan.branch
+                ),  # what is released is made from nothing that was kept
                 _step(install(plan), {}),
                 *(_step(step, given) for step in job.steps),
             ],
@@ -180,7 +181,7 @@ def _deploy(plan: Plan) -> Node:
         "if": Noted(f"vars.{SWITCH} == 'true'", "until somebody says so, there is nowhere to deploy to"),
         "environment": Noted(plan.environment, "whose reviewers approve each deployment"),
         "concurrency": {
-            "group": f"graphbus-deploy-{plan.environment}",
+            "group": f"{plan.prefix}-deploy-{plan.environment}",
             "cancel-in-progress": False,
         },
         **_machine(15, _READ),
@@ -196,10 +197,10 @@ def _deploy(plan: Plan) -> Node:
 
 def _negotiation(plan: Plan, negotiation: Negotiation) -> Node:
     return {
-        "name": "GraphBus negotiation",
+        "name": f"GraphBus {plan.name} negotiation".replace("  ", " "),
         "on": {"schedule": [{"cron": Noted(negotiation.cron, "UTC")}], "workflow_dispatch": {}},
         "permissions": Noted({}, "each job says what it needs"),
-        "concurrency": {"group": "graphbus-negotiation", "cancel-in-progress": False},
+        "concurrency": {"group": f"{plan.prefix}-negotiation", "cancel-in-progress": False},
         **_defaults(plan),
         "jobs": {"negotiate": _negotiate(plan, negotiation), "propose": _propose(plan)},
     }
@@ -248,11 +249,11 @@ def _negotiate(plan: Plan, negotiation: Negotiation) -> Node:
 
 def _propose(plan: Plan) -> Node:
     script = unpacking((".github",)) + lines(
-        'branch="graphbus/negotiation-$GITHUB_RUN_ID-$GITHUB_RUN_ATTEMPT"',
+        f'branch="{plan.prefix}/negotiation-$GITHUB_RUN_ID-$GITHUB_RUN_ATTEMPT"',
         "gh auth setup-git",
         'git push --quiet origin "FETCH_HEAD:refs/heads/$branch"',
         "{",
-        f"  echo 'The agents agreed on this. `{REPORT}` in the last commit tells how and why.'",
+        f'  echo "The agents agreed on this. How and why: {REPORT}, in the last commit."',
         "  echo",
         '  git log --reverse --format="- %s" HEAD..FETCH_HEAD',
         f'}} | gh pr create --base {plan.branch} --head "$branch" --title "Negotiation of the agents" --body-file -',

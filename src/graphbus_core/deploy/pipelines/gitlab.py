@@ -28,31 +28,42 @@ from graphbus_core.deploy.pipelines.steps import (
 from graphbus_core.deploy.yaml import Node, Noted, render
 
 PIPELINE = ".gitlab-ci.yml"
-INCLUDED = ".gitlab/graphbus.yml"
 MARK = "Written by `graphbus ci"
 """How a file of ours begins."""
 START = "GRAPHBUS_NEGOTIATE"
 """The variable of the schedule that negotiates."""
 PUSH_TOKEN = "GRAPHBUS_PUSH_TOKEN"  # noqa: S105 - the name of a variable
-_BASE = ".graphbus"
-_LOOK = ".graphbus-look"
 _CACHE = ".cache/pip"
 _PREPARED = (".dockerignore", ".graphbus", "Dockerfile", "docker")
 _ON_REQUEST = "$CI_PIPELINE_SOURCE == 'merge_request_event'"
 
 
-def generate(plan: Plan, path: str = PIPELINE) -> Files:
+def generate(plan: Plan, *, is_included: bool = False) -> Files:
     """Give the pipeline, as a file of its own or as one that is included."""
+    path = included(plan) if is_included else PIPELINE
     head = f"Written by `{plan.command}`, which writes it again;\nwith --check it tells whether anything differs."
-    if path != PIPELINE:
+    if is_included:
         head += f"\nTo be included in {PIPELINE}:\n\n  include:\n    - local: {path}"
-    whole = _whole(plan) if path == PIPELINE else {}
+    whole = {} if is_included else _whole(plan)
     return {path: render({**whole, **_jobs(plan)}, head=head)}
+
+
+def included(plan: Plan) -> str:
+    """Give the path of a file that a pipeline includes."""
+    return f".gitlab/{plan.prefix}.yml"
 
 
 def _whole(plan: Plan) -> dict[str, Node]:
     rules: list[Node] = [{"if": _ON_REQUEST}, {"if": _on_branch(plan)}]
     return {"workflow": {"auto_cancel": {"on_new_commit": "interruptible"}, "rules": rules}}
+
+
+def _base_of(plan: Plan) -> str:
+    return f".{plan.prefix}"
+
+
+def _look_of(plan: Plan) -> str:
+    return f".{plan.prefix}-look"
 
 
 def _on_branch(plan: Plan) -> str:
@@ -64,17 +75,17 @@ def _on_push(plan: Plan) -> str:
 
 
 def _jobs(plan: Plan) -> dict[str, Node]:
-    jobs: dict[str, Node] = {_BASE: _base(plan), _LOOK: _look(plan)}
+    jobs: dict[str, Node] = {_base_of(plan): _base(plan), _look_of(plan): _look(plan)}
     for job in verifying(plan, "gitlab"):
-        jobs[f"graphbus-{job.key}"] = _verifying(job)
+        jobs[f"{plan.prefix}-{job.key}"] = _verifying(plan, job)
     if plan.has_image:
-        jobs["graphbus-package"] = _package(plan)
-        jobs["graphbus-image"] = _image(plan)
+        jobs[f"{plan.prefix}-package"] = _package(plan)
+        jobs[f"{plan.prefix}-image"] = _image(plan)
     if plan.has_deploy:
-        jobs["graphbus-deploy"] = _deploy(plan)
+        jobs[f"{plan.prefix}-deploy"] = _deploy(plan)
     if plan.negotiation:
-        jobs["graphbus-negotiate"] = _negotiate(plan, plan.negotiation)
-        jobs["graphbus-propose"] = _propose(plan)
+        jobs[f"{plan.prefix}-negotiate"] = _negotiate(plan, plan.negotiation)
+        jobs[f"{plan.prefix}-propose"] = _propose(plan)
     return jobs
 
 
@@ -95,7 +106,7 @@ def _base(plan: Plan) -> Node:
 def _look(plan: Plan) -> Node:
     """What the jobs that look at a change share."""
     return {
-        "extends": _BASE,
+        "extends": _base_of(plan),
         "stage": "test",
         "needs": [],
         "rules": [{"if": _ON_REQUEST}, {"if": _on_push(plan)}],
@@ -103,7 +114,7 @@ def _look(plan: Plan) -> Node:
         "variables": {"PIP_CACHE_DIR": f"$CI_PROJECT_DIR/{_CACHE}"},
         "cache": Noted(
             {
-                "key": {"files": [_inside(plan, name) for name in plan.requirements[:2]], "prefix": "graphbus"},
+                "key": {"files": [_inside(plan, name) for name in plan.requirements[:2]], "prefix": plan.prefix},
                 "paths": [_CACHE],
             },
             "protected branches have one of their own, which no merge request can write to",
@@ -111,8 +122,8 @@ def _look(plan: Plan) -> Node:
     }
 
 
-def _verifying(job: Job) -> Node:
-    fields: dict[str, Node] = {"extends": _LOOK}
+def _verifying(plan: Plan, job: Job) -> Node:
+    fields: dict[str, Node] = {"extends": _look_of(plan)}
     if "GRAPHBUS_BASE" in job.steps[0].needs:
         fields["rules"] = [{"if": _ON_REQUEST}]
         fields["variables"] = {
@@ -143,9 +154,9 @@ def _script(*steps: Step) -> list[Node]:
 def _package(plan: Plan) -> Node:
     return Noted(
         {
-            "extends": _BASE,
+            "extends": _base_of(plan),
             "stage": "deploy",
-            "needs": _verified(),
+            "needs": _verified(plan),
             "rules": [{"if": _on_push(plan)}],
             "timeout": "10 minutes",
             "script": _script(preparing(plan)),
@@ -155,8 +166,8 @@ def _package(plan: Plan) -> Node:
     )
 
 
-def _verified() -> list[Node]:
-    return [{"job": f"graphbus-{key}", "artifacts": False} for key in ("check", "build", "frozen", "test")]
+def _verified(plan: Plan) -> list[Node]:
+    return [{"job": f"{plan.prefix}-{key}", "artifacts": False} for key in ("check", "build", "frozen", "test")]
 
 
 def _image(plan: Plan) -> Node:
@@ -173,7 +184,7 @@ def _image(plan: Plan) -> Node:
             "image": DOCKER_CLIENT,
             "services": [{"name": DOCKER_ENGINE, "alias": "docker"}],
             "stage": "deploy",
-            "needs": ["graphbus-package"],
+            "needs": [f"{plan.prefix}-package"],
             "rules": [{"if": _on_push(plan)}],
             "timeout": "30 minutes",
             "variables": {
@@ -199,9 +210,9 @@ def _deploy(plan: Plan) -> Node:
     }
     return Noted(
         {
-            "extends": _BASE,
+            "extends": _base_of(plan),
             "stage": "deploy",
-            "needs": [{"job": "graphbus-image", "artifacts": True}],
+            "needs": [{"job": f"{plan.prefix}-image", "artifacts": True}],
             "rules": [manual],
             "timeout": "15 minutes",
             "environment": {
@@ -218,7 +229,7 @@ def _deploy(plan: Plan) -> Node:
 def _negotiate(plan: Plan, negotiation: Negotiation) -> Node:
     return Noted(
         {
-            "extends": _BASE,
+            "extends": _base_of(plan),
             "stage": "test",
             "needs": [],
             "rules": Noted(
@@ -261,18 +272,20 @@ def _propose(plan: Plan) -> Node:
         )
         + unpacking((PIPELINE, ".gitlab"))
         + lines(
+            "# The token comes from the environment when git asks for it, and never stands in a command line.",
+            "# shellcheck disable=SC2016",
             f"git -c credential.helper={command(helper)} push --quiet \\",
             f"  --push-option=merge_request.create --push-option=merge_request.target={plan.branch} \\",
             "  --push-option=merge_request.title='Negotiation of the agents' \\",
-            '  "$CI_PROJECT_URL.git" "FETCH_HEAD:refs/heads/graphbus/negotiation-$CI_PIPELINE_ID"',
+            f'  "$CI_PROJECT_URL.git" "FETCH_HEAD:refs/heads/{plan.prefix}/negotiation-$CI_PIPELINE_ID"',
         )
     )
     entered = [command("cd", plan.folder)] if plan.folder else []
     return Noted(
         {
-            "extends": _BASE,
+            "extends": _base_of(plan),
             "stage": "deploy",
-            "needs": [{"job": "graphbus-negotiate", "artifacts": True}],
+            "needs": [{"job": f"{plan.prefix}-negotiate", "artifacts": True}],
             "rules": [{"if": _on_schedule(plan)}],
             "timeout": "10 minutes",
             "environment": {

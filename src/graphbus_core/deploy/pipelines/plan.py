@@ -50,7 +50,7 @@ class Plan(NamedTuple):
         python: Minor version, `"3.12"`.
         branch: From which images and deployments are made.
         folder: The project below the top of its repository; `""`: it is the top.
-        name: What an image is called behind the name of the repository; `""`: like the repository.
+        name: What tells it from other projects of its repository, also behind the name of the image; `""`: it is the only one.
         has_image: Build and push an image from `branch`.
         has_deploy: And deploy it.
         environment: The forge's environment of the deployment.
@@ -71,6 +71,11 @@ class Plan(NamedTuple):
     has_deploy: bool = True
     environment: str = "production"
     negotiation: Negotiation | None = None
+
+    @property
+    def prefix(self) -> str:
+        """How the names of its jobs and files begin, so that several projects of one repository have their own."""
+        return f"graphbus-{self.name}" if self.name else "graphbus"
 
 
 def check_branch(value: str) -> str:

@@ -108,7 +108,7 @@ def verifying(plan: Plan, forge: Forge) -> tuple[Job, ...]:
             (
                 Step(
                     "Compare the contracts",
-                    lines(f"{command('graphbus', 'contract', *plan.paths, '--against')} {_QUOTED_BASE}"),
+                    lines(f"{command('graphbus', 'contract', *plan.paths, *reporting, '--against')} {_QUOTED_BASE}"),
                     ("GRAPHBUS_BASE",),
                 ),
             ),
