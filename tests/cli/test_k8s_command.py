@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -150,6 +151,15 @@ def test_values_that_a_cluster_would_refuse_are_refused_here(
     assert not Path("k8s").exists()
 
 
+def test_artifacts_in_another_folder_are_there_in_the_pod_as_well(stations: Path) -> None:
+    shutil.move(".graphbus", "made/artifacts")
+    manifest = Path("made/artifacts/manifest.json")
+    manifest.write_text(manifest.read_text().replace('"project_root": ".."', '"project_root": "../.."'))
+    assert main(["k8s", "generate", "made/artifacts", "-n", "weather"]) == 0
+    (container,) = the_deployment()["spec"]["template"]["spec"]["containers"]
+    assert container["args"][0] == "--artifacts=/app/made/artifacts"
+
+
 def test_a_namespace_is_needed(stations: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["k8s", "generate"]) == 2
     assert "--namespace" in capsys.readouterr().err
@@ -187,7 +197,7 @@ def test_sources_that_have_changed_since(stations: Path, capsys: pytest.CaptureF
 
 
 @pytest.mark.parametrize(
-    ("about", "missing"), [("", "`version`"), ('[project]\nname = "x"\ndynamic = ["version"]\n', "`version`")]
+    ("about", "missing"), [("", "`name`"), ('[project]\nname = "x"\ndynamic = ["version"]\n', "`version`")]
 )
 def test_a_project_without_a_version_needs_an_image(
     project: Project, monkeypatch: pytest.MonkeyPatch, capsys: Any, about: str, missing: str
@@ -196,7 +206,9 @@ def test_a_project_without_a_version_needs_an_image(
     build_graph(root / "stations")
     monkeypatch.chdir(root)
     assert main([*GENERATE, "--name", "weather"]) == 8
-    assert f"No image is known: the project has no {missing}. [GBE721]" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert missing in error
+    assert "GBE716" in error
     assert main([*GENERATE, "--name", "weather", "--image", f"a@sha256:{'0' * 64}"]) == 0
     assert "app.kubernetes.io/version" not in the_deployment()["metadata"]["labels"]
 

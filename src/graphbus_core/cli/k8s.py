@@ -16,7 +16,7 @@ from graphbus_core.cli.shipping.k8s_deploy import deploy as deploy_folder
 from graphbus_core.cli.shipping.k8s_project import Project, read_project
 from graphbus_core.deploy.kubernetes.files import MARK
 from graphbus_core.deploy.kubernetes.files import generate as generate_files
-from graphbus_core.deploy.kubernetes.plan import Plan, Topology, check_name, default_image, plan_pods
+from graphbus_core.deploy.kubernetes.plan import Plan, Topology, check_name, plan_pods
 from graphbus_core.deploy.kubernetes.topology import refuse_cuts
 
 _STATE_SIZE = "1Gi"
@@ -169,8 +169,10 @@ def make_plan(options: Options, project: Project, command: str) -> Plan:
     """Say what shall run, from what was asked for and what the project is.
 
     Raises:
-        DeployError: GBE703, GBE721-724.
+        DeployError: GBE703, GBE716, GBE722-724.
     """
+    from graphbus_core.cli.shipping.docker_plan import name_image
+
     if options.topology == "per-agent":
         refuse_cuts(project.artifacts)
     name = check_name(options.name or project.name)
@@ -180,11 +182,12 @@ def make_plan(options: Options, project: Project, command: str) -> Plan:
     return Plan(
         name=name,
         namespace=options.namespace,
-        image=options.image or default_image(name, project.version),
+        image=options.image or name_image(project.root),
         command=command,
         version=project.version,
         runtime=project.settings,
         pods=pods,
+        artifacts=project.folder,
         is_served=options.is_served,
         token_secret=(options.token_secret or f"{name}-token") if options.is_served else "",
         pull_secret=options.pull_secret,

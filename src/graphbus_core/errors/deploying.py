@@ -54,10 +54,6 @@ ENTRIES: dict[str, Entry] = {
         "The image {image} may be another one tomorrow: it has no tag but `latest`, and no digest.",
         "Give a tag that is not moved, or a digest: --image {example}.",
     ),
-    "GBE721": Entry(
-        "No image is known: the project has no {missing}.",
-        "Set it in [project] of pyproject.toml, or give --image {example}.",
-    ),
     "GBE722": Entry(
         "The agents cannot run in pods of their own, because a bus ends where its process ends; {count} would be cut: {edges}.",
         "Keep them together with --topology single.",

@@ -17,16 +17,22 @@ from graphbus_core.model.artifacts import BuildArtifacts
 from graphbus_core.model.config import RuntimeRequest, RuntimeSettings
 from graphbus_core.settings import PROJECT_FILE, resolve_run
 
+_ARTIFACTS = ".graphbus"
+
 
 class Project(NamedTuple):
     """A project that was built.
 
     Attributes:
+        root: Where it is.
+        folder: Its artifact folder as an image has it, relative to the project.
         name: As a label.
         version: Empty where the project does not say it.
         keepers: The agents that use `self.state`.
     """
 
+    root: Path
+    folder: str
     name: str
     version: str
     artifacts: BuildArtifacts
@@ -48,14 +54,17 @@ def read_project(folder: str) -> Project:
     """
     artifacts = store.load(folder, without=("negotiations.json", "modified_files.json"))
     manifest = store.load_manifest(folder)
-    drifted = store.verify_sources(folder, manifest)
+    drifted = sorted({*store.verify_sources(folder, manifest), *store.verify_imports(folder, manifest)})
     raise_all(ArtifactError("GBE508", where=Place(path)) for path in drifted)
     settings = resolve_run(RuntimeRequest(artifacts=folder)).settings
     root = Path(store.project_root(folder, manifest))
     about = _about(root / PROJECT_FILE)
     name = about.get("name")
     version = about.get("version")
+    below = Path(os.path.relpath(os.path.realpath(folder), os.path.realpath(root))).as_posix()
     return Project(
+        root=root,
+        folder=_ARTIFACTS if below.startswith("..") else below,
         name=as_label(name if isinstance(name, str) else root.name),
         version=version if isinstance(version, str) else "",
         artifacts=artifacts,

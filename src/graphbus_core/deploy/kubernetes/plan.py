@@ -45,6 +45,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: Of the application, a label.
+        artifacts: The artifact folder, relative to the project.
         command: How the files were asked for, for the head of the kustomization.
         version: Of the application, as people know it.
         is_served: Calls and events are taken over HTTP.
@@ -63,6 +64,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     version: str = ""
     runtime: RuntimeSettings = RuntimeSettings()
     pods: tuple[Pod, ...]
+    artifacts: str = ".graphbus"
     is_served: bool = False
     token_secret: str = ""
     pull_secret: str = ""
@@ -150,17 +152,6 @@ def parts_of_image(image: str) -> tuple[str, str, str]:
     folder, slash, last = name.rpartition("/")
     base, _, tag = last.partition(":")
     return f"{folder}{slash}{base}", tag, digest
-
-
-def default_image(name: str, version: str) -> str:
-    """The image that a project with this name and version is built as.
-
-    Raises:
-        DeployError: GBE721 when one of them is not known.
-    """
-    if not name or not version:
-        raise DeployError("GBE721", missing="`name`" if not name else "`version`", example=_IMAGE_EXAMPLE)
-    return f"{name}:{re.sub(r'[^A-Za-z0-9_.-]', '-', version)}"
 
 
 def plan_pods(name: str, topology: Topology, agents: Sequence[str], keepers: frozenset[str]) -> tuple[Pod, ...]:

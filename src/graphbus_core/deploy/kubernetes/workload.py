@@ -116,7 +116,7 @@ def _container(plan: Plan, pod: Pod) -> Object:
 
 
 def _arguments(plan: Plan, pod: Pod) -> list[Node]:
-    words: list[Node] = [f"--artifacts={HOME}/.graphbus", f"--health={_ANYWHERE}:{HEALTH_PORT}"]
+    words: list[Node] = [f"--artifacts={HOME}/{plan.artifacts}", f"--health={_ANYWHERE}:{HEALTH_PORT}"]
     if plan.is_served:
         words.append(f"--serve={_ANYWHERE}:{SERVE_PORT}")
     if pod.agent:

@@ -1,0 +1,171 @@
+"""What a plan refuses, what follows from it, and that whatever it lets pass becomes files that mean what it says."""
+
+from __future__ import annotations
+
+import tomllib
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graphbus_core.deploy.kubernetes.files import generate, overlay
+from graphbus_core.deploy.kubernetes.network import Destination, read_destination
+from graphbus_core.deploy.kubernetes.plan import Plan, Pod, check_fixed, parts_of_image, plan_pods
+from graphbus_core.deploy.kubernetes.toml import render_toml
+from graphbus_core.deploy.names import as_label
+from graphbus_core.errors import DeployError
+from graphbus_core.model.config import RuntimeSettings, ServeConfig
+
+DIGEST = f"sha256:{'0' * 64}"
+LABELS = st.from_regex(r"[a-z]([a-z0-9-]{0,20}[a-z0-9])?", fullmatch=True)
+
+
+def make_plan(**changes: Any) -> Plan:
+    pods = (Pod(name="shop", component="graph"),)
+    return Plan(**{"name": "shop", "namespace": "n", "image": "shop:1", "command": "c", "pods": pods, **changes})
+
+
+@pytest.mark.parametrize(
+    ("image", "parts"),
+    [
+        ("shop:1.2", ("shop", "1.2", "")),
+        ("localhost:5000/shop", ("localhost:5000/shop", "", "")),
+        ("localhost:5000/a/shop:1", ("localhost:5000/a/shop", "1", "")),
+        (f"ghcr.io/acme/shop@{DIGEST}", ("ghcr.io/acme/shop", "", DIGEST)),
+        (f"ghcr.io/acme/shop:1@{DIGEST}", ("ghcr.io/acme/shop", "1", DIGEST)),
+    ],
+)
+def test_parts_of_an_image(image: str, parts: tuple[str, str, str]) -> None:
+    assert parts_of_image(image) == parts
+
+
+@pytest.mark.parametrize("image", ["a:1", f"a@{DIGEST}", f"a:latest@{DIGEST}", "localhost:5000/a:v1"])
+def test_an_image_with_a_tag_or_a_digest_is_fixed(image: str) -> None:
+    assert check_fixed(image) == image
+
+
+@pytest.mark.parametrize(
+    ("image", "version", "label"),
+    [
+        ("a:1.2", "0.9", "1.2"),
+        (f"a@{DIGEST}", "0.9", "0.9"),
+        (f"a@{DIGEST}", "1.0+local.7", "1.0-local.7"),
+        ("a:v1.", "", "v1"),
+        (f"a:{'x' * 100}", "", "x" * 63),
+        (f"a@{DIGEST}", "", ""),
+    ],
+)
+def test_the_label_of_the_version(image: str, version: str, label: str) -> None:
+    assert make_plan(image=image, version=version).version_label == label
+
+
+@pytest.mark.parametrize(
+    ("grace_s", "is_served", "given"), [(10.0, False, 20), (0.0, False, 10), (2.5, False, 13), (10.0, True, 35)]
+)
+def test_the_time_to_end(grace_s: float, is_served: bool, given: int) -> None:
+    assert make_plan(runtime=RuntimeSettings(grace_s=grace_s), is_served=is_served).grace_s == given
+
+
+@pytest.mark.parametrize(
+    ("text", "destination"),
+    [
+        ("10.0.0.0/8", Destination("10.0.0.0/8", "", 0)),
+        ("10.1.2.3/32:443", Destination("10.1.2.3/32", "", 443)),
+        ("fd00::/8:5432", Destination("fd00::/8", "", 5432)),
+        ("0.0.0.0/0:443", Destination("0.0.0.0/0", "", 443)),
+        ("database", Destination("", "database", 0)),
+        ("database:65535", Destination("", "database", 65535)),
+    ],
+)
+def test_destinations(text: str, destination: Destination) -> None:
+    assert read_destination(text) == destination
+
+
+@pytest.mark.parametrize(
+    "text", ["", "10.0.0.1", "10.0.0.0/33", "x/8", "10.0.0.0/8:", "10.0.0.0/8:65536", "a:²", "A", "a:-1", "a/b:1\n"]
+)
+def test_what_is_no_destination(text: str) -> None:
+    with pytest.raises(DeployError) as refusal:
+        read_destination(text)
+    assert refusal.value.code == "GBE703"
+
+
+@pytest.mark.parametrize("field", ["memory", "cpu", "cpu_limit", "state"])
+@pytest.mark.parametrize("text", ["x", "-1", "1e3", "1 Gi", "Gi", "0", "0m", "0Gi", "0.0", "1Gi\n", "٣Gi"])
+def test_what_is_no_quantity(field: str, text: str) -> None:
+    with pytest.raises(DeployError) as refusal:
+        generate(make_plan(**{field: text}))
+    assert refusal.value.code == "GBE703"
+
+
+@pytest.mark.parametrize("text", ["1", "0.5", "0.25", "100m", "1.5", "12"])
+def test_amounts_of_cpu(text: str) -> None:
+    assert generate(make_plan(cpu=text, cpu_limit=text))
+
+
+@given(st.lists(st.from_regex(r"[A-Z][A-Za-z0-9]{0,12}", fullmatch=True), min_size=1, max_size=6, unique=True))
+def test_agents_get_pods_of_different_names_or_none_at_all(agents: list[str]) -> None:
+    if len(set(map(as_label, agents))) < len(agents):
+        with pytest.raises(DeployError, match="would both be called"):
+            plan_pods("shop", "per-agent", agents, frozenset())
+        return
+    pods = plan_pods("shop", "per-agent", agents, frozenset(agents[:1]))
+    assert {pod.agent for pod in pods} == set(agents)
+    assert len({pod.name for pod in pods}) == len(agents)
+    assert [pod.agent for pod in pods if pod.keeps_state] == agents[:1]
+    assert plan_pods("shop", "per-agent", agents[::-1], frozenset(agents[:1])) == pods
+
+
+@given(
+    name=LABELS,
+    namespace=LABELS,
+    hosts=st.lists(st.text(), max_size=3),
+    grace_s=st.floats(0, 1e6),
+    is_served=st.booleans(),
+)
+def test_whatever_the_settings_are_the_files_say_them(
+    name: str, namespace: str, hosts: list[str], grace_s: float, *, is_served: bool
+) -> None:
+    runtime = RuntimeSettings(grace_s=grace_s, serve=ServeConfig(allowed_hosts=tuple(hosts)))
+    pods = (Pod(name=name, component="graph"),)
+    plan = make_plan(name=name, namespace=namespace, pods=pods, runtime=runtime, is_served=is_served, token_secret="t")
+    files = generate(plan)
+    assert generate(plan) == files
+    config = yaml.safe_load(files["configmap.yaml"])
+    said = tomllib.loads(config["data"]["graphbus.toml"])["runtime"]
+    assert said["grace_s"] == grace_s
+    assert config["metadata"]["namespace"] == namespace
+    if is_served:
+        assert said["serve"]["allowed_hosts"][4:] == [each for each in dict.fromkeys(hosts) if each != name]
+
+
+@given(
+    st.dictionaries(
+        st.from_regex(r"[a-z_]{1,8}", fullmatch=True),
+        st.one_of(
+            st.text(),
+            st.booleans(),
+            st.integers(-(2**63), 2**63 - 1),
+            st.floats(allow_nan=False, allow_infinity=False),
+            st.lists(st.text(), max_size=3),
+            st.dictionaries(st.from_regex(r"[a-z]{1,4}", fullmatch=True), st.text(), min_size=1, max_size=3),
+        ),
+    )
+)
+def test_toml_means_the_data(table: dict[str, Any]) -> None:
+    assert tomllib.loads(render_toml(table)) == table
+
+
+@pytest.mark.parametrize(
+    ("image", "change"),
+    [
+        ("new/shop:2", {"name": "shop", "newName": "new/shop", "newTag": "2"}),
+        (f"new/shop:2@{DIGEST}", {"name": "shop", "newName": "new/shop", "digest": DIGEST}),
+    ],
+)
+def test_an_overlay_replaces_the_image(image: str, change: dict[str, str]) -> None:
+    document = yaml.safe_load(overlay("../../k8s", "shop", image))
+    assert document["resources"] == ["../../k8s"]
+    assert document["images"] == [change]
