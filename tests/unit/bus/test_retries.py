@@ -386,9 +386,8 @@ def test_an_attempt_that_is_queued_when_the_grace_ends_is_kept() -> None:
 
     bus = MessageBus()
     flaky = bus.subscribe("/A/B", Flaky(1, []), name="Agent.flaky", policy=DeliveryPolicy(retries=1, backoff_s=0.02))
-    bus.subscribe("/A/C", blocks)
-    bus.publish("/A/B")
-    publisher = threading.Thread(target=bus.publish, args=("/A/C",))
+    bus.subscribe("/A/B", blocks, name="blocks")
+    publisher = threading.Thread(target=bus.publish, args=("/A/B",))
     publisher.start()
     begun.wait(5)
     while bus._retries.next_due() is not None:
@@ -397,7 +396,7 @@ def test_an_attempt_that_is_queued_when_the_grace_ends_is_kept() -> None:
     release.set()
     publisher.join()
     assert flaky.failed == 1
-    (letter,) = [each for each in bus.dead_letters() if each.event.topic == "/A/B"]
+    (letter,) = [each for each in bus.dead_letters() if each.subscription == "Agent.flaky"]
     assert (letter.reason, letter.attempts) == ("closed", 1)
     assert letter.first_timestamp < letter.timestamp
 
