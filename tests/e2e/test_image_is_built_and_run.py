@@ -1,0 +1,247 @@
+"""What `graphbus docker build` writes is carried out and run: no engine, but every instruction, in folders and by bubblewrap.
+
+Not carried out, for want of a registry: the base is this machine, and the wheel of msgspec is made of the one that is installed
+here, so that its hash takes the place of those from the lock.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import zipfile
+from collections.abc import Callable
+from importlib.metadata import distribution
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from graphbus_core import build_graph
+from graphbus_core.cli import main
+from tests.fakes.container import Builder, Stage, context, read, start
+from tests.project_files import write_project
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not shutil.which("bwrap") and not os.environ.get("CI"), reason="there is no bwrap on this machine"
+    ),
+]
+
+NOBODY = 65532
+FILES: dict[str, str | bytes] = {
+    "pyproject.toml": """
+        [project]
+        name = "counter"
+        version = "1.0"
+
+        [tool.graphbus.runtime]
+        grace_s = 5.0
+        """,
+    "src/shop/__init__.py": "",
+    "src/shop/orders.py": """
+        from graphbus_core import GraphBusNode
+        from shop.deep.down import STEP
+
+        class Orders(GraphBusNode):
+            def on_start(self):
+                self.state["starts"] = self.state.get("starts", 0) + STEP
+
+            def on_stop(self):
+                self.log("good night")
+        """,
+    "src/shop/deep/__init__.py": "",
+    "src/shop/deep/down.py": "STEP = 1\n",
+    "src/shop/deep/.env": "SECRET=1\n",
+    "src/shop/notes.txt": "private\n",
+    "tests/test_orders.py": "",
+    ".env": "SECRET=1\n",
+    ".git/config": "secret\n",
+    ".graphbus/cache/old": "cache\n",
+}
+ENGINE = """
+import json, os, subprocess, sys, time
+command, health, missing = json.loads(sys.argv[1])
+begun = time.perf_counter()
+process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+while True:
+    asked = time.perf_counter()
+    answer = subprocess.run(health, capture_output=True, text=True)
+    if answer.returncode == 0 or process.poll() is not None or asked > begun + 30:
+        break
+    time.sleep(0.02)
+told = {"health": answer.returncode, "said": answer.stdout.strip(), "uid": os.getuid()}
+told["ready_s"] = time.perf_counter() - begun
+told["health_s"] = time.perf_counter() - asked
+told["unwritable"] = []
+for path in ("/app/x", "/opt/venv/x", "/opt/bytecode/x", "/etc/graphbus/x", "/x"):
+    try:
+        open(path, "w").close()
+    except OSError:
+        told["unwritable"].append(path)
+tried = "import importlib.util as u, sys; print(*(name for name in sys.argv[1:] if u.find_spec(name)))"
+told["importable"] = subprocess.run(["python", "-c", tried, *missing], capture_output=True, text=True).stdout.split()
+compiled = "import graphbus_core.runtime as r, shop.orders as o, json; print(r.__cached__, o.__cached__, json.__cached__)"
+env = dict(os.environ, PYTHONPATH="src")
+told["compiled"] = subprocess.run(["python", "-c", compiled], capture_output=True, text=True, env=env).stdout.split()
+told["compiled"] = [os.path.exists(path) for path in told["compiled"]]
+ending = time.perf_counter()
+process.terminate()
+out, err = process.communicate(timeout=30)
+told.update(status=process.returncode, ending_s=time.perf_counter() - ending, out=out, err=err)
+told["dead"] = subprocess.run(health, capture_output=True).returncode
+print(json.dumps(told))
+"""
+WINGS = ["build", "cli", "compiler", "contracts", "deploy", "editing", "llm", "negotiation", "testing"]
+MISSING = ["click", "rich", "networkx", "pydantic_ai", "anthropic", "pip", "pytest"]
+
+
+def wheel_of(name: str, into: Path) -> Path:
+    """Pack a distribution as it is installed here."""
+    known = distribution(name)
+    tag = re.findall(r"^Tag: (.+)$", known.read_text("WHEEL") or "", re.MULTILINE)[0]
+    about = f"{name}-{known.version}.dist-info"
+    path = into / f"{name}-{known.version}-{tag}.whl"
+    rows = []
+    with zipfile.ZipFile(path, "w") as archive:
+        for file in known.files or []:
+            if (
+                file.parts[0] in (name, about)
+                and "__pycache__" not in file.parts
+                and file.name not in ("RECORD", "INSTALLER")
+            ):
+                data = file.read_binary()
+                digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+                rows.append(f"{file},sha256={digest},{len(data)}")
+                archive.writestr(str(file), data)
+        archive.writestr(f"{about}/RECORD", "\n".join([*rows, f"{about}/RECORD,,", ""]))
+    return path
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = write_project(tmp_path_factory.mktemp("project"), FILES)
+    build_graph(root / "src")
+    assert main(["docker", "build", str(root / ".graphbus"), "--no-build"]) == 0
+    return root
+
+
+@pytest.fixture(scope="module")
+def seen(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What an engine would see of the project."""
+    return context(root, (root / ".dockerignore").read_text(), tmp_path_factory.mktemp("seen"))
+
+
+@pytest.fixture(scope="module")
+def image(root: Path, seen: Path, tmp_path_factory: pytest.TempPathFactory) -> Stage:
+    home = tmp_path_factory.mktemp("image")
+    wheels, site = home / "wheels", home / "site"
+    wheels.mkdir()
+    site.mkdir()
+    shutil.copytree(str(distribution("pip").locate_file("pip")), site / "pip")
+    requirements = seen / "docker" / "requirements.txt"
+    sha256 = hashlib.sha256(wheel_of("msgspec", wheels).read_bytes()).hexdigest()
+    head, pinned, _ = requirements.read_text().partition("msgspec==")
+    assert distribution("msgspec").version in requirements.read_text()
+    requirements.write_text(f"{head}{pinned}{distribution('msgspec').version} --hash=sha256:{sha256}\n")
+    return Builder(home, seen, wheels, site).build((root / "Dockerfile").read_text())
+
+
+@pytest.fixture(scope="module")
+def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("state")
+
+
+@pytest.fixture(scope="module")
+def told(image: Stage, state: Path) -> dict[str, Any]:
+    """What an engine would notice of a container, from start to stop."""
+    command = [*image.said["ENTRYPOINT"].words, *image.said["CMD"].words]
+    health = json.loads(image.said["HEALTHCHECK"].rest.partition("CMD ")[2])
+    missing = [*(f"graphbus_core.{wing}" for wing in WINGS), *MISSING]
+    given = json.dumps([command, health, missing])
+    user = int(image.said["USER"].rest.partition(":")[0])
+    done = subprocess.run(
+        start(image, state, ["python", "-c", ENGINE, given], user=user),
+        capture_output=True, text=True, timeout=110, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    noticed: dict[str, Any] = json.loads(done.stdout)
+    return noticed
+
+
+def names_below(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_nothing_but_what_a_run_needs_reaches_the_engine(seen: Path) -> None:
+    artifacts = {
+        f".graphbus/{name}.json" for name in ("agents", "graph", "manifest", "modified_files", "negotiations", "topics")
+    }
+    sources = {f"src/shop/{name}.py" for name in ("__init__", "orders", "deep/__init__", "deep/down")}
+    ours = {
+        f"docker/{name}" for name in ("graphbus.toml", "requirements.txt", "graphbus_runtime-0.1.0-py3-none-any.whl")
+    }
+    assert names_below(seen) == artifacts | sources | ours | {"pyproject.toml"}
+
+
+def test_the_image_holds_the_project_and_the_runtime_alone(image: Stage, seen: Path) -> None:
+    assert names_below(image.inside("/app")) == {name for name in names_below(seen) if not name.startswith("docker/")}
+    (packages,) = image.inside("/opt/venv/lib").glob("python*/site-packages")
+    assert {path.name.partition("-")[0] for path in packages.iterdir()} == {
+        "graphbus_core",
+        "graphbus_runtime",
+        "msgspec",
+    }
+    assert list(image.inside("/opt/venv").rglob("*.pyc")) == []
+
+
+def test_the_container_gets_ready_and_says_so(told: dict[str, Any], figure: Callable[[str, object], None]) -> None:
+    figure("container: from start to healthy, ms", round(told["ready_s"] * 1000))
+    figure("container: health command, ms", round(told["health_s"] * 1000))
+    assert (told["health"], told["said"], told["uid"]) == (0, '{"status":"alive"}', NOBODY), told
+    assert "[RUNTIME] Loaded 1 agent" in told["out"]
+    assert "at http://0.0.0.0:8080/metrics" in told["err"]
+
+
+def test_it_ends_with_0_when_it_is_told_to(told: dict[str, Any]) -> None:
+    assert told["status"] == 0, told
+    assert told["ending_s"] < 5
+    assert "good night" in told["err"]
+    assert told["dead"] == 1
+
+
+def test_a_container_cannot_import_what_builds(told: dict[str, Any]) -> None:
+    assert told["importable"] == []
+
+
+def test_all_that_it_loads_is_compiled(told: dict[str, Any]) -> None:
+    assert told["compiled"] == [True, True, True]
+
+
+def test_it_writes_to_its_state_alone(told: dict[str, Any], image: Stage, state: Path) -> None:
+    assert told["unwritable"] == ["/app/x", "/opt/venv/x", "/opt/bytecode/x", "/etc/graphbus/x", "/x"]
+    assert "state.sqlite" in " ".join(names_below(state))
+    assert not image.inside("/app/.graphbus/state").exists()
+
+
+def test_the_hashes_in_the_image_of_the_user_are_those_of_the_lock(root: Path) -> None:
+    lock = (Path(__file__).parents[2] / "requirements" / "runtime.txt").read_text()
+    written = (root / "docker" / "requirements.txt").read_text().partition("msgspec==")[2]
+    assert set(re.findall("[0-9a-f]{64}", written)) == set(
+        re.findall("[0-9a-f]{64}", re.findall(r"^msgspec==(?:.|\n )*", lock, re.MULTILINE)[0])
+    )
+
+
+def test_a_secret_that_is_let_through_is_noticed(root: Path, tmp_path: Path) -> None:
+    careless = (root / ".dockerignore").read_text() + "!.env\n"
+    assert ".env" in names_below(context(root, careless, tmp_path))
+
+
+def test_every_instruction_is_one_that_was_carried_out_or_read(root: Path) -> None:
+    known = {"FROM", "ENV", "WORKDIR", "COPY", "RUN", "LABEL", "USER", "VOLUME", "EXPOSE", "STOPSIGNAL", "HEALTHCHECK"}
+    assert {each.word for each in read((root / "Dockerfile").read_text())} == known | {"ENTRYPOINT", "CMD"}
