@@ -164,7 +164,7 @@ from graphbus_core import GraphBusNode, schema_method
 
 
 class Odd(GraphBusNode):
-    """Grüße, 日本."""
+    """Grüße, 日本 \u202e\x9b31m 🎉."""
 
     @schema_method(input_schema={"a": Literal["\\ud800", "ü"]}, output_schema={})
     def take(self, a):
@@ -175,4 +175,6 @@ class Odd(GraphBusNode):
         shown = run("agents/odd.py", "--format", "jsonschema", *options)
         assert shown.status == 0
         assert run("agents/odd.py", "--format", "jsonschema", *options, "--output", "out/").status == 0
-    assert "日本" in run("agents/odd.py", "--format", "asyncapi").out
+    shown = run("agents/odd.py", "--format", "asyncapi").out
+    assert r"日本 \u202e\u009b31m 🎉" in shown, "what a terminal obeys is escaped"
+    assert json.loads(shown)["info"]["tags"] == [{"name": "Odd", "description": "Grüße, 日本 \u202e\x9b31m 🎉."}]

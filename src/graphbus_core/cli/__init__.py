@@ -52,6 +52,7 @@ COMMANDS: dict[str, Entry] = {
     "dev": Entry("graphbus_core.cli.dev:dev", "Run the agents, and reload them on each save.", "Run"),
     "run": Entry("graphbus_core.cli.run:run", "Run the graph as plain Python.", "Run"),
     "dlq": Entry("graphbus_core.cli.dlq:dlq", "Look at dead letters, replay or drop them.", "Run"),
+    "state": Entry("graphbus_core.cli.state:state", "Look at states, export, import and empty them.", "Run"),
     "trace": Entry("graphbus_core.cli.trace:trace", "Show what an event has caused.", "Run"),
     "profile": Entry("graphbus_core.cli.profile:profile", "Show how long handlers took.", "Run"),
     "docker": Entry("graphbus_core.cli.docker:docker", "Write a Dockerfile, build the image, run it.", "Ship"),

@@ -121,4 +121,11 @@ ENTRIES: dict[str, Entry] = {
         "There is no version of the {which} state to check.",
         "Give the version before with --current; that of now stands in `[project]` of pyproject.toml.",
     ),
+    "GBE175": Entry("There is no state of {agent}.{suggestion}", "`graphbus state ls` lists what there is."),
+    "GBE176": Entry("{agent} has no key {key!r}.{suggestion}", "`graphbus state ls {agent}` lists them."),
+    "GBE177": Entry(
+        "`state {command}` asks a person, and there is nobody to ask.", "Say `--yes` to go on without a question."
+    ),
+    "GBE178": Entry("No agent is named.", "Name one, and a key if only that shall go, or say `--all`."),
+    "GBE179": Entry("There is a file here already.", "Choose another name, or write over it with `--force`."),
 }

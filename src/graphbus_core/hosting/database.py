@@ -85,6 +85,21 @@ class Database:
             yield self._connection
 
     @contextmanager
+    def look(self) -> Iterator[sqlite3.Connection]:
+        """Give the connection for reading: everything that is read is of one moment, and nobody waits for it.
+
+        Raises:
+            RunError: GBE643, GBE644, GBE645.
+        """
+        with self.use() as connection:
+            try:
+                connection.execute("BEGIN")
+                yield connection
+            finally:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+
+    @contextmanager
     def change(self) -> Iterator[sqlite3.Connection]:
         """Give the connection in a transaction, which is committed at the end and taken back after an exception.
 

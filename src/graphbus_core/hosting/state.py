@@ -132,11 +132,21 @@ class States:
             if self._is_closed:
                 raise RunError("GBE647", agent=agent)
             if self._database is None:
-                from graphbus_core.hosting.database import MEMORY, Database, Layout
+                from graphbus_core.hosting.database import MEMORY
 
-                layout = Layout("The state of the agents", 0x47425354, 1, _TABLES)
-                self._database = Database(self._path or MEMORY, layout)
+                self._database = open_database(self._path or MEMORY)
             return self._database
+
+
+def open_database(path: str) -> Any:
+    """Open the file of states as it is, a `Database`; it is made when it is not there.
+
+    Raises:
+        RunError: GBE643, GBE644, GBE645.
+    """
+    from graphbus_core.hosting.database import Database, Layout
+
+    return Database(path, Layout("The state of the agents", 0x47425354, 1, _TABLES))
 
 
 class AgentState(State):
@@ -161,7 +171,7 @@ class AgentState(State):
         return _decode(text)
 
     def __setitem__(self, key: str, value: Json) -> None:
-        self._write(key, self._encode(key, value))
+        self._write(key, encode(self._agent, key, value))
 
     def __delitem__(self, key: str) -> None:
         self.pop(key)
@@ -215,7 +225,7 @@ class AgentState(State):
 
     def setdefault(self, key: str, default: Json = None, /) -> Json:
         """Give the value of a key, which is set if it is not there; of several who do so at once, one sets it."""
-        encoded = self._encode(key, default)
+        encoded = encode(self._agent, key, default)
         while True:
             text, version = self._find(key)
             if text is not None:
@@ -234,7 +244,7 @@ class AgentState(State):
 
     def update_if(self, key: str, value: Json, version: int) -> bool:
         """Set the value if the key still has this version (0: it is not there); False, and no change, if it has another."""
-        return self._write_if(key, self._encode(key, value), version)
+        return self._write_if(key, encode(self._agent, key, value), version)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -256,7 +266,7 @@ class AgentState(State):
             raise RunError("GBE646", agent=self._agent, key=clipped(changed))
 
     def _find(self, key: str) -> tuple[str | None, int]:
-        self._check_key(key)
+        check_key(self._agent, key)
         transaction = self._transaction()
         if transaction is None:
             return self._states.find(self._agent, key)
@@ -287,30 +297,39 @@ class AgentState(State):
         transaction = _transactions.get().get(self)
         return None if transaction is None or transaction.is_over else transaction
 
-    def _encode(self, key: str, value: Json) -> str:
-        """The value as JSON, proved to be just that."""
-        from json import dumps
 
-        self._check_key(key)
-        try:
-            frozen = freeze({key: value})
-        except RunError as refusal:
-            if refusal.code == "GBE613":
-                raise RunError("GBE642", agent=self._agent, key=clipped(key), limit=refusal.data["limit"]) from None
-            path, found = refusal.data.get("path", clipped(key)), refusal.data.get("found", "no JSON")
-            raise RunError("GBE641", agent=self._agent, path=path, found=found) from None
-        try:
-            return dumps(frozen[key], allow_nan=False, separators=(",", ":"))
-        except ValueError:
-            raise RunError(
-                "GBE641", agent=self._agent, path=clipped(key), found="a number that is not finite"
-            ) from None
+def encode(agent: str, key: str, value: Json) -> str:
+    """Give a value as JSON, proved to be just that and not too large.
 
-    def _check_key(self, key: object) -> None:
-        if not isinstance(key, str):
-            raise RunError("GBE641", agent=self._agent, path=f"the key {shown(key)}", found=f"a {type(key).__name__}")
-        if not key.isascii() and any("\ud800" <= character <= "\udfff" for character in key):
-            raise RunError("GBE641", agent=self._agent, path=f"the key {shown(key)}", found="half of a character")
+    Raises:
+        RunError: GBE641, GBE642.
+    """
+    from json import dumps
+
+    check_key(agent, key)
+    try:
+        frozen = freeze({key: value})
+    except RunError as refusal:
+        if refusal.code == "GBE613":
+            raise RunError("GBE642", agent=agent, key=clipped(key), limit=refusal.data["limit"]) from None
+        path, found = refusal.data.get("path", clipped(key)), refusal.data.get("found", "no JSON")
+        raise RunError("GBE641", agent=agent, path=path, found=found) from None
+    try:
+        return dumps(frozen[key], allow_nan=False, separators=(",", ":"))
+    except ValueError:
+        raise RunError("GBE641", agent=agent, path=clipped(key), found="a number that is not finite") from None
+
+
+def check_key(agent: str, key: object) -> None:
+    """Refuse what can be no key.
+
+    Raises:
+        RunError: GBE641.
+    """
+    if not isinstance(key, str):
+        raise RunError("GBE641", agent=agent, path=f"the key {shown(key)}", found=f"a {type(key).__name__}")
+    if not key.isascii() and any("\ud800" <= character <= "\udfff" for character in key):
+        raise RunError("GBE641", agent=agent, path=f"the key {shown(key)}", found="half of a character")
 
 
 class _Transaction:

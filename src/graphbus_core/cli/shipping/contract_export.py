@@ -46,6 +46,9 @@ def export(*, path: str, form: str, output: str, as_yaml: bool, **wished: bool) 
     openapi     the HTTP interface of `graphbus run --serve`, as /openapi.json shows it (OpenAPI 3.1)
     asyncapi    topics, who publishes and who hears them, and their payloads (AsyncAPI 3.0)
 
+    Exit status: 0 done; 2 wrong usage; 3 sources cannot be read; 6 artifacts cannot; 8 a file is there already, or with --check
+    differs.
+
     \b
     Examples:
       graphbus contract export --format asyncapi
@@ -123,7 +126,9 @@ def _describe_singly(artifacts: BuildArtifacts) -> Mapping[str, Document]:
 
 
 def _as_json(document: Document) -> str:
-    return f"{dumps(document, indent=2, ensure_ascii=False)}\n"
+    """Legible, with escapes for what a terminal may obey."""
+    text = dumps(document, indent=2, ensure_ascii=False)
+    return "".join(each if each.isprintable() or each == "\n" else dumps(each)[1:-1] for each in text) + "\n"
 
 
 def _as_yaml(document: Document) -> str:
