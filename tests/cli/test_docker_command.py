@@ -205,7 +205,7 @@ def test_a_project_without_a_version_has_no_name_for_its_image(shop: Path, capsy
 def test_agents_that_import_packages_need_them_pinned(
     project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    source = str(FILES["agents/orders.py"]).replace("from agents import prices", "import requests, yaml")
+    source = str(FILES["agents/orders.py"]).replace("from agents import prices", "import msgspec, requests, yaml")
     root = project({**FILES, "agents/orders.py": source})
     monkeypatch.chdir(root)
     build_graph("agents")
@@ -215,9 +215,11 @@ def test_agents_that_import_packages_need_them_pinned(
     (root / "requirements.txt").write_text(lines)
     assert main(["docker", "build", "--no-build", "--requirements", "requirements.txt"]) == 0
     assert "--requirement=requirements.txt" in (root / "Dockerfile").read_text()
-    assert "requests yaml\n" in (root / "Dockerfile").read_text()
+    assert "msgspec requests yaml\n" in (root / "Dockerfile").read_text()
     assert "!requirements.txt" in (root / ".dockerignore").read_text()
     assert "msgspec" not in (root / "docker" / "requirements.txt").read_text()
+    assert main(["docker", "build", "--diff", "--optional", "yaml", "--optional", "requests"]) == 0
+    assert "+    python -m pip" not in capsys.readouterr().out
 
 
 def test_what_the_settings_ask_for_is_installed(shop: Path) -> None:

@@ -36,6 +36,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     python: str
     requirements: str
     includes: tuple[str, ...]
+    optional: tuple[str, ...]
     is_served: bool
     is_forced: bool
     is_check: bool
@@ -90,6 +91,12 @@ def docker() -> None:
     "--include", "includes", multiple=True, metavar="PATH", type=click.Path(exists=True),
     help="A further file or folder that the agents need, e.g. one with data; may be repeated.",
 )  # fmt: skip
+@click.option(
+    "--optional",
+    multiple=True,
+    metavar="MODULE",
+    help="What the agents import if it is there, and do without if not; may be repeated.",
+)
 @click.option(
     "--python", default="", metavar="VERSION", help="3.11 to 3.14 (3.13, as far as `requires-python` allows it)."
 )

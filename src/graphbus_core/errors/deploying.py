@@ -24,7 +24,7 @@ ENTRIES: dict[str, Entry] = {
     "GBE710": Entry(
         "The agents import what Python does not bring along, and no version of it is pinned: {modules}.",
         "Pin them with their hashes, e.g. `uv pip compile --generate-hashes deps.in -o requirements.txt`, "
-        "and give the file: --requirements requirements.txt.",
+        "and give the file: --requirements requirements.txt. What they can do without is named with --optional.",
     ),
     "GBE711": Entry(
         "{path} does not pin everything: {reason}.",
@@ -66,6 +66,14 @@ ENTRIES: dict[str, Entry] = {
         "{agent} has no name that a cluster could use: nothing of it is a-z or 0-9.",
         "Rename it, or keep the agents together with --topology single.",
     ),
+    "GBE728": Entry(
+        "{name} would have {replicas} replicas, and each of them a bus of its own.",
+        "Take `replicas` out of the overlay: an event is heard only in the process that published it.",
+    ),
+    "GBE729": Entry(
+        "The manifests are not for the namespace {namespace}, but for {found}.",
+        "Generate them with another --namespace, or name the folder of the right ones.",
+    ),
     "GBE730": Entry("There is no {file} here.", "`graphbus k8s generate` writes one; or name its folder."),
     "GBE731": Entry(
         "kubectl knows no cluster to deploy to: {reason}.",
@@ -79,10 +87,6 @@ ENTRIES: dict[str, Entry] = {
     "GBE734": Entry(
         "It is not clear which image --image replaces: the manifests name {names}.",
         "Use an overlay with `images:` instead.",
-    ),
-    "GBE735": Entry(
-        "The manifests are not for the namespace {namespace}, but for {found}.",
-        "Generate them with another --namespace, or name the folder of the right ones.",
     ),
     "GBE736": Entry(
         "{path} does not exist, so that the jobs would have nothing to install GraphBus from.",

@@ -34,6 +34,7 @@ class Wanted(NamedTuple):
     python: str = ""
     requirements: str = ""
     includes: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
     is_served: bool = False
 
 
@@ -61,7 +62,9 @@ def plan_image(wanted: Wanted) -> Image:
     manifest = _verified(folder)
     root = Path(store.project_root(folder, manifest))
     settings = resolve_run(RuntimeRequest(artifacts=wanted.artifacts)).settings
-    theirs = _their_requirements(root, wanted, manifest)
+    needed = tuple(name for name in manifest.third_party if name not in wanted.optional)
+    brought = {"msgspec", *(["opentelemetry"] if settings.tracing else [])}
+    theirs = _their_requirements(root, wanted, [name for name in needed if name not in brought])
     about = _about(root)
     output = _below(root, Path(wanted.output)) if wanted.output else ""
     wheel = make_wheel()
@@ -77,7 +80,7 @@ def plan_image(wanted: Wanted) -> Image:
         sources=tuple(sorted({*manifest.sources, *manifest.imports, *_project_file(root)})),
         includes=tuple(_below(root, Path(path)) + ("/" if os.path.isdir(path) else "") for path in wanted.includes),
         requirements=_below(root, Path(wanted.requirements)) if wanted.requirements else "",
-        third_party=manifest.third_party,
+        third_party=needed,
         labels=dict(_labels(root, about, wanted.base or base)),
         is_served=wanted.is_served,
     )
@@ -111,10 +114,10 @@ def _verified(folder: Path) -> Manifest:
     return manifest
 
 
-def _their_requirements(root: Path, wanted: Wanted, manifest: Manifest) -> tuple[Requirement, ...]:
+def _their_requirements(root: Path, wanted: Wanted, needed: list[str]) -> tuple[Requirement, ...]:
     if not wanted.requirements:
-        if manifest.third_party:
-            raise DeployError("GBE710", modules=", ".join(manifest.third_party))
+        if needed:
+            raise DeployError("GBE710", modules=", ".join(needed))
         return ()
     path = root / _below(root, Path(wanted.requirements))
     try:
