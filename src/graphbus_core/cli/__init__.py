@@ -41,6 +41,7 @@ COMMANDS: dict[str, Entry] = {
     "build": Entry("graphbus_core.cli.build:build", "Write the artifacts; let the agents negotiate first.", "Build"),
     "negotiate": Entry("graphbus_core.cli.negotiate:negotiate", "Let the agents improve the code.", "Build"),
     "undo": Entry("graphbus_core.cli.undo:undo", "Take back what a negotiation changed.", "Build"),
+    "migrate": Entry("graphbus_core.cli.migrate:migrate", "Bring artifacts to the format of today.", "Build"),
     "inspect": Entry("graphbus_core.cli.inspect:inspect", "Show agents, topics and the graph.", "Look"),
     "inspect-negotiation": Entry(
         "graphbus_core.cli.inspect_negotiation:inspect_negotiation", "Browse proposals, votes and commits.", "Look"
@@ -49,6 +50,7 @@ COMMANDS: dict[str, Entry] = {
     "report": Entry("graphbus_core.cli.report_command:report", "Write a session as one HTML page.", "Look"),
     "replay": Entry("graphbus_core.cli.replay:replay", "Run a session again on its record, and compare.", "Look"),
     "validate": Entry("graphbus_core.cli.validate:validate", "Verify artifacts and source files.", "Look"),
+    "diff": Entry("graphbus_core.cli.diff:diff", "Tell what changed between two artifact folders.", "Look"),
     "dev": Entry("graphbus_core.cli.dev:dev", "Run the agents, and reload them on each save.", "Run"),
     "run": Entry("graphbus_core.cli.run:run", "Run the graph as plain Python.", "Run"),
     "dlq": Entry("graphbus_core.cli.dlq:dlq", "Look at dead letters, replay or drop them.", "Run"),

@@ -187,9 +187,8 @@ class Project:
             entry = self._facts.get(path)
             return entry.imports if entry else outside.names_in(path)
 
-        modules = {agent.module for agent in self.definitions}
-        modules |= {name.partition(":")[0] for name in self.config.settings.runtime.middleware}
-        needed = needed_by(sorted(modules), self.index, names_in, self.agent_files)
+        modules = [*(agent.module for agent in self.definitions), *self.config.middleware_modules]
+        needed = needed_by(modules, self.index, names_in, self.agent_files)
         if not (self.config.dry_run or self._overlay):
             outside.keep()
         digests = {**self._digests, **outside.digests()}

@@ -9,7 +9,7 @@ ENTRIES: dict[str, Entry] = {
     "GBE502": Entry("{name} cannot be read as an artifact: {reason}.", "Run `graphbus build` again."),
     "GBE503": Entry(
         "These artifacts have the old format {version}; this GraphBus reads format {wanted}.",
-        "Run `graphbus build` again.",
+        "`graphbus migrate` brings them to the new one; `graphbus build` makes them again.",
     ),
     "GBE504": Entry(
         "These artifacts have format {version}; this GraphBus reads format {wanted}.",
@@ -27,4 +27,16 @@ ENTRIES: dict[str, Entry] = {
         "Free some space or correct the permissions; the artifacts from before are still whole.",
     ),
     "GBE511": Entry("There is no agent {name} in these artifacts.{suggestion}", "Agents: {known}."),
+    "GBE512": Entry(
+        "What agents import is read from the sources for format {wanted}, and this file is not what the artifacts describe.",
+        "Run `graphbus build`: the artifacts are out of date in any case.",
+    ),
+    "GBE513": Entry(
+        "There is no way from format {version} to that of today; the oldest format that can be brought here is {oldest}.",
+        "Run `graphbus build` again.",
+    ),
+    "GBE514": Entry(
+        "{name} has {size_bytes:,} bytes, and no artifact is larger than {limit_bytes:,}.",
+        "Give the folder that `graphbus build` wrote, or run `graphbus build` again.",
+    ),
 }

@@ -68,6 +68,10 @@ ENTRIES: dict[str, Entry] = {
         "Run it in a terminal, or leave --review out. From Python, give the `Negotiation` a reviewer.",
     ),
     "GBE149": Entry("The report cannot be written: {reason}.", "Give another place with `-o`, or `-o -` for stdout."),
+    "GBE150": Entry(
+        "{name} is no folder, and artifacts are compared folder by folder.",
+        "Give two folders that `graphbus build` wrote; `graphbus contract diff` compares git revisions.",
+    ),
     "GBE151": Entry("There is no dead letter {number}.", "`graphbus dlq ls` lists them."),
     "GBE152": Entry("No dead letter is named.", "Give the numbers that `graphbus dlq ls` shows, or `--all`."),
     "GBE153": Entry(

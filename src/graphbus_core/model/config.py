@@ -284,6 +284,11 @@ class BuildConfig(msgspec.Struct, frozen=True, kw_only=True):
     makes_commits: bool = False
 
     @property
+    def middleware_modules(self) -> tuple[str, ...]:
+        """The dotted names of the modules with the middleware of a run."""
+        return tuple(name.partition(":")[0] for name in self.settings.runtime.middleware)
+
+    @property
     def safety_config(self) -> SafetyConfig:
         """The limits of the negotiation (seed 001)."""
         return self.settings.safety

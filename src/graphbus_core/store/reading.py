@@ -37,6 +37,7 @@ StrPath = str | os.PathLike[str]
 """What a graph reads when it starts is named by text: `pathlib` alone would take a tenth of that time."""
 
 Artifact = TypeVar("Artifact", bound=msgspec.Struct)
+Decoded = TypeVar("Decoded")
 
 
 def load(folder: StrPath, *, without: Collection[str] = ()) -> BuildArtifacts:
@@ -53,7 +54,7 @@ def load(folder: StrPath, *, without: Collection[str] = ()) -> BuildArtifacts:
     manifest = load_manifest(folder)
     data = {name: _read_part(folder, manifest, name) for name in ARTIFACTS}
     parts = {
-        name: _decode(data[name], kind, os.path.join(folder, name))
+        name: decode(data[name], kind, os.path.join(folder, name))
         for name, kind in ARTIFACTS.items()
         if name not in without
     }
@@ -70,7 +71,7 @@ def load_artifact(folder: Path, kind: type[Artifact]) -> Artifact:
         ArtifactError: As `load` does.
     """
     name = next(name for name, each in ARTIFACTS.items() if each is kind)
-    return _decode(_read_part(folder, load_manifest(folder), name), kind, os.path.join(folder, name))
+    return decode(_read_part(folder, load_manifest(folder), name), kind, os.path.join(folder, name))
 
 
 def load_manifest(folder: StrPath) -> Manifest:
@@ -79,6 +80,22 @@ def load_manifest(folder: StrPath) -> Manifest:
     Raises:
         ArtifactError: GBE501-504, GBE507.
     """
+    data, version, path = _read_manifest(folder)
+    if version < SCHEMA_VERSION:
+        raise ArtifactError("GBE503", where=Place(shown(path)), version=version, wanted=SCHEMA_VERSION)
+    return decode(data, Manifest, path)
+
+
+def read_version(folder: StrPath) -> int:
+    """Give the format of artifacts, which may be an older one.
+
+    Raises:
+        ArtifactError: GBE501, GBE502, GBE504, GBE507.
+    """
+    return _read_manifest(folder)[1]
+
+
+def _read_manifest(folder: StrPath) -> tuple[bytes, int, str]:
     path = os.path.join(folder, MANIFEST)
     try:
         data = _read(path)
@@ -86,11 +103,10 @@ def load_manifest(folder: StrPath) -> Manifest:
         raise ArtifactError("GBE501", where=Place(shown(folder))) from None
     except OSError as error:
         raise _unreadable(path, error) from None
-    version = _decode(data, _Versioned, path).schema_version
-    if version != SCHEMA_VERSION:
-        code = "GBE503" if version < SCHEMA_VERSION else "GBE504"
-        raise ArtifactError(code, where=Place(shown(path)), version=version, wanted=SCHEMA_VERSION)
-    return _decode(data, Manifest, path)
+    version = decode(data, _Versioned, path).schema_version
+    if version > SCHEMA_VERSION:
+        raise ArtifactError("GBE504", where=Place(shown(path)), version=version, wanted=SCHEMA_VERSION)
+    return data, version, path
 
 
 class _Versioned(msgspec.Struct):
@@ -99,15 +115,24 @@ class _Versioned(msgspec.Struct):
 
 def _read_part(folder: StrPath, manifest: Manifest, name: str) -> bytes:
     path = os.path.join(folder, name)
-    try:
-        data = _read(path)
-    except FileNotFoundError:
-        raise ArtifactError("GBE505", where=Place(shown(path)), name=name) from None
-    except OSError as error:
-        raise _unreadable(path, error) from None
+    data = read_file(path)
     if sha256_hex(data) != manifest.artifacts.get(name):
         raise ArtifactError("GBE506", where=Place(shown(path)), name=name)
     return data
+
+
+def read_file(path: str) -> bytes:
+    """Read an artifact.
+
+    Raises:
+        ArtifactError: GBE505 it is missing, GBE507 it cannot be opened.
+    """
+    try:
+        return _read(path)
+    except FileNotFoundError:
+        raise ArtifactError("GBE505", where=Place(shown(path)), name=os.path.basename(path)) from None
+    except OSError as error:
+        raise _unreadable(path, error) from None
 
 
 def _read(path: StrPath) -> bytes:
@@ -115,7 +140,12 @@ def _read(path: StrPath) -> bytes:
         return file.read()
 
 
-def _decode(data: bytes, kind: type[Artifact], path: str) -> Artifact:
+def decode(data: bytes, kind: type[Decoded], path: str) -> Decoded:
+    """Give what the bytes of an artifact say.
+
+    Raises:
+        ArtifactError: GBE502.
+    """
     try:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -149,7 +179,7 @@ def find_problems(folder: Path) -> tuple[ArtifactError, ...]:
     problems: list[ArtifactError] = []
     for name in ARTIFACTS:
         try:
-            _decode(_read_part(folder, manifest, name), ARTIFACTS[name], os.path.join(folder, name))
+            decode(_read_part(folder, manifest, name), ARTIFACTS[name], os.path.join(folder, name))
         except ArtifactError as error:
             problems.append(error)
     drifted = sorted((*verify_sources(folder, manifest), *verify_imports(folder, manifest)))

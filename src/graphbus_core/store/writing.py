@@ -10,7 +10,7 @@ import fcntl
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -25,7 +25,12 @@ if TYPE_CHECKING:
 
 def encode(artifact: msgspec.Struct) -> bytes:
     """Give an artifact as JSON: sorted keys, indented by two, final newline; equal values give equal bytes."""
-    return msgspec.json.format(msgspec.json.encode(artifact, order="sorted"), indent=2) + b"\n"
+    return format_json(artifact)
+
+
+def format_json(document: Any) -> bytes:
+    """Give JSON data as `encode` does."""
+    return msgspec.json.format(msgspec.json.encode(document, order="sorted"), indent=2) + b"\n"
 
 
 def save(folder: Path, artifacts: BuildArtifacts) -> Manifest:
@@ -72,13 +77,13 @@ def write_together(folder: Path, parts: Mapping[str, bytes]) -> None:
     temporary = {name: folder / f".{name}.tmp" for name in parts}
     try:
         for name, data in parts.items():
-            _write_flushed(temporary[name], data)
+            write_flushed(temporary[name], data)
         for name, path in temporary.items():
             path.replace(folder / name)
     finally:
         for path in temporary.values():
             path.unlink(missing_ok=True)
-    _flush_folder(folder)
+    flush_folder(folder)
 
 
 def write_atomic(path: Path, data: bytes) -> None:
@@ -91,23 +96,25 @@ def write_atomic(path: Path, data: bytes) -> None:
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        _write_flushed(temporary, data)
+        write_flushed(temporary, data)
         with suppress(FileNotFoundError):
             temporary.chmod(path.stat().st_mode & 0o7777)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
-    _flush_folder(path.parent)
+    flush_folder(path.parent)
 
 
-def _write_flushed(path: Path, data: bytes) -> None:
+def write_flushed(path: Path, data: bytes) -> None:
+    """Write a file, and let it reach the disk."""
     with path.open("wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
 
 
-def _flush_folder(folder: Path) -> None:
+def flush_folder(folder: Path) -> None:
+    """Let the names of a folder reach the disk."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

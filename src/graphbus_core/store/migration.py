@@ -1,0 +1,194 @@
+"""An artifact folder of an older format, read, proved to be whole, and brought to the format of today: all files or none.
+
+    verify the digests of before  ->  upgrade  ->  decode  ->  keep the old files  ->  replace, manifest last  ->  drop the old
+
+The manifest is replaced last. So a migration that is killed leaves an old manifest, and those old files that it replaced already
+are in `before-migration/`: their digests prove them, and the next migration takes them from there.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from graphbus_core.errors import ArtifactError, Place
+from graphbus_core.model.artifacts import SCHEMA_VERSION, BuildArtifacts, Manifest
+from graphbus_core.model.digests import sha256_hex
+from graphbus_core.store.reading import ARTIFACTS, MANIFEST, decode, load, read_file, read_version, reason_of, shown
+from graphbus_core.store.upgrades import UPGRADES, Learned, Upgrade, unsaid_by, upgrade
+from graphbus_core.store.writing import flush_folder, format_json, locked, write_flushed, write_together
+
+KEPT = "before-migration"
+MOST_ARTIFACT_BYTES = 256 * 1024 * 1024
+"""A larger file is none that a build wrote."""
+
+Learn = Callable[[BuildArtifacts], Learned]
+
+
+class Migrated(NamedTuple):
+    """What a migration did, or would do.
+
+    Attributes:
+        before: The format that the artifacts had.
+        after: The format that they have now; the same when there was nothing to do.
+        changed: File name -> bytes before and after.
+        learned: What was read from the sources for it.
+    """
+
+    before: int
+    after: int
+    changed: Mapping[str, tuple[bytes, bytes]]
+    learned: Learned
+
+
+class _Old(NamedTuple):
+    """Artifacts of an older format whose digests are right."""
+
+    version: int
+    data: Mapping[str, bytes]
+    documents: Mapping[str, Any]
+
+
+def load_any(folder: Path) -> tuple[BuildArtifacts, int, frozenset[str]]:
+    """Read artifacts of this or an older format; nothing is written.
+
+    Returns:
+        The artifacts, their format, and the fields of the manifest that this format does not say: they are empty.
+
+    Raises:
+        ArtifactError: As `load`; GBE513, GBE514.
+    """
+    version = read_version(folder)
+    if version >= SCHEMA_VERSION:
+        return load(folder), version, frozenset()
+    old = _read_old(folder, version)
+    return _decoded(folder, _upgraded(old, Learned(), UPGRADES)), version, unsaid_by(version)
+
+
+def migrate(
+    folder: Path, learn: Learn, *, dry_run: bool = False, upgrades: Mapping[int, Upgrade] = UPGRADES
+) -> Migrated:
+    """Bring the artifacts of a folder to the format of today; a damaged artifact stays as it is.
+
+    Args:
+        folder: Where they are.
+        learn: Reads from the sources what the old artifacts do not say; given them as far as they are known.
+        dry_run: Only say what would be done.
+        upgrades: The steps.
+
+    Raises:
+        ArtifactError: GBE501, GBE502, GBE504-507 as `load`; GBE510 the folder cannot be written; GBE513 no step leads from that
+            format; GBE514 a file is too large; and what `learn` raises. Then nothing has changed.
+    """
+    with _alone(folder, dry_run=dry_run):
+        version = read_version(folder)
+        if version >= SCHEMA_VERSION:
+            load(folder)
+            return Migrated(version, version, {}, Learned())
+        old = _read_old(folder, version)
+        learned = learn(_decoded(folder, _upgraded(old, Learned(), upgrades)))
+        made = _upgraded(old, learned, upgrades)
+        _decoded(folder, made)
+        changed = {name: (old.data[name], data) for name, data in made.items() if data != old.data[name]}
+        if not dry_run:
+            _replace(folder, changed)
+    return Migrated(version, SCHEMA_VERSION, changed, learned)
+
+
+@contextmanager
+def _alone(folder: Path, *, dry_run: bool) -> Iterator[None]:
+    """Keep builds out while artifacts are replaced."""
+    if dry_run or not folder.is_dir():
+        yield
+        return
+    try:
+        with locked(folder):
+            yield
+    except OSError as error:
+        raise ArtifactError("GBE510", where=Place(shown(folder)), reason=reason_of(error)) from None
+
+
+# --- reading ------------------------------------------------------------------------------
+
+
+def _read_old(folder: Path, version: int) -> _Old:
+    manifest_data = _read(folder / MANIFEST)
+    manifest = decode(manifest_data, _Digests, str(folder / MANIFEST))
+    data = {name: _whole(folder, name, manifest.artifacts.get(name, "")) for name in ARTIFACTS}
+    data[MANIFEST] = manifest_data
+    documents = {name: decode(each, dict[str, Any], str(folder / name)) for name, each in data.items()}
+    return _Old(version, data, documents)
+
+
+class _Digests(msgspec.Struct):
+    """What every format says since the first."""
+
+    artifacts: dict[str, str]
+
+
+def _whole(folder: Path, name: str, digest: str) -> bytes:
+    """Give the bytes that the manifest means: those in place, or those that an interrupted migration has kept."""
+    for place in (folder / name, folder / KEPT / name):
+        if place.exists():
+            data = _read(place)
+            if sha256_hex(data) == digest:
+                return data
+    code = "GBE506" if (folder / name).exists() else "GBE505"
+    raise ArtifactError(code, where=Place(shown(folder / name)), name=name)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        size_bytes = path.stat().st_size
+    except OSError:
+        size_bytes = 0  # the reading itself says what is wrong
+    if size_bytes > MOST_ARTIFACT_BYTES:
+        limit = MOST_ARTIFACT_BYTES
+        raise ArtifactError(
+            "GBE514", where=Place(shown(path)), name=path.name, size_bytes=size_bytes, limit_bytes=limit
+        )
+    return read_file(str(path))
+
+
+# --- making -------------------------------------------------------------------------------
+
+
+def _upgraded(old: _Old, learned: Learned, upgrades: Mapping[int, Upgrade]) -> dict[str, bytes]:
+    """Give the new files; one whose content stays the same keeps its bytes."""
+    documents = upgrade(old.documents, old.version, learned, upgrades)
+    data = {
+        name: old.data[name] if documents[name] == old.documents[name] else format_json(documents[name])
+        for name in ARTIFACTS
+    }
+    digests = {name: sha256_hex(each) for name, each in data.items()}
+    return {**data, MANIFEST: format_json({**documents[MANIFEST], "artifacts": digests})}
+
+
+def _decoded(folder: Path, data: Mapping[str, bytes]) -> BuildArtifacts:
+    """Prove that files are what this GraphBus reads."""
+    parts: Any = {
+        name.removesuffix(".json"): decode(data[name], kind, str(folder / name)) for name, kind in ARTIFACTS.items()
+    }
+    return BuildArtifacts(manifest=decode(data[MANIFEST], Manifest, str(folder / MANIFEST)), **parts)
+
+
+# --- writing ------------------------------------------------------------------------------
+
+
+def _replace(folder: Path, changed: Mapping[str, tuple[bytes, bytes]]) -> None:
+    """Put the new files in the place of the old ones, the manifest last."""
+    kept = folder / KEPT
+    replaced = {name: before for name, (before, _) in changed.items() if name != MANIFEST}
+    if replaced:
+        kept.mkdir(exist_ok=True)
+        for name, before in replaced.items():
+            write_flushed(kept / name, before)
+        flush_folder(kept)
+        flush_folder(folder)
+    write_together(folder, {name: changed[name][1] for name in (*ARTIFACTS, MANIFEST) if name in changed})
+    shutil.rmtree(kept, ignore_errors=True)

@@ -1,0 +1,118 @@
+"""`graphbus migrate` as a user meets it: an upgrade of GraphBus, and artifacts from before."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from graphbus_core.cli import main
+from graphbus_core.model.artifacts import SCHEMA_VERSION
+from tests.fakes.frozen_artifacts import contents, thaw
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A shop that the first GraphBus has built."""
+    monkeypatch.chdir(tmp_path)
+    return thaw("format_1/first_build", tmp_path)
+
+
+def test_a_run_of_old_artifacts_names_the_way_out_and_runs_after_it(
+    shop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call = ["run", "--call", "InventoryService.reserve", '{"sku": "mug", "qty": 2}']
+    assert main(call) == 6
+    assert "GBE503" in (refusal := capsys.readouterr().err)
+    assert "graphbus migrate" in refusal
+    assert main(["migrate"]) == 0
+    capsys.readouterr()
+    assert main(call) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1]) == {"in_stock": 10, "reserved": True}
+
+
+def test_a_migration_says_what_it_did(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["migrate"]) == 0
+    streams = capsys.readouterr()
+    assert streams.out.splitlines() == [
+        f"✓ Brought .graphbus from format 1 to {SCHEMA_VERSION}: manifest.json",
+        "  the agents import 2 files of the project, and no package of others",
+    ]
+    assert streams.err == ""
+    assert main(["migrate"]) == 0
+    assert capsys.readouterr().out == f"✓ .graphbus has format {SCHEMA_VERSION} already: nothing to do.\n"
+
+
+@pytest.mark.parametrize("option", ["--dry-run", "--diff"])
+def test_what_would_change_is_shown_and_nothing_is_written(
+    shop: Path, option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = contents(shop)
+    assert main(["migrate", option]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-2] == f"Would bring .graphbus from format 1 to {SCHEMA_VERSION}: manifest.json"
+    shown = {'-  "schema_version": 1,', f'+  "schema_version": {SCHEMA_VERSION},'}
+    assert (shown <= set(lines)) == (option == "--diff")
+    assert contents(shop) == before
+
+
+def test_json_tells_all_of_it(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (shop.parent / "agents" / "orders.py").write_text("import numpy")  # no agent is in it
+    assert main(["migrate", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["from"], told["to"], told["changed"], told["dry_run"]) == (1, SCHEMA_VERSION, ["manifest.json"], False)
+    assert (sorted(told["imports"]), told["third_party"]) == (["agents/__init__.py", "agents/orders.py"], ["numpy"])
+    assert main(["migrate", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["changed"] == []
+
+
+def test_packages_of_others_are_named(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (shop.parent / "agents" / "orders.py").write_text("import numpy, yaml")
+    assert main(["migrate", "--dry-run"]) == 0
+    assert "  the agents import 2 files of the project, and numpy, yaml" in capsys.readouterr().out.splitlines()
+
+
+def test_the_state_of_a_negotiation_beside_the_artifacts_stays_as_it_is(shop: Path) -> None:
+    others = {
+        "negotiation.lock": b"{}",
+        "sessions/S001/record.json": b"{}",
+        "state/state.db": b"SQLite",
+        "cache/x": b"1",
+    }
+    for path, data in others.items():
+        (shop / path).parent.mkdir(parents=True, exist_ok=True)
+        (shop / path).write_bytes(data)
+    assert main(["migrate"]) == 0
+    assert others.items() <= contents(shop).items()
+
+
+def test_sources_that_have_changed_are_a_refusal_with_a_place(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (shop.parent / "agents" / "arbiter.py").write_text("")
+    assert main(["migrate"]) == 6
+    refusal = capsys.readouterr().err
+    assert "GBE512" in refusal
+    assert "agents/arbiter.py" in refusal
+    assert "graphbus build" in refusal
+
+
+def test_a_build_after_an_upgrade_writes_the_new_format_though_no_source_has_changed(
+    shop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["build", "agents"]) == 0
+    assert main(["migrate"]) == 0
+    assert "already" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_through_a_pipe_without_colour_and_with_a_status(shop: Path) -> None:
+    def graphbus(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "graphbus_core", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    done = graphbus("migrate", "--diff")
+    assert (done.returncode, done.stderr, "\033" in done.stdout) == (0, "", False)
+    missing = graphbus("migrate", "nowhere", "--json")
+    assert (missing.returncode, json.loads(missing.stdout)["errors"][0]["code"]) == (6, "GBE501")

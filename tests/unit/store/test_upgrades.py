@@ -1,0 +1,370 @@
+"""Artifacts of older formats: upgraded whole or not at all, and never guessed or mended."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+import graphbus_core
+from graphbus_core import store
+from graphbus_core.build import run_build_pipeline
+from graphbus_core.compiler.relearning import learn_imports
+from graphbus_core.errors import ArtifactError, SeveralErrors
+from graphbus_core.model.artifacts import SCHEMA_VERSION, BuildArtifacts
+from graphbus_core.model.config import BuildRequest
+from graphbus_core.store import migration
+from graphbus_core.store.upgrades import UNSAID, UPGRADES, Documents, Learned, to_2, unsaid_by, upgrade
+from tests.fakes.frozen_artifacts import FROZEN, SAMPLES, contents, thaw
+
+SCHEMAS = Path(graphbus_core.__file__).parent / "schemas"
+LEARNED = Learned({"prices.py": "0"}, ("requests",))
+
+
+def migrate(folder: Path, **options: Any) -> migration.Migrated:
+    return migration.migrate(folder, lambda known: learn_imports(folder, known), **options)
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    """Artifacts of format 1 with a negotiation, beside their sources."""
+    return thaw("format_1/negotiated", tmp_path)
+
+
+# --- the steps ----------------------------------------------------------------------------------
+
+
+def test_there_is_a_step_from_every_format_to_the_next() -> None:
+    assert sorted(UPGRADES) == list(range(1, SCHEMA_VERSION))
+    assert sorted(UNSAID) == list(range(1, SCHEMA_VERSION))
+
+
+def test_format_2_names_what_agents_import() -> None:
+    before = {"manifest.json": {"schema_version": 1, "sources": {}}, "graph.json": {}}
+    after = to_2(before, LEARNED)
+    said = {"imports": {"prices.py": "0"}, "third_party": ["requests"]}
+    assert after == {**before, "manifest.json": {**before["manifest.json"], **said}}
+    assert before == {"manifest.json": {"schema_version": 1, "sources": {}}, "graph.json": {}}
+
+
+def test_the_chain_goes_every_step_in_order_and_says_the_format() -> None:
+    def step(name: str) -> Callable[[Documents, Learned], Documents]:
+        return lambda documents, _: {**documents, "steps": [*documents["steps"], name]}
+
+    start = {"manifest.json": {"schema_version": -1}, "steps": []}
+    steps = {number: step(f"to {number + 1}") for number in range(-1, SCHEMA_VERSION)}
+    done = upgrade(start, -1, LEARNED, steps)
+    assert done["steps"] == [f"to {number}" for number in range(SCHEMA_VERSION + 1)]
+    assert done["manifest.json"] == {"schema_version": SCHEMA_VERSION}
+
+
+def test_what_formats_do_not_say_adds_up() -> None:
+    assert unsaid_by(1) >= {"imports", "third_party"}
+    assert unsaid_by(SCHEMA_VERSION) == frozenset()
+
+
+@pytest.mark.parametrize("version", [0, -3])
+def test_a_format_before_the_first_has_no_way_here(old: Path, version: int) -> None:
+    path = old / store.MANIFEST
+    path.write_text(path.read_text().replace('"schema_version": 1', f'"schema_version": {version}'))
+    with pytest.raises(ArtifactError) as caught:
+        migrate(old)
+    assert (caught.value.code, caught.value.data["oldest"]) == ("GBE513", 1)
+
+
+# --- frozen samples -----------------------------------------------------------------------------
+
+
+def test_there_are_samples_of_every_older_format() -> None:
+    assert {sample.partition("/")[0] for sample in SAMPLES} == {f"format_{each}" for each in range(1, SCHEMA_VERSION)}
+    assert len(SAMPLES) >= 6
+    modified = json.loads((FROZEN / "format_1/negotiated/built/modified_files.json").read_text())
+    assert modified["files"]
+
+
+@pytest.mark.parametrize("sample", SAMPLES)
+def test_a_frozen_sample_is_refused_as_it_is_and_loads_after_a_migration(tmp_path: Path, sample: str) -> None:
+    folder = thaw(sample, tmp_path)
+    before = contents(folder)
+    with pytest.raises(ArtifactError) as caught:
+        store.load(folder)
+    assert caught.value.code == "GBE503"
+    assert "graphbus migrate" in caught.value.hint
+    done = migrate(folder)
+    assert (done.before, done.after, sorted(done.changed)) == (1, SCHEMA_VERSION, ["manifest.json"])
+    assert store.find_problems(folder) == ()
+    after = contents(folder)
+    assert {name for name in after if after[name] != before[name]} == {"manifest.json"}
+    assert sorted(after) == sorted(before)
+
+
+@pytest.mark.parametrize("sample", SAMPLES)
+def test_a_migrated_sample_fits_the_schemas_and_its_files_are_as_a_build_writes_them(
+    tmp_path: Path, sample: str
+) -> None:
+    folder = thaw(sample, tmp_path)
+    migrate(folder)
+    artifacts = store.load(folder)
+    for name in (*store.ARTIFACTS, store.MANIFEST):
+        schema = json.loads((SCHEMAS / name.replace(".json", ".schema.json")).read_text())
+        jsonschema.validate(json.loads((folder / name).read_bytes()), schema)
+    assert artifacts.manifest is not None
+    assert (folder / store.MANIFEST).read_bytes() == store.encode(artifacts.manifest)
+
+
+@pytest.mark.parametrize("sample", SAMPLES)
+def test_a_migration_learns_what_a_build_of_the_same_sources_says(tmp_path: Path, sample: str) -> None:
+    folder = thaw(sample, tmp_path)
+    migrate(folder)
+    migrated = store.load_manifest(folder)
+    roots = tuple(str(tmp_path / root) for root in migrated.roots)
+    run_build_pipeline(BuildRequest(paths=roots, force=True))
+    built = store.load_manifest(folder)
+    assert (migrated.imports, migrated.third_party, migrated.sources) == (
+        built.imports,
+        built.third_party,
+        built.sources,
+    )
+
+
+@pytest.mark.parametrize("sample", SAMPLES)
+def test_migrating_twice_changes_nothing_and_twice_from_the_start_gives_the_same_bytes(
+    tmp_path: Path, sample: str
+) -> None:
+    folders = [thaw(sample, tmp_path / name) for name in ("one", "another place")]
+    for folder in folders:
+        migrate(folder)
+    once = [contents(folder) for folder in folders]
+    assert once[0] == once[1]
+    again = migrate(folders[0])
+    assert (again.before, again.after, again.changed) == (SCHEMA_VERSION, SCHEMA_VERSION, {})
+    assert contents(folders[0]) == once[0]
+
+
+def test_a_dry_run_says_the_same_and_writes_nothing(old: Path) -> None:
+    before = contents(old)
+    dry = migrate(old, dry_run=True)
+    assert contents(old) == before
+    assert migrate(old) == dry
+
+
+def test_old_artifacts_can_be_read_without_their_sources_and_say_what_they_do_not_know(tmp_path: Path) -> None:
+    folder = FROZEN / "format_1/orders/built"
+    artifacts, version, unsaid = migration.load_any(folder)
+    assert (version, sorted(unsaid)) == (1, ["imports", "third_party"])
+    assert len(artifacts.agents.agents) == 4
+    migrated = thaw("format_1/orders", tmp_path)
+    migrate(migrated)
+    assert migration.load_any(migrated) == (store.load(migrated), SCHEMA_VERSION, frozenset())
+
+
+# --- what is not laundered ------------------------------------------------------------------------
+
+
+def _edit(name: str, old: bytes, new: bytes) -> Callable[[Path], object]:
+    def damage(folder: Path) -> None:
+        data = (folder / name).read_bytes()
+        assert old in data
+        (folder / name).write_bytes(data.replace(old, new))
+
+    return damage
+
+
+def _put(name: str, data: bytes) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).write_bytes(data)
+
+
+def _grow(name: str) -> Callable[[Path], object]:
+    return lambda folder: os.truncate(folder / name, migration.MOST_ARTIFACT_BYTES + 1)
+
+
+def _folder_instead(name: str) -> Callable[[Path], object]:
+    def damage(folder: Path) -> None:
+        (folder / name).unlink()
+        (folder / name).mkdir()
+
+    return damage
+
+
+@pytest.mark.parametrize(
+    ("damage", "code", "place"),
+    [
+        (lambda folder: (folder / "manifest.json").unlink(), "GBE501", ""),
+        (_put("manifest.json", b""), "GBE502", "manifest.json"),
+        (_put("manifest.json", b'{"schema_version": 1'), "GBE502", "manifest.json"),
+        (_put("manifest.json", b'{"schema_version": 1}'), "GBE502", "manifest.json"),
+        (_put("manifest.json", b'{"schema_version": "1"}'), "GBE502", "manifest.json"),
+        (_put("manifest.json", b"[" * 100_000), "GBE502", "manifest.json"),
+        (_edit("manifest.json", b'"roots"', b'"rooms"'), "GBE502", "manifest.json"),
+        (_edit("manifest.json", b'"import_roots": [', b'"import_roots": [1, '), "GBE502", "manifest.json"),
+        (_edit("manifest.json", b'"schema_version": 1', b'"schema_version": 99'), "GBE504", "manifest.json"),
+        (_edit("manifest.json", b'"graph.json": "', b'"graph.json": "0'), "GBE506", "graph.json"),
+        (_edit("manifest.json", b'"graph.json": ', b'"grave.json": '), "GBE506", "graph.json"),
+        (_edit("agents.json", b"Reader", b"Writer"), "GBE506", "agents.json"),
+        (_put("topics.json", b""), "GBE506", "topics.json"),
+        (lambda folder: os.truncate(folder / "agents.json", 100), "GBE506", "agents.json"),
+        (lambda folder: (folder / "topics.json").unlink(), "GBE505", "topics.json"),
+        (_folder_instead("graph.json"), "GBE507", "graph.json"),
+        (_grow("agents.json"), "GBE514", "agents.json"),
+    ],
+)
+def test_each_damage_is_refused_with_one_clear_error_and_nothing_is_touched(
+    old: Path, damage: Callable[[Path], object], code: str, place: str
+) -> None:
+    damage(old)
+    before = contents(old) if code != "GBE514" else {}
+    with pytest.raises(ArtifactError) as caught:
+        migrate(old)
+    assert (caught.value.code, str(caught.value.where)) == (code, str(old / place))
+    assert caught.value.hint
+    assert not before or contents(old) == before
+
+
+def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError) as caught:
+        migrate(tmp_path / "nowhere")
+    assert caught.value.code == "GBE501"
+
+
+@pytest.mark.parametrize("change", [lambda path: path.unlink(), lambda path: path.write_text("other")])
+def test_what_the_sources_no_longer_tell_is_not_guessed(old: Path, change: Callable[[Path], object]) -> None:
+    before = contents(old)
+    change(old.parent / "agents" / "reader.py")
+    with pytest.raises(ArtifactError) as caught:
+        migrate(old)
+    assert (caught.value.code, str(caught.value.where)) == ("GBE512", "agents/reader.py")
+    assert contents(old) == before
+
+
+def test_every_source_that_has_changed_is_named(old: Path) -> None:
+    for name in ("reader", "sender"):
+        (old.parent / "agents" / f"{name}.py").unlink()
+    with pytest.raises(SeveralErrors) as caught:
+        migrate(old)
+    assert [str(each.where) for each in caught.value.errors] == ["agents/reader.py", "agents/sender.py"]
+
+
+# --- whole or not at all --------------------------------------------------------------------------
+
+
+def _rename_judge(documents: Documents, learned: Learned) -> Documents:
+    """A step of a day to come, which changes several files."""
+    changed = json.loads(json.dumps(dict(documents)).replace("Judge", "Umpire"))
+    return to_2(changed, learned)
+
+
+def test_a_step_may_change_every_file_and_leaves_nothing_else_behind(old: Path) -> None:
+    before = contents(old)
+    done = migrate(old, upgrades={1: _rename_judge})
+    assert sorted(done.changed) == ["agents.json", "graph.json", "manifest.json"]
+    assert sorted(contents(old)) == sorted(before)
+    assert "Umpire" in store.load(old).graph.nodes
+
+
+_KILLED = """
+import os, signal, sys
+from pathlib import Path
+from graphbus_core.compiler.relearning import learn_imports
+from graphbus_core.store import migration
+from tests.unit.store.test_upgrades import _rename_judge
+
+folder, left = Path(sys.argv[1]), int(sys.argv[2])
+replace = Path.replace
+def counted(self, target):
+    global left
+    if left == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    left -= 1
+    return replace(self, target)
+Path.replace = counted
+migration.migrate(folder, lambda known: learn_imports(folder, known), upgrades={1: _rename_judge})
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("renames", range(4))
+def test_a_migration_that_is_killed_is_ended_by_the_next_one(old: Path, tmp_path: Path, renames: int) -> None:
+    """The child kills itself before the n-th rename; three files change."""
+    whole = thaw("format_1/negotiated", tmp_path / "whole")
+    migrate(whole, upgrades={1: _rename_judge})
+    done = subprocess.run(
+        [sys.executable, "-c", _KILLED, str(old), str(renames)],
+        cwd=Path(__file__).parents[3],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == (-9 if renames < 3 else 0), done.stderr
+    if renames < 3:
+        with pytest.raises(ArtifactError) as caught:
+            store.load(old)
+        assert caught.value.code == "GBE503"
+    migrate(old, upgrades={1: _rename_judge})
+    assert contents(old) == contents(whole)
+
+
+@pytest.mark.slow
+def test_a_full_disk_leaves_the_old_artifacts_whole(old: Path) -> None:
+    before = contents(old)
+    script = """
+        import resource, signal, sys
+        from pathlib import Path
+        from graphbus_core.compiler.relearning import learn_imports
+        from graphbus_core.errors import ArtifactError
+        from graphbus_core.store import migration
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (512, 512))
+        folder = Path(sys.argv[1])
+        try:
+            migration.migrate(folder, lambda known: learn_imports(folder, known))
+        except ArtifactError as error:
+            print(error.code, error.exit_status)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script), str(old)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "GBE510 6\n", done.stderr
+    assert contents(old) == before
+
+
+@pytest.mark.slow
+def test_a_folder_that_cannot_be_written_is_refused(old: Path) -> None:
+    """Somebody else's folder: the child gives up its rights first, if it has any."""
+    before = contents(old)
+    for folder in (old, *list(old.parents)[:4]):
+        folder.chmod(0o555 if folder == old else folder.stat().st_mode | 0o055)
+    script = """
+        import os, sys
+        from pathlib import Path
+        from graphbus_core.compiler.relearning import learn_imports
+        from graphbus_core.errors import ArtifactError
+        from graphbus_core.store import migration
+        folder = Path(sys.argv[1])
+        migration.migrate(folder, lambda known: learn_imports(folder, known), dry_run=True)
+        if os.getuid() == 0:
+            os.setgid(65534)
+            os.setuid(65534)
+        try:
+            migration.migrate(folder, lambda known: learn_imports(folder, known))
+        except ArtifactError as error:
+            print(error.code, error.exit_status)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script), str(old)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    old.chmod(0o755)
+    assert done.stdout == "GBE510 6\n", done.stderr
+    assert contents(old) == before
+
+
+def test_artifacts_without_a_manifest_have_nothing_to_learn(tmp_path: Path) -> None:
+    artifacts, _, _ = migration.load_any(FROZEN / "format_1/news/built")
+    bare = BuildArtifacts(graph=artifacts.graph, agents=artifacts.agents, topics=artifacts.topics)
+    assert learn_imports(tmp_path, bare) == Learned()
