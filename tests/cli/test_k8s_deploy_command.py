@@ -147,7 +147,7 @@ def test_a_person_is_asked(cluster: Cluster, place: Path, answer: str, status: i
         (["nowhere"], "GBE730", "There is no kustomization.yaml here."),
         (["--context", "other"], "GBE731", "kubectl knows no cluster to deploy to: "),
         (["--image", "orders:latest"], "GBE720", "may be another one tomorrow"),
-        (["--namespace", "staging"], "GBE735", "not for the namespace staging, but for production"),
+        (["--namespace", "staging"], "GBE729", "not for the namespace staging, but for production"),
     ],
 )
 def test_refusals(
@@ -201,6 +201,20 @@ def test_which_of_several_images_is_meant_is_not_guessed(
     )
     assert main(["k8s", "deploy", "--yes", "--image", "new:2"]) == 8
     assert "the manifests name graphbus-orders, side. [GBE734]" in capfd.readouterr().err
+
+
+@needs_kubectl
+def test_an_overlay_that_makes_two_buses_of_one_is_refused(
+    cluster: Cluster, place: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (place / "overlay").mkdir()
+    overlay = {"resources": ["../k8s"], "replicas": [{"name": "graphbus-orders", "count": 2}]}
+    (place / "overlay/kustomization.yaml").write_text(json.dumps(overlay))
+    assert main(["k8s", "deploy", "overlay", "--yes"]) == 8
+    assert (
+        "graphbus-orders would have 2 replicas, and each of them a bus of its own. [GBE728]" in capfd.readouterr().err
+    )
+    assert cluster.writes == []
 
 
 def test_without_kubectl_the_folder_is_for_somebody_else(

@@ -18,9 +18,11 @@ from graphbus_core.cli.console import paint, plain
 from graphbus_core.cli.shipping import programs
 from graphbus_core.deploy.kubernetes.files import KUSTOMIZATION, overlay
 from graphbus_core.deploy.kubernetes.plan import check_fixed, parts_of_image
-from graphbus_core.errors import DeployError, Place
+from graphbus_core.errors import DeployError, Place, raise_all
 
 _FIELD = re.compile(r"^(kind|  name|  namespace): (\S+)$", re.MULTILINE)
+_REPLICAS = re.compile(r"^  replicas: (\d+)$", re.MULTILINE)
+_OURS = "\n    app.kubernetes.io/managed-by: graphbus\n"
 _IMAGE = re.compile(r"^ +(?:- )?image: (\S+)$", re.MULTILINE)
 
 
@@ -37,11 +39,16 @@ class Target(NamedTuple):
 
 
 class Object(NamedTuple):
-    """What is applied."""
+    """What is applied.
+
+    Attributes:
+        replicas: Of a graph of ours; 1 for everything else.
+    """
 
     kind: str
     name: str
     namespace: str
+    replicas: int = 1
 
 
 class Kubectl:
@@ -112,7 +119,7 @@ def deploy(
     """Apply a kustomization and wait for its deployments.
 
     Raises:
-        DeployError: GBE704 without kubectl, GBE705 it has failed, GBE730-734.
+        DeployError: GBE704 without kubectl, GBE705 it has failed, GBE728-734.
     """
     if not (folder / KUSTOMIZATION).is_file():
         raise DeployError("GBE730", where=Place(str(folder)), file=KUSTOMIZATION)
@@ -122,6 +129,7 @@ def deploy(
         rendered = kubectl.render()
         objects = list(read_objects(rendered))
         _check_namespace(objects, namespace)
+        raise_all(_crowds(objects))
         _announce(kubectl.target, objects, read_images(rendered))
         if is_dry:
             kubectl.apply("--dry-run=server")
@@ -156,7 +164,9 @@ def read_objects(rendered: str) -> Iterator[Object]:
         text = "".join(part for part in own if part.startswith(("kind:", "metadata:")))
         found = {key.strip(): _unquoted(value) for key, value in _FIELD.findall(text)}
         if "kind" in found:
-            yield Object(found["kind"], found.get("name", ""), found.get("namespace", ""))
+            asked = _REPLICAS.search(document) if _OURS in text else None
+            replicas = int(asked[1]) if asked else 1
+            yield Object(found["kind"], found.get("name", ""), found.get("namespace", ""), replicas)
 
 
 def read_images(rendered: str) -> list[str]:
@@ -171,7 +181,11 @@ def _unquoted(text: str) -> str:
 def _check_namespace(objects: Sequence[Object], namespace: str) -> None:
     found = sorted({each.namespace for each in objects if each.namespace})
     if namespace and found != [namespace]:
-        raise DeployError("GBE735", namespace=namespace, found=", ".join(found) or "none")
+        raise DeployError("GBE729", namespace=namespace, found=", ".join(found) or "none")
+
+
+def _crowds(objects: Sequence[Object]) -> Iterator[DeployError]:
+    return (DeployError("GBE728", name=each.name, replicas=each.replicas) for each in objects if each.replicas > 1)
 
 
 def _announce(target: Target, objects: Sequence[Object], images: Sequence[str]) -> None:

@@ -71,9 +71,9 @@ def _service_port(name: str, port: int) -> Object:
 
 def network_policy(plan: Plan, pod: Pod) -> Object:
     """Pods of the namespace and of those that are admitted may come in; nothing goes out but to what is named."""
-    ports: list[Node] = [{"port": "health", "protocol": "TCP"}]
+    ports: list[Node] = [{"port": HEALTH_PORT, "protocol": "TCP"}]  # numbers: not every network knows names of ports
     if plan.is_served:
-        ports.append({"port": "serve", "protocol": "TCP"})
+        ports.append({"port": SERVE_PORT, "protocol": "TCP"})
     peers: list[Node] = [
         Noted({"podSelector": {}}, "Every pod of this namespace. Probes come from the node, which is always let in."),
         *({"namespaceSelector": {"matchLabels": {_NAMESPACE_LABEL: name}}} for name in plan.admitted),
