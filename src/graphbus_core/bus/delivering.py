@@ -106,12 +106,22 @@ class Deliverer(Drainer):
         That one never waits for async handlers, unless it is a test that lets the time pass.
         """
         self._bell.ring()
-        if not self._is_handling() and self._dispatcher is None:
-            is_real = isinstance(self._clock, SystemClock)
-            _, error = try_to(self._drain_if_free if is_real else lambda: self._until(self._is_quiet))
-            if error is not None:  # only with `on_error="raise"`: for whoever waits in `settle`
-                self._late_error = self._late_error or error
-                raise error
+        if self._is_handling() or self._dispatcher is not None:
+            return
+        self._drain_if_free(self._drain_late)
+        if not isinstance(self._clock, SystemClock):
+            self._keep_error(lambda: self._until(self._is_quiet))
+
+    def _drain_late(self) -> None:
+        """Who waits in `settle` is to find the error when this thread no longer has the right to drain."""
+        self._keep_error(self._drain)
+
+    def _keep_error(self, work: Callable[[], object]) -> None:
+        _, error = try_to(work)
+        if error is not None:  # only with `on_error="raise"`
+            self._late_error = self._late_error or error
+            self._bell.ring()
+            raise error
 
     # --- delivering ---
 

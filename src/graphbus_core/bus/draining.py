@@ -53,7 +53,7 @@ class Drainer(Waiter):
         waits = self._queue or self._errands or self._event is not None
         return bool(waits and self._right_to_drain and self._may_drain())
 
-    def _drain_if_free(self) -> None:
+    def _drain_if_free(self, drain: Callable[[], None] | None = None) -> None:
         while self._has_work():
             try:
                 del self._right_to_drain[0]
@@ -61,7 +61,7 @@ class Drainer(Waiter):
                 return
             try:
                 self._drainer = get_ident()
-                self._drain()
+                (drain or self._drain)()
             finally:
                 self._drainer = 0
                 self._right_to_drain.append([])

@@ -217,3 +217,31 @@ def test_calls_and_requests_are_awaited_on_the_loop_of_the_program() -> None:
         assert await bus.run(lambda: 3, owner="A") == 3  # type: ignore[misc]
 
     on_a_bus(work)
+
+
+def test_what_a_handler_leaves_running_is_followed_by_nobody_when_it_publishes_later() -> None:
+    async def program() -> None:
+        heard: list[str] = []
+        late: list[asyncio.Task[None]] = []
+        async with MessageBus() as bus:
+
+            async def publish_later() -> None:
+                await asyncio.sleep(0.01)
+                bus.publish("/A/Late")
+
+            async def leaves_a_task() -> None:
+                late.append(asyncio.ensure_future(publish_later()))
+
+            async def on_late() -> None:
+                heard.append("late")
+
+            bus.subscribe("/A/B", leaves_a_task)
+            bus.subscribe("/A/Late", on_late)
+            for _ in range(3):
+                await bus.publish_async("/A/B")
+            await asyncio.gather(*late)
+            await asyncio.sleep(0.01)
+            assert heard == ["late"] * 3
+            assert bus._receipts.followed == {}
+
+    asyncio.run(program())

@@ -241,6 +241,102 @@ def test_an_attempt_that_falls_due_meanwhile_is_not_overlooked_by_who(way: str) 
     at_each_step(scenario, every=4)
 
 
+@pytest.mark.slow
+def test_who_settles_gets_the_error_of_a_further_attempt_wherever_that_one_is() -> None:
+    def fails() -> None:
+        raise ValueError("never")
+
+    def scenario(step: int) -> str:
+        clock = SlowClock()
+        bus = MessageBus(clock=clock, on_error="raise")
+        bus.subscribe("/A/B", fails, policy=DeliveryPolicy(retries=1, backoff_s=0.001))
+        bus.publish("/A/B")
+        pausing, raised = Pausing(FOLDER, step), list[BaseException | None]()
+        falling_due = pausing.thread(lambda: attempt_anything(clock.fall_due))
+        comes_true(lambda: pausing.is_there.is_set() or not falling_due.is_alive())
+        settling = threading.Thread(target=lambda: raised.append(attempt_anything(bus.settle)), daemon=True)
+        settling.start()
+        comes_true(lambda: not settling.is_alive() or bus._bell.waiting, A_MOMENT_S)
+        pausing.go_on()
+        for each in (settling, falling_due):
+            ends(each, bus, pausing.place)
+        assert [type(each) for each in raised] == [ValueError], pausing.place
+        bus.close()
+        clock.close()
+        return pausing.place
+
+    at_each_step(scenario, every=3)
+
+
+@pytest.mark.slow
+def test_of_two_who_settle_one_gets_what_an_async_handler_has_raised() -> None:
+    def scenario(step: int) -> str:
+        may_end = threading.Event()
+
+        async def leaves() -> None:
+            for _ in iter(may_end.is_set, True):
+                await asyncio.sleep(0.0005)
+            raise SystemExit(3)
+
+        def settles() -> None:
+            raised.append(attempt_anything(lambda: seen.append(bus.settle(PATIENCE_S))))
+
+        bus, pausing = MessageBus(), Pausing(FOLDER, step)
+        raised, seen = list[BaseException | None](), list[bool]()
+        bus.subscribe("/A/B", leaves)
+        bus.deliver_again(Event("/A/B"), None)
+        comes_true(lambda: bus._lanes is not None and bus._lanes.under_way)
+        one = pausing.thread(settles)
+        comes_true(lambda: pausing.is_there.is_set() or bus._bell.waiting)
+        other = threading.Thread(target=settles, daemon=True)
+        other.start()
+        comes_true(lambda: bus._bell.waiting, A_MOMENT_S)
+        may_end.set()
+        other.join(A_MOMENT_S)
+        pausing.go_on()
+        for each in (one, other):
+            ends(each, bus, pausing.place)
+        assert sorted(type(each).__name__ for each in raised) == ["NoneType", "SystemExit"], pausing.place
+        assert seen == [True], pausing.place
+        bus.close()
+        return pausing.place
+
+    at_each_step(scenario, every=3)
+
+
+@pytest.mark.slow
+def test_who_closes_delivers_at_once_what_a_dispatcher_that_was_ended_has_left() -> None:
+    def leaves() -> None:
+        raise SystemExit(3)
+
+    def scenario(step: int) -> str:
+        bus, pausing, heard = MessageBus(), Pausing(FOLDER, step), list[str]()
+        is_in, may_leave = threading.Event(), threading.Event()
+        bus.subscribe("/A/B", lambda: (is_in.set(), may_leave.wait(PATIENCE_S), leaves()))
+        bus.subscribe("/A/C", lambda: heard.append("c"))
+        bus._queue.extend([Event("/A/B"), Event("/A/C")])
+        before = threading.gettrace()
+        threading.settrace(pausing.trace)
+        try:
+            bus.start_dispatcher()
+        finally:
+            threading.settrace(before)  # type: ignore[arg-type]
+        comes_true(lambda: pausing.is_there.is_set() or is_in.is_set())
+        may_leave.set()
+        comes_true(lambda: pausing.is_there.is_set() or bus.is_dispatcher_lost)
+        raised: list[BaseException | None] = []
+        closing = threading.Thread(target=lambda: raised.append(attempt_anything(bus.close)), daemon=True)
+        closing.start()
+        comes_true(lambda: bus._bell.waiting, A_MOMENT_S)
+        pausing.go_on()
+        closing.join(PATIENCE_S / 2)  # well within the grace
+        assert not closing.is_alive(), f"{pausing.place}: {state_of(bus)}"
+        assert heard == ["c"], pausing.place
+        return pausing.place
+
+    at_each_step(scenario, every=3)
+
+
 class SlowClock(SystemClock):
     """Lets fall due when it is told to."""
 
