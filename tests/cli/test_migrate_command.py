@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from graphbus_core import store
 from graphbus_core.cli import main
 from graphbus_core.model.artifacts import SCHEMA_VERSION
 from tests.fakes.frozen_artifacts import contents, thaw
@@ -104,6 +105,21 @@ def test_a_build_after_an_upgrade_writes_the_new_format_though_no_source_has_cha
     assert main(["build", "agents"]) == 0
     assert main(["migrate"]) == 0
     assert "already" in capsys.readouterr().out
+
+
+def test_a_build_instead_of_a_migration_keeps_the_last_negotiation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = thaw("format_1/negotiated", tmp_path)
+    before = contents(folder)
+    assert main(["build", "agents"]) == 0
+    after = contents(folder)
+    assert (after["negotiations.json"], after["modified_files.json"]) == (
+        before["negotiations.json"],
+        before["modified_files.json"],
+    )
+    assert store.load_manifest(folder).schema_version == SCHEMA_VERSION
 
 
 @pytest.mark.slow

@@ -40,14 +40,23 @@ def history_of(negotiations: Negotiations, files: tuple[FileChange, ...]) -> His
 def last_history(config: BuildConfig) -> History:
     """Give what the artifacts on disk remember; nothing where they cannot be read, or where it was taken back since."""
     try:
-        modified = store.load_artifact(Path(config.artifacts_dir), ModifiedFilesArtifact)
-        negotiations = store.load_artifact(Path(config.artifacts_dir), NegotiationsArtifact)
+        history = _recorded(Path(config.artifacts_dir))
     except ArtifactError:
         return History()
-    files = modified.files
+    files = history.modified.files
     if files and all(store.digest_of(Path(config.root, file.path)) == file.sha256_before for file in files):
         return History()
-    return History(negotiations, modified)
+    return history
+
+
+def _recorded(folder: Path) -> History:
+    if store.read_version(folder) < SCHEMA_VERSION:
+        from graphbus_core.store.migration import load_any
+
+        old = load_any(folder)[0]
+        return History(old.negotiations, old.modified_files)
+    modified = store.load_artifact(folder, ModifiedFilesArtifact)
+    return History(store.load_artifact(folder, NegotiationsArtifact), modified)
 
 
 def describe(project: Project, history: History) -> BuildArtifacts:

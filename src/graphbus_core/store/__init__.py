@@ -22,6 +22,7 @@ from graphbus_core.store.reading import load as load
 from graphbus_core.store.reading import load_artifact as load_artifact
 from graphbus_core.store.reading import load_manifest as load_manifest
 from graphbus_core.store.reading import project_root as project_root
+from graphbus_core.store.reading import read_version as read_version
 from graphbus_core.store.reading import verify_imports as verify_imports
 from graphbus_core.store.reading import verify_sources as verify_sources
 from graphbus_core.store.stamps import ABSENT as ABSENT
