@@ -37,6 +37,7 @@ PROGRAMS = ("curl",)
         "docs/kubernetes.md",
         "docs/metrics-and-tracing.md",
         "docs/how-a-negotiation-works.md",
+        "docs/containers.md",
     ],
 )
 def test_the_terminal_sessions_of_a_page_are_what_a_terminal_shows(page: str) -> None:
