@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -103,7 +104,7 @@ def ci(**given: Any) -> int:
       graphbus ci github
       graphbus ci gitlab agents/ --python 3.12
       graphbus ci github --negotiate --schedule "23 4 * * 1" --max-usd 5
-      graphbus ci github --no-deploy --install "python -m pip install --no-deps --editable ."
+      graphbus ci github --no-deploy --install "pip install --no-deps -e ."
       graphbus ci github --check
     """
     wish = writing.Wish(**{field: given[field] for field in writing.Wish._fields})
@@ -111,7 +112,7 @@ def ci(**given: Any) -> int:
     _check_usage(options)
     checkout = look_around()
     plan = _make_plan(options, checkout)
-    folder = Path(options.output or checkout.top)
+    folder = Path(options.output or os.path.relpath(checkout.top))
     files = _files(options.forge, plan, checkout.top)
     states = writing.write(folder, files, wish)
     if wish.as_json:

@@ -1,0 +1,301 @@
+"""`graphbus ci`: what it reads of a project, what it writes, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from graphbus_core.cli import main
+from tests.project_files import write_project
+from tests.unit.editing.git_project import git, make_repository
+
+Streams = pytest.CaptureFixture[str]
+GRAPHBUS = Path(sys.executable).with_name("graphbus")
+HASH = f"--hash=sha256:{'0' * 64}"
+PINNED = f"graphbus @ https://wheels.example.org/graphbus.whl {HASH}\npytest==9.2.0 \\\n    {HASH}\n"
+AGENT = """
+    from graphbus_core import GraphBusNode
+
+
+    class Greeter(GraphBusNode):
+        def on_ready(self) -> None:
+            self.publish("/Greeted", {})
+"""
+WORKFLOW = Path(".github/workflows/graphbus.yml")
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    make_repository(
+        tmp_path / "shop",
+        {
+            "pyproject.toml": '[project]\nname = "shop"\nrequires-python = ">=3.11"\n',
+            "requirements.txt": PINNED,
+            "agents/greeter.py": AGENT,
+        },
+    )
+    monkeypatch.chdir(tmp_path / "shop")
+    return tmp_path / "shop"
+
+
+def refusal(streams: Streams, *arguments: str) -> str:
+    streams.readouterr()
+    assert main(["ci", *arguments]) in {2, 8}
+    return streams.readouterr().err
+
+
+def test_without_a_word_it_shows_how_it_is_used() -> None:
+    done = subprocess.run([GRAPHBUS, "ci"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "graphbus ci github --negotiate" in done.stderr
+
+
+def test_a_forge_alone_is_enough(shop: Path, capsys: Streams) -> None:
+    assert main(["ci", "github"]) == 0
+    text = (shop / WORKFLOW).read_text()
+    assert text.startswith("# Written by `graphbus ci github agents`")
+    assert "run: graphbus check agents --format github" in text
+    assert "pip install --require-hashes --requirement requirements.txt" in text
+    assert not (shop / ".github/workflows/graphbus-negotiate.yml").exists()
+    err = capsys.readouterr().err
+    assert "then set the variable GRAPHBUS_DEPLOY to true" in err
+    assert main(["ci", "github", "--check"]) == 0
+
+
+def test_the_command_in_the_file_writes_the_same_file_again(shop: Path) -> None:
+    write_project(shop, {"ci.txt": PINNED, "more/greeter2.py": AGENT.replace("Greeter", "Second")})
+    options = ["--requirements", "ci.txt", "--install", "echo 'a b'", "--python", "3.12", "--branch", "trunk"]
+    options += ["--environment", "eu", "--no-deploy", "--negotiate", "--schedule", "5 4 * * *", "--model", "rules"]
+    assert main(["ci", "github", "agents", "more/greeter2.py", *options, "--max-usd", "2.5"]) == 0
+    written = (shop / WORKFLOW).read_bytes()
+    command = written.decode().splitlines()[0].removeprefix("# Written by `").partition("`")[0]
+    assert "--schedule '5 4 * * *' --model rules --max-usd 2.5" in command
+    done = subprocess.run(
+        ["bash", "-c", f'graphbus() {{ "{GRAPHBUS}" "$@"; }}; {command} --check'],
+        check=False,
+    )
+    assert done.returncode == 0
+
+
+def test_other_content_is_kept_and_overwritten_only_with_force_and_a_diff(shop: Path, capsys: Streams) -> None:
+    write_project(shop, {WORKFLOW.as_posix(): "name: mine\n"})
+    assert "[GBE701]" in refusal(capsys, "github")
+    assert (shop / WORKFLOW).read_text() == "name: mine\n"
+    assert main(["ci", "github", "--diff"]) == 0
+    assert "-name: mine" in capsys.readouterr().out
+    assert "[GBE706]" in refusal(capsys, "github", "--check")
+    assert main(["ci", "github", "--force"]) == 0
+    assert "-name: mine" in capsys.readouterr().err
+    assert "name: GraphBus" in (shop / WORKFLOW).read_text()
+
+
+def test_json_tells_what_was_written_and_from_what(shop: Path, capsys: Streams) -> None:
+    assert main(["ci", "gitlab", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told == {
+        "forge": "gitlab",
+        "command": "graphbus ci gitlab agents",
+        "python": "3.13",
+        "branch": "main",
+        "paths": ["agents"],
+        "requirements": ["requirements.txt"],
+        "files": {".gitlab-ci.yml": "new"},
+    }
+
+
+def test_a_pipeline_of_somebody_else_is_left_alone_and_includes_ours(shop: Path, capsys: Streams) -> None:
+    assert main(["ci", "gitlab"]) == 0
+    assert main(["ci", "gitlab"]) == 0, "our own file is written again"
+    write_project(shop, {".gitlab-ci.yml": "lint:\n  script: make lint\n"})
+    capsys.readouterr()
+    assert main(["ci", "gitlab"]) == 0
+    assert (shop / ".gitlab-ci.yml").read_text().startswith("lint:")
+    assert (shop / ".gitlab" / "graphbus.yml").is_file()
+    assert "- local: .gitlab/graphbus.yml" in capsys.readouterr().err
+
+
+def test_a_project_in_a_folder_of_its_repository_writes_to_the_top_and_works_below(
+    shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_project(
+        shop / "services" / "Mail Out", {"pyproject.toml": "", "requirements.txt": PINNED, "agents/a.py": AGENT}
+    )
+    monkeypatch.chdir(shop / "services" / "Mail Out")
+    assert main(["ci", "github"]) == 0
+    text = (shop / ".github/workflows/graphbus-mail-out.yml").read_text()
+    assert "working-directory: services/Mail Out" in text
+    assert "cache-dependency-path: services/Mail Out/requirements.txt" in text
+    assert main(["ci", "gitlab"]) == 0
+    assert "cd 'services/Mail Out'" in (shop / ".gitlab/graphbus-mail-out.yml").read_text()
+
+
+def test_artifacts_say_where_the_agents_are(shop: Path) -> None:
+    (shop / "agents").rename(shop / "shop")
+    assert main(["build", "shop"]) == 0
+    assert main(["ci", "github"]) == 0
+    assert "run: graphbus check shop --format github" in (shop / WORKFLOW).read_text()
+    (shop / ".graphbus" / "agents.json").write_text("{")
+    assert main(["ci", "github", "--force"]) == 0
+    assert "run: graphbus check --format github" in (shop / WORKFLOW).read_text(), "damaged artifacts say nothing"
+
+
+def test_the_test_command_of_the_settings_is_the_test_command_of_the_jobs(shop: Path) -> None:
+    write_project(shop, {"pyproject.toml": '[tool.graphbus.gate]\ntest_command = ["python", "-m", "pytest", "-x"]\n'})
+    assert main(["ci", "github"]) == 0
+    assert "run: python -m pytest -x\n" in (shop / WORKFLOW).read_text()
+
+
+def test_outside_of_a_repository_it_writes_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Streams
+) -> None:
+    monkeypatch.chdir(write_project(tmp_path, {"requirements.txt": PINNED, "agents/a.py": AGENT}))
+    assert main(["ci", "github"]) == 0
+    assert "There is no git repository here" in capsys.readouterr().err
+
+
+def test_a_branch_that_is_not_there_is_noticed(shop: Path, capsys: Streams) -> None:
+    assert main(["ci", "github", "--branch", "trunk"]) == 0
+    assert "The repository has no branch trunk" in capsys.readouterr().err
+    git(shop, "branch", "trunk")
+    assert main(["ci", "github", "--branch", "trunk"]) == 0
+    assert "has no branch" not in capsys.readouterr().err
+
+
+# --- where GraphBus comes from -----------------------------------------------------------------
+
+
+def test_without_a_file_that_says_what_to_install_nothing_is_written(shop: Path, capsys: Streams) -> None:
+    (shop / "requirements.txt").unlink()
+    assert "requirements.txt does not exist" in refusal(capsys, "github")
+    assert "other.txt does not exist" in refusal(capsys, "github", "--requirements", "other.txt")
+    assert not (shop / ".github").exists()
+
+
+@pytest.mark.parametrize(
+    ("files", "taken"),
+    [
+        ({"requirements-dev.txt": PINNED}, "--requirement requirements.txt --requirement requirements-dev.txt"),
+        ({"requirements.txt": "", "requirements/dev.txt": PINNED}, "--requirement requirements.txt"),
+    ],
+)
+def test_the_usual_files_are_found(shop: Path, files: dict[str, str], taken: str) -> None:
+    write_project(shop, files)
+    assert main(["ci", "github"]) == 0
+    assert f"{taken}\n" in (shop / WORKFLOW).read_text()
+
+
+@pytest.mark.parametrize("usual", ["requirements/dev.txt", "dev/requirements.txt"])
+def test_a_file_in_a_folder_is_found_when_there_is_none_at_the_top(shop: Path, usual: str) -> None:
+    (shop / "requirements.txt").unlink()
+    write_project(shop, {usual: PINNED})
+    assert main(["ci", "github"]) == 0
+    assert f"--requirement {usual}\n" in (shop / WORKFLOW).read_text()
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["graphbus", "graphbus==0.1.0", "GraphBus[llm]>=0.1", "graphbus ; python_version > '3'", "graphbus~=1.0  # ours"],
+)
+def test_the_package_of_somebody_else_is_never_installed(shop: Path, line: str, capsys: Streams) -> None:
+    write_project(shop, {"requirements.txt": f"# what we need\npytest\n{line}\n"})
+    err = refusal(capsys, "github")
+    assert "requirements.txt:3: error: " in err
+    assert "[GBE739]" in err
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"graphbus==0.1.0 {HASH}\n",
+        "graphbus @ https://wheels.example.org/graphbus.whl\n",
+        "./wheels/graphbus.whl\n",
+        "--no-index\ngraphbus==0.1.0\n",
+        "graphbus-plugins==1\n",
+        "-r base.txt\n",
+    ],
+)
+def test_graphbus_from_a_known_place_is_installed(shop: Path, text: str) -> None:
+    write_project(shop, {"requirements.txt": text, "base.txt": f"-r requirements.txt\ngraphbus==0.1.0 {HASH}\n"})
+    assert main(["ci", "github"]) == 0
+
+
+def test_files_that_are_included_are_read_as_well(shop: Path, capsys: Streams) -> None:
+    write_project(
+        shop, {"requirements.txt": "-r more/base.txt\n", "more/base.txt": "-r ../last.txt\n", "last.txt": "graphbus\n"}
+    )
+    assert "last.txt:1: error: " in refusal(capsys, "github")
+    (shop / "last.txt").unlink()
+    assert "last.txt does not exist" in refusal(capsys, "github")
+
+
+def test_without_hashes_it_says_who_decides_what_is_installed(shop: Path, capsys: Streams) -> None:
+    write_project(shop, {"requirements.txt": PINNED + "httpx\n"})
+    assert main(["ci", "github"]) == 0
+    assert "requirements.txt: not all have hashes" in capsys.readouterr().err
+    text = (shop / WORKFLOW).read_text()
+    assert "--require-hashes" not in text
+    assert "# Without hashes an index decides what is installed." in text
+
+
+# --- what is refused ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["githb"], "Did you mean 'github'?"),
+        (["jenkins"], "There is no pipeline for 'jenkins'"),
+        (["github", "--branch", "release/*"], "is no name of a branch"),
+        (["github", "--environment", "a:b"], "is no name of an environment"),
+        (["github", "--negotiate", "--schedule", "@weekly"], "is no schedule: it has 1 fields, not 5"),
+        (["github", "--schedule", "5 4 * * *"], "--schedule has no effect without --negotiate"),
+        (["github", "--model", "rules"], "--model has no effect without --negotiate"),
+        (["github", "--max-usd", "1"], "--max-usd has no effect without --negotiate"),
+        (["github", "--negotiate", "--model", "nobody:x"], "There is no provider 'nobody'"),
+        (["github", "--python", "2.7"], "no pinned base image for Python 2.7"),
+        (["github", "--install", "echo ${{ secrets.KEY }}"], "cannot stand in a pipeline as a command"),
+        (["github", "nowhere"], "nowhere does not exist"),
+        (["github", "/tmp"], "cannot stand in a pipeline as a path"),
+        (["github", "--max-usd", "-1", "--negotiate"], "-1"),
+    ],
+)
+def test_what_makes_no_pipeline_is_refused(shop: Path, arguments: list[str], said: str, capsys: Streams) -> None:
+    assert said in refusal(capsys, *arguments)
+    assert not (shop / ".github").exists()
+
+
+def test_a_python_that_the_project_forbids_is_refused(shop: Path, capsys: Streams) -> None:
+    write_project(shop, {"pyproject.toml": '[project]\nname = "shop"\nrequires-python = ">=3.12"\n'})
+    assert "The project does not allow Python 3.11: it requires >=3.12." in refusal(
+        capsys, "github", "--python", "3.11"
+    )
+
+
+# --- the negotiation ---------------------------------------------------------------------------
+
+
+def test_the_model_of_the_settings_negotiates_with_the_keys_of_all_roles(shop: Path, capsys: Streams) -> None:
+    text = '[tool.graphbus.llm]\nmodel = "openai:gpt-x"\narbiter = "anthropic:claude-y"\n'
+    write_project(shop, {"pyproject.toml": text})
+    assert main(["ci", "github", "--negotiate"]) == 0
+    written = (shop / ".github/workflows/graphbus-negotiate.yml").read_text()
+    assert "--model openai:gpt-x --max-usd 5 --commit" in written
+    assert 'OPENAI_API_KEY: "${{ secrets.OPENAI_API_KEY }}"' in written
+    assert 'ANTHROPIC_API_KEY: "${{ secrets.ANTHROPIC_API_KEY }}"' in written
+    assert "give the environment negotiation OPENAI_API_KEY and ANTHROPIC_API_KEY" in capsys.readouterr().err
+
+
+def test_a_program_as_model_gets_the_variables_that_the_settings_pass_on(shop: Path, capsys: Streams) -> None:
+    text = '[tool.graphbus.llm]\nmodel = "command:ask-model --quick"\npass_env = ["OUR_KEY"]\n'
+    write_project(shop, {"pyproject.toml": text})
+    assert main(["ci", "gitlab", "--negotiate"]) == 0
+    written = (shop / ".gitlab-ci.yml").read_text()
+    assert "--model 'command:ask-model --quick'" in written
+    assert "holds OUR_KEY, protected and masked" in written
+    assert (
+        "make a pipeline schedule (23 4 * * 1) with the variable GRAPHBUS_NEGOTIATE = true" in capsys.readouterr().err
+    )
