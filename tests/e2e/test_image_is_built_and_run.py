@@ -79,7 +79,7 @@ told = {"health": answer.returncode, "said": answer.stdout.strip(), "uid": os.ge
 told["ready_s"] = time.perf_counter() - begun
 told["health_s"] = time.perf_counter() - asked
 told["unwritable"] = []
-for path in ("/app/x", "/opt/venv/x", "/opt/bytecode/x", "/etc/graphbus/x", "/x"):
+for path in ("/app/x", "/venv/x", "/bytecode/x", "/etc/graphbus/x", "/x"):
     try:
         open(path, "w").close()
     except OSError:
@@ -191,13 +191,13 @@ def test_nothing_but_what_a_run_needs_reaches_the_engine(seen: Path) -> None:
 
 def test_the_image_holds_the_project_and_the_runtime_alone(image: Stage, seen: Path) -> None:
     assert names_below(image.inside("/app")) == {name for name in names_below(seen) if not name.startswith("docker/")}
-    (packages,) = image.inside("/opt/venv/lib").glob("python*/site-packages")
+    (packages,) = image.inside("/venv/lib").glob("python*/site-packages")
     assert {path.name.partition("-")[0] for path in packages.iterdir()} == {
         "graphbus_core",
         "graphbus_runtime",
         "msgspec",
     }
-    assert list(image.inside("/opt/venv").rglob("*.pyc")) == []
+    assert list(image.inside("/venv").rglob("*.pyc")) == []
 
 
 def test_the_container_gets_ready_and_says_so(told: dict[str, Any], figure: Callable[[str, object], None]) -> None:
@@ -224,7 +224,7 @@ def test_all_that_it_loads_is_compiled(told: dict[str, Any]) -> None:
 
 
 def test_it_writes_to_its_state_alone(told: dict[str, Any], image: Stage, state: Path) -> None:
-    assert told["unwritable"] == ["/app/x", "/opt/venv/x", "/opt/bytecode/x", "/etc/graphbus/x", "/x"]
+    assert told["unwritable"] == ["/app/x", "/venv/x", "/bytecode/x", "/etc/graphbus/x", "/x"]
     assert "state.sqlite" in " ".join(names_below(state))
     assert not image.inside("/app/.graphbus/state").exists()
 

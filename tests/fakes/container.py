@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib64")
-_OWN = ("app", "build", "etc", "opt", "var")
+_OWN = ("app", "build", "bytecode", "etc", "var", "venv")
 """The folders at the top that belong to an image; all others are those of the base."""
 
 
@@ -45,7 +45,7 @@ class Stage:
         self.said: dict[str, Instruction] = {}
         if parent:
             shutil.copytree(parent.folder, folder, symlinks=True)
-        for name in (*_OWN, *([sys.base_prefix[1:]] if sys.base_prefix.split("/")[1] in _OWN else [])):
+        for name in _OWN:
             (folder / name).mkdir(parents=True, exist_ok=True)
 
     def mounts(self, how: str) -> list[str]:

@@ -2,23 +2,23 @@
 
 FROM registry.example.org/python:3.13-slim@sha256:0000000000000000000000000000000000000000000000000000000000000000 AS libraries
 ENV PYTHONDONTWRITEBYTECODE=1 \
-    PYTHONPYCACHEPREFIX=/opt/bytecode \
+    PYTHONPYCACHEPREFIX=/bytecode \
     PIP_DISABLE_PIP_VERSION_CHECK=1
 WORKDIR /build
 COPY deploy/docker/ deploy/docker/
 COPY requirements/prod.txt requirements/prod.txt
 
 # Only what is listed, with its hash, and no code of others is run to install it. There is no pip in the environment.
-RUN python -m venv --without-pip /opt/venv && \
-    python -m pip --python /opt/venv/bin/python install --no-cache-dir --no-compile --root-user-action=ignore \
+RUN python -m venv --without-pip /venv && \
+    python -m pip --python /venv/bin/python install --no-cache-dir --no-compile --root-user-action=ignore \
         --only-binary=:all: --require-hashes --requirement=deploy/docker/requirements.txt --requirement=requirements/prod.txt && \
-    /opt/venv/bin/python -c 'import sys; from importlib.util import find_spec; sys.exit("".join(f"no {each} in the requirements\n" for each in sys.argv[1:] if not find_spec(each)) or None)' requests yaml
+    /venv/bin/python -c 'import sys; from importlib.util import find_spec; sys.exit("".join(f"no {each} in the requirements\n" for each in sys.argv[1:] if not find_spec(each)) or None)' requests yaml
 
 # The base has no bytecode, and a container cannot write any: without it each start compiles for half a second.
 # It is not compared with its sources, as nothing here changes any more.
 RUN python -m compileall -q --invalidation-mode=unchecked-hash -x '/(ensurepip|idlelib|lib2to3|pydoc_data|site-packages|test|tests|tkinter|turtledemo|unittest)/' \
         "$(python -c 'import sysconfig; print(sysconfig.get_path("stdlib"))')" && \
-    python -m compileall -q --invalidation-mode=unchecked-hash /opt/venv/lib
+    python -m compileall -q --invalidation-mode=unchecked-hash /venv/lib
 
 FROM libraries AS project
 WORKDIR /app
@@ -32,23 +32,23 @@ COPY build/graph/ build/graph/
 # sources: somebody may mount another file there.
 RUN chmod -R u=rwX,go=rX /app /etc/graphbus && \
     python -m compileall -q --invalidation-mode=checked-hash /app && \
-    mkdir -p /opt/bytecode/app
+    mkdir -p /bytecode/app
 
 FROM registry.example.org/python:3.13-slim@sha256:0000000000000000000000000000000000000000000000000000000000000000
 LABEL org.opencontainers.image.title="the \"best\" \$hop"
 
-ENV PATH=/opt/venv/bin:$PATH \
+ENV PATH=/venv/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
-    PYTHONPYCACHEPREFIX=/opt/bytecode \
+    PYTHONPYCACHEPREFIX=/bytecode \
     PYTHONUNBUFFERED=1 \
     GRAPHBUS_CONFIG=/etc/graphbus/graphbus.toml
 
 # The one folder that is written to.
 RUN ["install", "-d", "-o", "65532", "-g", "65532", "-m", "0750", "/var/lib/graphbus"]
 
-COPY --from=libraries /opt/venv /opt/venv
-COPY --from=libraries /opt/bytecode /opt/bytecode
-COPY --from=project /opt/bytecode/app /opt/bytecode/app
+COPY --from=libraries /venv /venv
+COPY --from=libraries /bytecode /bytecode
+COPY --from=project /bytecode/app /bytecode/app
 COPY --from=project /etc/graphbus /etc/graphbus
 COPY --from=project /app /app
 

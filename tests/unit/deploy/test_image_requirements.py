@@ -16,7 +16,7 @@ PINS = ROOT / "src" / "graphbus_core" / "deploy" / "image" / "pins"
 HASH = f"--hash=sha256:{'0' * 64}"
 GOOD = f"""\
 # made by a tool
---index-url https://pypi.example.org/simple
+--prefer-binary
 PyYAML==6.0.3 \\
     {HASH} \\
     {HASH}

@@ -12,9 +12,9 @@ from json import dumps
 from graphbus_core.deploy.facts import CONFIG, HEALTH_PORT, HOME, SERVE_PORT, STATE, USER_ID
 from graphbus_core.deploy.image.plan import ImagePlan
 
-_ENVIRONMENT = "/opt/venv"
+_ENVIRONMENT = "/venv"
 _PYTHON = f"{_ENVIRONMENT}/bin/python"
-_BYTECODE = "/opt/bytecode"
+_BYTECODE = "/bytecode"
 _UNUSED = "ensurepip|idlelib|lib2to3|pydoc_data|site-packages|test|tests|tkinter|turtledemo|unittest"
 """Folders of the standard library that a graph does not import, or only in its tests."""
 _AND = " && \\\n    "
