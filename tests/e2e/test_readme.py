@@ -38,6 +38,7 @@ PROGRAMS = ("curl",)
         "docs/metrics-and-tracing.md",
         "docs/how-a-negotiation-works.md",
         "docs/containers.md",
+        "docs/artifacts.md",
     ],
 )
 def test_the_terminal_sessions_of_a_page_are_what_a_terminal_shows(page: str) -> None:

@@ -12,7 +12,7 @@ import msgspec
 
 from graphbus_core.cli import console
 from graphbus_core.cli.console import paint, plain
-from graphbus_core.contracts.artifact_changes import Change, FieldChange, Sign, compare
+from graphbus_core.contracts.artifact_changes import Change, FieldChange, Sign, bare, compare
 from graphbus_core.errors import BuildError, UsageError
 from graphbus_core.model.agent import SourceSpan
 from graphbus_core.model.artifacts import BuildArtifacts
@@ -26,6 +26,8 @@ _SIGNS: Mapping[Sign, tuple[str, console.Role]] = {
     "changed": ("~", "warn"),
     "moved": (">", "dim"),
 }
+_WORDS = {"source_digest": "text", "contract_digest": "contract"}
+"""Digests say no more to a person than that something is different."""
 _LONGEST = 72
 _DIGEST = 64
 
@@ -42,13 +44,13 @@ def diff(*, old: str, new: str, tells_status: bool, as_json: bool) -> int:
     as they would be after `graphbus migrate`; nothing is written. `graphbus contract diff` says which of the changes break whom,
     and compares git revisions, too.
 
+    Exit status: 0, whether they differ or not; with --exit-code 3 if they differ; 6 artifacts that cannot be read.
+
     \b
     Examples:
       graphbus diff build/released
       graphbus diff build/released .graphbus --exit-code
       graphbus diff before/.graphbus after/.graphbus --json
-
-    Exit status: 0, whether they differ or not; with --exit-code 3 if they differ; 6 artifacts that cannot be read.
     """
     folders = [_folder(each) for each in (old, new)]
     (before, old_format, old_unsaid), (after, new_format, new_unsaid) = map(load_any, folders)
@@ -136,12 +138,14 @@ def _lines(change: Change) -> list[str]:
         shown = [field for field in places if field.name == "span"] or places
         rest = [field for field in change.fields if field.name in ("path", "module")]
         return [_line(field) for field in (*rest, *shown[:1])] or ["lines have moved"]
-    said = [field for field in change.fields if not isinstance(field.old, SourceSpan)] or list(change.fields)
+    said = [field for field in change.fields if not field.name or bare(field.old) != bare(field.new)]
     return [_line(field) for field in said]
 
 
 def _line(field: FieldChange) -> str:
-    name = field.name.replace("_", " ")
+    name = _WORDS.get(field.name) or field.name.replace("_", " ")
+    if field.name in _WORDS:
+        return f"{name}: changed"
     old, new = _shown(field.old), _shown(field.new)
     if name and (old is None or new is None or old == new or len(old) + len(new) > 2 * _LONGEST):
         return f"{plain(name)}: {_difference(field)}"
