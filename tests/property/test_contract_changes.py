@@ -8,9 +8,27 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from graphbus_core.compiler import rules
+from graphbus_core.compiler.rules.wiring import Wiring
+from graphbus_core.contracts.compare import compare
 from graphbus_core.contracts.differences import differences
+from graphbus_core.contracts.edges import Validation, validate
+from graphbus_core.contracts.recorded import Recorded
 from graphbus_core.contracts.samples import field_samples, samples, witness_of_fields
 from graphbus_core.contracts.subsets import refusal
+from graphbus_core.contracts.surface import Surface
+from graphbus_core.model.agent import (
+    AgentDefinition,
+    Call,
+    Dependency,
+    MethodSpec,
+    Parameter,
+    Publication,
+    SourceSpan,
+    Subscription,
+    Topic,
+)
+from graphbus_core.model.artifacts import AgentsArtifact, BuildArtifacts, GraphArtifact, TopicsArtifact
 from graphbus_core.model.schema import ANY, BOOL, BYTES, DICT, FLOAT, INT, LIST, NULL, STR, Field, Schema, Type, union
 from graphbus_core.model.schema_fit import Side, why_not
 from graphbus_core.model.validation import compile_schema, problems_in, problems_of
@@ -98,7 +116,7 @@ def value_of(kind: Type, draw: st.DrawFn) -> Any:
     return draw(st.sampled_from([*islice(samples(kind), 20)]))
 
 
-@settings(max_examples=400)
+@settings(max_examples=100)
 @given(PAIRS, st.sampled_from(["input", "output"]), st.booleans(), st.data())
 def test_a_compatible_change_refuses_no_value_that_was_fine_before(
     pair: tuple[Schema, Schema], side: Side, is_closed: bool, data: st.DataObject
@@ -115,7 +133,7 @@ def test_a_compatible_change_refuses_no_value_that_was_fine_before(
         assert check(value) == ()
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(PAIRS, st.sampled_from(["input", "output"]))
 def test_a_breaking_difference_has_a_witness_or_is_a_name_that_others_read(
     pair: tuple[Schema, Schema], side: Side
@@ -140,7 +158,7 @@ def test_a_schema_does_not_differ_from_itself(schema: Schema, side: Side, is_clo
     assert differences(schema, schema, side, is_closed=is_closed) == ()
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(TYPES, TYPES)
 def test_the_strict_relation_is_never_more_lenient_than_that_of_the_rules(takes: Type, gives: Type) -> None:
     """What `graphbus check` finds unfit is unfit here as well: one truth, though here also doubt counts."""
@@ -153,3 +171,68 @@ def test_the_strict_relation_is_never_more_lenient_than_that_of_the_rules(takes:
 def test_samples_are_values_of_their_schema(schema: Schema) -> None:
     for value in islice(field_samples(schema.fields), 60):
         assert problems_of(schema, value) == ()
+
+
+# --- whole graphs ------------------------------------------------------------------------------
+
+OFTEN_ALIKE = SCHEMAS.flatmap(lambda schema: st.tuples(st.just(schema), mutations(schema), mutations(schema)))
+
+
+def at(line: int) -> SourceSpan:
+    return SourceSpan("agents/a.py", line, 0, line, 5)
+
+
+ANYTHING = Parameter("given", at(33), kind="var_keyword")
+
+
+def graph(says: Schema, needs: Schema, takes: Schema, gives: Schema) -> BuildArtifacts:
+    """A publisher and a handler of one topic, a method and its caller."""
+    arguments = Schema(tuple(Field(field.name, field.type) for field in gives.fields))
+    payload = Type("record", fields=needs.fields)
+    agents = (
+        _agent("Publisher", 10, publications=(Publication(topic="/T", method="go", span=at(11), payload=says),)),
+        _agent("Handler", 20, subscriptions=(
+            Subscription(topic="/T", method="on_t", span=at(21), shape="typed", payload=payload),)),
+        _agent("Callee", 30, methods=(
+            MethodSpec(name="go", span=at(31), parameters=(ANYTHING,), has_schema=True, input_schema=takes),)),
+        _agent("Caller", 40, dependencies=(Dependency("Callee", at(41)),),
+               calls=(Call("Callee", "go", at(42), arguments),)),
+    )  # fmt: skip
+    graph = GraphArtifact(nodes=(), edges=(), activation_order=(), generations=())
+    return BuildArtifacts(graph=graph, agents=AgentsArtifact(agents), topics=TopicsArtifact((Topic(name="/T"),)))
+
+
+def _agent(name: str, line: int, **promises: Any) -> AgentDefinition:
+    span = SourceSpan("agents/a.py", line, 0, line + 9, 5)
+    return AgentDefinition(name=name, module="agents.a", path="agents/a.py", span=span, name_span=at(line), **promises)
+
+
+def validated(artifacts: BuildArtifacts) -> Validation:
+    evidence = Recorded(artifacts)
+    return validate(Wiring(evidence), rules.check(evidence, has_text=False))
+
+
+@settings(max_examples=100)
+@given(OFTEN_ALIKE, PAIRS, st.integers(1, 3))
+def test_unless_a_change_is_called_breaking_every_edge_that_held_still_holds(
+    event: tuple[Schema, Schema, Schema], call: tuple[Schema, Schema], which: int
+) -> None:
+    old = graph(event[0], event[0], call[0], call[0])
+    new = graph(
+        event[1] if which & 1 else event[0], event[2] if which & 2 else event[0],
+        call[1], call[0],
+    )  # fmt: skip
+    if not validated(old).holds:
+        return
+    changes = compare(Surface.of(old), Surface.of(new))
+    if not any(change.effect == "breaking" for change in changes):
+        assert validated(new).holds
+    certain = {broken.agent for change in changes for broken in change.breaks if broken.is_certain}
+    unfit = {edge.kind for edge in validated(new).edges if edge.verdict == "unfit"}
+    assert not certain or unfit
+
+
+@given(SCHEMAS, SCHEMAS)
+def test_a_graph_does_not_differ_from_itself(says: Schema, takes: Schema) -> None:
+    artifacts = graph(says, says, takes, takes)
+    assert compare(Surface.of(artifacts), Surface.of(artifacts)) == ()

@@ -135,10 +135,11 @@ class _Comparison:
         head = Change("type-changed", place, "", span, is_public=True)
 
         def calls(difference: Difference) -> Iterator[Broken]:
-            return self._states.callers_of_input(agent, now.name, difference, now.input_schema or Schema())
+            pair = was.input_schema or Schema(), now.input_schema or Schema()
+            return self._states.callers_of_input(agent, now.name, difference, pair)
 
-        def reads(_difference: Difference) -> Iterator[Broken]:
-            return self._states.callers_of_output(agent, now.name)
+        def reads(difference: Difference) -> Iterable[Broken]:
+            return self._states.callers_of_output(agent, now.name) if difference.is_breaking else ()
 
         yield from _schemas(head._replace(what="input"), was.input_schema, now.input_schema, calls)
         yield from _schemas(head._replace(what="output"), was.output_schema, now.output_schema, reads)
@@ -174,7 +175,7 @@ class _Comparison:
         declared = [each.publication for each in self._new.said[topic] if each.publication.is_declared]
         head = head._replace(span=declared[0].span) if declared else head
         yield from _schemas(
-            head, before, after, lambda each: self._states.hearers_of_payload(topic, each, after), "output"
+            head, before, after, lambda each: self._states.hearers_of_payload(topic, each, (before, after)), "output"
         )
 
     def _is_public(self, topic: str) -> bool:
@@ -213,7 +214,7 @@ class _Comparison:
             yield from (
                 change
                 for change in _schemas(
-                    head, known, handler.needs, lambda each: self._states.speakers_to(handler, each), "input"
+                    head, known, handler.needs, lambda each: self._states.speakers_to(handler, each, known), "input"
                 )
                 if change.is_breaking
             )
@@ -221,13 +222,16 @@ class _Comparison:
     def _handler(self, topic: str, before: Handler, after: Handler) -> Iterator[Change]:
         head = Change("type-changed", topic, "", after.subscription.span, after.name, is_public=self._is_public(topic))
         yield from _schemas(
-            head, before.needs, after.needs, lambda each: self._states.speakers_to(after, each), "input"
+            head, before.needs, after.needs, lambda each: self._states.speakers_to(after, each, before.needs), "input"
         )
         method = after.agent.method(after.subscription.method)
         is_asked = self._new.is_requested(topic) or self._is_public(topic)
         if is_asked and method and not method.has_schema:
             found = type_differences(answer_of(before), answer_of(after), "output", "answer")
-            yield from (_change(head._replace(span=method.span), each, self._states.askers(topic)) for each in found)
+            yield from (self._answer(head._replace(span=method.span), each) for each in found)
+
+    def _answer(self, head: Change, difference: Difference) -> Change:
+        return _change(head, difference, self._states.askers(head.place) if difference.is_breaking else ())
 
 
 # --- one schema after the other ------------------------------------------------------------
@@ -268,7 +272,7 @@ def _change(head: Change, difference: Difference, let_down: Iterable[Broken]) ->
         after=difference.after,
         is_breaking=difference.is_breaking,
         is_certain=difference.is_certain,
-        breaks=distinct(let_down) if difference.is_breaking or not difference.is_certain else (),
+        breaks=distinct(let_down),
         example=difference.example,
     )
 

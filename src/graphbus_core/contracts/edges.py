@@ -11,7 +11,7 @@ An edge is unfit exactly when a rule finds something at one of its ends. What is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from graphbus_core.compiler.rules.wiring import Heard, Sent, Wiring
@@ -285,7 +285,10 @@ def _taken(hearer: Heard) -> Iterator[SourceSpan]:
     yield from (each.span for each in hearer.subscription.fields)
 
 
-def _unknown_payload(publications: Iterable[Sent]) -> str:
+def _unknown_payload(publications: Sequence[Sent]) -> str:
+    """What is declared is kept at run time, whatever is passed to `publish`."""
+    if any(each.publication.is_declared and each.publication.payload is not None for each in publications):
+        return ""
     for each in publications:
         if each.publication.payload is None:
             return f"what {each.agent.name} publishes is not known"

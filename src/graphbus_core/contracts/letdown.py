@@ -38,13 +38,15 @@ class States:
                 if dependency.name == agent:
                     yield Broken(f"{other.name} → {agent}", other.name, dependency.span, "still depends on it")
 
-    def callers_of_input(self, agent: str, method: str, difference: Difference, after: Schema) -> Iterator[Broken]:
-        """Calls whose arguments the new input refuses."""
-        if not difference.name:
-            return
-        for caller, call in self.new.calls(agent, method):
+    def callers_of_input(
+        self, agent: str, method: str, difference: Difference, pair: tuple[Schema, Schema]
+    ) -> Iterator[Broken]:
+        """Calls whose arguments the new input refuses; of a change that breaks nothing, those that it took before."""
+        before, after = pair
+        for caller, call in self.new.calls(agent, method) if difference.name else ():
             why, is_certain = self._call_misfits(caller, call, difference, after)
-            if why:
+            was_unfit = not difference.is_breaking and self._call_misfits(caller, call, difference, before)[0]
+            if why and not was_unfit:
                 yield _of_call(caller, call, agent, why, is_certain=is_certain)
 
     def _call_misfits(
@@ -80,15 +82,20 @@ class States:
             why = "still waits for it"
             yield Broken(f"{topic} → {handler.name}", handler.agent.name, handler.subscription.span, why)
 
-    def hearers_of_payload(self, topic: str, difference: Difference, after: Schema | None) -> Iterator[Broken]:
-        """Handlers that the new payload lets down."""
+    def hearers_of_payload(
+        self, topic: str, difference: Difference, pair: tuple[Schema | None, Schema | None]
+    ) -> Iterator[Broken]:
+        """Handlers that the new payload lets down; of a change that breaks nothing, those that the old one did not."""
+        before, after = pair
         for handler in self.new.hearers(topic):
             name = difference.was or difference.name
             need = handler.needs.get(name)
-            why = _unmet(need, after) if need else ""
-            is_certain = bool(why)
+            why, is_certain = _unmet(need, after)
+            if not difference.is_breaking and _unmet(need, before)[0]:
+                continue
             if not why and difference.is_breaking and self._may_rely(handler, name, difference):
                 why = f"takes {name!r} as it was" if need else "passes the payload on as it was"
+                is_certain = False
             if why:
                 edge = f"{topic} → {handler.name}"
                 yield Broken(edge, handler.agent.name, _place_of(handler, name), why, is_certain)
@@ -99,21 +106,28 @@ class States:
             return False
         return not handler.is_whole if need is None else need.type.kind == "unknown" and difference.kind == "type"
 
-    def speakers_to(self, handler: Handler, difference: Difference) -> Iterator[Broken]:
-        """Publications that a handler can no longer take."""
+    def speakers_to(self, handler: Handler, difference: Difference, before: Schema) -> Iterator[Broken]:
+        """Publications that a handler can no longer take; of a change that breaks nothing, those that it took before."""
+        was = before.get(difference.was or difference.name)
         need = handler.needs.get(difference.name)
         for said in self.new.speakers(handler.subscription.topic) if need else ():
             why, is_certain = self._say_too_little(said, need, difference)
-            if why:
+            was_unfit = not difference.is_breaking and _unmet(was, said.publication.payload)[0]
+            if why and not was_unfit:
                 edge = f"{said.agent.name} → {said.publication.topic} → {handler.name}"
                 yield Broken(edge, said.agent.name, said.publication.span, why, is_certain)
 
     def _say_too_little(self, said: Said, need: Field | None, difference: Difference) -> tuple[str, bool]:
         payload = said.publication.payload
+        if payload is None:  # what is declared is kept at run time
+            payload = self.new.payload(said.publication.topic)
         if payload is None:
             is_doubtful = difference.is_breaking and self.is_untouched(said.agent)
             return ("publishes what is not known", False) if is_doubtful else ("", True)
-        return (_unmet(need, payload) if need else "").replace("needs", "does not send"), True
+        why, is_certain = _unmet(need, payload)
+        return why.replace("needs", "does not send" if is_certain else "may not send").removesuffix(
+            ", which may be missing"
+        ), is_certain
 
     def askers_of_gone(self, topic: str) -> Iterator[Broken]:
         """Requests that nobody answers any more."""
@@ -140,15 +154,19 @@ def _of_call(caller: AgentDefinition, call: Call, agent: str, why: str, *, is_ce
     return Broken(f"{caller.name} → {agent}.{call.method or '?'}", caller.name, call.span, why, is_certain)
 
 
-def _unmet(need: Field, payload: Schema | None) -> str:
-    if payload is None:
-        return ""
+def _unmet(need: Field | None, payload: Schema | None) -> tuple[str, bool]:
+    """Say why a payload does not give what is needed, empty if it does, and whether that is certain, as the rules see it."""
+    if payload is None or need is None:
+        return "", True
     found = payload.get(need.name)
-    if found is None or (need.required and not found.required):
+    if found is None:
         is_owed = need.required and not payload.is_open
-        return f"needs {need.name!r}" if is_owed else ""
+        return f"needs {need.name!r}" if is_owed else "", True
     reason = why_not(need.type, found.type, is_narrowed=True)
-    return f"takes another {need.name!r}: {reason}" if reason else ""
+    if reason:
+        return f"takes another {need.name!r}: {reason}", True
+    is_doubtful = need.required and not found.required
+    return f"needs {need.name!r}, which may be missing" if is_doubtful else "", False
 
 
 def _place_of(handler: Handler, name: str) -> SourceSpan:

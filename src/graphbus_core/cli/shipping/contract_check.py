@@ -117,7 +117,7 @@ def _of_artifacts(folder: str) -> Validated:
     from graphbus_core.contracts.recorded import Recorded, surely
 
     evidence = Recorded(artifacts)
-    findings = surely(rules.check(evidence))
+    findings = surely(rules.check(evidence, has_text=False))
     console.say(f"The sources of {console.plain(folder)} are not as they were: what only they can show is left out.")
     return Validated(State(folder, Surface.of(artifacts), version_of(root)), validate(Wiring(evidence), findings))
 

@@ -41,7 +41,12 @@ _CHECKS: tuple[tuple[str, Callable[[Wiring], Iterator[Finding]]], ...] = (
 
 
 def check(
-    project: Evidence, *, select: Iterable[str] = (), ignore: Iterable[str] = (), all_fixable: bool = False
+    project: Evidence,
+    *,
+    select: Iterable[str] = (),
+    ignore: Iterable[str] = (),
+    all_fixable: bool = False,
+    has_text: bool = True,
 ) -> tuple[Finding, ...]:
     """Find everything that is wrong with a project, by path, line and code.
 
@@ -50,6 +55,7 @@ def check(
         select: Codes or prefixes to report; none: what the settings select, else every rule that is on by default.
         ignore: Codes or prefixes to leave out, besides those of the settings.
         all_fixable: Report what can be mended although its rule is off by default.
+        has_text: False: the sources are not at hand, so that nothing can be mended.
 
     Raises:
         UsageError: GBE120 for a code that does not exist.
@@ -62,7 +68,7 @@ def check(
         }
     found = {(finding.code, finding.span, finding.message): finding for finding in _findings(project, wanted)}
     kept = not_ignored(found.values(), project)
-    exact = (_with_exact_fix(finding, project) for finding in kept)
+    exact = (_with_exact_fix(finding, project) if has_text else finding for finding in kept)
     return tuple(sorted(exact, key=_place))
 
 

@@ -1,0 +1,305 @@
+"""`graphbus contract`: what it shows of edges and changes, in which form, with which exit status."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from graphbus_core.cli import main
+
+Write = Callable[[Mapping[str, str | bytes]], Path]
+GOLDEN = Path(__file__).parents[1] / "golden" / "contracts"
+"""`GRAPHBUS_RENEW=1 pytest tests/cli/test_contract_command.py` writes them again; read the difference."""
+
+STOCK = """
+from graphbus_core import GraphBusNode, schema_method
+
+
+class Stock(GraphBusNode):
+    @schema_method({"sku": str, "qty": int}, {"left": int})
+    def take(self, sku: str, qty: int) -> dict[str, int]:
+        self.publish("/Stock/Changed", {"sku": sku, "left": 3})
+        return {"left": 3}
+"""
+SHOP = """
+from graphbus_core import GraphBusNode, depends_on, subscribe
+
+
+@depends_on("Stock")
+class Shop(GraphBusNode):
+    @subscribe("/Order/Placed")
+    def on_order(self, sku: str) -> None:
+        self.call("Stock", "take", sku=sku, qty=1)
+
+    @subscribe("/Stock/Changed")
+    def on_change(self, event) -> None:
+        self.log(event["left"])
+"""
+PYPROJECT = """
+[project]
+name = "shop"
+version = "1.4.2"
+
+[tool.graphbus]
+external_topics = ["/Order/*"]
+"""
+FILES = {"agents/stock.py": STOCK, "agents/shop.py": SHOP, "pyproject.toml": PYPROJECT}
+RENAMED = STOCK.replace('"left"', '"rest"')
+
+
+def git(*arguments: str) -> None:
+    person = ("-c", "user.name=A Person", "-c", "user.email=person@example.com", "-c", "commit.gpgsign=false")
+    subprocess.run(["git", *person, *arguments], check=True, capture_output=True)
+
+
+@pytest.fixture
+def shop(project: Write, monkeypatch: pytest.MonkeyPatch) -> Path:
+    root = project(FILES)
+    monkeypatch.chdir(root)
+    git("init", "-q", "-b", "main")
+    git("add", "-A")
+    git("commit", "-q", "-m", "The shop")
+    return root
+
+
+def assert_golden(name: str, shown: str) -> None:
+    path = GOLDEN / f"{name}.txt"
+    if os.environ.get("GRAPHBUS_RENEW"):
+        path.write_text(shown, encoding="utf-8")
+    assert shown == path.read_text(encoding="utf-8")
+
+
+def change(shop: Path, text: str = RENAMED, path: str = "agents/stock.py") -> None:
+    (shop / path).write_text(text.removeprefix("\n"), encoding="utf-8")
+
+
+def document(capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
+    found: dict[str, object] = json.loads(capsys.readouterr().out)
+    return found
+
+
+# --- edges ------------------------------------------------------------------------------------
+
+
+def test_each_edge_is_shown_with_its_verdict(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["contract", "agents/"]) == 0
+    assert_golden("edges", capsys.readouterr().out)
+
+
+def test_what_does_not_fit_is_told_by_edge_and_fails(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    change(shop)
+    assert main(["contract", "agents/"]) == 3
+    shown = capsys.readouterr().out
+    assert "✗ event      Stock → /Stock/Changed → Shop.on_change" in shown
+    assert "GB003 Shop.on_change reads 'left'" in shown
+    assert shown.endswith("✗ 4 of 5 contracts hold, 1 does not.\n")
+
+
+def test_what_cannot_be_known_is_said_and_is_no_fault(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    change(shop, STOCK.replace('{"sku": sku, "left": 3}', "make(sku)"))
+    assert main(["contract", "agents/", "--json"]) == 0
+    found = document(capsys)
+    assert found["summary"] == {"fits": 4, "unfit": 0, "unknown": 1}
+    edges = found["edges"]
+    assert isinstance(edges, list)
+    (edge,) = [each for each in edges if each["verdict"] == "unknown"]
+    assert (edge["topic"], edge["unknown"]) == ("/Stock/Changed", "what Stock publishes is not known")
+
+
+def test_artifacts_give_the_same_edges_as_their_sources(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["build", "agents/"]) == 0
+    capsys.readouterr()
+    assert main(["contract", ".graphbus"]) == 0
+    assert_golden("edges", capsys.readouterr().out)
+
+
+def test_artifacts_without_their_sources_are_validated_by_what_they_hold(
+    shop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change(shop)
+    main(["build", "agents/"])
+    (shop / "agents" / "stock.py").unlink()
+    capsys.readouterr()
+    assert main(["contract", ".graphbus"]) == 3
+    streams = capsys.readouterr()
+    assert "GB003 Shop.on_change reads 'left'" in streams.out
+    assert "The sources of .graphbus are not as they were" in streams.err
+
+
+def test_a_file_that_cannot_be_read_is_shown_and_fails(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    change(shop, "def (")
+    assert main(["contract", "agents/"]) == 3
+    assert "agents/stock.py:1" in capsys.readouterr().err
+
+
+def test_without_a_path_the_project_is_read(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["contract"]) == 0
+    assert_golden("edges", capsys.readouterr().out)
+
+
+# --- the first word ---------------------------------------------------------------------------
+
+
+def test_the_first_word_may_be_a_subcommand_and_a_path_may_be_called_alike(
+    shop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (shop / "agents").rename(shop / "diff")
+    assert main(["contract", "./diff"]) == 0
+    assert "diff/stock.py" in capsys.readouterr().out
+    assert main(["contract", "diff", "HEAD", "HEAD"]) == 0
+    assert "No contract has changed" in capsys.readouterr().out
+
+
+# --- two states -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", ["text", "json", "github", "markdown"])
+def test_a_renamed_field_is_told_in_every_form(form: str, shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    change(shop)
+    assert main(["contract", "diff", "HEAD", "--path", "agents/", "--format", form]) == 3
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout[:7]
+    assert_golden(f"renamed.{form}", capsys.readouterr().out.replace(commit, "0123456"))
+
+
+def test_a_revision_and_artifacts_of_it_are_the_same(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["build", "agents/"]) == 0
+    capsys.readouterr()
+    for pair in (["HEAD", ".graphbus"], [".graphbus", "agents/"], ["rev:main", "agents"], ["agents/", "HEAD"]):
+        assert main(["contract", "diff", *pair]) == 0
+        assert "No contract has changed" in capsys.readouterr().out
+
+
+def test_a_folder_that_exists_comes_before_a_revision(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (shop / "main").mkdir()
+    (shop / "main" / "stock.py").write_text(RENAMED, encoding="utf-8")
+    assert main(["contract", "diff", "rev:main", "--path", "agents"]) == 0
+    capsys.readouterr()
+    assert main(["contract", "diff", "main", "agents"]) == 3
+    assert capsys.readouterr().out.startswith("main → agents")
+
+
+def test_agents_that_came_later_are_new(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (shop / "later").mkdir()
+    (shop / "later" / "stock.py").write_text(STOCK, encoding="utf-8")
+    assert main(["contract", "diff", "HEAD", "--path", "later"]) == 0
+    assert "Stock is new" in capsys.readouterr().out
+
+
+def test_breaking_may_be_allowed(shop: Path) -> None:
+    change(shop)
+    assert main(["contract", "diff", "HEAD", "--allow-breaking"]) == 0
+
+
+REFUSED = {
+    "no such revision": (["contract", "diff", "nowhere"], 2, "GBE171", "the repository has no such commit"),
+    "no folder and no revision": (["contract", "diff", "-x"], 2, "GBE110", "no option"),
+    "no artifacts": (["contract", "empty"], 8, "GBE746", "neither agents nor artifacts"),
+    "no agents": (["contract", "diff", "HEAD", "empty"], 8, "GBE746", "neither agents nor artifacts"),
+    "two forms": (["contract", "--json", "--format", "github"], 2, "GBE110", "contradict"),
+    "nothing to compare with": (["contract", "--allow-breaking"], 2, "GBE110", "give --against"),
+    "no version": (["contract", "diff", "HEAD", "--current", "one"], 2, "GBE170", "'one' is no version"),
+    "damaged artifacts": (["contract", "damaged"], 6, "GBE5", ""),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_done_is_refused(case: str, shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments, status, code, sentence = REFUSED[case]
+    (shop / "empty").mkdir()
+    (shop / "damaged").mkdir()
+    (shop / "damaged" / "manifest.json").write_text('{"schema_version": 99}', encoding="utf-8")
+    assert main(arguments) == status
+    streams = capsys.readouterr()
+    assert streams.out == "" or "--json" in arguments
+    assert code in streams.err
+    assert sentence in streams.err
+
+
+def test_a_revision_with_files_that_cannot_be_read_is_refused(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    change(shop, "def (")
+    git("commit", "-qam", "Broken")
+    change(shop)
+    assert main(["contract", "diff", "HEAD"]) == 8
+    assert "GBE745" in capsys.readouterr().err
+
+
+def test_outside_of_a_repository_there_are_no_revisions(
+    project: Write, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(project(FILES))
+    assert main(["contract", "diff", "main"]) == 2
+    assert "there is no git repository here" in capsys.readouterr().err
+
+
+# --- pull requests ----------------------------------------------------------------------------
+
+
+def test_against_a_branch_compares_with_where_head_has_left_it(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    git("switch", "-q", "-c", "change")
+    change(
+        shop,
+        STOCK.replace('{"left": int}', '{"left": int, "note": str}').replace(
+            '"left": 3}\n', '"left": 3, "note": ""}\n'
+        ),
+    )
+    git("commit", "-qam", "A note")
+    git("switch", "-q", "main")
+    change(shop, STOCK.replace("take", "fetch"))
+    git("commit", "-qam", "What others do meanwhile is not ours")
+    git("switch", "-q", "change")
+    assert main(["contract", "agents/", "--against", "main"]) == 0
+    shown = capsys.readouterr().out
+    assert "where HEAD left main" in shown
+    assert "Stock.take: output note is new" in shown
+    assert "fetch" not in shown
+
+
+def test_a_branch_that_is_only_at_the_origin_stands_in(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    git("update-ref", "refs/remotes/origin/trunk", "HEAD")
+    change(shop)
+    assert main(["contract", "agents/", "--against", "trunk", "--json"]) == 3
+    comparison = document(capsys)["comparison"]
+    assert isinstance(comparison, dict)
+    assert comparison["old"].startswith("origin/trunk (")
+
+
+def test_a_version_that_is_too_low_fails_only_when_it_is_asked_for(
+    shop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change(shop)
+    change(shop, SHOP.replace('"left"', '"rest"'), "agents/shop.py")
+    arguments = ["contract", "agents/", "--against", "main", "--allow-breaking"]
+    assert main(arguments) == 0
+    assert main([*arguments, "--check-version"]) == 3
+    assert "pyproject.toml says 1.4.2: it has to be 2.0.0 at least." in capsys.readouterr().out
+    change(shop, PYPROJECT.replace("1.4.2", "2.0.0"), "pyproject.toml")
+    assert main([*arguments, "--check-version"]) == 0
+    assert "1.4.2 → 2.0.0" in capsys.readouterr().out
+
+
+def test_a_version_that_nobody_knows_cannot_be_checked(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    change(shop, '[tool.graphbus]\nexternal_topics = ["/Order/*"]\n', "pyproject.toml")
+    assert main(["contract", "diff", "HEAD", "--check-version"]) == 2
+    assert "GBE172" in capsys.readouterr().err
+
+
+def test_what_comes_from_sources_cannot_become_markup(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    change(shop, STOCK.replace('"left"', '"<img src=x>|`"'))
+    assert main(["contract", "diff", "HEAD", "--format", "markdown"]) == 3
+    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| ✗")]
+    assert rows
+    assert all(line.replace("\\|", "").count("|") == 4 for line in rows)
+    assert "<img" not in "".join(rows).replace("``", "").partition("`")[0]
+
+
+def test_nothing_is_written_and_nothing_is_run(shop: Path) -> None:
+    change(shop, "raise SystemExit('it was run')\n" + STOCK)
+    before = sorted(path for path in shop.rglob("*") if ".git" not in path.parts)
+    main(["contract", "diff", "HEAD"])
+    after = sorted(path for path in shop.rglob("*") if not {".git", ".graphbus"} & {*path.parts})
+    assert after == before

@@ -1,0 +1,92 @@
+"""The next version, from what has changed."""
+
+from __future__ import annotations
+
+import pytest
+
+from graphbus_core.contracts.changes import Broken, Change
+from graphbus_core.contracts.versions import Level, level_of, next_version, parse, suggest
+from graphbus_core.errors import UsageError
+from graphbus_core.model.agent import SourceSpan
+
+HERE = SourceSpan("agents/a.py", 1, 0, 1, 5)
+BREAKS = Change("method-removed", "A.go", "A.go is gone", HERE, is_breaking=True, is_public=True)
+GROWS = Change("method-added", "A.come", "A.come is new", HERE, is_public=True)
+SETTLED = Change("field-renamed", "/T", "is called 'm' now", HERE, "payload", "n", is_breaking=True)
+INSIDE = SETTLED._replace(breaks=(Broken("/T → B.on", "B", HERE, "needs 'n'"),))
+
+STEPS = {
+    ("1.4.2", "major"): "2.0.0",
+    ("1.4.2", "minor"): "1.5.0",
+    ("1.4.2", "patch"): "1.4.3",
+    ("1.4.2", "none"): "1.4.2",
+    ("0.3.1", "major"): "0.4.0",
+    ("0.3.1", "minor"): "0.3.2",
+    ("0.3.1", "patch"): "0.3.2",
+    ("0.0.1", "major"): "0.1.0",
+    ("1.4", "minor"): "1.5.0",
+    ("2", "major"): "3.0.0",
+    ("2.0.0rc1", "major"): "2.0.0rc2",
+    ("2.0.0rc1", "patch"): "2.0.0rc2",
+    ("2.1.0b2", "major"): "3.0.0",
+    ("2.1.0b2", "minor"): "2.1.0b3",
+    ("2.1.3a1", "minor"): "2.2.0",
+    ("2.1.3a1", "patch"): "2.1.3a2",
+    ("0.4.0.dev3", "major"): "0.4.0.dev4",
+    ("0.4.1.dev3", "major"): "0.5.0",
+    ("0.4.1a1", "minor"): "0.4.1a2",
+}
+
+
+@pytest.mark.parametrize(("current", "level"), STEPS)
+def test_the_next_version_announces_what_has_changed(current: str, level: Level) -> None:
+    assert str(next_version(parse(current), level)) == STEPS[current, level]
+
+
+@pytest.mark.parametrize(
+    ("changes", "level"),
+    [([], "none"), ([SETTLED], "patch"), ([INSIDE], "patch"), ([SETTLED, GROWS], "minor"), ([GROWS, BREAKS], "major")],
+)
+def test_the_public_contract_decides(changes: list[Change], level: Level) -> None:
+    assert level_of(changes) == level
+
+
+ENOUGH = {
+    ("1.4.2", "1.4.2"): False,
+    ("1.4.2", "1.5.0"): False,
+    ("1.4.2", "2.0.0"): True,
+    ("1.4.2", "2.0.0rc1"): True,
+    ("1.4.2", "3.1.0"): True,
+    ("2.0.0rc1", "2.0.0rc1"): False,
+    ("2.0.0rc1", "2.0.0rc2"): True,
+    ("2.0.0rc1", "2.0.0"): True,
+    ("0.3.1", "0.4.0"): True,
+}
+
+
+@pytest.mark.parametrize(("current", "found"), ENOUGH)
+def test_a_version_that_was_raised_already_is_enough(current: str, found: str) -> None:
+    assert suggest([BREAKS], current, found).is_enough is ENOUGH[current, found]
+
+
+def test_without_a_version_only_the_level_is_said() -> None:
+    suggestion = suggest([BREAKS], "", "2.0.0")
+    assert (suggestion.level, suggestion.least, suggestion.is_enough) == ("major", "", None)
+
+
+def test_the_reason_names_what_is_decisive() -> None:
+    assert suggest([BREAKS, GROWS], "1.0.0").because == "A.go breaks the public contract"
+    many = [BREAKS._replace(place=f"A.m{number}") for number in range(5)]
+    assert suggest(many, "1.0.0").because == "A.m0, A.m1 and 3 more break the public contract"
+    assert suggest([GROWS], "1.0.0").because == "the public contract grows: A.come"
+
+
+@pytest.mark.parametrize("text", ["one", "1.x", "1.2.3.4.5.6", "-1", "1..2", "1.0.0 beta and more", "9" * 40])
+def test_what_is_no_version_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="GBE170"):
+        parse(text)
+
+
+@pytest.mark.parametrize("text", ["v1.2.3", "1.2.3+local.7", "1.2.3.post1", "1.2.3-rc.4", "1.2.3alpha1", " 1.2.3 "])
+def test_versions_are_read_as_people_write_them(text: str) -> None:
+    assert parse(text).release == (1, 2, 3)
