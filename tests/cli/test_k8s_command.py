@@ -160,6 +160,11 @@ def test_artifacts_in_another_folder_are_there_in_the_pod_as_well(stations: Path
     assert container["args"][0] == "--artifacts=/app/made/artifacts"
 
 
+def test_a_secret_for_a_token_that_nobody_asks_for_is_a_mistake(stations: Path, capsys: Any) -> None:
+    assert main([*GENERATE, "--token-secret", "x"]) == 2
+    assert "GBE131" in capsys.readouterr().err
+
+
 def test_a_namespace_is_needed(stations: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["k8s", "generate"]) == 2
     assert "--namespace" in capsys.readouterr().err
@@ -233,6 +238,16 @@ SHARING = {
         "class First(GraphBusNode):\n    def go(self, what): self.publish(f'/A/{what}', {})\n"
         "class Second(GraphBusNode):\n    @subscribe('/A/B')\n    def on(self): ...\n",
         ["First -> Second (a computed topic, /A/…)"],
+    ),
+    "a subscription that is computed": (
+        "import os\nclass First(GraphBusNode):\n    def go(self): self.publish('/A/B', {})\n"
+        "class Second(GraphBusNode):\n    @subscribe(os.environ.get('T', '/A/B'))\n    def on(self): ...\n",
+        ["First -> Second (hears a computed topic, perhaps /A/B)"],
+    ),
+    "a call that is computed": (
+        "class First(GraphBusNode):\n    @schema_method(input_schema={})\n    def look(self): ...\n"
+        "class Second(GraphBusNode):\n    def go(self, whom): self.call(whom, 'look')\n",
+        ["Second -> First (a computed call)"],
     ),
     "a wildcard that a computed topic may fit": (
         "class First(GraphBusNode):\n    def go(self, what): self.publish(f'/A/B/{what}', {})\n"
@@ -315,6 +330,17 @@ def test_there_is_a_volume_where_something_is_kept(
     build_graph(root / "agents")
     assert main(["-C", str(root), *GENERATE, *options.split()]) == 0
     assert (root / "k8s/persistentvolumeclaim.yaml").exists() == is_kept
+
+
+def test_a_base_class_in_another_module_may_be_what_keeps_state(project: Project) -> None:
+    base = f"{NODE}class Base:\n    def go(self): self.state['n'] = 1\n"
+    text = f"{NODE}from agents.base import Base\nclass Own(Base, GraphBusNode):\n    pass\n"
+    about = '[project]\nname = "x"\nversion = "1"\n'
+    files = {"agents/__init__.py": "", "agents/base.py": base, "agents/a.py": text}
+    root = project({"pyproject.toml": about, **files})
+    build_graph(root / "agents")
+    assert main(["-C", str(root), *GENERATE]) == 0
+    assert (root / "k8s/persistentvolumeclaim.yaml").exists()
 
 
 def free_port() -> int:

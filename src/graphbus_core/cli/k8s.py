@@ -18,6 +18,7 @@ from graphbus_core.deploy.kubernetes.files import MARK
 from graphbus_core.deploy.kubernetes.files import generate as generate_files
 from graphbus_core.deploy.kubernetes.plan import Plan, Topology, check_name, plan_pods
 from graphbus_core.deploy.kubernetes.topology import refuse_cuts
+from graphbus_core.errors import UsageError
 
 _STATE_SIZE = "1Gi"
 _NO_STATE = "none"
@@ -58,7 +59,7 @@ def k8s() -> None:
 
 @k8s.command("generate", short_help="Write a kustomization for the graph.")
 @click.argument("artifacts", metavar="[ARTIFACTS]", default=".graphbus")
-@click.option("--namespace", "-n", required=True, metavar="NAME", help="Where it shall run.")
+@click.option("--namespace", "-n", required=True, metavar="NAME", help="The namespace of the pods.")
 @click.option(
     "--topology",
     type=click.Choice(["single", "per-agent"]),
@@ -69,17 +70,17 @@ def k8s() -> None:
     "--image",
     default="",
     metavar="IMAGE",
-    help="With a tag that is not moved, or a digest (NAME:VERSION of the project).",
+    help="The image, by a tag that is not moved or a digest (NAME:VERSION of the project).",
 )
-@click.option("--name", default="", metavar="NAME", help="Of the application (the name of the project).")
+@click.option("--name", default="", metavar="NAME", help="The name of the application (that of the project).")
 @click.option("--serve", "is_served", is_flag=True, help="Take calls and events over HTTP.")
 @click.option(
     "--token-secret", default="", metavar="NAME", help="With --serve: the secret that holds `token` (NAME-token)."
 )
 @click.option("--pull-secret", default="", metavar="NAME", help="The secret to pull the image with.")
-@click.option("--cpu", default="100m", metavar="AMOUNT", help="What is reserved of it (100m).")
-@click.option("--cpu-limit", default="", metavar="AMOUNT", help="The most of it (no limit).")
-@click.option("--memory", default="256Mi", metavar="AMOUNT", help="What is reserved of it, and the most (256Mi).")
+@click.option("--cpu", default="100m", metavar="AMOUNT", help="CPU that is reserved (100m).")
+@click.option("--cpu-limit", default="", metavar="AMOUNT", help="CPU at most (no limit).")
+@click.option("--memory", default="256Mi", metavar="AMOUNT", help="Memory that is reserved, and the most (256Mi).")
 @click.option(
     "--state",
     default="",
@@ -112,12 +113,15 @@ def generate(**given: Any) -> int:
     \b
     Examples:
       graphbus k8s generate --namespace production
-      graphbus k8s generate -n production --image ghcr.io/acme/shop:1.4.2 --serve --allow-from ingress-nginx
-      graphbus k8s generate -n staging --topology per-agent --output deploy/staging
+      graphbus k8s generate -n production --image ghcr.io/acme/shop:1.4.2
+      graphbus k8s generate -n production --serve --allow-from ingress-nginx
+      graphbus k8s generate -n staging --topology per-agent -o deploy/staging
       graphbus k8s generate -n production --check
     """
     wish = writing.Wish(**{field: given[field] for field in writing.Wish._fields})
     options = msgspec.convert({key: each for key, each in given.items() if key not in writing.Wish._fields}, Options)
+    if options.token_secret and not options.is_served:
+        raise UsageError("GBE131", option="--token-secret", needed="--serve")
     project = read_project(options.artifacts)
     plan = make_plan(options, project, _command(given))
     files = generate_files(plan)
@@ -135,7 +139,7 @@ def generate(**given: Any) -> int:
 
 @k8s.command("deploy", short_help="Apply a kustomization with kubectl, and wait for it.")
 @click.argument("folder", metavar="[FOLDER]", default="k8s", type=click.Path(path_type=Path))
-@click.option("--context", default="", metavar="NAME", help="Of kubectl's configuration (the current one).")
+@click.option("--context", default="", metavar="NAME", help="The context of kubectl's configuration (the current one).")
 @click.option("--namespace", "-n", default="", metavar="NAME", help="Refuse manifests that are for another one.")
 @click.option("--image", default="", metavar="IMAGE", help="In the place of the one in the manifests.")
 @click.option("--dry-run", "is_dry", is_flag=True, help="Let the cluster judge all of it, and change nothing.")

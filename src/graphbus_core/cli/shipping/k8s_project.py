@@ -69,7 +69,10 @@ def read_project(folder: str) -> Project:
         version=version if isinstance(version, str) else "",
         artifacts=artifacts,
         settings=settings,
-        keepers=_find_keepers(artifacts.agents.agents, (root / path for path in manifest.sources)),
+        keepers=_find_keepers(
+            artifacts.agents.agents,
+            (root / path for path in {*manifest.sources, *manifest.imports} if path.endswith(".py")),
+        ),
     )
 
 
@@ -82,7 +85,7 @@ def _about(path: Path) -> dict[str, Any]:
 
 
 def _find_keepers(agents: Iterable[AgentDefinition], paths: Iterable[os.PathLike[str]]) -> frozenset[str]:
-    """The agents whose text, or that of a base class in a file with agents, speaks of `self.state`."""
+    """The agents whose text, or that of a base class in the project, speaks of `self.state`."""
     classes = {node.name: node for path in paths for node in _classes(Path(path).read_bytes())}
     return frozenset(agent.name for agent in agents if _keeps_state(agent.name, classes, set()))
 
