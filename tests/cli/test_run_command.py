@@ -53,6 +53,10 @@ STOCK = """
         def odd(self):
             return object
 
+        @schema_method(input_schema={}, output_schema={"weight": float})
+        def weigh(self):
+            return {"weight": float("nan")}
+
         @subscribe("/Stock/Wanted")
         def on_wanted(self, count: int):
             self.take(count)
@@ -149,6 +153,7 @@ def test_a_failed_handler_shows_and_fails(run) -> None:
     [
         (("--call", "Stock.take", '{"count": "one"}'), 7, "count: expected int, got str 'one'. [GBE622]"),
         (("--call", "Stock.take", "{}"), 7, "[GBE622]"),
+        (("--call", "Stock.weigh", "{}"), 7, "it holds NaN or Infinity, which JSON does not have. [GBE623]"),
         (("--call", "Stok.take", "{}"), 7, "Did you mean 'Stock'? [GBE620]"),
         (("--call", "Stock.on_wanted", "{}"), 7, "[GBE621]"),
         (("--publish", "/Stock/Wantd", "{}"), 7, "Did you mean '/Stock/Wanted'? [GBE619]"),

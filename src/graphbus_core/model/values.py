@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from itertools import islice
+from math import isfinite
 from typing import Any
 
 from graphbus_core.errors.legible import on_one_line
@@ -29,6 +30,20 @@ def is_float(value: object) -> bool:
     """A float or an int, also of a subclass; True and False are none."""
     kind = type(value)
     return kind is not bool and issubclass(kind, int | float)
+
+
+def has_no_number(value: object) -> bool:
+    """True for plain data that holds NaN or an infinite float; an encoder would write null for it."""
+    left = [value]
+    while left:
+        each = left.pop()
+        if isinstance(each, float) and not isfinite(each):
+            return True
+        if isinstance(each, dict):
+            left.extend(each.values())
+        elif isinstance(each, list | tuple):
+            left.extend(each)
+    return False
 
 
 def is_str(value: object) -> bool:

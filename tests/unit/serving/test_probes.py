@@ -151,10 +151,10 @@ def test_strangers_do_not_keep_the_probe_server_from_answering(
 def test_probes_alone_load_neither_starlette_nor_uvicorn_and_a_plain_run_loads_no_http_at_all(tmp_path: Path) -> None:
     root = build_site(tmp_path)
     code = """
-import sys, threading, os, signal, time
+import sys, threading, os, signal
 from graphbus_core.cli import main
 def end():
-    time.sleep(0.6)
+    sys.stdin.readline()
     print("LOADED", *sys.modules)
     sys.stdout.flush()
     os.kill(os.getpid(), signal.SIGTERM)
@@ -170,9 +170,15 @@ except SystemExit:
         ([], heavy | {"http.server", "graphbus_core.hosting.serving"}, set[str]()),
     ):
         command = [sys.executable, "-c", code, *options]
-        finished = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=60, check=False)
-        loaded = set(finished.stdout.partition("LOADED ")[2].split())
-        assert loaded, finished.stderr
+        pipe = subprocess.PIPE
+        with subprocess.Popen(command, cwd=root, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                if "Ready" in line:
+                    break
+            told, logged = process.communicate("now\n", timeout=60)
+        loaded = set(told.partition("LOADED ")[2].split())
+        assert loaded, logged
         assert not unwanted & loaded
         assert wanted <= loaded
 

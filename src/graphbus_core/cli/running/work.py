@@ -13,6 +13,7 @@ from graphbus_core.errors import GraphBusError, RunError, UsageError
 from graphbus_core.hosting.graph import LiveGraph
 from graphbus_core.hosting.imports import describe_exception
 from graphbus_core.isolation import attempt
+from graphbus_core.model.values import has_no_number
 from graphbus_core.runtime import RuntimeResult
 
 _EXAMPLES = {
@@ -86,7 +87,7 @@ class OneShot:
         for publication in self.publications:
             graph.publish(publication.topic, publication.payload)
         for call in self.calls:
-            result = plain(call_agent(graph, call))
+            result = _result_of(call, call_agent(graph, call))
             self.results.append({"agent": call.agent, "method": call.method, "result": result})
             if not self.as_json:
                 console.out(msgspec.json.encode(result).decode())
@@ -114,9 +115,22 @@ def call_agent(graph: LiveGraph, call: Call) -> Any:
 
 
 def plain(value: object) -> Any:
-    """The value as JSON can show it."""
-    plain, error = attempt(lambda: msgspec.to_builtins(value, enc_hook=_as_plain, str_keys=True))
-    return repr(value) if error else plain
+    """The value as JSON can show it; what it has no form for is shown as text."""
+    told, error = _told(value)
+    return repr(value) if error or has_no_number(told) else told
+
+
+def _result_of(call: Call, value: object) -> Any:
+    """The result of a call as JSON can show it; RunError GBE623 for NaN, which a reader would find as null, or as a text."""
+    told, error = _told(value)
+    if error is None and has_no_number(told):
+        reason = "it holds NaN or Infinity, which JSON does not have"
+        raise RunError("GBE623", agent=call.agent, method=call.method, reason=reason)
+    return plain(value)
+
+
+def _told(value: object) -> tuple[Any, Exception | None]:
+    return attempt(lambda: msgspec.to_builtins(value, enc_hook=_as_plain, str_keys=True))
 
 
 def _as_plain(value: object) -> object:

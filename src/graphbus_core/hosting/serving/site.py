@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from math import isfinite
 from secrets import token_hex
 from typing import Any, Protocol
 
@@ -27,7 +26,7 @@ from graphbus_core.model.artifacts import BuildArtifacts
 from graphbus_core.model.config import ServeConfig
 from graphbus_core.model.payload import plain_model
 from graphbus_core.model.project_info import ProjectInfo
-from graphbus_core.model.proposals import Json
+from graphbus_core.model.values import has_no_number
 
 _log = logging.getLogger("graphbus.http")
 
@@ -149,19 +148,11 @@ def _encoded(result: Any, agent: str, method: str) -> bytes:
     if encoded is None:
         reason = "" if error is None else describe_exception(error)
         raise RunError("GBE623", agent=agent, method=method, reason=f"it is not JSON ({reason})") from error
-    if b"null" in encoded and _has_no_number(msgspec.to_builtins(result, enc_hook=plain_model)):
+    if b"null" in encoded and has_no_number(msgspec.to_builtins(result, enc_hook=plain_model)):
         raise RunError(
             "GBE623", agent=agent, method=method, reason="it holds NaN or Infinity, which JSON does not have"
         )
     return encoded
-
-
-def _has_no_number(value: Json) -> bool:
-    """True for what holds a float that is no number; the encoder would write null for it."""
-    if isinstance(value, float):
-        return not isfinite(value)
-    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
-    return any(map(_has_no_number, parts))
 
 
 def wait_seconds(text: str, limit_s: float) -> float | None:
