@@ -37,6 +37,7 @@ VARYING = (
     (re.compile(r"\b\d+(?:\.\d+)? ?(?:µs|ms|s|seconds?)\b"), "# s"),
     (re.compile(r"\b\d\d:\d\d:\d\d\.\d{3}\b"), "#:#"),
     (re.compile(r"\b[0-9a-f]{8}(?:[0-9a-f]{24})?\b"), "#id"),
+    (re.compile(r"\([0-9a-f]{7}\)"), "(#commit)"),
     (re.compile(r"\b\d+\.\d%"), "#%"),
     (re.compile(r" {2,}"), "  "),  # what is right-aligned
 )

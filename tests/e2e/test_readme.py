@@ -26,6 +26,7 @@ PROGRAMS = ("curl",)
         "docs/tutorial.md",
         "docs/runtime.md",
         "docs/contracts-at-run-time.md",
+        "docs/contracts.md",
         "docs/state-and-dead-letters.md",
         "docs/middleware.md",
         "docs/testing.md",

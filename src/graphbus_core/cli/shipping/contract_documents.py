@@ -16,7 +16,7 @@ _LEVELS = {"error": "error", "warning": "warning", "info": "notice"}
 
 
 def edges_document(validation: Validation) -> dict[str, Any]:
-    """All edges with their verdicts; paths are relative to the project root, lines and columns count from 1."""
+    """All edges with their verdicts; paths are relative to the project root, lines count from 1."""
     return {
         "edges": [_edge_document(edge) for edge in validation.edges],
         "others": [_finding_document(finding) for finding in validation.others],
@@ -48,7 +48,7 @@ def _finding_document(finding: Finding) -> dict[str, Any]:
 
 
 def _place_document(span: SourceSpan) -> dict[str, Any]:
-    return {"path": span.path, "line": span.line, "column": span.column + 1}
+    return {"path": span.path, "line": span.line}
 
 
 def changes_document(comparison: Comparison) -> dict[str, Any]:
@@ -146,4 +146,4 @@ def change_annotations(comparison: Comparison) -> Iterator[str]:
 
 def _at(span: SourceSpan, root: str) -> dict[str, Any]:
     path, _, line = place(span, root).rpartition(":")
-    return {"file": path, "line": int(line), "endLine": span.end_line, "col": span.column + 1}
+    return {"file": path, "line": int(line), "endLine": span.end_line}

@@ -24,7 +24,7 @@ MARKS: dict[Verdict | Effect, tuple[str, console.Role]] = {
     "settled": ("~", "warn"),
 }
 _KINDS = {"method": "method", "call": "call", "depends_on": "depends on", "topic": "event", "request": "request"}
-_WIDEST = 72
+_WIDEST = 90
 _MOST_EXAMPLE_CHARS = 80
 
 
