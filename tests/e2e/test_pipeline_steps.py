@@ -224,8 +224,11 @@ def test_a_negotiation_becomes_a_branch_with_commits_lock_and_report(forge: str,
     said, branch = (propose_on_github if forge == "github" else propose_on_gitlab)(desk, clone, before)
     assert git(desk.bare, "rev-parse", "main").strip() == before, "main is left alone"
     subjects = git(desk.bare, "log", "--format=%s", f"main..{branch}").splitlines()
-    assert subjects[0] == "Lock what the agents agreed on, and tell how"
-    assert subjects[1:] == ["fix(Shelf): read 'note_text' instead of 'notetext' in Shelf.on_note"]
+    assert subjects == [
+        "Tell how the agents agreed",
+        "Lock what the agents agreed on",
+        "fix(Shelf): read 'note_text' instead of 'notetext' in Shelf.on_note",
+    ]
     assert "GraphBus-Session: S001" in git(desk.bare, "log", "--format=%b", f"main..{branch}")
     files = git(desk.bare, "ls-tree", "-r", "--name-only", branch).splitlines()
     assert {"graphbus-report.html", ".graphbus/negotiation.lock"} <= set(files)

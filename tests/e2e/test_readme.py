@@ -36,6 +36,7 @@ PROGRAMS = ("curl",)
         "docs/command-line.md",
         "docs/export.md",
         "docs/kubernetes.md",
+        "docs/pipelines.md",
         "docs/metrics-and-tracing.md",
         "docs/how-a-negotiation-works.md",
         "docs/containers.md",
