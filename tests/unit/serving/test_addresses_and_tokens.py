@@ -57,6 +57,24 @@ def test_or_from_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("mode", "told"),
+    [
+        (0o600, []),
+        (0o440, []),  # a Secret that Kubernetes mounts for the group of the pod
+        (0o644, ["every user of this machine can read secret, which holds the token: chmod 600 secret"]),
+        (0o622, ["every user of this machine can write secret, which holds the token: chmod 600 secret"]),
+    ],
+)
+def test_a_token_file_that_is_open_to_others_is_told_of(
+    mode: int, told: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "secret").write_text(f"{TOKEN}\n")
+    (tmp_path / "secret").chmod(mode)
+    assert find_token(ServeConfig(token_file="secret"), tmp_path, tmp_path) == (TOKEN, "")
+    assert caplog.messages == told
+
+
+@pytest.mark.parametrize(
     "text", ["short", "x" * 15, "with a space in it all", "\N{SNOWMAN}" * 20, "tab\there-and-more-of-it"]
 )
 def test_a_token_that_is_guessed_or_cannot_be_sent_is_refused(

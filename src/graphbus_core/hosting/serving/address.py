@@ -7,13 +7,18 @@ import sys
 from pathlib import Path
 from secrets import token_urlsafe
 from socket import gaierror
+from stat import S_IROTH, S_IWOTH
 from typing import NamedTuple
 
 from graphbus_core.errors import RunError, UsageError
 from graphbus_core.hosting.serving.guard import is_loopback
+from graphbus_core.log import Log
 from graphbus_core.model.config import ServeConfig
 
 MIN_TOKEN_LENGTH = 16
+_OTHERS = S_IROTH | S_IWOTH
+
+_log = Log("graphbus.http")
 
 
 class Token(NamedTuple):
@@ -87,10 +92,15 @@ def _checked(token: str, source: str) -> str:
 
 def _read(path: Path, shown: str) -> str:
     try:
-        return path.read_text(encoding="utf-8").strip()
+        text = path.read_text(encoding="utf-8").strip()
+        mode = path.stat().st_mode
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not text"
         raise UsageError("GBE156", source=shown, reason=reason) from None
+    if mode & _OTHERS:
+        can = "read" if mode & S_IROTH else "write"
+        _log.warning("every user of this machine can %s %s, which holds the token: chmod 600 %s", can, shown, shown)
+    return text
 
 
 def _write_privately(path: Path, token: str) -> None:
