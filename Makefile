@@ -50,6 +50,7 @@ lock:  ## Recompute the hashed requirements (needs uv)
 	for f in langgraph faststream bubus autogen signals validators; do \
 	  uv pip compile --quiet --generate-hashes --universal --no-emit-index-url --no-header --no-annotate --only-binary :all: \
 	    --python-version 3.11 --exclude-newer "$$(date -u -d '7 days ago' +%Y-%m-%d)" peer-$$f.in -o peer-$$f.txt; done
+	@$(BIN)/python scripts/image_pins.py
 
 clean:  ## Remove everything that can be made again
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .cache .coverage* .testreport site dist
