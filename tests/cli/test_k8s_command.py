@@ -102,7 +102,10 @@ def test_files_that_are_no_longer_part_of_it_are_named_and_left(
     capsys.readouterr()
     assert main([*GENERATE, "--topology", "per-agent", "--force"]) == 0
     said = capsys.readouterr().err
-    assert "deployment.yaml was generated before and is no longer part of it: remove it." in said
+    assert (
+        "deployment.yaml was generated before and is no longer part of it: `kubectl delete -f` it where it runs, and remove it."
+        in said
+    )
     assert "mine.yaml" not in said
     assert Path("k8s/deployment.yaml").exists()
 

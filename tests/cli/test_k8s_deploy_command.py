@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -147,6 +147,7 @@ def test_a_person_is_asked(cluster: Cluster, place: Path, answer: str, status: i
         (["nowhere"], "GBE730", "There is no kustomization.yaml here."),
         (["--context", "other"], "GBE731", "kubectl knows no cluster to deploy to: "),
         (["--image", "orders:latest"], "GBE720", "may be another one tomorrow"),
+        (["--timeout", "soon"], "GBE703", "'soon' is no time: it is one or more numbers"),
         (["--namespace", "staging"], "GBE729", "not for the namespace staging, but for production"),
     ],
 )
@@ -178,15 +179,25 @@ def test_inside_of_a_cluster_it_is_that_one(
     assert "To the cluster around this container, https://127.0.0.1:" in said
 
 
+def lose_a_file(folder: Path) -> None:
+    (folder / "service.yaml").unlink()
+
+
+def misspell(folder: Path) -> None:
+    path = folder / "kustomization.yaml"
+    path.write_text(f"{path.read_text()}resource: [service.yaml]\n")
+
+
 @needs_kubectl
+@pytest.mark.parametrize(("breaking", "said"), [(lose_a_file, "service.yaml"), (misspell, 'unknown field "resource"')])
 def test_a_folder_that_kustomize_does_not_understand(
-    cluster: Cluster, place: Path, capfd: pytest.CaptureFixture[str]
+    cluster: Cluster, place: Path, capfd: pytest.CaptureFixture[str], breaking: Callable[[Path], None], said: str
 ) -> None:
-    (place / "k8s/service.yaml").unlink()
+    breaking(place / "k8s")
     assert main(["k8s", "deploy", "--yes"]) == 8
     error = capfd.readouterr().err
     assert "k8s: error: kustomize cannot make manifests of this folder: " in error
-    assert "service.yaml" in error
+    assert said in error
 
 
 @needs_kubectl

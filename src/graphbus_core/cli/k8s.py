@@ -236,4 +236,4 @@ def _notes(plan: Plan, left: list[str]) -> Iterator[str]:
     if plan.is_served:
         yield f"The token is yours to make: key `token` of the secret {plan.token_secret} in {plan.namespace}."
     for path in left:
-        yield f"{path} was generated before and is no longer part of it: remove it."
+        yield f"{path} was generated before and is no longer part of it: `kubectl delete -f` it where it runs, and remove it."

@@ -21,6 +21,8 @@ from graphbus_core.deploy.kubernetes.plan import check_fixed, parts_of_image
 from graphbus_core.errors import DeployError, Place, raise_all
 
 _FIELD = re.compile(r"^(kind|  name|  namespace): (\S+)$", re.MULTILINE)
+_LOGGED = re.compile(r'^E\d{4} .* err="(.*)"$')
+_TIME = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?[hms])+")
 _REPLICAS = re.compile(r"^  replicas: (\d+)$", re.MULTILINE)
 _OURS = "\n    app.kubernetes.io/managed-by: graphbus\n"
 _IMAGE = re.compile(r"^ +(?:- )?image: (\S+)$", re.MULTILINE)
@@ -68,7 +70,7 @@ class Kubectl:
         """
         status, text, reason = programs.ask([self._program, "kustomize", str(self._folder)], self._cwd)
         if status:
-            raise DeployError("GBE733", where=Place(str(self._folder)), reason=reason)
+            raise DeployError("GBE733", where=Place(str(self._folder)), reason=_without_log(reason))
         return text
 
     def apply(self, *options: str) -> None:
@@ -119,10 +121,13 @@ def deploy(
     """Apply a kustomization and wait for its deployments.
 
     Raises:
-        DeployError: GBE704 without kubectl, GBE705 it has failed, GBE728-734.
+        DeployError: GBE704 without kubectl, GBE703 for an image or a time, GBE705 it has failed, GBE728-734.
     """
     if not (folder / KUSTOMIZATION).is_file():
         raise DeployError("GBE730", where=Place(str(folder)), file=KUSTOMIZATION)
+    if not _TIME.fullmatch(timeout):
+        reason = "it is one or more numbers, each with h, m or s"
+        raise DeployError("GBE703", value=repr(timeout), kind="time", reason=reason, example="5m")
     if image:
         check_fixed(image)
     with _with_image(folder, image, Kubectl(folder, context)) as kubectl:
@@ -172,6 +177,12 @@ def read_objects(rendered: str) -> Iterator[Object]:
 def read_images(rendered: str) -> list[str]:
     """The references of all images, each once."""
     return list(dict.fromkeys(map(_unquoted, _IMAGE.findall(rendered))))
+
+
+def _without_log(reason: str) -> str:
+    """What kubectl complains of; some of it comes as a line of its log: `E1121 ... "command failed" err="..."`."""
+    logged = _LOGGED.search(reason)
+    return logged[1].replace('\\"', '"') if logged else reason
 
 
 def _unquoted(text: str) -> str:
