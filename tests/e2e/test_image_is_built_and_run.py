@@ -243,5 +243,18 @@ def test_a_secret_that_is_let_through_is_noticed(root: Path, tmp_path: Path) -> 
 
 
 def test_every_instruction_is_one_that_was_carried_out_or_read(root: Path) -> None:
-    known = {"FROM", "ENV", "WORKDIR", "COPY", "RUN", "LABEL", "USER", "VOLUME", "EXPOSE", "STOPSIGNAL", "HEALTHCHECK"}
+    known = {
+        "FROM",
+        "ARG",
+        "ENV",
+        "WORKDIR",
+        "COPY",
+        "RUN",
+        "LABEL",
+        "USER",
+        "VOLUME",
+        "EXPOSE",
+        "STOPSIGNAL",
+        "HEALTHCHECK",
+    }
     assert {each.word for each in read((root / "Dockerfile").read_text())} == known | {"ENTRYPOINT", "CMD"}

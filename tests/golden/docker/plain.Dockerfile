@@ -8,6 +8,8 @@ WORKDIR /build
 COPY docker/ docker/
 
 # Only what is listed, with its hash, and no code of others is run to install it. There is no pip in the environment.
+# Another index: --build-arg PIP_INDEX_URL=...; the hashes hold for it as well.
+ARG PIP_INDEX_URL
 RUN python -m venv --without-pip /venv && \
     python -m pip --python /venv/bin/python install --no-cache-dir --no-compile --root-user-action=ignore \
         --only-binary=:all: --require-hashes --requirement=docker/requirements.txt

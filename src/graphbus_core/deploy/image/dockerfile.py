@@ -62,6 +62,8 @@ def _libraries(plan: ImagePlan) -> Iterator[str]:
         install.append(f"{_PYTHON} -c {shlex.quote(_FIND)} {shlex.join(plan.third_party)}")
     yield _lines(
         "# Only what is listed, with its hash, and no code of others is run to install it. There is no pip in the environment.",
+        "# Another index: --build-arg PIP_INDEX_URL=...; the hashes hold for it as well.",
+        "ARG PIP_INDEX_URL",
         f"RUN {_AND.join(install)}",
     )
     mode = "--invalidation-mode=unchecked-hash"
