@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,7 @@ class Dev:
     def __init__(self, root: Path, *arguments: str) -> None:
         self.root = root
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "graphbus_core", *arguments],
+            [sys.executable, "-c", _COMMAND, *arguments],
             cwd=root,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -126,13 +127,33 @@ class Dev:
         """Stop it, and give its exit status."""
         if self.process.poll() is None:
             self.process.send_signal(number)
-        status = self.process.wait(PATIENCE_S)
+        try:
+            status = self.process.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"it does not end:\n{self._stacks()}") from None
         for reader in self._readers:
             reader.join(PATIENCE_S)
         for stream in (self.process.stdout, self.process.stderr):
             assert stream is not None
             stream.close()
         return status
+
+    def _stacks(self) -> str:
+        """Where each thread of the command is, which alone tells why it does not end."""
+        self.process.send_signal(signal.SIGUSR2)
+        lines: list[str] = []
+        with suppress(queue.Empty):
+            while True:
+                lines.append(self._err.get(timeout=1))
+        return "\n".join(lines)
+
+
+_COMMAND = """
+import faulthandler, runpy, signal, sys
+faulthandler.register(signal.SIGUSR2)
+sys.argv[0] = "graphbus"
+runpy.run_module("graphbus_core", run_name="__main__", alter_sys=True)
+"""
 
 
 def _pump(stream: Any, lines: queue.SimpleQueue[str]) -> None:
