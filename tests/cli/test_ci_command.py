@@ -165,6 +165,12 @@ def test_a_branch_that_is_not_there_is_noticed(shop: Path, capsys: Streams) -> N
     assert "has no branch" not in capsys.readouterr().err
 
 
+def test_without_git_nobody_asks_for_branches(shop: Path, monkeypatch: pytest.MonkeyPatch, capsys: Streams) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert main(["ci", "github", "--branch", "trunk"]) == 0
+    assert "has no branch" not in capsys.readouterr().err
+
+
 # --- where GraphBus comes from -----------------------------------------------------------------
 
 

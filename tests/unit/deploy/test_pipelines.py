@@ -18,7 +18,8 @@ import yaml
 from graphbus_core.deploy.facts import Files
 from graphbus_core.deploy.pipelines import github, gitlab
 from graphbus_core.deploy.pipelines.plan import Negotiation, Plan
-from graphbus_core.deploy.pipelines.steps import verifying
+from graphbus_core.deploy.pipelines.steps import unpacking, verifying
+from tests.unit.editing.git_project import commit_files, git, make_repository
 
 WORKFLOW = ".github/workflows/graphbus.yml"
 NEGOTIATION = ".github/workflows/graphbus-negotiate.yml"
@@ -321,6 +322,21 @@ def test_projects_of_one_repository_do_not_get_into_each_other_s_way() -> None:
     [(path, text)] = files_of("gitlab", "everything").items()
     assert path == ".gitlab/graphbus-shop.yml"
     assert all(key.startswith(("graphbus-shop-", ".graphbus-shop")) for key in yaml.safe_load(str(text)))
+
+
+@pytest.mark.parametrize(("path", "status"), [(".github/workflows/x.yml", 1), ("shop/agents/a.py", 0)])
+def test_a_change_of_the_pipeline_is_refused_also_from_a_folder_of_the_repository(
+    path: str, status: int, tmp_path: Path
+) -> None:
+    repository = make_repository(tmp_path / "repository", {"shop/README.md": "A shop.\n"})
+    commit_files(repository, {path: "new\n"})
+    git(repository, "bundle", "create", "-q", "shop/negotiation.bundle", "HEAD", "^HEAD~1")
+    git(repository, "reset", "-q", "--hard", "HEAD~1")
+    script = unpacking((":/.github",))
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script], cwd=repository / "shop", capture_output=True, check=False
+    )
+    assert done.returncode == status, done.stderr
 
 
 def test_a_model_without_a_key_asks_for_no_secret() -> None:

@@ -248,7 +248,7 @@ def _negotiate(plan: Plan, negotiation: Negotiation) -> Node:
 
 
 def _propose(plan: Plan) -> Node:
-    script = unpacking((".github",)) + lines(
+    script = unpacking((":/.github",)) + lines(
         f'branch="{plan.prefix}/negotiation-$GITHUB_RUN_ID-$GITHUB_RUN_ATTEMPT"',
         "gh auth setup-git",
         'git push --quiet origin "FETCH_HEAD:refs/heads/$branch"',

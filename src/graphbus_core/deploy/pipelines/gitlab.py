@@ -270,7 +270,7 @@ def _propose(plan: Plan) -> Node:
             "  exit 0",
             "fi",
         )
-        + unpacking((PIPELINE, ".gitlab"))
+        + unpacking((f":/{PIPELINE}", ":/.gitlab"))
         + lines(
             "# The token comes from the environment when git asks for it, and never stands in a command line.",
             "# shellcheck disable=SC2016",
