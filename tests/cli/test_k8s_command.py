@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -390,23 +391,32 @@ def test_the_command_of_a_pod_starts_answers_its_probes_and_ends_in_time(station
         process.stdout.readline()
         for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
             assert _get(f"http://127.0.0.1:{health}{container[probe]['httpGet']['path']}") == 200
-        request = urllib.request.Request(
-            f"http://127.0.0.1:{serve}/call/HarbourStation/measure",
-            data=b'{"level": 2.5}',
-            headers={
-                "Authorization": "Bearer the-token-of-this-test",
-                "Content-Type": "application/json",
-                "Host": "stations-harbour-station.weather.svc",
-            },
-        )
-        with urllib.request.urlopen(request, timeout=5) as answer:
-            assert json.loads(answer.read()) == {"highest": 2.5}
+        site = f"http://127.0.0.1:{serve}"
+        assert _ask(f"{site}/call/HarbourStation/measure", b'{"level": 2.5}') == (200, {"highest": 2.5})
+        status, refusal = _ask(f"{site}/call/SummitStation/measure", b'{"gusts": [1.5]}')
+        assert (status, refusal["code"]) == (404, "GBE696")
+        _, described = _ask(f"{site}/openapi.json")
+        assert [path for path in described["paths"] if "/call/" in path] == ["/call/HarbourStation/measure"]
         assert list((tmp_path / "var/lib/graphbus").iterdir())
         process.send_signal(signal.SIGTERM)
         assert process.wait(spec["terminationGracePeriodSeconds"]) == 0
     finally:
         process.kill()
         process.communicate()
+
+
+def _ask(address: str, body: bytes | None = None) -> tuple[int, Any]:
+    headers = {
+        "Authorization": "Bearer the-token-of-this-test",
+        "Content-Type": "application/json",
+        "Host": "stations-harbour-station.weather.svc",
+    }
+    try:
+        with urllib.request.urlopen(urllib.request.Request(address, body, headers), timeout=5) as answer:
+            return answer.status, json.loads(answer.read())
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.loads(error.read())
 
 
 def _get(address: str) -> int:

@@ -34,6 +34,7 @@ _STATUS = {
     "GBE677": 415,
     "GBE678": 503,
     "GBE679": 504,
+    "GBE696": 404,
 }
 """What is the doing of the client, or will pass. Everything else is ours, and the client learns only that it happened."""
 

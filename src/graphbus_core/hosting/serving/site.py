@@ -22,7 +22,7 @@ from graphbus_core.hosting.serving.guard import PROBES, Guard
 from graphbus_core.hosting.serving.problems import Problem, internal, is_of_the_client, problem_of
 from graphbus_core.hosting.serving.status import Status
 from graphbus_core.isolation import attempt
-from graphbus_core.model.artifacts import BuildArtifacts
+from graphbus_core.model.artifacts import AgentsArtifact, BuildArtifacts
 from graphbus_core.model.config import ServeConfig
 from graphbus_core.model.payload import plain_model
 from graphbus_core.model.project_info import ProjectInfo
@@ -103,12 +103,12 @@ class Site:
         """The description of the graph as it runs now."""
         artifacts = self._current
         if self._described is None or self._described[0] is not artifacts:
-            self._described = artifacts, _pretty(openapi.document(artifacts, self._info))
+            self._described = artifacts, _pretty(self._describe(artifacts))
         return self._described[1]
 
     def index(self) -> bytes:
         """What can be requested here."""
-        paths = openapi.document(self._current, self._info)["paths"]
+        paths = self._describe(self._current)["paths"]
         return _pretty(
             {
                 "call": [f"POST {path}" for path in paths if path.startswith("/call/")],
@@ -116,6 +116,13 @@ class Site:
                 "pages": [f"GET {path}" for path in (*sorted(PROBES), "/metrics", "/openapi.json")],
             }
         )
+
+    def _describe(self, artifacts: BuildArtifacts) -> dict[str, Any]:
+        """The graph without the agents that run in other processes."""
+        away = {name for name, why in self._graph.left_out.items() if why.code == "GBE696"}
+        here = tuple(agent for agent in artifacts.agents.agents if agent.name not in away)
+        present = msgspec.structs.replace(artifacts, agents=AgentsArtifact(here))
+        return openapi.document(present, self._info)
 
     # --- refusals ---
 
