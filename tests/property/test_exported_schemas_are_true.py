@@ -131,6 +131,31 @@ def test_an_exported_schema_accepts_what_a_running_graph_accepts(
         assert validator_of(part, dialect).is_valid(value) == is_accepted, part.name
 
 
+KEY_TYPES = [STR, ANY, UNKNOWN, INT, NULL, BOOL, Type("literal", values=("a", 1)), Type("union", (INT, STR))]
+SMALL_TYPES = [
+    *(Type("dict", (key, item)) for key in KEY_TYPES for item in (ANY, INT)),
+    *(Type(kind, (item,)) for kind in ("list", "set", "tuple") for item in (INT, NULL)),  # type: ignore[arg-type]
+    Type("tuple", (INT, STR)),
+    Type("literal", values=(1, "a", None)),
+    Type("literal", values=(True,)),
+    Type("union", (NULL, Type("record", fields=(Field("a", INT),)))),
+    Type("union"),
+]
+SMALL_VALUES: list[Any] = [
+    *(None, True, False, 0, 1, 0.5, "", "a"),
+    *([], [1], [1, 1], [None], [1, "a"], [1, "a", 2], {}, {"a": 1}, {"b": 1}, {"a": "b"}, {"1": 1}, {"a": 1, "b": 2}),
+]
+
+
+@pytest.mark.parametrize("wanted", SMALL_TYPES, ids=str)
+@pytest.mark.parametrize("dialect", VALIDATORS)
+def test_small_types_and_small_values_agree_one_and_all(wanted: Type, dialect: Dialect) -> None:
+    schema = Schema((Field("f", wanted),))
+    validator = validator_of(Payload("/A", schema), dialect)
+    for value in SMALL_VALUES:
+        assert validator.is_valid({"f": value}) == (not problems_of(schema, {"f": value})), value
+
+
 @pytest.mark.parametrize(
     ("wanted", "value", "is_valid", "is_accepted"),
     [(INT, 1.0, True, False), (Type("bytes"), "aGk=", True, False), (Type("bytes"), b"hi", False, True)],

@@ -270,6 +270,37 @@ def test_two_classes_of_one_name_are_described_in_place(tmp_path: Path) -> None:
     assert items["required"] == ["of_one"]
 
 
+def test_what_cannot_be_read_or_is_computed_is_said_to_be_so(tmp_path: Path) -> None:
+    files = {
+        "agents/__init__.py": "",
+        "agents/a.py": """
+            from graphbus_core import GraphBusNode, schema_method
+            from elsewhere import contract
+
+
+            class One(GraphBusNode):
+                @schema_method(**contract())
+                def take(self, a):
+                    self.publish(contract(), {"a": 1})
+
+                @schema_method(input_schema={"a": int}, output_schema={})
+                def begin(self, a):
+                    self.request(f"/Price/{a}", {"a": 1})
+            """,
+    }
+    build_graph(write_project(tmp_path, files) / "agents")
+    artifacts = load(tmp_path / ".graphbus")
+    defined = documents.bundle(artifacts, INFO)["$defs"]
+    assert defined["One.take.Arguments"]["description"] == "The contract of the method cannot be read."
+    assert "type" not in defined["One.take.Arguments"]
+    document = asyncapi.document(artifacts, INFO)
+    assert {name: each["address"] for name, each in document["channels"].items()} == {
+        "**": "/{rest}",
+        "Price.**": "/Price/{rest}",
+    }
+    assert "reply" not in document["operations"]["request.One.Price.**"]
+
+
 def test_several_handlers_of_an_undeclared_payload_must_all_be_able_to_take_it(tmp_path: Path) -> None:
     files = {
         "pyproject.toml": '[tool.graphbus]\nexternal_topics = ["/A/B", "/A/C"]\n',
