@@ -183,7 +183,7 @@ def deploying() -> str:
 def unpacking(guarded: Sequence[str]) -> str:
     """The begin of `propose`: the commits are fetched, not applied, and those that change the pipeline itself are refused."""
     return lines(
-        f"git fetch --quiet ./{BUNDLE} HEAD",
+        f'git fetch --quiet "$PWD/{BUNDLE}" HEAD',
         f"if ! git diff --quiet HEAD FETCH_HEAD -- {command(*guarded)}; then",
         '  echo "The negotiation has changed the pipeline itself; that is never proposed." >&2',
         "  exit 1",
