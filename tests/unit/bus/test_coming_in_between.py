@@ -453,3 +453,55 @@ def test_the_dispatcher_leaves_nothing_behind(what: str) -> None:
         return pausing.place
 
     at_each_step(scenario)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dispatcher", [False, True], ids=["the caller drains", "a dispatcher drains"])
+@pytest.mark.parametrize("who", ["closer", "drainer", "loop"])
+def test_who_closes_is_told_when_the_last_handler_has_ended(who: str, dispatcher: bool) -> None:
+    """The grace is long, and the end comes long before it is over, wherever one of the threads stops for a moment."""
+
+    def scenario(step: int) -> str:
+        graph, pausing = Graph(has_loop=True), Pausing(FOLDER, step)
+        bus, is_in, may_end = graph.bus, threading.Event(), threading.Event()
+        refused: list[BaseException | None] = []
+        bus.subscribe("/A/Slow", lambda: (is_in.set(), may_end.wait(PATIENCE_S), bus.publish("/A/Both")))
+        before = threading.gettrace()
+        if who == "drainer":
+            threading.settrace(pausing.trace)
+        try:
+            if dispatcher:
+                bus.start_dispatcher()
+            publishing = threading.Thread(
+                target=lambda: refused.append(attempt_anything(lambda: bus.publish("/A/Slow"))), daemon=True
+            )
+            publishing.start()
+        finally:
+            threading.settrace(before)  # type: ignore[arg-type]
+        if who == "loop":
+            assert bus._lanes is not None
+            bus._lanes.loop.call_soon_threadsafe(sys.settrace, pausing.trace)
+        comes_true(lambda: is_in.is_set() or pausing.is_there.is_set())
+
+        def closes() -> None:
+            bus.close(grace_s=4 * PATIENCE_S)
+
+        closing = pausing.thread(closes) if who == "closer" else threading.Thread(target=closes, daemon=True)
+        if who != "closer":
+            closing.start()
+        comes_true(lambda: pausing.is_there.is_set() or bus._bell.waiting, A_MOMENT_S)
+        may_end.set()
+        comes_true(lambda: pausing.is_there.is_set() or not closing.is_alive())
+        closing.join(A_MOMENT_S)
+        pausing.go_on()
+        for each in (closing, publishing):
+            ends(each, bus, pausing.place)
+        kept = [letter.event.topic for letter in bus.dead_letters()]
+        is_late = kept == ["/A/Slow"] or refused != [None]  # it came when nothing was left to be done
+        assert kept == [] or (is_late and not is_in.is_set()), f"{pausing.place}: {kept}"
+        assert sorted(graph.heard) == sorted([] if is_late else EXPECTED["publishes_both"]), (
+            f"{pausing.place}: {refused}"
+        )
+        return pausing.place
+
+    at_each_step(scenario)
