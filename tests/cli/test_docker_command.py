@@ -130,6 +130,17 @@ def test_what_is_included_is_let_through(shop: Path) -> None:
     assert "FROM a/b:1 AS libraries" in (shop / "Dockerfile").read_text()
 
 
+def test_the_files_say_which_command_writes_them_again(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (shop / "pins.txt").write_text("")
+    words = ["--requirements", "pins.txt", "--include", "agents/rates.json", "--serve", "--python", "3.12"]
+    assert main(["docker", "build", "--no-build", *words]) == 0
+    again = (shop / "Dockerfile").read_text().split("`")[1]
+    assert again == ("graphbus docker build --requirements pins.txt --python 3.12 --include agents/rates.json --serve")
+    assert main([*again.split()[1:], "--check"]) == 0
+    assert main(["docker", "build", "--no-build", "--optional", "a\nRUN evil"]) == 8
+    assert "[GBE714]" in capsys.readouterr().err
+
+
 def test_the_second_time_all_is_as_it_was(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["docker", "build"])
     capsys.readouterr()
@@ -170,6 +181,8 @@ def test_one_document_says_it_all(shop: Path, capsys: pytest.CaptureFixture[str]
         (["--requirements", ".env"], 8, "GBE711"),
         (["--include", "/etc/hostname"], 8, "GBE714"),
         (["--include", "missing"], 2, "GBE110"),
+        (["--include", "."], 8, "GBE714"),
+        (["--base", "a", "--python", "3.12"], 2, "GBE132"),
         (["--run"], 8, "GBE704"),
         (["--engine", "podman"], 8, "GBE704"),
         (["--run", "--no-build"], 2, "GBE132"),

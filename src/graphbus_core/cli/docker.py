@@ -122,7 +122,8 @@ def build(**given: Any) -> int:
     Examples:
       graphbus docker build
       graphbus docker build --tag ghcr.io/acme/shop:1.4.2
-      graphbus docker build --requirements requirements.txt --include agents/prices.json
+      graphbus docker build --requirements requirements.txt
+      graphbus docker build --include agents/prices.json
       graphbus docker build --serve --run
       graphbus docker build --check
     """
@@ -208,6 +209,8 @@ def _refuse_contradictions(options: Options) -> None:
     ):
         if options.runs and is_given:
             raise UsageError("GBE132", option="--run", other=option, reason="what is not built cannot be run")
+    if options.base and options.python:
+        raise UsageError("GBE132", option="--base", other="--python", reason="an image brings its own Python")
     if options.runs and options.as_json:
         raise UsageError("GBE132", option="--run", other="--json", reason="the graph talks on stdout")
 

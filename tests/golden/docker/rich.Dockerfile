@@ -1,4 +1,4 @@
-# Written by `graphbus docker build`. Write it again rather than edit it.
+# Written by `graphbus docker build --output deploy`. Write it again rather than edit it.
 
 FROM registry.example.org/python:3.13-slim@sha256:0000000000000000000000000000000000000000000000000000000000000000 AS libraries
 ENV PYTHONDONTWRITEBYTECODE=1 \

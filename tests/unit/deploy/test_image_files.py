@@ -21,7 +21,7 @@ GOLDEN = Path(__file__).parents[2] / "golden" / "docker"
 HADOLINT = Path(sys.executable).with_name("hadolint")
 BASE = f"registry.example.org/python:3.13-slim@sha256:{'0' * 64}"
 PLAIN = ImagePlan(
-    title="shop",
+    command="graphbus docker build",
     base=BASE,
     folder="docker",
     wheel="graphbus_runtime-0.1.0-py3-none-any.whl",
@@ -31,6 +31,7 @@ PLAIN = ImagePlan(
     labels={"org.opencontainers.image.title": "shop", "org.opencontainers.image.version": "1.4.2"},
 )
 RICH = PLAIN._replace(
+    command="graphbus docker build --output deploy",
     folder="deploy/docker",
     artifacts="build/graph",
     sources=("src/my shop/orders.py", "src/my shop/$odd.py", "pyproject.toml"),

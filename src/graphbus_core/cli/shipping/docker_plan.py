@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import tomllib
 from collections.abc import Iterable, Iterator
 from importlib.resources import files as package_files
@@ -68,27 +69,52 @@ def plan_image(wanted: Wanted) -> Image:
     about = _about(root)
     output = _below(root, Path(wanted.output)) if wanted.output else ""
     wheel = make_wheel()
-    requires_python = about.get("requires-python")
-    base = choose_base(wanted.python, requires_python if isinstance(requires_python, str) else "")
+    base = _base(wanted, about)
     plan = ImagePlan(
-        title=root.name,
-        base=check_base(wanted.base, may_float=wanted.may_float) if wanted.base else base,
+        command="",
+        base=base,
         folder=f"{output}/{FOLDER}" if output else FOLDER,
         wheel=wheel.name,
         artifacts=_below(root, folder),
         artifact_files=(*store.ARTIFACTS, store.MANIFEST),
         sources=tuple(sorted({*manifest.sources, *manifest.imports, *_project_file(root)})),
-        includes=tuple(_below(root, Path(path)) + ("/" if os.path.isdir(path) else "") for path in wanted.includes),
+        includes=tuple(_included(root, path) for path in wanted.includes),
         requirements=_below(root, Path(wanted.requirements)) if wanted.requirements else "",
         third_party=needed,
-        labels=dict(_labels(root, about, wanted.base or base)),
+        labels=dict(_labels(root, about, base)),
         is_served=wanted.is_served,
     )
-    for path in (*plan.sources, *plan.includes, plan.artifacts, plan.requirements):
+    plan = plan._replace(command=_command(plan, wanted, output))
+    for path in (*plan.sources, plan.artifacts, plan.command):
         _check_path(path)
     requirements = join(_pins(wanted, settings), wheel.name, wheel.sha256, theirs, plan.folder)
     dockerfile = f"{output}/Dockerfile" if output else "Dockerfile"
     return Image(root, dockerfile, generate(plan, requirements=requirements, wheel=wheel.data))
+
+
+def _base(wanted: Wanted, about: dict[str, Any]) -> str:
+    if wanted.base:
+        return check_base(wanted.base, may_float=wanted.may_float)
+    requires_python = about.get("requires-python")
+    return choose_base(wanted.python, requires_python if isinstance(requires_python, str) else "")
+
+
+def _included(root: Path, path: str) -> str:
+    below = _below(root, Path(path))
+    if not below:
+        raise DeployError("GBE714", path=path, reason="it is the whole project; name what is needed of it")
+    return f"{below}/" if os.path.isdir(path) else below
+
+
+def _command(plan: ImagePlan, wanted: Wanted, output: str) -> str:
+    """What writes the same files again, in the folder of the project."""
+    pairs = [("--output", output), ("--requirements", plan.requirements), ("--python", wanted.python)]
+    pairs += [("--base", wanted.base), *(("--include", path.rstrip("/")) for path in plan.includes)]
+    pairs += [("--optional", name) for name in wanted.optional]
+    words = [word for option, value in pairs if value for word in (option, value)]
+    words += ["--allow-unpinned"] * wanted.may_float + ["--serve"] * wanted.is_served
+    words += [] if plan.artifacts == ".graphbus" else [plan.artifacts]
+    return shlex.join(["graphbus", "docker", "build", *words])
 
 
 def name_image(root: Path) -> str:

@@ -28,7 +28,8 @@ _RESERVED = frozenset("$\\ \t\"'`")
 
 def render(plan: ImagePlan) -> str:
     """Give the text; the same plan gives the same bytes."""
-    blocks = ["\n".join(_heading()), *_libraries(plan), *_project(plan), *_image(plan)]
+    heading = f"# Written by `{plan.command}`. Write it again rather than edit it."
+    blocks = [heading, *_libraries(plan), *_project(plan), *_image(plan)]
     return "\n\n".join(blocks) + "\n"
 
 
@@ -36,10 +37,6 @@ def start_arguments(plan: ImagePlan) -> tuple[str, ...]:
     """What the runtime is started with unless somebody says otherwise."""
     served = ("--serve", f"0.0.0.0:{SERVE_PORT}") if plan.is_served else ()
     return ("--health", f"0.0.0.0:{HEALTH_PORT}", *served)
-
-
-def _heading() -> Iterator[str]:
-    yield "# Written by `graphbus docker build`. Write it again rather than edit it."
 
 
 def _libraries(plan: ImagePlan) -> Iterator[str]:

@@ -19,7 +19,7 @@ def render(plan: ImagePlan) -> str:
 
 
 def _lines(plan: ImagePlan) -> Iterator[str]:
-    yield "# Written by `graphbus docker build`. Nothing goes into the image but what is named here."
+    yield f"# Written by `{plan.command}`. Nothing goes into the image but what is named here."
     yield "*"
     yield ""
     yield "# the runtime, and what it needs"

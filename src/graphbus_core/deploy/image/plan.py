@@ -10,7 +10,7 @@ class ImagePlan(NamedTuple):
     """Everything that the files follow from. Paths are relative to the project, with `/`.
 
     Attributes:
-        title: What the project is called.
+        command: What writes the same files again.
         base: The image to build on.
         folder: Where our own files are: `docker`.
         wheel: The name of the wheel of the runtime, in that folder.
@@ -24,7 +24,7 @@ class ImagePlan(NamedTuple):
         is_served: Calls and events over HTTP.
     """
 
-    title: str
+    command: str
     base: str
     folder: str
     wheel: str
