@@ -132,6 +132,45 @@ def test_long_values_are_told_by_what_is_new_and_gone(shop: Path, capsys: pytest
     assert f"subscribers: {', '.join(f'+WatcherOfTheCartNumber{number}' for number in range(9))}" in lines
 
 
+def test_an_agent_that_stands_elsewhere_has_moved(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (shop / "agents" / "watcher.py").rename(shop / "agents" / "observer.py")
+    write_project(shop, {"agents/cart.py": f"# one line more\n{CART}"})
+    assert main(["build", "agents"]) == 0
+    capsys.readouterr()
+    assert main(["diff", "released"]) == 0
+    told = capsys.readouterr().out
+    agents = """\
+Agents
+  > Cart
+      span: agents/cart.py:3 → agents/cart.py:5
+  > Watcher
+      module: agents.watcher → agents.observer
+      path: agents/watcher.py → agents/observer.py
+      span: agents/watcher.py:3 → agents/observer.py:3
+Methods
+  > 2 only moved to other lines
+"""
+    assert told.startswith(agents)
+    assert told.splitlines()[-1] == "1 added, 1 removed, 1 changed, 6 moved"
+
+
+def test_flags_numbers_and_keys_are_told_in_words(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    watcher = WATCHER.replace('Changed")', 'Changed", retries=2, timeout=1.5)').replace("def on", "async def on")
+    judge = watcher.replace("GraphBusNode):", "GraphBusNode):\n    IS_ARBITER = True").replace('"sku"', '"code"')
+    write_project(shop, {"agents/watcher.py": judge})
+    assert main(["build", "agents"]) == 0
+    capsys.readouterr()
+    assert main(["diff", "released"]) == 0
+    lines = {line.strip() for line in capsys.readouterr().out.splitlines()}
+    assert lines >= {
+        "is arbiter: no → yes",
+        "retries: 0 → 2",
+        "timeout s: none → 1.5",
+        "is async: no → yes",
+        "reads: -sku, +code",
+    }
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "code"),
     [

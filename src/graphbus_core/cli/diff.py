@@ -130,14 +130,11 @@ def _size(agent: Any) -> str:
 
 
 def _lines(change: Change) -> list[str]:
-    """Say what is different, a line for a field; text that only moved gets one line for all."""
+    """Say what is different, a line for a field; an agent that only moved is somewhere else."""
     if change.group in ("sources", "imports") and change.sign == "changed":
         return []
     if change.sign == "moved":
-        places = [field for field in change.fields if isinstance(field.old, SourceSpan)]
-        shown = [field for field in places if field.name == "span"] or places
-        rest = [field for field in change.fields if field.name in ("path", "module")]
-        return [_line(field) for field in (*rest, *shown[:1])] or ["lines have moved"]
+        return [_line(field) for field in change.fields if field.name in ("path", "module", "span")]
     said = [field for field in change.fields if not field.name or bare(field.old) != bare(field.new)]
     return [_line(field) for field in said]
 
@@ -154,10 +151,15 @@ def _line(field: FieldChange) -> str:
 
 def _difference(field: FieldChange) -> str:
     """For what is too much for a line: which members are new or gone, or only that it is different."""
-    old, new = ([str(each) for each in side] if isinstance(side, tuple) else [] for side in (field.old, field.new))
-    gone = [paint(f"-{plain(each)}", "gone") for each in old if each not in new and len(each) < _LONGEST]
-    added = [paint(f"+{plain(each)}", "good") for each in new if each not in old and len(each) < _LONGEST]
+    old, new = (list(map(_called, side)) if isinstance(side, tuple) else [] for side in (field.old, field.new))
+    gone = [paint(f"-{plain(each)}", "gone") for each in old if each and each not in new]
+    added = [paint(f"+{plain(each)}", "good") for each in new if each and each not in old]
     return ", ".join([*gone, *added]) or "changed"
+
+
+def _called(member: Any) -> str:
+    """Give the name of a key, parameter or field; nothing for what has none."""
+    return member if isinstance(member, str) else getattr(member, "key", getattr(member, "name", ""))
 
 
 def _shown(value: Any) -> str | None:
