@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from itertools import pairwise
 from typing import NamedTuple
 
 import click
@@ -120,7 +121,16 @@ def _set_variable(name: str, value: str | None) -> None:
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="`graphbus COMMAND --help` explains a command, with examples.",
+    epilog="""`graphbus COMMAND --help` explains a command, with examples.
+
+    \b
+    Exit status:
+      0  done                                  5    negotiation
+      1  a bug of GraphBus                     6    artifacts
+      2  wrong usage or settings               7    running a graph
+      3  sources; also: something was found    8    shipping
+      4  changing files                        130  interrupted
+    """,
 )
 @click.option(
     "-C",
@@ -147,11 +157,7 @@ def graphbus() -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and give its exit status.
-
-    Exit status: 0 done, 1 a bug of GraphBus, 2 usage, 3 build, 4 edit, 5 negotiation, 6 artifacts, 7 run,
-    8 ship, 130 Ctrl-C.
-    """
+    """Run one command and give its exit status: see the end of `graphbus --help`, and docs/command-line.md."""
     if COMPLETION_VARIABLE in os.environ:
         from graphbus_core.cli.completing.answer import answer
 
@@ -162,16 +168,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         status = _invoke(arguments)
         console.flush()
     except errors.GraphBusError as error:
-        status = _report(error, as_json="--json" in arguments)
+        status = _report(error, as_json=_wants_json(arguments))
     except (KeyboardInterrupt, click.Abort):
         console.say("\nInterrupted.")
-        status = INTERRUPTED
+        status = _end(INTERRUPTED, "Interrupted.", as_json=_wants_json(arguments))
     except BrokenPipeError:
         console.abandon_stdout()
         status = BROKEN_PIPE
     except Exception as error:  # noqa: BLE001 - the last resort: an output that takes nothing more, or a bug of ours
-        status = _give_up(error)
+        status = _give_up(error, as_json=_wants_json(arguments))
     return status
+
+
+def _wants_json(arguments: Sequence[str]) -> bool:
+    """True when stdout is to bear one JSON document, come what may; the words after `--` are not ours."""
+    own = [*arguments, "--"][: [*arguments, "--"].index("--")]
+    return "--json" in own or "--format=json" in own or ("--format", "json") in pairwise(own)
 
 
 def _invoke(arguments: list[str]) -> int:
@@ -193,13 +205,20 @@ def _invoke(arguments: list[str]) -> int:
     return status if isinstance(status, int) else 0
 
 
-def _give_up(error: Exception) -> int:
+def _give_up(error: Exception, *, as_json: bool) -> int:
     """Say why the exception that is being handled has ended the command."""
     lost = console.lost_output(error)
     if lost:
         return _report(lost, as_json=False)
     console.bug()
-    return OUR_BUG
+    return _end(OUR_BUG, f"This is a bug of GraphBus: {type(error).__name__}.", as_json=as_json)
+
+
+def _end(status: int, sentence: str, *, as_json: bool) -> int:
+    """Write the document of a command that has ended before it could write its own."""
+    if as_json and not console.has_emitted_json():
+        console.emit_json({"errors": [{"code": "", "message": sentence, "hint": "", "where": None}]})
+    return status
 
 
 def _report(error: errors.GraphBusError, *, as_json: bool) -> int:

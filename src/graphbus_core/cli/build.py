@@ -22,6 +22,10 @@ def build(*, paths: tuple[str, ...], as_json: bool, enable_agents: bool, **wishe
     a copy in a jail), those whom it affects vote, and what they agree on is written to the source files. `graphbus
     undo` takes it back.
 
+    Exit status: 0 done; 2 wrong usage or settings; 3 the agents cannot be read, or no graph can be made of them, or
+    the lock does not cover them (--frozen); 4 a change could not be written; 5 the negotiation could not be held; 130
+    interrupted: nothing was written.
+
     \b
     Examples:
       graphbus build agents/

@@ -70,7 +70,8 @@ def check(
     Examples:
       graphbus check agents/
       graphbus check agents/ --fix
-      graphbus check agents/ --select GB0 --ignore GB002 --format sarif > graphbus.sarif
+      graphbus check agents/ --select GB0 --ignore GB002 --strict
+      graphbus check agents/ --format sarif > graphbus.sarif
     """
     if as_json and form not in (None, "json"):
         raise UsageError(

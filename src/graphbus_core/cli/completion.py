@@ -27,6 +27,8 @@ def completion(*, shell: str) -> None:
     fish, once:
       graphbus completion fish > ~/.config/fish/completions/graphbus.fish
 
+    Exit status: 0 done; 2 another shell.
+
     \b
     Examples:
       graphbus completion bash

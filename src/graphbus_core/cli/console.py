@@ -97,8 +97,8 @@ def out(text: str = "", *, end: str = "\n") -> None:
 
 
 def clear() -> None:
-    """Clear the terminal, if stdout is one."""
-    if sys.stdout.isatty():
+    """Clear the terminal, if stdout is one that can."""
+    if sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
         click.clear()
 
 
@@ -128,6 +128,7 @@ def emit_json(document: object) -> None:
     """Write the one JSON document of a command to stdout; structs, mappings and sequences are taken as they are."""
     import msgspec
 
+    status("")
     _documents.append(None)
     click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
 

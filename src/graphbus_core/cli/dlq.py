@@ -52,6 +52,8 @@ def dlq() -> None:
 def ls(*, topic: str, limit: int, artifacts: str, as_json: bool) -> None:
     """List the dead letters of the project, the last one at the end.
 
+    Exit status: 0 done, also when there are none; 7 the file with them cannot be read.
+
     \b
     Examples:
       graphbus dlq ls
@@ -85,6 +87,8 @@ def ls(*, topic: str, limit: int, artifacts: str, as_json: bool) -> None:
 def show(*, number: int, artifacts: str, as_json: bool) -> None:
     """Show everything that is known of a dead letter: ids, times, the way it came, traceback and payload.
 
+    Exit status: 0 done; 2 there is no such dead letter.
+
     \b
     Examples:
       graphbus dlq show 3
@@ -112,6 +116,8 @@ def show(*, number: int, artifacts: str, as_json: bool) -> None:
 @_AS_JSON
 def drop(*, numbers: tuple[int, ...], is_all: bool, is_sure: bool, artifacts: str, as_json: bool) -> None:
     """Forget dead letters: those with the given IDs, or all. It asks first.
+
+    Exit status: 0 done; 2 there is no such dead letter, or nobody to ask; 130 somebody said no.
 
     \b
     Examples:

@@ -53,8 +53,9 @@ def doctor(*, model: str, tested: str | None, as_json: bool) -> int:
     """Tell which providers of models are usable and what is missing, which model `graphbus build --enable-agents` would use
     now and why, and whether changed code can be run in a jail.
 
-    Without --test nobody outside of this machine is asked. Of a key only its presence is looked at. The exit status is 5
-    when the model that would negotiate, or the one that is tested, cannot be asked.
+    Without --test nobody outside of this machine is asked. Of a key only its presence is looked at.
+
+    Exit status: 0 done; 5 the model that would negotiate, or the one that is tested, cannot be asked.
 
     \b
     Examples:

@@ -64,11 +64,14 @@ def agent(*, folder: Path, as_json: bool, **wished: object) -> None:
 
     A topic that the project knows already is published with the fields that are sent or read there.
 
+    Exit status: 0 done; 2 the name, a topic or a file that is there already; 3 the agents of the project cannot be
+    read.
+
     \b
     Examples:
       graphbus generate agent ShippingService
-      graphbus generate agent ShippingService --subscribes /Order/Created --publishes /Parcel/Sent
-      graphbus generate agent InvoiceService --depends-on OrderProcessor --path src/billing/agents
+      graphbus generate agent Shipping --subscribes /Order/Created
+      graphbus generate agent Billing --depends-on OrderProcessor
     """
     wish = Wish(**wished)  # type: ignore[arg-type]
     raise_all(misspelt(wish))

@@ -82,6 +82,8 @@ def init(folder: Path, template: str, intent: str, as_json: bool) -> None:
     The templates: `shop` (four agents and a handful of mistakes for them to find), `hello` (the smallest graph that uses
     everything), `news` (feeds become a digest), `blank` (no agents yet).
 
+    Exit status: 0 done; 2 FOLDER is not empty or its name cannot be that of a project.
+
     \b
     Examples:
       graphbus init my-shop

@@ -26,6 +26,8 @@ from graphbus_core.model.artifacts import BuildArtifacts
 def inspect(*, artifacts: str, agent: str, form: str, as_json: bool) -> None:
     """Show what a build wrote to ARTIFACTS, a folder (.graphbus by default): agents, topics and the graph between them.
 
+    Exit status: 0 done; 6 there are no artifacts, or no such agent in them.
+
     \b
     Examples:
       graphbus inspect .graphbus/

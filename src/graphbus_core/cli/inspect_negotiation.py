@@ -63,6 +63,8 @@ def inspect_negotiation(
 ) -> None:
     """List the proposals of a session, or show one PROPOSAL whole: reasons, diff, gate, votes, arbitration and commit.
 
+    Exit status: 0 done; 5 there is no such session, proposal or agent.
+
     \b
     Examples:
       graphbus inspect-negotiation

@@ -17,6 +17,9 @@ def negotiate(*, paths: tuple[str, ...], as_json: bool, **wished: object) -> Non
 
     The artifacts stay as they are; `graphbus build` renews them. `graphbus undo` takes the changes back.
 
+    Exit status: 0 done, also when nothing was agreed on; 2 wrong usage or settings; 3 the agents cannot be read; 4 a
+    change could not be written; 5 the negotiation could not be held; 130 interrupted: nothing was written.
+
     \b
     Examples:
       graphbus negotiate agents/ --rounds 3

@@ -19,6 +19,9 @@ def replay(session: str, verify: bool, as_json: bool) -> None:
     No model is asked and nothing is written: the answers are those of the record, and the gate works in a copy of the
     project. In a fresh clone the lock alone is enough.
 
+    Exit status: 0 done; 3 the lock cannot be read; 5 there is no such session, it cannot be run again, or with
+    --verify something differs.
+
     \b
     Examples:
       graphbus replay --verify

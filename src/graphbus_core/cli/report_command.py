@@ -29,22 +29,29 @@ _BEGINNING_BYTES = 4000
     "-o", "--output", default="", metavar="FILE", help="Where to; `-` is stdout. Default: graphbus-report-SESSION.html."
 )
 @click.option(
-    "--format", "form", type=click.Choice(["html", "json"]), default="html", help="A page, or the same facts as JSON."
+    "--format", "form", type=click.Choice(["html", "json"]), help="A page (default), or the same facts as JSON."
 )
+@click.option("--json", "as_json", is_flag=True, help="The same as --format json --output -.")
 @click.option("--force", is_flag=True, help="Write over a file that is no report.")
-def report(*, session: str, output: str, form: Format, force: bool) -> None:
+def report(*, session: str, output: str, form: Format | None, as_json: bool, force: bool) -> None:
     """Write what happened in SESSION, the last one by default, as one HTML page.
 
     Outcome, timeline, graph, changes, gate, votes and cost. The page asks no network for anything, and the same session
     gives the same bytes.
 
+    Exit status: 0 done; 2 another file is in its place, or it cannot be written; 5 there is no such session.
+
     \b
     Examples:
       graphbus report
       graphbus report S001 -o report.html
-      graphbus report --format json -o - | jq .outcome
+      graphbus report --json | jq .outcome
     """
+    if as_json:
+        _refuse_contradictions(output, form)
+        form, output = "json", _STDOUT
     story = tell(session)
+    form = form or "html"
     if form == "html":
         from graphbus_core.cli.report.page import page
 
@@ -61,6 +68,12 @@ def report(*, session: str, output: str, form: Format, force: bool) -> None:
     console.say(
         f"{console.paint('✓', 'good')} {console.plain(str(path))}: {len(made) / 1000:,.0f} kB, session {story.record.session}"
     )
+
+
+def _refuse_contradictions(output: str, form: Format | None) -> None:
+    for option, is_other in (("--output", output not in {"", _STDOUT}), ("--format", form == "html")):
+        if is_other:
+            raise UsageError("GBE132", option="--json", other=option, reason="it writes JSON to stdout")
 
 
 def tell(session: str) -> Story:

@@ -104,8 +104,8 @@ def run(**given: object) -> int:
     Examples:
       graphbus run
       graphbus run --serve --port 8765
-      graphbus run .graphbus/ --publish /Order/Placed '{"order_id": "1", "items": []}'
-      graphbus run .graphbus/ --call OrderProcessor.process_order '{"order_id": "1", "items": []}'
+      graphbus run --publish /Order/Placed '{"order_id": "1", "items": []}'
+      graphbus run --call OrderProcessor.process_order '{"order_id": "1"}'
       graphbus run .graphbus/ --entrypoint my_shop.main:run
     """
     options = msgspec.convert(given, RunOptions)

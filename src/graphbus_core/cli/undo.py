@@ -21,6 +21,8 @@ def undo(session: str, dry_run: bool, as_json: bool) -> None:
     Nothing happens if one of the files was changed since. The artifacts are not touched: run `graphbus build` afterwards.
     Nor are git commits: those of the session are named, for `git revert`.
 
+    Exit status: 0 done; 4 there is nothing to undo, or a file was changed since.
+
     \b
     Examples:
       graphbus undo

@@ -21,6 +21,8 @@ def validate(*, artifacts: str, as_json: bool) -> int:
     Each artifact must have the shape and the digest that the manifest promises, and each source file must be what it was
     when it was built. Every problem is shown, not only the first.
 
+    Exit status: 0 everything fits; 6 a problem was found.
+
     \b
     Examples:
       graphbus validate

@@ -44,6 +44,9 @@ def why(place: str, as_json: bool) -> None:
 
     Works from the sessions that are kept here; where they are gone, from the commits that `--commit` has made.
 
+    Exit status: 0 done, also when no decision wrote the line; 5 there is no such file or line, or git cannot be
+    asked.
+
     \b
     Examples:
       graphbus why agents/order_processor.py:42
