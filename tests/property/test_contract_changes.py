@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -116,6 +117,7 @@ def value_of(kind: Type, draw: st.DrawFn) -> Any:
     return draw(st.sampled_from([*islice(samples(kind), 20)]))
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(PAIRS, st.sampled_from(["input", "output"]), st.booleans(), st.data())
 def test_a_compatible_change_refuses_no_value_that_was_fine_before(
@@ -133,24 +135,19 @@ def test_a_compatible_change_refuses_no_value_that_was_fine_before(
         assert check(value) == ()
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(PAIRS, st.sampled_from(["input", "output"]))
-def test_a_breaking_difference_has_a_witness_or_is_a_name_that_others_read(
-    pair: tuple[Schema, Schema], side: Side
-) -> None:
+def test_what_is_called_breaking_refuses_a_value_that_was_fine_before(pair: tuple[Schema, Schema], side: Side) -> None:
+    """Only sets of what cannot be in a set, whose values nobody can make, may be called breaking without a witness."""
     before, after = pair
-    breaking = [each for each in differences(before, after, side, is_closed=side == "input") if each.is_breaking]
+    found = differences(before, after, side, is_closed=side == "input")
     takes, gives = (after, before) if side == "input" else (before, after)
-    if any(each.kind in ("required", "optional", "renamed", "removed", "added") for each in breaking):
-        if side == "output" and all("." in each.path or "[" in each.path for each in breaking):
-            return
-        found = witness_of_fields(takes, gives, is_closed=side == "input")
-        assert not found or problems_of(takes, found[0], is_closed=side == "input")
-        top = [each for each in breaking if not {*".["} & {*each.path} and each.kind != "type"]
-        assert found or not top
-    for each in breaking:
-        if each.example:
-            assert each.kind == "type"
+    witness = witness_of_fields(takes, gives, is_closed=side == "input")
+    has_set = "set[" in f"{before}{after}"
+    assert has_set or bool(witness) == any(each.is_breaking for each in found)
+    for each in found:
+        assert each.is_breaking or not each.example
 
 
 @given(SCHEMAS, st.sampled_from(["input", "output"]), st.booleans())
@@ -212,6 +209,7 @@ def validated(artifacts: BuildArtifacts) -> Validation:
     return validate(Wiring(evidence), rules.check(evidence, has_text=False))
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(OFTEN_ALIKE, PAIRS, st.integers(1, 3))
 def test_unless_a_change_is_called_breaking_every_edge_that_held_still_holds(

@@ -18,7 +18,7 @@ from graphbus_core.compiler.rules.wiring import Heard, Sent, Wiring
 from graphbus_core.contracts.surface import needs_of
 from graphbus_core.model.agent import AgentDefinition, Call, MethodSpec, SourceSpan
 from graphbus_core.model.findings import Finding
-from graphbus_core.model.topics import matches
+from graphbus_core.model.topics import is_pattern, matches
 
 EdgeKind = Literal["method", "call", "depends_on", "topic", "request"]
 Verdict = Literal["fits", "unfit", "unknown"]
@@ -217,6 +217,10 @@ def _dependencies(wiring: Wiring) -> Iterator[_Ends]:
 def _topics(wiring: Wiring) -> Iterator[_Ends]:
     sent = [Sent(agent, each) for agent in wiring.agents.values() for each in agent.publications]
     heard = [Heard(agent, each) for agent in wiring.agents.values() for each in agent.subscriptions]
+    by_topic: dict[str, list[Heard]] = {}
+    for each_heard in heard:
+        by_topic.setdefault(each_heard.topic, []).append(each_heard)
+    patterns = [topic for topic in by_topic if is_pattern(topic)]
     groups: dict[tuple[str, str], list[Sent]] = {}
     for each in sent:
         key = (each.agent.name, each.topic or f"{each.publication.prefix}?")
@@ -224,7 +228,8 @@ def _topics(wiring: Wiring) -> Iterator[_Ends]:
     reached: set[tuple[str, str, str]] = set()
     for (_, topic), publications in groups.items():
         is_known = bool(publications[0].topic)
-        hearers = [each for each in heard if is_known and each.topic and matches(each.topic, topic)]
+        names = [topic, *(name for name in patterns if matches(name, topic))] if is_known else []
+        hearers = [each for name in names for each in by_topic.get(name, ())]
         reached.update((each.agent.name, each.subscription.method, each.topic) for each in hearers)
         for hearer in hearers:
             yield _topic_edge(topic, publications, hearer)

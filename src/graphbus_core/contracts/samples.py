@@ -1,8 +1,8 @@
-"""Values of a type: few, but for each place where two types may differ one that tells them apart."""
+"""Values of a type: few, but for nearly each place where two types may differ one that tells them apart."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -39,7 +39,7 @@ def samples(of: Type) -> Iterator[Any]:
 
 def field_samples(fields: Sequence[Field]) -> Iterator[dict[str, Any]]:
     """Give mappings with these fields: all of them, then each value of each field in turn, then without what may be missing."""
-    whole = {field.name: next(samples(field.type)) for field in fields}
+    whole = {field.name: next(samples(field.type), None) for field in fields}
     yield whole
     yield {field.name: whole[field.name] for field in fields if field.required}
     for field in fields:
@@ -52,17 +52,20 @@ def field_samples(fields: Sequence[Field]) -> Iterator[dict[str, Any]]:
 def _containers(of: Type) -> Iterator[Any]:
     if of.kind == "dict":
         keys, values = of.args[:2] if len(of.args) > 1 else (Type("str"), Type("any"))
-        key = next(samples(keys))
+        key = next(samples(keys), None)
         yield from ({key: value} for value in samples(values))
-        yield from ({other: next(samples(values))} for other in samples(keys))
+        yield from ({other: next(samples(values), None)} for other in samples(keys))
         yield {}
     elif of.kind == "tuple" and of.args:
-        whole = [next(samples(part)) for part in of.args]
+        whole = [next(samples(part), None) for part in of.args]
         for at, part in enumerate(of.args):
             yield from ([*whole[:at], value, *whole[at + 1 :]] for value in samples(part))
     else:
-        yield from ([value] for value in samples(of.args[0] if of.args else Type("any")))
+        items = of.args[0] if of.args else Type("any")
+        yield from ([value] for value in samples(items))
         yield []
+        if of.kind == "set":  # JSON has none, but a call within the process may pass one
+            yield from ({value} for value in samples(items) if isinstance(value, Hashable))
 
 
 def witness(takes: Type, sent: Type) -> tuple[Any, ...]:

@@ -162,7 +162,9 @@ def default_paths() -> tuple[str, ...]:
     folder = os.path.join(root, settings.load(root).artifacts)
     if is_artifacts(folder):
         manifest = store.load_manifest(folder)
-        return tuple(os.path.relpath(os.path.join(root, path)) for path in manifest.roots)
+        built = [os.path.join(root, path) for path in manifest.roots]
+        if all(map(os.path.exists, built)):
+            return tuple(map(os.path.relpath, built))
     return (os.path.relpath(root),)
 
 
