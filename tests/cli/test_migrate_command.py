@@ -35,6 +35,27 @@ def test_a_run_of_old_artifacts_names_the_way_out_and_runs_after_it(
     assert json.loads(capsys.readouterr().out.splitlines()[-1]) == {"in_stock": 10, "reserved": True}
 
 
+LETTER = '{"recipient": "Ada", "weight_g": 12}'
+
+
+@pytest.mark.parametrize(
+    ("sample", "work", "told"),
+    [
+        ("orders", ["--call", "Books.balance", "{}"], '{"revenue":0.0}'),
+        ("news", ["--call", "DigestWriter.write_digest", '{"path": "d.md"}'], '{"articles":0,"duplicates":0}'),
+        ("negotiated", ["--publish", "/Letter/Sent", LETTER], "[Reader] Ada"),
+        ("first_negotiation", ["--publish", "/Letter/Sent", LETTER], "[Reader] Ada"),
+    ],
+)
+def test_each_sample_runs_with_the_sources_that_it_was_frozen_with(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], sample: str, work: list[str], told: str
+) -> None:
+    thaw(f"format_1/{sample}", tmp_path)
+    assert main(["-C", str(tmp_path), "migrate"]) == 0
+    assert main(["-C", str(tmp_path), "run", *work]) == 0
+    assert told in "".join(capsys.readouterr()).splitlines()
+
+
 def test_a_migration_says_what_it_did(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["migrate"]) == 0
     streams = capsys.readouterr()
