@@ -24,6 +24,8 @@ def migrate(*, artifacts: str, dry_run: bool, is_diff: bool, as_json: bool) -> N
     source files, which must be those that the artifacts describe; nothing is guessed. Agents, negotiations and their digests stay
     what they are, so that the lock still holds.
 
+    Exit status: 0 done, also when nothing is old; 6 the artifacts are missing or damaged, or do not describe the sources.
+
     \b
     Examples:
       graphbus migrate

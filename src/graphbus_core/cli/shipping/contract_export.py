@@ -13,7 +13,7 @@ import click
 from graphbus_core.cli import console
 from graphbus_core.cli.shipping import writing
 from graphbus_core.cli.shipping.writing import Wish
-from graphbus_core.errors import UsageError, raise_all
+from graphbus_core.errors import DeployError, UsageError, raise_all
 from graphbus_core.model.artifacts import BuildArtifacts
 from graphbus_core.model.project_info import ProjectInfo
 
@@ -41,10 +41,10 @@ def export(*, path: str, form: str, output: str, as_yaml: bool, **wished: bool) 
     give the same bytes.
 
     \b
-    jsonschema  payloads of topics, arguments and results of methods (draft 2020-12):
+    jsonschema  payloads of topics, arguments and results (draft 2020-12):
                 one document, or with a folder as --output one for each
-    openapi     the HTTP interface of `graphbus run --serve`, as /openapi.json shows it (OpenAPI 3.1)
-    asyncapi    topics, who publishes and who hears them, and their payloads (AsyncAPI 3.0)
+    openapi     what `graphbus run --serve` offers over HTTP (OpenAPI 3.1)
+    asyncapi    topics with their payloads and both ends (AsyncAPI 3.0)
 
     Exit status: 0 done; 2 wrong usage; 3 sources cannot be read; 6 artifacts cannot; 8 a file is there already, or with --check
     differs.
@@ -53,7 +53,7 @@ def export(*, path: str, form: str, output: str, as_yaml: bool, **wished: bool) 
     Examples:
       graphbus contract export --format asyncapi
       graphbus contract export agents/ --format jsonschema --output schemas/
-      graphbus contract export .graphbus/ --format openapi --output openapi.yaml --yaml
+      graphbus contract export .graphbus/ --format openapi --yaml
       graphbus contract export --format asyncapi --output asyncapi.json --check
     """
     wish = Wish(**wished)
@@ -106,6 +106,8 @@ def _read(path: str) -> tuple[BuildArtifacts, ProjectInfo]:
 
     project = Project.read(settings.resolve_build(BuildRequest(paths=(path,) if path else ())))
     raise_all(project.errors)
+    if not project.definitions:  # an empty document would be taken for a promise of nothing
+        raise DeployError("GBE746", path=path or "this folder")
     return describe(project, History()), settings.project_info(project.config.root)
 
 

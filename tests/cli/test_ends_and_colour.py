@@ -1,0 +1,268 @@
+"""How a process ends, what a terminal gets to see, and which variables of the environment are read."""
+
+from __future__ import annotations
+
+import ast
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from shutil import rmtree
+
+import pytest
+
+from graphbus_core import build_graph, errors
+from graphbus_core.cli import main
+from tests.commands import FILES, PAGE, REPORTING, ROOT
+from tests.project_files import write_project
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    """A small project that is built, with one below it for agents to negotiate in."""
+    root = write_project(tmp_path / "shop", FILES)
+    build_graph(root / "agents")
+    return root
+
+
+@pytest.fixture
+def with_demo(shop: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    assert main(["-C", str(shop), "init", "demo"]) == 0
+    rmtree(shop / "demo" / "tests")  # a negotiation without a suite takes a third of the time
+    capsys.readouterr()
+    return shop
+
+
+# --- exit status ----------------------------------------------------------------------------
+
+FAILING = [
+    (2, ["check", "nowhere"]),
+    (2, ["nothing"]),
+    (2, []),
+    (3, ["check", "agents"]),
+    (3, ["build", "broken"]),
+    (4, ["undo"]),
+    (5, ["report"]),
+    (6, ["inspect", "nowhere"]),
+    (7, ["run", "--call", "Orders.nothing", "{}"]),
+    (8, ["ci", "github"]),
+]
+
+
+def run(*words: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "graphbus_core", *words],
+        cwd=cwd, env=os.environ | environment, stdin=subprocess.DEVNULL,
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("status", "line"), FAILING, ids=str)
+def test_a_process_ends_with_the_status_of_its_family(status: int, line: list[str], shop: Path) -> None:
+    write_project(shop, {"broken/a.py": "def (:\n", ".github/workflows/graphbus.yml": "mine: 1\n"})
+    done = run(*line, cwd=shop)
+    assert done.returncode == status, done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_page_and_the_help_have_the_status_of_every_family(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = help_of(capsys)
+    rows = dict(re.findall(r"^\| (\d+) \|.*\| (GBE\dxx)? ?\|$", PAGE, re.MULTILINE))
+    families = [kind for kind in errors.GraphBusError.__subclasses__() if kind is not errors.SeveralErrors]
+    for number, family in enumerate(families, 1):
+        assert rows[str(family.exit_status)] == f"GBE{number}xx"
+        assert re.search(rf" {family.exit_status}  +\S", shown)
+    assert {"0", "1", "130", "141", "143"} <= {*rows}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("number", "words", "status"),
+    [
+        (signal.SIGTERM, ["run"], 0),
+        (signal.SIGINT, ["run"], 0),
+        (signal.SIGTERM, ["run", "--call", "Orders.wait", "{}"], 143),
+        (signal.SIGINT, ["run", "--call", "Orders.wait", "{}"], 130),
+        (signal.SIGINT, ["dev", "agents"], 0),
+    ],
+)
+def test_a_signal_ends_a_command_with_its_number(
+    number: signal.Signals, words: list[str], status: int, tmp_path: Path
+) -> None:
+    waiting = """
+        import time
+
+        from graphbus_core import GraphBusNode, schema_method
+
+
+        class Orders(GraphBusNode):
+            @schema_method(input_schema={}, output_schema={})
+            def wait(self) -> dict[str, object]:
+                print("at work", flush=True)
+                time.sleep(30)
+                return {}
+        """
+    settings = "[tool.graphbus.runtime]\ngrace_s = 0.1\n"
+    root = write_project(tmp_path, {"agents/a.py": waiting, "pyproject.toml": settings})
+    build_graph(root / "agents")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "graphbus_core", *words],
+        cwd=root, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+    )  # fmt: skip
+    assert process.stdout
+    awaited = "at work" if "--call" in words else "Ready"
+    while awaited not in process.stdout.readline():
+        assert process.poll() is None
+    process.send_signal(number)
+    process.communicate(timeout=60)
+    assert process.returncode == status
+
+
+def help_of(capsys: pytest.CaptureFixture[str]) -> str:
+    assert main(["--help"]) == 0
+    return capsys.readouterr().out
+
+
+# --- colour ---------------------------------------------------------------------------------
+
+COLOURED = [
+    ["--help"],
+    ["check", "nowhere"],
+    *(line for line in REPORTING if "replay" not in line),
+    ["-C", "demo", "undo"],
+    ["dlq", "drop", "1"],
+    ["run", "-i"],
+]
+DRIVER = """
+import sys
+from graphbus_core.cli import main
+for line in {lines!r}:
+    print(f"@@@@ {{line}}", flush=True)
+    main(line)
+"""
+_SEQUENCE = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+def at_terminal(lines: list[list[str]], folder: Path, **environment: str) -> dict[str, bytes]:
+    """What a terminal gets to see of each command; a question is answered with the end of input."""
+    mine, theirs = pty.openpty()
+    kept = {name: value for name, value in os.environ.items() if name not in {"NO_COLOR", "FORCE_COLOR", "TERM"}}
+    process = subprocess.Popen(
+        [sys.executable, "-c", DRIVER.format(lines=lines)],
+        cwd=folder, env={"TERM": "xterm-256color", **kept, **environment},
+        stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
+    )  # fmt: skip
+    os.close(theirs)
+    shown, end = b"", time.monotonic() + 200
+    while time.monotonic() < end:
+        if select.select([mine], [], [], 0.2)[0]:
+            try:
+                heard = os.read(mine, 65536)
+            except OSError:
+                break
+            shown += heard
+        elif process.poll() is None:
+            os.write(mine, b"\x04")
+        else:
+            break
+    process.kill()
+    process.wait()
+    os.close(mine)
+    parts = shown.split(b"@@@@ ")[1:]
+    return {part.splitlines()[0].decode(): part for part in parts}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("environment", [{"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=str)
+def test_without_colour_no_terminal_gets_an_escape_sequence(environment: dict[str, str], with_demo: Path) -> None:
+    seen = at_terminal(COLOURED, with_demo, **environment)
+    assert [*seen] == [str(line) for line in COLOURED]
+    for line, shown in seen.items():
+        assert b"This is a bug of GraphBus" not in shown, shown.decode()
+        assert _SEQUENCE.findall(shown) == [], (environment, line)
+
+
+@pytest.mark.slow
+def test_a_terminal_gets_colour_and_a_pipe_only_when_it_is_asked_for(shop: Path) -> None:
+    lines = [["check", "agents"], ["inspect"], ["nothing"]]
+    assert all(_SEQUENCE.search(shown) for shown in at_terminal(lines, shop).values())
+    for words in lines:
+        plain = run(*words, cwd=shop, TERM="xterm-256color")
+        assert "\x1b" not in plain.stdout + plain.stderr
+        forced = run(*words, cwd=shop, FORCE_COLOR="1")
+        assert "\x1b[" in forced.stdout + forced.stderr
+        both = run(*words, cwd=shop, FORCE_COLOR="1", NO_COLOR="x")
+        assert "\x1b" not in both.stdout + both.stderr
+
+
+# --- environment ----------------------------------------------------------------------------
+
+SOURCES = ROOT / "src" / "graphbus_core"
+NOT_OF_PEOPLE = {"GRAPHBUS_VERDICT", "PYTEST_PLUGINS"}
+"""Between a process and its child in the jail."""
+
+
+def variables_of(source: str) -> Iterator[str]:
+    """The names of the variables that a module reads, as far as they stand in it."""
+    module = ast.parse(source)
+    known = {
+        target.id: node.value.value
+        for node in ast.walk(module)
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    for node in ast.walk(module):
+        match node:
+            case ast.Call(func=ast.Attribute(value=holder, attr="get" | "pop"), args=[name, *_]) if is_environ(holder):
+                pass
+            case ast.Call(func=ast.Attribute(attr="getenv"), args=[name, *_]):
+                pass
+            case ast.Subscript(value=holder, slice=name) if is_environ(holder):
+                pass
+            case ast.Compare(left=name, comparators=[holder]) if is_environ(holder):
+                pass
+            case _:
+                continue
+        value = name.value if isinstance(name, ast.Constant) else known.get(getattr(name, "id", ""))
+        if isinstance(value, str):
+            yield value
+
+
+def is_environ(node: ast.expr) -> bool:
+    return getattr(node, "attr", getattr(node, "id", "")) in {"environ", "_environ"}
+
+
+@pytest.mark.slow
+def test_every_variable_that_is_read_is_in_the_list() -> None:
+    read = {name for path in SOURCES.rglob("*.py") for name in variables_of(path.read_text(encoding="utf-8"))}
+    table = PAGE.partition("## Environment variables")[2]
+    listed = {*re.findall(r"`([A-Z_]+)`", table.partition("\n\nChanged")[0])}
+    assert {"GRAPHBUS_CONFIG", "NO_COLOR", "_GRAPHBUS_COMPLETE"} <= read
+    assert read - listed - NOT_OF_PEOPLE == set()
+    not_by_name = {"GRAPHBUS_TOKEN", "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "COLUMNS", "HOME"}
+    assert listed - read == not_by_name
+
+
+def test_what_is_documented_about_the_file_of_the_place_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from graphbus_core.settings import load
+
+    (block,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+    (tmp_path / "graphbus.toml").write_text(block, encoding="utf-8")
+    monkeypatch.setenv("GRAPHBUS_CONFIG", str(tmp_path / "graphbus.toml"))
+    found = load(tmp_path).runtime
+    assert (found.state_dir, found.grace_s, found.serve.allowed_hosts) == (
+        "/var/lib/graphbus",
+        25,
+        ("shop.example.org",),
+    )
