@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -347,24 +346,17 @@ def test_a_base_class_in_another_module_may_be_what_keeps_state(project: Project
     assert (root / "k8s/persistentvolumeclaim.yaml").exists()
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @pytest.mark.slow
 def test_the_command_of_a_pod_starts_answers_its_probes_and_ends_in_time(stations: Path, tmp_path: Path) -> None:
     """The process of one agent's pod, with its own settings; only paths and ports are those of this machine."""
     assert main([*GENERATE, "--topology", "per-agent", "--serve"]) == 0
     spec = yaml.safe_load(Path("k8s/harbour-station/deployment.yaml").read_text())["spec"]["template"]["spec"]
     (container,) = spec["containers"]
-    health, serve = free_port(), free_port()
     moved = {
         "/app/": f"{stations}/",
         "/var/": f"{tmp_path}/var/",
-        "0.0.0.0:8080": f"127.0.0.1:{health}",
-        "0.0.0.0:8765": f"127.0.0.1:{serve}",
+        "0.0.0.0:8080": "127.0.0.1:0",
+        "0.0.0.0:8765": "127.0.0.1:0",
     }
 
     def here(text: str) -> str:
@@ -383,12 +375,19 @@ def test_the_command_of_a_pod_starts_answers_its_probes_and_ends_in_time(station
         env={**os.environ, "GRAPHBUS_CONFIG": str(config)},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
     )
     try:
         assert process.stdout
+        assert process.stderr
         assert "only HarbourStation, of 2 agents" in process.stdout.readline()
-        process.stdout.readline()
+        said = ""
+        while "Listening" not in said:
+            line = process.stderr.readline()
+            assert line, said
+            said += line
+        health, serve = (int(port) for port in re.findall(r"127\.0\.0\.1:(\d+)/", said))
         for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
             assert _get(f"http://127.0.0.1:{health}{container[probe]['httpGet']['path']}") == 200
         site = f"http://127.0.0.1:{serve}"

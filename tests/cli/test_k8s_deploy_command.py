@@ -133,10 +133,10 @@ def test_without_a_terminal_nothing_is_applied_unless_yes_is_said(
 @pytest.mark.parametrize(("answer", "status", "writes"), [("n", 130, 0), ("y", 0, 7)])
 def test_a_person_is_asked(cluster: Cluster, place: Path, answer: str, status: int, writes: int) -> None:
     with Person(["k8s", "deploy"], place) as person:
-        person.sees("Apply it? [y/N]")
+        person.sees("Apply it? [y/N]", 60)
         assert cluster.writes == []
         person.types(answer)
-        assert person.leaves() == status
+        assert person.leaves(timeout_s=60) == status
     assert len(cluster.writes) == writes
 
 
