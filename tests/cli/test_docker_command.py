@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -139,6 +140,21 @@ def test_the_files_say_which_command_writes_them_again(shop: Path, capsys: pytes
     assert main([*again.split()[1:], "--check"]) == 0
     assert main(["docker", "build", "--no-build", "--optional", "a\nRUN evil"]) == 8
     assert "[GBE714]" in capsys.readouterr().err
+
+
+def test_the_labels_are_what_the_project_says_of_itself(shop: Path) -> None:
+    more = 'description = "A $5 \\"shop\\""\nlicense = "MIT"\n[project.urls]\nRepository = "https://example.org/shop"\n'
+    pyproject = shop / "pyproject.toml"
+    pyproject.write_text(pyproject.read_text().replace("\n\n[tool", f"\n{more}\n[tool"))
+    assert main(["docker", "build", "--no-build"]) == 0
+    found = re.findall(r'image\.([a-z.]+)="(.*)"', (shop / "Dockerfile").read_text())
+    assert [each for each in found if not each[0].startswith("base.")] == [
+        ("title", "The Shop"),
+        ("description", 'A \\$5 \\"shop\\"'),
+        ("version", "1.4.2+local"),
+        ("licenses", "MIT"),
+        ("source", "https://example.org/shop"),
+    ]
 
 
 def test_the_second_time_all_is_as_it_was(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:

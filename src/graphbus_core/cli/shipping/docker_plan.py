@@ -177,6 +177,10 @@ def _labels(root: Path, about: dict[str, Any], base: str) -> Iterator[tuple[str,
     """What the project says of itself, in the words of the OCI; who builds it adds the rest, e.g. the revision."""
     known = {"title": about.get("name") or root.name, "description": about.get("description")}
     known |= {"version": about.get("version"), "licenses": about.get("license")}
+    urls = about.get("urls")
+    at = {key.lower(): url for key, url in urls.items()} if isinstance(urls, dict) else {}
+    known |= {"url": at.get("homepage"), "documentation": at.get("documentation")}
+    known |= {"source": at.get("source") or at.get("repository")}
     name, _, digest = base.partition("@")
     known |= {"base.name": name, "base.digest": digest}
     for key, value in known.items():
