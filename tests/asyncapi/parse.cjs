@@ -1,5 +1,5 @@
 // Reads AsyncAPI documents with the official parser, and prints what it says of each as one JSON list.
-//   node parse.cjs FILE...      NODE_PATH: the folder with @asyncapi/parser
+//   node parse.cjs FILE...
 "use strict";
 const { readFileSync } = require("node:fs");
 const { Parser } = require("@asyncapi/parser");

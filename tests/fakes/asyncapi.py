@@ -1,8 +1,8 @@
 """The official parser of AsyncAPI, run by node: `.ci/run` installs what tests/asyncapi/package-lock.json names, by its hashes.
 
-By hand: mkdir -p .cache/asyncapi; cp tests/asyncapi/*.json .cache/asyncapi; npm ci --ignore-scripts --prefix .cache/asyncapi
-A new version: in tests/asyncapi, `npm install --package-lock-only @asyncapi/parser@VERSION --save-exact`, and take every `funding` out
-of the lock, which names no address. Scripts of packages are never run: one of them reports who installs it.
+By hand: npm ci --prefix tests/asyncapi --ignore-scripts
+A new version: in tests/asyncapi, `npm install --package-lock-only --save-exact @asyncapi/parser@VERSION`; then take every
+`funding` out of the lock, which names no address. Scripts of packages are never run: one of them reports who installs it.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from typing import Any
 
 import pytest
 
-_ROOT = Path(__file__).resolve().parents[2]
-_MODULES = _ROOT / ".cache" / "asyncapi" / "node_modules"
-_IS_THERE = shutil.which("node") is not None and (_MODULES / "@asyncapi" / "parser").is_dir()
+_FOLDER = Path(__file__).resolve().parents[1] / "asyncapi"
+_IS_THERE = shutil.which("node") is not None and (_FOLDER / "node_modules" / "@asyncapi" / "parser").is_dir()
 
 needs_parser = pytest.mark.skipif(
     not _IS_THERE and not os.environ.get("CI"), reason="the parser of AsyncAPI is not installed"
@@ -31,8 +30,7 @@ _NEWER = "asyncapi-latest-version"
 def parse(*files: Path) -> list[dict[str, Any]]:
     """Give what the parser says of each file: `isRead`, `operations` and `diagnostics`."""
     finished = subprocess.run(
-        ["node", str(_ROOT / "tests" / "asyncapi" / "parse.cjs"), *map(str, files)],
-        env={**os.environ, "NODE_PATH": str(_MODULES)},
+        ["node", str(_FOLDER / "parse.cjs"), *map(str, files)],
         capture_output=True,
         text=True,
         timeout=100,
