@@ -254,7 +254,7 @@ def test_without_hashes_it_says_who_decides_what_is_installed(shop: Path, capsys
     ("arguments", "said"),
     [
         (["githb"], "Did you mean 'github'?"),
-        (["jenkins"], "There is no pipeline for 'jenkins'"),
+        (["jenkins"], "'jenkins' is not one of 'github', 'gitlab'."),
         (["github", "--branch", "release/*"], "is no name of a branch"),
         (["github", "--environment", "a:b"], "is no name of an environment"),
         (["github", "--negotiate", "--schedule", "@weekly"], "is no schedule: it has 1 fields, not 5"),

@@ -33,7 +33,7 @@ from graphbus_core.deploy.pipelines.plan import (
     choose_python,
 )
 from graphbus_core.deploy.pipelines.steps import SWITCH, Forge
-from graphbus_core.errors import UsageError, did_you_mean
+from graphbus_core.errors import UsageError
 from graphbus_core.llm.providers import COMMAND, KNOWN, RULES, parse, providers_of
 from graphbus_core.model.config import LLMConfig
 
@@ -63,7 +63,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @click.command("ci", short_help="Write the pipeline of GitHub or GitLab.", no_args_is_help=True)
-@click.argument("forge", metavar="github|gitlab")
+@click.argument("forge", metavar="github|gitlab", type=click.Choice(_FORGES))
 @click.argument("paths", metavar="[PATH]...", nargs=-1)
 @click.option(
     "--requirements", "-r", multiple=True, metavar="FILE",
@@ -126,10 +126,6 @@ def ci(**given: Any) -> int:
 
 
 def _check_usage(options: Options) -> None:
-    if options.forge not in _FORGES:
-        known = " and ".join(_FORGES)
-        message = f"There is no pipeline for {options.forge!r}, but for {known}.{did_you_mean(options.forge, _FORGES)}"
-        raise UsageError("GBE110", message=message, command="graphbus ci")
     alone = next((name for name in _OF_A_NEGOTIATION if getattr(options, name) is not None), None)
     if alone and not options.has_negotiation:
         raise UsageError("GBE131", option=f"--{alone.replace('_', '-')}", needed="--negotiate")
