@@ -334,7 +334,6 @@ def test_what_an_attempt_raises_comes_out_of_settle_when_errors_are_raised(caplo
     with MessageBus(on_error="raise") as bus:
         bus.subscribe("/A/B", Flaky(9, log), policy=SOON)
         bus.publish("/A/B")
-        assert len(log) == 1
         with pytest.raises(ConnectionError, match="not yet"):
             bus.settle(5)
         assert len(log) == 3
