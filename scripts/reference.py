@@ -39,6 +39,7 @@ FAMILIES = (
     (errors.NegotiationError, 4, "Negotiations"),
     (errors.ArtifactError, 5, "Artifacts"),
     (errors.RunError, 6, "Running a graph"),
+    (errors.DeployError, 7, "Shipping"),
 )
 TABLES = (
     ("tool.graphbus", config.Settings, "What is read, what is checked and what the agents shall work towards."),
@@ -66,12 +67,14 @@ NAMED = (
 ERRORS_INTRO = """\
 Each refusal of GraphBus has a code, a sentence that says what happened, the place (`file:line`) where there is one, and
 a hint. It goes to stderr without a traceback; with `--json` the same facts are one JSON document on stdout. The family
-decides the exit status; 1 means a bug of GraphBus, 130 that you pressed Ctrl-C. Codes are never reused or renumbered.
-Findings of `graphbus check` (GB001 …) are not errors of this kind: they have [pages of their own](rules/index.md).
+decides the [exit status](command-line.md#exit-status); 1 means a bug of GraphBus, 130 that you pressed Ctrl-C. Codes are
+never reused or renumbered. Findings of `graphbus check` (GB001 …) are not errors of this kind: they have
+[pages of their own](rules/index.md).
 """
 CONFIGURATION_INTRO = """\
 GraphBus reads `[tool.graphbus]` of the nearest `pyproject.toml`. Every key has a default, so an empty or missing table
 is fine. An unknown key is an error that names the keys that exist. What the command line says wins over the file.
+`graphbus --config FILE` or the variable `GRAPHBUS_CONFIG` names a file that [goes on top of it](command-line.md).
 
 The defaults, ready to copy:
 """
@@ -81,8 +84,8 @@ command, its comments and settings, and the exit status. A *safe* fix is one tha
 a *negotiated* one is proposed to the agents that it concerns.
 """
 CLI_INTRO = """\
-Results go to stdout, talk goes to stderr. With `--json` a command writes one JSON document to stdout and nothing else.
-[Error codes](errors.md) says what each exit status means.
+[The command line](command-line.md) tells what all commands have in common: streams, JSON, exit statuses, colour, settings,
+completion. Each text below is what `--help` shows.
 """
 
 
@@ -237,19 +240,28 @@ def cli_page() -> str:
         help_of(graphbus, "graphbus"),
         "```\n",
     ]
+    section = ""
     for name, entry in COMMANDS.items():
+        if entry.section != section:
+            section = entry.section
+            parts.append(f"## {section}\n")
         module, _, attribute = entry.target.partition(":")
         command = getattr(import_module(module), attribute)
-        parts.append(f"## graphbus {name}\n\n```text\n{help_of(command, f'graphbus {name}')}\n```\n")
-        for sub_name, sub in getattr(command, "commands", {}).items():
-            full = f"graphbus {name} {sub_name}"
-            parts.append(f"### {full}\n\n```text\n{help_of(sub, full)}\n```\n")
+        for full, each in with_parts(command, f"graphbus {name}"):
+            parts.append(f"### {full}\n\n```text\n{help_of(each, full)}\n```\n")
     return "\n".join(parts)
+
+
+def with_parts(command: click.Command, name: str) -> Iterator[tuple[str, click.Command]]:
+    """A command and those below it, with their whole names."""
+    yield name, command
+    for part, each in getattr(command, "commands", {}).items():
+        yield from with_parts(each, f"{name} {part}")
 
 
 def help_of(command: click.Command, name: str) -> str:
     """The help text at a width that is the same everywhere."""
-    context = click.Context(command, info_name=name, terminal_width=100, **graphbus.context_settings)
+    context = click.Context(command, info_name=name, terminal_width=80, **graphbus.context_settings)
     return command.get_help(context).rstrip()
 
 

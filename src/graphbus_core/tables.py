@@ -1,4 +1,4 @@
-"""Settings classes filled from tables of TOML: each value is checked, and everything that is wrong is told with its line."""
+"""Settings classes filled from tables of TOML. Each value is checked, and everything that is wrong is told with its line."""
 
 from __future__ import annotations
 

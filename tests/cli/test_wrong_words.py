@@ -26,6 +26,7 @@ MISSPELT = [
     ("biuld", "There is no command 'biuld'. Did you mean 'build'?", "graphbus"),
     ("dlq shw", "graphbus dlq has no command 'shw'. Did you mean 'show'?", "graphbus dlq"),
     ("k8s genrate", "graphbus k8s has no command 'genrate'. Did you mean 'generate'?", "graphbus k8s"),
+    ("contract dif", "There is no folder and no command 'dif'. Did you mean 'diff'?", "graphbus contract"),
     ("help chekc", "There is no command 'chekc'. Did you mean 'check'?", "graphbus"),
     ("--vresion", "There is no option --vresion. Did you mean '--version'?", "graphbus"),
     ("check --fromat", "graphbus check has no option --fromat. Did you mean '--format'?", "graphbus check"),

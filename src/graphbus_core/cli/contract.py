@@ -7,6 +7,7 @@ contract export      the promises in formats that others read                  c
 
 from __future__ import annotations
 
+import os
 from collections import UserDict
 from importlib import import_module
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import click
 
 from graphbus_core.cli.shipping.contract_diff import chosen_form, options
-from graphbus_core.errors import UsageError
+from graphbus_core.errors import UsageError, did_you_mean
 
 
 class Parts(UserDict[str, Any]):
@@ -37,6 +38,9 @@ class PathsOrPart(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Give the words to the subcommand that the first one names, else to this command."""
         is_part = bool(args) and args[0] in self.commands
+        if args and not is_part and not os.path.exists(args[0]) and (near := did_you_mean(args[0], self.commands)):
+            message = f"There is no folder and no command {args[0]!r}.{near}"
+            raise UsageError("GBE110", message=message, command=ctx.command_path)
         ctx.meta[__name__] = is_part
         ctx.allow_interspersed_args = not is_part
         return super().parse_args(ctx, args)
