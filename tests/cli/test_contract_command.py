@@ -236,6 +236,35 @@ def test_outside_of_a_repository_there_are_no_revisions(
     assert "there is no git repository here" in capsys.readouterr().err
 
 
+EVERYTHING = """
+from typing import Literal, NotRequired
+
+from graphbus_core import GraphBusNode, schema_method
+
+
+class Stock(GraphBusNode):
+    @schema_method({"sku": str, "qty": Literal[1, 2], "note": NotRequired[str]}, {"left": int})
+    def take(self, sku: str, qty: int, note: str = "") -> dict[str, int]:
+        self.publish("/Stock/Changed", {"sku": sku, "rest": 3})
+        return {"rest": 3}
+
+    @schema_method({"sku": Unknown}, make())
+    def look(self, sku): ...
+"""
+
+
+@pytest.mark.parametrize("form", ["text", "json", "github", "markdown"])
+def test_edges_and_changes_of_a_pull_request_are_told_in_every_form(
+    form: str, shop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change(shop, EVERYTHING)
+    change(shop, SHOP.replace('event["left"]', 'event["rest"]'), "agents/shop.py")
+    assert main(["contract", "agents/", "--against", "main", "--check-version", "--format", form]) == 3
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout[:7]
+    shown = capsys.readouterr().out.replace(commit, "0123456").replace(str(shop), "/shop")
+    assert_golden(f"pull_request.{form}", shown)
+
+
 # --- pull requests ----------------------------------------------------------------------------
 
 
@@ -280,6 +309,20 @@ def test_a_version_that_is_too_low_fails_only_when_it_is_asked_for(
     change(shop, PYPROJECT.replace("1.4.2", "2.0.0"), "pyproject.toml")
     assert main([*arguments, "--check-version"]) == 0
     assert "1.4.2 → 2.0.0" in capsys.readouterr().out
+
+
+def test_without_a_version_the_kind_of_step_is_said(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    change(shop, '[tool.graphbus]\nexternal_topics = ["/Order/*"]\n', "pyproject.toml")
+    git("commit", "-qam", "No version")
+    change(shop, SHOP.replace('event["left"]', 'event["sku"]'), "agents/shop.py")
+    assert main(["contract", "diff", "HEAD"]) == 0
+    assert "Version: a patch, because no promise" in capsys.readouterr().out
+
+
+def test_a_graph_without_promises_has_nothing_to_validate(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    change(shop, "from graphbus_core import GraphBusNode\n\n\nclass Idle(GraphBusNode): ...\n")
+    assert main(["contract", "agents/stock.py"]) == 0
+    assert "nothing to validate" in capsys.readouterr().out
 
 
 def test_a_version_that_nobody_knows_cannot_be_checked(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -137,7 +137,9 @@ def _show(read: Validated, comparison: Comparison | None, wanted: Wanted) -> Non
         console.error(error)
     if wanted.form == "github":
         contract_text.written(contract_documents.edge_annotations(read.validation, root))
-        contract_text.written(contract_documents.change_annotations(comparison) if comparison else ())
+        if comparison:
+            told = contract_documents.change_annotations(comparison, checks_version=wanted.checks_version)
+            contract_text.written(told)
     elif wanted.form == "markdown":
         contract_text.written(contract_text.as_markdown(comparison, read.validation, root))
     else:

@@ -89,7 +89,7 @@ def diff(
     if form == "json":
         console.emit_json(contract_documents.changes_document(comparison))
     elif form == "github":
-        contract_text.written(contract_documents.change_annotations(comparison))
+        contract_text.written(contract_documents.change_annotations(comparison, checks_version=check_version))
     elif form == "markdown":
         contract_text.written(contract_text.as_markdown(comparison, None, comparison.root))
     else:

@@ -125,8 +125,13 @@ def edge_annotations(validation: Validation, root: str) -> Iterator[str]:
             )
 
 
-def change_annotations(comparison: Comparison) -> Iterator[str]:
-    """An error for each change that breaks somebody, beside the change; a warning at each line that it breaks."""
+def change_annotations(comparison: Comparison, *, checks_version: bool = False) -> Iterator[str]:
+    """An error for each change that breaks somebody, beside the change; a warning at each line that it breaks.
+
+    Args:
+        comparison: What has changed.
+        checks_version: A version that is too low is an error.
+    """
     for change in comparison.of("breaking"):
         at = _at(change.span, comparison.root) if change.is_new_place else {}
         lines = [change.why, *([f"Breaks {outside(change)}."] if change.breaks_outside else [])]
@@ -141,7 +146,7 @@ def change_annotations(comparison: Comparison) -> Iterator[str]:
     suggestion = comparison.suggestion
     if suggestion.is_enough is False:
         text = f"{suggestion.current} → {suggestion.least} because {suggestion.because}"
-        yield annotation("notice", {}, "Version", [text])
+        yield annotation("error" if checks_version else "notice", {}, "Version", [text])
 
 
 def _at(span: SourceSpan, root: str) -> dict[str, Any]:
