@@ -111,6 +111,21 @@ def test_the_state_of_a_negotiation_beside_the_artifacts_stays_as_it_is(shop: Pa
     assert others.items() <= contents(shop).items()
 
 
+def test_a_committed_lock_holds_after_a_migration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The lock is of the same commit as the artifacts; sessions and caches are not there, as in a fresh clone."""
+    folder = thaw("format_1/negotiated", tmp_path)
+    lock = (folder / "negotiation.lock").read_bytes()
+    assert main(["-C", str(tmp_path), "migrate"]) == 0
+    assert json.loads(lock)["session"]["artifacts"] == store.load_manifest(folder).artifacts
+    assert main(["-C", str(tmp_path), "replay", "--verify"]) == 0
+    assert "Record, files and artifacts are the same, byte for byte." in capsys.readouterr().out
+    assert main(["-C", str(tmp_path), "build", "agents", "--frozen"]) == 0
+    assert "The lock covers 3 agents" in capsys.readouterr().out
+    assert (folder / "negotiation.lock").read_bytes() == lock
+    (tmp_path / "agents" / "sender.py").write_text((tmp_path / "agents" / "sender.py").read_text().replace("12", "13"))
+    assert main(["-C", str(tmp_path), "build", "agents", "--frozen"]) != 0
+
+
 def test_sources_that_have_changed_are_a_refusal_with_a_place(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (shop.parent / "agents" / "arbiter.py").write_text("")
     assert main(["migrate"]) == 6
