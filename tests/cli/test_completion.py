@@ -117,6 +117,33 @@ def test_a_folder_that_was_named_before_is_where_words_are_read(shop: Path, tmp_
     assert [word.text for word in complete(["run", f"{shop}/.graphbus", "--call"], "")] == ["Orders.place"]
 
 
+def test_what_a_run_has_left_is_offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keeping = """
+        from graphbus_core import GraphBusNode, schema_method, subscribe
+
+
+        class Orders(GraphBusNode):
+            @schema_method(input_schema={}, output_schema={})
+            def place(self) -> dict[str, object]:
+                self.state["last"] = 1
+                self.publish("/Order/Placed", {})
+                return {}
+
+            @subscribe("/Order/Placed")
+            def on_placed(self, event: dict[str, object]) -> None:
+                raise ValueError
+        """
+    files = {"agents/a.py": keeping, "pyproject.toml": "[tool.graphbus.runtime]\nkeep_dead_letters = true\n"}
+    root = write_project(tmp_path, files)
+    build_graph(root / "agents")
+    monkeypatch.chdir(root)
+    assert main(["run", "--trace", "--call", "Orders.place", "{}"]) == 7
+    assert [word.text for word in complete(["state", "show", "Orders"], "")] == ["last"]
+    assert complete(["dlq", "show"], "") == [words_of.Word("1", "/Order/Placed > Orders.on_placed")]
+    last, event = complete(["trace"], "")
+    assert (last.text, event.help) == ("last", "/Order/Placed")
+
+
 @pytest.mark.usefixtures("_in_shop")
 def test_every_command_and_most_words_are_offered_with_what_they_mean() -> None:
     assert {word.text: word.help for word in complete([], "")} == {name: e.summary for name, e in COMMANDS.items()}

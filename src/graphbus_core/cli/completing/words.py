@@ -175,6 +175,20 @@ def _events(asked: Asked) -> Iterable[Word]:
                 yield Word(root.event_id[:8], root.topic)
 
 
+def _keys(asked: Asked) -> Iterable[Word]:
+    """What the agent that was named keeps."""
+    from contextlib import closing
+
+    from graphbus_core.hosting.state import FILE
+    from graphbus_core.hosting.state_file import StateFile
+
+    path = os.path.join(_state(asked), FILE)
+    if os.path.isfile(path):
+        agent = asked.given["agent"][0]
+        with closing(StateFile(path)) as file:
+            yield from map(Word, file.snapshot([agent]).agents.get(agent, ()))
+
+
 def _state(asked: Asked) -> str:
     from graphbus_core import settings
     from graphbus_core.model.config import RuntimeRequest
@@ -244,6 +258,7 @@ SOURCES: Mapping[str, Source] = {
     "PROPOSAL": _proposals,
     "ID": _letters,
     "EVENT_ID": _events,
+    "KEY": _keys,
     "CODES": _rules,
     "MODEL": _models,
     "REV": _revisions,
@@ -274,6 +289,6 @@ FREE = frozenset(
         "N",
         "NAME",
     }
-    | {"NAMESPACE", "NAMESPACE:PORT", "NAME:TAG", "PORT", "SIZE", "TEXT", "TIME", "USD", "VERSION"}
+    | {"NAMESPACE", "NAMESPACE:PORT", "MODULE", "NAME:TAG", "PORT", "SIZE", "TEXT", "TIME", "USD", "VERSION"}
 )
 """Values that only a person can know."""
