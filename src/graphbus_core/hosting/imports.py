@@ -130,7 +130,7 @@ class NodeModules:
 
     def forget(self) -> None:
         """Take the project's modules and folders out of the interpreter again."""
-        new = {name: module for name, module in list(sys.modules.items()) if name not in self._before}
+        new = {name: module for name, module in sys.modules.copy().items() if name not in self._before}
         ours = [name for name, module in new.items() if name in self._names or self._is_ours(module)]
         for name in {part for each in ours for part in _with_parents(each)}:
             if name in new:

@@ -126,7 +126,7 @@ class Meter:
             yield from histogram.lines()
         answers = [
             ({"http_route": route, "http_response_status_code": str(status)}, number)
-            for (route, status), number in sorted(self._answered.items())
+            for (route, status), number in sorted(self._answered.copy().items())  # the server goes on meanwhile
         ]
         yield from _family("graphbus_http_responses_total", "counter", "Requests by their answer.", answers)
 

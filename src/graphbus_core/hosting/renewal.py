@@ -71,7 +71,7 @@ class ProjectModules:
         """Give the project's modules by name, in the order in which they were imported."""
         return {
             name: module
-            for name, module in list(sys.modules.items())
+            for name, module in sys.modules.copy().items()
             if name != "__main__" and self._is_ours(getattr(module, "__file__", None))
         }
 

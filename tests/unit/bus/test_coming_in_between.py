@@ -497,8 +497,9 @@ def test_who_closes_is_told_when_the_last_handler_has_ended(who: str, dispatcher
         for each in (closing, publishing):
             ends(each, bus, pausing.place)
         kept = [letter.event.topic for letter in bus.dead_letters()]
-        is_late = kept == ["/A/Slow"] or refused != [None]  # it came when nothing was left to be done
-        assert kept == [] or (is_late and not is_in.is_set()), f"{pausing.place}: {kept}"
+        # Admitted just before, it may come when the bus is being closed, or is: then it, or what comes of it, is kept.
+        is_late = who == "drainer" and (refused != [None] or kept in (["/A/Slow"], ["/A/Both"]))
+        assert kept == [] or is_late, f"{pausing.place}: {kept}"
         assert sorted(graph.heard) == sorted([] if is_late else EXPECTED["publishes_both"]), (
             f"{pausing.place}: {refused}"
         )

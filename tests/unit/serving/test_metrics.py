@@ -13,6 +13,7 @@ from graphbus_core.hosting import metrics
 from graphbus_core.hosting.metrics import CONTENT_TYPE, Histogram, Meter, exposition
 from graphbus_core.middleware import Handling
 from graphbus_core.model.deliveries import Counts, Statistics
+from tests.fakes.collecting import MOMENTS, at_collection
 from tests.fakes.http_site import TOKEN, SiteClient, build_site, served
 from tests.fakes.prometheus_page import read_page
 
@@ -197,3 +198,17 @@ def test_labels_do_not_grow_with_what_is_requested(site: SiteClient) -> None:
 def test_the_path_of_a_project_is_on_no_page(site: SiteClient, tmp_path: Path) -> None:
     pages = b"".join(site.get(path).body for path in ("/", "/metrics", "/openapi.json", "/livez", "/nothing"))
     assert str(tmp_path.parent).encode() not in pages
+
+
+def test_the_server_may_answer_while_the_page_is_made() -> None:
+    meter = Meter()
+    meter.answered("/a", 200, 0.001)
+    meter.answered("/a", 404, 0.001)
+
+    def answer() -> None:
+        meter._answered["/b", len(meter._answered)] = 1
+
+    for moment in MOMENTS:
+        with at_collection(moment, answer, lambda: None):
+            lines = list(meter.lines())
+        assert any("404" in line for line in lines)
