@@ -197,6 +197,26 @@ def asked(folder: Path, *words: str, shell: str = "zsh") -> subprocess.Completed
     )  # fmt: skip
 
 
+IN_BASH = [
+    ("graphbus build --model anthropic:cl", "cl", "claude-sonnet-5-5"),
+    ("graphbus build --model ollama:", "", ""),
+    ("graphbus run --validation=w", "w", "warn"),
+    ("graphbus run --publish '/Order/Pl", "/Order/Pl", "/Order/Placed"),
+    ("A=1 graphbus nego", "nego", "negotiate"),
+]
+
+
+@pytest.mark.usefixtures("_in_shop")
+@pytest.mark.parametrize(("line", "piece", "word"), IN_BASH)
+def test_bash_gets_the_piece_that_it_would_replace(
+    line: str, piece: str, word: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("_GRAPHBUS_COMPLETE", "bash")
+    monkeypatch.setattr(sys, "argv", ["graphbus", line, piece, "graphbus"])
+    assert main() == 0
+    assert capsys.readouterr().out.split("\t")[1] == word
+
+
 BROKEN = {
     "no artifacts": {},
     "no JSON": {".graphbus/agents.json": "{"},
