@@ -182,7 +182,9 @@ def test_a_save_is_running_code_a_moment_later(start: Start) -> None:
     assert "Loaded 2 agents" in dev.until("Watching shop")
     dev.logged("Clerk. hello guest")
     dev.edit("shop/clerk.py", "{GREETING}", "Good day,")
-    assert re.fullmatch(r"saved shop/clerk.py -> checked, built, reloaded Clerk in \d+ ms", dev.line())
+    # On a busy machine the save may come before the folders are watched; then all files are looked at once more.
+    what = r"(saved shop/clerk.py|looked again)"
+    assert re.fullmatch(what + r" -> checked, built, reloaded Clerk in \d+ ms", dev.line())
     dev.logged("Clerk. Good day, guest")
     assert dev.end() == 0
     dev.logged("Clerk. bye")
