@@ -105,7 +105,7 @@ class Journal:
         """
         try:
             return msgspec.json.decode((folder / "journal.json").read_bytes(), type=Entry)
-        except (OSError, msgspec.DecodeError) as reason:
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError) as reason:
             raise EditError("GBE325", where=Place(str(folder)), reason=reason, folder=folder) from None
 
     def begin(self, entry: Entry, contents: Mapping[str, tuple[bytes, bytes]]) -> Path:

@@ -21,7 +21,7 @@ ENTRIES: dict[str, Entry] = {
     "GBE404": Entry("There is no session {session}.{suggestion}", "Sessions: {known}."),
     "GBE405": Entry(
         "What was kept of session {session} cannot be read: {reason}.",
-        "Delete its folder; sources and artifacts do not depend on it.",
+        "Read it with the GraphBus that wrote it, or delete its folder; sources and artifacts do not depend on it.",
     ),
     "GBE406": Entry("Session {session} has no {kind} {name}.{suggestion}", "It has: {known}."),
     "GBE407": Entry(

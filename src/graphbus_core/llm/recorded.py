@@ -61,7 +61,10 @@ def decode_answers(data: bytes) -> tuple[Answer, ...]:
         msgspec.DecodeError: Another line is damaged.
     """
     *whole, _torn = data.split(b"\n")
-    return tuple(msgspec.json.decode(line, type=Answer) for line in whole)
+    try:
+        return tuple(msgspec.json.decode(line, type=Answer) for line in whole)
+    except (UnicodeDecodeError, RecursionError) as error:
+        raise msgspec.DecodeError(str(error)) from None
 
 
 class Tape:

@@ -175,5 +175,5 @@ def load_commits(artifacts_dir: str | Path, session: str) -> MadeCommits | None:
         return msgspec.json.decode(path.read_bytes(), type=MadeCommits)
     except FileNotFoundError:
         return None
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise NegotiationError("GBE405", session=session, reason=str(error), where=Place(str(path))) from error

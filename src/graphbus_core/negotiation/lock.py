@@ -22,10 +22,11 @@ from graphbus_core.model.digests import sha256_hex
 from graphbus_core.model.proposals import Negotiations
 from graphbus_core.negotiation.agents import choose_arbiters
 from graphbus_core.negotiation.finding import find_for_agents
-from graphbus_core.negotiation.sessions import SessionStart, load_answers, load_start
+from graphbus_core.negotiation.sessions import START_VERSION, SessionStart, load_answers, load_start
 from graphbus_core.negotiation.transcript import load_session
 from graphbus_core.negotiation.waking import Inputs, Resting, differences, inputs_of, who_answers
 from graphbus_core.store import encode, write_atomic
+from graphbus_core.store.versions import decode_versioned
 
 LOCK_VERSION = 1
 LOCK = "negotiation.lock"
@@ -121,13 +122,14 @@ def load_lock(config: BuildConfig) -> Lock | None:
     try:
         data = path.read_bytes()
         _refuse_conflicts(data, config)
-        lock = msgspec.json.decode(data, type=Lock)
+        lock = decode_versioned(data, Lock, LOCK_VERSION)
     except FileNotFoundError:
         return None
-    except (OSError, msgspec.DecodeError, RecursionError) as error:
+    except (OSError, msgspec.DecodeError) as error:
         raise BuildError("GBE222", reason=_reason(error), where=_shown(config)) from None
-    if lock.schema_version != LOCK_VERSION:
-        reason = f"it has version {lock.schema_version}, this GraphBus writes {LOCK_VERSION}"
+    if lock.session and lock.session.start.schema_version != START_VERSION:
+        found = lock.session.start.schema_version
+        reason = f"its session has version {found}, this GraphBus reads version {START_VERSION}"
         raise BuildError("GBE222", reason=reason, where=_shown(config))
     return lock
 

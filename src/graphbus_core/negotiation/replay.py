@@ -33,8 +33,9 @@ from graphbus_core.negotiation.driver import Negotiation
 from graphbus_core.negotiation.lock import KeptSession, load_lock, pack, unpack
 from graphbus_core.negotiation.sessions import SessionStart, load_answers, load_start
 from graphbus_core.negotiation.settlement import land
-from graphbus_core.negotiation.transcript import SessionRecord, list_sessions, load_session
+from graphbus_core.negotiation.transcript import RECORD_VERSION, SessionRecord, list_sessions, load_session
 from graphbus_core.store import encode
+from graphbus_core.store.versions import decode_versioned
 
 
 class Replay(NamedTuple):
@@ -128,17 +129,16 @@ def _tape_from_folder(config: BuildConfig, record: SessionRecord) -> KeptSession
 
 def _decoded(kept: KeptSession) -> SessionRecord:
     try:
-        return msgspec.json.decode(unpack(kept.record), type=SessionRecord)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise NegotiationError(
-            "GBE423", session=kept.start.session, reason=f"its record is damaged ({error})"
-        ) from None
+        return decode_versioned(unpack(kept.record), SessionRecord, RECORD_VERSION)
+    except msgspec.DecodeError as error:
+        reason = f"its record cannot be read ({error})"
+        raise NegotiationError("GBE423", session=kept.start.session, reason=reason) from None
 
 
 def _answers_of(kept: KeptSession) -> tuple[Answer, ...]:
     try:
         return decode_answers(unpack(kept.answers)) if kept.answers else ()
-    except (msgspec.DecodeError, RecursionError) as error:
+    except msgspec.DecodeError as error:
         raise NegotiationError(
             "GBE423", session=kept.start.session, reason=f"its answers are damaged ({error})"
         ) from None

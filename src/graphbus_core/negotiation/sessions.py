@@ -38,6 +38,7 @@ from graphbus_core.negotiation.transcript import (
 )
 from graphbus_core.negotiation.waking import Inputs, who_answers
 from graphbus_core.store import encode, write_atomic
+from graphbus_core.store.versions import decode_versioned
 
 START_VERSION = 1
 _START, _ANSWERS = "session.json", "answers.jsonl"
@@ -220,11 +221,11 @@ def load_start(artifacts_dir: str | Path, session: str) -> SessionStart:
     """Read session.json.
 
     Raises:
-        NegotiationError: GBE405, it cannot be read.
+        NegotiationError: GBE405, it cannot be read, or is of another version.
     """
     path = sessions_dir(artifacts_dir) / session / _START
     try:
-        return msgspec.json.decode(path.read_bytes(), type=SessionStart)
+        return decode_versioned(path.read_bytes(), SessionStart, START_VERSION)
     except (OSError, msgspec.DecodeError) as error:
         raise NegotiationError("GBE405", session=session, reason=str(error), where=Place(str(path))) from error
 

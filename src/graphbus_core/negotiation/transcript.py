@@ -18,6 +18,7 @@ from graphbus_core.model.payload import MAX_PAYLOAD_BYTES
 from graphbus_core.model.proposals import Json, Negotiations
 from graphbus_core.model.spending import Spend
 from graphbus_core.store import encode, write_atomic
+from graphbus_core.store.versions import decode_versioned
 
 RECORD_VERSION = 1
 _LONG_TEXT, _LONG_LIST = 2000, 50
@@ -183,7 +184,8 @@ def load_session(artifacts_dir: str | Path, session: str = "") -> SessionRecord:
     """Read what came of a session, by default of the last one.
 
     Raises:
-        NegotiationError: GBE403 there is none, GBE404 there is no such one, GBE405 its record cannot be read.
+        NegotiationError: GBE403 there is none, GBE404 there is no such one, GBE405 its record cannot be read, or is
+            of another version.
     """
     names = list_sessions(artifacts_dir)
     if not names:
@@ -193,7 +195,7 @@ def load_session(artifacts_dir: str | Path, session: str = "") -> SessionRecord:
         raise NegotiationError("GBE404", session=name, suggestion=did_you_mean(name, names), known=", ".join(names))
     path = sessions_dir(artifacts_dir) / name / _RECORD
     try:
-        return msgspec.json.decode(path.read_bytes(), type=SessionRecord)
+        return decode_versioned(path.read_bytes(), SessionRecord, RECORD_VERSION)
     except (OSError, msgspec.DecodeError) as error:
         raise NegotiationError("GBE405", session=name, reason=str(error), where=Place(str(path))) from error
 
@@ -207,5 +209,5 @@ def load_transcript(artifacts_dir: str | Path, session: str) -> tuple[Said, ...]
     path = sessions_dir(artifacts_dir) / session / _TRANSCRIPT
     try:
         return tuple(msgspec.json.decode(line, type=Said) for line in path.read_bytes().splitlines())
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise NegotiationError("GBE405", session=session, reason=str(error), where=Place(str(path))) from error

@@ -3,8 +3,9 @@
     reading     load, verify                         cache       what only saves time
     writing     all files or none                    stamps      what changed since
     upgrades    old formats -> that of today         migration   the same for a folder
+    versions    what else says its version
 
-The last two are not offered here: who needs them imports them, and a graph that starts does not.
+The last three are not offered here: who needs them imports them, and a graph that starts does not.
 """
 
 from __future__ import annotations

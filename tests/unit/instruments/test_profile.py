@@ -126,5 +126,5 @@ def test_what_cannot_be_written_or_read_is_said(tmp_path: Path) -> None:
             work()
         assert refused.value.code == code
     (tmp_path / FILE).write_text("{")
-    with pytest.raises(RunError, match="damaged"):
+    with pytest.raises(RunError, match="cannot be read"):
         load(tmp_path)

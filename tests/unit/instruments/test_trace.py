@@ -139,7 +139,7 @@ def test_a_file_that_cannot_be_written_any_more_stops_the_trace_and_not_the_grap
 @pytest.mark.parametrize("content", [b"", b"no database, whatever its name says" * 40])
 def test_a_file_that_is_no_trace_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / FILE).write_bytes(content)
-    with TraceReader(tmp_path / FILE) as reader, pytest.raises(RunError) as refused:
+    with pytest.raises(RunError) as refused, TraceReader(tmp_path / FILE) as reader:
         reader.roots(1)
     assert refused.value.code == "GBE684"
     if content:

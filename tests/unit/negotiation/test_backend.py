@@ -11,8 +11,10 @@ from graphbus_core.errors import ModelError, NegotiationError, UsageError
 from graphbus_core.llm.client import Clients
 from graphbus_core.model.config import BuildConfig, LLMConfig, Settings
 from graphbus_core.negotiation.backend import Backend
+from graphbus_core.negotiation.committing import load_commits
 from graphbus_core.negotiation.lock import load_lock
 from graphbus_core.negotiation.sessions import hold_project, load_answers, load_start
+from graphbus_core.negotiation.transcript import load_transcript
 from graphbus_core.negotiation.waking import Inputs, differences, who_answers
 from tests.fakes.model_sessions import GoodModel, write_zoo
 
@@ -60,12 +62,17 @@ def test_what_is_kept_of_a_session_may_be_missing_or_damaged(tmp_path: Path) -> 
     folder = tmp_path / "sessions/S001"
     folder.mkdir(parents=True)
     assert load_answers(tmp_path, "S001") == ()
-    (folder / "answers.jsonl").write_text("nonsense\n", encoding="utf-8")
-    (folder / "session.json").write_text("nonsense\n", encoding="utf-8")
-    for read in (load_answers, load_start):
-        with pytest.raises(NegotiationError) as failure:
-            read(tmp_path, "S001")
-        assert failure.value.code == "GBE405"
+    for data in (b"nonsense\n", b"\xff\xfe\n", b'{"key": "\xff"}\n', b"[" * 100_000 + b"\n"):
+        for name, read in (
+            ("answers.jsonl", load_answers),
+            ("session.json", load_start),
+            ("transcript.jsonl", load_transcript),
+            ("commits.json", load_commits),
+        ):
+            (folder / name).write_bytes(data)
+            with pytest.raises(NegotiationError) as failure:
+                read(tmp_path, "S001")
+            assert failure.value.code == "GBE405"
     assert load_lock(config_of(tmp_path)) is None
 
 

@@ -17,8 +17,10 @@ import msgspec
 from graphbus_core.errors import RunError
 from graphbus_core.middleware import Handling, Kind
 from graphbus_core.store import write_atomic
+from graphbus_core.store.versions import decode_versioned
 
 FILE = "profile.json"
+VERSION = 1
 
 _STEPS = 16  # of an octave
 _OCTAVES = 48  # three days of nanoseconds
@@ -56,7 +58,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
         handlers: By total time, longest first.
     """
 
-    schema_version: int = 1
+    schema_version: int = VERSION
     began: float
     wall_s: float
     handlers: tuple[Row, ...]
@@ -165,9 +167,9 @@ def load(folder: Path) -> Profile:
     if not path.is_file():
         raise RunError("GBE687", reason=f"there is no {os.path.relpath(path)}")
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Profile)
-    except (OSError, msgspec.MsgspecError) as error:
-        raise RunError("GBE687", reason=f"{os.path.relpath(path)} is damaged ({error})") from None
+        return decode_versioned(path.read_bytes(), Profile, VERSION)
+    except (OSError, msgspec.DecodeError) as error:
+        raise RunError("GBE687", reason=f"{os.path.relpath(path)} cannot be read ({error})") from None
 
 
 def in_order(profile: Profile, key: SortKey) -> list[Row]:

@@ -18,6 +18,8 @@ from graphbus_core.errors import RunError
 from graphbus_core.hosting.instruments.traced import Delivery
 
 FILE = "trace.sqlite3"
+VERSION = 1
+"""Raised with every change of the table; traces from before traces had a version have 0, and the same table."""
 
 _BUSY_S = 5.0
 _SCHEMA = """
@@ -45,7 +47,7 @@ class TraceFile:
         kept: How many deliveries the file holds; the oldest are forgotten.
 
     Raises:
-        RunError: GBE683 when it cannot be opened.
+        RunError: GBE683 when it cannot be opened, or a newer GraphBus has written it.
     """
 
     def __init__(self, path: Path, *, kept: int) -> None:
@@ -58,9 +60,11 @@ class TraceFile:
         except (OSError, sqlite3.Error) as error:
             raise RunError("GBE683", what="The trace", reason=str(error)) from None
         try:
+            _refuse_newer(self._database)
             self._database.execute("PRAGMA journal_mode = WAL")  # a reader does not hold up the graph
             self._database.execute("PRAGMA synchronous = OFF")
             self._database.executescript(_SCHEMA)
+            self._database.execute(f"PRAGMA user_version = {VERSION}")
         except sqlite3.Error as error:
             self._database.close()
             raise RunError("GBE683", what="The trace", reason=str(error)) from None
@@ -93,6 +97,12 @@ class TraceFile:
         self._database.close()
 
 
+def _refuse_newer(database: sqlite3.Connection) -> None:
+    (version,) = database.execute("PRAGMA user_version").fetchone()
+    if version > VERSION:
+        raise sqlite3.DatabaseError("a newer GraphBus has written it")
+
+
 class Root(msgspec.Struct, frozen=True, kw_only=True):
     """One event from outside, with what came of it as far as the file still knows.
 
@@ -116,7 +126,7 @@ class TraceReader:
     """What a trace file tells; a graph may be writing to it. Use it in a `with` statement.
 
     Raises:
-        RunError: GBE684 when there is no such file, or it holds no trace.
+        RunError: GBE684 when there is no such file, it holds no trace, or a newer GraphBus has written it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -125,6 +135,11 @@ class TraceReader:
         try:
             self._database = sqlite3.connect(path, timeout=_BUSY_S)
         except sqlite3.Error as error:
+            raise RunError("GBE684", reason=str(error)) from None
+        try:
+            _refuse_newer(self._database)
+        except sqlite3.Error as error:
+            self._database.close()
             raise RunError("GBE684", reason=str(error)) from None
 
     def __enter__(self) -> TraceReader:

@@ -1,0 +1,172 @@
+"""Files beside the artifacts have versions of their own: one of another version is refused, and nothing else of it is read."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+
+from graphbus_core.errors import GraphBusError
+from graphbus_core.hosting.instruments import profile
+from graphbus_core.hosting.instruments.trace_file import FILE as TRACE
+from graphbus_core.hosting.instruments.trace_file import TraceFile, TraceReader
+from graphbus_core.model.config import BuildConfig, Settings
+from graphbus_core.negotiation.lock import load_lock, pack, unpack
+from graphbus_core.negotiation.replay import replay
+from graphbus_core.negotiation.sessions import load_start
+from graphbus_core.negotiation.transcript import load_session
+from graphbus_core.store.versions import decode_versioned
+from tests.fakes.frozen_artifacts import thaw
+
+Edit = Callable[[dict[str, Any]], object]
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Path:
+    """An artifact folder with a lock, a session and a profile, as this GraphBus and the one before have written them."""
+    folder = thaw("format_1/negotiated", tmp_path)
+    lock = json.loads((folder / "negotiation.lock").read_bytes())
+    session = folder / "sessions" / "S001"
+    session.mkdir(parents=True)
+    (session / "session.json").write_text(json.dumps(lock["session"]["start"]))
+    (session / "record.json").write_bytes(unpack(lock["session"]["record"]))
+    profile.save(profile.Profile(began=1, wall_s=2, handlers=()), folder / "state")
+    return folder
+
+
+def _config(folder: Path) -> BuildConfig:
+    return BuildConfig(root=str(folder.parent), paths=(str(folder.parent),), settings=Settings())
+
+
+def _whole(edit: Edit) -> Edit:
+    return edit
+
+
+def _record_in_lock(edit: Edit) -> Edit:
+    def edited(lock: dict[str, Any]) -> None:
+        record = json.loads(unpack(lock["session"]["record"]))
+        edit(record)
+        lock["session"]["record"] = pack(json.dumps(record).encode())
+
+    return edited
+
+
+class Reader(NamedTuple):
+    """A file, the part of it that has the version, who reads it, and the code of the refusal."""
+
+    name: str
+    part: Callable[[Edit], Edit]
+    read: Callable[[Path], object]
+    code: str
+
+
+READERS = [
+    Reader("sessions/S001/session.json", _whole, lambda folder: load_start(folder, "S001"), "GBE405"),
+    Reader("sessions/S001/record.json", _whole, lambda folder: load_session(folder, "S001"), "GBE405"),
+    Reader("negotiation.lock", _whole, lambda folder: load_lock(_config(folder)), "GBE222"),
+    Reader("negotiation.lock", _record_in_lock, lambda folder: replay(_config(folder)), "GBE423"),
+    Reader("state/profile.json", _whole, lambda folder: profile.load(folder / "state"), "GBE687"),
+]
+
+
+def _other_shape(document: dict[str, Any]) -> None:
+    document.clear()
+    document.update(schema_version=2, events="others")
+
+
+EDITS: list[tuple[Edit, str]] = [
+    (lambda document: document.update(schema_version=2), "version 2"),
+    (_other_shape, "version 2"),
+    (lambda document: document.update(schema_version=0), "version 0"),
+    (lambda document: document.pop("schema_version"), "schema_version"),
+    (lambda document: document.update(schema_version="1"), "schema_version"),
+]
+
+
+@pytest.mark.parametrize("reader", READERS, ids=lambda reader: f"{reader.name}-{reader.code}")
+@pytest.mark.parametrize(("edit", "told"), EDITS)
+def test_a_file_of_another_version_is_refused_with_that_version(
+    kept: Path, reader: Reader, edit: Edit, told: str
+) -> None:
+    path = kept / reader.name
+    document = json.loads(path.read_bytes())
+    reader.part(edit)(document)
+    path.write_text(json.dumps(document))
+    with pytest.raises(GraphBusError) as refused:
+        reader.read(kept)
+    assert refused.value.code == reader.code
+    assert told in refused.value.sentence
+
+
+def test_a_lock_whose_session_has_another_version_is_refused(kept: Path) -> None:
+    lock = json.loads((kept / "negotiation.lock").read_bytes())
+    lock["session"]["start"]["schema_version"] = 2
+    (kept / "negotiation.lock").write_text(json.dumps(lock))
+    with pytest.raises(GraphBusError, match="its session has version 2, this GraphBus reads version 1") as refused:
+        load_lock(_config(kept))
+    assert refused.value.code == "GBE222"
+
+
+@pytest.mark.parametrize("reader", READERS, ids=lambda reader: f"{reader.name}-{reader.code}")
+def test_files_of_this_version_are_read(kept: Path, reader: Reader) -> None:
+    assert reader.read(kept) is not None
+
+
+@pytest.mark.parametrize("reader", READERS, ids=lambda reader: f"{reader.name}-{reader.code}")
+@pytest.mark.parametrize("data", [b"[" * 100_000, b"\xff\xfe", b'{"schema_version": 1, "\xff": "\xff"}', b"", b"1"])
+def test_a_file_with_anything_in_it_is_a_refusal_and_no_crash(kept: Path, reader: Reader, data: bytes) -> None:
+    (kept / reader.name).write_bytes(data)
+    with pytest.raises(GraphBusError):
+        reader.read(kept)
+
+
+def test_a_trace_of_a_newer_version_is_neither_read_nor_written_to(tmp_path: Path) -> None:
+    path = tmp_path / TRACE
+    TraceFile(path, kept=9).close()
+    with TraceReader(path) as reader:
+        assert reader.roots(1) == []
+    _set_version(path, 2)
+    before = path.read_bytes()
+    with pytest.raises(GraphBusError, match="a newer GraphBus has written it") as refused:
+        TraceReader(path)
+    assert refused.value.code == "GBE684"
+    with pytest.raises(GraphBusError, match="a newer GraphBus has written it") as refused:
+        TraceFile(path, kept=9)
+    assert refused.value.code == "GBE683"
+    assert path.read_bytes() == before
+
+
+def test_a_trace_from_before_traces_had_a_version_is_the_first_version(tmp_path: Path) -> None:
+    path = tmp_path / TRACE
+    TraceFile(path, kept=9).close()
+    _set_version(path, 0)
+    with TraceReader(path) as reader:
+        assert reader.roots(1) == []
+    TraceFile(path, kept=9).close()
+    with sqlite3.connect(path) as database:
+        assert database.execute("PRAGMA user_version").fetchone() == (1,)
+    database.close()
+
+
+def _set_version(path: Path, version: int) -> None:
+    with sqlite3.connect(path) as database:
+        database.execute(f"PRAGMA user_version = {version}")
+    database.close()
+
+
+class _Document(msgspec.Struct):
+    schema_version: int
+    name: str
+
+
+def test_a_version_is_looked_at_before_anything_else() -> None:
+    assert decode_versioned(b'{"schema_version": 3, "name": "x"}', _Document, 3) == _Document(3, "x")
+    with pytest.raises(msgspec.DecodeError, match="it has version 4, this GraphBus reads version 3"):
+        decode_versioned(b'{"schema_version": 4, "name": 7}', _Document, 3)
+    with pytest.raises(msgspec.DecodeError, match="`str`, got `int`"):
+        decode_versioned(b'{"schema_version": 3, "name": 7}', _Document, 3)
