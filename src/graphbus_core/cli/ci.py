@@ -143,6 +143,7 @@ def _make_plan(options: Options, checkout: Checkout) -> Plan:
         paths=place_agents(options.paths, checkout),
         requirements=requirements.files,
         has_hashes=requirements.has_hashes,
+        has_git=requirements.has_git,
         installs=tuple(check_plain(line, "command") for line in options.installs),
         test=tuple(check_plain(word, "command") for word in checkout.settings.gate.test_command) or Plan().test,
         python=choose_python(options.python, checkout.requires_python),

@@ -33,6 +33,7 @@ PLANS = {
         paths=("my agents", "more"),
         requirements=("requirements.txt", "requirements-dev.txt"),
         has_hashes=False,
+        has_git=True,
         installs=("python -m pip install --no-deps --editable .",),
         test=("python", "-m", "pytest", "-q", "tests/it's"),
         python="3.12",
@@ -222,7 +223,7 @@ def test_every_image_of_gitlab_is_pinned_by_its_digest(name: str) -> None:
 def test_the_jobs_of_pull_requests_can_read_and_nothing_else(name: str) -> None:
     workflow = documents("github", name)[WORKFLOW]
     assert workflow["permissions"] == {}
-    assert set(workflow["on"]) == {"pull_request", "push"}
+    assert set(workflow["on"]) == {"pull_request", "merge_group", "push"}
     for job in verifying(PLANS[name], "github"):
         found = workflow["jobs"][job.key]
         assert found["permissions"] == {"contents": "read"}
@@ -291,8 +292,10 @@ def test_a_pull_request_is_cancelled_by_the_next_push_and_a_deployment_never() -
         "cancel-in-progress": False,
     }
     together = jobs("gitlab", "defaults")
-    assert [key for key, job in together.items() if job.get("interruptible")] == [".graphbus-look"]
     assert together["graphbus-deploy"]["resource_group"] == "production"
+    assert not [key for key, job in together.items() if "interruptible" in job]
+    rules = [rule for job in together.values() for rule in job.get("rules", ())]
+    assert {rule.get("interruptible", False) == ("merge_request_event" in rule["if"]) for rule in rules} == {True}
 
 
 @pytest.mark.parametrize("name", PLANS)
@@ -341,3 +344,39 @@ def test_a_change_of_the_pipeline_is_refused_also_from_a_folder_of_the_repositor
 
 def test_a_model_without_a_key_asks_for_no_secret() -> None:
     assert "secrets." not in json.dumps(documents("github", "rules")[NEGOTIATION]["jobs"]["negotiate"])
+
+
+def test_a_merge_queue_waits_for_the_jobs_that_need_no_target_branch() -> None:
+    found = documents("github", "defaults")[WORKFLOW]["jobs"]
+    skipped = {key for key, job in found.items() if "event_name" in str(job.get("if"))}
+    assert skipped == {"contract", "image"}
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_no_gitlab_job_takes_a_cache_or_a_script_from_the_pipeline_that_includes_it(name: str) -> None:
+    everything = jobs("gitlab", name)
+    for key, job in everything.items():
+        chain = [job]
+        while "extends" in chain[-1]:
+            chain.append(everything[chain[-1]["extends"]])
+        assert any(each.get("inherit") == {"default": ["tags"]} for each in chain), key
+
+
+@pytest.mark.parametrize("forge", ["github", "gitlab"])
+def test_the_image_says_from_which_commit_it_was_made(forge: str) -> None:
+    variable = "$GITHUB_SHA" if forge == "github" else "$CI_COMMIT_SHA"
+    [text] = [text for _, text in scripts(forge, "defaults") if "docker build --tag" in text]
+    assert f'--label "org.opencontainers.image.revision={variable}"' in text
+
+
+def test_the_required_checks_of_two_projects_have_different_names() -> None:
+    workflow = yaml.safe_load(str(files_of("github", "everything")[".github/workflows/graphbus-shop.yml"]))
+    assert {job["name"].removesuffix(" (shop)") + " (shop)" for job in workflow["jobs"].values()} == {
+        job["name"] for job in workflow["jobs"].values()
+    }
+
+
+def test_git_is_there_when_pip_has_to_fetch_with_it() -> None:
+    assert "apt-get" not in "".join(jobs("gitlab", "defaults")[".graphbus"]["before_script"])
+    before = jobs("gitlab", "everything")[".graphbus"]["before_script"]
+    assert next(index for index, text in enumerate(before) if " git" in text) < len(before) - 1

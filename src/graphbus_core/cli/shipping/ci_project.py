@@ -39,10 +39,11 @@ class Checkout(NamedTuple):
 
 
 class Requirements(NamedTuple):
-    """Files that say what is installed, and whether each line of them bears a hash."""
+    """Files that say what is installed, whether each line of them bears a hash, and whether git has to fetch some of it."""
 
     files: tuple[str, ...]
     has_hashes: bool
+    has_git: bool
 
 
 def look_around() -> Checkout:
@@ -129,7 +130,8 @@ def read_requirements(named: Sequence[str], root: Path) -> Requirements:
     wanted = [
         is_hashed for _, text, is_hashed in entries if not text.startswith("-") or text.startswith(("-e", "--editable"))
     ]
-    return Requirements(tuple(paths), bool(wanted) and all(wanted))
+    has_git = any("git+" in text for _, text, _ in entries)
+    return Requirements(tuple(paths), bool(wanted) and all(wanted), has_git)
 
 
 def _existing(names: Sequence[str], root: Path) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from graphbus_core.deploy.pipelines.pins import RUNNER, action
 from graphbus_core.deploy.pipelines.plan import Negotiation, Plan
 from graphbus_core.deploy.pipelines.steps import (
     BUNDLE,
+    IMAGE,
     REPORT,
     SWITCH,
     Job,
@@ -55,6 +56,7 @@ def _workflow(plan: Plan) -> Node:
         "name": f"GraphBus {plan.name}".rstrip(),
         "on": {
             "pull_request": Noted({}, "never pull_request_target: a fork's code must not meet a secret"),
+            "merge_group": Noted({}, "a merge queue waits for the same jobs; `contract` has been asked before"),
             "push": {"branches": [plan.branch]},
         },
         "permissions": Noted({}, "each job says what it needs"),
@@ -83,7 +85,7 @@ def _verifying(plan: Plan, job: Job) -> Node:
     given = {"GRAPHBUS_BASE": Noted(_ALONE, "the target branch: the first parent of the merge that was checked out")}
     return Noted(
         {
-            "name": job.name,
+            "name": _titled(plan, job.name),
             **only,
             **_machine(job.minutes, _READ),
             "steps": [
@@ -99,6 +101,11 @@ def _verifying(plan: Plan, job: Job) -> Node:
     )
 
 
+def _titled(plan: Plan, name: str) -> str:
+    """As branch protection calls a job: each project of a repository has names of its own."""
+    return f"{name} ({plan.name})" if plan.name else name
+
+
 def _machine(minutes: int, permissions: Node) -> dict[str, Node]:
     return {"runs-on": RUNNER, "timeout-minutes": minutes, "permissions": permissions}
 
@@ -111,8 +118,7 @@ def _checkout(depth: Node = 0) -> Node:
 
 
 def _python(plan: Plan, *, is_cached: bool) -> Node:
-    options: dict[str, Node] = {"python-version": Noted(plan.python, "") if plan.python else None}
-    options = {"python-version": plan.python}
+    options: dict[str, Node] = {"python-version": plan.python}
     if is_cached:
         paths = [f"{plan.folder}/{name}" if plan.folder else name for name in plan.requirements]
         options["cache"] = Noted("pip", "by the hash of the files below")
@@ -129,7 +135,15 @@ def _step(step: Step, given: Mapping[str, Node]) -> Node:
 
 def _image(plan: Plan) -> Node:
     name = f'image="ghcr.io/${{GITHUB_REPOSITORY,,}}{f"/{plan.name}" if plan.name else ""}"'
-    build = Step("Build the image", lines(name, 'docker build --tag "$image:$GITHUB_SHA" .'))
+    build = Step(
+        "Build the image",
+        lines(
+            name,
+            'docker build --tag "$image:$GITHUB_SHA" \\',
+            '  --label "org.opencontainers.image.revision=$GITHUB_SHA" \\',
+            '  --label "org.opencontainers.image.source=$GITHUB_SERVER_URL/$GITHUB_REPOSITORY" .',
+        ),
+    )
     push = Step(
         "Push the image",
         lines(
@@ -147,7 +161,7 @@ def _image(plan: Plan) -> Node:
     }
     permissions: Node = {**_READ, "packages": Noted("write", "to push the image")}
     job: dict[str, Node] = {
-        "name": "Image",
+        "name": _titled(plan, "Image"),
         "needs": ["check", "build", "frozen", "test"],
         "if": f"github.event_name == 'push' && github.ref == 'refs/heads/{plan.branch}'",
         **_machine(30, permissions),
@@ -173,10 +187,10 @@ def _deploy(plan: Plan) -> Node:
     )
     given: dict[str, Node] = {
         "CLUSTER": Noted("${{ secrets.KUBECONFIG }}", "of the environment"),
-        "IMAGE": "${{ needs.image.outputs.image }}",
+        IMAGE: "${{ needs.image.outputs.image }}",
     }
     job: dict[str, Node] = {
-        "name": "Deploy",
+        "name": _titled(plan, "Deploy"),
         "needs": "image",
         "if": Noted(f"vars.{SWITCH} == 'true'", "until somebody says so, there is nowhere to deploy to"),
         "environment": Noted(plan.environment, "whose reviewers approve each deployment"),
@@ -189,7 +203,7 @@ def _deploy(plan: Plan) -> Node:
             _checkout(),
             _python(plan, is_cached=False),
             _step(install(plan), {}),
-            _step(Step("Deploy", script, ("CLUSTER", "IMAGE")), given),
+            _step(Step("Deploy", script, ("CLUSTER", IMAGE)), given),
         ],
     }
     return Noted(job, "The image that was just pushed, by its digest, one deployment at a time.")

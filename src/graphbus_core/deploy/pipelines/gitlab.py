@@ -12,6 +12,7 @@ from graphbus_core.deploy.pipelines.pins import DOCKER_CLIENT, DOCKER_ENGINE
 from graphbus_core.deploy.pipelines.plan import Negotiation, Plan
 from graphbus_core.deploy.pipelines.steps import (
     BUNDLE,
+    IMAGE,
     REPORT,
     SWITCH,
     Job,
@@ -66,6 +67,10 @@ def _look_of(plan: Plan) -> str:
     return f".{plan.prefix}-look"
 
 
+def _on_request() -> Node:
+    return {"if": _ON_REQUEST, "interruptible": Noted(True, "by the next push; a run on the branch is never cancelled")}
+
+
 def _on_branch(plan: Plan) -> str:
     return f"$CI_COMMIT_BRANCH == '{plan.branch}'"
 
@@ -92,15 +97,21 @@ def _jobs(plan: Plan) -> dict[str, Node]:
 def _base(plan: Plan) -> Node:
     step = install(plan)
     entered = [command("cd", plan.folder)] if plan.folder else []
+    programs = _script(*_programs(("ca-certificates", "git"))) if plan.has_git else []
     return {
         "image": BASES[plan.python],
+        "inherit": _inherited(),
         "variables": {
             "PIP_DISABLE_PIP_VERSION_CHECK": "1",
             "PIP_NO_INPUT": "1",
             "PIP_ROOT_USER_ACTION": "ignore",
         },
-        "before_script": ["set -euo pipefail", *entered, Noted(step.run, step.note)],
+        "before_script": ["set -euo pipefail", *entered, *programs, Noted(step.run, step.note)],
     }
+
+
+def _inherited() -> Node:
+    return {"default": Noted(["tags"], "which runners; no cache, script or service of other jobs")}
 
 
 def _look(plan: Plan) -> Node:
@@ -109,8 +120,7 @@ def _look(plan: Plan) -> Node:
         "extends": _base_of(plan),
         "stage": "test",
         "needs": [],
-        "rules": [{"if": _ON_REQUEST}, {"if": _on_push(plan)}],
-        "interruptible": True,
+        "rules": [_on_request(), {"if": _on_push(plan)}],
         "variables": {"PIP_CACHE_DIR": f"$CI_PROJECT_DIR/{_CACHE}"},
         "cache": Noted(
             {
@@ -125,7 +135,7 @@ def _look(plan: Plan) -> Node:
 def _verifying(plan: Plan, job: Job) -> Node:
     fields: dict[str, Node] = {"extends": _look_of(plan)}
     if "GRAPHBUS_BASE" in job.steps[0].needs:
-        fields["rules"] = [{"if": _ON_REQUEST}]
+        fields["rules"] = [_on_request()]
         fields["variables"] = {
             "GIT_DEPTH": Noted("0", "back to where the branch began"),
             "GRAPHBUS_BASE": "$CI_MERGE_REQUEST_DIFF_BASE_SHA",
@@ -174,15 +184,18 @@ def _image(plan: Plan) -> Node:
     name = f"$CI_REGISTRY_IMAGE{f'/{plan.name}' if plan.name else ''}"
     script = lines(
         'printf "%s" "$CI_REGISTRY_PASSWORD" | docker login "$CI_REGISTRY" --username "$CI_REGISTRY_USER" --password-stdin',
-        f'docker build --tag "{name}:$CI_COMMIT_SHA" {command(plan.folder or ".")}',
+        f'docker build --tag "{name}:$CI_COMMIT_SHA" \\',
+        '  --label "org.opencontainers.image.revision=$CI_COMMIT_SHA" \\',
+        f'  --label "org.opencontainers.image.source=$CI_PROJECT_URL" {command(plan.folder or ".")}',
         f'docker push "{name}:$CI_COMMIT_SHA"',
         f'pushed="$(docker inspect --format "{{{{ index .RepoDigests 0 }}}}" "{name}:$CI_COMMIT_SHA")"',
-        'echo "IMAGE=$pushed" > image.env',
+        f'echo "{IMAGE}=$pushed" > image.env',
     )
     return Noted(
         {
             "image": DOCKER_CLIENT,
             "services": [{"name": DOCKER_ENGINE, "alias": "docker"}],
+            "inherit": _inherited(),
             "stage": "deploy",
             "needs": [f"{plan.prefix}-package"],
             "rules": [{"if": _on_push(plan)}],

@@ -45,6 +45,7 @@ class Plan(NamedTuple):
         paths: Where the agents are, as the commands take them; empty: the working directory.
         requirements: Files with what the jobs install, GraphBus among it.
         has_hashes: Every requirement bears its hash.
+        has_git: Some of it is fetched by git.
         installs: Further commands that install something.
         test: The command of the project's tests.
         python: Minor version, `"3.12"`.
@@ -61,6 +62,7 @@ class Plan(NamedTuple):
     paths: tuple[str, ...] = ()
     requirements: tuple[str, ...] = ("requirements.txt",)
     has_hashes: bool = True
+    has_git: bool = False
     installs: tuple[str, ...] = ()
     test: tuple[str, ...] = ("python", "-m", "pytest")
     python: str = DEFAULT

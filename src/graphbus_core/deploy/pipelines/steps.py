@@ -22,6 +22,8 @@ REPORT = "graphbus-report.html"
 BUNDLE = "negotiation.bundle"
 SWITCH = "GRAPHBUS_DEPLOY"
 """The variable that lets the deployment begin: before a cluster is there, main stays green."""
+IMAGE = "GRAPHBUS_IMAGE"
+"""The variable with the image that was pushed, by its digest; a name that no project has given to something else."""
 _QUOTED_BASE = '"$GRAPHBUS_BASE"'
 
 
@@ -177,7 +179,7 @@ def preparing(plan: Plan) -> Step:
 
 def deploying() -> str:
     """The line that gives the cluster the manifests as they are committed, with the image that was pushed."""
-    return 'graphbus k8s deploy --yes --image "$IMAGE"'
+    return f'graphbus k8s deploy --yes --image "${IMAGE}"'
 
 
 def unpacking(guarded: Sequence[str]) -> str:
