@@ -17,6 +17,8 @@ HASH = f"--hash=sha256:{'0' * 64}"
 GOOD = f"""\
 # made by a tool
 --prefer-binary
+--index-url https://example.org/simple
+--only-binary=:all:
 PyYAML==6.0.3 \\
     {HASH} \\
     {HASH}
@@ -27,6 +29,9 @@ requests[socks]==2.32.5 ; python_version < "4" {HASH}  # via nobody
 
 def test_a_file_with_hashes_is_read() -> None:
     assert [each.name for each in read_hashed(GOOD, "requirements.txt")] == ["pyyaml", "requests"]
+    assert (
+        read_hashed(f"\ufeffa @ https://example.org/a-1-py3-none-any.whl {HASH}\n", "requirements.txt")[0].name == "a"
+    )
 
 
 @pytest.mark.parametrize(
@@ -41,6 +46,12 @@ def test_a_file_with_hashes_is_read() -> None:
         (f"./local.whl {HASH}\n", 1, "does not begin with the name of a package"),
         (f"https://example.org/a.whl {HASH}\n", 1, "does not begin with the name of a package"),
         (f"GraphBus==9.9 {HASH}\n", 1, "the runtime of GraphBus comes from its own wheel"),
+        ("--req other.txt\n", 1, "--req could let in"),
+        ("--no-binary :all:\n", 1, "--no-binary could let in what is no wheel"),
+        ("--only-binary=:none:\n", 1, "--only-binary could let in"),
+        ("--only-binary a\n", 1, "--only-binary could let in"),
+        (f"a @ https://example.org/a-1.tar.gz {HASH}\n", 1, "an address that is no wheel"),
+        (f"a @ git+https://example.org/a.whl.git@7 {HASH}\n", 1, "an address that is no wheel"),
     ],
 )
 def test_anything_else_is_refused_with_its_line(text: str, line: int, reason: str) -> None:

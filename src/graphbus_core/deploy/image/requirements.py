@@ -11,6 +11,13 @@ from graphbus_core.errors import DeployError, Place
 _NAME = re.compile(r"([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)\s*(?:\[[^\]]*\])?\s*(==|@|;|\\|$|[<>!~=])")
 _HASH = re.compile(r"--hash[= ]sha(?:256|384|512):[0-9a-f]{64,128}\b")
 _OTHERS = ("-r", "-c", "-e", "--requirement", "--constraint", "--editable")
+_HARMLESS = frozenset(
+    {
+        *("-i", "--index-url", "--extra-index-url", "--no-index", "-f", "--find-links", "--trusted-host"),
+        *("--require-hashes", "--prefer-binary", "--pre", "--only-binary :all:"),
+    }
+)
+"""Options that say where to look, or make it stricter; pip takes shortened ones as well, so only these are let through."""
 _OURS = frozenset({"graphbus", "graphbus-core", "graphbus-runtime"})
 
 
@@ -28,20 +35,37 @@ def read_hashed(text: str, path: str) -> tuple[Requirement, ...]:
         DeployError: GBE711 for anything else, with the line.
     """
     found = []
-    for number, line in _logical(text):
-        if line.startswith(_OTHERS):
-            raise _refused(path, number, "it leads to another file or folder; write one file that holds all")
-        if line.startswith("-"):
-            continue
-        name = _NAME.match(line)
-        if name is None:
-            raise _refused(path, number, "it does not begin with the name of a package")
-        if not _HASH.search(line):
-            raise _refused(path, number, f"{name[1]} has no `--hash=sha256:`")
-        if normal(name[1]) in _OURS:
-            raise _refused(path, number, f"the runtime of GraphBus comes from its own wheel; leave {name[1]} out")
-        found.append(Requirement(normal(name[1]), line))
+    for number, line in _logical(text.removeprefix("\ufeff")):
+        name = None if line.startswith("-") else _NAME.match(line)
+        reason = _fault_of_option(line) if line.startswith("-") else _fault(line, name)
+        if reason:
+            raise DeployError("GBE711", where=Place(path, number), path=path, reason=reason)
+        if name:
+            found.append(Requirement(normal(name[1]), line))
     return tuple(found)
+
+
+def _fault_of_option(line: str) -> str:
+    """Why a line with an option is refused; empty when it may stay."""
+    option, _, value = line.replace("=", " ", 1).partition(" ")
+    if line.startswith(_OTHERS):
+        return "it leads to another file or folder; write one file that holds all"
+    if option in _HARMLESS or f"{option} {value.strip()}" in _HARMLESS:
+        return ""
+    return f"{option} could let in what is no wheel, or what has no hash; leave it out"
+
+
+def _fault(line: str, name: re.Match[str] | None) -> str:
+    """Why a line with a package is refused; empty when it may stay."""
+    if name is None:
+        return "it does not begin with the name of a package"
+    if not _HASH.search(line):
+        return f"{name[1]} has no `--hash=sha256:`"
+    if normal(name[1]) in _OURS:
+        return f"the runtime of GraphBus comes from its own wheel; leave {name[1]} out"
+    if name[2] == "@" and not re.split(r"[?#\s]", line[name.end() :].strip())[0].endswith(".whl"):
+        return f"{name[1]} comes from an address that is no wheel, and to install it would run code of others"
+    return ""
 
 
 def join(pins: Iterable[str], wheel: str, sha256: str, theirs: tuple[Requirement, ...], folder: str) -> str:
@@ -83,7 +107,3 @@ def _logical(text: str) -> Iterator[tuple[int, str]]:
             yield first, joined
     if any(parts):
         yield first, " ".join(filter(None, parts))
-
-
-def _refused(path: str, number: int, reason: str) -> DeployError:
-    return DeployError("GBE711", where=Place(path, number), path=path, reason=reason)
