@@ -157,6 +157,35 @@ def test_the_labels_are_what_the_project_says_of_itself(shop: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["--from=libraries", "<<EOF", "br[1]", "st*r", "wh?t", "it's", 'the "best"', "back\\slash", " first", "last "],
+)
+def test_a_folder_whose_name_a_dockerfile_would_misread_makes_no_image(
+    shop: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    (shop / name).mkdir()
+    (shop / name / "text").write_text("")
+    assert main(["docker", "build", "--no-build", "--include", f"./{name}"]) == 8
+    assert "[GBE714]" in capsys.readouterr().err
+    assert files_of(shop) == [f"{name}/text"]
+
+
+@pytest.mark.parametrize("name", ["we ird", "do$lar", "#hash", "!bang", "ünï", "-n"])
+def test_other_names_are_carried_over_as_they_are(shop: Path, name: str) -> None:
+    (shop / name).mkdir()
+    assert main(["docker", "build", "--no-build", "--include", f"./{name}"]) == 0
+    text = (shop / "Dockerfile").read_text()
+    assert f"COPY {name}/ {name}/\n" in text or f"COPY {json.dumps([f'{name}/'] * 2)}" in text.replace("\\\\$", "$")
+
+
+def test_a_label_that_readers_would_take_for_different_things_is_left_out(shop: Path) -> None:
+    pyproject = shop / "pyproject.toml"
+    pyproject.write_text(pyproject.read_text().replace("\n\n[tool", "\ndescription = 'ends with \\'\n\n[tool"))
+    assert main(["docker", "build", "--no-build"]) == 0
+    assert "image.description" not in (shop / "Dockerfile").read_text()
+
+
 def test_the_second_time_all_is_as_it_was(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["docker", "build"])
     capsys.readouterr()

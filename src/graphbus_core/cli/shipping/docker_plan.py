@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import tomllib
 from collections.abc import Iterable, Iterator
@@ -14,6 +15,7 @@ from graphbus_core import store
 from graphbus_core.cli.shipping.wheel import make_wheel
 from graphbus_core.deploy.facts import Files
 from graphbus_core.deploy.image.bases import check_base, choose_base
+from graphbus_core.deploy.image.dockerfile import copied
 from graphbus_core.deploy.image.files import generate
 from graphbus_core.deploy.image.plan import ImagePlan
 from graphbus_core.deploy.image.requirements import Requirement, join, read_hashed
@@ -23,6 +25,8 @@ from graphbus_core.model.config import RuntimeRequest, RuntimeSettings
 from graphbus_core.settings import PROJECT_FILE, resolve_run
 
 FOLDER = "docker"
+_UNCOPIED = re.compile(r"""^(?:--|<<)|[*?\[\]\\"'`]""")
+"""What COPY takes for an option, a text of its own, a pattern or a quotation."""
 
 
 class Wanted(NamedTuple):
@@ -85,8 +89,7 @@ def plan_image(wanted: Wanted) -> Image:
         is_served=wanted.is_served,
     )
     plan = plan._replace(command=_command(plan, wanted, output))
-    for path in (*plan.sources, plan.artifacts, plan.command):
-        _check_path(path)
+    _check_paths(plan)
     requirements = join(_pins(wanted, settings), wheel.name, wheel.sha256, theirs, plan.folder)
     dockerfile = f"{output}/Dockerfile" if output else "Dockerfile"
     return Image(root, dockerfile, generate(plan, requirements=requirements, wheel=wheel.data))
@@ -174,7 +177,10 @@ def _about(root: Path) -> dict[str, Any]:
 
 
 def _labels(root: Path, about: dict[str, Any], base: str) -> Iterator[tuple[str, str]]:
-    """What the project says of itself, in the words of the OCI; who builds it adds the rest, e.g. the revision."""
+    """What the project says of itself, in the words of the OCI; who builds it adds the rest, e.g. the revision.
+
+    A text that not every reader of a Dockerfile would take for the same is left out.
+    """
     known = {"title": about.get("name") or root.name, "description": about.get("description")}
     known |= {"version": about.get("version"), "licenses": about.get("license")}
     urls = about.get("urls")
@@ -184,7 +190,7 @@ def _labels(root: Path, about: dict[str, Any], base: str) -> Iterator[tuple[str,
     name, _, digest = base.partition("@")
     known |= {"base.name": name, "base.digest": digest}
     for key, value in known.items():
-        if isinstance(value, str) and value.isprintable() and value:
+        if isinstance(value, str) and value.isprintable() and value and not value.endswith("\\"):
             yield f"org.opencontainers.image.{key}", value
 
 
@@ -197,6 +203,15 @@ def _below(root: Path, path: Path) -> str:
     return "" if below == "." else below
 
 
-def _check_path(path: str) -> None:
-    if not path.isprintable():
-        raise DeployError("GBE714", path=repr(path), reason="its name has characters that an ignore file cannot hold")
+def _check_paths(plan: ImagePlan) -> None:
+    """Refuse names that would be read as something else; what names a file can have is no affair of these formats."""
+    for path in (*plan.sources, *plan.includes, *copied(plan), plan.command):
+        if not path.isprintable():
+            raise DeployError(
+                "GBE714", path=repr(path), reason="its name has characters that an ignore file cannot hold"
+            )
+        if path.rstrip("/").strip() != path.rstrip("/"):
+            raise DeployError("GBE714", path=repr(path), reason="its name begins or ends with a space")
+    for path in copied(plan):
+        if _UNCOPIED.search(path):
+            raise DeployError("GBE714", path=repr(path), reason="COPY would read its name as something else")

@@ -22,7 +22,7 @@ _FIND = (
     "import sys; from importlib.util import find_spec; "
     'sys.exit("".join(f"no {each} in the requirements\\n" for each in sys.argv[1:] if not find_spec(each)) or None)'
 )
-_RESERVED = frozenset("$\\ \t\"'`")
+_RESERVED = frozenset("$ ")
 """What a path needs the exact form for."""
 
 
@@ -126,6 +126,11 @@ def _image(plan: ImagePlan) -> Iterator[str]:
     )
 
 
+def copied(plan: ImagePlan) -> list[str]:
+    """Give what is copied out of the project, as it is written after COPY."""
+    return [f"{plan.folder}/", *filter(None, [plan.requirements]), f"{plan.artifacts}/", *_tops(plan)]
+
+
 def _tops(plan: ImagePlan) -> list[str]:
     """What is copied: the top folder of each file, with a `/` at its end; the ignore file says what of it there is."""
     found = (path if "/" not in path else f"{path.partition('/')[0]}/" for path in (*plan.sources, *plan.includes))
@@ -146,7 +151,7 @@ def _env(**variables: str) -> str:
 def _copy(source: str, target: str) -> str:
     if _RESERVED.isdisjoint(source + target):
         return f"COPY {source} {target}"
-    return _exec("COPY", [path.replace("\\", "\\\\").replace("$", "\\$") for path in (source, target)])
+    return _exec("COPY", [path.replace("$", "\\$") for path in (source, target)])
 
 
 def _exec(instruction: str, words: Sequence[str]) -> str:
