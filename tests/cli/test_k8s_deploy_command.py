@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -21,8 +22,6 @@ from tests.fakes.typing_person import Person
 
 KUBECTL = shutil.which("kubectl")
 needs_kubectl = pytest.mark.skipif(not KUBECTL and not os.environ.get("CI"), reason="kubectl is not installed")
-OLDEST = (1, 27)
-"""Older ones, like that of Debian 12, do not speak to the clusters of today: kubectl may be one minor version behind."""
 CREATED = ["ServiceAccount", "ConfigMap", "Service", "PersistentVolumeClaim", "Deployment", "PodDisruptionBudget"]
 
 
@@ -43,17 +42,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@cache
-def is_of_today() -> bool:
-    command = ["kubectl", "version", "--client", "-o", "json"]
-    said = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)["clientVersion"]
-    return (int(said["major"]), int(said["minor"].rstrip("+"))) >= OLDEST
-
-
 @pytest.fixture
 def cluster(place: Path) -> Iterator[Cluster]:
-    if not is_of_today():
-        pytest.skip(f"kubectl is older than {OLDEST[0]}.{OLDEST[1]}")
     with running() as made:
         write_kubeconfig(place / "kubeconfig", made.server)
         yield made
@@ -148,6 +138,8 @@ def test_a_person_is_asked(cluster: Cluster, place: Path, answer: str, status: i
         (["--context", "other"], "GBE731", "kubectl knows no cluster to deploy to: "),
         (["--image", "orders:latest"], "GBE720", "may be another one tomorrow"),
         (["--timeout", "soon"], "GBE703", "'soon' is no time: it is one or more numbers"),
+        (["--timeout", "0m0s"], "GBE703", "'0m0s' is no time: it is one or more numbers"),
+        (["--context", "--token=x"], "GBE731", "kubectl knows no cluster to deploy to: "),
         (["--namespace", "staging"], "GBE729", "not for the namespace staging, but for production"),
     ],
 )
@@ -214,18 +206,132 @@ def test_which_of_several_images_is_meant_is_not_guessed(
     assert "the manifests name graphbus-orders, side. [GBE734]" in capfd.readouterr().err
 
 
+def ask_for_two(folder: Path) -> None:
+    path = folder / "deployment.yaml"
+    path.write_text(path.read_text().replace("  replicas: 1", "  replicas: 2"))
+
+
+def ask_for_two_under_another_manager(folder: Path) -> None:
+    ask_for_two(folder)
+    path = folder / "deployment.yaml"
+    path.write_text(path.read_text().replace("managed-by: graphbus", "managed-by: somebody"))
+
+
+def patch(folder: Path) -> None:
+    """As an overlay does; this spelling is known to every kustomize."""
+    path = folder / "kustomization.yaml"
+    path.write_text(f"{path.read_text()}patchesStrategicMerge: [two.yaml]\n")
+    two = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "graphbus-orders", "namespace": "production"},
+    }
+    (folder / "two.yaml").write_text(json.dumps({**two, "spec": {"replicas": 2}}))
+
+
+def scale(folder: Path) -> None:
+    path = folder / "kustomization.yaml"
+    path.write_text(f"{path.read_text()}  - scaler.yaml\n")
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "graphbus-orders"}
+    scaler = {"apiVersion": "autoscaling/v1", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "more"}}
+    spec = {"scaleTargetRef": target, "minReplicas": 1, "maxReplicas": 2}
+    (folder / "scaler.yaml").write_text(json.dumps({**scaler, "spec": spec}))
+
+
 @needs_kubectl
-def test_an_overlay_that_makes_two_buses_of_one_is_refused(
-    cluster: Cluster, place: Path, capfd: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("crowding", [ask_for_two, ask_for_two_under_another_manager, patch, scale])
+def test_what_makes_two_buses_of_one_is_refused(
+    cluster: Cluster, place: Path, capfd: pytest.CaptureFixture[str], crowding: Callable[[Path], None]
 ) -> None:
-    (place / "overlay").mkdir()
-    overlay = {"resources": ["../k8s"], "replicas": [{"name": "graphbus-orders", "count": 2}]}
-    (place / "overlay/kustomization.yaml").write_text(json.dumps(overlay))
-    assert main(["k8s", "deploy", "overlay", "--yes"]) == 8
-    assert (
-        "graphbus-orders would have 2 replicas, and each of them a bus of its own. [GBE728]" in capfd.readouterr().err
-    )
+    crowding(place / "k8s")
+    assert main(["k8s", "deploy", "--yes"]) == 8
+    error = capfd.readouterr().err
+    assert "graphbus-orders would have 2 replicas, and each of them a bus of its own. [GBE728]" in error
     assert cluster.writes == []
+
+
+@pytest.mark.slow
+@needs_kubectl
+def test_what_was_shown_is_applied_whatever_becomes_of_the_folder_meanwhile(cluster: Cluster, place: Path) -> None:
+    with Person(["k8s", "deploy"], place) as person:
+        person.sees("Apply it? [y/N]", 60)
+        ask_for_two(place / "k8s")
+        person.types("y")
+        assert person.leaves(timeout_s=60) == 0
+    assert cluster.named("Deployment")["spec"]["replicas"] == 1
+
+
+@pytest.mark.slow
+@needs_kubectl
+def test_a_folder_may_be_called_like_an_option(cluster: Cluster, place: Path) -> None:
+    (place / "k8s").rename(place / "--help")
+    (place / "--help/kustomization.yaml").rename(place / "--help/kustomization.yml")
+    assert main(["k8s", "deploy", "--yes", "--", "--help"]) == 0
+    assert cluster.named("Deployment")
+
+
+@pytest.mark.slow
+@needs_kubectl
+def test_what_names_no_namespace_goes_to_the_one_that_is_given(cluster: Cluster, place: Path) -> None:
+    path = place / "k8s/kustomization.yaml"
+    path.write_text(path.read_text().replace("namespace: production\n", ""))
+    path = place / "k8s/configmap.yaml"
+    path.write_text(path.read_text().replace("  namespace: production\n", ""))
+    assert main(["k8s", "deploy", "--yes", "--namespace", "production"]) == 0
+    assert {each["metadata"]["namespace"] for each in cluster.objects.values()} == {"production"}
+
+
+def test_a_kubectl_that_is_killed_is_told_from_one_that_fails(
+    place: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(place, monkeypatch, "apply) kill -KILL $$;;")
+    assert main(["k8s", "deploy", "--yes"]) == 8
+    assert "kubectl apply -f has ended with status 137, by SIGKILL. [GBE705]" in capfd.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", ["kustomize", "apply"])
+def test_a_kubectl_that_hangs_ends_with_the_command(place: Path, monkeypatch: pytest.MonkeyPatch, stage: str) -> None:
+    stand_in(place, monkeypatch, f"{stage}) echo $$ > hangs; exec sleep 600;;")
+    monkeypatch.setenv("TMPDIR", str(place / "tmp"))
+    (place / "tmp").mkdir()
+    command = [sys.executable, "-m", "graphbus_core", "k8s", "deploy", "--yes"]
+    with subprocess.Popen(command, cwd=place, stderr=subprocess.DEVNULL) as process:
+        hanging = wait_for(place / "hangs")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+    deadline = time.monotonic() + 10
+    while runs(hanging):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert list((place / "tmp").iterdir()) == []
+
+
+def stand_in(place: Path, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
+    """A kubectl that knows a context and renders a kustomization, and does something else in one case."""
+    program = place / "bin/kubectl"
+    program.parent.mkdir()
+    program.write_text(
+        f'#!/bin/sh\ncase $1 in\n{case}\nconfig) echo here;;\nkustomize) echo "kind: ConfigMap";;\nesac\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+
+
+def runs(process: int) -> bool:
+    """A dead one that nobody has asked for does not."""
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{process}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def wait_for(path: Path) -> int:
+    deadline = time.monotonic() + 30
+    while not (path.exists() and path.read_text().strip()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return int(path.read_text())
 
 
 def test_without_kubectl_the_folder_is_for_somebody_else(

@@ -1,7 +1,7 @@
 """As much of the API of Kubernetes as `kubectl apply` and `kubectl rollout status` need, on loopback.
 
 It keeps what it is given, lets dry runs pass without keeping anything, and says of every deployment that it is rolled out, unless
-`is_stuck`.
+`is_stuck`. Old and new kubectl are content with it: from 1.20, the one of Debian 12, they ask for the schemas in three ways.
 """
 
 from __future__ import annotations
@@ -105,6 +105,9 @@ def running() -> Iterator[Cluster]:
             if query.get("watch"):
                 self._watch()
                 return
+            if parts.path == "/openapi/v2":
+                self._send(200, _schemas_as_protobuf())
+                return
             status, document = cluster.answer(self.command, parts.path, query, json.loads(raw) if raw else {})
             self._send(status, json.dumps(document).encode())
 
@@ -200,6 +203,33 @@ def _validated(version: str, kinds: dict[str, str]) -> dict[str, Any]:
         }
         for name, kind in kinds.items()
     }
+
+
+def _schemas_as_protobuf() -> bytes:
+    """What kubectl before 1.27 asks for: that every kind takes dry runs. There are no fields, so that it judges none.
+
+    A message of `openapi.v2.Document` as gnostic has it; each number below is that of a field.
+    """
+    dry_run = _message({8: _message({1: _message({2: _message({3: _message({4: b"dryRun"})})})})})
+    paths = b""
+    for version, kinds in KINDS.items():
+        group, _, number = version.rpartition("/")
+        for name, kind in kinds.items():
+            meaning = json.dumps({"group": group, "version": number, "kind": kind}).encode()
+            extension = _message({13: _message({1: b"x-kubernetes-group-version-kind", 2: _message({2: meaning})})})
+            paths += _message({2: _message({1: f"/{name}".encode(), 2: _message({8: dry_run + extension})})})
+    return _message({1: b"2.0", 2: _message({1: b"testing", 2: b"1"}), 8: paths})
+
+
+def _message(fields: dict[int, bytes]) -> bytes:
+    """Fields of bytes, as protobuf writes them: number and kind, length, content."""
+    return b"".join(_varint(number << 3 | 2) + _varint(len(content)) + content for number, content in fields.items())
+
+
+def _varint(number: int) -> bytes:
+    """Seven bits at a time, the lowest first; the highest bit says that more follow."""
+    low, rest = number & 0x7F, number >> 7
+    return bytes([low | 0x80]) + _varint(rest) if rest else bytes([low])
 
 
 def _merged(old: Any, new: Any) -> Any:

@@ -6,7 +6,6 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
@@ -22,10 +21,15 @@ from graphbus_core.errors import DeployError, Place, raise_all
 
 _FIELD = re.compile(r"^(kind|  name|  namespace): (\S+)$", re.MULTILINE)
 _LOGGED = re.compile(r'^E\d{4} .* err="(.*)"$')
-_TIME = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?[hms])+")
-_REPLICAS = re.compile(r"^  replicas: (\d+)$", re.MULTILINE)
-_OURS = "\n    app.kubernetes.io/managed-by: graphbus\n"
+_TIME = re.compile(r"(?=[^1-9]*[1-9])(?:[0-9]+(?:\.[0-9]+)?[hms])+")
+_REPLICAS = re.compile(r"^  (?:replicas|maxReplicas): (\d+)$", re.MULTILINE)
+_SCALED = re.compile(r"^  scaleTargetRef:\n(?:    .*\n)*?    name: (\S+)$", re.MULTILINE)
+_WORKLOADS = frozenset(["Deployment", "StatefulSet", "ReplicaSet", "DaemonSet"])
+_OURS = ("\n    app.kubernetes.io/managed-by: graphbus\n", "- graphbus_core.runtime\n")
+"""One of them is in every workload that holds a bus, though an overlay may have changed its labels."""
 _IMAGE = re.compile(r"^ +(?:- )?image: (\S+)$", re.MULTILINE)
+_NAMES = (KUSTOMIZATION, "kustomization.yml", "Kustomization")
+_MANIFESTS = "manifests.yaml"
 
 
 class Target(NamedTuple):
@@ -44,42 +48,46 @@ class Object(NamedTuple):
     """What is applied.
 
     Attributes:
-        replicas: Of a graph of ours; 1 for everything else.
+        replicas: How many an object or a scaler asks for, at most.
+        scaled: The name of what a scaler changes.
+        is_graph: It holds a bus.
     """
 
     kind: str
     name: str
     namespace: str
     replicas: int = 1
+    scaled: str = ""
+    is_graph: bool = False
 
 
 class Kubectl:
-    """kubectl, for one folder and one cluster."""
+    """kubectl, for one cluster."""
 
     def __init__(self, folder: Path, context: str) -> None:
         self._program = programs.find(["kubectl"], otherwise=f"give {folder} to what applies it in your place")
-        self._folder = folder
         self._cwd = Path.cwd()
         self.target = self._find_target(context)
 
-    def render(self) -> str:
-        """What kustomize makes of the folder.
+    def render(self, folder: Path) -> str:
+        """What kustomize makes of a folder.
 
         Raises:
             DeployError: GBE733.
         """
-        status, text, reason = programs.ask([self._program, "kustomize", str(self._folder)], self._cwd)
+        place = str(folder) if folder.is_absolute() else f"./{folder}"  # else it may look like an option
+        status, text, reason = programs.ask([self._program, "kustomize", place], self._cwd)
         if status:
-            raise DeployError("GBE733", where=Place(str(self._folder)), reason=_without_log(reason))
+            raise DeployError("GBE733", where=Place(str(folder)), reason=_without_log(reason))
         return text
 
-    def apply(self, *options: str) -> None:
-        """Apply the folder.
+    def apply(self, manifests: Path, *options: str) -> None:
+        """Apply a file.
 
         Raises:
             DeployError: GBE705.
         """
-        self._run("apply", "-k", str(self._folder), *options)
+        self._run("apply", "-f", str(manifests), *options)
 
     def follow(self, deployment: Object, timeout: str) -> None:
         """Wait until a deployment runs as it is now, and tell how to find out why it does not.
@@ -123,43 +131,44 @@ def deploy(
     Raises:
         DeployError: GBE704 without kubectl, GBE703 for an image or a time, GBE705 it has failed, GBE728-734.
     """
-    if not (folder / KUSTOMIZATION).is_file():
+    if not any((folder / name).is_file() for name in _NAMES):
         raise DeployError("GBE730", where=Place(str(folder)), file=KUSTOMIZATION)
     if not _TIME.fullmatch(timeout):
-        reason = "it is one or more numbers, each with h, m or s"
+        reason = "it is one or more numbers, each with h, m or s, and more than nothing"
         raise DeployError("GBE703", value=repr(timeout), kind="time", reason=reason, example="5m")
     if image:
         check_fixed(image)
-    with _with_image(folder, image, Kubectl(folder, context)) as kubectl:
-        rendered = kubectl.render()
+    kubectl = Kubectl(folder, context)
+    with TemporaryDirectory(prefix="graphbus-") as made:
+        manifests = Path(made).resolve() / _MANIFESTS
+        rendered = _write_manifests(kubectl, folder, image, manifests)
         objects = list(read_objects(rendered))
         _check_namespace(objects, namespace)
         raise_all(_crowds(objects))
         _announce(kubectl.target, objects, read_images(rendered))
+        inside = ("--namespace", namespace) if namespace else ()
         if is_dry:
-            kubectl.apply("--dry-run=server")
+            kubectl.apply(manifests, *inside, "--dry-run=server")
             return
         _make_sure(kubectl.target, is_sure=is_sure)
-        kubectl.apply()
-        for each in objects:
-            if each.kind == "Deployment":
-                kubectl.follow(each, timeout)
+        kubectl.apply(manifests, *inside)
+    for each in objects:
+        if each.kind == "Deployment":
+            kubectl.follow(each._replace(namespace=each.namespace or namespace), timeout)
 
 
-@contextmanager
-def _with_image(folder: Path, image: str, kubectl: Kubectl) -> Iterator[Kubectl]:
-    """Lay an overlay with another image over the folder, for as long as this lasts; the folder stays as it is."""
-    if not image:
-        yield kubectl
-        return
-    names = {parts_of_image(each)[0] for each in read_images(kubectl.render())}
-    if len(names) != 1:
-        raise DeployError("GBE734", where=Place(str(folder)), names=", ".join(sorted(names)) or "none")
-    with TemporaryDirectory(prefix="graphbus-") as made:
-        place = Path(made).resolve()
-        base = Path(os.path.relpath(folder.resolve(), place)).as_posix()
-        (place / KUSTOMIZATION).write_text(overlay(base, names.pop(), image), encoding="utf-8")
-        yield Kubectl(place, kubectl.target.context)
+def _write_manifests(kubectl: Kubectl, folder: Path, image: str, manifests: Path) -> str:
+    """Write what is applied, and give its text: what somebody says yes to is what goes, whatever becomes of the folder."""
+    rendered = kubectl.render(folder)
+    manifests.write_text(rendered, encoding="utf-8")
+    if image:
+        names = {parts_of_image(each)[0] for each in read_images(rendered)}
+        if len(names) != 1:
+            raise DeployError("GBE734", where=Place(str(folder)), names=", ".join(sorted(names)) or "none")
+        (manifests.parent / KUSTOMIZATION).write_text(overlay(_MANIFESTS, names.pop(), image), encoding="utf-8")
+        rendered = kubectl.render(manifests.parent)
+        manifests.write_text(rendered, encoding="utf-8")
+    return rendered
 
 
 def read_objects(rendered: str) -> Iterator[Object]:
@@ -169,9 +178,16 @@ def read_objects(rendered: str) -> Iterator[Object]:
         text = "".join(part for part in own if part.startswith(("kind:", "metadata:")))
         found = {key.strip(): _unquoted(value) for key, value in _FIELD.findall(text)}
         if "kind" in found:
-            asked = _REPLICAS.search(document) if _OURS in text else None
-            replicas = int(asked[1]) if asked else 1
-            yield Object(found["kind"], found.get("name", ""), found.get("namespace", ""), replicas)
+            asked = _REPLICAS.search(document)
+            scaled = _SCALED.search(document)
+            yield Object(
+                found["kind"],
+                found.get("name", ""),
+                found.get("namespace", ""),
+                replicas=int(asked[1]) if asked else 1,
+                scaled=_unquoted(scaled[1]) if scaled else "",
+                is_graph=found["kind"] in _WORKLOADS and any(sign in document for sign in _OURS),
+            )
 
 
 def read_images(rendered: str) -> list[str]:
@@ -196,7 +212,11 @@ def _check_namespace(objects: Sequence[Object], namespace: str) -> None:
 
 
 def _crowds(objects: Sequence[Object]) -> Iterator[DeployError]:
-    return (DeployError("GBE728", name=each.name, replicas=each.replicas) for each in objects if each.replicas > 1)
+    graphs = {each.name for each in objects if each.is_graph}
+    for each in objects:
+        crowded = each.scaled or (each.name if each.is_graph else "")
+        if crowded in graphs and each.replicas > 1:
+            yield DeployError("GBE728", name=crowded, replicas=each.replicas)
 
 
 def _announce(target: Target, objects: Sequence[Object], images: Sequence[str]) -> None:

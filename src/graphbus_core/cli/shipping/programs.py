@@ -36,10 +36,10 @@ class Answer(NamedTuple):
 def ask(command: Sequence[str], cwd: Path) -> Answer:
     """Run a program and take what it says; a status other than 0 is for the caller to judge."""
     finished = subprocess.run(
-        command, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False
+        command, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", errors="replace", check=False
     )
     complaint = finished.stderr.strip().splitlines()
-    reason = complaint[-1].removeprefix("error: ").rstrip(".") if complaint else f"status {finished.returncode}"
+    reason = complaint[-1].removeprefix("error: ").rstrip(".") if complaint else f"status {_said(finished.returncode)}"
     return Answer(finished.returncode, finished.stdout, reason)
 
 
@@ -56,4 +56,11 @@ def run(command: Sequence[str], cwd: Path) -> None:
     console.flush()
     finished = subprocess.run(command, cwd=cwd, stdout=sys.stderr, check=False)
     if finished.returncode:
-        raise DeployError("GBE705", command=shlex.join(command[:3]), status=finished.returncode)
+        raise DeployError("GBE705", command=shlex.join(command[:3]), status=_said(finished.returncode))
+
+
+def _said(status: int) -> str:
+    """As a shell has it: what a signal has ended is 128 and its number."""
+    import signal
+
+    return str(status) if status >= 0 else f"{128 - status}, by {signal.Signals(-status).name}"

@@ -33,10 +33,10 @@ def generate(plan: Plan) -> Files:
 
 
 def overlay(base: str, name: str, image: str) -> str:
-    """Give a kustomization that is another one with another image.
+    """Give a kustomization of other manifests with another image.
 
     Args:
-        base: The folder of the other one, relative.
+        base: The file or the folder of the other one, relative.
         name: Of the image that is replaced, without tag and digest.
         image: What takes its place.
     """
