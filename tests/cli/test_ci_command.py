@@ -99,7 +99,7 @@ def test_json_tells_what_was_written_and_from_what(shop: Path, capsys: Streams) 
     assert told == {
         "forge": "gitlab",
         "command": "graphbus ci gitlab agents",
-        "python": "3.13",
+        "python": "3.11",
         "branch": "main",
         "paths": ["agents"],
         "requirements": ["requirements.txt"],

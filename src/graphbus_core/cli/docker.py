@@ -98,7 +98,7 @@ def docker() -> None:
     help="What the agents import if it is there, and do without if not; may be repeated.",
 )
 @click.option(
-    "--python", default="", metavar="VERSION", help="3.11 to 3.14 (3.13, as far as `requires-python` allows it)."
+    "--python", default="", metavar="VERSION", help="3.11 to 3.14 (3.11, or the next that `requires-python` allows)."
 )
 @click.option(
     "--base", default="", metavar="IMAGE", help="Build on this image instead; it needs Python, pip and a shell."

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import tomllib
+from pathlib import Path
+
 import pytest
 
-from graphbus_core.deploy.image.bases import BASES, check_base, choose_base
+from graphbus_core.deploy.image.bases import BASES, DEFAULT, check_base, choose_base
 from graphbus_core.errors import DeployError
 
 DIGEST = f"@sha256:{'a' * 64}"
@@ -13,22 +16,29 @@ DIGEST = f"@sha256:{'a' * 64}"
 @pytest.mark.parametrize(
     ("requires", "version"),
     [
-        ("", "3.13"),
-        (">=3.11", "3.13"),
+        ("", "3.11"),
+        (">=3.11", "3.11"),
         (">=3.14", "3.14"),
-        (">=3.11,<3.13", "3.12"),
-        (">=3.11, !=3.13.*", "3.14"),
+        (">=3.12", "3.12"),
+        (">=3.11,<3.13", "3.11"),
+        (">=3.11, !=3.11.*", "3.12"),
         ("==3.12.*", "3.12"),
-        ("~=3.11", "3.13"),
+        ("~=3.11", "3.11"),
         ("~=3.12.1", "3.12"),
         ("<=3.12", "3.11"),
         (">3.13.99", "3.14"),
-        ("!=3.13.15", "3.14"),
-        ("nonsense", "3.13"),
+        ("!=3.11.17", "3.12"),
+        ("nonsense", "3.11"),
     ],
 )
 def test_the_default_is_taken_where_the_project_allows_it(requires: str, version: str) -> None:
     assert choose_base("", requires) == BASES[version]
+
+
+def test_the_default_is_the_python_that_graphbus_is_tested_with() -> None:
+    pyproject = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text("utf-8"))
+    assert pyproject["tool"]["mypy"]["python_version"] == DEFAULT
+    assert f">={DEFAULT}" == pyproject["project"]["requires-python"]
 
 
 def test_a_version_that_was_asked_for_is_taken() -> None:

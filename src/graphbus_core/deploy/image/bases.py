@@ -17,14 +17,15 @@ BASES = {
     "3.14": "docker.io/library/python:3.14.7-slim-trixie"
     "@sha256:51dafde81dbdb6ebde285137a295cf18a47ca95234fe388a343719cb97305b3d",
 }
-"""Version of Python -> image."""
-DEFAULT = "3.13"
+"""Version of Python -> image, the oldest first."""
+DEFAULT = "3.11"
+"""The version that GraphBus itself is tested with; jobs of pipelines run it as well."""
 _CLAUSE = re.compile(r"(>=|<=|==|!=|~=|>|<)\s*([0-9]+(?:\.[0-9]+)*)(\.\*)?")
 _VERSION = re.compile(r":([0-9.]+)-")
 
 
 def choose_base(python: str, requires_python: str) -> str:
-    """Give the image for a version of Python; for `""` the default, or the newest that the project allows.
+    """Give the image for a version of Python; for `""` the default, or what is nearest to it of what the project allows.
 
     Raises:
         DeployError: GBE713 when there is none.
@@ -36,7 +37,7 @@ def choose_base(python: str, requires_python: str) -> str:
     allowed = [version for version, image in BASES.items() if _allows(requires_python, image)]
     if not allowed:
         raise DeployError("GBE713", version=requires_python, known=", ".join(BASES))
-    return BASES[DEFAULT if DEFAULT in allowed else allowed[-1]]
+    return BASES[DEFAULT if DEFAULT in allowed else allowed[0]]
 
 
 def check_base(image: str, *, may_float: bool) -> str:
