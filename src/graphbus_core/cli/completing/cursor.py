@@ -6,12 +6,10 @@ Nothing is parsed for good and no value is judged: half a line is never right.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import click
 
 
-@dataclass
 class Cursor:
     """What has been read so far.
 
@@ -25,13 +23,14 @@ class Cursor:
         prefix: What stands before the value in the word at the cursor: `--format=`.
     """
 
-    context: click.Context
-    given: dict[str, list[str]] = field(default_factory=dict)
-    pending: click.Option | None = None
-    is_option_possible: bool = True
-    is_lost: bool = False
-    folders: list[str] = field(default_factory=list)
-    prefix: str = ""
+    def __init__(self, context: click.Context) -> None:
+        self.context = context
+        self.given: dict[str, list[str]] = {}
+        self.pending: click.Option | None = None
+        self.is_option_possible = True
+        self.is_lost = False
+        self.folders: list[str] = []
+        self.prefix = ""
 
     @property
     def command(self) -> click.Command:
