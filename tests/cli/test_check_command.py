@@ -13,6 +13,7 @@ import pytest
 
 from graphbus_core import __version__
 from graphbus_core.cli import main
+from tests.project_files import write_project
 
 Write = Callable[[Mapping[str, str | bytes]], Path]
 
@@ -276,6 +277,24 @@ def test_github_gets_one_escaped_command_per_finding(capsys: pytest.CaptureFixtu
         "Listener.on_change reads 'instock', which no publisher of '/Stock/Changed' sends%0A"
         "agents/stock.py:6: Stock sends {sku: str, in_stock: int}%0ADid you mean 'in_stock'?"
     )
+
+
+def test_github_gets_paths_from_the_top_of_the_repository(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "of many" / "services"
+    monkeypatch.chdir(write_project(place / "shop", FILES))
+
+    def named() -> str:
+        main(["check", "agents", "--format", "github"])
+        return capsys.readouterr().out
+
+    assert "file=agents/listener.py," in named(), "nothing says that there is more above"
+    monkeypatch.setenv("GITHUB_WORKSPACE", str(tmp_path / "of many"))
+    assert "file=services/shop/agents/listener.py," in named()
+    (place / ".git").mkdir()
+    assert "file=shop/agents/listener.py," in named(), "a repository may be checked out below the workspace"
+    assert "%0Ashop/agents/stock.py:6: Stock sends" in named()
 
 
 # The part of the SARIF 2.1.0 schema that a log of ours uses: name -> (is it required, what it holds).

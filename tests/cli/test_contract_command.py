@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from graphbus_core.cli import main
+from tests.project_files import write_project
 
 Write = Callable[[Mapping[str, str | bytes]], Path]
 GOLDEN = Path(__file__).parents[1] / "golden" / "contracts"
@@ -193,6 +194,51 @@ def test_agents_that_came_later_are_new(shop: Path, capsys: pytest.CaptureFixtur
 def test_breaking_may_be_allowed(shop: Path) -> None:
     change(shop)
     assert main(["contract", "diff", "HEAD", "--allow-breaking"]) == 0
+
+
+def test_what_is_broken_is_announced_by_a_version_that_was_raised_far_enough(
+    shop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change(shop)
+    command = ["contract", "diff", "HEAD", "--allow-announced"]
+    assert main(command) == 3
+    assert "If it is meant, raise `version` in pyproject.toml from 1.4.2 to 2.0.0 at least." in capsys.readouterr().out
+    assert main([*command, "--format", "github"]) == 3
+    told = capsys.readouterr().out
+    assert "::error file=agents/stock.py" in told
+    assert "::notice title=If it is meant::" in told
+    change(shop, PYPROJECT.replace("1.4.2", "1.5.0"), "pyproject.toml")
+    assert main(command) == 3
+    change(shop, PYPROJECT.replace("1.4.2", "2.0.0"), "pyproject.toml")
+    capsys.readouterr()
+    assert main(command) == 0
+    assert "It is announced: pyproject.toml has gone from 1.4.2 to 2.0.0." in capsys.readouterr().out
+    assert main([*command, "--format", "github"]) == 0
+    assert "::error" not in capsys.readouterr().out, "what is allowed is no error"
+    assert main(["contract", "diff", "HEAD"]) == 3, "nobody has asked to allow it"
+
+
+def test_without_a_version_nothing_can_be_announced(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    change(shop, PYPROJECT.replace('version = "1.4.2"', ""), "pyproject.toml")
+    git("commit", "-q", "-a", "-m", "No version")
+    change(shop)
+    assert main(["contract", "diff", "HEAD", "--allow-announced"]) == 3
+    assert "once pyproject.toml gives a `version`" in capsys.readouterr().out
+
+
+def test_github_gets_contracts_with_paths_from_the_top_of_the_repository(
+    shop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_project(shop / "services" / "desk", FILES)
+    git("add", "-A")
+    git("commit", "-q", "-m", "One more")
+    monkeypatch.chdir(shop / "services" / "desk")
+    change(shop / "services" / "desk")
+    assert main(["contract", "agents", "--against", "HEAD", "--format", "github"]) == 3
+    told = capsys.readouterr().out
+    assert "::error file=services/desk/agents/stock.py,line=" in told
+    assert "::warning file=services/desk/agents/shop.py,line=" in told
+    assert "(services/desk/agents/shop.py:" in told
 
 
 REFUSED = {

@@ -218,6 +218,25 @@ def test_a_change_that_lets_others_down_is_red_although_everything_here_fits(for
 
 
 @pytest.mark.parametrize("forge", ["github", "gitlab"])
+def test_a_change_that_lets_others_down_is_green_when_the_version_announces_it(forge: str, shop: Remote) -> None:
+    changed = broken(shop, '"earned"', '"income"')
+    shop.pull_request({**changed, "pyproject.toml": project_with_version(shop, "0.1.1")})
+    [ran] = run_all(shop, forge, ("contract",)).values()
+    assert (ran.status, "raise `version` in pyproject.toml from 0.1.1 to 0.2.0" in ran.output) == (3, True)
+    shop.pull_request({**changed, "pyproject.toml": project_with_version(shop, "0.2.0")})
+    [ran] = run_all(shop, forge, ("contract",)).values()
+    assert ran.status == 0, ran.output
+    assert "AccountsService.balance" in ran.output
+
+
+def project_with_version(remote: Remote, version: str) -> str:
+    text = (remote.folder / "work" / "pyproject.toml").read_text()
+    changed, count = re.subn(r'(?m)^version = ".*"$', f'version = "{version}"', text)
+    assert count == 1
+    return changed
+
+
+@pytest.mark.parametrize("forge", ["github", "gitlab"])
 def test_a_negotiation_becomes_a_branch_with_commits_lock_and_report(forge: str, desk: Remote) -> None:
     before = git(desk.bare, "rev-parse", "main").strip()
     clone = desk.clone("main")

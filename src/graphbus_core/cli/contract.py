@@ -75,6 +75,7 @@ def contract(
     as_json: bool,
     current: str,
     allow_breaking: bool,
+    allow_announced: bool,
     check_version: bool,
     paths: tuple[str, ...] = (),
 ) -> int:
@@ -99,10 +100,11 @@ def contract(
     form = chosen_form(form, as_json=as_json, command="graphbus contract")
     if context.invoked_subcommand:
         return 0
-    if not against and (current or allow_breaking or check_version):
+    if not against and (current or allow_breaking or allow_announced or check_version):
         raise UsageError(
             "GBE110", message="There is nothing to compare with: give --against.", command="graphbus contract"
         )
     from graphbus_core.cli.shipping import contract_check
 
-    return contract_check.run(paths, contract_check.Wanted(form, against, current, allow_breaking, check_version))
+    wanted = contract_check.Wanted(form, against, current, allow_breaking, allow_announced, check_version)
+    return contract_check.run(paths, wanted)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 from graphbus_core import __version__
 from graphbus_core.cli import console
+from graphbus_core.cli.checking.annotations import annotated, annotation
 from graphbus_core.compiler.rules import REGISTER
 from graphbus_core.errors import GraphBusError
 from graphbus_core.model.agent import SourceSpan
@@ -366,31 +367,19 @@ def as_github(report: Report) -> Iterator[str]:
     """One workflow command per finding and error: GitHub shows them beside the lines of a pull request."""
     for error in report.errors:
         where = error.where
-        at = {"file": report.shown(where.path), "line": where.line, "col": where.column} if where else {}
+        at = {"file": annotated(report.root, where.path), "line": where.line, "col": where.column} if where else {}
         yield annotation("error", at, error.code, [error.sentence, error.hint])
     for finding in report.findings:
         start, end = report.columns(finding.span)
         at = {
-            "file": report.shown(finding.span.path),
+            "file": annotated(report.root, finding.span.path),
             "line": finding.span.line,
             "endLine": finding.span.end_line,
             "col": start,
             "endColumn": end,
         }
-        related = [f"{report.shown(each.span.path)}:{each.span.line}: {each.message}" for each in finding.related]
+        related = [
+            f"{annotated(report.root, each.span.path)}:{each.span.line}: {each.message}" for each in finding.related
+        ]
         title = f"{finding.code} {REGISTER[finding.code].title}"
         yield annotation(_GITHUB_LEVELS[finding.severity], at, title, [finding.message, *related, finding.hint])
-
-
-def annotation(level: str, at: dict[str, Any], title: str, lines: Sequence[str]) -> str:
-    """Give one workflow command; what is empty in `at` is left out."""
-    listed = {**{key: value for key, value in at.items() if value}, "title": title}
-    properties = ",".join(f"{key}={_escaped(str(value), ',:')}" for key, value in listed.items())
-    message = _escaped("\n".join(line for line in lines if line))
-    return f"::{level} {properties}::{message}"
-
-
-def _escaped(text: str, also: str = "") -> str:
-    for letter in "%\r\n" + also:
-        text = text.replace(letter, f"%{ord(letter):02X}")
-    return text

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from graphbus_core import settings, store
 from graphbus_core.cli import console
+from graphbus_core.cli.checking.annotations import annotation
 from graphbus_core.cli.shipping import contract_documents, contract_text
 from graphbus_core.cli.shipping.contract_states import State, default_paths, is_artifacts, read_revision, version_of
 from graphbus_core.cli.shipping.contract_text import Comparison
@@ -29,6 +31,7 @@ class Wanted(NamedTuple):
     against: str = ""
     current: str = ""
     allows_breaking: bool = False
+    allows_announced: bool = False
     checks_version: bool = False
 
 
@@ -67,17 +70,48 @@ def fails(comparison: Comparison | None, wanted: Wanted) -> bool:
     if comparison is None:
         return False
     is_low = wanted.checks_version and comparison.suggestion.is_enough is False
-    return is_low or (comparison.breaks and not wanted.allows_breaking)
+    return is_low or (comparison.breaks and not is_allowed(comparison, wanted))
+
+
+def is_allowed(comparison: Comparison, wanted: Wanted) -> bool:
+    """Tell whether the command line lets these changes break somebody."""
+    return wanted.allows_breaking or (wanted.allows_announced and comparison.suggestion.is_enough is True)
+
+
+def for_github(comparison: Comparison, wanted: Wanted) -> Iterator[str]:
+    """The changes as GitHub shows them; with what is to be done if they are meant."""
+    yield from contract_documents.change_annotations(
+        comparison, checks_version=wanted.checks_version, is_allowed=is_allowed(comparison, wanted)
+    )
+    if told := _way_out(comparison, wanted):
+        yield annotation("notice", {}, "If it is meant", [told])
+
+
+def _way_out(comparison: Comparison, wanted: Wanted) -> str:
+    """What to do if the changes are meant, where a raised version is an answer."""
+    if not comparison.breaks or not wanted.allows_announced or is_allowed(comparison, wanted):
+        return ""
+    suggestion = comparison.suggestion
+    if not suggestion.current or not suggestion.found:
+        return "If it is meant, it can be announced once pyproject.toml gives a `version`, before and after."
+    return f"If it is meant, raise `version` in pyproject.toml from {suggestion.found} to {suggestion.least} at least."
 
 
 def report_version(comparison: Comparison, wanted: Wanted) -> None:
-    """Say that the version is too low, where that is what the command fails for."""
+    """Say what the version has to do with it: it is too low, or raising it is an answer to what breaks."""
     suggestion = comparison.suggestion
     if wanted.checks_version and suggestion.is_enough is None:
         raise UsageError("GBE172", which="old" if not suggestion.current else "new")
-    if wanted.checks_version and suggestion.is_enough is False and wanted.form == "text":
+    if wanted.form != "text":
+        return
+    if wanted.checks_version and suggestion.is_enough is False:
         mark = console.paint("✗", "bad")
         console.out(f"{mark} pyproject.toml says {suggestion.found}: it has to be {suggestion.least} at least.")
+    elif told := _way_out(comparison, wanted):
+        console.out(told)
+    elif comparison.breaks and wanted.allows_announced and not wanted.allows_breaking:
+        mark = console.paint("✓", "good")
+        console.out(f"{mark} It is announced: pyproject.toml has gone from {suggestion.current} to {suggestion.found}.")
 
 
 # --- what is read ---------------------------------------------------------------------------
@@ -138,8 +172,7 @@ def _show(read: Validated, comparison: Comparison | None, wanted: Wanted) -> Non
     if wanted.form == "github":
         contract_text.written(contract_documents.edge_annotations(read.validation, root))
         if comparison:
-            told = contract_documents.change_annotations(comparison, checks_version=wanted.checks_version)
-            contract_text.written(told)
+            contract_text.written(for_github(comparison, wanted))
     elif wanted.form == "markdown":
         contract_text.written(contract_text.as_markdown(comparison, read.validation, root))
     else:

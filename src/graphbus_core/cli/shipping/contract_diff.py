@@ -29,6 +29,11 @@ def options(command: Function) -> Function:
         click.option(
             "--current", default="", metavar="VERSION", help="The version before (that of pyproject.toml there)."
         ),
+        click.option(
+            "--allow-announced",
+            is_flag=True,
+            help="Do not fail for what breaks somebody if the version was raised as far as it asks for.",
+        ),
         click.option("--allow-breaking", is_flag=True, help="Do not fail for what breaks somebody."),
     ):
         command = option(command)
@@ -60,6 +65,7 @@ def diff(
     as_json: bool,
     current: str,
     allow_breaking: bool,
+    allow_announced: bool,
     check_version: bool,
 ) -> int:
     """Compare the contracts of two states of the graph: OLD, and NEW (the working tree by default).
@@ -84,12 +90,12 @@ def diff(
     from graphbus_core.cli.shipping.contract_states import read_state
 
     form = chosen_form(form, as_json=as_json, command="graphbus contract diff")
-    wanted = contract_check.Wanted(form, "", current, allow_breaking, check_version)
+    wanted = contract_check.Wanted(form, "", current, allow_breaking, allow_announced, check_version)
     comparison = contract_check.compared(read_state(old, paths), read_state(new, paths), current)
     if form == "json":
         console.emit_json(contract_documents.changes_document(comparison))
     elif form == "github":
-        contract_text.written(contract_documents.change_annotations(comparison, checks_version=check_version))
+        contract_text.written(contract_check.for_github(comparison, wanted))
     elif form == "markdown":
         contract_text.written(contract_text.as_markdown(comparison, None, comparison.root))
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from graphbus_core.cli.checking.formats import annotation
+from graphbus_core.cli.checking.annotations import annotated, annotation
 from graphbus_core.cli.shipping.contract_text import Comparison, edge_title, outside, place, verb
 from graphbus_core.contracts.changes import Broken, Change
 from graphbus_core.contracts.edges import Edge, Validation
@@ -125,21 +125,24 @@ def edge_annotations(validation: Validation, root: str) -> Iterator[str]:
             )
 
 
-def change_annotations(comparison: Comparison, *, checks_version: bool = False) -> Iterator[str]:
+def change_annotations(
+    comparison: Comparison, *, checks_version: bool = False, is_allowed: bool = False
+) -> Iterator[str]:
     """An error for each change that breaks somebody, beside the change; a warning at each line that it breaks.
 
     Args:
         comparison: What has changed.
         checks_version: A version that is too low is an error.
+        is_allowed: What breaks somebody is no error, but a warning.
     """
     for change in comparison.of("breaking"):
         at = _at(change.span, comparison.root) if change.is_new_place else {}
         lines = [change.why, *([f"Breaks {outside(change)}."] if change.breaks_outside else [])]
         lines += [
-            f"{verb(each).capitalize()} {each.edge}: {each.why} ({place(each.span, comparison.root)})."
+            f"{verb(each).capitalize()} {each.edge}: {each.why} ({annotated(comparison.root, each.span.path)}:{each.span.line})."
             for each in change.breaks
         ]
-        yield annotation("error", at, f"Contract broken: {change.title}", lines)
+        yield annotation("warning" if is_allowed else "error", at, f"Contract broken: {change.title}", lines)
         for broken in change.breaks:
             title = f"{'Broken' if broken.is_certain else 'Perhaps broken'} by {change.title}"
             yield annotation("warning", _at(broken.span, comparison.root), title, [f"{broken.edge}: {broken.why}"])
@@ -150,5 +153,4 @@ def change_annotations(comparison: Comparison, *, checks_version: bool = False) 
 
 
 def _at(span: SourceSpan, root: str) -> dict[str, Any]:
-    path, _, line = place(span, root).rpartition(":")
-    return {"file": path, "line": int(line), "endLine": span.end_line}
+    return {"file": annotated(root, span.path), "line": span.line, "endLine": span.end_line}

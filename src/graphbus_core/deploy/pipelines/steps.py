@@ -105,15 +105,9 @@ def verifying(plan: Plan, forge: Forge) -> tuple[Job, ...]:
         Job(
             "contract",
             "Contracts",
-            "Contracts and topics beside those of the target branch: what breaks, and for whom.",
+            "Contracts and topics beside those of the target branch: what breaks, and for whom. A raised version allows it.",
             10,
-            (
-                Step(
-                    "Compare the contracts",
-                    lines(f"{command('graphbus', 'contract', *plan.paths, *reporting, '--against')} {_QUOTED_BASE}"),
-                    ("GRAPHBUS_BASE",),
-                ),
-            ),
+            (_comparing(plan, reporting),),
             ("git",),
         ),
         Job("test", "Tests", "The project's own tests.", 20, (Step("Test", command(*plan.test)),)),
@@ -125,6 +119,11 @@ def _building(plan: Plan) -> tuple[Step, ...]:
     if plan.has_image:
         return preparing(plan)._replace(name="Build the graph, and what its image is made of"), verified
     return Step("Build the graph", command("graphbus", "build", *plan.paths)), verified
+
+
+def _comparing(plan: Plan, reporting: Sequence[str]) -> Step:
+    words = ("graphbus", "contract", *plan.paths, *reporting, "--allow-announced", "--against")
+    return Step("Compare the contracts", lines(f"{command(*words)} {_QUOTED_BASE}"), ("GRAPHBUS_BASE",))
 
 
 def _frozen(plan: Plan) -> Step:
