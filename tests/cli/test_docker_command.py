@@ -344,7 +344,7 @@ class TestWithAnEngine:
         assert done.returncode == 7
         assert "--publish 127.0.0.1:9090:8080" in terminal.asked[0]
         assert "--volume shop-state:" in terminal.asked[0]
-        assert terminal.asked[0].endswith(" ghcr.io/acme/shop:2 --entrypoint main:run")
+        assert terminal.asked[0].endswith(" ghcr.io/acme/shop:2 --health 0.0.0.0:8080 --entrypoint main:run")
 
     def test_a_dry_run_needs_no_engine(self, terminal: Terminal) -> None:
         done = terminal.type("run", "--dry-run")

@@ -172,7 +172,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
 def run(**given: Any) -> int:
     """Run the image of the project that this folder is in: read-only, without capabilities, and reachable from here alone.
 
-    What the graph keeps goes into the volume NAME-state. ARGUMENTS take the place of those of the image; see
+    What the graph keeps goes into the volume NAME-state. ARGUMENTS are added to those of the image; see
     `python -m graphbus_core.runtime --help`. An image that was built with --serve is run with --serve, and its token comes
     from the environment.
 

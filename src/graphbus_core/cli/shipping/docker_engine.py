@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 
 from graphbus_core.cli import console
 from graphbus_core.deploy.facts import HEALTH_PORT, SERVE_PORT, STATE, USER_ID
+from graphbus_core.deploy.image.plan import start_arguments
 from graphbus_core.errors import DeployError
 
 Name = Literal["docker", "podman"]
@@ -63,6 +64,7 @@ def _ask(name: Name) -> str:
     try:
         asked = subprocess.run(
             [name, *_QUESTIONS[name]],
+            stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             errors="replace",
@@ -94,7 +96,7 @@ class Start(NamedTuple):
         serve_port: For calls and events; None: the image does not take any.
         token_env: The variable with their token.
         volume: The name of the volume with state.
-        arguments: Instead of those of the image.
+        arguments: On top of those of the image.
     """
 
     image: str
@@ -118,8 +120,13 @@ def run_command(engine: Name, start: Start) -> list[str]:
         *("--volume", f"{start.volume}:{STATE}"),
         *("--publish", f"127.0.0.1:{start.port}:{HEALTH_PORT}", *served),
         *("--stop-timeout", str(ceil(start.grace_s) + _MARGIN_S)),
-        *(start.image, *start.arguments),
+        *(start.image, *(_arguments(start) if start.arguments else ())),
     ]
+
+
+def _arguments(start: Start) -> tuple[str, ...]:
+    """An engine leaves out what the image says as soon as one word is given: without it nobody answers its HEALTHCHECK."""
+    return (*start_arguments(is_served=start.serve_port is not None), *start.arguments)
 
 
 def become(command: list[str], cwd: Path) -> None:

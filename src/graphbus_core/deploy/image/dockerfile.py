@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from json import dumps
 
 from graphbus_core.deploy.facts import CONFIG, HEALTH_PORT, HOME, SERVE_PORT, STATE, USER_ID
-from graphbus_core.deploy.image.plan import ImagePlan
+from graphbus_core.deploy.image.plan import ImagePlan, start_arguments
 
 _ENVIRONMENT = "/venv"
 _PYTHON = f"{_ENVIRONMENT}/bin/python"
@@ -31,12 +31,6 @@ def render(plan: ImagePlan) -> str:
     heading = f"# Written by `{plan.command}`. Write it again rather than edit it."
     blocks = [heading, *_libraries(plan), *_project(plan), *_image(plan)]
     return "\n\n".join(blocks) + "\n"
-
-
-def start_arguments(plan: ImagePlan) -> tuple[str, ...]:
-    """What the runtime is started with unless somebody says otherwise."""
-    served = ("--serve", f"0.0.0.0:{SERVE_PORT}") if plan.is_served else ()
-    return ("--health", f"0.0.0.0:{HEALTH_PORT}", *served)
 
 
 def _libraries(plan: ImagePlan) -> Iterator[str]:
@@ -122,7 +116,7 @@ def _image(plan: ImagePlan) -> Iterator[str]:
     elsewhere = [] if plan.artifacts == ".graphbus" else ["--artifacts", plan.artifacts]
     yield _lines(
         _exec("ENTRYPOINT", ["python", "-m", "graphbus_core.runtime", *elsewhere]),
-        _exec("CMD", start_arguments(plan)),
+        _exec("CMD", start_arguments(is_served=plan.is_served)),
     )
 
 

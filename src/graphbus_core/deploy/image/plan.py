@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from graphbus_core.deploy.facts import HEALTH_PORT, SERVE_PORT
+
 
 class ImagePlan(NamedTuple):
     """Everything that the files follow from. Paths are relative to the project, with `/`.
@@ -36,3 +38,9 @@ class ImagePlan(NamedTuple):
     third_party: tuple[str, ...] = ()
     labels: Mapping[str, str] = {}
     is_served: bool = False
+
+
+def start_arguments(*, is_served: bool) -> tuple[str, ...]:
+    """Give what the runtime in an image is started with."""
+    served = ("--serve", f"0.0.0.0:{SERVE_PORT}") if is_served else ()
+    return ("--health", f"0.0.0.0:{HEALTH_PORT}", *served)
