@@ -219,7 +219,10 @@ def resolve_run(request: RuntimeRequest) -> RuntimeConfig:
     Raises:
         UsageError: What `load` raises.
     """
-    folder = os.path.realpath(request.artifacts)
+    above, name = os.path.split(os.path.abspath(request.artifacts))
+    folder = os.path.join(
+        os.path.realpath(above), name
+    )  # one that is a link belongs to the project in which the link stands
     root = _root_of(os.path.dirname(folder))
     found = _load_for_run(root)
     settings = found.runtime

@@ -56,6 +56,40 @@ def test_each_sample_runs_with_the_sources_that_it_was_frozen_with(
     assert told in "".join(capsys.readouterr()).splitlines()
 
 
+def test_an_artifact_folder_that_is_a_link_belongs_to_the_project_in_which_the_link_stands(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project = tmp_path / "project"
+    folder = thaw("format_1/orders", project)
+    elsewhere = tmp_path / "scratch" / "disk"
+    elsewhere.parent.mkdir()
+    folder.rename(elsewhere)
+    folder.symlink_to(elsewhere)
+    assert main(["-C", str(project), "migrate"]) == 0
+    call = ["run", "--call", "Books.balance", "{}"]
+    assert main(["-C", str(project), *call]) == 0
+    assert main(["-C", str(project), "build", ".", "--force"]) == 0
+    assert main(["run", str(folder), *call[1:]]) == 0
+    assert capsys.readouterr().out.count('{"revenue":0.0}') == 2
+
+
+@pytest.mark.parametrize("command", [["migrate"], ["migrate", "--dry-run"], ["diff", "{there}"]])
+def test_a_folder_that_nobody_may_look_into_is_a_refusal(
+    tmp_path: Path, command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A name that is too long is refused by the system for everybody, root included."""
+    hidden = str(tmp_path / ("x" * 300))
+    arguments = [each.format(there=tmp_path) for each in command]
+    assert main([*arguments, hidden]) in {2, 6}
+    assert "[GBE" in capsys.readouterr().err
+
+
+def test_a_project_stands_for_the_artifacts_in_it(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["migrate", str(shop.parent)]) == 0
+    assert f"Brought {shop} from" in capsys.readouterr().out
+    assert store.load_manifest(shop).schema_version == SCHEMA_VERSION
+
+
 def test_a_migration_says_what_it_did(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["migrate"]) == 0
     streams = capsys.readouterr()

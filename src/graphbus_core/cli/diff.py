@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 import click
@@ -17,7 +17,7 @@ from graphbus_core.errors import BuildError, UsageError
 from graphbus_core.model.agent import SourceSpan
 from graphbus_core.model.artifacts import BuildArtifacts
 from graphbus_core.model.schema import Schema, Type
-from graphbus_core.store.migration import load_any
+from graphbus_core.store.migration import folder_in, load_any
 
 DIFFERENT = BuildError.exit_status
 _SIGNS: Mapping[Sign, tuple[str, console.Role]] = {
@@ -52,8 +52,12 @@ def diff(*, old: str, new: str, tells_status: bool, as_json: bool) -> int:
       graphbus diff build/released .graphbus --exit-code
       graphbus diff before/.graphbus after/.graphbus --json
     """
-    folders = [_folder(each) for each in (old, new)]
-    (before, old_format, old_unsaid), (after, new_format, new_unsaid) = map(load_any, folders)
+    for each in (old, new):
+        if not os.path.isdir(each):
+            raise UsageError("GBE150", name=each)
+    (before, old_format, old_unsaid), (after, new_format, new_unsaid) = (
+        load_any(folder_in(each)) for each in (old, new)
+    )
     unsaid = old_unsaid | new_unsaid
     changes = compare(before, after, unsaid)
     if as_json:
@@ -73,18 +77,6 @@ def diff(*, old: str, new: str, tells_status: bool, as_json: bool) -> int:
         if not changes:
             console.out(f"{paint('✓', 'good')} No difference between {plain(old)} and {plain(new)}.")
     return DIFFERENT if changes and tells_status else 0
-
-
-def _folder(name: str) -> Path:
-    """Give the folder; a project stands for its artifacts.
-
-    Raises:
-        UsageError: GBE150.
-    """
-    folder = Path(name)
-    if not folder.is_dir():
-        raise UsageError("GBE150", name=name)
-    return folder / ".graphbus" if (folder / ".graphbus" / "manifest.json").exists() else folder
 
 
 def _data(change: Change) -> dict[str, object]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 import click
 
@@ -18,7 +17,8 @@ from graphbus_core.store import migration
 @click.option("--diff", "is_diff", is_flag=True, help="Show what would change, line by line; write nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
 def migrate(*, artifacts: str, dry_run: bool, is_diff: bool, as_json: bool) -> None:
-    """Bring what an older GraphBus wrote to ARTIFACTS, a folder (.graphbus by default), to the format of today.
+    """Bring what an older GraphBus wrote to ARTIFACTS, a folder (.graphbus by default), to the format of today. A project stands
+    for the folder in it.
 
     All files are replaced or none, and a damaged artifact is refused as it is. What the old format does not say is read from the
     source files, which must be those that the artifacts describe; nothing is guessed. Agents, negotiations and their digests stay
@@ -34,7 +34,8 @@ def migrate(*, artifacts: str, dry_run: bool, is_diff: bool, as_json: bool) -> N
     """
     from graphbus_core.compiler.relearning import learn_imports
 
-    folder = Path(artifacts)
+    folder = migration.folder_in(artifacts)
+    artifacts = str(folder)
     is_dry = dry_run or is_diff
     done = migration.migrate(folder, lambda known: learn_imports(folder, known), dry_run=is_dry)
     if as_json:

@@ -8,6 +8,7 @@ are in `before-migration/`: their digests prove them, and the next migration tak
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -54,6 +55,12 @@ class _Old(NamedTuple):
     documents: Mapping[str, Any]
 
 
+def folder_in(name: str) -> Path:
+    """Give the artifact folder that a person means: a project stands for the one in it."""
+    inside = os.path.join(name, ".graphbus")
+    return Path(inside if os.path.isfile(os.path.join(inside, MANIFEST)) else name)
+
+
 def load_any(folder: Path) -> tuple[BuildArtifacts, int, frozenset[str]]:
     """Read artifacts of this or an older format; nothing is written.
 
@@ -89,6 +96,10 @@ def migrate(
         version = read_version(folder)
         if version >= SCHEMA_VERSION:
             load(folder)
+            if not dry_run:
+                shutil.rmtree(
+                    folder / KEPT, ignore_errors=True
+                )  # of a migration that was killed when all was done but this
             return Migrated(version, version, {}, Learned())
         old = _read_old(folder, version)
         learned = learn(_decoded(folder, _upgraded(old, Learned(), upgrades)))
@@ -103,7 +114,7 @@ def migrate(
 @contextmanager
 def _alone(folder: Path, *, dry_run: bool) -> Iterator[None]:
     """Keep builds out while artifacts are replaced."""
-    if dry_run or not folder.is_dir():
+    if dry_run or not os.path.isdir(folder):
         yield
         return
     try:
@@ -134,11 +145,11 @@ class _Digests(msgspec.Struct):
 def _whole(folder: Path, name: str, digest: str) -> bytes:
     """Give the bytes that the manifest means: those in place, or those that an interrupted migration has kept."""
     for place in (folder / name, folder / KEPT / name):
-        if place.exists():
+        if os.path.exists(place):
             data = _read(place)
             if sha256_hex(data) == digest:
                 return data
-    code = "GBE506" if (folder / name).exists() else "GBE505"
+    code = "GBE506" if os.path.exists(folder / name) else "GBE505"
     raise ArtifactError(code, where=Place(shown(folder / name)), name=name)
 
 

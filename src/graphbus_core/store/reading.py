@@ -188,8 +188,8 @@ def find_problems(folder: Path) -> tuple[ArtifactError, ...]:
 
 
 def project_root(folder: StrPath, manifest: Manifest) -> str:
-    """Give the project that the artifacts belong to."""
-    return os.path.normpath(os.path.join(os.path.realpath(folder), manifest.project_root))
+    """Give the project that the artifacts belong to; if their folder is a link, that in which the link stands."""
+    return os.path.normpath(os.path.join(os.path.abspath(folder), manifest.project_root))
 
 
 def verify_sources(folder: StrPath, manifest: Manifest) -> tuple[str, ...]:

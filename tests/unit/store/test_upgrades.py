@@ -312,6 +312,17 @@ def test_a_migration_that_is_killed_is_ended_by_the_next_one(old: Path, tmp_path
     assert contents(old) == contents(whole)
 
 
+def test_what_a_migration_left_that_was_killed_at_its_very_end_is_cleared_away(old: Path) -> None:
+    migrate(old)
+    whole = contents(old)
+    (old / migration.KEPT).mkdir()
+    (old / migration.KEPT / "agents.json").write_bytes(b"old")
+    migrate(old, dry_run=True)
+    assert (old / migration.KEPT).exists()
+    migrate(old)
+    assert contents(old) == whole
+
+
 @pytest.mark.slow
 def test_a_full_disk_leaves_the_old_artifacts_whole(old: Path) -> None:
     before = contents(old)
