@@ -131,6 +131,30 @@ def test_what_is_included_is_let_through(shop: Path) -> None:
     assert "FROM a/b:1 AS libraries" in (shop / "Dockerfile").read_text()
 
 
+def test_a_file_that_agents_name_and_nobody_includes_is_told(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (shop / "agents" / "prices.py").write_text('ALL = 7\nRATES = "rates.json"\n')
+    build_graph("agents")
+    assert main(["docker", "build", "--no-build"]) == 0
+    note = "agents/prices.py:2 names agents/rates.json, which does not go into the image without --include agents/rates.json\n"
+    assert note in capsys.readouterr().err
+    assert main(["docker", "build", "--no-build", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["left_out"] == ["agents/rates.json"]
+    assert main(["docker", "build", "--no-build", "--include", "agents/rates.json", "--force"]) == 0
+    assert "names agents" not in capsys.readouterr().err
+
+
+def test_of_many_files_that_are_left_out_some_are_told(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = [f"{number:02}.csv" for number in range(12)]
+    for name in names:
+        (shop / name).write_text("")
+    (shop / "agents" / "prices.py").write_text(f"ALL = {names}\n")
+    build_graph("agents")
+    assert main(["docker", "build", "--no-build"]) == 0
+    told = capsys.readouterr().err
+    assert told.count(" names ") == 10
+    assert "and 2 more; --json has them all\n" in told
+
+
 def test_the_files_say_which_command_writes_them_again(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (shop / "pins.txt").write_text("")
     words = ["--requirements", "pins.txt", "--include", "agents/rates.json", "--serve", "--python", "3.12"]

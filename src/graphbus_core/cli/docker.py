@@ -59,6 +59,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         return writing.Wish(**{name: getattr(self, name) for name in writing.Wish._fields})
 
 
+_MOST_LEFT_OUT = 10
 _engine = click.option(
     "--engine", type=click.Choice(docker_engine.ENGINES), help="What builds and runs images (the first that answers)."
 )
@@ -133,6 +134,8 @@ def build(**given: Any) -> int:
     tag = check_image(options.tag) if options.tag else name_image(image.root)
     engine = _engine_for(options)
     states = writing.write(Path(os.path.relpath(image.root)), image.files, options.wish)
+    if not options.is_check:
+        _say_left_out(image)
     command = docker_engine.build_command(engine.name, tag, image.dockerfile)
     is_built = options.builds and not engine.missing
     if is_built:
@@ -140,7 +143,9 @@ def build(**given: Any) -> int:
     elif options.builds:
         _say_no_engine(engine, command, image)
     if options.as_json:
-        console.emit_json({"files": states, "image": tag, "command": command, "is_built": is_built})
+        left_out = [each.path for each in image.left_out]
+        facts = {"files": states, "image": tag, "command": command, "is_built": is_built, "left_out": left_out}
+        console.emit_json(facts)
     elif is_built:
         console.out(f"{console.paint('built', 'good')}        {tag}")
     if options.runs:
@@ -235,6 +240,16 @@ def _engine_for(options: Options) -> Engine:
     if options.runs or options.engine:
         return docker_engine.demand_engine(options.engine, otherwise="write the files alone with --no-build")
     return docker_engine.find_engine(None)
+
+
+def _say_left_out(image: Image) -> None:
+    """What is missing would be met when the graph runs; whether it is needed, only the user knows."""
+    for path, source, line in image.left_out[:_MOST_LEFT_OUT]:
+        console.say(
+            console.plain(f"{source}:{line} names {path}, which does not go into the image without --include {path}")
+        )
+    if len(image.left_out) > _MOST_LEFT_OUT:
+        console.say(f"and {len(image.left_out) - _MOST_LEFT_OUT} more; --json has them all")
 
 
 def _say_no_engine(engine: Engine, command: list[str], image: Image) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from graphbus_core import store
+from graphbus_core.cli.shipping.docker_left_out import LeftOut, find_left_out
 from graphbus_core.cli.shipping.wheel import make_wheel
 from graphbus_core.deploy.facts import Files
 from graphbus_core.deploy.image.bases import check_base, choose_base
@@ -49,11 +50,13 @@ class Image(NamedTuple):
     Attributes:
         root: The project: what the engine gets to see, as far as the ignore file lets it.
         dockerfile: Path below it.
+        left_out: What the sources speak of and the image does not have.
     """
 
     root: Path
     dockerfile: str
     files: Files
+    left_out: list[LeftOut]
 
 
 def plan_image(wanted: Wanted) -> Image:
@@ -92,7 +95,8 @@ def plan_image(wanted: Wanted) -> Image:
     _check_paths(plan)
     requirements = join(_pins(wanted, settings), wheel.name, wheel.sha256, theirs, plan.folder)
     dockerfile = f"{output}/Dockerfile" if output else "Dockerfile"
-    return Image(root, dockerfile, generate(plan, requirements=requirements, wheel=wheel.data))
+    files = generate(plan, requirements=requirements, wheel=wheel.data)
+    return Image(root, dockerfile, files, find_left_out(root, plan, manifest.import_roots))
 
 
 def _base(wanted: Wanted, about: dict[str, Any]) -> str:
