@@ -109,6 +109,7 @@ def test_json_tells_what_was_written_and_from_what(shop: Path, capsys: Streams) 
 
 def test_a_pipeline_of_somebody_else_is_left_alone_and_includes_ours(shop: Path, capsys: Streams) -> None:
     assert main(["ci", "gitlab"]) == 0
+    assert "a privileged runner" in capsys.readouterr().err
     assert main(["ci", "gitlab"]) == 0, "our own file is written again"
     write_project(shop, {".gitlab-ci.yml": "lint:\n  script: make lint\n"})
     capsys.readouterr()
@@ -165,6 +166,31 @@ def test_a_branch_that_is_not_there_is_noticed(shop: Path, capsys: Streams) -> N
     assert "has no branch" not in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_a_repository_without_main_ships_from_the_branch_that_it_has(
+    is_committed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Streams
+) -> None:
+    write_project(tmp_path, {"requirements.txt": PINNED, "agents/a.py": AGENT})
+    git(tmp_path, "init", "-q", "-b", "master")
+    if is_committed:
+        git(tmp_path, "add", "-A")
+        git(tmp_path, "-c", "user.name=A", "-c", "user.email=a@example.com", "commit", "-q", "-m", "begin")
+    monkeypatch.chdir(tmp_path)
+    assert main(["ci", "github"]) == 0
+    text = (tmp_path / WORKFLOW).read_text()
+    assert "--branch master`" in text, "the command writes the same again where the branch cannot be seen"
+    assert "refs/heads/master" in text
+    assert "has no branch" not in capsys.readouterr().err
+
+
+def test_the_branch_that_the_remote_calls_its_own_is_shipped_from(shop: Path) -> None:
+    git(shop, "branch", "-m", "feature")
+    git(shop, "update-ref", "refs/remotes/origin/trunk", "HEAD")
+    git(shop, "symbolic-ref", "refs/remotes/origin/HEAD", "refs/remotes/origin/trunk")
+    assert main(["ci", "github"]) == 0
+    assert "refs/heads/trunk" in (shop / WORKFLOW).read_text()
+
+
 def test_without_git_nobody_asks_for_branches(shop: Path, monkeypatch: pytest.MonkeyPatch, capsys: Streams) -> None:
     monkeypatch.setenv("PATH", "")
     assert main(["ci", "github", "--branch", "trunk"]) == 0
@@ -176,7 +202,9 @@ def test_without_git_nobody_asks_for_branches(shop: Path, monkeypatch: pytest.Mo
 
 def test_without_a_file_that_says_what_to_install_nothing_is_written(shop: Path, capsys: Streams) -> None:
     (shop / "requirements.txt").unlink()
-    assert "requirements.txt does not exist" in refusal(capsys, "github")
+    said = refusal(capsys, "github")
+    assert "requirements.txt does not exist" in said
+    assert "pytest > requirements.txt" in said, "the command that writes it can be copied"
     assert "other.txt does not exist" in refusal(capsys, "github", "--requirements", "other.txt")
     assert not (shop / ".github").exists()
 

@@ -17,6 +17,7 @@ from graphbus_core.cli.shipping.ci_project import (
     Checkout,
     has_branch,
     look_around,
+    main_branch,
     place_agents,
     read_requirements,
 )
@@ -71,7 +72,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 )  # fmt: skip
 @click.option("--install", "installs", multiple=True, metavar="COMMAND", help="Run this after that; may be repeated.")
 @click.option("--python", default="", metavar="VERSION", help="Of the jobs (that of the image).")
-@click.option("--branch", default="main", metavar="NAME", help="What is shipped from (main).")
+@click.option(
+    "--branch", default="", metavar="NAME", help="What is shipped from (main, or what the repository has for it)."
+)
 @click.option("--environment", default="production", metavar="NAME", help="What is deployed to (production).")
 @click.option("--no-image", "has_image", flag_value=False, default=True, help="Build no image, and deploy nothing.")
 @click.option("--no-deploy", "has_deploy", flag_value=False, default=True, help="Build the image, and deploy nothing.")
@@ -147,7 +150,7 @@ def _make_plan(options: Options, checkout: Checkout) -> Plan:
         installs=tuple(check_plain(line, "command") for line in options.installs),
         test=tuple(check_plain(word, "command") for word in checkout.settings.gate.test_command) or Plan().test,
         python=choose_python(options.python, checkout.requires_python),
-        branch=check_branch(options.branch),
+        branch=check_branch(options.branch or main_branch(checkout.top)),
         folder=checkout.folder,
         name=as_label(Path(checkout.folder).name),
         has_image=options.has_image,
@@ -220,6 +223,8 @@ def _notes(options: Options, plan: Plan, checkout: Checkout, files: Files) -> It
         yield f"{', '.join(plan.requirements)}: not all have hashes, so that an index decides what is installed."
     if gitlab.included(plan) in files:
         yield f"Add to {gitlab.PIPELINE}:\n\n  include:\n    - local: {gitlab.included(plan)}\n"
+    if plan.has_image and options.forge == "gitlab":
+        yield "To build the image: give the project a privileged runner, for Docker in Docker."
     if plan.has_deploy:
         secret = "the secret KUBECONFIG" if options.forge == "github" else "the variable KUBECONFIG, of type file"
         yield (

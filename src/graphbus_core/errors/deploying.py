@@ -90,8 +90,7 @@ ENTRIES: dict[str, Entry] = {
     ),
     "GBE736": Entry(
         "{path} does not exist, so that the jobs would have nothing to install GraphBus from.",
-        "List there what the jobs install: GraphBus from where your team gets it, pytest, and what the agents import; "
-        "or name another file with --requirements.",
+        "Write it: `{command}`; then add what the agents import. Or name another file with --requirements.",
     ),
     "GBE737": Entry(
         "{value} cannot stand in a pipeline as a {kind}.",

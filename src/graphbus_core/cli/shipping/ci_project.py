@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from graphbus_core.cli.shipping.ci_origin import advise
 from graphbus_core.deploy.pipelines.plan import check_plain
 from graphbus_core.errors import DeployError, GraphBusError, Place, UsageError
 from graphbus_core.model.config import Settings
@@ -146,7 +147,7 @@ def _entries(root: Path, path: str, seen: set[str]) -> Iterator[tuple[Place, str
     try:
         text = (root / path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
-        raise DeployError("GBE736", path=path) from None
+        raise DeployError("GBE736", path=path, command=advise(path)) from None
     number = 1
     for lines in re.split(r"(?<!\\)\n", text):
         entry = re.sub(r"(?:^|\s)#.*", "", lines.replace("\\\n", " ")).strip()
@@ -160,13 +161,29 @@ def _entries(root: Path, path: str, seen: set[str]) -> Iterator[tuple[Place, str
 
 def has_branch(top: Path, branch: str) -> bool:
     """False when the repository has branches, here or on a remote, and none of this name; true when that cannot be seen."""
+    listed = _branches(top)
+    return not listed or branch in listed
+
+
+def main_branch(top: Path) -> str:
+    """Give the branch that is shipped from: main, unless the repository has none and calls another one its own."""
+    listed = _branches(top)
+    if "main" in listed:
+        return "main"
+    named = _git(top, "symbolic-ref", "--quiet", "refs/remotes/origin/HEAD").removeprefix("refs/remotes/origin/")
+    if not listed:  # nothing is committed yet
+        named = _git(top, "symbolic-ref", "--quiet", "HEAD").removeprefix("refs/heads/")
+    return named or ("master" if "master" in listed else "main")
+
+
+def _branches(top: Path) -> frozenset[str]:
+    listed = _git(top, "for-each-ref", "--format=%(refname)", "refs/heads", "refs/remotes").split()
+    return frozenset(re.sub(r"^refs/(?:heads|remotes/[^/]+)/", "", each) for each in listed)
+
+
+def _git(top: Path, *arguments: str) -> str:
+    """What git says; nothing where it fails or is not there."""
     try:
-        listed = subprocess.run(
-            ["git", "for-each-ref", "--format=%(refname)", "refs/heads", "refs/remotes"],
-            cwd=top, capture_output=True, text=True, check=False,
-        ).stdout.split()  # fmt: skip
+        return subprocess.run(["git", *arguments], cwd=top, capture_output=True, text=True, check=False).stdout.strip()
     except OSError:
-        return True
-    return not listed or any(
-        re.fullmatch(rf"refs/(?:heads|remotes/[^/]+)/{re.escape(branch)}", each) for each in listed
-    )
+        return ""
