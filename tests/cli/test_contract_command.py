@@ -159,6 +159,15 @@ def test_the_first_word_may_be_a_subcommand_and_a_path_may_be_called_alike(
 # --- two states -------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("before", [["--json"], ["--format", "json"], ["--format=json", "--current", "diff"]])
+def test_options_may_stand_before_a_subcommand(
+    before: list[str], shop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    version = ["--current", "1.0.0"]
+    assert main(["contract", *before, "diff", "HEAD", *version]) == 0
+    assert document(capsys)["new"] == "the working tree"
+
+
 @pytest.mark.parametrize("form", ["text", "json", "github", "markdown"])
 def test_a_renamed_field_is_told_in_every_form(form: str, shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     change(shop)
@@ -248,6 +257,9 @@ REFUSED = {
     "no agents": (["contract", "diff", "HEAD", "empty"], 8, "GBE746", "neither agents nor artifacts"),
     "two forms": (["contract", "--json", "--format", "github"], 2, "GBE110", "contradict"),
     "nothing to compare with": (["contract", "--allow-breaking"], 2, "GBE110", "give --against"),
+    "an empty variable as revision": (["contract", "--against", ""], 2, "GBE110", "--against is empty"),
+    "an empty variable as old state": (["contract", "diff", ""], 2, "GBE110", "OLD is empty"),
+    "nearly a subcommand": (["contract", "--json", "dif", "HEAD"], 2, "GBE110", "Did you mean 'diff'?"),
     "no version": (["contract", "diff", "HEAD", "--current", "one"], 2, "GBE170", "'one' is no version"),
     "damaged artifacts": (["contract", "damaged"], 6, "GBE5", ""),
 }
@@ -362,7 +374,7 @@ def test_without_a_version_the_kind_of_step_is_said(shop: Path, capsys: pytest.C
     git("commit", "-qam", "No version")
     change(shop, SHOP.replace('event["left"]', 'event["sku"]'), "agents/shop.py")
     assert main(["contract", "diff", "HEAD"]) == 0
-    assert "Version: a patch, because no promise" in capsys.readouterr().out
+    assert "Version: a patch, because nothing that others" in capsys.readouterr().out
 
 
 def test_a_graph_without_promises_has_nothing_to_validate(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:

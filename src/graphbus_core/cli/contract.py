@@ -37,13 +37,29 @@ class PathsOrPart(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Give the words to the subcommand that the first one names, else to this command."""
-        is_part = bool(args) and args[0] in self.commands
-        if args and not is_part and not os.path.exists(args[0]) and (near := did_you_mean(args[0], self.commands)):
-            message = f"There is no folder and no command {args[0]!r}.{near}"
+        at = self._first_word(args)
+        word = args[at] if at < len(args) else ""
+        is_part = word in self.commands
+        if word and not is_part and not os.path.exists(word) and (near := did_you_mean(word, self.commands)):
+            message = f"There is no folder and no command {word!r}.{near}"
             raise UsageError("GBE110", message=message, command=ctx.command_path)
+        if is_part:  # its options may stand before its name
+            args = [word, *args[:at], *args[at + 1 :]]
         ctx.meta[__name__] = is_part
         ctx.allow_interspersed_args = not is_part
         return super().parse_args(ctx, args)
+
+    def _first_word(self, args: list[str]) -> int:
+        """Where the first word is that is no option and no value of one; behind the end if there is none."""
+        valued = {
+            name for each in self.params if isinstance(each, click.Option) and not each.is_flag for name in each.opts
+        }
+        at = 0
+        while at < len(args) and args[at].startswith("-"):
+            if args[at] == "--":
+                return len(args)
+            at += 2 if args[at] in valued else 1
+        return at
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         """The subcommands stand below the options; the line of usage is about the command itself."""
@@ -61,16 +77,14 @@ class PathsOrPart(click.Group):
     short_help="Validate, compare and export what agents promise.",
 )
 @click.argument("paths", metavar="[PATH]...", nargs=-1)
-@click.option(
-    "--against", default="", metavar="REV", help="Say what has changed since HEAD left REV, and whom it breaks."
-)
+@click.option("--against", metavar="REV", help="Say what has changed since HEAD left REV, and whom it breaks.")
 @options
 @click.pass_context
 def contract(
     context: click.Context,
     /,
     *,
-    against: str,
+    against: str | None,
     form: str | None,
     as_json: bool,
     current: str,
@@ -100,11 +114,15 @@ def contract(
     form = chosen_form(form, as_json=as_json, command="graphbus contract")
     if context.invoked_subcommand:
         return 0
+    if against is not None and not against.strip():
+        raise UsageError(
+            "GBE110", message="--against is empty: there is nothing to compare with.", command="graphbus contract"
+        )
     if not against and (current or allow_breaking or allow_announced or check_version):
         raise UsageError(
             "GBE110", message="There is nothing to compare with: give --against.", command="graphbus contract"
         )
     from graphbus_core.cli.shipping import contract_check
 
-    wanted = contract_check.Wanted(form, against, current, allow_breaking, allow_announced, check_version)
+    wanted = contract_check.Wanted(form, against or "", current, allow_breaking, allow_announced, check_version)
     return contract_check.run(paths, wanted)

@@ -64,6 +64,7 @@ class Change(NamedTuple):
         why: One sentence.
         breaks: The edges of this graph that it breaks.
         example: As the one item of a tuple, a value that was fine and is refused now.
+        is_new_value: The example is a value that may come now and never came before.
     """
 
     kind: ChangeKind
@@ -79,6 +80,7 @@ class Change(NamedTuple):
     after: str = ""
     breaks: tuple[Broken, ...] = ()
     example: tuple[Any, ...] = ()
+    is_new_value: bool = False
     is_new_place: bool = True
 
     @property

@@ -152,14 +152,19 @@ class _Comparison:
             was, now = self._old.said.get(topic, ()), self._new.said.get(topic, ())
             head = Change("topic-added", topic, "", (now or was)[0].publication.span, is_public=self._is_public(topic))
             if not now:
-                breaks = distinct(self._states.hearers_of_gone(topic))
-                yield head._replace(kind="topic-removed", why=f"nobody publishes {topic} any more", breaks=breaks,
-                                    is_breaking=True, is_new_place=False)  # fmt: skip
+                yield self._topic_gone(head)
             elif not was:
                 yield head._replace(why=f"{topic} is published now")
             else:
                 yield from self._publishers(head, {each.agent.name for each in was}, {each.agent.name for each in now})
                 yield from self._payload(head._replace(what="payload"), topic)
+
+    def _topic_gone(self, head: Change) -> Change:
+        head = head._replace(kind="topic-removed", why=f"nobody publishes {head.place} any more", is_new_place=False)
+        if self._states.may_be_computed_now(head.place):
+            why = f"{head.place} is published by that name no more; a topic that is computed now may be the same"
+            return head._replace(why=why, is_certain=False)
+        return head._replace(is_breaking=True, breaks=distinct(self._states.hearers_of_gone(head.place)))
 
     def _publishers(self, head: Change, was: set[str], now: set[str]) -> Iterator[Change]:
         others = ", ".join(sorted(now))
@@ -174,6 +179,11 @@ class _Comparison:
         before, after = self._old.payload(topic), self._new.payload(topic)
         declared = [each.publication for each in self._new.said[topic] if each.publication.is_declared]
         head = head._replace(span=declared[0].span) if declared else head
+        was_declared = any(each.publication.is_declared for each in self._old.said[topic])
+        if before is not None and after is None and not was_declared:
+            why = "cannot be read from the code any more"
+            yield head._replace(kind="schema-unknown", why=why, before=str(before), is_certain=False)
+            return
         yield from _schemas(
             head, before, after, lambda each: self._states.hearers_of_payload(topic, each, (before, after)), "output"
         )
@@ -189,25 +199,35 @@ class _Comparison:
             was, now = self._old.heard.get(topic, ()), self._new.heard.get(topic, ())
             pairs = _paired(was, now)
             for handler in (each for each in was if each not in [before for before, _ in pairs]):
-                yield self._handler_gone(topic, handler, is_last=not now)
+                still = next((each for each in self._new.hearers(topic) if each.name == handler.name), None)
+                yield from self._handler(topic, handler, still) if still else (self._handler_gone(topic, handler),)
             for handler in (each for each in now if each not in [after for _, after in pairs]):
-                yield from self._handler_new(topic, handler, was)
+                before = next((each for each in self._old.hearers(topic) if each.name == handler.name), None)
+                yield from self._handler(topic, before, handler) if before else self._handler_new(topic, handler, was)
             for before, after in pairs:
                 yield from self._handler(topic, before, after)
 
-    def _handler_gone(self, topic: str, handler: Handler, *, is_last: bool) -> Change:
-        is_asked = is_last and self._new.is_requested(topic)
-        breaks = distinct(self._states.askers_of_gone(topic)) if is_asked else ()
-        is_public = self._is_public(topic)
-        why = f"{handler.name} no longer hears {topic}" + (", nor does anybody else" if is_last else "")
-        return Change("handler-removed", topic, why, handler.subscription.span, handler.name, is_public=is_public,
-                      is_breaking=is_asked or (is_last and is_public), breaks=breaks, is_new_place=False)  # fmt: skip
+    def _handler_gone(self, topic: str, handler: Handler) -> Change:
+        reached = {*self._old.reached(topic), *self._new.reached(topic)}
+        unheard = [each for each in sorted(reached) if not self._new.hearers(each)]
+        breaks = distinct(broken for each in unheard for broken in self._states.askers_of_gone(each))
+        lost = [each for each in unheard if self._is_public(each)]
+        why = f"{handler.name} no longer hears {topic}"
+        if lost and topic not in lost:
+            why += f", and nobody hears {', '.join(lost)}"
+        elif topic in unheard:
+            why += ", nor does anybody else"
+        return Change("handler-removed", topic, why, handler.subscription.span, handler.name, breaks=breaks,
+                      is_public=bool(lost) or self._is_public(topic), is_breaking=bool(breaks or lost),
+                      is_new_place=False)  # fmt: skip
 
     def _handler_new(self, topic: str, handler: Handler, others: tuple[Handler, ...]) -> Iterator[Change]:
         span, is_public = handler.subscription.span, self._is_public(topic)
-        yield Change(
-            "handler-added", topic, f"{handler.name} hears {topic} now", span, handler.name, is_public=is_public
-        )
+        asked = [each for each in self._new.reached(topic) if not self._is_public(each)]
+        breaks = distinct(broken for each in asked for broken in self._states.askers_of_many(each))
+        why = f"{handler.name} hears {topic} now"
+        yield Change("handler-added", topic, why, span, handler.name, is_public=is_public, is_breaking=bool(breaks),
+                     breaks=breaks)  # fmt: skip
         known = merged([each.needs for each in others])
         if known is not None:  # who publishes from outside knows what the others take
             head = Change("type-changed", topic, "", span, handler.name, is_public=is_public)
@@ -274,6 +294,7 @@ def _change(head: Change, difference: Difference, let_down: Iterable[Broken]) ->
         is_certain=difference.is_certain,
         breaks=distinct(let_down),
         example=difference.example,
+        is_new_value=difference.is_new_value,
     )
 
 

@@ -27,6 +27,7 @@ class Difference(NamedTuple):
         why: One clause, to follow the name of the place.
         before: What was there, `""` for nothing.
         example: As the one item of a tuple, a value that was fine and is refused now, if one was found.
+        is_new_value: The example is a value that may come now and never came before.
         name: The field at the top of the path, as it is now; for what was removed as it was.
         was: For a field with another name: the old one.
     """
@@ -41,6 +42,7 @@ class Difference(NamedTuple):
     example: tuple[Any, ...] = ()
     name: str = ""
     was: str = ""
+    is_new_value: bool = False
 
 
 class _Level(NamedTuple):
@@ -221,8 +223,8 @@ def _one_choice(before: Type, after: Type) -> _Pairs | None:
 def _leaf(before: Type, after: Type, level: _Level) -> Iterator[Difference]:
     takes, sent = (after, before) if level.side == "input" else (before, after)
     found = refusal(takes, sent)
-    if not found and not refusal(sent, takes) and str(before) == str(after):
-        return  # another name for the same
+    if not found and not refusal(sent, takes):
+        return  # another way to write the same
     is_breaking = found is not None and found.is_certain
     yield Difference(
         "type",
@@ -234,6 +236,7 @@ def _leaf(before: Type, after: Type, level: _Level) -> Iterator[Difference]:
         found is None or found.is_certain,
         witness(takes, sent) if is_breaking else (),
         level.top,
+        is_new_value=level.side == "output",
     )
 
 

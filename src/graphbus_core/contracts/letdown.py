@@ -77,16 +77,29 @@ class States:
     # --- topics -------------------------------------------------------------------------
 
     def hearers_of_gone(self, topic: str) -> Iterator[Broken]:
-        """Handlers of a topic that nobody publishes any more; those of a pattern may hear others."""
-        for handler in self.new.heard.get(topic, ()):
-            why = "still waits for it"
-            yield Broken(f"{topic} → {handler.name}", handler.agent.name, handler.subscription.span, why)
+        """Handlers of a topic that nobody publishes any more; not those of a pattern that others still feed."""
+        is_certain = not self.new.may_compute(topic)
+        for handler in self.new.hearers(topic):
+            heard = handler.subscription.topic
+            if heard == topic or not (
+                self.new.speakers(heard) or any(map(self.new.is_external, self.new.reached(heard)))
+            ):
+                why = "still waits for it" if is_certain else "still waits for it, and may get it by a computed topic"
+                edge = f"{topic} → {handler.name}"
+                yield Broken(edge, handler.agent.name, handler.subscription.span, why, is_certain)
+
+    def may_be_computed_now(self, topic: str) -> bool:
+        """True when an agent that has changed computes a topic that may be this one."""
+        return any(not self.is_untouched(each.agent) for each in self.new.may_compute(topic))
 
     def hearers_of_payload(
         self, topic: str, difference: Difference, pair: tuple[Schema | None, Schema | None]
     ) -> Iterator[Broken]:
         """Handlers that the new payload lets down; of a change that breaks nothing, those that the old one did not."""
         before, after = pair
+        if after is None:
+            yield from self._hearers_of_unknown(topic)
+            return
         for handler in self.new.hearers(topic):
             name = difference.was or difference.name
             need = handler.needs.get(name)
@@ -99,6 +112,14 @@ class States:
             if why:
                 edge = f"{topic} → {handler.name}"
                 yield Broken(edge, handler.agent.name, _place_of(handler, name), why, is_certain)
+
+    def _hearers_of_unknown(self, topic: str) -> Iterator[Broken]:
+        for handler in self.new.hearers(topic):
+            needed = [repr(field.name) for field in handler.needs.fields if field.required]
+            if self.is_untouched(handler.agent) and (needed or not handler.is_whole):
+                why = f"needs {', '.join(needed)}" if needed else "passes the payload on as it was"
+                edge = f"{topic} → {handler.name}"
+                yield Broken(edge, handler.agent.name, handler.subscription.span, why, is_certain=False)
 
     def _may_rely(self, handler: Handler, name: str, difference: Difference) -> bool:
         need = handler.needs.get(name)
@@ -135,6 +156,17 @@ class States:
             if said.publication.is_request and not self.new.hearers(topic):
                 edge = f"{said.agent.name} → {topic}"
                 yield Broken(edge, said.agent.name, said.publication.span, "still asks, and nobody answers")
+
+    def askers_of_many(self, topic: str) -> Iterator[Broken]:
+        """Requests that more than one handler would answer now."""
+        if len(self.old.hearers(topic)) > 1 or len(self.new.hearers(topic)) < 2:
+            return
+        for said in self.new.said.get(topic, ()):
+            if said.publication.is_request:
+                edge = f"{said.agent.name} → {topic}"
+                yield Broken(
+                    edge, said.agent.name, said.publication.span, "asks, and more than one handler would answer"
+                )
 
     def askers(self, topic: str) -> Iterator[Broken]:
         """Requests in classes that did not change: what they read of the answer is what it was."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from graphbus_core.model.agent import AgentDefinition, Call, MethodSpec, Publication, Subscription, Topic
 from graphbus_core.model.artifacts import BuildArtifacts
 from graphbus_core.model.schema import UNKNOWN, Field, Schema, Type, union
-from graphbus_core.model.topics import matches
+from graphbus_core.model.topics import is_pattern, matches
 
 
 class Handler(NamedTuple):
@@ -84,6 +84,18 @@ class Surface:
     def hearers(self, topic: str) -> tuple[Handler, ...]:
         """Every handler that an event of the topic reaches."""
         return tuple(handler for name, found in self.heard.items() if matches(name, topic) for handler in found)
+
+    def reached(self, topic: str) -> tuple[str, ...]:
+        """The topics that a subscription to `topic`, which may be a pattern, hears of, as far as they are known."""
+        names = {each.name for each in self.topics if not is_pattern(each.name)} if is_pattern(topic) else set()
+        return (topic, *sorted(name for name in names if matches(topic, name)))
+
+    def may_compute(self, topic: str) -> tuple[Said, ...]:
+        """Every publication to a computed topic that may be this one."""
+        computed = [
+            Said(agent, each) for agent in self.agents.values() for each in agent.publications if not each.topic
+        ]
+        return tuple(each for each in computed if topic.startswith(each.publication.prefix))
 
     def speakers(self, topic: str) -> tuple[Said, ...]:
         """Every publication that reaches a handler of the topic or pattern."""

@@ -153,11 +153,7 @@ def because(changes: Sequence[Change], level: Level) -> str:
     if level == "minor":
         grown = [change for change in changes if change.is_public and change.kind in _GROWING]
         return f"the public contract grows: {_listed(grown)}"
-    return (
-        "no promise to others changes in a way that they could rely on"
-        if level == "patch"
-        else "no contract has changed"
-    )
+    return "nothing that others rely on has changed" if level == "patch" else "no contract has changed"
 
 
 def _listed(changes: Sequence[Change]) -> str:

@@ -90,6 +90,10 @@ def diff(
     from graphbus_core.cli.shipping.contract_states import read_state
 
     form = chosen_form(form, as_json=as_json, command="graphbus contract diff")
+    if not old.strip():
+        raise UsageError(
+            "GBE110", message="OLD is empty: there is nothing to compare with.", command="graphbus contract diff"
+        )
     wanted = contract_check.Wanted(form, "", current, allow_breaking, allow_announced, check_version)
     comparison = contract_check.compared(read_state(old, paths), read_state(new, paths), current)
     if form == "json":

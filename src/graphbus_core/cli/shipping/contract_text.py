@@ -23,6 +23,7 @@ MARKS: dict[Verdict | Effect, tuple[str, console.Role]] = {
     "breaking": ("✗", "bad"),
     "settled": ("~", "warn"),
 }
+NOBODY = "nobody: nothing in the graph needs it as it was"
 _KINDS = {"method": "method", "call": "call", "depends_on": "depends on", "topic": "event", "request": "request"}
 _WIDEST = 90
 _MOST_EXAMPLE_CHARS = 80
@@ -138,14 +139,15 @@ def _change_lines(change: Change, root: str) -> Iterator[str]:
     if change.effect == "compatible":
         return
     if change.example:
-        yield f"    e.g. {plain(shown(change.example[0]))} was fine, and is refused now"
+        fate = "may come now, and never came before" if change.is_new_value else "was fine, and is refused now"
+        yield f"    e.g. {plain(shown(change.example[0]))} {fate}"
     if change.breaks_outside:
         yield f"    breaks {outside(change)}"
     for broken in change.breaks:
         where = paint(plain(place(broken.span, root)), "dim")
         yield f"    {verb(broken)} {plain(broken.edge)}: {plain(broken.why)}  {where}"
     if change.effect == "settled":
-        yield "    breaks nobody: every end of it in the graph has changed with it"
+        yield f"    breaks {NOBODY}"
 
 
 def said(change: Change, strong: Callable[[str], str]) -> str:
@@ -191,10 +193,13 @@ def _verdict(comparison: Comparison, painted: Callable[[str, console.Role], str]
 def counts(comparison: Comparison) -> str:
     """`1 change breaks somebody, 2 are compatible`."""
     breaking, settled, compatible = (len(comparison.of(each)) for each in ("breaking", "settled", "compatible"))
-    parts = [f"{counted(breaking, 'change')} {'breaks' if breaking == 1 else 'break'} somebody"] if breaking else []
-    parts += [f"{settled} {'breaks' if settled == 1 else 'break'} nobody who is left"] if settled else []
-    parts += [f"{compatible} {'is' if compatible == 1 else 'are'} compatible"] if compatible else []
-    return ", ".join(parts)
+    verbs = (
+        (breaking, "breaks somebody", "break somebody"),
+        (settled, "breaks nobody who is left", "break nobody who is left"),
+        (compatible, "is compatible", "are compatible"),
+    )
+    there = [(number, one if number == 1 else many) for number, one, many in verbs if number]
+    return ", ".join(f"{number if at else counted(number, 'change')} {does}" for at, (number, does) in enumerate(there))
 
 
 def version_lines(suggestion: Suggestion) -> Iterator[str]:
@@ -264,7 +269,7 @@ def said_in_markdown(change: Change) -> str:
 
 def _let_down(change: Change, root: str) -> Iterator[str]:
     if change.effect == "settled":
-        yield "nobody: every end has changed with it"
+        yield NOBODY
     if change.breaks_outside:
         yield _escaped(outside(change))
     for broken in change.breaks if change.effect != "compatible" else ():
