@@ -11,12 +11,15 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from pkgutil import resolve_name
 from shutil import rmtree
 
 import pytest
 
+import graphbus_core.__main__
 from graphbus_core import build_graph, errors
 from graphbus_core.cli import main
 from tests.commands import FILES, PAGE, REPORTING, ROOT
@@ -123,6 +126,24 @@ def test_a_signal_ends_a_command_with_its_number(
     process.send_signal(number)
     process.communicate(timeout=60)
     assert process.returncode == status
+
+
+@pytest.mark.parametrize(
+    "moment", ["click.py", "sitecustomize.py"], ids=["while it is imported", "while it closes down"]
+)
+def test_ctrl_c_before_and_after_a_command_leaves_no_traceback(moment: str, tmp_path: Path) -> None:
+    press = "os.kill(os.getpid(), signal.SIGINT)"
+    code = f"{press}\n" if moment == "click.py" else f"atexit.register(lambda: {press})\n"
+    (tmp_path / moment).write_text(f"import atexit, os, signal\n{code}", encoding="utf-8")
+    done = run("--help", cwd=tmp_path, PYTHONPATH=str(tmp_path))
+    assert done.returncode == (130 if moment == "click.py" else -signal.SIGINT)  # a shell says 130 to both
+    assert done.stderr == ""
+
+
+def test_an_installed_command_begins_where_the_module_does() -> None:
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        (target,) = tomllib.load(file)["project"]["scripts"].values()
+    assert resolve_name(target) is graphbus_core.__main__.main
 
 
 def help_of(capsys: pytest.CaptureFixture[str]) -> str:
