@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -73,6 +74,15 @@ def test_a_place_that_takes_no_file_is_refused(here: Path, target: str, capsys: 
     before = sorted(here.iterdir())
     refused(capsys, "GBE149", "-o", target)
     assert sorted(here.iterdir()) == before
+
+
+@pytest.mark.parametrize("options", [[], ["--force"]])
+def test_a_pipe_is_neither_read_nor_replaced(
+    here: Path, options: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    os.mkfifo(here / "pipe")
+    assert "no plain file" in refused(capsys, "GBE149", "-o", "pipe", *options)
+    assert (here / "pipe").is_fifo()
 
 
 def test_a_session_that_is_not_there_is_refused(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

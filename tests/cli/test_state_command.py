@@ -289,6 +289,28 @@ def test_a_file_is_not_written_over_unasked(run: Run, carrier: Path, shop: Path)
     assert (refused.status, "[GBE699]" in refused.err) == (7, True)
 
 
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_what_is_no_plain_file_is_not_replaced_by_one(
+    run: Run, carrier: Path, shop: Path, make: Callable[[Path], None]
+) -> None:
+    """As root it could be `/dev/stdout`."""
+    make(shop / "special")
+    before = (shop / "special").lstat()
+    refused = run("export", "-o", "special", "--force")
+    assert (refused.status, "no plain file. [GBE699]" in refused.err) == (7, True)
+    assert (shop / "special").lstat() == before
+    assert run("export", "-o", "/", "--force").status == 7
+    assert run("export", "-o", ".", "--force").status == 7
+
+
+def test_a_link_stays_one_and_the_file_behind_it_is_written(run: Run, carrier: Path, shop: Path) -> None:
+    (shop / "behind.json").write_text("old")
+    (shop / "link.json").symlink_to("behind.json")
+    assert run("export", "-o", "link.json", "--force").status == 0
+    assert (shop / "link.json").is_symlink()
+    assert list(json.loads((shop / "behind.json").read_text())["agents"]) == ["Carrier", "Clerk"]
+
+
 GOOD = '{"format": "graphbus-state", "format_version": 1, "version": 1, "agents": '
 DEEP = "[" * 200 + "]" * 200
 

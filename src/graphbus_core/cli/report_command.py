@@ -121,10 +121,11 @@ def _edges(config: BuildConfig) -> tuple[Edge, ...] | None:
 
 
 def _write(path: Path, made: bytes, *, is_forced: bool) -> None:
-    from graphbus_core.store import write_atomic
+    from graphbus_core.store.writing import refuse_special, write_atomic
 
     where = Place(str(path))
     try:
+        refuse_special(path)  # to look into a pipe would take for ever
         if not is_forced and path.exists() and not _is_report(path):
             raise UsageError("GBE147", where=where)
         write_atomic(path, made)

@@ -10,6 +10,7 @@ import fcntl
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from errno import EINVAL
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -94,6 +95,7 @@ def write_atomic(path: Path, data: bytes) -> None:
     Raises:
         OSError: The old content is still there.
     """
+    refuse_special(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         write_flushed(temporary, data)
@@ -103,6 +105,16 @@ def write_atomic(path: Path, data: bytes) -> None:
     finally:
         temporary.unlink(missing_ok=True)
     flush_folder(path.parent)
+
+
+def refuse_special(path: Path) -> None:
+    """Let nobody put a file in the place of a folder, a pipe or a device: as root, that could be `/dev/stdout`.
+
+    Raises:
+        OSError: Something of that kind is there.
+    """
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise OSError(EINVAL, "what is there is no plain file")
 
 
 def write_flushed(path: Path, data: bytes) -> None:

@@ -15,6 +15,7 @@ from graphbus_core.cli import console
 from graphbus_core.cli.running.state_text import changes_as_lines
 from graphbus_core.errors import Place, RunError, UsageError
 from graphbus_core.hosting.state_file import Change, Plan, Snapshot, StateFile, render
+from graphbus_core.store.writing import refuse_special
 
 
 class Wish(NamedTuple):
@@ -122,18 +123,20 @@ def _forget(_before: Snapshot) -> None:
 
 
 def write_private(path: Path, data: bytes) -> None:
-    """Write a file that its owner alone can read, whole or not at all.
+    """Write a file that its owner alone can read, whole or not at all; where a link is, the file behind it.
 
     Raises:
         RunError: GBE699.
     """
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    file = Path(os.path.realpath(path))
+    beside = file.parent / f".{file.name}.{os.getpid()}.tmp"
     try:
-        with open(os.open(beside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
+        refuse_special(file)
+        with open(os.open(beside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as opened:
+            opened.write(data)
+            opened.flush()
+            os.fsync(opened.fileno())
+        beside.replace(file)
     except OSError as error:
         with suppress(OSError):
             beside.unlink()
