@@ -90,7 +90,7 @@ def test_other_content_is_not_overwritten_without_force(stations: Path, capsys: 
     assert main([*GENERATE, "--memory", "512Mi", "--check"]) == 8
     assert "GBE706" in capsys.readouterr().err
     assert main([*GENERATE, "--memory", "512Mi", "--force"]) == 0
-    assert '+              memory: "512Mi"' in capsys.readouterr().err
+    assert '+              memory: 512Mi' in capsys.readouterr().err
     assert read_all(stations / "k8s") != before
 
 

@@ -14,7 +14,9 @@ from graphbus_core.deploy.yaml import Noted, render
 
 CHARACTERS = st.characters(exclude_categories=("Cs",))
 TRAPS = [
-    "on", "Yes", "NO", "~", "null", "1_000", "0o7", "010", "1e3", ".5", "-.inf", "0x1F", "12:30", "2001-01-01", "=", "<<",
+    "on", "Yes", "NO", "~", "null", "1_000", "0o7", "010", "1e3", ".5", "-.inf", "0x1F", "12:30",
+    "1:30", "a:b", "a:", ":a", "a :b", "a: b", "--", "---", "--- a", "--a=:b", "a:b:c", "x::y", "190:20:30", "+1:30",
+    "12e03", "1m", "1e3m", "0m", "1_0Gi", "1.5Gi", "2001-01-01", "=", "<<",
     "-", "- a", "a: b", "a #b", "#x", "!!int", "&a", "*a", "%x", "@a", "`a", "? a", "| a", "> a", "{a}", "[a]", "a,b", "'",
     '"', "\\", "", " a", "a ", "\t", "\n", "\n\n", "a\n", "a\n\n", " a\nb", "\n a\nb", "a\r\nb", "a\n \nb",
     "\ufeff", "\x00", "\u2028", "\U0001f600 \x07",
@@ -26,6 +28,7 @@ SCALARS = st.one_of(
     st.floats(allow_nan=False, allow_infinity=False),
     st.text(CHARACTERS),
     st.text("ab \n#:-'\"{}[],&*!|>%@`?~\t"),
+    st.text("a1e0:.-_+=xX/ MGim"),
     st.sampled_from(TRAPS),
 )
 KEYS = st.one_of(st.text(CHARACTERS, max_size=8), st.sampled_from([trap for trap in TRAPS if "\n" not in trap]))
@@ -68,6 +71,30 @@ def test_what_is_rendered_is_read_as_it_was_by_both(document: object) -> None:
 @given(DOCUMENTS)
 def test_comments_change_nothing(document: object) -> None:
     assert_both_read(render(without_line_notes(noted(document)), head="Made by a test.\n\n- x: y"), document)
+
+
+@pytest.mark.parametrize("text", TRAPS)
+def test_traps(text: str) -> None:
+    assert_both_read(render({"a": text, "b": [text]}), {"a": text, "b": [text]})
+    if "\n" not in text:
+        assert_both_read(render({text: 1}), {text: 1})
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["256Mi", "100m", "1Gi", "2G", "ghcr.io/acme/shop:1.4.2", f"localhost:5000/a@sha256:{'0' * 64}", "https://a.example/b",
+     "--health=0.0.0.0:8080", "pip install a==1"],
+)  # fmt: skip
+def test_what_people_write_plain_is_plain(text: str) -> None:
+    assert render({"a": text}) == f"a: {text}\n"
+    assert_both_read(render({"a": text}), {"a": text})
+
+
+@pytest.mark.parametrize(
+    "text", ["1:30", "190:20:30", "12e03", "0x1F", "1_000", ".5", "1.10", "2001-01-01", "010", "0o7"]
+)
+def test_what_some_parser_takes_for_a_number_or_a_day_is_quoted(text: str) -> None:
+    assert render({"a": text}) == f'a: "{text}"\n'
 
 
 def test_keys_keep_their_order() -> None:

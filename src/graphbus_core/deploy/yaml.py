@@ -15,8 +15,15 @@ from typing import NamedTuple, TypeGuard
 
 Scalar = str | int | float | bool | None
 
-_SAFE = re.compile(r"(?:\.?/)?[A-Za-z_][A-Za-z0-9_./@+-]*(?: [A-Za-z0-9_./@+(),-]+)*")
-"""Text that is plain in any parser: it begins like a word or a path, and holds no sign with a meaning."""
+_SIGN = "[A-Za-z0-9_./@+=-]"
+_INSIDE = "[A-Za-z0-9_./@+=(),-]"
+_SAFE = re.compile(
+    rf"(?:\.?/|--)?[A-Za-z_](?:{_SIGN}|:(?={_SIGN}))*(?: (?:{_INSIDE}|(?<=[A-Za-z0-9]):(?={_SIGN}))+)*"
+    r"|[1-9][0-9]*(?:[KMGT]i|[mMGT])"
+)
+"""Text that is plain in any parser: it begins like a word, a path or an option, and has no sign with a meaning; a
+colon only inside of a word, where it has none. What begins with a digit may be a time or a number of some base, unless it is a
+quantity."""
 _WORDS = frozenset(["y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf"])
 _BLOCK = re.compile(r"[^\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\ufeff\ud800-\udfff\ufffe\uffff]+")
 _ASTRAL = re.compile(r"\\u(d[89ab][0-9a-f]{2})\\u(d[c-f][0-9a-f]{2})")
