@@ -76,6 +76,35 @@ def test_what_is_no_answer_is_bad(
     assert told in said.out + said.err
 
 
+@pytest.mark.parametrize("word", [b"", b"x"])
+def test_who_never_ends_is_not_waited_for(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, word: bytes
+) -> None:
+    monkeypatch.setattr(health, "_TIMEOUT_S", 0.2)
+    is_over = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def speak() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                for _ in range(40):
+                    try:
+                        connection.sendall(word)
+                    except OSError:
+                        return
+                    if is_over.wait(0.05):
+                        return
+
+        thread = threading.Thread(target=speak)
+        thread.start()
+        assert health.main([str(listener.getsockname()[1])]) == 1
+        has_spoken_on = thread.is_alive()
+        is_over.set()
+        thread.join()
+    assert has_spoken_on
+    assert "timed out" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("arguments", [[], ["http"], ["١"], ["-1"]])
 def test_it_must_be_given_a_port(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
     assert health.main(arguments) == 1

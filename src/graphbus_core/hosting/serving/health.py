@@ -9,6 +9,7 @@ from __future__ import annotations
 import socket
 import sys
 from collections.abc import Sequence
+from time import monotonic
 
 _TIMEOUT_S = 2.0
 _MOST_BYTES = 65_536
@@ -31,12 +32,14 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _ask(port: int, path: str) -> str:
-    """The whole response, to the end of the connection."""
+    """The whole response, to the end of the connection; all of it in time, not only each part."""
+    ending = monotonic() + _TIMEOUT_S
     with socket.create_connection(("127.0.0.1", port), timeout=_TIMEOUT_S) as connection:
         connection.sendall(f"GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n".encode())
         received = b""
         while len(received) < _MOST_BYTES and (part := connection.recv(4096)):
             received += part
+            connection.settimeout(max(ending - monotonic(), 0.001))
         return received.decode("utf-8", "replace")
 
 
