@@ -243,7 +243,9 @@ def test_one_document_says_it_all(shop: Path, capsys: pytest.CaptureFixture[str]
     [
         (["nowhere"], 6, "GBE501"),
         (["--tag", "No Tag"], 8, "GBE703"),
+        (["--tag", f"shop@sha256:{'0' * 64}"], 8, "GBE703"),
         (["--python", "3.9"], 8, "GBE713"),
+        (["--python", "3.13"], 8, "GBE738"),
         (["--base", "python:3.13"], 8, "GBE712"),
         (["--output", ".."], 8, "GBE714"),
         (["--requirements", "nowhere.txt"], 8, "GBE714"),

@@ -17,7 +17,7 @@ from graphbus_core.cli.shipping.docker_plan import Image, Wanted, name_image, pl
 from graphbus_core.cli.shipping.programs import run as run_program
 from graphbus_core.deploy.facts import HEALTH_PORT, SERVE_PORT
 from graphbus_core.deploy.names import as_label, check_image
-from graphbus_core.errors import UsageError
+from graphbus_core.errors import DeployError, UsageError
 from graphbus_core.model.config import RuntimeRequest
 from graphbus_core.settings import find_root, resolve_run
 
@@ -131,7 +131,7 @@ def build(**given: Any) -> int:
     options = msgspec.convert(given, Options)
     _refuse_contradictions(options)
     image = plan_image(options.wanted)
-    tag = check_image(options.tag) if options.tag else name_image(image.root)
+    tag = _check_tag(options.tag) if options.tag else name_image(image.root)
     engine = _engine_for(options)
     states = writing.write(Path(os.path.relpath(image.root)), image.files, options.wish)
     if not options.is_check:
@@ -218,6 +218,15 @@ def _refuse_contradictions(options: Options) -> None:
         raise UsageError("GBE132", option="--base", other="--python", reason="an image brings its own Python")
     if options.runs and options.as_json:
         raise UsageError("GBE132", option="--run", other="--json", reason="the graph talks on stdout")
+
+
+def _check_tag(tag: str) -> str:
+    """What is built cannot be called by a digest: nobody knows it before."""
+    name, at, _ = check_image(tag).partition("@")
+    if at:
+        reason = "an image gets its digest when it is built"
+        raise DeployError("GBE703", value=repr(tag), kind="name for a new image", reason=reason, example=name)
+    return tag
 
 
 def _start(root: Path, image: str, port: int, serve_port: int | None) -> Start:

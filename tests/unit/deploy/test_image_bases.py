@@ -42,7 +42,12 @@ def test_the_default_is_the_python_that_graphbus_is_tested_with() -> None:
 
 
 def test_a_version_that_was_asked_for_is_taken() -> None:
-    assert choose_base("3.11", ">=3.13") == BASES["3.11"]
+    assert choose_base("3.13", ">=3.11") == BASES["3.13"]
+
+
+def test_a_version_that_the_project_does_not_allow_is_refused() -> None:
+    with pytest.raises(DeployError, match="GBE738"):
+        choose_base("3.11", ">=3.13")
 
 
 @pytest.mark.parametrize(("python", "requires"), [("3.10", ""), ("3", ""), ("", "<3.11"), ("", "==2.7.18")])

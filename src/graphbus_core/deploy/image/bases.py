@@ -28,11 +28,13 @@ def choose_base(python: str, requires_python: str) -> str:
     """Give the image for a version of Python; for `""` the default, or what is nearest to it of what the project allows.
 
     Raises:
-        DeployError: GBE713 when there is none.
+        DeployError: GBE713 when there is none, GBE738 when the project does not allow it.
     """
     if python:
         if python not in BASES:
             raise DeployError("GBE713", version=python, known=", ".join(BASES))
+        if not _allows(requires_python, BASES[python]):
+            raise DeployError("GBE738", wanted=python, requires=requires_python)
         return BASES[python]
     allowed = [version for version, image in BASES.items() if _allows(requires_python, image)]
     if not allowed:
