@@ -48,6 +48,7 @@ def test_files_are_written_and_what_matters_is_said(stations: Path, capsys: pyte
     assert [line.split() for line in written.out.splitlines()] == [["written", f"k8s/{path}"] for path in FILES]
     assert "State is kept: stations has a volume of 1Gi." in written.err
     assert "key `token` of the secret stations-token in weather" in written.err
+    assert "`graphbus docker build --serve`" in written.err
 
 
 FILES = [
@@ -90,7 +91,7 @@ def test_other_content_is_not_overwritten_without_force(stations: Path, capsys: 
     assert main([*GENERATE, "--memory", "512Mi", "--check"]) == 8
     assert "GBE706" in capsys.readouterr().err
     assert main([*GENERATE, "--memory", "512Mi", "--force"]) == 0
-    assert '+              memory: 512Mi' in capsys.readouterr().err
+    assert "+              memory: 512Mi" in capsys.readouterr().err
     assert read_all(stations / "k8s") != before
 
 
@@ -108,6 +109,29 @@ def test_files_that_are_no_longer_part_of_it_are_named_and_left(
     )
     assert "mine.yaml" not in said
     assert Path("k8s/deployment.yaml").exists()
+
+
+def test_another_place_below_this_one_is_not_left_over(stations: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*GENERATE, "--output", "k8s/staging"]) == 0
+    assert main([*GENERATE, "--output", "k8s"]) == 0
+    assert main([*GENERATE, "--output", "."]) == 0
+    assert "no longer part" not in capsys.readouterr().err
+
+
+def test_whatever_else_is_in_the_folder_is_let_be(stations: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("k8s/folder.yaml").mkdir(parents=True)
+    Path("k8s/nowhere.yaml").symlink_to("nothing")
+    os.mkfifo("k8s/pipe.yaml")
+    Path("k8s/latin.yaml").write_bytes(b"\xe4")
+    assert main(GENERATE) == 0
+    assert "no longer part" not in capsys.readouterr().err
+
+
+def test_what_is_said_twice_stands_there_once(stations: Path) -> None:
+    assert main([*GENERATE, *["--allow-from", "a", "--allow-egress", "b:1"] * 2]) == 0
+    spec = yaml.safe_load(Path("k8s/networkpolicy.yaml").read_text())["spec"]
+    assert len(spec["ingress"][0]["from"]) == 2
+    assert len(spec["egress"]) == 2
 
 
 def test_json(stations: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -136,6 +160,12 @@ def test_json(stations: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (["--cpu-limit", "0"], "GBE703", "a number of cores above 0"),
         (["--state", "1"], "GBE703", "'1' is no size of a volume"),
         (["--allow-from", "*"], "GBE703", "'*' is no name of a namespace"),
+        (
+            ["--cpu", "1.5", "--cpu-limit", "1000m"],
+            "GBE703",
+            "'1000m' is no limit of CPU: it is less than what is reserved",
+        ),
+        (["--allow-egress", "fe80::1%eth0/128"], "GBE703", "one of a single machine's network"),
         (["--allow-egress", "10.0.0.1/8"], "GBE703", "10.0.0.1/8 has host bits set"),
         (["--allow-egress", "10.0.0.0/8:0"], "GBE703", "a port is a number from 1 to 65535"),
         (["--allow-egress", "db:x"], "GBE703", "a port is a number from 1 to 65535"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from graphbus_core.cli import console
 from graphbus_core.cli.shipping import writing
 from graphbus_core.cli.shipping.k8s_deploy import deploy as deploy_folder
 from graphbus_core.cli.shipping.k8s_project import Project, read_project
-from graphbus_core.deploy.kubernetes.files import MARK
+from graphbus_core.deploy.kubernetes.files import KUSTOMIZATION, MARK
 from graphbus_core.deploy.kubernetes.files import generate as generate_files
 from graphbus_core.deploy.kubernetes.plan import Plan, Topology, check_name, plan_pods
 from graphbus_core.deploy.kubernetes.topology import refuse_cuts
@@ -199,8 +200,8 @@ def make_plan(options: Options, project: Project, command: str) -> Plan:
         cpu_limit=options.cpu_limit,
         memory=options.memory,
         state="" if state == _NO_STATE else state,
-        admitted=options.admitted,
-        destinations=options.destinations,
+        admitted=tuple(dict.fromkeys(options.admitted)),
+        destinations=tuple(dict.fromkeys(options.destinations)),
         makes_namespace=options.makes_namespace,
     )
 
@@ -222,11 +223,24 @@ def _command(given: Mapping[str, Any]) -> str:
 
 
 def _left_over(folder: Path, files: Mapping[str, object]) -> Iterator[str]:
-    """Files that were generated before, and are not any more: kustomize does not list them, but people read them."""
-    for path in folder.rglob("*.yaml"):
+    """Files that were generated before, and are not any more: kustomize does not list them, but people read them.
+
+    A folder with a kustomization of its own is another place.
+    """
+    for path in (*folder.glob("*.yaml"), *folder.glob("*/*.yaml")):
         relative = path.relative_to(folder).as_posix()
-        if relative not in files and path.read_bytes().startswith(f"# {MARK}".encode()):
+        is_ours = path.parent == folder or not (path.parent / KUSTOMIZATION).exists()
+        if is_ours and relative not in files and _is_generated(path):
             yield relative
+
+
+def _is_generated(path: Path) -> bool:
+    mark = f"# {MARK}".encode()
+    try:
+        with path.open("rb") if path.is_file() else BytesIO() as file:
+            return file.read(len(mark)) == mark
+    except OSError:
+        return False
 
 
 def _notes(plan: Plan, left: list[str]) -> Iterator[str]:
@@ -235,5 +249,6 @@ def _notes(plan: Plan, left: list[str]) -> Iterator[str]:
         yield f"State is kept: {', '.join(kept)} {'has' if len(kept) == 1 else 'have'} a volume of {plan.state}."
     if plan.is_served:
         yield f"The token is yours to make: key `token` of the secret {plan.token_secret} in {plan.namespace}."
+        yield "The image must be able to take calls: `graphbus docker build --serve`."
     for path in left:
         yield f"{path} was generated before and is no longer part of it: `kubectl delete -f` it where it runs, and remove it."

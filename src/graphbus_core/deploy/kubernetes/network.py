@@ -33,6 +33,8 @@ def read_destination(text: str) -> Destination:
     """
     if "/" in text:
         address, slash, rest = text.rpartition("/")
+        if "%" in address:
+            raise _no_destination(text, "the address is one of a single machine's network")
         length, colon, port = rest.partition(":")
         try:
             cidr = str(ip_network(f"{address}{slash}{length}"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Literal
 
 import msgspec
@@ -116,6 +117,13 @@ def check_plan(plan: Plan) -> None:
     ):
         if value and not pattern.fullmatch(value):
             raise DeployError("GBE703", value=repr(value), kind=kind, reason=_reason(pattern), example=example)
+    if plan.cpu_limit and _cores(plan.cpu_limit) < _cores(plan.cpu):
+        reason = f"it is less than what is reserved, {plan.cpu}"
+        raise DeployError("GBE703", value=repr(plan.cpu_limit), kind="limit of CPU", reason=reason, example=plan.cpu)
+
+
+def _cores(amount: str) -> Fraction:
+    return Fraction(amount.removesuffix("m")) / (1000 if amount.endswith("m") else 1)
 
 
 def check_name(name: str) -> str:
