@@ -20,6 +20,7 @@ from graphbus_core.contracts.edges import Validation, validate
 from graphbus_core.contracts.surface import Surface
 from graphbus_core.errors import BuildError, DeployError, GraphBusError, UsageError
 from graphbus_core.model.config import BuildRequest
+from graphbus_core.store.migration import load_any
 
 FAILED = BuildError.exit_status
 
@@ -142,7 +143,7 @@ def _of_sources(paths: tuple[str, ...]) -> Validated:
 
 def _of_artifacts(folder: str) -> Validated:
     """By their sources, if these are as they were when they were built; else by what the artifacts alone can show."""
-    artifacts = store.load(Path(folder))
+    artifacts = load_any(Path(folder))[0]
     manifest = artifacts.manifest
     root = store.project_root(folder, manifest) if manifest else folder
     if manifest and not store.verify_sources(folder, manifest):

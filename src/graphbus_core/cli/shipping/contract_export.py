@@ -96,10 +96,11 @@ def _read(path: str) -> tuple[BuildArtifacts, ProjectInfo]:
         GraphBusError: What is wrong with the artifacts or the sources.
     """
     from graphbus_core import settings, store
+    from graphbus_core.store.migration import load_any
 
     folder = Path(path)
     if path and (folder / store.MANIFEST).is_file():
-        return store.load(folder), settings.project_info(settings.find_root([folder.resolve().parent]))
+        return load_any(folder)[0], settings.project_info(settings.find_root([folder.resolve().parent]))
     from graphbus_core.compiler.description import History, describe
     from graphbus_core.compiler.project import Project
     from graphbus_core.model.config import BuildRequest

@@ -18,7 +18,9 @@ from graphbus_core.compiler.rules import COVERED_ERRORS
 from graphbus_core.contracts.surface import Surface
 from graphbus_core.editing.git import Repository
 from graphbus_core.errors import DeployError, GraphBusError, UsageError, raise_all
+from graphbus_core.model.artifacts import SCHEMA_VERSION
 from graphbus_core.model.config import BuildConfig, BuildRequest
+from graphbus_core.store.migration import load_any
 
 MANIFEST = "manifest.json"
 _REVISION = "rev:"
@@ -69,7 +71,7 @@ def read_state(name: str, paths: Sequence[str]) -> State:
 
 def read_artifacts(folder: str) -> State:
     """Read a folder that a build has written; the version is that of the project around it, if it is there."""
-    artifacts = store.load(Path(folder))
+    artifacts = load_any(Path(folder))[0]
     manifest = artifacts.manifest
     root = store.project_root(folder, manifest) if manifest else folder
     return State(folder, Surface.of(artifacts), version_of(root), root)
@@ -161,9 +163,10 @@ def default_paths() -> tuple[str, ...]:
     root = settings.find_root([Path.cwd()])
     folder = os.path.join(root, settings.load(root).artifacts)
     if is_artifacts(folder):
-        manifest = store.load_manifest(folder)
-        built = [os.path.join(root, path) for path in manifest.roots]
-        if all(map(os.path.exists, built)):
+        is_old = store.read_version(folder) < SCHEMA_VERSION
+        manifest = load_any(Path(folder))[0].manifest if is_old else store.load_manifest(folder)
+        built = [os.path.join(root, path) for path in (manifest.roots if manifest else ())]
+        if built and all(map(os.path.exists, built)):
             return tuple(map(os.path.relpath, built))
     return (os.path.relpath(root),)
 
