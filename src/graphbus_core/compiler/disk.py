@@ -120,7 +120,8 @@ class ImportsOutside:
     def _parse(self, path: str, data: bytes) -> tuple[str, ...]:
         module = module_name(path, find_import_root(self._root, os.path.dirname(path)))
         try:
-            return imported_names(SourceFile(path, module, data).parse(), module, path)
+            source = SourceFile(path, module, data)
+            return imported_names(source, source.parse())
         except BuildError:
             return ()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from graphbus_core import store
 from graphbus_core.build import run_build_pipeline
 from graphbus_core.compiler.reading.imports import imported_names
+from graphbus_core.compiler.reading.source import SourceFile
 from graphbus_core.model.artifacts import Manifest
 from graphbus_core.model.config import BuildRequest
 from graphbus_core.model.digests import sha256_hex
@@ -59,14 +59,18 @@ def _cart(imports: str, body: str = "    pass\n") -> str:
         ("if not x:\n    import a\nelse:\n    import b", ["a", "b"]),
         ("'import a'\n# import b\nx = '''\nimport c\n'''", []),
         ("importlib.import_module('a')", []),
+        ("# coding: utf-7\n+AGkAbQBwAG8AcgB0- a", ["a"]),
+        ("import important\ndef f():\n    # import\n    import a; import b", ["a", "b", "important"]),
     ],
 )
 def test_the_imports_of_a_module_are_read_from_its_statements(text: str, names: list[str]) -> None:
-    assert imported_names(ast.parse(text), "shop.agents.cart", "shop/agents/cart.py") == tuple(names)
+    source = SourceFile("shop/agents/cart.py", "shop.agents.cart", text.encode())
+    assert imported_names(source, source.parse()) == tuple(names)
 
 
 def test_an_import_in_a_package_counts_from_the_package_itself() -> None:
-    assert imported_names(ast.parse("from .x import y"), "shop", "shop/__init__.py") == ("shop.x.y",)
+    source = SourceFile("shop/__init__.py", "shop", b"from .x import y")
+    assert imported_names(source, source.parse()) == ("shop.x.y",)
 
 
 def test_third_party_are_neither_ours_nor_pythons_nor_graphbus(tmp_path: Path) -> None:

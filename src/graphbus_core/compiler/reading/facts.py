@@ -195,7 +195,7 @@ class FactsReader:
         """The facts of a file without agents: that it can be read, since a graph that imports it could not run otherwise."""
         source = SourceFile(file.path, file.module, self._bytes(file.path))
         try:
-            names = imported_names(source.parse(), file.module, file.path)
+            names = imported_names(source, source.parse())
         except BuildError as error:
             return FileFacts(self._digest(file.path), error=FileError.of(error))
         return FileFacts(self._digest(file.path), imports=names)
@@ -240,7 +240,7 @@ class FactsReader:
             uses={name: self._module_digest(name) for name in sorted(used)},
             findings=findings,
             ignores=module.source.ignores(),
-            imports=imported_names(module.tree, module.name, module.path),
+            imports=imported_names(module.source, module.tree),
         )
 
     def _agents(self, module: Module) -> tuple[tuple[AgentDefinition, ...], tuple[Finding, ...]]:

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from graphbus_core.compiler.discover import ModuleIndex
 from graphbus_core.compiler.reading.modules import Library, absolute_name
+from graphbus_core.compiler.reading.source import SourceFile
 
 _OWN = "graphbus_core"
 _CODE = (".py", ".so")
@@ -41,16 +42,22 @@ class Needed(NamedTuple):
     third_party: tuple[str, ...]
 
 
-def imported_names(tree: ast.Module, module: str, path: str) -> tuple[str, ...]:
+def imported_names(source: SourceFile, tree: ast.Module) -> tuple[str, ...]:
     """Give the dotted name of everything that a module imports, sorted; the last part may be a name in a module."""
-    package = module if path.endswith("__init__.py") else module.rpartition(".")[0]
+    package = source.module if source.path.endswith("__init__.py") else source.module.rpartition(".")[0]
     found: set[str] = set()
-    for statement in _statements(tree.body):
+    left = source.utf8.count(
+        b"import"
+    )  # no statement imports without that word: after the last one nothing is looked into
+    statements = _statements(tree.body)
+    while left and (statement := next(statements, None)):
         if isinstance(statement, ast.Import):
             found.update(alias.name for alias in statement.names)
+            left -= 1
         elif isinstance(statement, ast.ImportFrom):
             home = absolute_name(statement.module or "", statement.level, package)
             found.update(home if alias.name == "*" else f"{home}.{alias.name}".lstrip(".") for alias in statement.names)
+            left -= 1
     return tuple(sorted(found - {""}))
 
 
