@@ -302,7 +302,7 @@ def ready_lines(
     heard = sum(len(agent.subscriptions) for agent in agents)
     counts = (("agent", len(agents)), ("topic", len(artifacts.topics.topics)), ("subscription", heard))
     counted = ", ".join(f"{number} {noun}{'' if number == 1 else 's'}" for noun, number in counts)
-    named = f"only {', '.join(only)}, " if only else ""
+    named = f"only {', '.join(dict.fromkeys(only))}, " if only else ""
     of = f" ({named}of {len(built)} agents)" if left_out else ""
     return f"[RUNTIME] Loaded {counted}{of}", "[RUNTIME] Ready. Zero LLM calls will be made during execution."
 

@@ -247,6 +247,7 @@ def test_a_project_without_a_version_needs_an_image(
     error = capsys.readouterr().err
     assert missing in error
     assert "GBE716" in error
+    assert "or give --image shop:1.4.2" in error
     assert main([*GENERATE, "--name", "weather", "--image", f"a@sha256:{'0' * 64}"]) == 0
     assert "app.kubernetes.io/version" not in the_deployment()["metadata"]["labels"]
 

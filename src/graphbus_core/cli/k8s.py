@@ -187,7 +187,7 @@ def make_plan(options: Options, project: Project, command: str) -> Plan:
     return Plan(
         name=name,
         namespace=options.namespace,
-        image=options.image or name_image(project.root),
+        image=options.image or name_image(project.root, option="--image"),
         command=command,
         version=project.version,
         runtime=project.settings,

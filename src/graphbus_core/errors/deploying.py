@@ -48,7 +48,7 @@ ENTRIES: dict[str, Entry] = {
     ),
     "GBE716": Entry(
         "The image has no name: the project has no {missing}.",
-        "Set it in [project] of pyproject.toml, or give --tag {example}.",
+        "Set it in [project] of pyproject.toml, or give {option} {example}.",
     ),
     "GBE720": Entry(
         "The image {image} may be another one tomorrow: it has no tag but `latest`, and no digest.",

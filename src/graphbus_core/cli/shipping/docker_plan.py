@@ -124,8 +124,11 @@ def _command(plan: ImagePlan, wanted: Wanted, output: str) -> str:
     return shlex.join(["graphbus", "docker", "build", *words])
 
 
-def name_image(root: Path) -> str:
+def name_image(root: Path, *, option: str = "--tag") -> str:
     """Give the name that an image of this project has: `name:version`.
+
+    Args:
+        option: Of the command, which gives another one.
 
     Raises:
         DeployError: GBE716 when the project does not say one of them.
@@ -135,7 +138,8 @@ def name_image(root: Path) -> str:
     about = _about(root)
     name, version = (str(about.get(key) or "") for key in ("name", "version"))
     if not as_label(name) or not version:
-        raise DeployError("GBE716", missing="`version`" if as_label(name) else "`name`", example="shop:1.4.2")
+        missing = "`version`" if as_label(name) else "`name`"
+        raise DeployError("GBE716", missing=missing, option=option, example="shop:1.4.2")
     return check_image(f"{as_label(name)}:{version.replace('+', '-')}")
 
 
