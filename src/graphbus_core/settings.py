@@ -95,6 +95,25 @@ def _read_all(paths: Iterable[str]) -> Settings:
     return settings
 
 
+def place_of(root: str, *names: str) -> Place:
+    """The file and the line that decide a setting: that is where somebody would change it."""
+    at_place = os.environ.get(CONFIG_VARIABLE)
+    project = os.path.join(root, PROJECT_FILE)
+    sources = [
+        *([_place_source(at_place)] if at_place else []),
+        *([_project_source(project)] if os.path.isfile(project) else []),
+    ]
+    for source in sources:
+        said = source.table
+        for name in names:
+            said = said.get(name) if isinstance(said, dict) else None
+        if said is not None:
+            from graphbus_core.tables import TableReader
+
+            return TableReader(source.path, source.text).place((*source.names, *names[:-1]), names[-1])
+    return Place(PROJECT_FILE)
+
+
 def _project_source(path: str) -> _Source:
     text, document = _read_toml(path)
     tool = document.get("tool", {})

@@ -79,7 +79,7 @@ class TableReader:
     def _unknown(self, names: tuple[str, ...], key: str, known: Iterable[str]) -> None:
         error = UsageError(
             "GBE102",
-            where=self._place(names, key),
+            where=self.place(names, key),
             key=key,
             table=_shown(names),
             suggestion=did_you_mean(key, known),
@@ -88,16 +88,16 @@ class TableReader:
         self.errors.append(error)
 
     def _refuse(self, names: tuple[str, ...], key: str, expected: str, value: object) -> None:
-        where = self._place(names, key)
+        where = self.place(names, key)
         self.errors.append(
             UsageError("GBE103", where=where, key=key, table=_shown(names), expected=expected, got=repr(value))
         )
 
     def _miss(self, names: tuple[str, ...], key: str) -> None:
-        where = self._place(names[:-1], names[-1])
+        where = self.place(names[:-1], names[-1])
         self.errors.append(UsageError("GBE144", where=where, key=key, table=_shown(names)))
 
-    def _place(self, names: tuple[str, ...], key: str) -> Place:
+    def place(self, names: tuple[str, ...], key: str) -> Place:
         """The line that sets the key, or the table around it: a table may be spelled in many ways."""
         wanted = [*names, key]
         best, line = int(names[:1] == ("tool",)), 0  # other tables below [tool] say nothing about us

@@ -10,8 +10,6 @@ from graphbus_core.hosting.imports import NodeModules, describe_exception
 from graphbus_core.isolation import attempt
 from graphbus_core.middleware import Middleware
 
-_CONFIGURATION = Place("pyproject.toml")
-
 
 def load_middleware(names: Sequence[str], modules: NodeModules) -> tuple[Middleware, ...]:
     """Import each `package.module:name`, in their order; a class is made without arguments.
@@ -36,26 +34,28 @@ def load_middleware(names: Sequence[str], modules: NodeModules) -> tuple[Middlew
 def _load(name: str, modules: NodeModules) -> Middleware:
     module_name, _, path = name.partition(":")
     if not module_name or not path:
-        raise _refuse(name, "it must be written as package.module:name")
+        raise _refuse(name, modules, "it must be written as package.module:name")
     module = modules.import_own(module_name)
     if module is None:
-        raise _refuse(name, f"the project has no module {module_name}")
+        raise _refuse(name, modules, f"the project has no module {module_name}")
     found: Any = module
     for part in path.split("."):
         found = getattr(found, part, None)
     if found is None:
         known = [each for each, value in vars(module).items() if callable(value)]
         near = did_you_mean(path, known).replace(" Did", "; did").rstrip("?")
-        raise _refuse(name, f"{module_name} has no {path!r}{near}")
+        raise _refuse(name, modules, f"{module_name} has no {path!r}{near}")
     if isinstance(found, type):
         found, error = attempt(found)
         if error is not None:
-            raise _refuse(name, describe_exception(error), modules.place_of(error)) from error
+            raise _refuse(name, modules, describe_exception(error), modules.place_of(error)) from error
     if not callable(found):
-        raise _refuse(name, f"{type(found).__name__!r} cannot be called")
+        raise _refuse(name, modules, f"{type(found).__name__!r} cannot be called")
     middleware: Middleware = found
     return middleware
 
 
-def _refuse(name: str, reason: str, where: Place | None = None) -> RunError:
-    return RunError("GBE663", where=where or _CONFIGURATION, name=name, reason=reason)
+def _refuse(name: str, modules: NodeModules, reason: str, where: Place | None = None) -> RunError:
+    from graphbus_core.settings import place_of
+
+    return RunError("GBE663", where=where or place_of(modules.root, "runtime", "middleware"), name=name, reason=reason)

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from graphbus_core import build_graph, run_graph, runtime
-from graphbus_core.errors import RunError, SeveralErrors
+from graphbus_core.errors import Place, RunError, SeveralErrors
+from graphbus_core.hosting.around import load_middleware
+from graphbus_core.hosting.imports import NodeModules
 from graphbus_core.middleware import Handling
 from graphbus_core.model.config import RuntimeRequest
 from tests.conftest import Project
@@ -118,6 +120,28 @@ def test_middleware_that_cannot_be_used_starts_nothing(shop: Path, name: str, co
     assert caught.value.code == code
     assert sentence in caught.value.sentence
     assert caught.value.where is not None
+
+
+def test_the_file_that_names_a_wrong_middleware_is_the_place(
+    shop: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_place = tmp_path_factory.mktemp("etc") / "graphbus.toml"
+    monkeypatch.setenv("GRAPHBUS_CONFIG", str(of_place))
+    of_place.write_text("[runtime]\ngrace_s = 1\n", encoding="utf-8")
+    with pytest.raises(RunError) as caught:
+        log_with(shop, "nothing")
+    assert caught.value.where == Place(str(shop / "pyproject.toml"), 2)
+    of_place.write_text("[runtime]\ngrace_s = 1\nmiddleware = ['nothing']\n", encoding="utf-8")
+    with pytest.raises(RunError) as caught:
+        log_with(shop, "my_shop.around:timing")
+    assert caught.value.where == Place(str(of_place), 3)
+
+
+def test_middleware_that_no_file_names_is_a_matter_of_the_project(shop: Path) -> None:
+    (shop / "pyproject.toml").unlink()
+    with pytest.raises(RunError) as caught:
+        load_middleware(["nothing"], NodeModules(shop, ["."]))
+    assert caught.value.where == Place("pyproject.toml")
 
 
 def test_all_that_is_wrong_with_the_middleware_is_said_at_once(shop: Path) -> None:
