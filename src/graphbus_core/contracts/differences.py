@@ -226,6 +226,7 @@ def _leaf(before: Type, after: Type, level: _Level) -> Iterator[Difference]:
     if not found and not refusal(sent, takes):
         return  # another way to write the same
     is_breaking = found is not None and found.is_certain
+    is_known = "unknown" not in (before.kind, after.kind)
     yield Difference(
         "type",
         level.path,
@@ -233,7 +234,7 @@ def _leaf(before: Type, after: Type, level: _Level) -> Iterator[Difference]:
         _why(before, after, level.side, found),
         str(before),
         str(after),
-        found is None or found.is_certain,
+        is_breaking or (is_known and found is None),
         witness(takes, sent) if is_breaking else (),
         level.top,
         is_new_value=level.side == "output",
@@ -241,7 +242,7 @@ def _leaf(before: Type, after: Type, level: _Level) -> Iterator[Difference]:
 
 
 def _why(before: Type, after: Type, side: Side, found: Refusal | None) -> str:
-    if found and not found.is_certain:
+    if "unknown" in (before.kind, after.kind) or (found and not found.is_certain):
         known = after if before.kind == "unknown" else before
         return (
             f"nothing was known of it, it is {known} now"

@@ -100,7 +100,11 @@ INPUTS = {
         "breaking type-changed Stock.take: input by.* [outside]",
     ),
     "it was not known": ('{"sku": Money}', '{"sku": str}', "compatible type-changed Stock.take: input sku (doubt)"),
-    "it is not known any more": ('{"sku": str}', '{"sku": Money}', "compatible type-changed Stock.take: input sku"),
+    "it is not known any more": (
+        '{"sku": str}',
+        '{"sku": Money}',
+        "compatible type-changed Stock.take: input sku (doubt)",
+    ),
     "anything was taken": ('{"sku": object}', '{"sku": str}', "breaking type-changed Stock.take: input sku [outside]"),
     "another class of the same fields": ('{"a": {"x": int}}', '{"a": {"x": int}}', ""),
 }

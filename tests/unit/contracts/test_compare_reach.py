@@ -10,7 +10,8 @@ from graphbus_core.contracts.compare import compare
 from graphbus_core.contracts.differences import type_differences
 from graphbus_core.contracts.surface import Surface
 from graphbus_core.model.config import Settings
-from graphbus_core.model.schema import FLOAT, INT, STR, Type, union
+from graphbus_core.model.schema import FLOAT, INT, STR, UNKNOWN, Type, union
+from graphbus_core.model.schema_fit import Side
 from tests.checking import read
 
 SAY = """
@@ -155,8 +156,16 @@ def test_types_with_the_same_values_are_no_change(before: Type, after: Type) -> 
         assert type_differences(one, other, "input", "x") == type_differences(one, other, "output", "x") == ()
 
 
+@pytest.mark.parametrize("side", ["input", "output"])
+@pytest.mark.parametrize(("before", "after"), [(INT, UNKNOWN), (UNKNOWN, INT)])
+def test_where_one_type_is_not_known_nothing_is_certain(side: Side, before: Type, after: Type) -> None:
+    (found,) = type_differences(before, after, side, "x")
+    assert (found.is_breaking, found.is_certain) == (False, False)
+    assert "known" in found.why
+
+
 @pytest.mark.parametrize(("side", "is_new"), [("input", False), ("output", True)])
-def test_an_example_says_whether_it_is_refused_now_or_comes_now(side: str, *, is_new: bool) -> None:
+def test_an_example_says_whether_it_is_refused_now_or_comes_now(side: Side, *, is_new: bool) -> None:
     one, other = (FLOAT, INT) if side == "input" else (INT, FLOAT)
-    (found,) = type_differences(one, other, "input" if side == "input" else "output", "x")
+    (found,) = type_differences(one, other, side, "x")
     assert (found.example, found.is_new_value) == ((0.5,), is_new)
