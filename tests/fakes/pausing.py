@@ -19,9 +19,11 @@ class Pausing:
     Args:
         folder: Of the code whose steps count.
         step: Which one it stops before, from 1.
+        kind: `opcode`, or `line` for code whose lines are each done in one go.
     """
 
-    def __init__(self, folder: str, step: int) -> None:
+    def __init__(self, folder: str, step: int, kind: str = "opcode") -> None:
+        self._kind = kind
         self._folder, self._step = folder, step
         self._count = 0
         self.is_there = Event()
@@ -36,7 +38,7 @@ class Pausing:
         return self._trace_steps
 
     def _trace_steps(self, frame: FrameType, what: str, _value: object) -> Callable[..., Any]:
-        if what == "opcode" and not self.is_there.is_set():
+        if what == self._kind and not self.is_there.is_set():
             self._count += 1
             if self._count == self._step:
                 self.place = f"{frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno}"

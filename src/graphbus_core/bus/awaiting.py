@@ -66,19 +66,23 @@ class Awaiter(Answerer):
         except IndexError:
             await self._deliver_with_others(lanes, event)
             return
-        self._history.append(event)
-        dispatch.events += 1
-        delivery = Delivery(alone.call, alone.lane, (event, alone), True)
-        lane.workers += 1  # this task does what a worker would do
-        lanes.under_way[delivery] = None
-        self._right_to_drain.append([])
-        self._bell.ring()
-        if self._queue:  # another thread has queued it meanwhile, and counts on us
-            self._drain_on_loop(lanes)
-        loop.become(delivery)
-        await carry(alone.call(event), delivery)
-        loop.become(None)
-        receipt = self._end_alone(lanes, lane, delivery)
+        try:
+            self._history.append(event)
+            dispatch.events += 1
+            delivery = Delivery(alone.call, alone.lane, (event, alone), True)
+            lane.workers += 1  # this task does what a worker would do
+            lanes.under_way[delivery] = None
+        finally:
+            self._right_to_drain.append([])
+        try:
+            self._bell.ring()
+            if self._queue:  # another thread has queued it meanwhile, and counts on us
+                self._drain_on_loop(lanes)
+            loop.become(delivery)
+            await carry(alone.call(event), delivery)
+        finally:
+            loop.become(None)
+            receipt = self._end_alone(lanes, lane, delivery)
         if receipt is not None:
             await self._end_of(lanes, receipt)
 

@@ -41,11 +41,12 @@ class Closing(Awaiter):
             BaseException: What a handler has raised meanwhile and may not be caught, when all is done; a KeyboardInterrupt ends
                 the grace.
         """
-        if self._is_closing:
-            return
-        if self._is_handling():
+        if self._is_handling() and not self._is_closing:
             raise RunError("GBE627")
-        self._is_closing = True
+        # No other thread comes in between reading and writing in a line without a call.
+        is_closed_already, self._is_closing = self._is_closing, True
+        if is_closed_already:
+            return
         self._routes.stop_caching()
         self._deadline = monotonic() + grace_s
         self._bell.ring()

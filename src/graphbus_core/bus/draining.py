@@ -46,7 +46,8 @@ class Drainer(Waiter):
         return (is_free or (dispatcher is not None and dispatcher.ident == get_ident())) and not self._is_late()
 
     def _is_late(self) -> bool:
-        return self._deadline is not None and monotonic() >= self._deadline
+        deadline = self._deadline  # who closes the bus may take it away meanwhile
+        return deadline is not None and monotonic() >= deadline
 
     def _has_work(self) -> bool:
         """Something waits, and this thread can deliver it."""
@@ -100,14 +101,11 @@ class Drainer(Waiter):
         token is there before and after, nothing has gone from what is looked at last to what was looked at first. What falls due
         is queued before it is no longer planned: that is to be looked at in `is_idle`, after the loop.
         """
-        token = self._right_to_drain[:1]
-        return (
-            bool(token and is_idle())
-            and not self._queue
-            and not self._errands
-            and self._event is None
-            and any(each is token[0] for each in self._right_to_drain[:1])
-        )
+        before = self._right_to_drain[:1]
+        if not before or not is_idle() or self._queue or self._errands or self._event is not None:
+            return False
+        after = self._right_to_drain[:1]
+        return bool(after) and after[0] is before[0]
 
     def _is_loop_idle(self) -> bool:
         return self._lanes is None or self._lanes.is_idle

@@ -236,11 +236,13 @@ class MessageBus(Closing):
         return receipt.is_done or (not is_so and receipt.wait(_PATIENCE_S))
 
     def _until_or_raise(self, is_so: Callable[[], bool], timeout_s: float | None) -> bool:
-        is_in_time = self._until(lambda: self._late_error or is_so(), now_plus(timeout_s))
-        error, self._late_error = self._late_error, None
-        if error is not None:
-            raise error
-        return is_in_time
+        def is_so_at_last() -> object:
+            error, self._late_error = self._late_error, None
+            if error is not None:
+                raise error
+            return is_so()
+
+        return self._until(is_so_at_last, now_plus(timeout_s))
 
     def deliver_once_more(self, event: Event, subscription: Subscription | None) -> Receipt:
         """Queue an event that has a tree of its own, for this subscription or for all, and follow what comes of it.

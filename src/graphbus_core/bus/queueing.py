@@ -174,11 +174,12 @@ class Queueing(ABC):
         if delivery is not None:
             if delivery.about is None:
                 return None
-            delivery.children += 1
+            # No other thread comes in between reading and writing in a line without a call: `async def` handlers start threads.
+            ordinal, delivery.children = delivery.children, delivery.children + 1
             event, subscription = delivery.about
             if delivery.is_awaited and self._receipts.of(event) is None and not delivery.is_over:
                 self._receipts.open(Receipt(event))
-            return event, subscription.name, delivery.children - 1
+            return event, subscription.name, ordinal
         event = self._event
         if event is None or not is_inside:
             return None

@@ -185,7 +185,7 @@ def test_who_settles_is_not_told_of_the_end_while_an_event_goes_to_the_loop() ->
             assert is_begun.wait(PATIENCE_S)
             comes_true(lambda: bus._right_to_drain, A_MOMENT_S)
             pausing.go_on()
-            comes_true(lambda: not settling.is_alive() or bus._bell.waiting == 2, A_MOMENT_S)
+            comes_true(lambda: not settling.is_alive() or len(bus._bell.waiting) == 2, A_MOMENT_S)
             may_end.set()
             for each in (settling, publisher):
                 ends(each, bus, pausing.place)
@@ -412,7 +412,7 @@ def test_the_loop_leaves_nothing_behind(what: str) -> None:
         comes_true(lambda: pausing.is_there.is_set() or not one.is_alive())
         other = threading.Thread(target=lambda: graph.do(what), daemon=True)
         other.start()
-        comes_true(lambda: not other.is_alive() or bus._bell.waiting > 1, A_MOMENT_S)
+        comes_true(lambda: not other.is_alive() or len(bus._bell.waiting) > 1, A_MOMENT_S)
         pausing.go_on()
         for each in (one, other):
             ends(each, bus, pausing.place)
