@@ -134,6 +134,36 @@ def test_a_project_in_a_folder_of_its_repository_writes_to_the_top_and_works_bel
     assert "cd 'services/Mail Out'" in (shop / ".gitlab/graphbus-mail-out.yml").read_text()
 
 
+def test_projects_whose_folders_are_called_alike_are_told_apart_by_a_name(
+    shop: Path, monkeypatch: pytest.MonkeyPatch, capsys: Streams
+) -> None:
+    for folder in ("one/api", "two/api", "店"):
+        write_project(shop / folder, {"pyproject.toml": "", "requirements.txt": PINNED, "agents/a.py": AGENT})
+    monkeypatch.chdir(shop / "one" / "api")
+    assert main(["ci", "github"]) == 0
+    monkeypatch.chdir(shop / "two" / "api")
+    assert "[GBE701]" in refusal(capsys, "github"), "that of the other is not overwritten"
+    assert main(["ci", "github", "--name", "second-api"]) == 0
+    assert "agents --name second-api`" in (shop / ".github/workflows/graphbus-second-api.yml").read_text()
+    monkeypatch.chdir(shop / "店")
+    assert "give one with --name" in refusal(capsys, "github")
+    assert not (shop / WORKFLOW).exists(), "it would have the name of the project at the top"
+
+
+@pytest.mark.parametrize("folder", ["cost$HOME", "a[b]", "c*", "#d", "back\\slash", "end "])
+def test_folders_that_a_forge_would_read_as_something_else_are_refused(
+    folder: str, shop: Path, monkeypatch: pytest.MonkeyPatch, capsys: Streams
+) -> None:
+    write_project(shop / folder, {"pyproject.toml": "", "requirements.txt": PINNED, "agents/a.py": AGENT})
+    monkeypatch.chdir(shop / folder)
+    assert "cannot stand in a pipeline as a path" in refusal(capsys, "github")
+
+
+def test_dollars_are_passed_on_to_the_last_digit(shop: Path) -> None:
+    assert main(["ci", "github", "--negotiate", "--max-usd", "1234567.25"]) == 0
+    assert "--max-usd 1234567.25 " in (shop / ".github/workflows/graphbus-negotiate.yml").read_text()
+
+
 def test_artifacts_say_where_the_agents_are(shop: Path) -> None:
     (shop / "agents").rename(shop / "shop")
     assert main(["build", "shop"]) == 0
@@ -295,6 +325,9 @@ def test_without_hashes_it_says_who_decides_what_is_installed(shop: Path, capsys
         (["github", "nowhere"], "nowhere does not exist"),
         (["github", "/tmp"], "cannot stand in a pipeline as a path"),
         (["github", "--max-usd", "-1", "--negotiate"], "-1"),
+        (["github", "--max-usd", "nan", "--negotiate"], "nan dollars are no limit"),
+        (["github", "--max-usd", "inf", "--negotiate"], "inf dollars are no limit"),
+        (["github", "--name", "My Shop"], "is no name of a project"),
     ],
 )
 def test_what_makes_no_pipeline_is_refused(shop: Path, arguments: list[str], said: str, capsys: Streams) -> None:
@@ -317,10 +350,21 @@ def test_the_model_of_the_settings_negotiates_with_the_keys_of_all_roles(shop: P
     write_project(shop, {"pyproject.toml": text})
     assert main(["ci", "github", "--negotiate"]) == 0
     written = (shop / ".github/workflows/graphbus-negotiate.yml").read_text()
-    assert "--model openai:gpt-x --max-usd 5 --commit" in written
+    assert "run: graphbus negotiate agents --max-usd 5 --commit\n" in written, (
+        "--model would take the arbiter's place, too"
+    )
     assert 'OPENAI_API_KEY: "${{ secrets.OPENAI_API_KEY }}"' in written
     assert 'ANTHROPIC_API_KEY: "${{ secrets.ANTHROPIC_API_KEY }}"' in written
     assert "give the environment negotiation OPENAI_API_KEY and ANTHROPIC_API_KEY" in capsys.readouterr().err
+
+
+def test_a_model_that_is_named_takes_every_role_and_needs_its_own_key_alone(shop: Path) -> None:
+    text = '[tool.graphbus.llm]\nmodel = "openai:gpt-x"\narbiter = "openai:gpt-y"\n'
+    write_project(shop, {"pyproject.toml": text})
+    assert main(["ci", "github", "--negotiate", "--model", "anthropic:claude-y"]) == 0
+    written = (shop / ".github/workflows/graphbus-negotiate.yml").read_text()
+    assert "--model anthropic:claude-y " in written
+    assert "OPENAI_API_KEY" not in written
 
 
 def test_a_program_as_model_gets_the_variables_that_the_settings_pass_on(shop: Path, capsys: Streams) -> None:
@@ -328,7 +372,6 @@ def test_a_program_as_model_gets_the_variables_that_the_settings_pass_on(shop: P
     write_project(shop, {"pyproject.toml": text})
     assert main(["ci", "gitlab", "--negotiate"]) == 0
     written = (shop / ".gitlab-ci.yml").read_text()
-    assert "--model 'command:ask-model --quick'" in written
     assert "holds OUR_KEY, protected and masked" in written
     assert (
         "make a pipeline schedule (23 4 * * 1) with the variable GRAPHBUS_NEGOTIATE = true" in capsys.readouterr().err

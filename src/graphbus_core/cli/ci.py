@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterator
+from math import isfinite
 from pathlib import Path
 from typing import Any, get_args
 
@@ -22,7 +23,7 @@ from graphbus_core.cli.shipping.ci_project import (
     read_requirements,
 )
 from graphbus_core.deploy.facts import Files
-from graphbus_core.deploy.names import as_label
+from graphbus_core.deploy.names import as_label, check_label
 from graphbus_core.deploy.pipelines import github, gitlab
 from graphbus_core.deploy.pipelines.plan import (
     Negotiation,
@@ -33,8 +34,8 @@ from graphbus_core.deploy.pipelines.plan import (
     check_plain,
     choose_python,
 )
-from graphbus_core.deploy.pipelines.steps import SWITCH, Forge
-from graphbus_core.errors import UsageError
+from graphbus_core.deploy.pipelines.steps import SWITCH, Forge, amount
+from graphbus_core.errors import DeployError, UsageError
 from graphbus_core.llm.providers import COMMAND, KNOWN, RULES, parse, providers_of
 from graphbus_core.model.config import LLMConfig
 
@@ -60,6 +61,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     schedule: str | None
     model: str | None
     max_usd: float | None
+    name: str
     output: str
 
 
@@ -89,6 +91,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     type=click.FloatRange(min=0),
     metavar="USD",
     help=f"With --negotiate: for at most so much ({_MAX_USD:g}).",
+)
+@click.option(
+    "--name", default="", metavar="NAME", help="What tells it from other projects of its repository (its folder)."
 )
 @click.option("--output", "-o", default="", metavar="DIR", help="Where to write (the top of the repository).")
 @writing.options
@@ -132,6 +137,8 @@ def _check_usage(options: Options) -> None:
     alone = next((name for name in _OF_A_NEGOTIATION if getattr(options, name) is not None), None)
     if alone and not options.has_negotiation:
         raise UsageError("GBE131", option=f"--{alone.replace('_', '-')}", needed="--negotiate")
+    if options.max_usd is not None and not isfinite(options.max_usd):
+        raise UsageError("GBE145", got=f"{options.max_usd:g}")
 
 
 def _make_plan(options: Options, checkout: Checkout) -> Plan:
@@ -152,7 +159,7 @@ def _make_plan(options: Options, checkout: Checkout) -> Plan:
         python=choose_python(options.python, checkout.requires_python),
         branch=check_branch(options.branch or main_branch(checkout.top)),
         folder=checkout.folder,
-        name=as_label(Path(checkout.folder).name),
+        name=_name(options.name, checkout.folder),
         has_image=options.has_image,
         has_deploy=options.has_image and options.has_deploy,
         environment=check_environment(options.environment),
@@ -161,17 +168,28 @@ def _make_plan(options: Options, checkout: Checkout) -> Plan:
     return plan._replace(command=_command(options, plan))
 
 
+def _name(wanted: str, folder: str) -> str:
+    """What files, jobs and image of a project are called by; `""` where the project is all of its repository."""
+    if wanted:
+        return check_label(wanted, "name of a project")
+    name = as_label(Path(folder).name)
+    if folder and not name:
+        reason = f"nothing of the folder {folder} can be in the name of a job; give one with --name"
+        raise DeployError("GBE703", value=repr(folder), kind="name of a project", reason=reason, example="--name shop")
+    return name
+
+
 def _negotiation(options: Options, config: LLMConfig) -> Negotiation:
-    model = options.model or config.model or f"anthropic:{KNOWN['anthropic'].default_model}"
     providers = providers_of(config)
-    named = dict.fromkeys([model, config.proposer, config.evaluator, config.arbiter])
-    specs = [parse(text, providers) for text in named if text]
+    settled = [text for text in (config.model, config.proposer, config.evaluator, config.arbiter) if text]
+    model = options.model or ("" if settled else f"anthropic:{KNOWN['anthropic'].default_model}")
+    specs = [parse(text, providers) for text in dict.fromkeys([model] if model else settled)]
     keys = [providers[spec.provider].key_env for spec in specs if spec.provider in providers]
     if any(spec.provider == COMMAND for spec in specs):
         keys += config.pass_env
     return Negotiation(
         cron=check_cron(options.schedule or _CRON),
-        model=check_plain(model if model == RULES else str(specs[0]), "command"),
+        model=check_plain(model if model == RULES else str(specs[0]), "command") if model else "",
         keys=tuple(dict.fromkeys(filter(None, keys))),
         max_usd=_MAX_USD if options.max_usd is None else options.max_usd,
     )
@@ -188,7 +206,8 @@ def _command(options: Options, plan: Plan) -> str:
         ("--environment", "" if plan.environment == Plan().environment else plan.environment),
         ("--schedule", options.schedule),
         ("--model", options.model),
-        ("--max-usd", "" if options.max_usd is None else f"{options.max_usd:g}"),
+        ("--max-usd", "" if options.max_usd is None else amount(options.max_usd)),
+        ("--name", options.name),
     ]
     words += [word for option, value in chosen if value for word in (option, value)]
     flags = {

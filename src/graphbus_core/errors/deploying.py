@@ -94,7 +94,8 @@ ENTRIES: dict[str, Entry] = {
     ),
     "GBE737": Entry(
         "{value} cannot stand in a pipeline as a {kind}.",
-        "It is one line without control characters and without `${{{{`; a path is one of this project.",
+        "It is one line without control characters and without `${{{{`; a path is one of this project, "
+        "without signs that forges give a meaning: `*?[]{{}}$\\`, or `-#!~` at its begin.",
     ),
     "GBE738": Entry(
         "The project does not allow Python {wanted}: it requires {requires}.",

@@ -66,7 +66,7 @@ def test_the_name_of_a_branch_is_taken(branch: str) -> None:
 
 @pytest.mark.parametrize(
     "branch",
-    ["", "*", "release/**", "!main", "a b", "-x", "a..b", "a/", "/a", "a//b",
+    ["", "*", "HEAD", "refs/heads/main", "release/**", "!main", "a b", "-x", "a..b", "a/", "/a", "a//b",
      "x.lock", "x.", ".x", "a'b", "$(x)", "a\n", "ä" * 3, "x" * 201],
 )  # fmt: skip
 def test_what_is_no_branch_or_a_pattern_is_refused(branch: str) -> None:
@@ -83,12 +83,13 @@ def test_what_is_no_environment_is_refused(name: str) -> None:
     assert code_of(check_environment, name) == "GBE703"
 
 
-@pytest.mark.parametrize("text", ["agents", "my agents", "ä/ö.txt", "$HOME", "a'b"])
+@pytest.mark.parametrize("text", ["agents", "my agents", "ä/ö.txt", "a'b", "a & b", "x#y"])
 def test_one_line_of_text_may_stand_in_a_script(text: str) -> None:
     assert check_plain(text, "path") == text
 
 
-@pytest.mark.parametrize("text", ["", "a\nb", "a\rb", "x\x00", "\x1b[0m", "a\u2028b", "${{ secrets.KEY }}", "--option"])
+@pytest.mark.parametrize("text", ["", "a\nb", "a\rb", "x\x00", "\x1b[0m", "a\u2028b", "${{ secrets.KEY }}", "--option",
+                                  "$HOME", "a*", "a?", "[a]", "{a,b}", "a\\b", "#a", "!a", "~a", " a", "a "])  # fmt: skip
 def test_what_a_forge_or_a_shell_would_take_for_something_else_is_refused(text: str) -> None:
     assert code_of(check_plain, text, "path") == "GBE737"
 

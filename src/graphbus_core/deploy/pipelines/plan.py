@@ -11,6 +11,8 @@ from graphbus_core.errors import DeployError
 
 _BRANCH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*(?:/[A-Za-z0-9_][A-Za-z0-9._-]*)*")
 _ENVIRONMENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./ -]{0,62}")
+_PATTERN = re.compile(r"[*?\[\]{}$\\]|^[-#!~\s]|\s$")
+"""What one of the forges reads as a pattern, a variable or a comment where a path is expected."""
 _PLAIN = re.compile(r"(?:(?!\$\{\{)[^\x00-\x1f\x7f-\x9f\u2028\u2029])+")
 _FIELDS = (
     ("minute", 0, 59, ()),
@@ -26,7 +28,7 @@ class Negotiation(NamedTuple):
 
     Attributes:
         cron: When, in five fields, UTC.
-        model: Who negotiates, as `--model` takes it.
+        model: Who negotiates, as `--model` takes it; empty: as the settings say for each role.
         keys: The variables with the keys of the models.
         max_usd: What one session may cost; 0: no limit.
     """
@@ -86,7 +88,8 @@ def check_branch(value: str) -> str:
     Raises:
         DeployError: GBE703.
     """
-    if not _BRANCH.fullmatch(value) or ".." in value or value.endswith((".", ".lock")) or len(value) > 200:
+    is_other = value == "HEAD" or value.startswith("refs/") or value.endswith((".", ".lock")) or ".." in value
+    if not _BRANCH.fullmatch(value) or is_other or len(value) > 200:
         reason = "it may have letters, digits, dots, hyphens and `_`, in parts with / between them"
         raise DeployError("GBE703", value=repr(value), kind="name of a branch", reason=reason, example="main")
     return value
@@ -112,7 +115,7 @@ def check_plain(value: str, kind: str) -> str:
     Raises:
         DeployError: GBE737.
     """
-    if not _PLAIN.fullmatch(value) or (kind != "command" and value.startswith("-")):
+    if not _PLAIN.fullmatch(value) or (kind != "command" and _PATTERN.search(value)):
         raise DeployError("GBE737", value=repr(value), kind=kind)
     return value
 

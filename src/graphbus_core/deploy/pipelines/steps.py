@@ -74,6 +74,11 @@ def lines(*texts: str) -> str:
     return "".join(f"{text}\n" for text in texts)
 
 
+def amount(usd: float) -> str:
+    """Give dollars as an option takes them, to the last digit."""
+    return f"{usd:.6f}".rstrip("0").rstrip(".")
+
+
 def install(plan: Plan) -> Step:
     """What makes GraphBus and the project's own packages available."""
     named = [word for name in plan.requirements for word in ("--requirement", name)]
@@ -145,7 +150,8 @@ def negotiating(plan: Plan, negotiation: Negotiation, told: str) -> tuple[Step, 
         negotiation: Who negotiates, and for how much.
         told: A line that tells the forge that there is something to propose.
     """
-    words = ["--model", negotiation.model, "--max-usd", f"{negotiation.max_usd:g}", "--commit"]
+    model = ["--model", negotiation.model] if negotiation.model else []
+    words = [*model, "--max-usd", amount(negotiation.max_usd), "--commit"]
     packing = lines(
         f"if [ -f {LOCK} ]; then git add --force {LOCK}; fi",
         f'if git diff --cached --quiet && [ "$(git rev-parse HEAD)" = {_QUOTED_BASE} ]; then',
