@@ -146,15 +146,24 @@ def _read_toml(path: str) -> tuple[str, dict[str, Any]]:
         raise UsageError("GBE104", where=Place(path), path=os.path.basename(path), reason=reason) from None
 
 
-def project_info(root: Path | str) -> ProjectInfo:
-    """What `[project]` of pyproject.toml says of the project; what it leaves open has its default.
+def project_table(root: Path | str) -> dict[str, object]:
+    """Give `[project]` of pyproject.toml as it is written; empty where there is none.
 
     Raises:
         UsageError: GBE104.
     """
     path = os.path.join(root, PROJECT_FILE)
     table = _read_toml(path)[1].get("project") if os.path.isfile(path) else None
-    said = table if isinstance(table, dict) else {}
+    return table if isinstance(table, dict) else {}
+
+
+def project_info(root: Path | str) -> ProjectInfo:
+    """What `[project]` of pyproject.toml says of the project; what it leaves open has its default.
+
+    Raises:
+        UsageError: GBE104.
+    """
+    said = project_table(root)
     known = {"title": said.get("name"), "version": said.get("version"), "description": said.get("description")}
     return ProjectInfo(**{key: text for key, text in known.items() if isinstance(text, str) and text})
 

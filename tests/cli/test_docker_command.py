@@ -286,6 +286,19 @@ def test_a_project_without_a_version_has_no_name_for_its_image(shop: Path, capsy
     assert main(["docker", "build", "--tag", "shop"]) == 0
 
 
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [("data = [\n", "GBE104"), ("project = 5\n", "GBE716"), ('[project]\nname = 5\nversion = ["x"]\n', "GBE716")],
+)
+def test_a_project_file_that_says_nonsense_is_refused(
+    shop: Path, capsys: pytest.CaptureFixture[str], text: str, code: str
+) -> None:
+    (shop / "pyproject.toml").write_text(text)
+    assert main(["docker", "build", "--no-build"]) != 0
+    assert f"[{code}]" in capsys.readouterr().err
+    assert files_of(shop) == []
+
+
 def test_agents_that_import_packages_need_them_pinned(
     project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

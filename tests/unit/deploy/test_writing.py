@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -75,3 +79,23 @@ def test_where_one_cannot_be_written_none_is(tmp_path: Path) -> None:
         write(tmp_path, FILES, Wish(is_forced=True))
     assert refusal.value.code == "GBE702"
     assert list(on_disk(tmp_path)) == ["below"]
+
+
+@pytest.mark.skipif(not shutil.which("bwrap") and not os.environ.get("CI"), reason="there is no bwrap on this machine")
+def test_where_nothing_can_be_written_that_is_said(tmp_path: Path) -> None:
+    code = (
+        "from pathlib import Path; from graphbus_core.cli.shipping.writing import Wish, write; "
+        "from graphbus_core.errors import DeployError\n"
+        "try: write(Path(), {'new': ''}, Wish())\n"
+        "except DeployError as error: print(error.sentence)"
+    )
+    jail = ["bwrap", "--bind", "/", "/", "--ro-bind", str(tmp_path), str(tmp_path), "--chdir", str(tmp_path)]
+    done = subprocess.run([*jail, sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert "new cannot be written: Read-only file system." in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("wish", [Wish(), Wish(is_forced=True), Wish(is_check=True)])
+def test_what_is_no_file_is_neither_waited_for_nor_replaced(tmp_path: Path, wish: Wish) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(DeployError, match="GBE702"):
+        write(tmp_path, {"pipe": ""}, wish)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import tomllib
 from collections.abc import Iterable, Iterator
 from importlib.resources import files as package_files
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from graphbus_core import store
 from graphbus_core.cli.shipping.docker_left_out import LeftOut, find_left_out
@@ -23,7 +22,7 @@ from graphbus_core.deploy.image.requirements import Requirement, join, read_hash
 from graphbus_core.errors import ArtifactError, DeployError, Place, raise_all
 from graphbus_core.model.artifacts import Manifest
 from graphbus_core.model.config import RuntimeRequest, RuntimeSettings
-from graphbus_core.settings import PROJECT_FILE, resolve_run
+from graphbus_core.settings import PROJECT_FILE, project_table, resolve_run
 
 FOLDER = "docker"
 _UNCOPIED = re.compile(r"""^(?:--|<<)|[*?\[\]\\"'`]""")
@@ -73,7 +72,7 @@ def plan_image(wanted: Wanted) -> Image:
     needed = tuple(name for name in manifest.third_party if name not in wanted.optional)
     brought = {"msgspec", *(["opentelemetry"] if settings.tracing else [])}
     theirs = _their_requirements(root, wanted, [name for name in needed if name not in brought])
-    about = _about(root)
+    about = project_table(root)
     output = _below(root, Path(wanted.output)) if wanted.output else ""
     wheel = make_wheel()
     base = _base(wanted, about)
@@ -99,7 +98,7 @@ def plan_image(wanted: Wanted) -> Image:
     return Image(root, dockerfile, files, find_left_out(root, plan, manifest.import_roots))
 
 
-def _base(wanted: Wanted, about: dict[str, Any]) -> str:
+def _base(wanted: Wanted, about: dict[str, object]) -> str:
     if wanted.base:
         return check_base(wanted.base, may_float=wanted.may_float)
     requires_python = about.get("requires-python")
@@ -135,8 +134,8 @@ def name_image(root: Path, *, option: str = "--tag") -> str:
     """
     from graphbus_core.deploy.names import as_label, check_image
 
-    about = _about(root)
-    name, version = (str(about.get(key) or "") for key in ("name", "version"))
+    about = project_table(root)
+    name, version = (text if isinstance(text := about.get(key), str) else "" for key in ("name", "version"))
     if not as_label(name) or not version:
         missing = "`version`" if as_label(name) else "`name`"
         raise DeployError("GBE716", missing=missing, option=option, example="shop:1.4.2")
@@ -177,14 +176,7 @@ def _project_file(root: Path) -> Iterable[str]:
     return (PROJECT_FILE,) if (root / PROJECT_FILE).is_file() else ()
 
 
-def _about(root: Path) -> dict[str, Any]:
-    """`[project]` of pyproject.toml; reading the settings has refused a file that is not TOML."""
-    path = root / PROJECT_FILE
-    about = tomllib.loads(path.read_text(encoding="utf-8")).get("project") if path.is_file() else None
-    return about if isinstance(about, dict) else {}
-
-
-def _labels(root: Path, about: dict[str, Any], base: str) -> Iterator[tuple[str, str]]:
+def _labels(root: Path, about: dict[str, object], base: str) -> Iterator[tuple[str, str]]:
     """What the project says of itself, in the words of the OCI; who builds it adds the rest, e.g. the revision.
 
     A text that not every reader of a Dockerfile would take for the same is left out.

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import ast
 import os
-import tomllib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from graphbus_core import store
 from graphbus_core.deploy.names import as_label
@@ -15,7 +14,7 @@ from graphbus_core.errors import ArtifactError, Place, raise_all
 from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.model.artifacts import BuildArtifacts
 from graphbus_core.model.config import RuntimeRequest, RuntimeSettings
-from graphbus_core.settings import PROJECT_FILE, resolve_run
+from graphbus_core.settings import project_table, resolve_run
 
 _ARTIFACTS = ".graphbus"
 
@@ -58,7 +57,7 @@ def read_project(folder: str) -> Project:
     raise_all(ArtifactError("GBE508", where=Place(path)) for path in drifted)
     settings = resolve_run(RuntimeRequest(artifacts=folder)).settings
     root = Path(store.project_root(folder, manifest))
-    about = _about(root / PROJECT_FILE)
+    about = project_table(root)
     name = about.get("name")
     version = about.get("version")
     below = Path(os.path.relpath(os.path.realpath(folder), os.path.realpath(root))).as_posix()
@@ -74,14 +73,6 @@ def read_project(folder: str) -> Project:
             (root / path for path in {*manifest.sources, *manifest.imports} if path.endswith(".py")),
         ),
     )
-
-
-def _about(path: Path) -> dict[str, Any]:
-    """`[project]` of pyproject.toml; reading the settings has refused a file that is not TOML."""
-    if not path.is_file():
-        return {}
-    about = tomllib.loads(path.read_text(encoding="utf-8")).get("project", {})
-    return about if isinstance(about, dict) else {}
 
 
 def _find_keepers(agents: Iterable[AgentDefinition], paths: Iterable[os.PathLike[str]]) -> frozenset[str]:

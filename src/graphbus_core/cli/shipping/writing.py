@@ -79,6 +79,8 @@ def write(folder: Path, files: Files, wish: Wish) -> dict[str, State]:
 
 def _state(place: Path, content: str | bytes) -> State:
     try:
+        if place.exists() and not (place.is_file() or place.is_dir()):
+            raise OSError("Not a file")
         before = place.read_bytes()
     except FileNotFoundError:
         return "new"
@@ -133,7 +135,8 @@ def _write_all(folder: Path, files: Mapping[str, bytes]) -> None:
         ) from None
     finally:
         for beside in ready:
-            beside.unlink(missing_ok=True)
+            with suppress(OSError):  # it is not there, or nothing can be done
+                beside.unlink()
 
 
 def _count(number: int) -> str:
