@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from graphbus_core import build_graph
 from graphbus_core.cli import main
@@ -172,6 +173,38 @@ def told(image: Stage, state: Path) -> dict[str, Any]:
     assert done.returncode == 0, done.stderr
     noticed: dict[str, Any] = json.loads(done.stdout)
     return noticed
+
+
+def test_a_pod_runs_the_image_as_its_manifests_say(root: Path, image: Stage, tmp_path: Path) -> None:
+    assert main(["-C", str(root), "k8s", "generate", "-n", "shop", "-o", str(tmp_path / "k8s")]) == 0
+    spec = yaml.safe_load((tmp_path / "k8s/deployment.yaml").read_text())["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    places = {each["name"]: each["mountPath"] for each in container["volumeMounts"]}
+    settings, state = tmp_path / "config", tmp_path / "state"
+    settings.mkdir()
+    state.mkdir()
+    for name, text in yaml.safe_load((tmp_path / "k8s/configmap.yaml").read_text())["data"].items():
+        (settings / name).write_text(text)
+    port = str(container["ports"][0]["containerPort"])
+    health = [
+        "python",
+        "-m",
+        "graphbus_core.hosting.serving.health",
+        port,
+        container["readinessProbe"]["httpGet"]["path"],
+    ]
+    given = json.dumps([[*container["command"], *container["args"]], health, []])
+    user = spec["securityContext"]["runAsUser"]
+    command = ["python", "-c", ENGINE, given]
+    done = subprocess.run(
+        start(image, state, command, user=user, mounted={places["config"]: settings}),
+        capture_output=True, text=True, timeout=110, check=False,
+    )  # fmt: skip
+    told = json.loads(done.stdout)
+    assert (told["health"], told["uid"], told["status"]) == (0, user, 0), told
+    assert "good night" in told["err"]
+    assert told["ending_s"] < spec["terminationGracePeriodSeconds"]
+    assert names_below(state)
 
 
 def names_below(folder: Path) -> set[str]:

@@ -157,10 +157,17 @@ class Builder:
         assert done.returncode == 0, f"{script}\n{done.stdout}\n{done.stderr}"
 
 
-def start(stage: Stage, state: Path, command: list[str], *, user: int) -> list[str]:
-    """What runs a command in the image: read-only but for its state, as a user without rights, on a network of its own."""
+def start(
+    stage: Stage, state: Path, command: list[str], *, user: int, mounted: Mapping[str, Path] | None = None
+) -> list[str]:
+    """What runs a command in the image: read-only but for its state, as a user without rights, on a network of its own.
+
+    Args:
+        mounted: Further folders, by their place in the container; nobody writes to them.
+    """
     volume = json.loads(stage.said["VOLUME"].rest)[0]
     mounts = [*stage.mounts("--ro-bind"), "--tmpfs", "/tmp", "--bind", str(state), volume]
+    mounts += [word for place, folder in (mounted or {}).items() for word in ("--ro-bind", str(folder), place)]
     apart = ("--unshare-net", "--uid", str(user), "--gid", str(user))
     return jail(mounts, stage.env, stage.workdir, command, *apart)
 
