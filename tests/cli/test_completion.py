@@ -48,7 +48,8 @@ FILES = {
             def on_paid(self, event: dict[str, object]) -> None: ...
         """,
 }
-SESSION = {"negotiations": [{"proposal": {"id": "P001", "intent": "read the right key"}}]}
+PROPOSAL = {"proposal_id": "P001", "title": "Read the right key", "intent": "read the right key"}
+SESSION = {"negotiations": {"records": [{"proposal": PROPOSAL}]}}
 
 
 @pytest.fixture(scope="module")

@@ -162,6 +162,18 @@ def test_values_are_shown_whole(run: Run, carrier: Path) -> None:
     assert json.loads(run("show", "Carrier", "--json").out)["keys"]["parcels"] == {"value": 2, "version": 1}
 
 
+def test_half_of_a_character_is_shown_as_json_writes_it(run: Run, path: Path) -> None:
+    """UTF-8 has no bytes for it; a value may hold it nevertheless."""
+    keep(path, "Carrier", half="\ud800", whole="ä", large=10**30)
+    values = {"half": "\ud800", "large": 10**30, "whole": "ä"}
+    told = json.loads(run("show", "Carrier", "--json").out)
+    assert {key: entry["value"] for key, entry in told["keys"].items()} == values
+    assert json.loads(run("show", "Carrier", "half", "--json").out)["value"] == "\ud800"
+    for arguments in (["show", "Carrier"], ["ls", "Carrier"], ["export"]):
+        shown = run(*arguments)
+        assert (shown.status, "\\ud800" in shown.out) == (0, True)
+
+
 def test_state_is_found_from_another_folder(
     run: Run, carrier: Path, shop: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -126,11 +126,20 @@ def status(text: str) -> None:
 
 def emit_json(document: object) -> None:
     """Write the one JSON document of a command to stdout; structs, mappings and sequences are taken as they are."""
-    import msgspec
-
     status("")
     _documents.append(None)
-    click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
+    click.echo(_as_json(document))
+
+
+def _as_json(document: object) -> str:
+    import msgspec
+
+    try:
+        return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+    except UnicodeEncodeError:  # half of a character, which events and states may hold: JSON can write it, UTF-8 cannot
+        import json
+
+        return json.dumps(msgspec.to_builtins(document), indent=2)
 
 
 def has_emitted_json() -> bool:

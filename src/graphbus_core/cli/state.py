@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 
 from graphbus_core.cli import console
 from graphbus_core.cli.running import state_change, state_text
@@ -388,7 +387,7 @@ def _facts(agent: str, keys: dict[str, Kept]) -> dict[str, Any]:
 
 
 def _entry(kept: Kept) -> dict[str, Any]:
-    return {"value": msgspec.Raw(kept.text.encode()), "version": kept.version}
+    return {"value": kept.value, "version": kept.version}
 
 
 def _joined(keys: dict[str, Kept]) -> str:

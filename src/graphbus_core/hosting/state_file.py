@@ -196,7 +196,8 @@ def parse(data: bytes, path: str) -> Snapshot:
         RunError: GBE697 it is no export; GBE641, GBE642 a value that no state can have.
     """
     try:
-        document = loads(data.decode("utf-8"), parse_constant=_refuse_constant, object_pairs_hook=_unique)
+        text = data.decode("utf-8")
+        document = loads(text, parse_constant=_refuse_constant, parse_int=_integer, object_pairs_hook=_unique)
         return _read_document(document)
     except RecursionError:
         reason = "it is nested too deep"
@@ -249,6 +250,13 @@ def _version(value: Json, what: str) -> int:
     if type(value) is not int or not 0 <= value <= _MOST:
         raise ValueError(f"{what} is no version")
     return value
+
+
+def _integer(text: str) -> Json:
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"a number has {len(text)} digits, which is more than Python reads") from None
 
 
 def _refuse_constant(name: str) -> Json:

@@ -145,9 +145,9 @@ def _sessions(asked: Asked) -> Iterable[Word]:
 
 def _proposals(asked: Asked) -> Iterable[Word]:
     sessions = asked.given.get("session") or [word.text for word in _sessions(asked)]
-    for negotiation in _read(asked, os.path.join("sessions", sessions[0], "record.json"))["negotiations"]:
-        proposal = negotiation["proposal"]
-        yield Word(proposal["id"], _first_line(proposal.get("intent", "")))
+    for record in _read(asked, os.path.join("sessions", sessions[0], "record.json"))["negotiations"]["records"]:
+        proposal = record["proposal"]
+        yield Word(proposal["proposal_id"], _first_line(proposal.get("title") or proposal["intent"]))
 
 
 def _letters(asked: Asked) -> Iterable[Word]:

@@ -20,7 +20,7 @@ def size_of(keys: Mapping[str, Kept]) -> int:
 def agent_row(agent: str, keys: Mapping[str, Kept]) -> tuple[str, ...]:
     """Agent, keys, size, version of the last change."""
     last = max((kept.version for kept in keys.values()), default=0)
-    return plain(agent), str(len(keys)), size(size_of(keys)), str(last)
+    return _on_one_line(agent), str(len(keys)), size(size_of(keys)), str(last)
 
 
 def key_row(key: str, kept: Kept) -> tuple[str, ...]:
@@ -52,7 +52,7 @@ def changes_as_lines(changes: Sequence[Change]) -> Iterator[str]:
     for change in changes[:_MOST_LINES]:
         role, sign = _sign_of(change)
         shown = "" if change.after is None else f"  {shortly(change.after)}"
-        yield f"{paint(f'{sign} {plain(change.agent)} {_on_one_line(change.key)}', role)}{shown}"
+        yield f"{paint(f'{sign} {_on_one_line(change.agent)} {_on_one_line(change.key)}', role)}{shown}"
     if len(changes) > _MOST_LINES:
         yield paint(f"and {len(changes) - _MOST_LINES} more", "dim")
 
@@ -70,7 +70,7 @@ def count(number: int, noun: str) -> str:
 
 def listed(names: Collection[str]) -> str:
     """Names in one line."""
-    return ", ".join(plain(name) for name in names)
+    return ", ".join(map(_on_one_line, names))
 
 
 def _on_one_line(text: str) -> str:
