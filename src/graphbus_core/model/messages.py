@@ -202,7 +202,7 @@ def once_more(event: Event) -> Event:
 def count_descendant(event: Event) -> int:
     """Count one more event below the root of this one, and give their number."""
     root = event if event._root is None else event._root
-    count = root._descendants + 1
+    count = root._descendants + 1  # no call before it is written: no other thread comes in between
     msgspec.structs.force_setattr(root, "_descendants", count)
     return count
 
