@@ -96,10 +96,15 @@ def validate(wiring: Wiring, findings: Sequence[Finding]) -> Validation:
         findings: What `rules.check` finds in it; codes outside of `CODES` are left out.
     """
     ends = [*_methods(wiring), *_calls(wiring), *_dependencies(wiring), *_topics(wiring)]
+    in_file: dict[str, list[int]] = {}
+    for number, each in enumerate(ends):
+        bodies = [each.body] if each.body else []
+        for path in {span.path for span in (*each.given, *each.taken, *bodies)}:
+            in_file.setdefault(path, []).append(number)
     told: dict[int, list[Finding]] = {}
     others = []
     for finding in (each for each in findings if each.code in CODES):
-        places = _places(finding, ends)
+        places = _places(finding, ends, in_file.get(finding.span.path, ()))
         for place in places:
             told.setdefault(place, []).append(finding)
         if not places:
@@ -118,9 +123,15 @@ def _order(edge: Edge) -> tuple[object, ...]:
 # --- findings to edges -------------------------------------------------------------------------
 
 
-def _places(finding: Finding, ends: Sequence[_Ends]) -> list[int]:
-    """The numbers of the edges that a finding is about: those with both of its places, else with the one it is reported at."""
-    here = [number for number, each in enumerate(ends) if _is_at(finding, each)]
+def _places(finding: Finding, ends: Sequence[_Ends], near: Sequence[int]) -> list[int]:
+    """The numbers of the edges that a finding is about: those with both of its places, else with the one it is reported at.
+
+    Args:
+        finding: What was found.
+        ends: All edges.
+        near: The numbers of those that have an end in the file of the finding.
+    """
+    here = [number for number in near if _is_at(finding, ends[number])]
     others = {related.span for related in finding.related}
     both = [number for number in here if others & (ends[number].given | ends[number].taken) - {finding.span}]
     if finding.code == "GB011":
