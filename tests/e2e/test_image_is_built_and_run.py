@@ -120,6 +120,7 @@ def wheel_of(name: str, into: Path) -> Path:
                 digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
                 rows.append(f"{file},sha256={digest},{len(data)}")
                 archive.writestr(str(file), data)
+        archive.writestr(f"{name}/template.py", "def {{ name }}():")  # as some packages have
         archive.writestr(f"{about}/RECORD", "\n".join([*rows, f"{about}/RECORD,,", ""]))
     return path
 
