@@ -7,8 +7,8 @@ import sys
 
 from graphbus_core.bus import MessageBus
 
-THREADS, EVENTS = 6, 300
-KEPT = 1_000
+THREADS, EVENTS = 6, 500
+KEPT = 2_000
 
 
 def test_what_the_threads_of_a_handler_publish_is_counted_exactly_and_has_ids_of_its_own() -> None:
