@@ -127,7 +127,7 @@ def test_without_a_command_the_help_goes_to_stderr_and_the_status_is_2(capsys: p
         (["xyzzy"], "There is no command 'xyzzy'."),
         (["--versoin"], "There is no option --versoin. Did you mean '--version'?"),
         (["init", "--temlate", "shop"], "graphbus init has no option --temlate. Did you mean '--template'?"),
-        (["init"], "Missing argument 'FOLDER'."),
+        (["init"], "An argument is missing: FOLDER."),
         (["init", "a", "b"], "Got unexpected extra argument (b)."),
         (["-C", "nowhere", "init", "a"], "Invalid value for '-C': Directory 'nowhere' does not exist."),
     ],

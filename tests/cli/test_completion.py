@@ -14,10 +14,8 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from pkgutil import resolve_name
 
 import click
 import pytest
@@ -26,6 +24,7 @@ from graphbus_core import build_graph
 from graphbus_core.cli import COMMANDS, main
 from graphbus_core.cli.completing import words as words_of
 from graphbus_core.cli.completing.answer import complete
+from tests.commands import ALL, IDS
 from tests.project_files import write_project
 
 FILES = {
@@ -100,6 +99,8 @@ OFFERED = [
     ("doctor --test --js", ["--json"]),
     ("trace ", ["last"]),
     ("run --nothing ", ["<dir>"]),
+    ("report -oout.html --js", ["--json"]),
+    ("report --output=out.html --js", ["--json"]),
 ]
 
 
@@ -152,16 +153,7 @@ def test_every_command_and_most_words_are_offered_with_what_they_mean() -> None:
     assert all(word.help for word in complete(["run"], "-"))
 
 
-def leaves(command: click.Command, *names: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    yield names, command
-    for name, each in getattr(command, "commands", {}).items():
-        yield from leaves(each, *names, name)
-
-
-ALL = [leaf for name, entry in COMMANDS.items() for leaf in leaves(resolve_name(entry.target), name)]
-
-
-@pytest.mark.parametrize(("names", "command"), ALL, ids=[" ".join(names) for names, _ in ALL])
+@pytest.mark.parametrize(("names", "command"), ALL, ids=IDS)
 def test_what_a_value_is_called_says_what_is_offered_for_it(names: tuple[str, ...], command: click.Command) -> None:
     for parameter in command.params:
         if isinstance(parameter.type, click.types.StringParamType):
@@ -182,12 +174,41 @@ HOSTILE = [
 ]
 
 
+def test_no_source_of_words_is_left_without_a_value_that_asks_for_it() -> None:
+    asking = {
+        name
+        for _, command in ALL
+        for parameter in command.params
+        for index in range(max(1, parameter.nargs))
+        for name in words_of.names_of(parameter, index)
+    }
+    assert set(words_of.SOURCES) <= asking
+    assert asking >= words_of.FREE
+
+
 def test_what_a_shell_would_take_apart_or_run_is_never_offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     topics = {"topics": [{"name": name, "subscribers": ["a\x1b]0;b\n"]} for name in HOSTILE]}
     write_project(tmp_path, {".graphbus/topics.json": json.dumps(topics)})
     monkeypatch.chdir(tmp_path)
     assert [word.text for word in complete(["run", "--publish"], "")] == ["/Order/Fine"]
     assert asked(tmp_path, "run", "--publish", "").stdout == "plain\t/Order/Fine\theard by a ]0;b \n"
+
+
+def test_revisions_contexts_and_folders_are_asked_of_the_programs_that_know_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_project(tmp_path, {"bin/kubectl": "#!/bin/sh\necho kind-$2\necho '$(rm)'\n", "a": ""})
+    (tmp_path / "bin" / "kubectl").chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org"]
+    for words in (["init", "-q", "-b", "trunk"], ["commit", "-q", "--allow-empty", "-m", "a"], ["tag", "v1"]):
+        subprocess.run([*git, *words], check=True, timeout=60)
+    assert [word.text for word in complete(["gate", "--against"], "")] == ["trunk", "v1", "HEAD"]
+    assert [word.text or word.kind for word in complete(["diff"], "v")] == ["dir", "v1"]
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    assert [word.text for word in complete(["k8s", "deploy", "--context"], "k")] == ["kind-get-contexts"]
+    (tmp_path / "bin" / "kubectl").write_text("#!/bin/sh\nexit 1\n", encoding="utf-8")
+    assert complete(["k8s", "deploy", "--context"], "") == []
 
 
 def asked(folder: Path, *words: str, shell: str = "zsh") -> subprocess.CompletedProcess[str]:
@@ -203,6 +224,7 @@ IN_BASH = [
     ("graphbus build --model ollama:", "", ""),
     ("graphbus run --validation=w", "w", "warn"),
     ("graphbus run --publish '/Order/Pl", "/Order/Pl", "/Order/Placed"),
+    ('graphbus run --publish "/Order/Pl', "/Order/Pl", "/Order/Placed"),
     ("A=1 graphbus nego", "nego", "negotiate"),
 ]
 
@@ -231,9 +253,20 @@ BROKEN = {
 @pytest.mark.parametrize("what", BROKEN)
 def test_what_cannot_be_read_gives_no_words_and_no_noise(what: str, tmp_path: Path) -> None:
     write_project(tmp_path, BROKEN[what])
-    for words in (("run", "--call", ""), ("build", "--model", "no"), ("-C", "nowhere", "undo", ""), ("biuld", "-")):
-        done = asked(tmp_path, *words)
-        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    lines = [["run", "--call", ""], ["build", "--model", "no"], ["-C", "nowhere", "undo", ""], ["biuld", "-"]]
+    script = (
+        f"import sys; from graphbus_core.cli import main\nfor line in {lines}: sys.argv[1:] = line; assert main() == 0"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=tmp_path, env=os.environ | {"_GRAPHBUS_COMPLETE": "zsh"},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.slow
+def test_a_shell_that_asks_wrongly_gets_no_words_and_no_noise(tmp_path: Path) -> None:
     assert asked(tmp_path, shell="bash").stdout == asked(tmp_path, shell="tcsh").stderr == ""
 
 

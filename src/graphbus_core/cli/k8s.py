@@ -140,7 +140,9 @@ def generate(**given: Any) -> int:
 
 @k8s.command("deploy", short_help="Apply a kustomization with kubectl, and wait for it.")
 @click.argument("folder", metavar="[FOLDER]", default="k8s", type=click.Path(path_type=Path))
-@click.option("--context", default="", metavar="NAME", help="The context of kubectl's configuration (the current one).")
+@click.option(
+    "--context", default="", metavar="CONTEXT", help="The context of kubectl's configuration (the current one)."
+)
 @click.option("--namespace", "-n", default="", metavar="NAME", help="Refuse manifests that are for another one.")
 @click.option("--image", default="", metavar="IMAGE", help="In the place of the one in the manifests.")
 @click.option("--dry-run", "is_dry", is_flag=True, help="Let the cluster judge all of it, and change nothing.")

@@ -32,6 +32,8 @@ def _sentence(refusal: click.ClickException, context: click.Context, arguments: 
         return _no_option(refusal.option_name, context, arguments)
     if isinstance(refusal, click.NoSuchCommand):
         return no_command(refusal.command_name, context)
+    if isinstance(refusal, click.MissingParameter) and isinstance(refusal.param, click.Parameter):
+        return _missing(refusal.param)
     if isinstance(refusal, click.BadParameter) and refusal.param and (rejected := _REJECTED.match(refusal.message)):
         kind = refusal.param.type
         if isinstance(kind, click.Choice):
@@ -40,6 +42,19 @@ def _sentence(refusal: click.ClickException, context: click.Context, arguments: 
             number = "whole number" if isinstance(kind, click.IntRange) else "number"
             return f"{_called(refusal.param)} must be a {number}, not {rejected[1]!r}."
     return refusal.format_message()
+
+
+def _missing(parameter: click.Parameter) -> str:
+    """In one line, as every refusal; the words to choose from are said once."""
+    choices = [str(choice) for choice in parameter.type.choices] if isinstance(parameter.type, click.Choice) else []
+    if isinstance(parameter, click.Option):
+        name = " or ".join(sorted(parameter.opts, key=len, reverse=True))
+        return f"{name} is missing{f': {_either(choices)}' if choices else ''}."
+    return f"An argument is missing: {_either(choices) or _called(parameter)}."
+
+
+def _either(words: Sequence[str]) -> str:
+    return " or ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
 
 
 def _called(parameter: click.Parameter) -> str:

@@ -57,13 +57,17 @@ def _after_break(word: str) -> int:
 
 def _split(line: str) -> list[str]:
     """As a shell would, up to the cursor; a quote that is still open ends there."""
-    for closing in ("", "'", '"'):
-        lexer = shlex.shlex(line + _END + closing, posix=True, punctuation_chars=False)
-        lexer.whitespace_split, lexer.commenters = True, ""
+    for closing in ("", "'"):
         with suppress(ValueError):
-            words = list(lexer)
-            return [*words[:-1], words[-1].removesuffix(_END)]
-    return []
+            return _closed(line + _END + closing)
+    return _closed(line + _END + '"')
+
+
+def _closed(line: str) -> list[str]:
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=False)
+    lexer.whitespace_split, lexer.commenters = True, ""
+    *words, last = lexer
+    return [*words, last.removesuffix(_END)]
 
 
 def complete(words: Sequence[str], incomplete: str) -> list[Word]:

@@ -289,6 +289,6 @@ FREE = frozenset(
         "N",
         "NAME",
     }
-    | {"NAMESPACE", "NAMESPACE:PORT", "MODULE", "NAME:TAG", "PORT", "SIZE", "TEXT", "TIME", "USD", "VERSION"}
+    | {"NAMESPACE", "NAMESPACE:PORT", "MODULE", "NAME:TAG", "SIZE", "TEXT", "TIME", "USD", "VERSION"}
 )
 """Values that only a person can know."""

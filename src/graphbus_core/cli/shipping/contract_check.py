@@ -134,7 +134,7 @@ def _of_sources(paths: tuple[str, ...]) -> Validated:
     config = settings.resolve_build(BuildRequest(paths=paths))
     project = Project.read(config)
     if not project.definitions and not project.errors:
-        raise DeployError("GBE746", path=", ".join(paths))
+        raise DeployError("GBE746", path="this folder" if paths == (".",) else ", ".join(paths))
     errors = tuple(error for error in project.errors if error.code not in rules.COVERED_ERRORS)
     surface = Surface(project.definitions, project.graph.topics)
     state = State("the working tree", surface, version_of(config.root), config.root)
