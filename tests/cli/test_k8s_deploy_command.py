@@ -281,6 +281,28 @@ def test_what_names_no_namespace_goes_to_the_one_that_is_given(cluster: Cluster,
     assert {each["metadata"]["namespace"] for each in cluster.objects.values()} == {"production"}
 
 
+@pytest.mark.parametrize("text", ["", "#!/nowhere/sh\n"])
+def test_a_kubectl_that_cannot_be_started(
+    place: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    stand_in(place, monkeypatch, "apply) ;;")
+    (place / "bin/kubectl").write_text(text)
+    assert main(["k8s", "deploy", "--yes"]) == 8
+    error = capfd.readouterr().err
+    assert "kubectl knows no cluster to deploy to: it cannot be started: " in error
+    assert "GBE731" in error
+
+
+def test_a_kubectl_that_is_gone_before_it_is_needed_again(
+    place: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(place, monkeypatch, 'kustomize) echo "kind: ConfigMap"; rm "$0";;')
+    assert main(["k8s", "deploy", "--yes"]) == 8
+    assert (
+        "has ended with status 126, it cannot be started: No such file or directory. [GBE705]" in capfd.readouterr().err
+    )
+
+
 def test_a_kubectl_that_is_killed_is_told_from_one_that_fails(
     place: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -296,9 +318,9 @@ def test_a_kubectl_that_hangs_ends_with_the_command(place: Path, monkeypatch: py
     monkeypatch.setenv("TMPDIR", str(place / "tmp"))
     (place / "tmp").mkdir()
     command = [sys.executable, "-m", "graphbus_core", "k8s", "deploy", "--yes"]
-    with subprocess.Popen(command, cwd=place, stderr=subprocess.DEVNULL) as process:
+    with subprocess.Popen(command, cwd=place, stderr=subprocess.DEVNULL, start_new_session=True) as process:
         hanging = wait_for(place / "hangs")
-        process.send_signal(signal.SIGINT)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does for Ctrl-C
         assert process.wait(30) == 130
     deadline = time.monotonic() + 10
     while runs(hanging):

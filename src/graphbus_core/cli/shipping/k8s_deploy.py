@@ -131,7 +131,7 @@ def deploy(
     Raises:
         DeployError: GBE704 without kubectl, GBE703 for an image or a time, GBE705 it has failed, GBE728-734.
     """
-    if not any((folder / name).is_file() for name in _NAMES):
+    if not any(os.path.isfile(folder / name) for name in _NAMES):
         raise DeployError("GBE730", where=Place(str(folder)), file=KUSTOMIZATION)
     if not _TIME.fullmatch(timeout):
         reason = "it is one or more numbers, each with h, m or s, and more than nothing"

@@ -25,6 +25,10 @@ def find(names: Sequence[str], *, otherwise: str) -> str:
     raise DeployError("GBE704", program=" or ".join(names), otherwise=otherwise)
 
 
+_NOT_STARTED = 126
+"""What a shell says of a file that it cannot execute."""
+
+
 class Answer(NamedTuple):
     """What a program has said: its output, and the last line of its complaint."""
 
@@ -35,9 +39,18 @@ class Answer(NamedTuple):
 
 def ask(command: Sequence[str], cwd: Path) -> Answer:
     """Run a program and take what it says; a status other than 0 is for the caller to judge."""
-    finished = subprocess.run(
-        command, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", errors="replace", check=False
-    )
+    try:
+        finished = subprocess.run(
+            command,
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            check=False,
+        )
+    except OSError as error:
+        return Answer(_NOT_STARTED, "", _lacking(error))
     complaint = finished.stderr.strip().splitlines()
     reason = complaint[-1].removeprefix("error: ").rstrip(".") if complaint else f"status {_said(finished.returncode)}"
     return Answer(finished.returncode, finished.stdout, reason)
@@ -54,9 +67,17 @@ def run(command: Sequence[str], cwd: Path) -> None:
 
     console.say(console.paint(f"$ {console.plain(shlex.join(command))}", "dim"))
     console.flush()
-    finished = subprocess.run(command, cwd=cwd, stdout=sys.stderr, check=False)
+    shown = shlex.join(command[:3])
+    try:
+        finished = subprocess.run(command, cwd=cwd, stdout=sys.stderr, check=False)
+    except OSError as error:
+        raise DeployError("GBE705", command=shown, status=f"{_NOT_STARTED}, {_lacking(error)}") from None
     if finished.returncode:
-        raise DeployError("GBE705", command=shlex.join(command[:3]), status=_said(finished.returncode))
+        raise DeployError("GBE705", command=shown, status=_said(finished.returncode))
+
+
+def _lacking(error: OSError) -> str:
+    return f"it cannot be started: {error.strerror}"
 
 
 def _said(status: int) -> str:
