@@ -195,3 +195,10 @@ def test_a_newcomer_without_pytest_is_told_to_install_it_before_the_agents_negot
 @pytest.mark.parametrize("template", ["hello", "news", "blank"])
 def test_other_templates_need_nothing_more(template: str) -> None:
     assert steps_after(template, has_pytest=False) == steps_after(template, has_pytest=True)
+
+
+@pytest.mark.parametrize("template", list(NEXT_STEPS))
+def test_a_new_project_asks_no_index_for_the_package_of_somebody_else(template: str, tmp_path: Path) -> None:
+    assert main(["init", str(tmp_path / "my-project"), "--template", template]) == 0
+    project = tomllib.loads((tmp_path / "my-project" / "pyproject.toml").read_text())["project"]
+    assert not [each for each in project["dependencies"] if each.startswith("graphbus")]

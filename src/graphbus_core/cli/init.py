@@ -109,7 +109,7 @@ def project_name(folder: Path) -> str:
     if not PROJECT_NAME.fullmatch(name):
         raise UsageError("GBE111", name=name, reason="letters, digits, '-', '_' and '.' are allowed, at most 64 in all")
     if re.sub(r"[-_.]+", "-", name).lower() in TAKEN_NAMES:
-        raise UsageError("GBE111", name=name, reason="the project would depend on itself")
+        raise UsageError("GBE111", name=name, reason="it is the name of GraphBus itself")
     return name
 
 
