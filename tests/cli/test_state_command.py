@@ -301,15 +301,15 @@ def test_a_file_is_not_written_over_unasked(run: Run, carrier: Path, shop: Path)
     assert (refused.status, "[GBE699]" in refused.err) == (7, True)
 
 
-@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+@pytest.mark.parametrize(("make", "said"), [(os.mkfifo, "no plain file"), (os.mkdir, "is a directory")])
 def test_what_is_no_plain_file_is_not_replaced_by_one(
-    run: Run, carrier: Path, shop: Path, make: Callable[[Path], None]
+    run: Run, carrier: Path, shop: Path, make: Callable[[Path], None], said: str
 ) -> None:
     """As root it could be `/dev/stdout`."""
     make(shop / "special")
     before = (shop / "special").lstat()
     refused = run("export", "-o", "special", "--force")
-    assert (refused.status, "no plain file. [GBE699]" in refused.err) == (7, True)
+    assert (refused.status, f"{said}. [GBE699]" in refused.err) == (7, True)
     assert (shop / "special").lstat() == before
     assert run("export", "-o", "/", "--force").status == 7
     assert run("export", "-o", ".", "--force").status == 7

@@ -25,8 +25,6 @@ from graphbus_core.store.upgrades import UPGRADES, Learned, Upgrade, unsaid_by, 
 from graphbus_core.store.writing import flush_folder, format_json, locked, write_flushed, write_together
 
 KEPT = "before-migration"
-MOST_ARTIFACT_BYTES = 256 * 1024 * 1024
-"""A larger file is none that a build wrote."""
 
 Learn = Callable[[BuildArtifacts], Learned]
 
@@ -128,7 +126,7 @@ def _alone(folder: Path, *, dry_run: bool) -> Iterator[None]:
 
 
 def _read_old(folder: Path, version: int) -> _Old:
-    manifest_data = _read(folder / MANIFEST)
+    manifest_data = read_file(str(folder / MANIFEST))
     manifest = decode(manifest_data, _Digests, str(folder / MANIFEST))
     data = {name: _whole(folder, name, manifest.artifacts.get(name, "")) for name in ARTIFACTS}
     data[MANIFEST] = manifest_data
@@ -146,24 +144,11 @@ def _whole(folder: Path, name: str, digest: str) -> bytes:
     """Give the bytes that the manifest means: those in place, or those that an interrupted migration has kept."""
     for place in (folder / name, folder / KEPT / name):
         if os.path.exists(place):
-            data = _read(place)
+            data = read_file(str(place))
             if sha256_hex(data) == digest:
                 return data
     code = "GBE506" if os.path.exists(folder / name) else "GBE505"
     raise ArtifactError(code, where=Place(shown(folder / name)), name=name)
-
-
-def _read(path: Path) -> bytes:
-    try:
-        size_bytes = path.stat().st_size
-    except OSError:
-        size_bytes = 0  # the reading itself says what is wrong
-    if size_bytes > MOST_ARTIFACT_BYTES:
-        limit = MOST_ARTIFACT_BYTES
-        raise ArtifactError(
-            "GBE514", where=Place(shown(path)), name=path.name, size_bytes=size_bytes, limit_bytes=limit
-        )
-    return read_file(str(path))
 
 
 # --- making -------------------------------------------------------------------------------
@@ -196,6 +181,8 @@ def _replace(folder: Path, changed: Mapping[str, tuple[bytes, bytes]]) -> None:
     kept = folder / KEPT
     replaced = {name: before for name, (before, _) in changed.items() if name != MANIFEST}
     if replaced:
+        if kept.is_symlink():  # what is kept is kept here, and nowhere else
+            kept.unlink()
         kept.mkdir(exist_ok=True)
         for name, before in replaced.items():
             write_flushed(kept / name, before)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, TypeVar
+from typing import IO, TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -33,6 +33,9 @@ ARTIFACTS: Mapping[str, type[msgspec.Struct]] = {
     "modified_files.json": ModifiedFilesArtifact,
 }
 
+MOST_ARTIFACT_BYTES = 256 * 1024 * 1024
+"""A larger file is none that a build wrote."""
+
 StrPath = str | os.PathLike[str]
 """What a graph reads when it starts is named by text: `pathlib` alone would take a tenth of that time."""
 
@@ -49,7 +52,8 @@ def load(folder: StrPath, *, without: Collection[str] = ()) -> BuildArtifacts:
 
     Raises:
         ArtifactError: GBE501 nothing there, GBE502 not readable as an artifact, GBE503 and GBE504 written by an older or newer
-            GraphBus, GBE505 an artifact is missing, GBE506 an artifact does not fit the manifest, GBE507 no permission.
+            GraphBus, GBE505 an artifact is missing, GBE506 an artifact does not fit the manifest, GBE507 no permission, GBE514 a
+            file is too large.
     """
     manifest = load_manifest(folder)
     data = {name: _read_part(folder, manifest, name) for name in ARTIFACTS}
@@ -98,7 +102,7 @@ def read_version(folder: StrPath) -> int:
 def _read_manifest(folder: StrPath) -> tuple[bytes, int, str]:
     path = os.path.join(folder, MANIFEST)
     try:
-        data = _read(path)
+        data = _read_limited(path)
     except (FileNotFoundError, NotADirectoryError):
         raise ArtifactError("GBE501", where=Place(shown(folder))) from None
     except OSError as error:
@@ -125,19 +129,28 @@ def read_file(path: str) -> bytes:
     """Read an artifact.
 
     Raises:
-        ArtifactError: GBE505 it is missing, GBE507 it cannot be opened.
+        ArtifactError: GBE505 it is missing, GBE507 it cannot be opened, GBE514 it is too large.
     """
     try:
-        return _read(path)
+        return _read_limited(path)
     except FileNotFoundError:
         raise ArtifactError("GBE505", where=Place(shown(path)), name=os.path.basename(path)) from None
     except OSError as error:
         raise _unreadable(path, error) from None
 
 
-def _read(path: StrPath) -> bytes:
-    with open(path, "rb") as file:
+def _read_limited(path: str) -> bytes:
+    with _open(path) as file:
+        size_bytes, limit = os.fstat(file.fileno()).st_size, MOST_ARTIFACT_BYTES
+        if size_bytes > limit:
+            name = os.path.basename(path)
+            raise ArtifactError("GBE514", where=Place(shown(path)), name=name, size_bytes=size_bytes, limit_bytes=limit)
         return file.read()
+
+
+def _open(path: StrPath) -> IO[bytes]:
+    """Open a file for reading; a pipe that nobody writes to is an empty file, and not waited for."""
+    return open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
 
 
 def decode(data: bytes, kind: type[Decoded], path: str) -> Decoded:
@@ -210,6 +223,7 @@ def _drifted(folder: StrPath, manifest: Manifest, files: Mapping[str, str]) -> t
 def digest_of(path: StrPath) -> str:
     """Give the sha256 of a file, `""` when it cannot be read."""
     try:
-        return sha256_hex(_read(path))
+        with _open(path) as file:
+            return sha256_hex(file.read())
     except OSError:
         return ""

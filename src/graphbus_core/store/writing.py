@@ -10,7 +10,7 @@ import fcntl
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from errno import EINVAL
+from errno import EINVAL, EISDIR
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -113,6 +113,8 @@ def refuse_special(path: Path) -> None:
     Raises:
         OSError: Something of that kind is there.
     """
+    if os.path.isdir(path):
+        raise IsADirectoryError(EISDIR, os.strerror(EISDIR))
     if os.path.exists(path) and not os.path.isfile(path):
         raise OSError(EINVAL, "what is there is no plain file")
 

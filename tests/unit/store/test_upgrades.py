@@ -22,6 +22,7 @@ from graphbus_core.errors import ArtifactError, SeveralErrors
 from graphbus_core.model.artifacts import SCHEMA_VERSION, BuildArtifacts
 from graphbus_core.model.config import BuildRequest
 from graphbus_core.store import migration
+from graphbus_core.store.reading import MOST_ARTIFACT_BYTES
 from graphbus_core.store.upgrades import UNSAID, UPGRADES, Documents, Learned, to_2, unsaid_by, upgrade
 from tests.fakes.frozen_artifacts import FROZEN, SAMPLES, contents, thaw
 
@@ -183,13 +184,21 @@ def _put(name: str, data: bytes) -> Callable[[Path], object]:
 
 
 def _grow(name: str) -> Callable[[Path], object]:
-    return lambda folder: os.truncate(folder / name, migration.MOST_ARTIFACT_BYTES + 1)
+    return lambda folder: os.truncate(folder / name, MOST_ARTIFACT_BYTES + 1)
 
 
 def _folder_instead(name: str) -> Callable[[Path], object]:
     def damage(folder: Path) -> None:
         (folder / name).unlink()
         (folder / name).mkdir()
+
+    return damage
+
+
+def _pipe_instead(name: str) -> Callable[[Path], object]:
+    def damage(folder: Path) -> None:
+        (folder / name).unlink()
+        os.mkfifo(folder / name)
 
     return damage
 
@@ -214,6 +223,9 @@ def _folder_instead(name: str) -> Callable[[Path], object]:
         (lambda folder: (folder / "topics.json").unlink(), "GBE505", "topics.json"),
         (_folder_instead("graph.json"), "GBE507", "graph.json"),
         (_grow("agents.json"), "GBE514", "agents.json"),
+        (_grow("manifest.json"), "GBE514", "manifest.json"),
+        (_pipe_instead("manifest.json"), "GBE502", "manifest.json"),
+        (_pipe_instead("agents.json"), "GBE506", "agents.json"),
     ],
 )
 def test_each_damage_is_refused_with_one_clear_error_and_nothing_is_touched(
@@ -267,6 +279,15 @@ def test_a_step_may_change_every_file_and_leaves_nothing_else_behind(old: Path) 
     assert sorted(done.changed) == ["agents.json", "graph.json", "manifest.json"]
     assert sorted(contents(old)) == sorted(before)
     assert "Umpire" in store.load(old).graph.nodes
+
+
+def test_nothing_is_kept_through_a_link(old: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (old / migration.KEPT).symlink_to(elsewhere)
+    migrate(old, upgrades={1: _rename_judge})
+    assert list(elsewhere.iterdir()) == []
+    assert not (old / migration.KEPT).exists()
 
 
 _KILLED = """
