@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -47,7 +48,8 @@ printf ' %s' "$@" >> "$NOTES"
 printf '\\n' >> "$NOTES"
 case "$1" in
   version|info) [ -z "$SILENT" ] || { echo 'Cannot connect to the engine. Is it running?' >&2; exit 1; }; echo 28.0 ;;
-  build) echo 'step 1 of 1'; exit "${FAILS:-0}" ;;
+  build) [ -z "$SLOW" ] || { trap 'echo ended >> "$NOTES"; exit 143' TERM HUP; echo begun >&2; while :; do :; done; }
+    echo 'step 1 of 1'; exit "${FAILS:-0}" ;;
   run) echo 'the graph says hello'; exit "${FAILS:-0}" ;;
 esac
 """
@@ -75,6 +77,16 @@ class Terminal:
         env = {**kept, "PATH": str(self._programs), "NOTES": str(self._notes), **self.variables}
         command = [sys.executable, "-m", "graphbus_core", "docker", *words]
         return subprocess.run(command, cwd=self.root, env=env, capture_output=True, text=True, timeout=60, check=False)
+
+    def begin(self, *words: str) -> subprocess.Popen[str]:
+        """The same, and do not wait."""
+        env = {"PATH": str(self._programs), "NOTES": str(self._notes), **self.variables}
+        command = [sys.executable, "-m", "graphbus_core", "docker", *words]
+        return subprocess.Popen(command, cwd=self.root, env=env, stderr=subprocess.PIPE, text=True)
+
+    @property
+    def notes(self) -> str:
+        return self._notes.read_text()
 
     @property
     def asked(self) -> list[str]:
@@ -361,6 +373,18 @@ class TestWithAnEngine:
         assert done.returncode == 8
         assert "ended with status 3. [GBE705]" in done.stderr
         assert len(terminal.asked) == 1
+
+    @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+    def test_who_ends_the_command_ends_the_build(self, terminal: Terminal, number: signal.Signals) -> None:
+        terminal.install("docker")
+        terminal.variables["SLOW"] = "1"
+        with terminal.begin("build") as process:
+            assert process.stderr is not None
+            assert any(line == "begun\n" for line in process.stderr)
+            process.send_signal(number)
+            process.communicate(timeout=30)
+        assert process.returncode == -number
+        assert terminal.notes.endswith("\nended\n")
 
     def test_a_run_has_as_few_rights_as_it_needs(self, terminal: Terminal) -> None:
         terminal.install("docker")

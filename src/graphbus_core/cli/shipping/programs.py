@@ -69,11 +69,39 @@ def run(command: Sequence[str], cwd: Path) -> None:
     console.flush()
     shown = shlex.join(command[:3])
     try:
-        finished = subprocess.run(command, cwd=cwd, stdout=sys.stderr, check=False)
+        process = subprocess.Popen(command, cwd=cwd, stdout=sys.stderr)
     except OSError as error:
         raise DeployError("GBE705", command=shown, status=f"{_NOT_STARTED}, {_lacking(error)}") from None
-    if finished.returncode:
-        raise DeployError("GBE705", command=shown, status=_said(finished.returncode))
+    status = _wait_for(process)
+    if status:
+        raise DeployError("GBE705", command=shown, status=_said(status))
+
+
+def _wait_for(process: subprocess.Popen[bytes]) -> int:
+    """Give its status. Who ends us ends it first: a build that nobody waits for any more would go on. Ctrl-C it hears itself."""
+    import os
+    import signal
+
+    received: list[int] = []
+
+    def hand_on(number: int, _frame: object) -> None:
+        received.append(number)
+        process.send_signal(number)
+
+    heard = (each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) is not signal.SIG_IGN)
+    before = {number: signal.signal(number, hand_on) for number in heard}
+    try:
+        status = process.wait()
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if received:
+        os.kill(os.getpid(), received[0])
+    return status
 
 
 def _lacking(error: OSError) -> str:
