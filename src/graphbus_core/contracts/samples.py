@@ -6,8 +6,8 @@ from collections.abc import Hashable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-from graphbus_core.model.schema import Field, Schema, Type
-from graphbus_core.model.validation import problems_in, problems_of
+from graphbus_core.model.schema import Field, Type
+from graphbus_core.model.validation import problems_in
 
 _MOST = 400
 _PLAIN: dict[str, tuple[Any, ...]] = {
@@ -72,9 +72,3 @@ def witness(takes: Type, sent: Type) -> tuple[Any, ...]:
     """Give, as the one item of a tuple, a value of `sent` that `takes` refuses; an empty tuple if none was found."""
     found = (value for value in islice(samples(sent), _MOST) if problems_in(takes, value))
     return tuple(islice(found, 1))
-
-
-def witness_of_fields(takes: Schema, sent: Schema, *, is_closed: bool = False) -> tuple[dict[str, Any], ...]:
-    """The same for the fields of two schemas, whether further fields are refused as well."""
-    values = islice(field_samples(sent.fields), _MOST)
-    return tuple(islice((value for value in values if problems_of(takes, value, is_closed=is_closed)), 1))
