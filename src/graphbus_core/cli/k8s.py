@@ -143,7 +143,13 @@ def generate(**given: Any) -> int:
 @click.option(
     "--context", default="", metavar="CONTEXT", help="The context of kubectl's configuration (the current one)."
 )
-@click.option("--namespace", "-n", default="", metavar="NAME", help="Refuse manifests that are for another one.")
+@click.option(
+    "--namespace",
+    "-n",
+    default="",
+    metavar="NAME",
+    help="Refuse manifests that are for another one; what names none goes there.",
+)
 @click.option("--image", default="", metavar="IMAGE", help="In the place of the one in the manifests.")
 @click.option("--dry-run", "is_dry", is_flag=True, help="Let the cluster judge all of it, and change nothing.")
 @click.option("--timeout", default="5m", metavar="TIME", help="How long each deployment may take to be ready (5m).")
@@ -154,7 +160,7 @@ def deploy(
     """Apply the kustomization in FOLDER (k8s by default) with kubectl, and wait until its deployments are ready.
 
     It says first what goes to which cluster, and asks; without a terminal it needs --yes. What is applied is what stands in the
-    folder, as it was reviewed: nothing is generated again. --image replaces the image without a change to the folder, so that a
+    folder and was shown: nothing is generated again. --image replaces the image without a change to the folder, so that a
     pipeline can deploy the digest that it has just pushed.
 
     Exit status: 0 done; 8 there is no kubectl, no kustomization or no cluster, or kubectl has refused;
