@@ -101,10 +101,10 @@ def write_all(folder: Path, files: Files) -> Path:
 
 @pytest.mark.parametrize(("forge", "name"), VARIANTS)
 def test_the_files_are_byte_for_byte_those_of_the_golden_folder(forge: str, name: str) -> None:
-    """Renewed with GRAPHBUS_RENEW_GOLDEN=1; read the difference before it is committed."""
+    """Renewed with GRAPHBUS_RENEW=1; read the difference before it is committed."""
     files = files_of(forge, name)
     folder = GOLDEN / forge / name
-    if os.environ.get("GRAPHBUS_RENEW_GOLDEN"):
+    if os.environ.get("GRAPHBUS_RENEW"):
         shutil.rmtree(folder, ignore_errors=True)
         write_all(folder, files)
     there = {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*") if path.is_file()}
