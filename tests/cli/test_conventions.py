@@ -39,6 +39,9 @@ def test_every_help_fits_a_terminal_and_explains_every_option(
     assert "\x1b" not in shown
     assert "\b" not in shown
     assert [each.name for each in command.params if isinstance(each, click.Option) and not each.help] == []
+    named = (click.Choice, click.Path)
+    valued = [each for each in command.params if isinstance(each, click.Option) and not (each.is_flag or each.count)]
+    assert [each.name for each in valued if not each.metavar and not isinstance(each.type, named)] == []
     assert main([*names, "-h"]) == 0
     assert capsys.readouterr().out == shown
     assert main(["help", *names]) == 0

@@ -46,7 +46,7 @@ def dlq() -> None:
 
 @dlq.command("ls", short_help="List the dead letters, the last one at the end.")
 @click.option("--topic", default="", metavar="TOPIC", help="Only of this topic.")
-@click.option("--limit", default=50, type=click.IntRange(min=0), show_default=True, help="The last so many; 0: all.")
+@click.option("--limit", default=50, type=click.IntRange(min=0), metavar="N", help="The last so many (50); 0: all.")
 @_OF_ARTIFACTS
 @_AS_JSON
 def ls(*, topic: str, limit: int, artifacts: str, as_json: bool) -> None:

@@ -171,8 +171,16 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
 @click.option("--tag", "-t", default="", metavar="NAME[:TAG]", help="Which image (name:version of the project).")
 @_engine
 @_serve
-@click.option("--port", type=click.IntRange(1, 65535), default=HEALTH_PORT, help="Of this machine, for probes (8080).")
-@click.option("--serve-port", type=click.IntRange(1, 65535), help="Of this machine, for calls and events (8765).")
+@click.option(
+    "--port",
+    type=click.IntRange(1, 65535),
+    default=HEALTH_PORT,
+    metavar="PORT",
+    help="Of this machine, for probes (8080).",
+)
+@click.option(
+    "--serve-port", type=click.IntRange(1, 65535), metavar="PORT", help="Of this machine, for calls and events (8765)."
+)
 @click.option("--dry-run", "is_dry", is_flag=True, help="Show the command alone.")
 def run(**given: Any) -> int:
     """Run the image of the project that this folder is in: read-only, without capabilities, and reachable from here alone.

@@ -86,12 +86,14 @@ def test_where_nothing_can_be_written_that_is_said(tmp_path: Path) -> None:
     code = (
         "from pathlib import Path; from graphbus_core.cli.shipping.writing import Wish, write; "
         "from graphbus_core.errors import DeployError\n"
-        "try: write(Path(), {'new': ''}, Wish())\n"
-        "except DeployError as error: print(error.sentence)"
+        "for path in ('new', 'below/new'):\n"
+        "    try: write(Path(), {path: ''}, Wish())\n"
+        "    except DeployError as error: print(error.where, error.sentence)"
     )
     jail = ["bwrap", "--bind", "/", "/", "--ro-bind", str(tmp_path), str(tmp_path), "--chdir", str(tmp_path)]
     done = subprocess.run([*jail, sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
-    assert "new cannot be written: Read-only file system." in done.stdout, done.stderr
+    said = "new cannot be written: Read-only file system."
+    assert done.stdout.splitlines() == [f"new {said}", f"below/new {said}"], done.stderr
 
 
 @pytest.mark.parametrize("wish", [Wish(), Wish(is_forced=True), Wish(is_check=True)])

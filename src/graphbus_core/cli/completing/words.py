@@ -282,6 +282,7 @@ FREE = frozenset(
         "COMMAND",
         "CRON",
         "GLOB",
+        "HOST",
         "HOST:PORT",
         "IMAGE",
         "JSON",

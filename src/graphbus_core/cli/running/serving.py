@@ -21,8 +21,10 @@ def serving_options(command: F) -> F:
     for option in reversed(
         [
             click.option("--serve", "is_served", is_flag=True, help="Take calls and events over HTTP."),
-            click.option("--host", default="", help="Where --serve listens (127.0.0.1)."),
-            click.option("--port", type=click.IntRange(0, 65535), help="Its port (8765); 0: any that is free."),
+            click.option("--host", default="", metavar="HOST", help="Where --serve listens (127.0.0.1)."),
+            click.option(
+                "--port", type=click.IntRange(0, 65535), metavar="PORT", help="Its port (8765); 0: any that is free."
+            ),
             click.option(
                 "--health", default="", metavar="[HOST:]PORT", help="Probes and metrics alone, without a token."
             ),

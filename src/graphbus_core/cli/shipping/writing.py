@@ -114,6 +114,7 @@ def _show_changes(folder: Path, files: Files, wish: Wish) -> None:
 def _write_all(folder: Path, files: Mapping[str, bytes]) -> None:
     """Write all beside their places first: a full disk or a missing permission is met before anything is replaced."""
     ready: dict[Path, Path] = {}
+    place = folder
     try:
         for path, data in files.items():
             place = folder / path
@@ -129,7 +130,6 @@ def _write_all(folder: Path, files: Mapping[str, bytes]) -> None:
         for beside, place in ready.items():
             beside.replace(place)
     except OSError as error:
-        place = next(reversed(ready.values()), folder)
         raise DeployError(
             "GBE702", where=Place(str(place)), path=place.name, reason=error.strerror or str(error)
         ) from None

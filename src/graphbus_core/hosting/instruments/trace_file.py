@@ -14,7 +14,7 @@ from types import TracebackType
 
 import msgspec
 
-from graphbus_core.errors import RunError
+from graphbus_core.errors import Place, RunError
 from graphbus_core.hosting.instruments.traced import Delivery
 
 FILE = "trace.sqlite3"
@@ -58,7 +58,8 @@ class TraceFile:
             os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))  # payloads are nobody else's business
             self._database = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
         except (OSError, sqlite3.Error) as error:
-            raise RunError("GBE683", what="The trace", reason=str(error)) from None
+            reason = getattr(error, "strerror", None) or str(error)  # sqlite3 has no other words
+            raise RunError("GBE683", where=Place(str(path)), what="The trace", reason=reason) from None
         try:
             _refuse_newer(self._database)
             self._database.execute("PRAGMA journal_mode = WAL")  # a reader does not hold up the graph
