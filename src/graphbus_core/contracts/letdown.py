@@ -78,13 +78,13 @@ class States:
 
     def hearers_of_gone(self, topic: str) -> Iterator[Broken]:
         """Handlers of a topic that nobody publishes any more; not those of a pattern that others still feed."""
-        is_certain = not self.new.may_compute(topic)
+        is_certain = not (self.new.may_compute(topic) or self.new.is_external(topic))
         for handler in self.new.hearers(topic):
             heard = handler.subscription.topic
             if heard == topic or not (
                 self.new.speakers(heard) or any(map(self.new.is_external, self.new.reached(heard)))
             ):
-                why = "still waits for it" if is_certain else "still waits for it, and may get it by a computed topic"
+                why = "still waits for it" if is_certain else "still waits for it, and may get it from elsewhere"
                 edge = f"{topic} → {handler.name}"
                 yield Broken(edge, handler.agent.name, handler.subscription.span, why, is_certain)
 

@@ -54,6 +54,11 @@ REACH = {
         HEAR.format("/Out/**") + "class A(GraphBusNode): ...",
         ["breaking topic-removed /Out/Sub/A [outside]"],
     ),
+    "a handler may hear it from the outside all the same": (
+        SAY.format('"/Out/A"') + HEAR.format("/Out/A"),
+        HEAR.format("/Out/A") + "class A(GraphBusNode): ...",
+        ["breaking topic-removed /Out/A [outside Ear?]"],
+    ),
     "the topic is computed now": (
         SAY.format('"/T/A"') + HEAR.format("/T/A"),
         SAY.format('f"/T/{self.kind}"') + HEAR.format("/T/A"),
