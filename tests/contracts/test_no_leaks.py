@@ -15,7 +15,8 @@ HERE = Path(__file__).resolve()
 
 FORBIDDEN = {
     "a folder of one machine": r"(?<![\w./~-])/(?:home|Users|root|work|mnt|opt)/[\w.-]+",
-    "a package index": r"pypi\.org|pythonhosted\.org|(?<!emit-)index-url|find-links|registry\.npmjs",
+    "a package index": r"pypi\.org|pythonhosted\.org|registry\.npmjs"
+    r"|(?:index-url|find-links)[ =]+(?!https://example\.org/)\S*/",
     "a private key": r"-----BEGIN [A-Z ]*PRIVATE KEY-----",
 }
 
@@ -37,6 +38,11 @@ def test_no_tracked_file_names(what: str) -> None:
         if match
     ]
     assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("line", ["--index-url https://mirror.example.com/simple", "find-links=/srv/wheels"])
+def test_the_address_of_an_index_would_be_seen(line: str) -> None:
+    assert re.search(FORBIDDEN["a package index"], line)
 
 
 def test_requirements_name_versions_and_hashes_and_no_address() -> None:

@@ -92,11 +92,10 @@ def _wait_for(process: subprocess.Popen[bytes]) -> int:
     before = {number: signal.signal(number, hand_on) for number in heard}
     try:
         status = process.wait()
-    except BaseException:
-        process.kill()
-        process.wait()
-        raise
     finally:
+        if process.poll() is None:  # this wait has been broken off
+            process.kill()
+            process.wait()
         for number, handler in before.items():
             signal.signal(number, handler)
     if received:
