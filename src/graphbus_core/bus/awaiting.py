@@ -75,7 +75,8 @@ class Awaiter(Answerer):
         finally:
             self._right_to_drain.append([])
         try:
-            self._bell.ring()
+            if self._bell.waiting:
+                self._bell.ring()
             if self._queue:  # another thread has queued it meanwhile, and counts on us
                 self._drain_on_loop(lanes)
             loop.become(delivery)
@@ -103,7 +104,8 @@ class Awaiter(Answerer):
         lane.workers -= 1
         if lane.box:
             lanes.start(lane)
-        self._bell.ring()
+        if self._bell.waiting:
+            self._bell.ring()
         return receipt
 
     def _follow(self, delivery: Delivery) -> Receipt:

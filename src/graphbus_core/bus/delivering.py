@@ -52,7 +52,8 @@ class Deliverer(Drainer):
         if check is not None:
             payload = check(payload)
         lanes, queue, now = self._lanes, self._queue, self._time
-        others: list[Delivery] = []
+        token: list[Delivery] = []  # a new one each time: see `_is_at_rest`
+        others = token
         if lanes is not None:
             if lanes.is_here or loop.current() is not None:
                 return self._enqueue(topic, payload, src)
@@ -78,7 +79,7 @@ class Deliverer(Drainer):
                 self._drain()
         finally:
             self._drainer = 0
-            self._right_to_drain.append([])
+            self._right_to_drain.append(token)
             if self._bell.waiting:
                 self._bell.ring()
         if queue or self._lanes is not None:

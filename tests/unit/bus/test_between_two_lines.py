@@ -211,6 +211,10 @@ def test_an_agent_is_free_again_when_who_publishes_and_awaits_is_interrupted_bef
 
             bus.subscribe("/A/B", on_event)
             await bus.publish_async("/A/B")  # now the lane is there
+            is_over: list[bool] = []
+            waits = threading.Thread(target=bus._bell.wait, args=(lambda: is_over,), daemon=True)
+            waits.start()
+            comes_true(lambda: bus._bell.waiting)
             before = sys.gettrace()
             sys.settrace(interrupt)
             try:
@@ -219,6 +223,9 @@ def test_an_agent_is_free_again_when_who_publishes_and_awaits_is_interrupted_bef
                 pass
             finally:
                 sys.settrace(before)
+                is_over.append(True)
+                bus._bell.ring()
+                waits.join(PATIENCE_S)
             await asyncio.wait_for(bus.publish_async("/A/B"), PATIENCE_S)
             assert bus._is_quiet()
 
