@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from graphbus_core.compiler.reading.syntax import parse
 from graphbus_core.deploy.image.plan import ImagePlan
 
 _FILE = re.compile(r"(?:\./)?[\w@+~%-][\w .@+~%-]*(?:/[\w@+~%-][\w .@+~%-]*)*/?")
@@ -34,7 +35,7 @@ def find_left_out(root: Path, plan: ImagePlan, import_roots: Sequence[str]) -> l
     found: dict[str, LeftOut] = {}
     for source in _modules(root, plan):
         try:
-            tree = ast.parse((root / source).read_bytes())
+            tree = parse((root / source).read_bytes(), source)
         except (SyntaxError, ValueError, OSError):
             continue  # a run says so; here it is only not read
         for line, names in _names(tree, source, import_roots):

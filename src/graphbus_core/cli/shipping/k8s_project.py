@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from graphbus_core import store
+from graphbus_core.compiler.reading.syntax import parse
 from graphbus_core.deploy.names import as_label
 from graphbus_core.errors import ArtifactError, Place, raise_all
 from graphbus_core.model.agent import AgentDefinition
@@ -82,7 +83,7 @@ def _find_keepers(agents: Iterable[AgentDefinition], paths: Iterable[os.PathLike
 
 
 def _classes(source: bytes) -> Iterator[ast.ClassDef]:
-    return (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef))
+    return (node for node in ast.walk(parse(source)) if isinstance(node, ast.ClassDef))
 
 
 def _keeps_state(name: str, classes: dict[str, ast.ClassDef], seen: set[str]) -> bool:
