@@ -1,8 +1,8 @@
 """`graphbus contract`: whether what agents promise each other holds, what a change breaks, and the promises as documents.
 
 contract [PATH]...   every method and edge, validated; with --against, what has changed since a revision
-contract diff        two states of the graph, compared                         cli/shipping/contract_diff.py
-contract export      the promises in formats that others read                  cli/shipping/contract_export.py
+contract diff        two states of the graph, compared                         cli/contracting/diff.py
+contract export      the promises in formats that others read                  cli/contracting/export.py
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from graphbus_core.cli.shipping.contract_diff import chosen_form, options
+from graphbus_core.cli.contracting.diff import chosen_form, options
 from graphbus_core.errors import UsageError, did_you_mean
 
 
@@ -70,8 +70,8 @@ class PathsOrPart(click.Group):
     "contract",
     cls=PathsOrPart,
     commands=Parts(
-        diff="graphbus_core.cli.shipping.contract_diff:diff",
-        export="graphbus_core.cli.shipping.contract_export:export",
+        diff="graphbus_core.cli.contracting.diff:diff",
+        export="graphbus_core.cli.contracting.export:export",
     ),
     invoke_without_command=True,
     short_help="Validate, compare and export what agents promise.",
@@ -122,7 +122,7 @@ def contract(
         raise UsageError(
             "GBE110", message="There is nothing to compare with: give --against.", command="graphbus contract"
         )
-    from graphbus_core.cli.shipping import contract_check
+    from graphbus_core.cli.contracting import check
 
-    wanted = contract_check.Wanted(form, against or "", current, allow_breaking, allow_announced, check_version)
-    return contract_check.run(paths, wanted)
+    wanted = check.Wanted(form, against or "", current, allow_breaking, allow_announced, check_version)
+    return check.run(paths, wanted)

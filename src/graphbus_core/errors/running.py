@@ -211,9 +211,13 @@ ENTRIES: dict[str, Entry] = {
         "{agent} does not run in this process, which was started with {asked}.",
         "Run them together, without --only: a bus does not reach into another process.",
     ),
-    "GBE697": Entry("This is no export of states: {reason}.", "Nothing was changed. `graphbus state export` writes one."),
+    "GBE697": Entry(
+        "This is no export of states: {reason}.", "Nothing was changed. `graphbus state export` writes one."
+    ),
     "GBE698": Entry(
         "No agent of this graph is called {names}.", "Nothing was changed. `--force` imports the states nevertheless."
     ),
-    "GBE699": Entry("The export cannot be written: {reason}.", "Nothing was changed. Make room, or give another place."),
+    "GBE699": Entry(
+        "The export cannot be written: {reason}.", "Nothing was changed. Make room, or give another place."
+    ),
 }

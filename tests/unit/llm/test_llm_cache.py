@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from graphbus_core import store
 from graphbus_core.errors import ModelError
 from graphbus_core.llm.cache import CachedClient, request_key
 from graphbus_core.llm.client import Completion, Prompt, Turn

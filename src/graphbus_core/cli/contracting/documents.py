@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from graphbus_core.cli.checking.annotations import annotated, annotation
-from graphbus_core.cli.shipping.contract_text import Comparison, edge_title, outside, place, verb
+from graphbus_core.cli.contracting.text import Comparison, edge_title, outside, place, verb
 from graphbus_core.contracts.changes import Broken, Change
 from graphbus_core.contracts.edges import Edge, Validation
 from graphbus_core.model.agent import SourceSpan

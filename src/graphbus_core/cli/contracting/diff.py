@@ -86,23 +86,23 @@ def diff(
       graphbus contract diff old/.graphbus .graphbus --json
       graphbus contract diff main --format markdown > comment.md
     """
-    from graphbus_core.cli.shipping import contract_check, contract_documents, contract_text
-    from graphbus_core.cli.shipping.contract_states import read_state
+    from graphbus_core.cli.contracting import check, documents, text
+    from graphbus_core.cli.contracting.states import read_state
 
     form = chosen_form(form, as_json=as_json, command="graphbus contract diff")
     if not old.strip():
         raise UsageError(
             "GBE110", message="OLD is empty: there is nothing to compare with.", command="graphbus contract diff"
         )
-    wanted = contract_check.Wanted(form, "", current, allow_breaking, allow_announced, check_version)
-    comparison = contract_check.compared(read_state(old, paths), read_state(new, paths), current)
+    wanted = check.Wanted(form, "", current, allow_breaking, allow_announced, check_version)
+    comparison = check.compared(read_state(old, paths), read_state(new, paths), current)
     if form == "json":
-        console.emit_json(contract_documents.changes_document(comparison))
+        console.emit_json(documents.changes_document(comparison))
     elif form == "github":
-        contract_text.written(contract_check.for_github(comparison, wanted))
+        text.written(check.for_github(comparison, wanted))
     elif form == "markdown":
-        contract_text.written(contract_text.as_markdown(comparison, None, comparison.root))
+        text.written(text.as_markdown(comparison, None, comparison.root))
     else:
-        contract_text.written(contract_text.change_lines(comparison))
-    contract_check.report_version(comparison, wanted)
-    return contract_check.FAILED if contract_check.fails(comparison, wanted) else 0
+        text.written(text.change_lines(comparison))
+    check.report_version(comparison, wanted)
+    return check.FAILED if check.fails(comparison, wanted) else 0

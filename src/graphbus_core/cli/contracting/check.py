@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 from graphbus_core import settings, store
 from graphbus_core.cli import console
 from graphbus_core.cli.checking.annotations import annotation
-from graphbus_core.cli.shipping import contract_documents, contract_text
-from graphbus_core.cli.shipping.contract_states import State, default_paths, is_artifacts, read_revision, version_of
-from graphbus_core.cli.shipping.contract_text import Comparison
+from graphbus_core.cli.contracting import documents, text
+from graphbus_core.cli.contracting.states import State, default_paths, is_artifacts, read_revision, version_of
+from graphbus_core.cli.contracting.text import Comparison
 from graphbus_core.compiler import rules
 from graphbus_core.compiler.project import Project
 from graphbus_core.compiler.rules.wiring import Wiring
@@ -81,7 +81,7 @@ def is_allowed(comparison: Comparison, wanted: Wanted) -> bool:
 
 def for_github(comparison: Comparison, wanted: Wanted) -> Iterator[str]:
     """The changes as GitHub shows them; with what is to be done if they are meant."""
-    yield from contract_documents.change_annotations(
+    yield from documents.change_annotations(
         comparison, checks_version=wanted.checks_version, is_allowed=is_allowed(comparison, wanted)
     )
     if told := _way_out(comparison, wanted):
@@ -163,19 +163,19 @@ def _of_artifacts(folder: str) -> Validated:
 def _show(read: Validated, comparison: Comparison | None, wanted: Wanted) -> None:
     root = read.state.root
     if wanted.form == "json":
-        document: dict[str, Any] = {"root": root, **contract_documents.edges_document(read.validation)}
+        document: dict[str, Any] = {"root": root, **documents.edges_document(read.validation)}
         document["errors"] = [console.describe(error) for error in read.errors]
-        document["comparison"] = contract_documents.changes_document(comparison) if comparison else None
+        document["comparison"] = documents.changes_document(comparison) if comparison else None
         console.emit_json(document)
         return
     for error in read.errors:
         console.error(error)
     if wanted.form == "github":
-        contract_text.written(contract_documents.edge_annotations(read.validation, root))
+        text.written(documents.edge_annotations(read.validation, root))
         if comparison:
-            contract_text.written(for_github(comparison, wanted))
+            text.written(for_github(comparison, wanted))
     elif wanted.form == "markdown":
-        contract_text.written(contract_text.as_markdown(comparison, read.validation, root))
+        text.written(text.as_markdown(comparison, read.validation, root))
     else:
         _show_text(read, comparison)
     if comparison:
@@ -183,11 +183,11 @@ def _show(read: Validated, comparison: Comparison | None, wanted: Wanted) -> Non
 
 
 def _show_text(read: Validated, comparison: Comparison | None) -> None:
-    lines = [*contract_text.edge_lines(read.validation, read.state.root, only_open=comparison is not None)]
-    contract_text.written(lines)
+    lines = [*text.edge_lines(read.validation, read.state.root, only_open=comparison is not None)]
+    text.written(lines)
     if lines:
         console.out()
-    console.out(contract_text.edge_summary(read.validation))
+    console.out(text.edge_summary(read.validation))
     if comparison:
         console.out()
-        contract_text.written(contract_text.change_lines(comparison))
+        text.written(text.change_lines(comparison))

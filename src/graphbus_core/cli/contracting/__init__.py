@@ -1,0 +1,1 @@
+"""The parts of `graphbus contract`: validating, comparing, exporting, and what each shows."""
