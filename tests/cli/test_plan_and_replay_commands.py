@@ -109,7 +109,7 @@ def test_a_session_of_rules_is_locked_frozen_and_replayed(zoo: Path, capsys: Cap
     [
         ("before", {"../elsewhere.py": "eJwDAAAAAAE="}, "'../elsewhere.py' is no place in the project"),
         ("record", "no base64!", "The lock cannot be read"),
-        ("record", "eJyrrgUAAXUA+Q==", "its record is damaged"),
+        ("record", "eJyrrgUAAXUA+Q==", "its record cannot be read"),
     ],
 )
 def test_a_lock_that_somebody_has_bent_is_refused(
