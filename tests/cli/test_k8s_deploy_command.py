@@ -239,6 +239,17 @@ def scale(folder: Path) -> None:
 
 
 @needs_kubectl
+@pytest.mark.parametrize("strategy", ["type: RollingUpdate", "rollingUpdate: {maxSurge: 0}"])
+def test_a_pod_that_begins_before_the_old_one_has_ended_is_refused(
+    cluster: Cluster, place: Path, capfd: pytest.CaptureFixture[str], strategy: str
+) -> None:
+    path = place / "k8s/deployment.yaml"
+    path.write_text(path.read_text().replace("type: Recreate", strategy))
+    assert main(["k8s", "deploy", "--yes"]) == 8
+    assert "graphbus-orders would begin anew before the old pod has ended" in capfd.readouterr().err
+
+
+@needs_kubectl
 @pytest.mark.parametrize("crowding", [ask_for_two, ask_for_two_under_another_manager, patch, scale])
 def test_what_makes_two_buses_of_one_is_refused(
     cluster: Cluster, place: Path, capfd: pytest.CaptureFixture[str], crowding: Callable[[Path], None]

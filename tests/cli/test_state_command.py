@@ -578,3 +578,13 @@ def test_what_a_killed_graph_has_kept_is_there(run: Run, path: Path, counting: s
     assert run("reset", "--all", "--yes").status == 0
     assert run("import", "all.json", "--yes").status == 0
     assert kept(path)["Counter"]["n"] >= seen
+
+
+@pytest.mark.parametrize("command", ["state", "dlq"])
+def test_a_folder_that_is_not_there_is_not_taken_for_one_where_nothing_is_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    assert main([command, "ls", "--artifacts", str(tmp_path / "typo")]) == 6
+    said = capsys.readouterr()
+    assert "There are no artifacts here. [GBE501]" in said.err
+    assert not said.out

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from graphbus_core.cli import console
-from graphbus_core.errors import UsageError
+from graphbus_core.errors import ArtifactError, Place, UsageError
 from graphbus_core.hosting.dead_letters import FILE, DeadLetterFile, KeptLetter
 from graphbus_core.model.values import clipped
 
@@ -174,12 +174,18 @@ def replay(*, words: tuple[str, ...], is_all: bool, allow_drift: bool, as_json: 
 
 @contextmanager
 def _open(artifacts: str) -> Iterator[DeadLetterFile | None]:
-    """Open the file of the project; None when there is none, and none is made."""
+    """Open the file of the project; None when there is none, and none is made.
+
+    Raises:
+        ArtifactError: GBE501 there is no such folder either.
+    """
     from graphbus_core import settings
     from graphbus_core.model.config import RuntimeRequest
 
     path = Path(settings.resolve_run(RuntimeRequest(artifacts=artifacts)).state_dir) / FILE
     if not path.exists():
+        if not Path(artifacts).is_dir():
+            raise ArtifactError("GBE501", where=Place(artifacts))
         yield None
         return
     with closing(DeadLetterFile(str(path))) as file:

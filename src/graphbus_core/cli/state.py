@@ -271,9 +271,15 @@ def _path(artifacts: str) -> Path:
 
 @contextmanager
 def _open(artifacts: str) -> Iterator[StateFile | None]:
-    """Open the file of the project; None when there is none, and none is made."""
+    """Open the file of the project; None when there is none, and none is made.
+
+    Raises:
+        ArtifactError: GBE501 there is no such folder either.
+    """
     path = _path(artifacts)
     if not path.exists():
+        if not Path(artifacts).is_dir():
+            raise ArtifactError("GBE501", where=Place(artifacts))
         yield None
         return
     with closing(StateFile(str(path))) as file:

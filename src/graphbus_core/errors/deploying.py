@@ -54,6 +54,10 @@ ENTRIES: dict[str, Entry] = {
         "The image {image} may be another one tomorrow: it has no tag but `latest`, and no digest.",
         "Give a tag that is not moved, or a digest: --image {example}.",
     ),
+    "GBE721": Entry(
+        "{name} would begin anew before the old pod has ended: for a while there would be two buses.",
+        "Leave `strategy: {{type: Recreate}}` as it is generated.",
+    ),
     "GBE722": Entry(
         "The agents cannot run in pods of their own, because a bus ends where its process ends; {count} would be cut: {edges}.",
         "Keep them together with --topology single.",

@@ -101,3 +101,10 @@ def test_what_is_no_file_is_neither_waited_for_nor_replaced(tmp_path: Path, wish
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(DeployError, match="GBE702"):
         write(tmp_path, {"pipe": ""}, wish)
+
+
+def test_a_link_that_leads_nowhere_is_somebodys_and_stays(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").symlink_to("nowhere")
+    with pytest.raises(DeployError, match="leads nowhere"):
+        write(tmp_path, FILES, Wish())
+    assert (tmp_path / "a.txt").is_symlink()

@@ -24,6 +24,7 @@ _LOGGED = re.compile(r'^E\d{4} .* err="(.*)"$')
 _TIME = re.compile(r"(?=[^1-9]*[1-9])(?:[0-9]+(?:\.[0-9]+)?[hms])+")
 _REPLICAS = re.compile(r"^  (?:replicas|maxReplicas): (\d+)$", re.MULTILINE)
 _SCALED = re.compile(r"^  scaleTargetRef:\n(?:    .*\n)*?    name: (\S+)$", re.MULTILINE)
+_RECREATES = re.compile(r"^  strategy:\n(?:    .*\n)*?    type: Recreate$", re.MULTILINE)
 _WORKLOADS = frozenset(["Deployment", "StatefulSet", "ReplicaSet", "DaemonSet"])
 _OURS = ("\n    app.kubernetes.io/managed-by: graphbus\n", "- graphbus_core.runtime\n")
 """One of them is in every workload that holds a bus, though an overlay may have changed its labels."""
@@ -51,6 +52,7 @@ class Object(NamedTuple):
         replicas: How many an object or a scaler asks for, at most.
         scaled: The name of what a scaler changes.
         is_graph: It holds a bus.
+        is_rolled: A new pod of it begins before the old one has ended.
     """
 
     kind: str
@@ -59,6 +61,7 @@ class Object(NamedTuple):
     replicas: int = 1
     scaled: str = ""
     is_graph: bool = False
+    is_rolled: bool = False
 
 
 class Kubectl:
@@ -129,7 +132,7 @@ def deploy(
     """Apply a kustomization and wait for its deployments.
 
     Raises:
-        DeployError: GBE704 without kubectl, GBE703 for an image or a time, GBE705 it has failed, GBE728-734.
+        DeployError: GBE704 without kubectl, GBE703 for an image or a time, GBE705 it has failed, GBE721, GBE728-734.
     """
     if not any(os.path.isfile(folder / name) for name in _NAMES):
         raise DeployError("GBE730", where=Place(str(folder)), file=KUSTOMIZATION)
@@ -187,6 +190,7 @@ def read_objects(rendered: str) -> Iterator[Object]:
                 replicas=int(asked[1]) if asked else 1,
                 scaled=_unquoted(scaled[1]) if scaled else "",
                 is_graph=found["kind"] in _WORKLOADS and any(sign in document for sign in _OURS),
+                is_rolled=found["kind"] == "Deployment" and not _RECREATES.search(document),
             )
 
 
@@ -217,6 +221,8 @@ def _crowds(objects: Sequence[Object]) -> Iterator[DeployError]:
         crowded = each.scaled or (each.name if each.is_graph else "")
         if crowded in graphs and each.replicas > 1:
             yield DeployError("GBE728", name=crowded, replicas=each.replicas)
+        if each.is_graph and each.is_rolled:
+            yield DeployError("GBE721", name=each.name)
 
 
 def _announce(target: Target, objects: Sequence[Object], images: Sequence[str]) -> None:

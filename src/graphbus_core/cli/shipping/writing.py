@@ -79,6 +79,8 @@ def write(folder: Path, files: Files, wish: Wish) -> dict[str, State]:
 
 def _state(place: Path, content: str | bytes) -> State:
     try:
+        if place.is_symlink() and not place.exists():
+            raise OSError("A link that leads nowhere")
         if place.exists() and not (place.is_file() or place.is_dir()):
             raise OSError("Not a file")
         before = place.read_bytes()
