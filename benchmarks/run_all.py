@@ -75,6 +75,8 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help="put the tables into docs/performance.md")
     parser.add_argument("names", nargs="*", default=everything, help="only these benchmarks")
     options = parser.parse_args()
+    if options.write and options.names != everything:
+        parser.error("the page shows one run of all benchmarks: --write takes no names")
     started = time.perf_counter()
     tables, failed = measured(options.names)
     took_s = time.perf_counter() - started
