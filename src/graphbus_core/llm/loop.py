@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
 
+_PATIENCE_S = 2.0
+
+
 class Resident(Protocol):
     """What lives in the loop and is closed with it."""
 
@@ -96,6 +99,7 @@ class LoopThread(Generic[Inhabitant]):
                 self._loop.run_forever()
             self._loop.run_until_complete(_wind_up(inhabitant))
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            self._loop.run_until_complete(_settle())
         finally:
             self._loop.close()
 
@@ -108,3 +112,15 @@ async def _wind_up(inhabitant: Resident) -> None:
         task.cancel()
     await asyncio.gather(*under_way, return_exceptions=True)
     await inhabitant.close()
+
+
+async def _settle() -> None:
+    """Wait for what has been asked of the loop meanwhile: generators that nobody holds any more are ended by tasks."""
+    import asyncio
+
+    await asyncio.sleep(0)
+    while left := asyncio.all_tasks() - {asyncio.current_task()}:
+        await asyncio.wait(left, timeout=_PATIENCE_S)
+        if not any(task.done() for task in left):
+            return
+        await asyncio.sleep(0)

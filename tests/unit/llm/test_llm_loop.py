@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import AsyncIterator
 from concurrent.futures import CancelledError
 
 import pytest
@@ -138,3 +139,24 @@ def test_ctrl_c_in_the_caller_drops_the_call(monkeypatch: pytest.MonkeyPatch) ->
         loop.run(lambda tenant: tenant.wait())
     loop.stop()
     assert made[0].is_cancelled
+
+
+def test_a_generator_that_is_left_alone_at_the_last_moment_still_comes_to_its_end() -> None:
+    """As the body of an answer that was cut off: a library has let go of it, and the loop is to close it."""
+    ended: list[bool] = []
+
+    async def body() -> AsyncIterator[bytes]:
+        try:
+            yield b""
+        finally:
+            for _ in range(5):
+                await asyncio.sleep(0)
+            ended.append(True)
+
+    class Client:
+        async def close(self) -> None:
+            await anext(body())
+
+    thread = LoopThread("test", Client)
+    thread.stop()
+    assert ended == [True]
