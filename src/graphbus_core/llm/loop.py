@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 
 _PATIENCE_S = 2.0
+"""How long the last tasks of a loop may make no progress before it is closed all the same."""
 
 
 class Resident(Protocol):
