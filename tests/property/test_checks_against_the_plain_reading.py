@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphbus_core.errors import RunError
-from graphbus_core.model.checks import generate, generate_gate, generate_plain_gate
+from graphbus_core.model.checks import generate, generate_call, generate_gate, generate_plain_gate
 from graphbus_core.model.payload import MAX_PAYLOAD_BYTES, freeze
 from graphbus_core.model.schema import ANY, BOOL, BYTES, DICT, FLOAT, INT, LIST, NULL, STR, UNKNOWN, Field, Schema, Type
 from graphbus_core.model.validation import problems_of
@@ -227,6 +227,21 @@ def test_the_generated_check_and_the_plain_reading_agree(data: st.DataObject, sc
     assert given_back is (REFUSED if problems else value)
     for problem in problems:
         assert len(str(problem)) < 3000
+
+
+@settings(max_examples=200)
+@given(st.data(), st.lists(NAMES, max_size=4, unique=True))
+def test_a_checked_call_hands_on_the_value_of_each_name(data: st.DataObject, names: list[str]) -> None:
+    schema = Schema(tuple(Field(name, data.draw(types())) for name in names))
+    value = data.draw(fitting_fields(schema.fields))
+    order = data.draw(st.permutations(names))
+    handed_on: list[tuple[Any, ...]] = []
+    given_back = generate_call(schema, order, lambda *each: handed_on.append(each), lambda _other: REFUSED)(value)
+    if problems_of(schema, value, is_closed=True):
+        assert given_back is REFUSED
+        assert not handed_on
+    else:
+        assert [tuple(map(id, each)) for each in handed_on] == [tuple(id(value[name]) for name in order)]
 
 
 @settings(max_examples=200)

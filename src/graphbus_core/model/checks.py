@@ -118,7 +118,7 @@ class _Text:
         self.names: dict[str, Any] = {**_LOOKS, "otherwise": otherwise, "Misfit": Misfit}
         self.names["__tracebackhide__"] = True  # there is no line of source to show
         self._keys: dict[str, str] = {}
-        self.taken: dict[str, str] = {}  # field -> what the text calls it
+        self.taken: dict[str, str] = {}  # field of the value itself -> what the text calls it
         self._lines: list[str] = []
         self._needed: list[str] = []  # what must be true before the next line; one `if` asks for all of it
         self._indent = _TOP
@@ -228,7 +228,8 @@ class _Text:
             self.write(f"{count} = {needed}")
         for field in fields:
             name, inner = self.key(field.name), self.fresh()
-            self.taken[field.name] = inner
+            if v == "v":  # a field inside of another may have the same name
+                self.taken[field.name] = inner
             if field.required and field.type.kind in _LEAVES:
                 self.leaf(field.type.kind, inner, f"({inner} := {found}[{name}])")
             elif field.required:

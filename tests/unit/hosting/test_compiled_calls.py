@@ -36,6 +36,16 @@ class Shelf(GraphBusNode):
     def with_default(self, sku: str, more: str = "!") -> dict[str, Any]:
         return {"seen": sku + more}
 
+    @schema_method(
+        input_schema={"sku": str, "box": {"sku": int, "label": [{"sku": bool}]}}, output_schema={"seen": str}
+    )
+    def nested(self, sku: str, box: dict[str, Any]) -> dict[str, Any]:
+        return {"seen": f"{sku}-{box['sku']}"}
+
+    @schema_method(input_schema={"box": {"sku": int}, "sku": str}, output_schema={"seen": str})
+    def nested_first(self, sku: str, box: dict[str, Any]) -> dict[str, Any]:
+        return {"seen": f"{sku}-{box['sku']}"}
+
     @schema_method(input_schema={}, output_schema={"seen": str})
     def nothing(self) -> dict[str, Any]:
         return {"seen": "nothing"}
@@ -62,6 +72,8 @@ class Shelf(GraphBusNode):
         ("reversed", {"qty": 2, "sku": "mug"}, {"seen": "mug-2"}),
         ("by_name_only", {"sku": "mug"}, {"seen": "mug"}),
         ("with_default", {"sku": "mug"}, {"seen": "mug!"}),
+        ("nested", {"sku": "mug", "box": {"sku": 7, "label": [{"sku": True}]}}, {"seen": "mug-7"}),
+        ("nested_first", {"sku": "mug", "box": {"sku": 7}}, {"seen": "mug-7"}),
         ("nothing", {}, {"seen": "nothing"}),
     ],
 )
