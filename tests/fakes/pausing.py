@@ -12,6 +12,9 @@ from typing import Any
 PATIENCE_S = 5.0
 _MOMENT_S = 0.0002
 
+# Python 3.12 tells of opcodes only who begins to trace after some frame has wished for them.
+sys._getframe().f_trace_opcodes = True
+
 
 class Pausing:
     """Counts the steps of the interpreter in files below a folder, and stops a thread before one of them until `go_on`.
@@ -34,6 +37,7 @@ class Pausing:
         """To be given to `sys.settrace` on the thread."""
         if not frame.f_code.co_filename.startswith(self._folder):
             return None
+        frame.f_trace = self._trace_steps  # Python 3.13 takes the next line only from a frame that is traced
         frame.f_trace_opcodes = True
         return self._trace_steps
 
