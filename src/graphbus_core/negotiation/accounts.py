@@ -10,7 +10,7 @@ from graphbus_core.errors import ModelError
 from graphbus_core.llm.client import Bound, Price
 from graphbus_core.llm.metered import NANO, Amount, priced
 from graphbus_core.model.proposals import ProposalRecord
-from graphbus_core.model.spending import Spend, Usage
+from graphbus_core.model.spending import Spend
 from graphbus_core.negotiation.asking import AskAnalysis, Asked
 from graphbus_core.negotiation.budget import Bill, Meter
 from graphbus_core.negotiation.protocol import AgentQuestion, AskArbitration, AskEvaluations, AskProposals, AskRepair
@@ -34,6 +34,39 @@ class _Line(NamedTuple):
     bill: Bill
 
 
+class _Counted(NamedTuple):
+    """What the settled bills come to, which stay as they are; the open ones; and how many there were when they were counted."""
+
+    spend: Spend = Spend()
+    nano_usd: int = 0
+    open_bills: tuple[Bill, ...] = ()
+    known: int = 0
+
+    def anew(self, lines: Sequence[_Line]) -> _Counted:
+        """Count what has been settled since."""
+        spend, nano_usd = self.spend, self.nano_usd
+        open_bills: list[Bill] = []
+        for bill in (*self.open_bills, *(line.bill for line in lines[self.known :])):
+            if bill.is_settled:
+                nano_usd += bill.tab.spent.nano_usd
+                spend = _sum(spend, bill.tab.spend, nano_usd)
+            else:
+                open_bills.append(bill)
+        return _Counted(spend, nano_usd, tuple(open_bills), len(lines))
+
+
+def _sum(spend: Spend, more: Spend, nano_usd: int) -> Spend:
+    """Add up; dollars follow from whole billionths, so that the order of the answers makes no difference."""
+    return Spend(
+        calls=spend.calls + more.calls,
+        requests=spend.requests + more.requests,
+        cached=spend.cached + more.cached,
+        usage=spend.usage + more.usage,
+        cost_usd=nano_usd / NANO,
+        unpriced=spend.unpriced + more.unpriced,
+    )
+
+
 class Accounts:
     """The bills of a session, in the order in which the questions were put."""
 
@@ -41,6 +74,7 @@ class Accounts:
         self.meter = meter
         self.prices: Mapping[str, Price | None] = {}
         self._lines: list[_Line] = []
+        self._counted = _Counted()
 
     def admit(self, batch: Sequence[Asked]) -> tuple[list[Asked], str]:
         """Set the worst case aside for as many questions as fit, in their order.
@@ -73,16 +107,9 @@ class Accounts:
 
     @property
     def spend(self) -> Spend:
-        """What all questions have cost that were answered so far."""
-        spends = [line.bill.tab.spend for line in self._lines if line.bill.is_settled]
-        return Spend(
-            calls=len(spends),
-            requests=sum(spend.requests for spend in spends),
-            cached=sum(spend.cached for spend in spends),
-            usage=sum((spend.usage for spend in spends), start=Usage()),
-            cost_usd=sum(line.bill.tab.spent.nano_usd for line in self._lines if line.bill.is_settled) / NANO,
-            unpriced=sum(spend.unpriced for spend in spends),
-        )
+        """What all questions have cost that were answered so far; asked for after every answer, so each bill counts once."""
+        self._counted = self._counted.anew(self._lines)
+        return self._counted.spend
 
     def costs(self, records: Iterable[ProposalRecord]) -> dict[str, float]:
         """Share out what questions have cost among the proposals that they were about, or that came of them."""

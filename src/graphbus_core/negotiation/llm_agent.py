@@ -1,13 +1,14 @@
 """An agent that asks a model: a prompt of `prompts.py` goes out, `replies.py` reads the answer.
 
 A malformed answer is sent back once with what is wrong with it. What is then still not usable is a failure: no proposal, or an
-abstention. The agent holds nothing between two questions; what it remembers comes with the view.
+abstention. The agent holds nothing between two questions but the prompts of the last one; what it remembers comes with the view.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TypeVar
+from operator import is_
+from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
@@ -32,6 +33,13 @@ SENT_BACK_TOKENS = _FAULTS_BYTES + 2 * _MESSAGES * _MESSAGE_TOKENS
 """What a worst case has for sending an answer back, beyond the prompt once more and the answer itself."""
 
 
+class _Made(NamedTuple):
+    """The prompts of the last question: how each is made, what it is about besides the view, and its text."""
+
+    view: View | None = None
+    prompts: tuple[tuple[Callable[..., Prompt], tuple[object, ...], Prompt], ...] = ()
+
+
 class LLMAgent:
     """See `ActiveAgent` for what its methods promise.
 
@@ -54,11 +62,12 @@ class LLMAgent:
         self.max_output_tokens = max_output_tokens
         self.max_prompt_tokens = max_prompt_tokens
         self._clients = clients
+        self._made = _Made()
 
     def analyze(self, view: View) -> Analysis:
         """Add to the facts of the rules what the model makes of the class."""
         facts = RuleAgent(self.name).analyze(view)
-        said = self._ask(self._clients.proposer, prompts.ask_analysis(view), replies.read_analysis)
+        said = self._ask(self._clients.proposer, self._prompt(prompts.ask_analysis, view), replies.read_analysis)
         known = {definition.name for definition in view.project.definitions} - {self.name}
         return Analysis(
             responsibilities=said.responsibilities or facts.responsibilities,
@@ -69,12 +78,12 @@ class LLMAgent:
 
     def propose(self, view: View) -> tuple[Proposal, ...]:
         """Ask for changes."""
-        prompt = prompts.ask_proposals(view)
+        prompt = self._prompt(prompts.ask_proposals, view)
         return self._ask(self._clients.proposer, prompt, lambda text: replies.read_drafts(text, view))
 
     def repair(self, view: View, proposal: Proposal, report: GateReport) -> Proposal | None:
         """Ask for another way, or give up."""
-        prompt = prompts.ask_repair(view, proposal, report)
+        prompt = self._prompt(prompts.ask_repair, view, proposal, report)
         return self._ask(self._clients.proposer, prompt, lambda text: replies.read_repair(text, view, proposal))
 
     def evaluate(self, view: View, trials: Sequence[Trial]) -> tuple[ProposalEvaluation, ...]:
@@ -82,7 +91,7 @@ class LLMAgent:
         return tuple(vote for batch in _batches(trials) for vote in self._judge(view, batch))
 
     def _judge(self, view: View, batch: Sequence[Trial]) -> tuple[ProposalEvaluation, ...]:
-        prompt = prompts.ask_evaluations(view, batch)
+        prompt = self._prompt(_ask_evaluations, view, *batch)
         return self._ask(
             self._clients.evaluator,
             prompt,
@@ -92,7 +101,7 @@ class LLMAgent:
 
     def arbitrate(self, view: View, trial: Trial, evaluations: Sequence[ProposalEvaluation]) -> ProposalEvaluation:
         """Ask for a decision."""
-        prompt = prompts.ask_decision(view, trial, evaluations)
+        prompt = self._prompt(prompts.ask_decision, view, trial, evaluations)
         word = self._ask(self._clients.arbiter, prompt, lambda text: replies.read_decision(text, view, trial))
         return replace(word, is_arbiter=True)
 
@@ -109,15 +118,26 @@ class LLMAgent:
 
     def _prompts(self, question: object, view: View, trials: Sequence[Trial]) -> Iterator[Prompt]:
         if isinstance(question, AskEvaluations):
-            yield from (prompts.ask_evaluations(view, batch) for batch in _batches(trials))
+            yield from (self._prompt(_ask_evaluations, view, *batch) for batch in _batches(trials))
         elif isinstance(question, AskArbitration):
-            yield prompts.ask_decision(view, trials[0], question.evaluations)
+            yield self._prompt(prompts.ask_decision, view, trials[0], question.evaluations)
         elif isinstance(question, AskRepair):
-            yield prompts.ask_repair(view, question.proposal, question.report)
+            yield self._prompt(prompts.ask_repair, view, question.proposal, question.report)
         elif isinstance(question, AskProposals):
-            yield prompts.ask_proposals(view)
+            yield self._prompt(prompts.ask_proposals, view)
         else:
-            yield prompts.ask_analysis(view)
+            yield self._prompt(prompts.ask_analysis, view)
+
+    def _prompt(self, make: Callable[..., Prompt], view: View, *about: object) -> Prompt:
+        """Make each prompt of a question once: its worst case is reckoned with the very text that is sent."""
+        made = self._made
+        known = made.prompts if made.view is view else ()
+        for maker, subject, prompt in known:
+            if maker is make and len(subject) == len(about) and all(map(is_, subject, about)):
+                return prompt
+        prompt = make(view, *about)
+        self._made = _Made(view, (*known, (make, about, prompt)))
+        return prompt
 
     def _bound(self, prompt: Prompt) -> Bound:
         if self._excess(prompt):
@@ -144,23 +164,22 @@ class LLMAgent:
         excess = self._excess(prompt)
         if excess:
             raise ModelError("GBE462", agent=self.name, tokens=excess, limit=self.max_prompt_tokens)
-        text, malformed = self._answer(client, prompt, read)
-        if malformed is None:
-            return read(text)
-        text, malformed = self._answer(client, prompts.ask_again(prompt, text, malformed.faults), read)
-        if malformed is None:
-            return read(text)
-        usable = rest(malformed)
+        text, said = self._answer(client, prompt, read)
+        if isinstance(said, Malformed):
+            text, said = self._answer(client, prompts.ask_again(prompt, text, said.faults), read)
+        if not isinstance(said, Malformed):
+            return said
+        usable = rest(said)
         if usable is not None:
             return usable
-        raise ModelError("GBE460", model=client.model, reason=" ".join(malformed.faults))
+        raise ModelError("GBE460", model=client.model, reason=" ".join(said.faults))
 
     def _excess(self, prompt: Prompt) -> int:
         """The tokens of a prompt that is too long; 0 when it is not."""
         tokens = estimated(prompt.shared, prompt.own, prompt.task)
         return tokens if 0 < self.max_prompt_tokens < tokens else 0
 
-    def _answer(self, client: LLMClient, prompt: Prompt, read: Callable[[str], object]) -> tuple[str, Malformed | None]:
+    def _answer(self, client: LLMClient, prompt: Prompt, read: Callable[[str], T]) -> tuple[str, T | Malformed]:
         completion = client.complete(prompt, self.max_output_tokens)
         if completion.stop == "refusal":
             raise ModelError("GBE461", model=client.model)
@@ -168,10 +187,13 @@ class LLMAgent:
             fault = f"It was cut off after {self.max_output_tokens} tokens: it is too long."
             return completion.text, Malformed([fault])
         try:
-            read(completion.text)
+            return completion.text, read(completion.text)
         except Malformed as malformed:
             return completion.text, malformed
-        return completion.text, None
+
+
+def _ask_evaluations(view: View, *batch: Trial) -> Prompt:
+    return prompts.ask_evaluations(view, batch)
 
 
 def _batches(trials: Sequence[Trial]) -> Iterator[Sequence[Trial]]:

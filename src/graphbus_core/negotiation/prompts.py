@@ -20,6 +20,7 @@ from graphbus_core.llm.client import Prompt, Turn
 from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.model.findings import Finding
 from graphbus_core.model.proposals import GateReport, Proposal, ProposalEvaluation
+from graphbus_core.negotiation.once import once_for_each
 from graphbus_core.negotiation.views import Analysis, Trial, View, concerns
 from graphbus_core.negotiation.words.answer_format import answer_format, edit_text
 from graphbus_core.negotiation.words.contract_text import contract_of, is_map_whole, map_of, schema_changes_of
@@ -38,6 +39,7 @@ _FAULT_CHARS = 600
 # --- shared and own --------------------------------------------------------------------------
 
 
+@once_for_each
 def shared_text(project: Project) -> str:
     """Give what all prompts of a session begin with, as long as no contract changes."""
     return f"{answer_format()}\n# The project\n\nThe contracts of all agents:\n\n{fenced(map_of(project), 'contracts')}"

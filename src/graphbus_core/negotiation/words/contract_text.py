@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from graphbus_core.compiler.project import Project
 from graphbus_core.model.agent import AgentDefinition, MethodSpec, Parameter, Publication, Subscription
 from graphbus_core.model.proposals import SchemaChange
+from graphbus_core.negotiation.once import once_for_each
 from graphbus_core.negotiation.words.sections import clean
 
 WHOLE_MAP_AGENTS = 30
@@ -43,6 +44,7 @@ def map_of(project: Project) -> str:
     return _cut([_line_of(agent) for agent in ranked], MAP_TOKENS * _BYTES_PER_TOKEN)
 
 
+@once_for_each
 def is_map_whole(project: Project) -> bool:
     """Tell whether the map shows every contract whole."""
     agents = project.definitions
