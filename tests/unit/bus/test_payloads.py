@@ -9,11 +9,22 @@ from enum import IntEnum, StrEnum
 
 import msgspec
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from graphbus_core import Event
 from graphbus_core.bus import MessageBus
 from graphbus_core.errors import RunError
-from graphbus_core.model.payload import MAX_PAYLOAD_BYTES, FrozenDict, FrozenList, describe_path, freeze, thaw
+from graphbus_core.isolation import attempt
+from graphbus_core.model.payload import (
+    MAX_PAYLOAD_BYTES,
+    FrozenDict,
+    FrozenList,
+    _Freezer,
+    describe_path,
+    freeze,
+    thaw,
+)
 
 
 class Color(StrEnum):
@@ -91,6 +102,29 @@ def test_a_payload_of_more_than_a_mebibyte_is_refused(value: object) -> None:
         freeze(value)
     assert refused.value.code == "GBE613"
     assert str(MAX_PAYLOAD_BYTES) in str(refused.value)
+
+
+VALUES = st.one_of(
+    st.text(max_size=9),
+    st.integers(),
+    st.sampled_from(
+        [1 << 64, -(1 << 64), 1 << 14_000, 1.5, True, None, Color.RED, Level.HIGH, Ratio(2.5), {}, [1], {1}]
+    ),
+)
+KEYS = st.one_of(st.text(max_size=5), st.sampled_from([Color.RED, 1, None, (1, 2)]))
+
+
+@given(value=st.dictionaries(KEYS, VALUES, max_size=4), limit=st.integers(0, 60))
+@example(value={"a": "xyz"}, limit=8)
+@example(value={"a": 1 << 14_000}, limit=60)
+@example(value={"a": 1 << 13_999}, limit=60)
+def test_the_short_way_for_plain_dicts_freezes_and_refuses_as_the_long_one_does(value: dict, limit: int) -> None:
+    short, refused = attempt(lambda: freeze(value, limit))
+    long, reason = attempt(lambda: _Freezer(limit).freeze(value))
+    assert (short, str(refused)) == (long, str(reason))
+    assert type(short) is type(long)
+    assert [type(each) for each in (short or {}).values()] == [type(each) for each in (long or {}).values()]
+    assert short is not value
 
 
 def test_a_payload_just_below_the_limit_passes() -> None:
