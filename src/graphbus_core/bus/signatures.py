@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from graphbus_core.errors import Place, RunError
-from graphbus_core.isolation import attempt
 from graphbus_core.model.agent import HandlerShape, ParameterKind
+from graphbus_core.model.annotations import Unresolved, annotation_of
 from graphbus_core.model.handlers import Annotation, HandlerParameter, decide
 from graphbus_core.model.messages import Event
 from graphbus_core.model.typed import Make, UnfitError, Unmakeable, is_typed_class, maker_of, needs_making
@@ -37,12 +37,6 @@ class _Parameter(msgspec.Struct, frozen=True):
     has_default: bool
 
 
-class _Unresolved(str):
-    """The text of an annotation whose names are not to be had at run time."""
-
-    __slots__ = ()
-
-
 def bind(handler: Handler, *, shape: HandlerShape | None = None) -> BoundHandler:
     """Wrap a handler so that it takes one event; one that takes the event itself is not wrapped at all.
 
@@ -64,7 +58,7 @@ def bind(handler: Handler, *, shape: HandlerShape | None = None) -> BoundHandler
     parameters = _parameters(handler, function)
     if shape == "topic_payload":
         return BoundHandler(_call_with_topic(handler, parameters), "topic_payload", is_async)
-    if shape is None or not any(isinstance(each.annotation, _Unresolved) for each in parameters):
+    if shape is None or not any(isinstance(each.annotation, Unresolved) for each in parameters):
         shape = decide([HandlerParameter(each.name, each.kind, _classify(each.annotation)) for each in parameters])
     if shape == "invalid":
         raise _invalid(handler, f"({', '.join(each.name for each in parameters)}) fits no row of the table")
@@ -103,14 +97,14 @@ def _parameters(handler: Handler, function: Any) -> list[_Parameter]:
         _Parameter(
             names[index],
             "positional_only" if index < code.co_posonlyargcount else "positional",
-            _annotation(function, names[index]),
+            annotation_of(function, names[index]),
             index >= first_default,
         )
         for index in range(skipped, positional)
     ]
     for name in names[positional : positional + keywords]:
         has_default = name in (function.__kwdefaults__ or {})
-        found.append(_Parameter(name, "keyword_only", _annotation(function, name), has_default))
+        found.append(_Parameter(name, "keyword_only", annotation_of(function, name), has_default))
     rest = positional + keywords
     if code.co_flags & _POSITIONAL_REST:
         found.append(_Parameter(f"*{names[rest]}", "var_positional", None, has_default=True))
@@ -120,45 +114,8 @@ def _parameters(handler: Handler, function: Any) -> list[_Parameter]:
     return found
 
 
-def _annotation(function: Any, name: str) -> object:
-    """The annotation of a parameter; what is written as text is looked up where the function was defined."""
-    annotation = function.__annotations__.get(name)
-    scope = function.__globals__
-    while isinstance(annotation, str):
-        found, error = _evaluate(annotation, scope)
-        if error is not None:
-            found, error = _evaluate(annotation, scope | _imported_for_checkers(scope, annotation))
-        if error is not None:
-            return _Unresolved(annotation)
-        annotation = found
-    return annotation
-
-
-def _evaluate(text: str, scope: dict[str, Any]) -> tuple[object, Exception | None]:
-    return attempt(lambda: eval(text, scope))  # noqa: S307 - the text is the user's own code
-
-
-def _imported_for_checkers(scope: dict[str, Any], text: str) -> dict[str, Any]:
-    """The names of the text that their module imports under `if TYPE_CHECKING:`, as far as they are to be had."""
-    import ast
-    from pathlib import Path
-
-    tree, _ = attempt(lambda: ast.parse(Path(scope["__file__"]).read_bytes()))
-    names = {name: scope.get(name) for name in ("__name__", "__package__", "__spec__")}
-    for block in tree.body if tree else ():
-        if not (isinstance(block, ast.If) and ast.unparse(block.test).endswith("TYPE_CHECKING")):
-            continue
-        for statement in block.body:
-            if isinstance(statement, ast.Import | ast.ImportFrom) and any(
-                (each.asname or each.name).partition(".")[0] in text for each in statement.names
-            ):
-                code = compile(ast.Module([statement], []), str(scope["__file__"]), "exec")
-                attempt(lambda code=code: exec(code, names))  # type: ignore[misc]  # noqa: S102 - as above
-    return names
-
-
 def _classify(annotation: object) -> Annotation:
-    if isinstance(annotation, _Unresolved):
+    if isinstance(annotation, Unresolved):
         name = annotation.partition("[")[0].strip().rpartition(".")[2]
         return "event" if name.endswith("Event") else "mapping" if name in _MAPPINGS else "other"
     origin = getattr(annotation, "__origin__", annotation)
@@ -190,7 +147,7 @@ def _call_with_payload(handler: Handler, _parameters: list[_Parameter]) -> Calla
 
 def _call_with_typed(handler: Handler, parameters: list[_Parameter]) -> Callable[[Event], object]:
     annotation = parameters[0].annotation
-    if isinstance(annotation, _Unresolved):
+    if isinstance(annotation, Unresolved):
         raise _invalid(handler, f"{annotation} is not to be had at run time; import it outside of `if TYPE_CHECKING:`")
     convert = _converter(handler, annotation)
     return lambda event: handler(convert(event))

@@ -21,6 +21,7 @@ from graphbus_core.model.schema import ANY, STR, Schema, Type
 from graphbus_core.model.topics import matches
 from graphbus_core.model.typed import Make, UnfitError, is_json_shaped, makers_for
 from graphbus_core.model.validation import Problem, problems_of, refusal
+from graphbus_core.model.values import clipped
 
 _FLAT = Type("dict", (STR, ANY))
 """A payload of text, numbers, booleans and None by name."""
@@ -129,8 +130,14 @@ class Method:
         return (lambda arguments: self._made(check(arguments))) if self._makers else check
 
     @cached_property
-    def _makers(self) -> dict[str, Make]:
-        return makers_for(self._function)
+    def _makers(self) -> Mapping[str, Make]:
+        makers = makers_for(self._function)
+        schema = self._spec.input_schema
+        for name, why in makers.unmade.items():
+            field = None if schema is None else schema.get(name)
+            if field is None or _may_be_object(field.type):
+                _log.warning("%s.%s takes %s as it is given: %s", self._agent, self.name, name, clipped(why))
+        return makers.by_name
 
     def _made(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """The arguments with objects of typed classes in the place of what JSON has for them."""
@@ -177,6 +184,10 @@ class Method:
         if self._validation == "strict":
             raise wrong
         _log.warning("%s", wrong.sentence)
+
+
+def _may_be_object(of: Type) -> bool:
+    return of.kind in ("record", "unknown") or any(map(_may_be_object, of.args))
 
 
 class Methods(msgspec.Struct, frozen=True):

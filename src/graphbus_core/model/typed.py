@@ -7,13 +7,14 @@ object. pydantic is never imported: its classes say themselves how they are made
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
-from typing import Any, get_args, get_origin
+from typing import Any, NamedTuple, get_args, get_origin
 
 import msgspec
 
 from graphbus_core.isolation import attempt
+from graphbus_core.model.annotations import Unresolved, annotation_of
 from graphbus_core.model.live_types import hints_of, type_of
 from graphbus_core.model.proposals import Json
 from graphbus_core.model.schema import NULL, Type
@@ -55,24 +56,46 @@ def maker_of(kind: Any) -> Make:
 
 
 def needs_making(annotation: Any, depth: int = 0) -> bool:
-    """True for an annotation that holds a typed class, an Enum or a date: what is more than JSON says by itself."""
+    """True for an annotation that holds a typed class, an Enum, a date or a `Meta(ge=1)`: more than JSON says by itself."""
     if depth > _MAX_DEPTH:
         return False
+    if type(annotation) is msgspec.Meta:
+        return True
     if not isinstance(annotation, type) or get_origin(annotation) is not None:
         return any(needs_making(part, depth + 1) for part in get_args(annotation) if part is not ...)
     return is_typed_class(annotation) or _is_scalar(annotation)
 
 
-def makers_for(function: Any) -> dict[str, Make]:
-    """Give the makers for those parameters of a function that want more than JSON has; empty if annotations cannot be had."""
-    hints, _ = attempt(lambda: hints_of(function))
-    makers: dict[str, Make] = {}
-    for name, hint in (hints or {}).items():
-        if name != "return" and needs_making(hint):
-            make, _ = attempt(lambda hint=hint: maker_of(hint))  # type: ignore[misc]
+class Makers(NamedTuple):
+    """How the arguments of a function become what it is annotated with.
+
+    Attributes:
+        by_name: Parameter -> the function that makes it; those that take JSON as it is are not here.
+        unmade: Parameter -> why nothing can be made for it although its annotation may want that.
+    """
+
+    by_name: Mapping[str, Make]
+    unmade: Mapping[str, str]
+
+
+def makers_for(function: Any) -> Makers:
+    """Give the makers for those parameters of a function that want more than JSON has."""
+    inspected = getattr(function, "__func__", function)
+    while hasattr(inspected, "__wrapped__"):
+        inspected = inspected.__wrapped__
+    by_name: dict[str, Make] = {}
+    unmade: dict[str, str] = {}
+    for name in getattr(inspected, "__annotations__", ()) if hasattr(inspected, "__globals__") else ():
+        annotation = annotation_of(inspected, name) if name != "return" else None
+        if isinstance(annotation, Unresolved):
+            unmade[name] = f"{annotation} is not to be had at run time"
+        elif needs_making(annotation):
+            make, error = attempt(lambda annotation=annotation: maker_of(annotation))  # type: ignore[misc]
             if make is not None:
-                makers[name] = make
-    return makers
+                by_name[name] = make
+            else:
+                unmade[name] = f"no JSON can become an object of {error}"
+    return Makers(by_name, unmade)
 
 
 def is_json_shaped(value: object, depth: int = 0) -> bool:
