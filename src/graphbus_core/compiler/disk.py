@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
@@ -136,7 +137,7 @@ class ImportsOutside:
 
 
 def _code_stamp() -> str:
-    """Changes with the code that makes facts, so that they are made anew after an upgrade."""
+    """Changes with the code that makes facts and with the Python that reads the sources: then they are made anew."""
     folder = os.path.dirname(__file__)
     stamps = [
         (os.path.relpath(place, folder), entry.name, entry.stat().st_mtime_ns, entry.stat().st_size)
@@ -144,4 +145,4 @@ def _code_stamp() -> str:
         for entry in os.scandir(place)
         if entry.name.endswith(".py")
     ]
-    return sha256(repr(sorted(stamps)).encode()).hexdigest()
+    return sha256(repr((sys.version_info[:2], sorted(stamps))).encode()).hexdigest()

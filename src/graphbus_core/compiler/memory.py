@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -76,7 +77,8 @@ def _place(config: BuildConfig) -> Path:
 
 
 def key_of(config: BuildConfig) -> str:
-    """Give what a build rests on besides its files: GraphBus, the format that it writes, the paths and the settings."""
+    """Give what a build rests on besides its files: GraphBus, the format that it writes, Python, the paths and the settings."""
     wanted = [os.path.relpath(path, config.root) for path in config.paths]
-    made_by = f"{__version__}:{SCHEMA_VERSION}"
+    python = sys.version_info[:2]  # an older one cannot read all that a newer one can
+    made_by = f"{__version__}:{SCHEMA_VERSION}:{python}"
     return sha256(msgspec.json.encode([made_by, wanted, msgspec.to_builtins(config.settings)])).hexdigest()

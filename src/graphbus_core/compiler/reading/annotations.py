@@ -121,6 +121,9 @@ def _read_name(expression: ast.Name | ast.Attribute, scope: Scope, depth: int) -
     if isinstance(target, Symbol):
         if isinstance(target.node, ast.ClassDef):
             return read_class(ClassSite(target.module, target.node), scope, depth)
+        if isinstance(target.node, syntax.TypeAlias):
+            inner = scope.within(target.module)._replace(hidden=syntax.type_parameters(target.node))
+            return read_type(target.node.value, inner, depth)
         if isinstance(target.node, ast.expr):
             return _read_alias(target, scope, depth) or _unknown(expression)
     return _unknown(expression)
@@ -316,7 +319,7 @@ def _values(statement: ast.stmt) -> Iterator[ast.Call]:
 
 
 def _class_fields(site: ClassSite, scope: Scope, depth: int) -> Iterator[Field]:
-    inner = scope.within(site.module)
+    inner = scope.within(site.module)._replace(hidden=syntax.type_parameters(site.node))
     is_total = not any(
         keyword.arg == "total" and isinstance(keyword.value, ast.Constant) and keyword.value.value is False
         for keyword in site.node.keywords

@@ -18,6 +18,8 @@ EVENT_FIELDS = frozenset({"topic", "src", "event_id", "timestamp", "correlation_
 
 ANY_NAME = "*"
 
+_TYPE_PARAMETERS = ("TypeVar", "ParamSpec", "TypeVarTuple")
+"""From Python 3.12 on."""
 _SCOPES = frozenset({ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef})
 _READING_METHODS = frozenset({"keys", "values", "items", "copy"})
 _READING_FUNCTIONS = frozenset({"print", "len", "str", "repr", "bool", "isinstance", "type"})
@@ -317,6 +319,11 @@ def _visit_capture(body: Body, node: ast.AST) -> None:
             body.bind(name, None)
 
 
+def _visit_type_parameter(body: Body, node: ast.AST) -> None:
+    """`def inner[T]` binds a name that is plain text in the tree."""
+    body.bind(getattr(node, "name", ""), None)
+
+
 _VISITS: dict[type, Callable[[Body, Any], Any]] = {
     ast.AnnAssign: _visit_ann_assign,
     ast.Assign: _visit_assign,
@@ -345,6 +352,7 @@ _VISITS: dict[type, Callable[[Body, Any], Any]] = {
     ast.Yield: _visit_yield,
     ast.YieldFrom: _visit_yield,
     ast.arg: _visit_argument,
+    **{getattr(ast, kind): _visit_type_parameter for kind in _TYPE_PARAMETERS if hasattr(ast, kind)},
 }
 
 

@@ -43,6 +43,7 @@ from graphbus_core.compiler.reading.scopes import (
     resolve,
 )
 from graphbus_core.compiler.reading.source import span_of
+from graphbus_core.compiler.reading.syntax import type_parameters
 from graphbus_core.compiler.reading.values import View
 from graphbus_core.model.agent import (
     AgentDefinition,
@@ -107,7 +108,14 @@ class _AgentReader:
         chain = self._chain
         if site is not chain[0]:
             chain = (site, *(entry for entry in chain if entry is not site))
-        return Scope(self._library, site.module, chain, in_class_body=True, instance_names=self._instance_names)
+        return Scope(
+            self._library,
+            site.module,
+            chain,
+            in_class_body=True,
+            hidden=type_parameters(site.node),
+            instance_names=self._instance_names,
+        )
 
     def _read_methods(self) -> Iterator[tuple[ClassSite, Method]]:
         seen: set[str] = set()
@@ -129,6 +137,8 @@ class _AgentReader:
         calls: list[Call] = []
         for home, method in self._methods:
             scope = self._scope(home)
+            own = type_parameters(method.node)
+            scope = scope._replace(hidden=scope.hidden | own) if own else scope
             parameters = read_parameters(method, scope)
             view = make_view(method, parameters, scope._replace(chain=self._chain))
             specs.append(make_spec(method, parameters, scope, view, self._raising))

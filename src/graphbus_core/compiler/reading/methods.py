@@ -150,7 +150,7 @@ def make_view(method: Method, parameters: tuple[Parameter, ...], scope: Scope) -
         parameter.name: parameter.type if parameter.kind not in ("var_positional", "var_keyword") else UNKNOWN
         for parameter in parameters
     }
-    hidden = frozenset((*method.body.bound, *types, method.body.self_name))
+    hidden = frozenset((*scope.hidden, *method.body.bound, *types, method.body.self_name))
     inner = Scope(
         scope.library,
         scope.module,

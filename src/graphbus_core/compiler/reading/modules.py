@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from graphbus_core.compiler.discover import ModuleIndex
 from graphbus_core.compiler.reading.source import SourceFile
+from graphbus_core.compiler.reading.syntax import TypeAlias
 from graphbus_core.errors import BuildError
 
 NODE = "graphbus_core.GraphBusNode"
@@ -130,8 +131,8 @@ class Bindings:
                 self._assign(target, None)
         elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.NamedExpr):
             self._assign(statement.value.target, statement.value.value)
-        elif statement.__class__.__name__ == "TypeAlias":  # pragma: no cover - Python 3.12
-            self._bind(statement.name.id, statement.value)  # type: ignore[attr-defined]
+        elif isinstance(statement, TypeAlias):
+            self._bind(statement.name.id, statement)  # not its value: the name stands for an object of its own
 
     def _block(self, statement: ast.stmt, package: str) -> None:
         if isinstance(statement, ast.For | ast.AsyncFor):

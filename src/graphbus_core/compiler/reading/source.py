@@ -94,7 +94,7 @@ class SourceFile:
 
     def _syntax_error(self, error: SyntaxError | ValueError) -> BuildError:
         line, column = getattr(error, "lineno", None) or 0, getattr(error, "offset", None) or 0
-        return BuildError("GBE201", where=Place(self.path, line, column), reason=getattr(error, "msg", str(error)))
+        return BuildError("GBE201", where=Place(self.path, line, column), reason=syntax.reason_of(error))
 
     def _null_byte(self) -> BuildError | None:
         position = self.data.find(b"\0")

@@ -8,13 +8,33 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import RLock
 from typing import TypeVar
 
+if sys.version_info >= (3, 12):
+    from ast import TypeAlias
+else:
+
+    class TypeAlias(ast.stmt):
+        """`type Orders = list[Order]`, which is a syntax error for Python 3.11: no tree of it has one."""
+
+        name: ast.Name
+        type_params: list[ast.AST]
+        value: ast.expr
+
+
 _one_at_a_time = RLock()
+_NEWER = (
+    (12, re.compile(r"^\s*type\s+\w+\s*[\[=]"), "`type` statements"),
+    (12, re.compile(r"^\s*(?:class|(?:async\s+)?def)\s+\w+\s*\["), "type parameters"),
+    (12, re.compile(r"f-string:"), "its own quotes and backslashes inside the braces of an f-string"),
+    (13, re.compile(r"^\s*(?:class|type|(?:async\s+)?def)\s+\w+\s*\[[^]]*="), "defaults of type parameters"),
+)
+"""What a line or a message looks like when this Python is too old for it: the minor version that can read it, and its name."""
 _HALF_PAIR = re.compile(rb"\\(?:u|U0000)[dD][89a-fA-F]")
 T = TypeVar("T", bound=ast.AST)
 
@@ -38,11 +58,28 @@ def parse(text: str | bytes, path: str = "<unknown>", minor: int | None = None) 
         return ast.parse(text, path, feature_version=version)
 
 
+def reason_of(error: SyntaxError | ValueError, minor: int = sys.version_info.minor) -> str:
+    """Say what is wrong, and when it is right for a newer Python 3 than this one, for which."""
+    message, line = getattr(error, "msg", str(error)), getattr(error, "text", None) or ""
+    newer = [
+        f"{message}; {what} need Python 3.{since}, and this is 3.{minor}"
+        for since, pattern, what in _NEWER
+        if since > minor and (pattern.search(line) or pattern.match(message))
+    ]
+    return newer[-1] if newer else message
+
+
 def parse_expression(text: str) -> ast.expr:
     """Give the tree of an expression; raises what `ast.parse` raises."""
     with alone():
         tree = ast.parse(text, mode="eval")
     return with_whole_characters(tree).body if may_have_half_characters(text.encode()) else tree.body
+
+
+def type_parameters(node: ast.AST) -> frozenset[str]:
+    """Name what `class Box[T]`, `def take[T]` and `type Many[T]` bind for themselves; Python 3.11 knows none."""
+    given = getattr(node, "type_params", None)
+    return frozenset(parameter.name for parameter in given) if given else frozenset()
 
 
 def may_have_half_characters(data: bytes) -> bool:

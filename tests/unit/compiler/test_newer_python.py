@@ -1,0 +1,220 @@
+"""Sources that only Python 3.12 or 3.13 can read: there they are read rightly, and an older one says what they need."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from graphbus_core.build import run_build_pipeline
+from graphbus_core.compiler import memory
+from graphbus_core.compiler.project import Project
+from graphbus_core.compiler.reading.bodies import Body
+from graphbus_core.compiler.reading.syntax import reason_of
+from graphbus_core.model.agent import AgentDefinition
+from graphbus_core.model.config import BuildRequest
+from graphbus_core.model.schema import Type
+from graphbus_core.settings import resolve_build
+from tests.project_files import write_project
+from tests.reading import HEAD, read_files
+
+IS_312 = sys.version_info >= (3, 12)
+
+AGENT = (
+    HEAD
+    + """\
+from typing import TypedDict
+
+class T(TypedDict):
+    wrong: str
+
+class Order(TypedDict):
+    sku: str
+
+class Box[T](TypedDict):
+    inside: T
+    order: Order
+
+type Placed = Order
+type Maybe = Placed | None
+type Many[T] = list[T]
+type Topic = "/Not/A/Topic"
+type Late = Further
+
+class Base[Order](GraphBusNode):
+    def inherited(self, it: Order): ...
+
+class A[T](Base[T]):
+    @schema_method(input={"order": Placed}, output={"text": str})
+    def place(self, order: Placed):
+        self.publish("/Shop/Placed", {"text": f"{f"{order["sku"]}"}, {'\\n'.join([])}"})
+        self.publish(Topic, {})
+        return {"text": f"{order["sku"]!r:>{3 + len("x")}}"}
+
+    def of_class(self, it: T) -> T: ...
+    def of_method[Order: (int, str)](self, it: Order): ...
+    def alias(self, it: Maybe): ...
+    def generic(self, it: Many[int]): ...
+    def bare(self, it: Many): ...
+    def late(self, it: Late): ...
+    def box(self, it: Box): ...
+    def plain(self, it: Order): ...
+
+type Further = int
+"""
+)
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> AgentDefinition | None:
+    """The agent `A` above; None where this Python cannot read it, which is then what was said."""
+    project = read_files(tmp_path, {"module.py": AGENT})
+    if IS_312:
+        assert [str(error) for error in project.errors if error.code != "GBE214"] == []
+        return project.agent("A")
+    assert [error.code for error in project.errors] == ["GBE201"]
+    assert "type parameters need Python 3.12, and this is 3.11" in str(project.errors[0])
+    assert str(project.errors[0].where) == "module.py:10:10"
+    return None
+
+
+ORDER = "record Order"
+PARAMETERS = [
+    ("place", ORDER),
+    ("of_class", "unknown T"),
+    ("of_method", "unknown Order"),
+    ("inherited", "unknown Order"),
+    ("alias", f"union({ORDER}, null)"),
+    ("generic", "unknown Many[int]"),
+    ("bare", "list(unknown T)"),
+    ("late", "int"),
+    ("plain", ORDER),
+]
+
+
+def told(kind: Type) -> str:
+    inner = ", ".join(map(told, kind.args))
+    return f"{kind.kind} {kind.name}".strip() + (f"({inner})" if inner else "")
+
+
+@pytest.mark.parametrize(("name", "expected"), PARAMETERS)
+def test_an_annotation_means_what_it_means_to_python(agent: AgentDefinition | None, name: str, expected: str) -> None:
+    if agent is not None:
+        methods = {method.name: method for method in agent.methods}
+        assert told(methods[name].parameters[0].type) == expected
+
+
+def test_the_fields_of_a_class_with_type_parameters_are_those_of_its_own(agent: AgentDefinition | None) -> None:
+    if agent is not None:
+        box = {method.name: method for method in agent.methods}["box"].parameters[0].type
+        assert [(field.name, told(field.type)) for field in box.fields] == [("inside", "unknown T"), ("order", ORDER)]
+
+
+def test_texts_inside_of_texts_are_read_as_texts(agent: AgentDefinition | None) -> None:
+    if agent is not None:
+        placed = {item.topic: item.payload for item in agent.publications}["/Shop/Placed"]
+        assert [(field.name, told(field.type)) for field in placed.fields] == [("text", "str")]
+
+
+def test_the_name_of_a_type_is_not_taken_for_its_value(agent: AgentDefinition | None) -> None:
+    if agent is not None:
+        assert sorted({item.topic for item in agent.publications}) == ["", "/Shop/Placed"]
+
+
+def test_a_name_that_an_inner_function_binds_as_a_type_is_bound_again() -> None:
+    if IS_312:
+        [function] = ast.parse("def f(self):\n    T = 1\n    def g[T, *Ts, **P](it: T): ...\n    type X = T\n").body
+        assert isinstance(function, ast.FunctionDef)
+        body = Body(function, "self")
+        assert {name: len(values) for name, values in body.bound.items() if name != "it"} == {
+            "T": 2,
+            "Ts": 1,
+            "P": 1,
+            "g": 1,
+            "X": 1,
+        }
+
+
+@pytest.mark.parametrize(
+    ("line", "message", "minor", "expected"),
+    [
+        ("type X = int", "invalid syntax", 11, "invalid syntax; `type` statements need Python 3.12, and this is 3.11"),
+        ("type X[T] = T", "invalid syntax", 11, "invalid syntax; `type` statements need Python 3.12, and this is 3.11"),
+        ("class B[T]: ...", "invalid syntax", 11, "invalid syntax; type parameters need Python 3.12, and this is 3.11"),
+        ("  def f[T]():", "expected '('", 11, "expected '('; type parameters need Python 3.12, and this is 3.11"),
+        ("async def f[T]():", "expected '('", 11, "expected '('; type parameters need Python 3.12, and this is 3.11"),
+        (
+            *('x = f"{d["a"]}"', "f-string: unmatched '['", 11),
+            "f-string: unmatched '['; its own quotes and backslashes inside the braces of an f-string need Python 3.12, "
+            "and this is 3.11",
+        ),
+        ('x = f"{d"', "f-string: expecting '}'", 12, "f-string: expecting '}'"),
+        ("class B[T]: 3 3", "invalid syntax", 12, "invalid syntax"),
+        (
+            *("class B[T = int]: ...", "invalid syntax", 12),
+            "invalid syntax; defaults of type parameters need Python 3.13, and this is 3.12",
+        ),
+        (
+            *("type B[T = int] = T", "invalid syntax", 11),
+            "invalid syntax; defaults of type parameters need Python 3.13, and this is 3.11",
+        ),
+        ("class B[T = int]: 3 3", "invalid syntax", 13, "invalid syntax"),
+        ("type(x)[3] = 5 5", "invalid syntax", 11, "invalid syntax"),
+        ("type = 5 5", "invalid syntax", 11, "invalid syntax"),
+        ("class B(x[1]): 3 3", "invalid syntax", 11, "invalid syntax"),
+    ],
+)
+def test_a_syntax_error_says_which_python_could_read_it(line: str, message: str, minor: int, expected: str) -> None:
+    assert reason_of(SyntaxError(message, ("module.py", 1, 1, line, 1, 1)), minor) == expected
+
+
+@pytest.mark.parametrize("what", ["a null byte", ""])
+def test_what_is_no_syntax_error_is_said_as_it_is(what: str) -> None:
+    assert reason_of(ValueError(what), 11) == what
+
+
+def test_what_one_python_has_read_is_read_again_by_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_project(tmp_path, {"agents/a.py": HEAD + "class A(GraphBusNode): pass\n"})
+    request = BuildRequest(paths=(str(tmp_path / "agents"),))
+    config = resolve_build(request)
+    parsed: list[str] = []
+    monkeypatch.setattr(ast, "parse", noting(parsed, ast.parse))
+
+    def read() -> tuple[bool, int]:
+        parsed.clear()
+        is_known = memory.recall(config) is not None
+        Project.read(config)
+        return is_known, len(parsed)
+
+    run_build_pipeline(request)
+    assert read() == (True, 0)
+    with monkeypatch.context() as other:
+        other.setattr(sys, "version_info", (3, sys.version_info.minor + 1, 0, "final", 0))
+        assert read() == (False, 1)
+
+
+def noting(parsed: list[str], parse: Callable[..., ast.AST]) -> Callable[..., ast.AST]:
+    def note(*args: object, **options: object) -> ast.AST:
+        parsed.append(str(args[1:2]))
+        return parse(*args, **options)
+
+    return note
+
+
+def test_type_aliases_may_be_written_in_a_class_too(tmp_path: Path) -> None:
+    text = """
+        class A(GraphBusNode):
+            type Amount = int
+            def f(self, it: Amount): ...
+    """
+    project = read_files(tmp_path, {"module.py": HEAD + dedent(text)})
+    if IS_312:
+        found = project.agent("A")
+        assert found is not None
+        assert told(found.methods[0].parameters[0].type) == "int"
+    else:
+        assert "`type` statements need Python 3.12" in str(project.errors[0])
