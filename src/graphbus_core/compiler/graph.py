@@ -131,6 +131,24 @@ def build_graph(definitions: Iterable[AgentDefinition], external_topics: Sequenc
     return AgentGraph(tuple(sorted(agents)), _sorted_edges(edges), topics, arbiters, tuple(errors))
 
 
+def connect_alike(was: Sequence[AgentDefinition], now: Sequence[AgentDefinition]) -> bool:
+    """Tell whether a graph without errors stays what it is when some of its agents are replaced: places are no part of it."""
+    if len(was) != len(now):  # two of one name
+        return False
+    return {agent.name: _ties(agent) for agent in was} == {agent.name: _ties(agent) for agent in now}
+
+
+def _ties(agent: AgentDefinition) -> tuple[object, ...]:
+    """All that `build_graph` looks at in one agent, places left out: they show in errors only."""
+    return (
+        agent.is_arbiter,
+        [(each.topic, each.is_declared, each.payload) for each in agent.publications],
+        [each.topic for each in agent.subscriptions],
+        [each.name for each in agent.dependencies],
+        [(each.agent, each.method) for each in agent.calls],
+    )
+
+
 def _sorted_edges(edges: Iterable[Edge]) -> tuple[Edge, ...]:
     return tuple(sorted(edges, key=lambda edge: (edge.source, edge.target, edge.kind, edge.label)))
 

@@ -19,7 +19,7 @@ from graphbus_core.compiler.discover import (
     sort_errors,
 )
 from graphbus_core.compiler.disk import DiskReader, FactsCache, ImportsOutside
-from graphbus_core.compiler.graph import ActivationOrder, AgentGraph, build_graph, compute_order
+from graphbus_core.compiler.graph import ActivationOrder, AgentGraph, build_graph, compute_order, connect_alike
 from graphbus_core.compiler.reading.ends import find_wrong_ends
 from graphbus_core.compiler.reading.facts import Facts, FactsReader
 from graphbus_core.compiler.reading.imports import needed_by
@@ -83,15 +83,19 @@ class Project:
         self._look = look
         self._sources: dict[str, SourceFile] = {}
         found = [agent for entry in facts.values() for agent in entry.agents]
-        self.graph: AgentGraph = build_graph(found, config.settings.external_topics)
+        fresh = _fresh_agents(before, facts) if before else None
+        self.graph: AgentGraph = (
+            build_graph(found, config.settings.external_topics) if before is None or fresh is None else before.graph
+        )
         self.order: ActivationOrder = _order_of(self.graph, before)
+        self._tried: Facts = before._tried if before else {}
         self._last_made: tuple[dict[str, bytes], Project] | None = None
         self._by_name: dict[str, AgentDefinition] = {}
         for agent in found:
             self._by_name.setdefault(agent.name, agent)
         self.definitions: tuple[AgentDefinition, ...] = tuple(self._by_name[name] for name in self.order.order)
         unreadable = [entry.error.to_error() for entry in facts.values() if entry.error]
-        wrong = (*self.graph.errors, *find_wrong_ends(self.definitions))
+        wrong = (*self.graph.errors, *find_wrong_ends(self.definitions if fresh is None else fresh))
         self.errors: tuple[BuildError, ...] = tuple(sort_errors([*index.errors, *unreadable, *wrong]))
 
     @classmethod
@@ -129,8 +133,12 @@ class Project:
         index = self._index_with(changed)
         trusted = {path: digest for path, digest in self._digests.items() if path not in changed}
         reader = FactsReader(index, DiskReader(self.config, overlay), trusted, check_class)
-        facts = reader.read(self._facts)
-        reading = _Reading(facts, reader.digests, {**self._data, **reader.data}, self._look)
+        facts = reader.read_changed(self._facts, changed.keys(), self._tried) if index is self.index else None
+        digests = {**self._digests, **reader.digests}
+        if facts is None:
+            reader = FactsReader(index, DiskReader(self.config, overlay), trusted, check_class)
+            facts, digests = reader.read(self._facts), reader.digests
+        reading = _Reading(facts, digests, {**self._data, **reader.data}, self._look)
         return Project(self.config, index, reading, overlay, self)
 
     def _index_with(self, changed: Mapping[str, bytes]) -> ModuleIndex:
@@ -224,6 +232,19 @@ class Project:
     def span_text(self, span: SourceSpan) -> str:
         """Give the text that a span covers."""
         return self.source(span.path).span_bytes(span).decode()
+
+
+def _fresh_agents(before: Project, facts: Facts) -> list[AgentDefinition] | None:
+    """Give the agents of the files that have changed, if all they connect is as it was and nothing is wrong with it; else None.
+
+    Then the graph is that of before: most changes are of bodies, and a graph of a hundred agents costs more than their file.
+    """
+    known = before._facts
+    if before.errors or known.keys() != facts.keys():
+        return None
+    changed = [path for path, entry in facts.items() if known[path] is not entry]
+    fresh = [agent for path in changed for agent in facts[path].agents]
+    return fresh if connect_alike([agent for path in changed for agent in known[path].agents], fresh) else None
 
 
 def _order_of(graph: AgentGraph, before: Project | None) -> ActivationOrder:
