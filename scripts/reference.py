@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import ast
 import difflib
+import inspect
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -167,8 +168,8 @@ def attributes(kind: type) -> dict[str, str]:
     """The `Attributes:` of a docstring: name -> meaning, continued lines joined."""
     found: dict[str, str] = {}
     name = ""
-    for line in (kind.__doc__ or "").partition("Attributes:")[2].splitlines():
-        start = re.fullmatch(r"        (\w+): (.*)", line)
+    for line in inspect.cleandoc(kind.__doc__ or "").partition("Attributes:")[2].splitlines():
+        start = re.fullmatch(r"    (\w+): (.*)", line)
         if start:
             name = start[1]
             found[name] = start[2]
