@@ -245,3 +245,29 @@ def test_what_a_handler_leaves_running_is_followed_by_nobody_when_it_publishes_l
             assert bus._receipts.followed == {}
 
     asyncio.run(program())
+
+
+@pytest.mark.parametrize("warmed", [False, True])
+def test_who_cancels_the_publisher_cancels_the_one_handler_that_it_awaits(warmed: bool) -> None:
+    log: list[str] = []
+
+    async def endless(event: Event) -> None:
+        if event["n"]:
+            try:
+                await asyncio.sleep(30)
+            except asyncio.CancelledError:
+                log.append("cancelled")
+                raise
+
+    async def work(bus: MessageBus) -> None:
+        bus.subscribe("/A/B", endless)
+        if warmed:
+            await bus.publish_async("/A/B", {"n": 0})
+        publisher = asyncio.create_task(bus.publish_async("/A/B", {"n": 1}))
+        await asyncio.sleep(0.001)
+        publisher.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await publisher
+        assert log == ["cancelled"]
+
+    on_a_bus(work)
