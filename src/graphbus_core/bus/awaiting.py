@@ -57,7 +57,9 @@ class Awaiter(Answerer):
             return
         event = Event(topic, payload, src, self._time())
         alone = dispatch.alone
-        lane = None if alone is None else lanes.by_key.get(alone.lane) or lanes.lane(alone.lane, alone.policy.concurrency)
+        lane = None
+        if alone is not None:
+            lane = lanes.by_key.get(alone.lane) or lanes.lane(alone.lane, alone.policy.concurrency)
         if alone is None or lane is None or lane.workers or lane.box or self._queue or self._event is not None:
             await self._deliver_with_others(lanes, event)
             return
