@@ -19,7 +19,9 @@ from typing import Any
 import pytest
 
 from graphbus_core.cli import main
+from graphbus_core.cli.running.development import Development
 from graphbus_core.cli.running.watching import Watcher
+from graphbus_core.compiler.disk import DiskReader
 from graphbus_core.errors import UsageError
 from tests.conftest import Project
 
@@ -259,6 +261,23 @@ def test_many_quick_saves_end_with_the_last_text(start: Start) -> None:
         time.sleep(0.004)
     dev.logged("hello 29 guest")
     assert dev.end() == 0
+
+
+def test_files_that_vanish_while_they_are_read_are_no_error(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = project(
+        {"pyproject.toml": "", "shop/door.py": DOOR, "shop/old.py": "OLD = 1\n", "shop/older.py": "OLD = 0\n"}
+    )
+    monkeypatch.chdir(root)
+    read = DiskReader.__call__
+
+    def read_late(self: DiskReader, path: str) -> bytes:
+        if "old" in path:
+            (root / path).unlink()
+        return read(self, path)
+
+    monkeypatch.setattr(DiskReader, "__call__", read_late)
+    built = Development(("shop",), lambda _saved: None).build()
+    assert [each.name for each in built.artifacts.agents.agents] == ["Door"]
 
 
 @pytest.mark.slow

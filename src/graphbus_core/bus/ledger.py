@@ -100,7 +100,9 @@ class Ledger:
     ) -> None:
         """An event did not get to its handlers, or not to this one, or not as often as it should."""
         trail = " > ".join(f"{topic} > {handler}" for topic, handler in event.trail[-3:])
-        _log.error("%s was not delivered: %s%s", event.topic, why, f"; it came from {trail}" if trail else "")
+        to = f" to {subscription}" if subscription else ""
+        came = f"; it came from {trail}" if trail else ""
+        _log.error("%s (event %s) was not delivered%s: %s%s", event.topic, event.event_id, to, why, came)
         self._keep(event, subscription, reason, why, attempts=attempts, since=since)
 
     def forget(self, letter: DeadLetter) -> None:

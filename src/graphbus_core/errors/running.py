@@ -23,6 +23,13 @@ ENTRIES: dict[str, Entry] = {
     "GBE605": Entry("`on_start` of {name} failed: {reason}.", "Nothing was left running."),
     "GBE606": Entry("There is no entry point {name}: {reason}.", "Write it as package.module:function."),
     "GBE607": Entry("The entry point {name} failed: {reason}.", "The graph was stopped in good order."),
+    "GBE608": Entry(
+        "`on_stop` of {name} was not called: a handler or method of it does not come to its end.",
+        "What the agent holds was not put away. Correct the handler, or raise `grace_s` in [tool.graphbus.runtime].",
+    ),
+    "GBE609": Entry(
+        "`on_stop` of the old {name} failed before: {reason}.", "It may still hold what the new version needs, e.g. a port."
+    ),
     "GBE610": Entry(
         "{topic!r} cannot be used here: {reason}.", "A topic is `/Segment/Segment`, with letters, digits, `_`, `-`."
     ),

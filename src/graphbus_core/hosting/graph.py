@@ -255,7 +255,7 @@ class LiveGraph:
         """Refuse new events, deliver what waits while the grace lasts, call `on_stop` in reverse order. Twice is once.
 
         Raises:
-            RunError: GBE626 when an `on_stop` failed; the others were still called.
+            RunError: GBE626 when an `on_stop` failed, GBE608 when it could not be called; the others were still called.
             SeveralErrors: More than one.
         """
         if self._is_stopped:
@@ -362,7 +362,8 @@ class LiveGraph:
         for name in reversed(self.nodes):
             error = self.stop_node(name)
             if error is not None:
-                problems.append(self._refuse("GBE626", self._members[name], error))
+                code = "GBE626" if _has_begun(self.nodes[name].on_stop, error) else "GBE608"
+                problems.append(self._refuse(code, self._members[name], error))
         return problems
 
     def _refuse(self, code: str, member: Member, error: Exception | None) -> RunError:
@@ -374,3 +375,13 @@ class LiveGraph:
 
 def _make(member: Member) -> GraphBusNode:
     return member.node() if isinstance(member.node, type) else member.node
+
+
+def _has_begun(hook: Callable[[], Any], error: Exception) -> bool:
+    """False where the graph has not let it in: an agent is never entered twice."""
+    if not (isinstance(error, RunError) and error.code == "GBE618"):
+        return True
+    code, trace = getattr(hook, "__code__", None), error.__traceback__
+    while trace is not None and trace.tb_frame.f_code is not code:
+        trace = trace.tb_next
+    return trace is not None

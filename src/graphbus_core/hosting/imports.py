@@ -22,6 +22,8 @@ def describe_exception(error: BaseException | None) -> str:
     """Name an exception in one line: `ValueError: message`."""
     if isinstance(error, SyntaxError):
         return f"SyntaxError: {error.msg}"
+    if isinstance(error, GraphBusError):
+        return f"{error.sentence.rstrip('.')} [{error.code}]"
     return f"{type(error).__name__}: {error}".rstrip(".: ")
 
 

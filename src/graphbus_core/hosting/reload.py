@@ -82,7 +82,8 @@ class Reloader:
             RunError: GBE690 the graph is not to be had now, GBE691 a module does not import, GBE602 a class is gone, GBE604,
                 GBE611 a handler that cannot be served, GBE692 an agent that cannot be made or exchanged, GBE693 an `on_start`
                 that failed. The old code runs on, and nothing has changed.
-            SeveralErrors: More than one of these, or GBE694 besides: an old `on_start` has failed, too.
+            SeveralErrors: More than one of these, or besides: GBE609 an old `on_stop` that failed before, GBE694 an old
+                `on_start` that failed, too.
         """
         if self._graph.is_stopped:
             raise RunError("GBE690", reason="it has stopped")
@@ -231,6 +232,11 @@ class _Exchange:
             self._undo.append(lambda name=name: self._start_again(name))  # type: ignore[misc]
             if error is not None:
                 self._notes.append(f"`on_stop` of the old {name} failed: {describe_exception(error)}.")
+                self._undo.append(lambda name=name, error=error: self._tell_why_it_holds_on(name, error))  # type: ignore[misc]
+
+    def _tell_why_it_holds_on(self, name: str, error: BaseException) -> None:
+        """Nothing of the reload is left but this: a new `on_start` may have failed because of it."""
+        raise self._refuse("GBE609", self._old[name], error)
 
     def _start_again(self, name: str) -> None:
         """The old version was stopped, and goes on."""

@@ -55,6 +55,19 @@ def test_an_event_in_hand_is_a_dead_letter_for_the_handler_that_does_not_end_and
     assert log == ["first"]
 
 
+def test_what_was_not_delivered_is_logged_with_its_handler_and_its_id(caplog: pytest.LogCaptureFixture) -> None:
+    bus, stuck = MessageBus(), Stuck()
+    bus.subscribe("/A/B", stuck, name="stuck")
+    publisher = threading.Thread(target=bus.publish, args=("/A/B",))
+    publisher.start()
+    assert stuck.has_begun.wait(PATIENCE_S)
+    bus.close(grace_s=0.02)
+    stuck.may_end.set()
+    publisher.join(PATIENCE_S)
+    (letter,) = bus.dead_letters()
+    assert f"/A/B (event {letter.event.event_id}) was not delivered to stuck: " in caplog.text
+
+
 def test_what_a_handler_that_was_left_behind_publishes_is_a_dead_letter() -> None:
     bus, stuck = MessageBus(), Stuck()
 

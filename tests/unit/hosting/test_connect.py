@@ -310,6 +310,41 @@ def test_an_agent_that_does_not_stop_does_not_keep_the_others_from_stopping() ->
     assert Life.log[-2:] == ["stop Second", "stop Life"]
 
 
+class Busy(GraphBusNode):
+    has_begun, may_end = threading.Event(), threading.Event()
+
+    @subscribe("/A/B")
+    async def on_b(self) -> None:
+        self.has_begun.set()
+        self.may_end.wait(10)  # which holds up the event loop
+
+
+@pytest.mark.slow
+def test_an_on_stop_that_was_kept_out_by_a_handler_has_not_failed() -> None:
+    graph = connect(Busy, on_error="isolate")
+    graph.grace_s = 0.02
+    publisher = threading.Thread(target=graph.publish, args=("/A/B",))
+    publisher.start()
+    assert Busy.has_begun.wait(10)
+    with pytest.raises(RunError) as refused:
+        graph.stop()
+    Busy.may_end.set()
+    publisher.join(10)
+    assert refused.value.code == "GBE608"
+
+
+class Asked(GraphBusNode):
+    def on_stop(self) -> None:
+        raise RunError("GBE618")
+
+
+def test_an_on_stop_that_was_refused_something_itself_has_failed_and_says_so_in_one_sentence() -> None:
+    with pytest.raises(RunError) as refused:
+        connect(Asked).stop()
+    assert refused.value.code == "GBE626"
+    assert refused.value.sentence == "`on_stop` of Asked failed: The call was interrupted before it was done [GBE618]."
+
+
 def test_objects_are_taken_as_they_are() -> None:
     node = Needy(3)
     with connect(node) as graph:

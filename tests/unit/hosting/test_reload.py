@@ -482,6 +482,19 @@ def test_an_old_on_stop_that_fails_is_told_and_does_not_keep_the_new_version_out
     assert done.notes == (f"`on_stop` of the old Counter failed: {told}.",)
 
 
+def test_an_old_on_stop_that_failed_is_told_where_the_new_version_cannot_start(shop: LivingProject) -> None:
+    shop.edit("shop/counter.py", 'self.log_of_life.append("stop")', "1 / 0")
+    shop.reload()
+    shop.edit("shop/counter.py", 'self.log_of_life.append("start")', 'raise OSError("the port is taken")')
+    with pytest.raises(SeveralErrors) as refused:
+        shop.reload()
+    assert [each.code for each in refused.value.errors] == ["GBE693", "GBE609"]
+    assert "ZeroDivisionError: division by zero" in refused.value.errors[1].sentence
+    shop.edit("shop/counter.py", "1 / 0", "pass")
+    shop.edit("shop/counter.py", 'raise OSError("the port is taken")', "pass")
+    shop.reload()
+
+
 def test_a_file_that_changes_between_build_and_import_is_served_whole_after_the_next_save(shop: LivingProject) -> None:
     shop.edit("shop/counter.py", "+= amount", "+= 2 * amount")
     artifacts = shop.build()

@@ -5,6 +5,7 @@ Every step may fail; then the old code runs on, and the next save is another cha
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -26,6 +27,8 @@ from graphbus_core.model.config import BuildConfig, BuildRequest, RuntimeConfig,
 from graphbus_core.model.findings import Finding
 
 _PATIENCE_S = 2.0
+_MOST_LOOKS = 50
+"""How often a build is begun anew while files vanish under it; `git checkout` takes away many, one after the other."""
 _UNREADABLE = frozenset({"GBE201", "GBE202", "GBE203", "GBE204", "GBE205", "GBE206"})
 
 
@@ -118,7 +121,7 @@ class Development:
         Raises:
             GraphBusError: What a build refuses.
         """
-        result = run_build_pipeline(self._request)
+        result = self._build_what_stays()
         self._findings = result.findings
         return result
 
@@ -156,7 +159,7 @@ class Development:
         started = perf_counter()
         had_failed, before = self._has_failed, self._findings
         try:
-            result = run_build_pipeline(self._request)
+            result = self._build_what_stays()
             self._findings = result.findings
             reloaded = reloader.reload(result.artifacts, self._with_topics(result.config))
         except GraphBusError as error:
@@ -171,6 +174,20 @@ class Development:
             is_mended=had_failed,
             notes=(*reloaded.notes, *self._late(result.config)),
         )
+
+    def _build_what_stays(self) -> BuildResult:
+        """Build; files that were there when the folder was read and are gone now are no error: without them, once more."""
+        for _ in range(_MOST_LOOKS):
+            try:
+                return run_build_pipeline(self._request)
+            except GraphBusError as error:
+                if not all(self._has_vanished(each) for each in causes(error)):
+                    raise
+        return run_build_pipeline(self._request)
+
+    def _has_vanished(self, error: GraphBusError) -> bool:
+        where = error.where
+        return error.code == "GBE204" and where is not None and not os.path.lexists(os.path.join(self.root, where.path))
 
     def _failed(self, saved: Saved, before: tuple[Finding, ...]) -> Saved:
         """Errors that were told already are not told again, unless somebody has saved."""

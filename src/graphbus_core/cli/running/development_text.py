@@ -100,7 +100,9 @@ def _named(names: Sequence[str]) -> str:
 
 
 def _shown(path: str, root: str) -> str:
-    return path if os.path.isabs(path) else os.path.relpath(os.path.join(root, path))
+    """A path of the project as seen from the working directory; one outside of it stays what it is."""
+    whole = os.path.join(root, path)
+    return os.path.relpath(whole) if whole.startswith(f"{root}{os.sep}") else path
 
 
 def document(saved: Saved) -> dict[str, object]:
