@@ -21,13 +21,19 @@ R = TypeVar("R")
 
 def run_each(calls: Iterator[Callable[[T], object]], argument: T, failed: Callable[[Exception], object]) -> None:
     """Call each of `calls`; the Exception of one goes to `failed` and does not keep the next from being called."""
-    while True:
+    for call in calls:
         try:
-            for call in calls:
-                call(argument)
-            return
+            call(argument)
         except Exception as error:  # noqa: BLE001 - what a handler raises is its own affair: isolation
             failed(error)
+
+
+def run_one(call: Callable[[T], object], argument: T, failed: Callable[[Exception], object]) -> None:
+    """Do what `run_each` does with a single call; to make an iterator of it would cost more than the call."""
+    try:
+        call(argument)
+    except Exception as error:  # noqa: BLE001 - as above
+        failed(error)
 
 
 def attempt(work: Callable[[], R]) -> tuple[R | None, Exception | None]:

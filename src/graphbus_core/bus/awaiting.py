@@ -64,8 +64,8 @@ class Awaiter(Answerer):
             await self._deliver_with_others(lanes, event)
             return
         try:
-            del self._right_to_drain[0]
-        except IndexError:
+            del self._right_to_drain.token
+        except AttributeError:
             await self._deliver_with_others(lanes, event)
             return
         try:
@@ -75,7 +75,7 @@ class Awaiter(Answerer):
             lane.workers += 1  # this task does what a worker would do
             lanes.under_way[delivery] = None
         finally:
-            self._right_to_drain.append([])
+            self._right_to_drain.token = []
         try:
             if self._bell.waiting:
                 self._bell.ring()

@@ -10,6 +10,7 @@ from threading import get_ident
 from time import monotonic
 
 from graphbus_core.bus.awaiting import Awaiter
+from graphbus_core.bus.right import Right
 from graphbus_core.clock import Clock
 from graphbus_core.errors import RunError
 from graphbus_core.isolation import attempt_anything
@@ -53,11 +54,11 @@ class Closing(Awaiter):
         interruption = self._deliver_the_rest(self._deadline)
         self._stop_dispatcher()
         self._deadline = monotonic()  # nobody delivers meanwhile, nor who comes back from a handler that did not end
-        self._is_abandoned = not self._right_to_drain
+        self._is_abandoned = not self._right_to_drain.is_free
         self._bury()
         if self._is_abandoned:
             self._closer = get_ident()
-            self._bell.wait(lambda: self._right_to_drain, _LAST_LOOK_S)
+            self._bell.wait(lambda: self._right_to_drain.is_free, _LAST_LOOK_S)
         else:
             self._deadline = None
         try:
@@ -86,13 +87,13 @@ class Closing(Awaiter):
         if dispatcher is not None:
             self._is_stopping = True
             self._bell.ring()
-            dispatcher.join(_PATIENCE_S if self._right_to_drain else 0)
+            dispatcher.join(_PATIENCE_S if self._right_to_drain.is_free else 0)
             self._dispatcher = None
 
     def _end(self) -> None:
-        self._right_of_callers = []  # who was about to publish finds the bus closed
+        self._right_of_callers = Right()  # who was about to publish finds the bus closed
         self._deadline = monotonic()
-        self._bell.wait(lambda: self._right_to_drain, 0 if self._is_abandoned else _LAST_LOOK_S)
+        self._bell.wait(lambda: self._right_to_drain.is_free, 0 if self._is_abandoned else _LAST_LOOK_S)
         self._is_over = True
         self._closer = 0
         if self._lanes is not None:

@@ -9,7 +9,7 @@ another thread meanwhile, only queues. On the thread of the event loop, what onl
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from threading import Thread, get_ident
 from typing import cast
 
@@ -19,16 +19,20 @@ from graphbus_core.bus.lanes import Delivery, Lanes
 from graphbus_core.bus.ledger import without_ours
 from graphbus_core.bus.queueing import OnError, Redelivery
 from graphbus_core.bus.receipts import Receipt
+from graphbus_core.bus.right import Right
 from graphbus_core.bus.routing import Call, Dispatch, Subscription
 from graphbus_core.clock import SystemClock
 from graphbus_core.errors import RunError
-from graphbus_core.isolation import Job, attempt_anything, run_each
+from graphbus_core.isolation import Job, attempt_anything, run_each, run_one
 from graphbus_core.isolation import attempt as try_to
 from graphbus_core.log import Log
 from graphbus_core.model.messages import Event
 from graphbus_core.model.proposals import Json
 
 _log = Log("graphbus.bus")
+
+_NO_MORE: Iterator[Call] = iter(())
+"""What is left to call when the only handler is at work: nothing."""
 
 
 class Deliverer(Drainer):
@@ -48,19 +52,17 @@ class Deliverer(Drainer):
             BackpressureError: GBE636 too many events wait; inside a handler the event is a dead letter instead.
         """
         dispatch = self._dispatches.get(topic) or self._open(topic)
-        check = dispatch.check
-        if check is not None:
-            payload = check(payload)
+        if dispatch.check is not None:
+            payload = dispatch.check(payload)
         lanes, queue, now = self._lanes, self._queue, self._time
-        token: list[Delivery] = []  # a new one each time: see `_is_at_rest`
-        others = token
+        others: Sequence[Delivery] = ()
         if lanes is not None:
             if lanes.is_here or loop.current() is not None:
                 return self._enqueue(topic, payload, src)
             others = lanes.now_under_way()
         try:
-            del self._right_of_callers[0]
-        except IndexError:  # a handler of this thread publishes, or another thread drains
+            del self._right_of_callers.token
+        except AttributeError:  # a handler of this thread publishes, or another thread drains
             return self._enqueue(topic, payload, src)
         try:
             self._drainer = get_ident()
@@ -71,16 +73,21 @@ class Deliverer(Drainer):
                 self._history.append(event)
                 dispatch.events += 1
                 self._dispatch = dispatch
-                self._calls = calls = iter(dispatch.calls)
-                self._event = event
-                run_each(calls, event, self._on_failure)
+                if (only := dispatch.only) is not None:
+                    self._calls = _NO_MORE
+                    self._event = event
+                    run_one(only, event, self._on_failure)
+                else:
+                    self._calls = calls = iter(dispatch.calls)
+                    self._event = event
+                    run_each(calls, event, self._on_failure)
                 self._event = None
             if queue:
                 self._drain()
         finally:
             self._drainer = 0
-            self._right_to_drain.append(token)
-            if self._bell.waiting:
+            self._right_to_drain.token = []
+            if self._waiting:
                 self._bell.ring()
         if queue or self._lanes is not None:
             self._until_all_but(others)
@@ -256,7 +263,7 @@ class Deliverer(Drainer):
                 it; the queue is kept, and `close` delivers it.
         """
         self._on_interruption = on_interruption
-        self._right_of_callers = []
+        self._right_of_callers = Right()
         self._dispatcher = Thread(target=self._dispatch_all, name="graphbus-dispatcher", daemon=True)
         self._dispatcher.start()
 

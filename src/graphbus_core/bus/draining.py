@@ -36,7 +36,7 @@ class Drainer(Waiter):
 
     def _ask_a_thread(self) -> None:
         """Let somebody else deliver: this thread may not, or cannot."""
-        if self._dispatcher is None and not self._bell.waiting and self._right_to_drain:
+        if self._dispatcher is None and not self._bell.waiting and self._right_to_drain.is_free:
             Thread(target=self._drain_if_free, name="graphbus-drain").start()
         self._bell.ring()
 
@@ -52,33 +52,33 @@ class Drainer(Waiter):
     def _has_work(self) -> bool:
         """Something waits, and this thread can deliver it."""
         waits = self._queue or self._errands or self._event is not None
-        return bool(waits and self._right_to_drain and self._may_drain())
+        return bool(waits and self._right_to_drain.is_free and self._may_drain())
 
     def _drain_if_free(self, drain: Callable[[], None] | None = None) -> None:
         while self._has_work():
             try:
-                del self._right_to_drain[0]
-            except IndexError:
+                del self._right_to_drain.token
+            except AttributeError:
                 return
             try:
                 self._drainer = get_ident()
                 (drain or self._drain)()
             finally:
                 self._drainer = 0
-                self._right_to_drain.append([])
+                self._right_to_drain.token = []
                 self._bell.ring()
 
     def _drain_on_loop(self, lanes: Lanes) -> None:
         """Put what only lanes hear into them; for the rest, and where a mailbox is full, a thread is needed that may wait."""
         while self._queue:
             try:
-                del self._right_to_drain[0]
-            except IndexError:
+                del self._right_to_drain.token
+            except AttributeError:
                 return  # a thread drains, and looks again before it ends
             try:
                 is_stuck = not self._fill(lanes)
             finally:
-                self._right_to_drain.append([])
+                self._right_to_drain.token = []
             if is_stuck:
                 self._ask_a_thread()
                 return
@@ -101,11 +101,10 @@ class Drainer(Waiter):
         token is there before and after, nothing has gone from what is looked at last to what was looked at first. What falls due
         is queued before it is no longer planned: that is to be looked at in `is_idle`, after the loop.
         """
-        before = self._right_to_drain[:1]
-        if not before or not is_idle() or self._queue or self._errands or self._event is not None:
+        before = self._right_to_drain.present
+        if before is None or not is_idle() or self._queue or self._errands or self._event is not None:
             return False
-        after = self._right_to_drain[:1]
-        return bool(after) and after[0] is before[0]
+        return self._right_to_drain.present is before
 
     def _is_loop_idle(self) -> bool:
         return self._lanes is None or self._lanes.is_idle

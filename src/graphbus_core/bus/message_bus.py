@@ -151,8 +151,8 @@ class MessageBus(Closing):
                 return call_in_turn(argument)
             others = [] if lanes is None else lanes.now_under_way()
             try:
-                del self._right_of_callers[0]
-            except IndexError:
+                del self._right_of_callers.token
+            except AttributeError:
                 return call_in_turn(argument)
             is_over = has_waited = False
             try:
@@ -172,7 +172,7 @@ class MessageBus(Closing):
                         self._drain()  # after a KeyboardInterrupt nothing more is delivered
             finally:
                 self._drainer = 0
-                self._right_to_drain.append([])
+                self._right_to_drain.token = []
                 if queue or self._lanes is not None or self._bell.waiting:
                     self._leave(others, is_interrupted=not is_over and not isinstance(exception(), Exception))
             return result if has_waited else after(result)

@@ -15,6 +15,7 @@ from graphbus_core.bus.doorbell import Doorbell
 from graphbus_core.bus.lanes import Delivery, Lanes
 from graphbus_core.bus.ledger import Ledger
 from graphbus_core.bus.receipts import Receipt, Receipts
+from graphbus_core.bus.right import Right
 from graphbus_core.bus.routing import Admit, Call, Dispatch, Routes, Subscription
 from graphbus_core.bus.waits import Waits
 from graphbus_core.clock import Clock, SystemClock
@@ -72,6 +73,7 @@ class Queueing(ABC):
         "_right_of_callers",
         "_right_to_drain",
         "_time",
+        "_waiting",
     )
 
     def __init__(
@@ -103,16 +105,16 @@ class Queueing(ABC):
         self._history = self._ledger.history
         self._queue: deque[Event | Job | Redelivery] = deque()
         self._errands: deque[Errand] = deque()  # of async handlers; they go before the queue
-        # Whoever deletes the one token drains; append gives another one back.
-        # No signal can arrive between `del` and the `try` after it.
-        self._right_to_drain: list[object] = [[]]
-        self._right_of_callers = self._right_to_drain  # with a dispatcher: an empty list
+        self._right_to_drain = Right()
+        self._right_to_drain.token = []
+        self._right_of_callers = self._right_to_drain  # with a dispatcher: one without a token
         self._drainer = 0
         self._event: Event | None = None  # being delivered; still set after an interruption
         self._attempt = 1
         self._dispatch = Dispatch([], [], None)
         self._calls: Iterator[Call] = iter(())
-        self._publishing = (self._calls, -1)  # the delivery, by its iterator, and the handler that published last
+        # the delivery, by its event and iterator, and the handler that published last
+        self._publishing: tuple[Event | None, Iterator[Call], int] = (None, self._calls, -1)
         self._children = 0  # how many it has published
         self._inner: Delivery | None = (
             None  # what the thread that drains does inside of a handler, or on behalf of a lane
@@ -120,6 +122,7 @@ class Queueing(ABC):
         self._called: tuple[Asker, ...] = ()  # the agents whose methods it calls there
         self._lanes: Lanes | None = None
         self._bell = Doorbell()
+        self._waiting = self._bell.waiting
         self._receipts = Receipts()
         self._followed = self._receipts.followed  # empty on a bus whose callers deliver
         self._raised: deque[BaseException] = deque()  # of async handlers; it goes up where somebody waits
@@ -184,8 +187,9 @@ class Queueing(ABC):
         if event is None or not is_inside:
             return None
         position = self._position
-        if self._publishing[0] is not self._calls or self._publishing[1] != position:
-            self._publishing, self._children = (self._calls, position), 0
+        last, calls, place = self._publishing
+        if last is not event or calls is not self._calls or place != position:
+            self._publishing, self._children = (event, self._calls, position), 0
         ordinal = self._children
         self._children += 1
         return event, self._dispatch.subscriptions[position].name, ordinal

@@ -68,17 +68,18 @@ class Subscription:
 class Dispatch:
     """One topic, compiled: whom to call, in order, and for each call its subscription; `events` counts how often.
 
-    `is_on_loop` says that nobody of them is called in place, and `alone` is the only one if it is an `async def` that takes one
-    event at a time and as long as it wants.
+    `only` is the call if there is no other; `is_on_loop` says that nobody of them is called in place, and `alone` is the only
+    subscription if it is an `async def` that takes one event at a time and as long as it wants.
     """
 
-    __slots__ = ("alone", "calls", "check", "events", "is_on_loop", "subscriptions")
+    __slots__ = ("alone", "calls", "check", "events", "is_on_loop", "only", "subscriptions")
 
     def __init__(self, calls: list[Call], subscriptions: list[Subscription], check: PayloadCheck | None) -> None:
         self.calls = calls
         self.subscriptions = subscriptions
         self.check = check
         self.events = 0
+        self.only: Call | None = None
         self.is_on_loop = False
         self.alone: Subscription | None = None
 
@@ -86,7 +87,7 @@ class Dispatch:
         """Skip the subscription in the round that is going on, if its turn comes after this position."""
         for index, each in enumerate(self.subscriptions):
             if each is subscription and index > after:
-                self.calls[index] = _skip
+                self.calls[index], self.only = _skip, None
                 subscription.delivered -= 1
 
 
@@ -231,6 +232,7 @@ class Routes:
         subscriptions = [each for each in self.subscriptions if matches(each.topic, topic)]
         dispatch.subscriptions[:] = subscriptions
         dispatch.calls[:] = [self._placed(each, each.call) for each in subscriptions]
+        dispatch.only = dispatch.calls[0] if len(subscriptions) == 1 else None
         dispatch.is_on_loop = all(map(self.is_async, subscriptions))
         only = subscriptions[0] if len(subscriptions) == 1 else None
         is_alone = only is not None and only.is_async and only.policy.concurrency == 1 and only.policy.timeout_s is None

@@ -104,7 +104,7 @@ def state_of(bus: MessageBus) -> str:
     """What tells why somebody waits."""
     under_way = [] if bus._lanes is None else bus._lanes.now_under_way()
     return (
-        f"queue {list(bus._queue)}, errands {len(bus._errands)}, right {bus._right_to_drain}, event {bus._event}, "
+        f"queue {list(bus._queue)}, errands {len(bus._errands)}, right {bus._right_to_drain.present}, event {bus._event}, "
         f"under way {[each.name for each in under_way]}, waiting {bus._bell.waiting}"
     )
 
@@ -183,7 +183,7 @@ def test_who_settles_is_not_told_of_the_end_while_an_event_goes_to_the_loop() ->
             comes_true(lambda: pausing.is_there.is_set() or bus._bell.waiting)
             may_go.set()
             assert is_begun.wait(PATIENCE_S)
-            comes_true(lambda: bus._right_to_drain, A_MOMENT_S)
+            comes_true(lambda: bus._right_to_drain.is_free, A_MOMENT_S)
             pausing.go_on()
             comes_true(lambda: not settling.is_alive() or len(bus._bell.waiting) == 2, A_MOMENT_S)
             may_end.set()

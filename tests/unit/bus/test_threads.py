@@ -9,6 +9,7 @@ import pytest
 
 from graphbus_core import Event
 from graphbus_core.bus import MessageBus
+from graphbus_core.bus.right import Right
 from graphbus_core.errors import RunError
 
 PATIENCE_S = 10.0
@@ -178,13 +179,13 @@ def test_an_event_that_another_thread_queues_while_the_drain_ends_is_not_left_be
     bus = MessageBus()
     heard: list[str] = []
 
-    class Token(list[None]):
-        def append(self, token: None) -> None:
+    class Late(Right):
+        def __setattr__(self, name: str, value: object) -> None:
             if not heard:
                 bus._queue.append(Event("/A/Late"))
-            super().append(token)
+            super().__setattr__(name, value)
 
     bus.subscribe("/A/Late", lambda: heard.append("late"))
-    bus._right_to_drain = Token([None])
+    bus._right_to_drain = Late()
     bus.publish("/A/B")
     assert heard == ["late"]
