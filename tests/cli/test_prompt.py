@@ -58,6 +58,15 @@ SHOP = """
         def leave(self) -> None:
             raise SystemExit(3)
     """
+CLOCK = """
+    import asyncio
+    from graphbus_core import GraphBusNode, schema_method
+
+    class Clock(GraphBusNode):
+        @schema_method(input_schema={}, output_schema={})
+        async def dream(self):
+            await asyncio.sleep(60)
+    """
 STOCK = """
     from graphbus_core import GraphBusNode, subscribe
 
@@ -81,6 +90,7 @@ FILES = {
     "agents/__init__.py": "",
     "agents/shop.py": SHOP,
     "agents/stock.py": STOCK,
+    "agents/clock.py": CLOCK,
 }
 READY = "graphbus> "
 STOPPED = "(graphbus) "
@@ -259,6 +269,47 @@ def test_what_was_typed_is_kept_for_the_next_time_and_for_nobody_else(shop: Path
         person.sees("sku=cup")
         person.types("")
         person.sees("sold")
+
+
+def test_a_prompt_adds_to_what_another_one_has_kept_meanwhile(shop: Path) -> None:
+    history = shop / ".graphbus/state/prompt_history"
+    with Person(["run", "-i"], shop) as person, Person(["run", "-i"], shop) as other:
+        for each, line in ((person, "log info"), (other, "log debug")):
+            each.sees(READY)
+            each.types(line)
+            each.sees("Log level")
+            assert each.leaves(CTRL_D) == 0
+    assert history.read_text().endswith("log info\nlog debug\n")
+
+
+def test_a_history_that_cannot_be_read_is_said_and_left_alone(shop: Path) -> None:
+    history = shop / ".graphbus/state/prompt_history"
+    history.unlink(missing_ok=True)
+    history.mkdir(parents=True)  # permissions are none to an administrator
+    try:
+        with Person(["run", "-i"], shop) as person:
+            person.sees("What was typed before cannot be read: Is a directory. What is typed now is not kept.")
+            person.sees(READY)
+            assert person.leaves(CTRL_D) == 0
+        assert "cannot be kept" not in person.seen
+    finally:
+        history.rmdir()
+
+
+def test_an_event_is_not_waited_for_longer_than_what_comes_of_it(shop: Path) -> None:
+    with Person(["run", "-i"], shop) as person:
+        person.sees(READY)
+        person.types("call Clock.dream")
+        person.sees("call Clock.dream\n")
+        person.presses(CTRL_C, "Interrupted.")
+        person.types("publish /Shop/Sold sku=cup count=1")
+        person.sees("1 event, 1 delivery\n", timeout_s=5)
+
+
+def test_the_last_tree_is_shown_by_that_name(shop: Path) -> None:
+    done = piped(shop, "trace last\npublish /Shop/Sold sku=cup count=1\ntrace last\n")
+    assert "The trace knows no event last" in done.stderr
+    assert "Stock.on_sold" in done.stdout.partition("1 event, 1 delivery\n")[2]
 
 
 def test_ctrl_c_interrupts_a_handler_and_the_prompt_comes_back(shop: Path) -> None:

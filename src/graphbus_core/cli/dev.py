@@ -83,11 +83,14 @@ class DevOptions(msgspec.Struct, frozen=True, kw_only=True):
 class Teller:
     """Writes what happens to stdout: lines for people, or one JSON object per line."""
 
-    def __init__(self, terminal: Terminal, *, clears: bool = False, as_json: bool = False) -> None:
+    def __init__(
+        self, terminal: Terminal, *, clears: bool = False, as_json: bool = False, is_at_a_prompt: bool = False
+    ) -> None:
         self.development: Development | None = None
         self._terminal = terminal
         self._clears = clears
         self._as_json = as_json
+        self._how_to_end = "" if is_at_a_prompt else " Ctrl-C ends it."  # there it cancels a line
 
     def saved(self, saved: Saved) -> None:
         """Tell what came of a save."""
@@ -131,7 +134,7 @@ class Teller:
             for line in runtime.ready_lines(artifacts):
                 console.out(line)
             took = console.paint(f"(ready in {seconds * 1000:.0f} ms)", "dim")
-            console.out(f"Watching {console.plain(development.shown_paths)} {took}. Ctrl-C ends it.")
+            console.out(f"Watching {console.plain(development.shown_paths)} {took}.{self._how_to_end}")
         console.flush()
 
     def stopped(self) -> None:
@@ -151,7 +154,9 @@ class _Session:
 
     def __init__(self, options: DevOptions, terminal: Terminal, stack: ExitStack) -> None:
         self._options = options
-        self._teller = Teller(terminal, clears=options.clears, as_json=options.as_json)
+        self._teller = Teller(
+            terminal, clears=options.clears, as_json=options.as_json, is_at_a_prompt=options.is_interactive
+        )
         self._development = self._teller.development = Development(options.paths, self._teller.saved)
         artifacts = self._development.config.artifacts_dir
         self._beside: Beside = servers(

@@ -41,6 +41,8 @@ class Prompt:
         self._terminal = terminal
         self._history = folder / HISTORY
         self._words: list[str] = []
+        self._known_lines = 0
+        self._is_kept = True
 
     def run(self) -> None:
         """Read until the input ends or somebody says `quit`."""
@@ -139,21 +141,36 @@ class Prompt:
             return
         readline.clear_history()
         try:
-            lines = self._history.read_text(encoding="utf-8", errors="replace").splitlines()
-        except OSError:
+            lines = self._kept_lines()
+        except OSError as error:
+            self._is_kept = False
+            told = f"What was typed before cannot be read: {error.strerror}. What is typed now is not kept."
+            console.say(console.paint(told, "dim"))
             return
-        for line in lines[-_KEPT_LINES:]:
+        for line in lines:
             readline.add_history(line)
+        self._known_lines = readline.get_current_history_length()
+
+    def _kept_lines(self) -> list[str]:
+        try:
+            return self._history.read_text(encoding="utf-8", errors="replace").splitlines()[-_KEPT_LINES:]
+        except FileNotFoundError:
+            return []
 
     def _write_history(self) -> None:
-        """Only the owner may read it: payloads are typed here."""
+        """Add what was typed to what is there, for another prompt may have ended meanwhile.
+
+        Only the owner may read it: payloads are typed here.
+        """
         readline = self._terminal.readline
-        if readline is None:
+        if readline is None or not self._is_kept:
             return
-        items = [readline.get_history_item(number + 1) for number in range(readline.get_current_history_length())]
-        text = "".join(f"{line}\n" for line in items[-_KEPT_LINES:] if line and "\n" not in line)
+        count = readline.get_current_history_length()
+        typed = [readline.get_history_item(number + 1) for number in range(self._known_lines, count)]
         temporary = self._history.with_name(f".{HISTORY}.{os.getpid()}")
         try:
+            lines = [*self._kept_lines(), *(line for line in typed if line and "\n" not in line)]
+            text = "".join(f"{line}\n" for line in lines[-_KEPT_LINES:])
             self._history.parent.mkdir(parents=True, exist_ok=True)
             with os.fdopen(
                 os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w", encoding="utf-8"

@@ -74,10 +74,15 @@ def _publish(session: Session, rest: str) -> None:
     topic, _, text = rest.partition(" ")
     if not topic:
         raise misunderstood("publish", "it needs a topic")
-    before = session.graph.bus.statistics()
-    session.graph.publish(topic, _read("publish", text, session.topics().get(topic)))
-    session.graph.settle(session.graph.grace_s)
-    after = session.graph.bus.statistics()
+    graph = session.graph
+    before = graph.bus.statistics()
+    receipt = graph.publish(topic, _read("publish", text, session.topics().get(topic)))
+    is_over = True
+    if receipt is not None:
+        is_over = receipt.wait(graph.grace_s)
+    elif graph.bus.statistics().failed != before.failed:  # further attempts may wait; all else has been waited for
+        is_over = graph.settle(graph.grace_s)
+    after = graph.bus.statistics()
     events, deliveries = after.published - before.published, after.delivered - before.delivered
     failed, waiting = after.failed - before.failed, after.queued
     parts = [f"{many(events, 'event')}, {many(deliveries, 'delivery', 'deliveries')}"]
@@ -85,6 +90,8 @@ def _publish(session: Session, rest: str) -> None:
         parts.append(console.paint(f"{failed} failed: see `dead`", "bad"))
     if waiting:
         parts.append(console.paint(f"{waiting} still wait", "warn"))
+    if not is_over:
+        parts.append(console.paint(f"not at the end of it after {graph.grace_s:g} s: see `stats`", "warn"))
     console.out(", ".join(parts))
 
 
@@ -135,7 +142,8 @@ def _help(_session: Session, rest: str) -> None:
     width = max(len(f"{each.name} {each.usage}") for each in COMMANDS)
     for each in COMMANDS:
         console.out(f"{console.paint(f'{each.name} {each.usage}'.ljust(width), 'name')}  {each.summary}")
-    console.out("\nDATA is JSON or key=value. TAB completes; Ctrl-C cancels a line or a handler, Ctrl-D leaves.")
+    console.out("\nDATA is JSON or key=value. TAB completes.")
+    console.out("Ctrl-C cancels a line or a handler, Ctrl-D leaves.")
 
 
 def _quit(_session: Session, _rest: str) -> None:
@@ -167,7 +175,7 @@ def _agents(session: Session, _line: str, _text: str) -> Iterable[str]:
 
 
 def _ids(session: Session, _line: str, _text: str) -> Iterable[str]:
-    return ("on", "off", *(event.event_id[: trace_text.SHORT] for event in session.graph.bus.history()[-50:]))
+    return ("on", "off", "last", *(event.event_id[: trace_text.SHORT] for event in session.graph.bus.history()[-50:]))
 
 
 def _places(session: Session, _line: str, _text: str) -> Iterable[str]:
@@ -187,9 +195,7 @@ COMMANDS: Sequence[Command] = (
     Command("stats", "", "What was delivered so far.", stats),
     Command("history", "[N]", "The last events.", history),
     Command("dead", "[N | replay]", "The last dead letters; or deliver them once more.", dead, _words("replay")),
-    Command(
-        "trace", "[EVENT | on | off]", "The last roots; what one event caused; each delivery at once.", trace, _ids
-    ),
+    Command("trace", "[ID | last | on | off]", "The last roots; one tree; each delivery at once.", trace, _ids),
     Command("break", "[AGENT.METHOD | off]", "Stop before a handler or method, or nowhere.", _break, _places),
     Command("profile", "", "How long the handlers took.", _profile),
     Command("log", "[LEVEL]", "How much is logged; debug shows tracebacks.", _log, _words(*_LEVELS)),

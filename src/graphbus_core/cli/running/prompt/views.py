@@ -136,6 +136,8 @@ def trace(session: Session, rest: str) -> None:
             console.out(next(trace_text.tree_lines(tree)))
         return
     ids = [name for each in deliveries for name in (each.event_id, each.correlation_id)]
+    if rest == "last" and ids:
+        rest = deliveries[-1].correlation_id
     found = list(dict.fromkeys(each for each in ids if each.startswith(rest.lower())))
     if not found:
         near = did_you_mean(rest, {each[: trace_text.SHORT] for each in ids})
