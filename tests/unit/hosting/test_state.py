@@ -540,7 +540,9 @@ def test_a_file_that_is_not_ours_is_refused_and_not_written_over(path: str, cont
         Path(path).write_bytes(content)
     else:
         if content == "newer":
-            States(path).of("A")["x"] = 1
+            newer = States(path)
+            newer.of("A")["x"] = 1
+            newer.close()
             content = "PRAGMA user_version = 99"
         connection = sqlite3.connect(path)
         connection.execute(content)
@@ -595,7 +597,9 @@ def test_a_disk_that_is_full_is_refused_and_the_old_value_stays(states: States, 
 
 
 def test_a_file_that_another_process_holds_is_refused_after_a_while(path: str) -> None:
-    States(path).of("Orders")["a"] = "old"
+    states = States(path)
+    states.of("Orders")["a"] = "old"
+    states.close()
     layout = database.Layout("The state of the agents", 0x47425354, 1, ())
     holder = sqlite3.connect(path, isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")

@@ -132,6 +132,8 @@ def test_a_file_that_cannot_be_written_any_more_stops_the_trace_and_not_the_grap
         tracer.close()
         graph.publish("/Order/Placed", {"n": 6})
         assert graph.bus.statistics().published == 18
+        with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+            tracer._file._database.execute("SELECT 1")
     said = [record.message for record in caplog.records if record.name == "graphbus.trace"]
     assert said == ["The trace cannot be written: no such table: deliveries. The graph runs on without a trace."]
 

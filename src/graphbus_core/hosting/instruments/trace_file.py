@@ -94,8 +94,10 @@ class TraceFile:
 
     def close(self) -> None:
         """Close the file; nothing is lost."""
-        self.forget()
-        self._database.close()
+        try:
+            self.forget()
+        finally:
+            self._database.close()
 
 
 def _refuse_newer(database: sqlite3.Connection) -> None:
