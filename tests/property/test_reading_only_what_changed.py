@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from graphbus_core.compiler import rules
 from graphbus_core.compiler.project import Project
+from graphbus_core.compiler.rules.again import check_again
 from tests.reading import HEAD, read_files
 
 pytestmark = pytest.mark.slow
@@ -35,6 +38,7 @@ def schema(names: list[str], kind: str) -> str:
     return "{" + ", ".join(f'"{name}": {kind}' for name in names) + "}"
 
 
+rarely = st.integers(0, 20)
 kinds = st.sampled_from(["int", "str"])
 numbers = st.integers(0, 2)
 MEMBERS = st.one_of(
@@ -71,7 +75,7 @@ MEMBERS = st.one_of(
         lambda other, n, given: (
             f'    def call_{n}(self):\n        self.call("{other}", "work_{n}", {", ".join(f"{k}=1" for k in given)})\n'
         ),
-        st.sampled_from([*NAMES, "Nobody"]),
+        st.sampled_from([*NAMES, *NAMES, "Nobody"]),
         numbers,
         some_keys,
     ),
@@ -92,8 +96,6 @@ MEMBERS = st.one_of(
             "    # graphbus: ignore-file[GB002]\n    mark = 1\n",
             "    # graphbus: ignore-file\n    mark = 2\n",
             '    def send_any(self, name):\n        self.publish(f"/Order/{name}", {})\n',
-            '    @subscribe("order placed")\n    def on_odd(self, event):\n        pass\n',
-            '    @subscribe("/Stock/Moved")\n    def on_three(self, a, /, b):\n        pass\n',
         ]
     ),
 )
@@ -102,8 +104,13 @@ MEMBERS = st.one_of(
 @st.composite
 def agents(draw: st.DrawFn, name: str) -> str:
     """One class with a few members, a dependency, and lines above it that move the rest."""
-    needs = draw(st.sampled_from(["", "", "", *(f'@depends_on("{other}")\n' for other in [*NAMES, "Nobody"])]))
-    base = draw(st.sampled_from(["GraphBusNode"] * 5 + ["Shared"]))
+    other = (
+        draw(st.sampled_from(["", "", "", "", *NAMES[: NAMES.index(name)], *["Nobody"] * (draw(rarely) == 0)]))
+        if name in NAMES
+        else ""
+    )
+    needs = f'@depends_on("{other}")\n' if other else ""
+    base = "Shared" if draw(rarely) == 0 else "GraphBusNode"
     members = draw(st.lists(MEMBERS, min_size=1, max_size=3))
     above = "\n" * draw(st.integers(2, 5))
     return f"{above}{needs}class {name}({base}):\n" + "\n".join(members)
@@ -114,7 +121,7 @@ def files(draw: st.DrawFn, path: str) -> str:
     """One file: mostly a class of its own name; sometimes two, another one's name, no agent, or no Python."""
     name = path.removesuffix(".py").capitalize()
     head = f"{HEAD}from shared import Shared\n"
-    odd = draw(st.integers(0, 14))
+    odd = draw(rarely)
     if odd == 0:
         return "def nothing():\n    return 1\n"
     if odd == 1:
@@ -125,20 +132,45 @@ def files(draw: st.DrawFn, path: str) -> str:
 
 
 PATHS = [f"{name.lower()}.py" for name in NAMES]
+WRONG = (
+    '    @subscribe("order placed")\n    def on_odd(self, event):\n        pass\n',
+    '    @subscribe("/Stock/Moved")\n    def on_three(self, a, /, b):\n        pass\n',
+)
+ADDITIONS = (
+    *("\n# a comment\n", "    def further(self):\n        return 1\n", "    # graphbus: ignore-file[GB00]\n"),
+    *('    note = "/Order/Plced"\n', '    def say(self, bus):\n        bus.emit("/Order/Plced", 1)\n'),
+)
+
+
+@st.composite
+def edited(draw: st.DrawFn, path: str, text: str) -> str:
+    """Another text of a file: mostly a small edit, as agents make them."""
+    kind = draw(st.integers(0, 9))
+    if path == "shared.py" or kind < 4:
+        return text.replace(draw(keys), draw(keys), draw(st.integers(1, 2)))
+    if kind < 6:
+        return text.replace("\nclass", "\n\n# moved\nclass", 1)
+    if kind < 8:
+        return text + draw(st.sampled_from([*ADDITIONS, *ADDITIONS, *WRONG]))
+    if kind < 9:
+        return text + draw(MEMBERS)
+    return draw(files(path))
 
 
 @st.composite
 def histories(draw: st.DrawFn) -> tuple[dict[str, str], list[dict[str, bytes]]]:
     """The files at first, and what is changed one step after another; some steps take an earlier text again."""
     first = {"shared.py": SHARED, **{path: draw(files(path)) for path in PATHS}}
-    written = {path: [text.encode()] for path, text in first.items()}
+    written = {path: [text] for path, text in first.items()}
     steps: list[dict[str, bytes]] = []
-    for _ in range(draw(st.integers(1, 4))):
+    for _ in range(draw(st.integers(1, 6))):
         step: dict[str, bytes] = {}
-        for path in draw(st.lists(st.sampled_from([*PATHS, *PATHS, "shared.py"]), min_size=1, max_size=2, unique=True)):
-            fresh = draw(files(path)).encode() if path != "shared.py" else SHARED.replace("sku", draw(keys)).encode()
-            step[path] = draw(st.sampled_from([fresh, fresh, fresh, *written[path]]))
-            written[path].append(fresh)
+        wanted = st.sampled_from([*PATHS, "shared.py"] if draw(rarely) < 3 else PATHS)
+        for path in draw(st.lists(wanted, min_size=1, max_size=1 + (draw(rarely) < 5), unique=True)):
+            is_taken_back = draw(rarely) < 3
+            text = draw(st.sampled_from(written[path]) if is_taken_back else edited(path, written[path][-1]))
+            written[path].append(text)
+            step[path] = text.encode()
         steps.append(step)
     return first, steps
 
@@ -180,3 +212,22 @@ def test_reading_what_changed_comes_to_what_reading_all_comes_to(
         for step in steps:
             project = project.with_files(step)
             assert told(project) == told(read_anew(project, step))
+
+
+SELECTIONS: list[dict[str, Any]] = [{}, {"select": ["ALL"]}, {"all_fixable": True}]
+
+
+@given(histories(), st.sampled_from(SELECTIONS))
+@settings(max_examples=40)
+def test_checking_what_a_change_concerns_comes_to_what_checking_all_comes_to(
+    history: tuple[dict[str, str], list[dict[str, bytes]]], how: dict[str, Any]
+) -> None:
+    first, steps = history
+    with tempfile.TemporaryDirectory() as name:
+        project = read_files(Path(name), first)
+        found = rules.check(project, **how)
+        for step in steps:
+            after = project.with_files(step)
+            found = check_again(after, project, found, **how)
+            assert found == rules.check(after, **how)
+            project = after

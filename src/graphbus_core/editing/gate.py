@@ -85,6 +85,12 @@ class Gate:
             self._findings[state] = contract.findings_of(project)
         return self._findings[state]
 
+    def findings_after(self, state: str, project: Project, base: str, before: Project) -> tuple[Finding, ...]:
+        """What the rules find in a state that came of another one by a change."""
+        if state not in self._findings:
+            self._findings[state] = contract.findings_after(project, before, self.findings(base, before))
+        return self._findings[state]
+
     @property
     def trials(self) -> Trials:
         """Imports and test runs."""
@@ -167,7 +173,7 @@ class Trial:
     def check_promises(self, declared: tuple[SchemaChange, ...]) -> Verdict:
         """Findings, edges and declarations."""
         before = self.gate.findings(self.base.digest, self.before)
-        after = self.gate.findings(self.head.digest, self.after)
+        after = self.gate.findings_after(self.head.digest, self.after, self.base.digest, self.before)
         return (
             contract.check_findings(before, after)
             or contract.check_edges(self.before, self.after, declared)

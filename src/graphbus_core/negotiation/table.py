@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from functools import cached_property
 from itertools import chain
 from typing import Protocol, runtime_checkable
-from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -23,7 +22,7 @@ from graphbus_core.errors import EditError, GraphBusError
 from graphbus_core.model.findings import Finding
 from graphbus_core.model.proposals import Evidence, GateReport, Proposal, ProposalEvaluation
 from graphbus_core.negotiation.counterexamples import broken_for
-from graphbus_core.negotiation.finding import find_for_agents
+from graphbus_core.negotiation.finding import Found
 from graphbus_core.negotiation.protocol import (
     Applied,
     ApplyProposal,
@@ -70,7 +69,7 @@ class _Tried:
     @cached_property
     def trial(self) -> Trial:
         """All of it for those who judge."""
-        old, new = self._found.of(self.before), self._found.of(self.after)
+        old, new = self._found.of(self.before), self._found.of(self.after, self.before)
         were, are = {finding.key for finding in old}, {finding.key for finding in new}
         return Trial(
             proposal=self.proposal,
@@ -80,20 +79,6 @@ class _Tried:
             added=tuple(finding for finding in new if finding.key not in were),
             mended=tuple(finding for finding in old if finding.key not in are),
         )
-
-
-class Found:
-    """What the rules find for agents, once for each project."""
-
-    def __init__(self) -> None:
-        self._known: WeakKeyDictionary[Project, tuple[Finding, ...]] = WeakKeyDictionary()
-
-    def of(self, project: Project) -> tuple[Finding, ...]:
-        """Give the findings of a project, which never changes."""
-        known = self._known.get(project)
-        if known is None:
-            known = self._known[project] = find_for_agents(project)
-        return known
 
 
 class Table:

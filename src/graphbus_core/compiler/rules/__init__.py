@@ -25,7 +25,7 @@ from graphbus_core.compiler.rules.topics import check_topics
 from graphbus_core.compiler.rules.wiring import Wiring
 from graphbus_core.model.findings import Finding, Fix
 
-__all__ = ["COVERED_ERRORS", "REGISTER", "Evidence", "Rule", "check", "fix_for", "selected"]
+__all__ = ["COVERED_ERRORS", "REGISTER", "Evidence", "Rule", "check", "fix_for", "place_of", "selected"]
 
 _CHECKS: tuple[tuple[str, Callable[[Wiring], Iterator[Finding]]], ...] = (
     ("GB001 GB002", check_topics),
@@ -47,6 +47,7 @@ def check(
     ignore: Iterable[str] = (),
     all_fixable: bool = False,
     has_text: bool = True,
+    wiring: Wiring | None = None,
 ) -> tuple[Finding, ...]:
     """Find everything that is wrong with a project, by path, line and code.
 
@@ -56,6 +57,7 @@ def check(
         ignore: Codes or prefixes to leave out, besides those of the settings.
         all_fixable: Report what can be mended although its rule is off by default.
         has_text: False: the sources are not at hand, so that nothing can be mended.
+        wiring: The edges of the project, if they are known, and the agents whose findings are asked for.
 
     Raises:
         UsageError: GBE120 for a code that does not exist.
@@ -66,23 +68,32 @@ def check(
         wanted |= selected(["ALL"], (*settings.ignore, *ignore)) & {
             c for c, rule in REGISTER.items() if rule.is_fixable
         }
-    found = {(finding.code, finding.span, finding.message): finding for finding in _findings(project, wanted)}
+    found = {
+        (finding.code, finding.span, finding.message): finding
+        for finding in _findings(wiring or Wiring(project), wanted)
+    }
     kept = not_ignored(found.values(), project)
     exact = (_with_exact_fix(finding, project) if has_text else finding for finding in kept)
-    return tuple(sorted(exact, key=_place))
+    return tuple(sorted(exact, key=place_of))
 
 
-def _place(finding: Finding) -> tuple[str, int, int, str, str]:
+def place_of(finding: Finding) -> tuple[str, int, int, str, str]:
+    """Give the order of findings: by path, line and code."""
     span = finding.span
     return span.path, span.line, span.column, finding.code, finding.message
 
 
-def _findings(project: Evidence, wanted: frozenset[str]) -> Iterator[Finding]:
-    wiring = Wiring(project)
+def _findings(wiring: Wiring, wanted: frozenset[str]) -> Iterator[Finding]:
+    for finding in _all_findings(wiring, wanted):
+        if finding.code in wanted and wiring.asks_about(finding.agent):
+            yield finding
+
+
+def _all_findings(wiring: Wiring, wanted: frozenset[str]) -> Iterator[Finding]:
     for codes, rule in _CHECKS:
         if wanted & set(codes.split()):
-            yield from (finding for finding in rule(wiring) if finding.code in wanted)
-    yield from (finding for finding in project.local_findings if finding.code in wanted)
+            yield from rule(wiring)
+    yield from wiring.evidence.local_findings
     if "GB210" in wanted:
         from graphbus_core.compiler.rules.validation import check_validation
 

@@ -33,7 +33,8 @@ class Known(NamedTuple):
 
 def check_agreement(wiring: Wiring) -> Iterator[Finding]:
     """Compare the publications of each topic with the declared payload, else with each other."""
-    for topic in sorted(wiring.topics):
+    asked = {sent.topic for sent in wiring.sent if sent.topic and wiring.asks_about(sent.agent.name)}
+    for topic in sorted(asked):
         publications = [
             Known(sent, sent.publication.payload)
             for sent in wiring.publishers(topic)

@@ -17,7 +17,7 @@ _NO_MAPPING = frozenset({"bool", "int", "float", "str", "bytes", "list", "tuple"
 
 def check_contracts(wiring: Wiring) -> Iterator[Finding]:
     """Compare signatures and results with schemas, each method once, where it is written."""
-    for agent in wiring.agents.values():
+    for agent in wiring.asked:
         handlers = {subscription.method for subscription in agent.subscriptions}
         for method in agent.methods:
             if method.has_schema and _is_reported_here(agent, method, wiring):

@@ -19,11 +19,12 @@ def check_dependencies(wiring: Wiring) -> Iterator[Finding]:
     if not wiring.is_partial:
         yield from _unknown(wiring)
         yield from _unknown_or_undeclared_calls(wiring)
-    yield from _circles(wiring)
+    if any(agent.dependencies for agent in wiring.asked):
+        yield from _circles(wiring)
 
 
 def _unknown(wiring: Wiring) -> Iterator[Finding]:
-    for agent in wiring.agents.values():
+    for agent in wiring.asked:
         for dependency in agent.dependencies:
             if dependency.name not in wiring.agents and owns(agent, dependency.span):
                 suggestion = did_you_mean(dependency.name, wiring.agents).strip()
@@ -39,7 +40,7 @@ def _unknown(wiring: Wiring) -> Iterator[Finding]:
 
 def _unknown_or_undeclared_calls(wiring: Wiring) -> Iterator[Finding]:
     """A running graph refuses `self.call` to an agent that is not there or that `@depends_on` does not name."""
-    for agent in wiring.agents.values():
+    for agent in wiring.asked:
         declared = {dependency.name for dependency in agent.dependencies} | {"", agent.name}
         for call in agent.calls:
             if call.agent in declared or not owns(agent, call.span):

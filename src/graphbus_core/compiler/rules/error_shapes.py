@@ -43,6 +43,8 @@ class Reporting(NamedTuple):
 
 def check_error_shapes(wiring: Wiring) -> Iterator[Finding]:
     """Find agents that do not report errors like most others; silent without a clear majority."""
+    if not any(True for agent in wiring.asked for _ in _reports_of(agent)):
+        return
     reporting = tuple(error_reports(wiring))
     usual = usual_shape(reporting)
     odd = [each for each in reporting if usual and each.shape.differs(usual)]
@@ -69,10 +71,14 @@ def check_error_shapes(wiring: Wiring) -> Iterator[Finding]:
 def error_reports(wiring: Wiring) -> Iterator[Reporting]:
     """Give every method whose output schema has exactly one field for the reason of a failure."""
     for agent in wiring.agents.values():
-        for method in agent.methods:
-            shape = shape_of(method.output_schema) if method.output_schema and owns(agent, method.span) else None
-            if shape:
-                yield Reporting(agent, method, shape)
+        yield from _reports_of(agent)
+
+
+def _reports_of(agent: AgentDefinition) -> Iterator[Reporting]:
+    for method in agent.methods:
+        shape = shape_of(method.output_schema) if method.output_schema and owns(agent, method.span) else None
+        if shape:
+            yield Reporting(agent, method, shape)
 
 
 def shape_of(schema: Schema) -> Shape | None:

@@ -18,9 +18,9 @@ from graphbus_core.model.schema_fit import why_not
 
 def check_handoff(wiring: Wiring) -> Iterator[Finding]:
     """Compare what is handed over with what is taken, wherever both ends are known."""
-    for heard in wiring.heard:
+    for heard in (heard for heard in wiring.heard if wiring.asks_about(heard.agent.name)):
         yield from _event(heard, wiring)
-    for agent in wiring.agents.values():
+    for agent in wiring.asked:
         for call in agent.calls:
             if owns(agent, call.span):
                 yield from _call(agent, call, wiring)
@@ -200,7 +200,7 @@ class _Pair(NamedTuple):
 
 
 def _handed_on(wiring: Wiring) -> Iterator[_Pair]:
-    for consumer in wiring.agents.values():
+    for consumer in wiring.asked:
         for takes in consumer.methods:
             if not takes.input_schema or not owns(consumer, takes.span) or _is_fed_otherwise(consumer, takes, wiring):
                 continue

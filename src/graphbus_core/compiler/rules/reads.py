@@ -14,7 +14,7 @@ from graphbus_core.model.findings import Finding, Related
 def check_reads(wiring: Wiring) -> Iterator[Finding]:
     """Compare what handlers read with everything that can reach them; silent where anything of that is unknown."""
     for heard in _by_handler(wiring):
-        sent = everything_sent_to(heard, wiring)
+        sent = everything_sent_to(heard, wiring) if wiring.asks_about(heard.agent.name) else None
         if sent:
             yield from _unsent_keys(heard, sent)
 

@@ -15,7 +15,7 @@ from graphbus_core.model.topics import is_topic, is_topic_or_pattern
 def check_topics(wiring: Wiring) -> Iterator[Finding]:
     """Find subscriptions that hear nothing and publications that nobody hears."""
     silent = tuple(heard for heard in wiring.heard if _is_no_topic(heard) or _hears_nothing(heard, wiring))
-    for heard in silent:
+    for heard in (heard for heard in silent if wiring.asks_about(heard.agent.name)):
         yield _no_topic(heard, wiring) if _is_no_topic(heard) else _without_publisher(heard, wiring)
     if not wiring.has_unknown_subscribers:
         yield from _without_subscriber(wiring, {heard.topic for heard in silent})
@@ -89,7 +89,7 @@ def _publisher(sent: Sent) -> Related:
 
 def _without_subscriber(wiring: Wiring, dangling: set[str]) -> Iterator[Finding]:
     reported: set[tuple[str, str]] = set()
-    for sent in wiring.sent:
+    for sent in (sent for sent in wiring.sent if wiring.asks_about(sent.agent.name)):
         key = (sent.agent.name, sent.topic)
         if (
             key in reported

@@ -16,7 +16,7 @@ _CHECKING = ("valid", "check", "ensure", "require", "assert", "verify", "parse",
 
 def check_validation(wiring: Wiring) -> Iterator[Finding]:
     """Find methods with an input schema none of whose arguments is ever looked at before it is used."""
-    for agent in wiring.agents.values():
+    for agent in wiring.asked:
         for method in agent.methods:
             kinds = _checkable(agent, method)
             if kinds and not _validates(agent, method, set(kinds), wiring):

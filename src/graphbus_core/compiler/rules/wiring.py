@@ -6,6 +6,7 @@ publication --topic--> subscription        agent --@depends_on--> agent        s
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from copy import copy
 from functools import cached_property
 from typing import NamedTuple, TypeVar
 
@@ -46,16 +47,34 @@ class Heard(NamedTuple):
 class Wiring:
     """The edges of a project.
 
+    Args:
+        evidence: The project.
+        only: The agents whose findings are asked for; the edges are those of all. None: all agents.
+
     Attributes:
         agents: By name.
+        asked: Of these, those whose findings are asked for.
         is_partial: True when some file could not be read; then nothing can be concluded from what is absent.
     """
 
-    def __init__(self, evidence: Evidence) -> None:
+    def __init__(self, evidence: Evidence, only: frozenset[str] | None = None) -> None:
         self.evidence = evidence
+        self._only = only
         self.agents = {definition.name: definition for definition in evidence.definitions}
+        self.asked = tuple(agent for agent in self.agents.values() if self.asks_about(agent.name))
         self.is_partial = any(error.code in UNREADABLE for error in evidence.errors)
         self._external = evidence.config.settings.external_topics
+
+    def narrowed(self, only: frozenset[str]) -> Wiring:
+        """Give the same edges, asked about fewer agents; what is known of the edges is not worked out again."""
+        wiring = copy(self)
+        wiring._only = only
+        wiring.asked = tuple(agent for agent in self.agents.values() if agent.name in only)
+        return wiring
+
+    def asks_about(self, agent: str) -> bool:
+        """Tell whether the findings at an agent are asked for."""
+        return self._only is None or agent in self._only
 
     @cached_property
     def sent(self) -> tuple[Sent, ...]:

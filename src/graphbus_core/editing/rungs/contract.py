@@ -7,6 +7,7 @@ from collections.abc import Container, Iterator, Mapping
 
 from graphbus_core.compiler import rules
 from graphbus_core.compiler.project import Project
+from graphbus_core.compiler.rules.again import check_again
 from graphbus_core.editing.rungs.codes import Problem
 from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.model.findings import Finding
@@ -64,9 +65,17 @@ def check_edges(before: Project, after: Project, declared: tuple[SchemaChange, .
     return None
 
 
+_DEFAULT_RULES = tuple(code for code, rule in rules.REGISTER.items() if rule.is_default)
+
+
 def findings_of(project: Project) -> tuple[Finding, ...]:
     """Give what the default rules find, whatever the project selects to be reported; what it ignores stays ignored."""
-    return rules.check(project, select=[code for code, rule in rules.REGISTER.items() if rule.is_default])
+    return rules.check(project, select=_DEFAULT_RULES)
+
+
+def findings_after(project: Project, before: Project, found: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    """Give the same for a project that came of another one by a change; only what the change concerns is looked at."""
+    return check_again(project, before, found, select=_DEFAULT_RULES)
 
 
 def check_declared(declared: tuple[SchemaChange, ...], actual: tuple[SchemaChange, ...]) -> Problem | None:
