@@ -231,17 +231,37 @@ def test_the_generated_check_and_the_plain_reading_agree(data: st.DataObject, sc
 
 @settings(max_examples=200)
 @given(st.data(), st.lists(NAMES, max_size=4, unique=True))
-def test_a_checked_call_hands_on_the_value_of_each_name(data: st.DataObject, names: list[str]) -> None:
+def test_a_checked_call_hands_on_the_value_of_each_name_and_gives_back_what_is_promised(
+    data: st.DataObject, names: list[str]
+) -> None:
     schema = Schema(tuple(Field(name, data.draw(types())) for name in names))
     value = data.draw(fitting_fields(schema.fields))
     order = data.draw(st.permutations(names))
+    promised = data.draw(st.none() | schemas())
+    result = data.draw(VALUES if promised is None else fitting_fields(promised.fields) | VALUES)
     handed_on: list[tuple[Any, ...]] = []
-    given_back = generate_call(schema, order, lambda *each: handed_on.append(each), lambda _other: REFUSED)(value)
-    if problems_of(schema, value, is_closed=True):
+    released: list[Any] = []
+    call = generate_call(
+        schema,
+        order,
+        lambda *each: handed_on.append(each) or result,
+        promised,
+        otherwise=lambda _other: REFUSED,
+        release=lambda other: released.append(other) or REFUSED,
+    )
+    given_back = call(value)
+    if type(value) is not dict or problems_of(schema, value, is_closed=True):
         assert given_back is REFUSED
         assert not handed_on
+        assert not released
+        return
+    assert [tuple(map(id, each)) for each in handed_on] == [tuple(id(value[name]) for name in order)]
+    if promised is None or (type(result) is dict and not problems_of(promised, result)):
+        assert given_back is result
+        assert not released
     else:
-        assert [tuple(map(id, each)) for each in handed_on] == [tuple(id(value[name]) for name in order)]
+        assert given_back is REFUSED
+        assert released == [result] or released[0] is result
 
 
 @settings(max_examples=200)

@@ -52,8 +52,9 @@ class Deliverer(Drainer):
             BackpressureError: GBE636 too many events wait; inside a handler the event is a dead letter instead.
         """
         dispatch = self._dispatches.get(topic) or self._open(topic)
-        if dispatch.check is not None:
-            payload = dispatch.check(payload)
+        check = dispatch.check
+        if check is not None:
+            payload = check(payload)
         lanes, queue, now = self._lanes, self._queue, self._time
         others: Sequence[Delivery] = ()
         if lanes is not None:

@@ -121,7 +121,6 @@ class MessageBus(Closing):
     def caller(
         self,
         function: Callable[[A], Any],
-        after: Callable[[Any], Any],
         again: Callable[[A], Any] | None = None,
         *,
         owner: str = "",
@@ -131,40 +130,42 @@ class MessageBus(Closing):
 
         Args:
             function: Belongs to an owner without async handlers.
-            after: Gives what is to be returned instead of the result, which may be an awaitable, or raises.
-            again: What is called in the place of both when the turn has come after some waiting: the function that this makes,
-                or another one that has taken its place meanwhile.
+            again: What is called in its place when the turn has come after some waiting: the function that this makes, or another
+                one that has taken its place meanwhile.
             owner: The agent that the function belongs to.
             version: What `version` was before the function was looked up; by default, what it is now.
         """
         queue, called, routes = self._queue, ((owner, owner),), self._routes
         made_for = self.version if version is None else version
+        after_waiting = function if again is None else again
 
         def call_in_turn(argument: A) -> Any:
-            if again is None or self._is_handling() or self._is_abandoned:
-                return after(self.run(lambda: function(argument), owner=owner))
-            return self.run(lambda: again(argument), owner=owner)  # another thread drains
+            is_at_once = self._is_handling() or self._is_abandoned  # else another thread drains
+            work = function if is_at_once else after_waiting
+            return self.run(lambda: work(argument), owner=owner)
 
         def call(argument: A) -> Any:
             lanes = self._lanes
-            if lanes is not None and (lanes.is_here or current() is not None):
-                return call_in_turn(argument)
-            others = [] if lanes is None else lanes.now_under_way()
+            others: Sequence[Delivery] = ()
+            if lanes is not None:
+                if lanes.is_here or current() is not None:
+                    return call_in_turn(argument)
+                others = lanes.now_under_way()
             try:
                 del self._right_of_callers.token
             except AttributeError:
                 return call_in_turn(argument)
-            is_over = has_waited = False
+            work, is_over = function, False
             try:
                 self._drainer = get_ident()
-                if queue or self._event is not None:
-                    has_waited = again is not None
+                if (
+                    queue or self._event is not None or routes.version != made_for
+                ):  # or exchanged after it was looked up
                     self._drain()
-                elif routes.version != made_for:  # it was exchanged after it was looked up
-                    has_waited = again is not None
+                    work = after_waiting
                 try:
                     self._called = called
-                    result = again(argument) if has_waited and again is not None else function(argument)
+                    result = work(argument)
                     is_over = True
                 finally:
                     self._called = ()
@@ -173,9 +174,9 @@ class MessageBus(Closing):
             finally:
                 self._drainer = 0
                 self._right_to_drain.token = []
-                if queue or self._lanes is not None or self._bell.waiting:
+                if queue or self._lanes is not None or self._waiting:
                     self._leave(others, is_interrupted=not is_over and not isinstance(exception(), Exception))
-            return result if has_waited else after(result)
+            return result
 
         return call
 

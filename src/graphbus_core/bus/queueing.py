@@ -54,6 +54,7 @@ class Queueing(ABC):
     __slots__ = (  # what every publish touches; an object with more than thirty attributes is slow to read without
         "__dict__",
         "_bell",
+        "_called",
         "_calls",
         "_children",
         "_dispatch",

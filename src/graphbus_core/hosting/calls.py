@@ -47,16 +47,18 @@ def compile_call(bus: MessageBus, agent: str, method: Method, current: Current, 
     bound = current.bound()
 
     def call_plainly(arguments: Arguments) -> Any:
-        return bound(**method.accept(arguments))
+        return method.release(bound(**method.accept(arguments)))
 
     if is_async or bus.middleware:
         return lambda arguments: _run(bus, agent, method, current, arguments)
     schema = method.plain_schema
     order = None if schema is None else _order_of(bound, schema)
     if schema is None or order is None:
-        return bus.caller(call_plainly, method.release, current.call, owner=agent, version=current.version)
-    function = generate_call(schema, order, bound, call_plainly)
-    return bus.caller(function, method.release, current.call, owner=agent, version=current.version)
+        return bus.caller(call_plainly, current.call, owner=agent, version=current.version)
+    function = generate_call(
+        schema, order, bound, method.promised_schema, otherwise=call_plainly, release=method.release
+    )
+    return bus.caller(function, current.call, owner=agent, version=current.version)
 
 
 def _order_of(bound: Callable[..., Any], schema: Schema) -> tuple[str, ...] | None:

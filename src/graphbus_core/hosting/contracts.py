@@ -156,10 +156,15 @@ class Method:
         return made
 
     @cached_property
+    def promised_schema(self) -> Schema | None:
+        """What a result looks like; None if it may be anything."""
+        return None if self._validation == "off" else self._spec.output_schema
+
+    @cached_property
     def release(self) -> Gate:
         """Gives back a result that the output schema promises, or an awaitable of one; others raise RunError GBE623."""
-        schema = self._spec.output_schema
-        return generate_gate(ANY if schema is None or self._validation == "off" else schema, self._release_anyway)
+        schema = self.promised_schema
+        return generate_gate(ANY if schema is None else schema, self._release_anyway)
 
     def _accept_anyway(self, arguments: dict[str, Any]) -> dict[str, Any]:
         if self._spec.input_schema is not None:

@@ -128,10 +128,10 @@ class LiveGraph:
         try:  # what `_call` does, without the price of one call more
             call = self._calls[agent][method]
         except KeyError:
-            call = None
-        if call is None:
-            call = self._compile_call(agent, method)
-        return call(arguments)
+            pass  # what follows is to raise as if nothing had been raised before
+        else:
+            return call(arguments)
+        return self._compile_call(agent, method)(arguments)
 
     def call_from(self, caller: str, agent: str, method: str, arguments: dict[str, Any]) -> Any:
         """Call on behalf of an agent, which must have declared that it depends on the other.
@@ -148,10 +148,10 @@ class LiveGraph:
         try:
             call = self._calls[agent][method]
         except KeyError:
-            call = None
-        if call is None:
-            call = self._compile_call(agent, method)
-        return call(arguments)
+            pass
+        else:
+            return call(arguments)
+        return self._compile_call(agent, method)(arguments)
 
     def _compile_call(self, agent: str, method: str) -> Call:
         self._refuse_left_out(agent)

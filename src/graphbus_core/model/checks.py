@@ -96,16 +96,30 @@ def generate_plain_gate(wanted: Schema | Type, otherwise: Gate, *, limit: int) -
     return _PlainText(otherwise, limit).function(wanted, is_closed=True)
 
 
-def generate_call(wanted: Schema, order: Sequence[str], function: Callable[..., Any], otherwise: Gate) -> Gate:
-    """Make a function that calls another with the fields of a dict, one after the other, if they are as they are wanted.
+def generate_call(
+    wanted: Schema,
+    order: Sequence[str],
+    function: Callable[..., Any],
+    promised: Schema | None,
+    *,
+    otherwise: Gate,
+    release: Gate,
+) -> Gate:
+    """Make a function that calls another with the fields of a dict, one after the other, and gives its result.
+
+    What it looks at itself are dicts, which is what nearly all arguments and results are.
 
     Args:
-        wanted: Required fields only.
+        wanted: What the dict has to be: required fields only.
         order: The names of the fields in the order in which the function takes them.
         function: What is called.
-        otherwise: Is called with a dict that does not fit.
+        promised: What the result has to be; None: anything.
+        otherwise: Is called in the place of all with what is no dict or does not fit.
+        release: Gives back or refuses a result that is no dict or does not fit.
     """
-    return _CallText(order, function, otherwise).function(wanted, is_closed=True)
+    text = _CallText(order, promised, otherwise)
+    text.names |= {"function": function, "release": release}
+    return text.function(wanted, is_closed=True)
 
 
 class _Text:
@@ -137,7 +151,8 @@ class _Text:
             "    try:",
             *self._lines,
             "    except Exception: pass",
-            f"    else: {self.end()}",
+            "    else:",
+            *self.after(),
             f"    {self.last}",
         ]
         exec(compile("\n".join(lines), "<a check made from a schema>", "exec"), self.names)  # noqa: S102 - no text of users
@@ -150,9 +165,9 @@ class _Text:
     def _as_it_is(self, constant: Any) -> Any:
         return self._keys.get(constant, constant) if type(constant) is str else constant
 
-    def end(self) -> str:
-        """The line for a value in which nothing was wrong."""
-        return self.ends
+    def after(self) -> list[str]:
+        """The lines for a value in which nothing was wrong."""
+        return [f"        {self.ends}"]
 
     def write(self, line: str) -> None:
         self.ask()
@@ -289,17 +304,35 @@ class _Text:
 
 
 class _CallText(_Text):
-    """The text of a check that hands on what it has taken out of a dict."""
+    """The text of a check that hands on what it has taken out of a dict, and of the check of what comes back."""
 
-    def __init__(self, order: Sequence[str], function: Callable[..., Any], otherwise: Gate) -> None:
+    def __init__(self, order: Sequence[str], promised: Schema | None, otherwise: Gate) -> None:
         super().__init__(otherwise)
-        self.names["function"] = function
-        self._order = order
+        self._order, self._promised = order, promised
 
-    def record(self, fields: tuple[Field, ...], v: str, *, is_closed: bool = False) -> None:
-        super().record(fields, v, is_closed=is_closed)
-        if v == "v":
-            self.ends = f"return function({', '.join(self.taken[name] for name in self._order)})"
+    def container(self, v: str, exact: str, look: str) -> str:
+        if v not in ("v", "result"):
+            return super().container(v, exact, look)
+        self.need(f"type({v}) is {exact}")
+        return v
+
+    def after(self) -> list[str]:
+        """The lines that follow when the arguments are as they are wanted: the call, and a check of its own for the result."""
+        called = f"function({', '.join(self.taken[name] for name in self._order)})"
+        if self._promised is None:
+            return [f"        return {called}"]
+        self._lines, self._indent = [], _TOP + 1
+        self.write("pass")
+        self.record(self._promised.fields, "result")
+        self.ask()
+        return [
+            f"        result = {called}",
+            "        try:",
+            *self._lines,
+            "        except Exception: pass",
+            "        else: return result",
+            "        return release(result)",
+        ]
 
 
 class _PlainText(_Text):
@@ -312,9 +345,9 @@ class _PlainText(_Text):
         self._fixed = 0
         self._sizes: list[str] = []  # terms of a sum that is made once, at the end
 
-    def end(self) -> str:
+    def after(self) -> list[str]:
         sizes = " + ".join(self._sizes) or "0"
-        return f"return v if {sizes} <= {self._limit - self._fixed} else otherwise(v)"
+        return [f"        return v if {sizes} <= {self._limit - self._fixed} else otherwise(v)"]
 
     def add(self, size: int, variable: str = "") -> None:
         """Count a size: here and now, or for each item when the check runs."""

@@ -34,7 +34,7 @@ class Graph:
         self.errors: list[BaseException] = []
         bus.subscribe("/A/Plain", lambda: self.heard.append("plain"), owner="Plain")
         bus.subscribe("/A/Ask", lambda: "answer", owner="Plain")
-        self._call = bus.caller(lambda _nothing: self.heard.append("called"), lambda result: result, owner="Plain")
+        self._call = bus.caller(lambda _nothing: self.heard.append("called"), owner="Plain")
         if has_loop:
             bus.subscribe("/A/Both", lambda: self.heard.append("both, plain"), owner="Plain")
             bus.subscribe("/A/Both", self._on_both, owner="Async")
