@@ -86,11 +86,13 @@ def test_an_earlier_time_goes_before_a_later_one_that_is_waited_for(clock: Syste
 
 def test_what_is_cancelled_does_not_happen(clock: SystemClock) -> None:
     happened: list[str] = []
-    done = threading.Event()
-    timer = clock.after(0.01, lambda: happened.append("cancelled"))
+    done, may_go = threading.Event(), threading.Event()
+    clock.after(0, lambda: may_go.wait(5))  # until then nothing is called, however late it is
+    timer = clock.after(0.001, lambda: happened.append("cancelled"))
     timer.cancel()
     timer.cancel()
-    last = clock.after(0.02, done.set)
+    last = clock.after(0.002, done.set)
+    may_go.set()
     assert done.wait(5)
     last.cancel()  # too late
     assert happened == []
