@@ -64,6 +64,8 @@ _CONTAINERS: tuple[tuple[type | tuple[type, ...], Kind], ...] = (
 )
 _TRANSPARENT = (Annotated, ClassVar, Final, Required, NotRequired)
 _MAX_DEPTH = 12
+_MOST_RECORDS = 500
+"""A syntax tree, with eight classes that each hold any two of them, would be millions."""
 
 
 def schema_of(declared: object) -> Schema | None:
@@ -74,51 +76,74 @@ def schema_of(declared: object) -> Schema | None:
     return Schema(found.fields) if found.kind == "record" else None
 
 
-def type_of(annotation: object, depth: int = 0) -> Type:
-    """Give the type that an annotation, or a display like `{"sku": str}` or `[str]`, stands for."""
-    if depth > _MAX_DEPTH:
+def type_of(annotation: object) -> Type:
+    """Give the type that an annotation, or a display like `{"sku": str}` or `[str]`, stands for.
+
+    A class that holds itself is unfolded some levels deep, and less deep if that becomes too much; what is below is unknown.
+    """
+    for deepest in range(_MAX_DEPTH, 0, -2):
+        reading = _Reading(deepest)
+        found = reading.type_of(annotation)
+        if reading.left > 0:
+            break
+    return found
+
+
+class _Reading:
+    """One look at an annotation; `left` are the classes that may still be unfolded."""
+
+    def __init__(self, deepest: int) -> None:
+        self._deepest = deepest
+        self._seen: dict[type, list[tuple[_Named, Any]] | None] = {}
+        self.left = _MOST_RECORDS
+
+    def type_of(self, annotation: object, depth: int = 0) -> Type:
+        if depth > self._deepest or not self.left:
+            return UNKNOWN
+        if isinstance(annotation, Mapping):
+            return Type("record", fields=tuple(self._field(str(name), of, depth) for name, of in annotation.items()))
+        if isinstance(annotation, list):
+            return Type("list", args=(self.type_of(annotation[0], depth + 1),)) if annotation else LIST
+        if isinstance(annotation, NewType):
+            return self.type_of(annotation.__supertype__, depth + 1)
+        origin = get_origin(annotation)
+        return self._plain(annotation, depth) if origin is None else self._generic(origin, get_args(annotation), depth)
+
+    def _plain(self, annotation: object, depth: int) -> Type:
+        if isinstance(annotation, type) or annotation is Any:  # a class since Python 3.11
+            return _PLAIN.get(annotation) or self._record(annotation, depth)
+        return NULL if annotation is None else UNKNOWN
+
+    def _generic(self, origin: object, args: tuple[Any, ...], depth: int) -> Type:
+        if origin is Literal:
+            return Type("literal", values=args)
+        inner = tuple(self.type_of(arg, depth + 1) for arg in args if arg is not ...)
+        if origin in (Union, types.UnionType):
+            return union(*inner)
+        if origin in _TRANSPARENT:
+            return inner[0]
+        if isinstance(origin, type):
+            for kinds, name in _CONTAINERS:
+                if issubclass(origin, kinds):
+                    return Type(name, args=() if ... in args else inner)
         return UNKNOWN
-    if isinstance(annotation, Mapping):
-        return Type("record", fields=tuple(_field(str(name), of, depth) for name, of in annotation.items()))
-    if isinstance(annotation, list):
-        return Type("list", args=(type_of(annotation[0], depth + 1),)) if annotation else LIST
-    if isinstance(annotation, NewType):
-        return type_of(annotation.__supertype__, depth + 1)
-    origin = get_origin(annotation)
-    return (
-        _type_of_plain(annotation, depth) if origin is None else _type_of_generic(origin, get_args(annotation), depth)
-    )
 
+    def _record(self, kind: type, depth: int) -> Type:
+        """The fields of a TypedDict, dataclass, msgspec or pydantic class, by the names that they have in JSON."""
+        if kind not in self._seen:
+            self._seen[kind] = _annotated_fields_of(kind)
+        found = self._seen[kind]
+        if found is None:
+            return Type("unknown", name=kind.__name__)
+        self.left -= bool(self.left)
+        fields = (self._field(each.outside, hint, depth, is_required=each.is_required) for each, hint in found)
+        return Type("record", name=kind.__name__, fields=tuple(fields))
 
-def _type_of_plain(annotation: object, depth: int) -> Type:
-    if isinstance(annotation, type) or annotation is Any:  # a class since Python 3.11
-        return _PLAIN.get(annotation) or _record_of(annotation, depth)
-    return NULL if annotation is None else UNKNOWN
-
-
-def _type_of_generic(origin: object, args: tuple[Any, ...], depth: int) -> Type:
-    if origin is Literal:
-        return Type("literal", values=args)
-    inner = tuple(type_of(arg, depth + 1) for arg in args if arg is not ...)
-    if origin in (Union, types.UnionType):
-        return union(*inner)
-    if origin in _TRANSPARENT:
-        return inner[0]
-    if isinstance(origin, type):
-        for kinds, name in _CONTAINERS:
-            if issubclass(origin, kinds):
-                return Type(name, args=() if ... in args else inner)
-    return UNKNOWN
-
-
-def _record_of(kind: type, depth: int) -> Type:
-    """The fields of a TypedDict, dataclass, msgspec or pydantic class, by the names that they have in JSON."""
-    named = _fields_of(kind)
-    hints, _ = attempt(lambda: hints_of(kind)) if named is not None else (None, None)
-    if named is None or hints is None:
-        return Type("unknown", name=kind.__name__)
-    fields = (_field(each.outside, hints[each.name], depth, is_required=each.is_required) for each in named)
-    return Type("record", name=kind.__name__, fields=tuple(fields))
+    def _field(self, name: str, annotation: object, depth: int, *, is_required: bool = True) -> Field:
+        """A field; `NotRequired[...]` is looked for here, because a TypedDict does not see it in annotations that are text."""
+        origin = get_origin(annotation)
+        needed = origin is not NotRequired and (is_required or origin is Required)
+        return Field(name, self.type_of(annotation, depth + 1), needed)
 
 
 def hints_of(kind: object) -> dict[str, Any]:
@@ -138,6 +163,13 @@ class _Named(msgspec.Struct, frozen=True):
     is_required: bool
 
 
+def _annotated_fields_of(kind: type) -> list[tuple[_Named, Any]] | None:
+    """The fields of a class with their annotations; None if it has none declared, or they are not to be had."""
+    named = _fields_of(kind)
+    hints, _ = attempt(lambda: hints_of(kind)) if named is not None else (None, None)
+    return None if named is None or hints is None else [(each, hints[each.name]) for each in named]
+
+
 def _fields_of(kind: Any) -> list[_Named] | None:
     """The fields of a class that come from outside; None for a class that has none declared."""
     if hasattr(kind, "__required_keys__"):
@@ -155,10 +187,3 @@ def _fields_of(kind: Any) -> list[_Named] | None:
             if each.init
         ]
     return None
-
-
-def _field(name: str, annotation: object, depth: int, *, is_required: bool = True) -> Field:
-    """A field; `NotRequired[...]` is looked for here, because a TypedDict does not see it in annotations that are text."""
-    origin = get_origin(annotation)
-    needed = origin is not NotRequired and (is_required or origin is Required)
-    return Field(name, type_of(annotation, depth + 1), needed)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import sys
+import types
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NotRequired, TypedDict
 
 import msgspec
@@ -12,6 +14,7 @@ import pytest
 from graphbus_core import GraphBusNode, publishes, schema_method
 from graphbus_core.hosting.declared import methods_of, topics_of
 from graphbus_core.model.live_types import schema_of, type_of
+from graphbus_core.model.schema import Type
 
 
 class Movie(TypedDict):
@@ -101,6 +104,44 @@ def test_a_typed_class_is_a_schema(kind: object, fields: str) -> None:
 
 def test_a_type_that_holds_itself_is_read_to_a_bounded_depth() -> None:
     assert str(type_of(Node)) == "Node"
+
+
+TREE = """
+import dataclasses
+@dataclasses.dataclass
+class {name}:
+    value: int
+    left: Expression
+    right: Expression
+"""
+
+
+def records_in(of: Type) -> Iterator[Type]:
+    if of.kind == "record":
+        yield of
+    for inner in (*of.args, *(each.type for each in of.fields)):
+        yield from records_in(inner)
+
+
+def test_classes_that_hold_each_other_in_many_ways_are_read_to_a_bounded_size() -> None:
+    names = [f"Node{number}" for number in range(8)]
+    text = "".join(TREE.format(name=name) for name in names)
+    module = types.ModuleType("syntax_tree")
+    sys.modules[module.__name__] = module
+    try:
+        exec(f"from __future__ import annotations\n{text}\nExpression = {' | '.join(names)}", vars(module))
+        schema = schema_of({"tree": module.Node0, "other": module.Node1, "sku": str})
+    finally:
+        del sys.modules[module.__name__]
+    assert schema is not None
+    assert 2 <= sum(1 for each in schema.fields for _ in records_in(each.type)) <= 600
+    assert [(each.name, each.type.kind) for each in schema.fields] == [
+        ("tree", "record"),
+        ("other", "record"),
+        ("sku", "str"),
+    ]
+    left = next(each for each in schema.fields[0].type.fields if each.name == "left").type
+    assert [each.name for each in left.args] == names
 
 
 def test_methods_and_topics_of_a_class_and_its_bases_are_found() -> None:
