@@ -109,7 +109,10 @@ class GraphBusNode:
         """Called once, when all agents are connected and before the first event."""
 
     def on_stop(self) -> None:
-        """Called once, after the last event, in the reverse order of the starts."""
+        """Called once, when no event waits any more, in the reverse order of the starts.
+
+        What it publishes is delivered when all agents have stopped, also to those that have.
+        """
 
     def _connected(self, what: str) -> Connection:
         if self._connection is None:

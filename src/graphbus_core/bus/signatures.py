@@ -50,6 +50,8 @@ def bind(handler: Handler, *, shape: HandlerShape | None = None) -> BoundHandler
     """
     function = _function_of(handler)
     if function is None:
+        if not callable(handler):
+            raise _invalid(handler, "it cannot be called")
         return BoundHandler(handler, "event", is_async=False)
     code = function.__code__
     if code.co_flags & (_GENERATOR | _ASYNC_GENERATOR):

@@ -12,12 +12,12 @@ _PATTERN = rf"(?:/(?:{_SEGMENT}|\*))*(?:/(?:{_SEGMENT}|\*{{1,2}}))"  # compiled 
 
 def is_topic(text: str) -> bool:
     """True for a well-formed topic without wildcards."""
-    return re.fullmatch(_TOPIC, text) is not None
+    return isinstance(text, str) and re.fullmatch(_TOPIC, text) is not None
 
 
 def is_topic_or_pattern(text: str) -> bool:
     """True for what may be subscribed to."""
-    return re.fullmatch(_PATTERN if "*" in text else _TOPIC, text) is not None
+    return isinstance(text, str) and re.fullmatch(_PATTERN if "*" in text else _TOPIC, text) is not None
 
 
 def is_pattern(text: str) -> bool:

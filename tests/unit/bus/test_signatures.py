@@ -228,6 +228,13 @@ def test_a_signature_that_fits_no_row_is_refused_with_its_place(handler) -> None
     assert refused.value.where.path == __file__
 
 
+@pytest.mark.parametrize("handler", [None, 5, "on_order"])
+def test_what_cannot_be_called_is_no_handler(handler) -> None:
+    with pytest.raises(RunError, match="it cannot be called") as refused:
+        MessageBus().subscribe("/A/B", handler)
+    assert refused.value.code == "GBE611"
+
+
 async def endless(event):
     yield event
 

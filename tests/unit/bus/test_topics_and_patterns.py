@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from graphbus_core import Event
@@ -31,9 +33,23 @@ def test_a_pattern_hears_what_its_wildcards_stand_for(pattern: str, heard: list[
 
 @pytest.mark.parametrize(
     "topic",
-    ["", "Order", "Order/Created", "/", "//", "/Order/", "/Order Created", "/Order/Ä", "/" + "x" * 65, "/Order\n"],
+    [
+        "",
+        "Order",
+        "Order/Created",
+        "/",
+        "//",
+        "/Order/",
+        "/Order Created",
+        "/Order/Ä",
+        "/" + "x" * 65,
+        "/Order\n",
+        None,
+        5,
+        b"/Order",
+    ],
 )
-def test_a_malformed_topic_is_refused_by_subscribe_and_by_publish(topic: str) -> None:
+def test_a_malformed_topic_is_refused_by_subscribe_and_by_publish(topic: Any) -> None:
     bus = MessageBus()
     with pytest.raises(RunError, match="GBE610"):
         bus.subscribe(topic, lambda: None)
