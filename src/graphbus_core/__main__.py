@@ -5,14 +5,18 @@ Ctrl-C ends it without a traceback, also while the command is still being import
 
 import sys
 
+from graphbus_core import collector
+
 
 def main() -> int:
     """Run the command that was typed, and give its exit status."""
     try:
+        collector.rest()
         from graphbus_core.cli import main as run
 
         status = run()
         _die_of_interrupts()
+        collector.resume()
     except KeyboardInterrupt:
         return 130
     return status

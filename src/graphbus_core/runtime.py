@@ -14,6 +14,11 @@ from collections.abc import Callable, Collection, Coroutine, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING, Any
 
+from graphbus_core import collector
+
+if __name__ == "__main__":
+    collector.rest()  # while everything below is imported
+
 import msgspec
 
 from graphbus_core import settings, store
@@ -403,4 +408,5 @@ def __getattr__(name: str) -> nx.DiGraph[Any]:
 
 
 if __name__ == "__main__":
+    collector.resume()
     sys.exit(main())

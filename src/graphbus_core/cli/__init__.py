@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import click
 
-from graphbus_core import __version__, errors
+from graphbus_core import __version__, collector, errors
 from graphbus_core.cli import console
 
 INTERRUPTED = 130
@@ -82,6 +82,7 @@ class LazyGroup(click.Group):
             return None
         module, _, attribute = entry.target.partition(":")
         command: click.Command = getattr(import_module(module), attribute)
+        collector.resume()  # what comes now is the command's work, which may take long and make garbage
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

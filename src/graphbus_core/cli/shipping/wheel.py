@@ -20,6 +20,7 @@ FLOORS = (
     "__init__",
     "bus",
     "clock",
+    "collector",
     "decorators",
     "errors",
     "hosting",
