@@ -10,12 +10,12 @@ _TOPIC = rf"(?:/{_SEGMENT})+"
 _PATTERN = rf"(?:/(?:{_SEGMENT}|\*))*(?:/(?:{_SEGMENT}|\*{{1,2}}))"  # compiled with the first wildcard
 
 
-def is_topic(text: str) -> bool:
+def is_topic(text: object) -> bool:
     """True for a well-formed topic without wildcards."""
     return isinstance(text, str) and re.fullmatch(_TOPIC, text) is not None
 
 
-def is_topic_or_pattern(text: str) -> bool:
+def is_topic_or_pattern(text: object) -> bool:
     """True for what may be subscribed to."""
     return isinstance(text, str) and re.fullmatch(_PATTERN if "*" in text else _TOPIC, text) is not None
 
