@@ -142,11 +142,9 @@ def needs_of(subscription: Subscription) -> tuple[Schema, bool]:
     """What a handler takes, and whether that is all: its parameters, the fields of its class, or the keys that it reads."""
     if subscription.shape == "nothing":
         return Schema(), True
-    if subscription.shape == "fields":
-        named = [each for each in subscription.fields if each.kind in ("positional", "keyword_only")]
-        return Schema(tuple(Field(each.name, each.type, not each.has_default) for each in named)), True
-    if subscription.payload.kind == "record":
-        return Schema(subscription.payload.fields), True
+    declared = subscription.declared
+    if declared is not None:
+        return declared, True
     keys: dict[str, bool] = {}
     for read in subscription.reads:
         keys[read.key] = keys.get(read.key, False) or not read.is_optional

@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from graphbus_core.errors import Place
-from graphbus_core.model.schema import UNKNOWN, Schema, Type
+from graphbus_core.model.schema import UNKNOWN, Field, Schema, Type
 
 
 class SourceSpan(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -122,6 +122,14 @@ class Subscription(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw
     backoff_s: float | None = None
     timeout_s: float | None = None
     concurrency: int = 1
+
+    @property
+    def declared(self) -> Schema | None:
+        """What the handler says that it takes of a payload: its parameters, or the fields of its class; None: nothing is said."""
+        if self.shape == "fields":
+            named = [each for each in self.fields if each.kind in ("positional", "keyword_only")]
+            return Schema(tuple(Field(each.name, each.type, not each.has_default) for each in named))
+        return Schema(self.payload.fields) if self.payload.kind == "record" else None
 
 
 class Publication(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):

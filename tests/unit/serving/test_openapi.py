@@ -137,6 +137,66 @@ def test_what_the_server_answers_is_what_the_description_says(
     jsonschema.validate(answer.document, schema)
 
 
+def test_what_a_request_may_be_answered_with_is_named(site: SiteClient, description: dict[str, Any]) -> None:
+    for path, body, status in (
+        ("/call/Till/add", b"{", 400),
+        ("/call/Till/add", b'{"amount": "one"}', 422),
+        ("/call/Till/fail", b"{}", 500),
+        ("/publish/Order/Placed?wait=1000000", b"{}", 400),
+    ):
+        answer = site.request("POST", path, body.decode(), BEARER | JSON)
+        assert answer.status == status
+        assert str(status) in description["paths"][path.partition("?")[0]]["post"]["responses"]
+    wait = description["paths"]["/publish/Order/Placed"]["post"]["parameters"][0]
+    assert wait["schema"] == {"type": "number", "minimum": 0, "maximum": 30}
+
+
+HEARING = """
+    from dataclasses import dataclass
+    from graphbus_core import GraphBusNode, subscribe
+
+    @dataclass
+    class Parcel:
+        weight: float
+
+    class Door(GraphBusNode):
+        @subscribe("/Parcel/Arrived")
+        def on_parcel(self, sku: str, count: int = 1):
+            pass
+
+        @subscribe("/Parcel/*")
+        def on_any(self, parcel: Parcel):
+            pass
+
+        @subscribe("/Letter/Arrived")
+        def on_letter(self, sender: str):
+            pass
+
+        @subscribe("/Noise/Heard")
+        def on_noise(self, event):
+            pass
+    """
+
+
+def test_a_topic_whose_events_come_from_outside_is_described_by_what_its_handlers_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRAPHBUS_TOKEN", TOKEN)
+    with served(build_site(tmp_path, agents=HEARING)) as site:
+        document = site.get("/openapi.json").document
+    validate(document)
+
+    def body(path: str) -> dict[str, Any]:
+        found: dict[str, Any] = document["paths"][path]["post"]["requestBody"]
+        return {"required": found["required"], **found["content"]["application/json"]["schema"]}
+
+    letter = body("/publish/Letter/Arrived")
+    assert (letter["required"], letter["properties"]) == (["sender"], {"sender": {"type": "string"}})
+    ways = [each["required"] for each in body("/publish/Parcel/Arrived")["allOf"]]
+    assert ways == [["sku"], ["weight"]]
+    assert body("/publish/Noise/Heard") == {"required": False}
+
+
 def test_a_topic_that_is_heard_as_a_pattern_only_is_not_described(description: dict[str, Any]) -> None:
     assert not [path for path in description["paths"] if "*" in path]
 

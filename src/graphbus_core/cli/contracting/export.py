@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from json import dumps
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -58,19 +58,19 @@ def export(*, path: str, form: str, output: str, as_yaml: bool, **wished: bool) 
     """
     wish = Wish(**wished)
     _check_options(wish, output)
-    artifacts, info = _read(path)
+    artifacts, about = _read(path)
     suffix, render = ("yaml", _as_yaml) if as_yaml else ("json", _as_json)
     if not output:
-        console.out(render(_describe(form, artifacts, info)), end="")
+        console.out(render(_describe(form, artifacts, about)), end="")
         return
     place = Path(output)
     is_folder = output.endswith(("/", os.sep)) or place.is_dir()
     if not is_folder:
-        documents = {place.name: _describe(form, artifacts, info)}
+        documents = {place.name: _describe(form, artifacts, about)}
     elif form == "jsonschema":
         documents = {f"{name}.{suffix}": each for name, each in _describe_singly(artifacts).items()}
     else:
-        documents = {f"{form}.{suffix}": _describe(form, artifacts, info)}
+        documents = {f"{form}.{suffix}": _describe(form, artifacts, about)}
     folder = place if is_folder else place.parent
     states = writing.write(folder, {name: render(each) for name, each in documents.items()}, wish)
     if wish.as_json:
@@ -89,37 +89,48 @@ def _check_options(wish: Wish, output: str) -> None:
         raise UsageError("GBE131", option=useless, needed="--output")
 
 
-def _read(path: str) -> tuple[BuildArtifacts, ProjectInfo]:
+class _About(NamedTuple):
+    """What a document says besides the contracts: the project, and how long its server lets one wait."""
+
+    info: ProjectInfo
+    wait_limit_s: float
+
+
+def _read(path: str) -> tuple[BuildArtifacts, _About]:
     """The artifacts in a folder, or what a build would make of the sources there; and the project that they belong to.
 
     Raises:
         GraphBusError: What is wrong with the artifacts or the sources.
     """
     from graphbus_core import settings, store
+    from graphbus_core.model.config import BuildRequest, RuntimeRequest
     from graphbus_core.store.migration import load_any
 
     folder = Path(path)
     if path and (folder / store.MANIFEST).is_file():
-        return load_any(folder)[0], settings.project_info(settings.find_root([folder.resolve().parent]))
+        serve = settings.resolve_run(RuntimeRequest(artifacts=path)).settings.serve
+        info = settings.project_info(settings.find_root([folder.resolve().parent]))
+        return load_any(folder)[0], _About(info, serve.call_timeout_s)
     from graphbus_core.compiler.description import History, describe
     from graphbus_core.compiler.project import Project
-    from graphbus_core.model.config import BuildRequest
 
     project = Project.read(settings.resolve_build(BuildRequest(paths=(path,) if path else ())))
     raise_all(project.errors)
     if not project.definitions:  # an empty document would be taken for a promise of nothing
         raise DeployError("GBE746", path=path or "this folder")
-    return describe(project, History()), settings.project_info(project.config.root)
+    about = _About(settings.project_info(project.config.root), project.config.settings.runtime.serve.call_timeout_s)
+    return describe(project, History()), about
 
 
-def _describe(form: str, artifacts: BuildArtifacts, info: ProjectInfo) -> Document:
+def _describe(form: str, artifacts: BuildArtifacts, about: _About) -> Document:
     if form == "openapi":
         from graphbus_core.hosting.serving import openapi
 
-        return openapi.document(artifacts, info)
+        return openapi.document(artifacts, about.info, wait_limit_s=about.wait_limit_s)
     from graphbus_core.contracts.documents import asyncapi, jsonschema
 
-    return asyncapi.document(artifacts, info) if form == "asyncapi" else jsonschema.bundle(artifacts, info)
+    write = asyncapi.document if form == "asyncapi" else jsonschema.bundle
+    return write(artifacts, about.info)
 
 
 def _describe_singly(artifacts: BuildArtifacts) -> Mapping[str, Document]:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from graphbus_core.hosting.serving.problems import MEDIA_TYPE
+from graphbus_core.hosting.serving.problems import MEDIA_TYPE, TITLES
 from graphbus_core.model.agent import AgentDefinition, MethodSpec, Topic
 from graphbus_core.model.artifacts import BuildArtifacts
 from graphbus_core.model.json_schema import JsonSchema, Writer
 from graphbus_core.model.project_info import ProjectInfo
 from graphbus_core.model.schema import Schema
-from graphbus_core.model.topics import is_topic
+from graphbus_core.model.topics import is_topic, matches
 
 VERSION = "3.1.0"
 
@@ -47,16 +47,13 @@ _ACCEPTED = {
         "failed": {"type": "array", "items": {"type": "string"}, "description": "Handlers whose dead letter it is."},
     },
 }
-_WAIT = {
-    "name": "wait",
-    "in": "query",
-    "description": "Seconds to wait for the event to be handled.",
-    "schema": {"type": "number", "minimum": 0},
-}
+_REFUSALS = (400, 401, 403, 408, 413, 415, 422, 431, 500, 503, 504)
+"""What a request to an address that there is may be answered with, if not with success."""
+_FROM_OUTSIDE = "What its handlers take. An event that they cannot take is accepted, and becomes a dead letter."
 
 
-def document(artifacts: BuildArtifacts, info: ProjectInfo) -> dict[str, Any]:
-    """Describe what can be called and published."""
+def document(artifacts: BuildArtifacts, info: ProjectInfo, *, wait_limit_s: float) -> dict[str, Any]:
+    """Describe what can be called and published, and for how long a publisher may wait."""
     agents = artifacts.agents.agents
     calls = {
         f"/call/{agent.name}/{method.name}": {"post": _call(agent, method)}
@@ -68,12 +65,17 @@ def document(artifacts: BuildArtifacts, info: ProjectInfo) -> dict[str, Any]:
     return {
         "openapi": VERSION,
         "info": _info(info),
-        "paths": {**calls, **{f"/publish{topic.name}": {"post": _publish(topic)} for topic in topics}, **_probes()},
+        "paths": {
+            **calls,
+            **{f"/publish{topic.name}": {"post": _publish(topic, agents, wait_limit_s)} for topic in topics},
+            **_probes(),
+        },
         "components": {
             "schemas": {"Problem": _PROBLEM, "Accepted": _ACCEPTED},
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
             "responses": {
-                "Problem": {"description": "The request was refused.", "content": {MEDIA_TYPE: _ref("Problem")}}
+                "Problem": {"description": "The request was refused.", "content": {MEDIA_TYPE: _ref("Problem")}},
+                **{_name_of(status): _refusal(status) for status in _REFUSALS},
             },
         },
         "security": [{"token": []}],
@@ -91,27 +93,61 @@ def _call(agent: AgentDefinition, method: MethodSpec) -> dict[str, Any]:
         "requestBody": _body(method.input_schema, _WRITER.arguments),
         "responses": {
             "200": {"description": "The result of the method.", "content": _json(method.output_schema, _WRITER.result)},
-            "default": {"$ref": "#/components/responses/Problem"},
+            **_refusals(),
         },
     }
     summary = method.doc.strip().partition("\n")[0]
     return {**operation, "summary": summary} if summary else operation
 
 
-def _publish(topic: Topic) -> dict[str, Any]:
+def _publish(topic: Topic, agents: Iterable[AgentDefinition], wait_limit_s: float) -> dict[str, Any]:
     heard = ", ".join(topic.subscribers)
+    taken = [] if topic.schema else _taken(topic.name, agents)
     return {
         "operationId": f"publish{topic.name.replace('/', '.')}",
         "tags": ["topics"],
         "summary": f"Publish {topic.name}" + (f", heard by {heard}" if heard else ""),
-        "parameters": [_WAIT],
-        "requestBody": _body(topic.schema, _WRITER.payload),
+        **({"description": _FROM_OUTSIDE} if taken else {}),
+        "parameters": [_wait(wait_limit_s)],
+        "requestBody": _body_for_all(taken) if taken else _body(topic.schema, _WRITER.payload),
         "responses": {
             "202": {"description": "The event is on its way.", "content": {"application/json": _ref("Accepted")}},
             "200": {"description": "With `wait`: it is handled.", "content": {"application/json": _ref("Accepted")}},
-            "default": {"$ref": "#/components/responses/Problem"},
+            **_refusals(),
         },
     }
+
+
+def _taken(topic: str, agents: Iterable[AgentDefinition]) -> list[Schema]:
+    """What the handlers of a topic say that they take, each schema once."""
+    found = [
+        each.declared for agent in agents for each in agent.subscriptions if each.topic and matches(each.topic, topic)
+    ]
+    return list(dict.fromkeys(each for each in found if each is not None))
+
+
+def _wait(limit_s: float) -> dict[str, Any]:
+    return {
+        "name": "wait",
+        "in": "query",
+        "description": "Seconds to wait for the event to be handled.",
+        "schema": {"type": "number", "minimum": 0, "maximum": limit_s},
+    }
+
+
+def _refusals() -> dict[str, Any]:
+    named = {str(status): {"$ref": f"#/components/responses/{_name_of(status)}"} for status in _REFUSALS}
+    return {**named, "default": {"$ref": "#/components/responses/Problem"}}
+
+
+def _refusal(status: int) -> dict[str, Any]:
+    headers = {"Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}}} if status == 503 else {}
+    answer = {"description": f"{TITLES[status]}.", "content": {MEDIA_TYPE: _ref("Problem")}}
+    return {**answer, "headers": headers} if headers else answer
+
+
+def _name_of(status: int) -> str:
+    return TITLES[status].replace(" ", "")
 
 
 def _probes() -> dict[str, Any]:
@@ -132,6 +168,14 @@ def _probe(path: str, meaning: str) -> dict[str, Any]:
 
 def _body(schema: Schema | None, write: Callable[[Schema], JsonSchema]) -> dict[str, Any]:
     return {"required": _has_required(schema), "content": _json(schema, write)}
+
+
+def _body_for_all(schemas: Sequence[Schema]) -> dict[str, Any]:
+    """A body that fits all of these."""
+    if len(schemas) == 1:
+        return _body(schemas[0], _WRITER.payload)
+    fitting = {"allOf": [_WRITER.payload(schema) for schema in schemas]}
+    return {"required": any(map(_has_required, schemas)), "content": {"application/json": {"schema": fitting}}}
 
 
 def _json(schema: Schema | None, write: Callable[[Schema], JsonSchema]) -> dict[str, Any]:

@@ -38,7 +38,7 @@ _STATUS = {
 }
 """What is the doing of the client, or will pass. Everything else is ours, and the client learns only that it happened."""
 
-_TITLES = {
+TITLES = {
     400: "Bad Request",
     401: "Unauthorized",
     403: "Forbidden",
@@ -102,7 +102,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def problem(status: int, detail: str) -> Problem:
     """A refusal without a code of ours: HTTP itself says what is wrong."""
-    return Problem(title=_TITLES.get(status, "Error"), status=status, detail=detail)
+    return Problem(title=TITLES.get(status, "Error"), status=status, detail=detail)
 
 
 def problem_of(error: Exception) -> Problem | None:
@@ -111,7 +111,7 @@ def problem_of(error: Exception) -> Problem | None:
         return None
     status = _STATUS[error.code]
     return Problem(
-        title=_TITLES[status],
+        title=TITLES[status],
         status=status,
         detail=error.sentence,
         code=error.code,
@@ -128,7 +128,7 @@ def is_of_the_client(error: GraphBusError) -> bool:
 def internal(what: str, request_id: str) -> Problem:
     """The answer to a failure of ours or of the agents: the log says more."""
     return Problem(
-        title=_TITLES[500],
+        title=TITLES[500],
         status=500,
         detail=f"{what} failed.",
         hint="The log of the server says more about this request.",

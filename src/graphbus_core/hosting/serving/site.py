@@ -122,7 +122,7 @@ class Site:
         away = {name for name, why in self._graph.left_out.items() if why.code == "GBE696"}
         here = tuple(agent for agent in artifacts.agents.agents if agent.name not in away)
         present = msgspec.structs.replace(artifacts, agents=AgentsArtifact(here))
-        return openapi.document(present, self._info)
+        return openapi.document(present, self._info, wait_limit_s=self.config.call_timeout_s)
 
     # --- refusals ---
 

@@ -8,7 +8,7 @@ from graphbus_core.cli.running.instruments import Instruments
 from graphbus_core.errors import UsageError
 from graphbus_core.hosting.graph import LiveGraph
 from graphbus_core.model.artifacts import BuildArtifacts
-from graphbus_core.model.schema import Field, Schema
+from graphbus_core.model.schema import Schema
 
 EXAMPLES = {
     "call": "call Stock.take sku=mug count=2",
@@ -60,11 +60,8 @@ class Session(NamedTuple):
         heard: dict[str, Schema] = {}
         for agent in self.artifacts.agents.agents:
             for subscription in agent.subscriptions:
-                if subscription.payload.kind == "record":
-                    heard.setdefault(subscription.topic, Schema(subscription.payload.fields))
-                elif subscription.fields:
-                    needed = (Field(each.name, each.type, not each.has_default) for each in subscription.fields)
-                    heard.setdefault(subscription.topic, Schema(tuple(needed)))
+                if subscription.declared is not None:
+                    heard.setdefault(subscription.topic, subscription.declared)
         return {topic.name: topic.schema or heard.get(topic.name) for topic in self.artifacts.topics.topics}
 
 
