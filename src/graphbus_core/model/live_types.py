@@ -56,6 +56,18 @@ _PLAIN: dict[object, Type] = {
     object: ANY,
     Any: ANY,
 }
+_BY_TEXT: dict[str, Type] = {
+    **{kind.__name__: of for kind, of in _PLAIN.items() if isinstance(kind, type)},
+    "None": NULL,
+    "string": STR,
+    "integer": INT,
+    "number": FLOAT,
+    "boolean": BOOL,
+    "array": LIST,
+    "null": NULL,
+    "any": ANY,
+}
+"""What a text in a schema stands for; the names of JSON Schema, too."""
 _CONTAINERS: tuple[tuple[type | tuple[type, ...], Kind], ...] = (
     (Mapping, "dict"),
     ((set, frozenset), "set"),
@@ -112,6 +124,8 @@ class _Reading:
     def _plain(self, annotation: object, depth: int) -> Type:
         if isinstance(annotation, type) or annotation is Any:  # a class since Python 3.11
             return _PLAIN.get(annotation) or self._record(annotation, depth)
+        if isinstance(annotation, str):
+            return _BY_TEXT.get(annotation.strip(), UNKNOWN)
         return NULL if annotation is None else UNKNOWN
 
     def _generic(self, origin: object, args: tuple[Any, ...], depth: int) -> Type:

@@ -98,6 +98,8 @@ EQUAL = [
     "int | int", "int | Any", "Literal['a', 1]", "Literal['a'] | None", "Annotated[int, msgspec.Meta(ge=1)]",
     "list[Annotated[str, 'x']]", "Sku", "Names", "Movie", "Loose", "Sequel", "Item", "Slim", "Ordered", "Odd", "Struct", "Model",
     "list[Item]", "dict[str, Slim]", "Item | None", "{'a': int, 'b': [Item]}", "{'a': {'b': NotRequired[int]}}", "[Movie]",
+    "'str'", "'int'", "' float '", "'object'", "'None'", "'dict'", "'string'", "'integer'", "'number'", "'boolean'", "'array'",
+    "'null'", "'any'", "['string']",
 ]  # fmt: skip
 UNKNOWN_TO_BOTH = [
     "Colour",
