@@ -89,6 +89,8 @@ class Body:
         while stack:
             node = pop()
             kind = node.__class__
+            if kind is ast.Constant:
+                continue
             if kind is ast.Name and node.ctx.__class__ is ast.Load:  # type: ignore[attr-defined]
                 name: str = node.id  # type: ignore[attr-defined]
                 loads[name] = loads.get(name, 0) + 1

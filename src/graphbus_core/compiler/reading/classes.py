@@ -135,12 +135,13 @@ class _AgentReader:
         subscriptions: list[Subscription] = []
         publications: list[Publication] = []
         calls: list[Call] = []
+        scopes = {id(home): self._scope(home) for home in self._chain}
         for home, method in self._methods:
-            scope = self._scope(home)
+            scope = scopes[id(home)]
             own = type_parameters(method.node)
             scope = scope._replace(hidden=scope.hidden | own) if own else scope
             parameters = read_parameters(method, scope)
-            view = make_view(method, parameters, scope._replace(chain=self._chain))
+            view = make_view(method, parameters, scope, self._chain)
             specs.append(make_spec(method, parameters, scope, view, self._raising))
             subscriptions.extend(read_subscriptions(method, parameters, scope, view))
             if method.node.name == "handle_event":

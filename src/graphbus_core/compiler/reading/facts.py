@@ -20,7 +20,7 @@ from graphbus_core.compiler.reading.bodies import Body
 from graphbus_core.compiler.reading.classes import is_abstract, is_node_class, read_agent
 from graphbus_core.compiler.reading.imports import imported_names
 from graphbus_core.compiler.reading.modules import NODE, External, Import, Library, Module, Symbol, absolute_name
-from graphbus_core.compiler.reading.scopes import ClassSite, Scope, resolve_through
+from graphbus_core.compiler.reading.scopes import ClassSite, Scope, follow_aliases
 from graphbus_core.compiler.reading.source import Ignores, SourceFile
 from graphbus_core.errors import BuildError, GraphBusError, Place
 from graphbus_core.model.agent import AgentDefinition
@@ -286,10 +286,11 @@ class FactsReader:
     def _node_names(self, module: Module) -> set[str]:
         """The names under which this module offers agent classes to others."""
         names: set[str] = set()
+        scope = Scope(self._library, module)
         for name, binding in module.bindings.first.items():
             if not isinstance(binding, _NAMING):
                 continue
-            target = resolve_through(ast.Name(name), Scope(self._library, module))
+            target = follow_aliases(self._library.lookup(module, name), scope)
             if isinstance(target, Symbol) and isinstance(target.node, ast.ClassDef):
                 if is_node_class(self._library, ClassSite(target.module, target.node)):
                     names.add(name)

@@ -11,9 +11,18 @@ from typing import Any
 
 from graphbus_core.compiler.reading.bodies import EVENT_FIELDS, Function, container_root
 from graphbus_core.compiler.reading.endings import reaches_end
-from graphbus_core.compiler.reading.nodes import children_of
+from graphbus_core.compiler.reading.nodes import children_of, nodes_below
 
 _BLOCKS = ("body", "orelse", "finalbody")
+_WITH_BLOCKS = frozenset(
+    {
+        *(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.For, ast.AsyncFor, ast.While, ast.If),
+        *(ast.With, ast.AsyncWith, ast.Try, ast.TryStar, ast.ExceptHandler, ast.match_case),
+    }
+)
+_ASSIGNING = frozenset(
+    {ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr, ast.For, ast.AsyncFor, ast.comprehension}
+)
 _SAYING_NOTHING = frozenset({"bool", "isinstance"})
 
 
@@ -29,16 +38,19 @@ class Guards:
         self._payload = frozenset(names)
         self._names = set(names)
         self._stretches: list[tuple[tuple[int, int], tuple[int, int]]] = []
-        nodes = list(ast.walk(function))
+        nodes = nodes_below(function)
+        if not _DECIDING.isdisjoint([node.__class__ for node in nodes]):
+            self._find(nodes)
+
+    def _find(self, nodes: Sequence[ast.AST]) -> None:
         self._learn(nodes)
         for node in nodes:
             visit = _CONDITIONS.get(node.__class__)
             if visit is not None:
                 visit(self, node)
-            for field in _BLOCKS:
-                block = getattr(node, field, None)
-                if isinstance(block, list):
-                    self._note_rest(block)
+            if node.__class__ in _WITH_BLOCKS:
+                for field in _BLOCKS:
+                    self._note_rest(getattr(node, field, ()))
 
     def covers(self, node: ast.expr) -> bool:
         """True when this expression is behind a condition on the payload."""
@@ -46,7 +58,8 @@ class Guards:
 
     def _learn(self, nodes: Iterable[ast.AST]) -> None:
         """Take in the names of what is made of the payload as a whole: `keys = event.keys()`, `for key in event`."""
-        given = [(names, value) for names, value in map(_assigned, nodes) if names and value is not None]
+        assigned = map(_assigned, [node for node in nodes if node.__class__ in _ASSIGNING])
+        given = [(names, value) for names, value in assigned if names and value is not None]
         is_growing = True
         while is_growing:
             is_growing = False
@@ -59,7 +72,14 @@ class Guards:
         """True when the payload, or what was made of it, is used in an expression in whatever way."""
         if expression is None:
             return False
-        return any(isinstance(node, ast.Name) and node.id in self._names for node in ast.walk(expression))
+        waiting = [expression]
+        for node in waiting:
+            if isinstance(node, ast.Name):
+                if node.id in self._names:
+                    return True
+            else:
+                waiting += children_of(node)
+        return False
 
     def _is_of_whole(self, expression: ast.AST) -> bool:
         """True when the payload is used otherwise than for one key with a constant name or a field of the event."""
@@ -124,7 +144,9 @@ def _assigned(node: ast.AST) -> tuple[frozenset[str], ast.expr | None]:
     return frozenset(), None
 
 
-def _names_in(targets: Iterable[ast.expr]) -> frozenset[str]:
+def _names_in(targets: Sequence[ast.expr]) -> frozenset[str]:
+    if len(targets) == 1 and isinstance(targets[0], ast.Name):
+        return frozenset({targets[0].id})
     return frozenset(
         node.id
         for target in targets
@@ -195,3 +217,5 @@ _CONDITIONS: dict[type, Callable[[Guards, Any], None]] = {
     ast.SetComp: _visit_comprehension,
     ast.While: _visit_statement,
 }
+_DECIDING = frozenset({*_CONDITIONS, ast.Assert})
+"""Without any of these nothing in a function depends on what its payload is like."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from graphbus_core.compiler.reading.annotations import read_schema, read_type
@@ -11,7 +11,7 @@ from graphbus_core.compiler.reading.bodies import Body, Function
 from graphbus_core.compiler.reading.callees import judge_calls, never_comes_back
 from graphbus_core.compiler.reading.endings import is_stub, reaches_end
 from graphbus_core.compiler.reading.modules import External, Module
-from graphbus_core.compiler.reading.scopes import Scope, resolve_through
+from graphbus_core.compiler.reading.scopes import ClassSite, Scope, resolve_through
 from graphbus_core.compiler.reading.source import span_of
 from graphbus_core.compiler.reading.values import View, infer, read_fields
 from graphbus_core.model.agent import MethodSpec, Parameter, ParameterKind, Returned, SourceSpan
@@ -51,9 +51,12 @@ class Decorator(NamedTuple):
 def call_argument(call: ast.Call, position: int, name: str) -> ast.expr | None:
     """Give the argument of a call at a position or of a name; None when it is missing or hidden behind a star."""
     given = call.args[: position + 1]
-    if len(given) > position and not any(isinstance(argument, ast.Starred) for argument in given):
+    if len(given) > position and ast.Starred not in [argument.__class__ for argument in given]:
         return given[position]
-    return next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
+    for keyword in call.keywords:
+        if keyword.arg == name:
+            return keyword.value
+    return None
 
 
 class Method(NamedTuple):
@@ -70,11 +73,19 @@ class Method(NamedTuple):
     @property
     def is_callable(self) -> bool:
         """False for properties."""
-        return not any(
+        return not self.decorators or not any(
             decorator.name in _PROPERTIES
             or (isinstance(decorator.node, ast.Attribute) and decorator.node.attr in _ATTRIBUTE_DECORATORS)
             for decorator in self.decorators
         )
+
+    @property
+    def schema(self) -> Decorator | None:
+        """The `@schema_method` of the method, if it has one."""
+        for decorator in self.decorators:
+            if decorator.name == "graphbus_core.schema_method":
+                return decorator
+        return None
 
     @property
     def is_replaced(self) -> bool:
@@ -89,7 +100,7 @@ class Method(NamedTuple):
 
 def read_decorators(decorators: list[ast.expr], scope: Scope) -> tuple[Decorator, ...]:
     """Name the decorators of a class or function."""
-    return tuple(_read_decorator(decorator, scope) for decorator in decorators)
+    return tuple([_read_decorator(decorator, scope) for decorator in decorators])
 
 
 def _read_decorator(node: ast.expr, scope: Scope) -> Decorator:
@@ -101,7 +112,7 @@ def _read_decorator(node: ast.expr, scope: Scope) -> Decorator:
 def read_method(node: Function, scope: Scope) -> Method:
     """Read one method in the class that `scope` stands in."""
     decorators = read_decorators(node.decorator_list, scope) if node.decorator_list else ()
-    is_static = any(decorator.name == "builtins.staticmethod" for decorator in decorators)
+    is_static = bool(decorators) and any(decorator.name == "builtins.staticmethod" for decorator in decorators)
     arguments = node.args.posonlyargs or node.args.args
     self_name = arguments[0].arg if arguments and not is_static else ""
     body = Body(node, self_name)
@@ -110,33 +121,38 @@ def read_method(node: Function, scope: Scope) -> Method:
 
 def read_parameters(method: Method, scope: Scope) -> tuple[Parameter, ...]:
     """Give the parameters of a method, `self` left out."""
+    path = method.module.path
     return tuple(
-        Parameter(
-            argument.arg,
-            span_of(method.module.path, argument),
-            read_type(argument.annotation, scope),
-            kind,
-            has_default,
-            argument.annotation is not None,
-        )
-        for argument, kind, has_default in _listed(method)
+        [
+            Parameter(
+                argument.arg,
+                span_of(path, argument),
+                read_type(argument.annotation, scope),
+                kind,
+                has_default,
+                argument.annotation is not None,
+            )
+            for argument, kind, has_default in _listed(method)
+        ]
     )
 
 
-def _listed(method: Method) -> Iterator[tuple[ast.arg, ParameterKind, bool]]:
+def _listed(method: Method) -> list[tuple[ast.arg, ParameterKind, bool]]:
     args = method.node.args
     positional = method.arguments
     first_default = len(positional) - len(args.defaults)
+    listed: list[tuple[ast.arg, ParameterKind, bool]] = []
     for position, argument in enumerate(positional):
         if position or method.is_static:
             kind: ParameterKind = "positional_only" if position < len(args.posonlyargs) else "positional"
-            yield argument, kind, position >= first_default
+            listed.append((argument, kind, position >= first_default))
     if args.vararg:
-        yield args.vararg, "var_positional", False
+        listed.append((args.vararg, "var_positional", False))
     for argument, default in zip(args.kwonlyargs, args.kw_defaults, strict=True):
-        yield argument, "keyword_only", default is not None
+        listed.append((argument, "keyword_only", default is not None))
     if args.kwarg:
-        yield args.kwarg, "var_keyword", False
+        listed.append((args.kwarg, "var_keyword", False))
+    return listed
 
 
 def annotated_arguments(method: Method) -> Iterator[tuple[str, ast.expr | None]]:
@@ -144,8 +160,8 @@ def annotated_arguments(method: Method) -> Iterator[tuple[str, ast.expr | None]]
     return ((argument.arg, argument.annotation) for argument, _, _ in _listed(method))
 
 
-def make_view(method: Method, parameters: tuple[Parameter, ...], scope: Scope) -> View:
-    """Give the method as the expressions of its body see it."""
+def make_view(method: Method, parameters: tuple[Parameter, ...], scope: Scope, chain: Sequence[ClassSite]) -> View:
+    """Give the method as the expressions of its body see it; `chain` is what its `self.x` looks through."""
     types: Mapping[str, Type] = {
         parameter.name: parameter.type if parameter.kind not in ("var_positional", "var_keyword") else UNKNOWN
         for parameter in parameters
@@ -154,7 +170,7 @@ def make_view(method: Method, parameters: tuple[Parameter, ...], scope: Scope) -
     inner = Scope(
         scope.library,
         scope.module,
-        scope.chain,
+        chain,
         self_name=method.body.self_name,
         hidden=hidden,
         instance_names=scope.instance_names,
@@ -173,7 +189,7 @@ def make_spec(
     method: Method, parameters: tuple[Parameter, ...], scope: Scope, view: View, raising: frozenset[str]
 ) -> MethodSpec:
     """Put together what the artifacts say about a method."""
-    schema = next((item for item in method.decorators if item.name == "graphbus_core.schema_method"), None)
+    schema = method.schema
     node = method.node
     return MethodSpec(
         name=node.name,

@@ -39,12 +39,35 @@ FIELDS: dict[type, tuple[str, str]] = {
 """The common kinds; the children of the others are looked for."""
 
 
+_FIELDS = {kind: (tuple(singles.split()), tuple(lists.split())) for kind, (singles, lists) in FIELDS.items()}
+_LEAVES = frozenset({ast.Name, ast.Constant, ast.Pass, type(None)})
+
+
+def nodes_below(root: ast.AST) -> list[ast.AST]:
+    """Give a node and all below it in no particular order; names and constants, most of a tree, are left out."""
+    found = [root]
+    for node in found:
+        fields = _FIELDS.get(node.__class__)
+        if fields is None:
+            found += [child for child in children_of(node) if child.__class__ not in _LEAVES]
+            continue
+        for field in fields[0]:
+            child = getattr(node, field)
+            if child.__class__ not in _LEAVES:
+                found.append(child)
+        for field in fields[1]:
+            found += [child for child in getattr(node, field) if child.__class__ not in _LEAVES]
+    return found
+
+
 def children_of(node: ast.AST) -> list[ast.AST]:
     """Give the nodes right below a node."""
     found: list[ast.AST] = []
     for value in node.__dict__.values():
-        if isinstance(value, list):
-            found.extend(item for item in value if isinstance(item, ast.AST))
+        if value.__class__ is list:
+            for item in value:
+                if isinstance(item, ast.AST):
+                    found.append(item)  # noqa: PERF401 - most lists are short: a comprehension costs a call
         elif isinstance(value, ast.AST):
             found.append(value)
     return found

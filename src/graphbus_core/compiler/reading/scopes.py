@@ -22,6 +22,7 @@ from graphbus_core.compiler.reading.modules import (
 _BUILTINS = {name: External(f"builtins.{name}") for name in dir(builtins)}
 _MAX_BASES = 50
 _MAX_ALIASES = 10
+_NAMES = (ast.Name, ast.Attribute)
 
 
 class ClassSite(NamedTuple):
@@ -66,9 +67,13 @@ def resolve(expression: ast.expr, scope: Scope) -> Target:
 
 def resolve_through(expression: ast.expr, scope: Scope) -> Target:
     """Say what a name stands for, further names that are assigned to it followed: `Node = GraphBusNode`."""
-    target = resolve(expression, scope)
+    return follow_aliases(resolve(expression, scope), scope)
+
+
+def follow_aliases(target: Target, scope: Scope) -> Target:
+    """Say what a target stands for that may be one more name for something else."""
     for _ in range(_MAX_ALIASES):
-        if not isinstance(target, Symbol) or not isinstance(target.node, ast.Name | ast.Attribute):
+        if not isinstance(target, Symbol) or not isinstance(target.node, _NAMES):
             break
         target = resolve(target.node, scope.within(target.module))
     return target

@@ -34,7 +34,7 @@ def check_event_use(
         return
     event, payload = (name if name not in body.bound else "" for name in _names(method, subscription))
     if event or payload:
-        for node in (*body.attributes, *body.changes, *(access.node for access in body.accesses)):
+        for node in [*body.attributes, *body.changes, *[access.node for access in body.accesses]]:
             found = _misuse(node, event, payload)
             if found:
                 yield _finding(definition, method, span_of(definition.path, node), found)

@@ -37,7 +37,8 @@ def _check(
     handlers = {subscription.method: subscription for subscription in definition.subscriptions}
     may_catch = b"except" in source.utf8
     for method in methods_of(tree.body):
-        yield from check_defaults(method, definition)
+        if method.args.defaults or method.args.kwonlyargs:
+            yield from check_defaults(method, definition)
         if may_catch:
             yield from check_exceptions(method, definition)
         if method.name in handlers:
