@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -17,6 +18,12 @@ settings.load_profile("dev")
 Project = Callable[[Mapping[str, str | bytes]], Path]
 Figure = Callable[[str, object], None]
 FIGURES = Path(__file__).resolve().parents[1] / ".testreport" / "figures"
+
+
+def pytest_collection_finish() -> None:
+    """The tests themselves stay to the end: no collection of garbage need look at thousands of them again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

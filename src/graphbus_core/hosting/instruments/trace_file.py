@@ -186,8 +186,8 @@ class TraceReader:
     def root_of(self, event_id: str) -> str:
         """Give the id of the root of an event that `matching` has given."""
         rows = self._rows(
-            "SELECT correlation_id FROM deliveries WHERE event_id = ?1 OR causation_id = ?1 OR correlation_id = ?1 LIMIT 1",
-            (event_id,),
+            "SELECT correlation_id FROM deliveries WHERE event_id = ? OR causation_id = ? OR correlation_id = ? LIMIT 1",
+            (event_id,) * 3,  # Python 3.12.1 takes `?1` for a name, which it deprecates
         )
         return str(next(iter(rows))[0])
 
