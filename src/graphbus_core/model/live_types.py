@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import (
     Annotated,
     Any,
@@ -13,6 +14,7 @@ from typing import (
     NewType,
     NotRequired,
     Required,
+    TypeVar,
     Union,
     get_args,
     get_origin,
@@ -39,7 +41,7 @@ from graphbus_core.model.schema import (
     Type,
     union,
 )
-from graphbus_core.model.values import alias_of
+from graphbus_core.model.values import alias_of, plain_of
 
 _PLAIN: dict[object, Type] = {
     str: STR,
@@ -74,6 +76,7 @@ _CONTAINERS: tuple[tuple[type | tuple[type, ...], Kind], ...] = (
     (tuple, "tuple"),
     (Sequence, "list"),
 )
+_OF_LITERALS = frozenset({str, int, bool, type(None)})
 _TRANSPARENT = (Annotated, ClassVar, Final, Required, NotRequired)
 _MAX_DEPTH = 12
 _MOST_RECORDS = 500
@@ -130,7 +133,10 @@ class _Reading:
 
     def _generic(self, origin: object, args: tuple[Any, ...], depth: int) -> Type:
         if origin is Literal:
-            return Type("literal", values=args)
+            values: Any = tuple(map(plain_of, args))  # members of a StrEnum are text
+            return Type("literal", values=values) if {*map(type, values)} <= _OF_LITERALS else UNKNOWN
+        if isinstance(origin, type) and _fields_of(origin) is not None:
+            return self._record(origin, depth, dict(zip(getattr(origin, "__parameters__", ()), args, strict=False)))
         inner = tuple(self.type_of(arg, depth + 1) for arg in args if arg is not ...)
         if origin in (Union, types.UnionType):
             return union(*inner)
@@ -142,15 +148,22 @@ class _Reading:
                     return Type(name, args=() if ... in args else inner)
         return UNKNOWN
 
-    def _record(self, kind: type, depth: int) -> Type:
-        """The fields of a TypedDict, dataclass, msgspec or pydantic class, by the names that they have in JSON."""
+    def _record(self, kind: type, depth: int, variables: Mapping[Any, Any] = MappingProxyType({})) -> Type:
+        """The fields of a TypedDict, dataclass, msgspec or pydantic class, by the names that they have in JSON.
+
+        Args:
+            variables: What stands for the type variables of the class, as in `Page[int]`.
+        """
         if kind not in self._seen:
             self._seen[kind] = _annotated_fields_of(kind)
         found = self._seen[kind]
         if found is None:
             return Type("unknown", name=kind.__name__)
         self.left -= bool(self.left)
-        fields = (self._field(each.outside, hint, depth, is_required=each.is_required) for each, hint in found)
+        fields = (
+            self._field(each.outside, _filled(hint, variables), depth, is_required=each.is_required)
+            for each, hint in found
+        )
         return Type("record", name=kind.__name__, fields=tuple(fields))
 
     def _field(self, name: str, annotation: object, depth: int, *, is_required: bool = True) -> Field:
@@ -158,6 +171,14 @@ class _Reading:
         origin = get_origin(annotation)
         needed = origin is not NotRequired and (is_required or origin is Required)
         return Field(name, self.type_of(annotation, depth + 1), needed)
+
+
+def _filled(hint: Any, variables: Mapping[Any, Any]) -> Any:
+    """The annotation with these types in the place of its type variables."""
+    if isinstance(hint, TypeVar):
+        return variables.get(hint, hint)
+    open_ones = () if isinstance(hint, type) and get_origin(hint) is None else getattr(hint, "__parameters__", ())
+    return hint[tuple(variables.get(each, each) for each in open_ones)] if variables and open_ones else hint
 
 
 def hints_of(kind: object) -> dict[str, Any]:
@@ -189,6 +210,8 @@ def _fields_of(kind: Any) -> list[_Named] | None:
     if hasattr(kind, "__required_keys__"):
         return [_Named(name, name, name in kind.__required_keys__) for name in kind.__annotations__]
     if issubclass(kind, msgspec.Struct):
+        if kind.__struct_config__.array_like:
+            return None
         return [_Named(field.name, field.encode_name, field.required) for field in msgspec.structs.fields(kind)]
     if hasattr(kind, "model_fields"):
         return [_Named(name, alias_of(name, field), field.is_required()) for name, field in kind.model_fields.items()]

@@ -61,7 +61,10 @@ def needs_making(annotation: Any, depth: int = 0) -> bool:
         return False
     if type(annotation) is msgspec.Meta:
         return True
-    if not isinstance(annotation, type) or get_origin(annotation) is not None:
+    origin = get_origin(annotation)
+    if isinstance(origin, type) and is_typed_class(origin):
+        return True
+    if not isinstance(annotation, type) or origin is not None:
         return any(needs_making(part, depth + 1) for part in get_args(annotation) if part is not ...)
     return is_typed_class(annotation) or _is_scalar(annotation)
 

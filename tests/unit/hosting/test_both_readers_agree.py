@@ -20,7 +20,8 @@ from __future__ import annotations
 import datetime, decimal, enum, uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, InitVar, dataclass, field
-from typing import Annotated, Any, ClassVar, Final, List, Literal, NewType, NotRequired, Optional, Required, TypedDict, Union
+from typing import Annotated, Any, ClassVar, Final, Generic, List, Literal, NewType, NotRequired, Optional, Required, TypedDict
+from typing import TypeVar, Union
 import msgspec
 from pydantic import BaseModel, Field
 from graphbus_core import GraphBusNode, publishes, schema_method
@@ -72,6 +73,16 @@ class Renamed(msgspec.Struct, rename="camel"):
 class Tagged(msgspec.Struct, tag="tagged"):
     a: int
 
+class Row(msgspec.Struct, array_like=True):
+    a: int
+
+T = TypeVar("T")
+
+@dataclass
+class Page(Generic[T]):
+    items: list[T]
+    first: T | None = None
+
 class Model(BaseModel):
     name: str
     price: float = Field(gt=0)
@@ -99,7 +110,7 @@ EQUAL = [
     "list[Annotated[str, 'x']]", "Sku", "Names", "Movie", "Loose", "Sequel", "Item", "Slim", "Ordered", "Odd", "Struct", "Model",
     "list[Item]", "dict[str, Slim]", "Item | None", "{'a': int, 'b': [Item]}", "{'a': {'b': NotRequired[int]}}", "[Movie]",
     "'str'", "'int'", "' float '", "'object'", "'None'", "'dict'", "'string'", "'integer'", "'number'", "'boolean'", "'array'",
-    "'null'", "'any'", "['string']",
+    "'null'", "'any'", "['string']", "Literal[Colour.RED]",
 ]  # fmt: skip
 UNKNOWN_TO_BOTH = [
     "Colour",
@@ -110,8 +121,9 @@ UNKNOWN_TO_BOTH = [
     "list[Colour]",
     "Colour | None",
     "type[int]",
+    "Row",
 ]
-UNKNOWN_TO_THE_COMPILER = ["Renamed", "Tagged", "Aliased", "Sequence[str]"]
+UNKNOWN_TO_THE_COMPILER = ["Renamed", "Tagged", "Aliased", "Sequence[str]", "Page[int]"]
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, TypedDict
+from typing import Any, Generic, TypedDict, TypeVar
 
 import msgspec
 import pydantic
@@ -172,3 +172,47 @@ def test_a_typed_dict_is_checked_like_any_typed_class(movie: Any) -> None:
             graph.request("/Movie/Seen", {"movie": movie})
         assert graph.call("Library", "show", movie={"title": "x"}) == {"title": "x"}
         assert graph.request("/Movie/Seen", {"movie": {"title": "x"}}) == {"title": "x"}
+
+
+T = TypeVar("T")
+
+
+@dataclass
+class Page(Generic[T]):
+    items: list[T]
+    last: T | None = None
+
+
+class Numbered(TypedDict, Generic[T]):
+    it: T
+
+
+class Row(msgspec.Struct, array_like=True):
+    sku: str
+    qty: int
+
+
+class Pages(GraphBusNode):
+    @schema_method(input_schema={"page": Page[Item], "numbered": Numbered[int], "row": Row})
+    def turn(self, page: Page[Item], numbered: Numbered[int], row: Row) -> Any:
+        return page, numbered, row
+
+
+def test_a_generic_class_is_checked_and_made_with_what_stands_for_its_variables() -> None:
+    json: dict[str, Any] = {
+        "page": {"items": [{"sku": "a"}], "last": {"sku": "b"}},
+        "numbered": {"it": 1},
+        "row": ["a", 2],
+    }
+    with connect(Pages) as graph:
+        made = graph.call("Pages", "turn", **json)
+        assert made == (Page([Item("a")], Item("b")), {"it": 1}, Row("a", 2))
+        for name, wrong, told in (
+            ("page", {"items": [{"sku": 1}]}, "page.items[0].sku: expected str, got int 1"),
+            ("page", {"items": [], "last": {}}, "page.last.sku: expected str, got nothing"),
+            ("numbered", {"it": "x"}, "numbered.it: expected int, got str 'x'"),
+            ("row", ["a"], "row: expected array of at least length 2"),
+        ):
+            with pytest.raises(RunError) as refused:
+                graph.call("Pages", "turn", **json | {name: wrong})
+            assert told in refused.value.sentence
