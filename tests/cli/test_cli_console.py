@@ -115,6 +115,50 @@ def test_a_table_leaves_out_what_it_can_do_without_on_a_narrow_terminal(
     assert terminal.getvalue().splitlines()[0] == shown
 
 
+TOPICS = [
+    (console.paint("/Inventory/Updated", "name"), "InventoryService", "Notifications, OrderProcessor", ""),
+    ("/Order/Placed", "outside", "OrderProcessor", "GBE650"),
+]
+
+
+@pytest.mark.parametrize(
+    ("columns", "shown"),
+    [
+        (
+            62,
+            [
+                "topic               from              to              error",
+                "/Inventory/Updated  InventoryService  Notifications,",
+                "                                      OrderProcessor",
+                "/Order/Placed       outside           OrderProcessor  GBE650",
+            ],
+        ),
+        (
+            40,
+            [
+                "topic  /Inventory/Updated",
+                "from   InventoryService",
+                "to     Notifications, OrderProcessor",
+                "",
+                "topic  /Order/Placed",
+                "from   outside",
+                "to     OrderProcessor",
+                "error  GBE650",
+            ],
+        ),
+    ],
+)
+def test_no_word_of_a_table_is_broken_on_a_narrow_terminal(
+    columns: int, shown: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("NO_COLOR", "1")
+    console.table(("topic", "from", "to", "error"), TOPICS)
+    assert [line.rstrip() for line in terminal.getvalue().splitlines()] == shown
+
+
 def test_a_tree_draws_its_branches(capsys: pytest.CaptureFixture[str]) -> None:
     console.tree("shop", {"Orders": {"/Order/Created": {}}, "[bold]Stock": {}})
     assert capsys.readouterr().out.splitlines() == [

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import os
-import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import CodeType
@@ -20,6 +19,7 @@ from graphbus_core.errors import GraphBusError, UsageError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.text import Text
 
 Role = Literal["good", "bad", "warn", "gone", "name", "accent", "strong", "dim"]
 
@@ -35,6 +35,7 @@ _STYLES: dict[Role, dict[str, Any]] = {
 }
 _WIDTH_WITHOUT_TERMINAL = 1000
 _GAP = 2
+_LONGEST_WORD = 20
 _BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 _documents: list[None] = []
@@ -120,7 +121,7 @@ def status(text: str) -> None:
         _statuses.clear()
     if text:
         _statuses.append(text)
-        width = shutil.get_terminal_size().columns - 1
+        width = _columns() - 1
         click.echo(paint(plain(text)[:width], "dim"), nl=False, err=True, color=True)
 
 
@@ -196,6 +197,8 @@ def table(
 ) -> None:
     """Write aligned columns; cells may be painted. To stdout, unless it is talk.
 
+    On a terminal that is too narrow to read columns, each row is a list of its cells, one below the other.
+
     Args:
         headers: The names of the columns.
         rows: The cells.
@@ -217,12 +220,53 @@ def table(
         left_out.add(name)
     kept = [index for index, name in enumerate(headers) if name not in left_out]
     shown = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
-    for index in kept:
-        justify: Literal["right", "left"] = "right" if headers[index] in right else "left"
-        shown.add_column(Text(headers[index]), justify=justify, overflow="fold")
-    for row in cells:
-        shown.add_row(*(row[index] for index in kept))
+    wanted, least = _needs([headers[index] for index in kept], [[row[index] for row in cells] for index in kept], right)
+    given = _share(wanted, least, _width(write) - _GAP * len(kept))
+    if given:
+        for index, width in zip(kept, given, strict=True):
+            justify: Literal["right", "left"] = "right" if headers[index] in right else "left"
+            shown.add_column(Text(headers[index]), justify=justify, overflow="fold", width=width)
+        for row in cells:
+            shown.add_row(*(row[index] for index in kept))
+    else:
+        shown.show_header = False
+        shown.add_column(style="dim")
+        shown.add_column(overflow="fold")
+        for row in cells:
+            if shown.rows:
+                shown.add_row()
+            for index in filter(lambda index: row[index].plain, kept):
+                shown.add_row(headers[index], row[index])
     _draw(shown, write)
+
+
+def _needs(
+    headers: Sequence[str], columns: Sequence[Sequence[Text]], right: Sequence[str]
+) -> tuple[list[int], list[int]]:
+    """How wide each column wants to be, and how wide it must be: no word of it is broken but very long ones, and no number."""
+    wanted = [
+        max([len(header), *(cell.cell_len for cell in cells)]) for header, cells in zip(headers, columns, strict=True)
+    ]
+    words = [max((len(word) for cell in cells for word in cell.plain.split()), default=1) for cells in columns]
+    least = [
+        whole if header in right else max(len(header), min(word, _LONGEST_WORD))
+        for header, whole, word in zip(headers, wanted, words, strict=True)
+    ]
+    return wanted, least
+
+
+def _share(wanted: Sequence[int], least: Sequence[int], room: int) -> list[int]:
+    """Give the columns what room there is, the one that lacks most first; nothing when it is too little for what they need."""
+    widths = list(least)
+    spare = room - sum(widths)
+    if spare < 0 and len(widths) > 1:
+        return []
+    for _ in range(spare):
+        lacking = [want - width for want, width in zip(wanted, widths, strict=True)]
+        if max(lacking) <= 0:
+            break
+        widths[lacking.index(max(lacking))] += 1
+    return widths
 
 
 def tree(label: str, branches: Mapping[str, Any]) -> None:
@@ -259,7 +303,14 @@ def _draw(drawing: RenderableType, write: Callable[[str], None] = out) -> None:
 
 def _width(write: Callable[[str], None]) -> int:
     stream = sys.stderr if write is say else sys.stdout
-    return shutil.get_terminal_size().columns if stream.isatty() else _WIDTH_WITHOUT_TERMINAL
+    return _columns() if stream.isatty() else _WIDTH_WITHOUT_TERMINAL
+
+
+def _columns() -> int:
+    """How wide the terminal is; `shutil` brings three compressors with it, which nobody needs who writes to a file."""
+    from shutil import get_terminal_size
+
+    return get_terminal_size().columns
 
 
 def flush() -> None:

@@ -117,7 +117,9 @@ def dead(session: Session, rest: str) -> None:
         )
         for letter in islice(reversed(letters), count)
     ]
-    console.table(("event", "at", "topic", "handler", "error", "place"), rows[::-1])
+    headers = ("event", "at", "topic", "handler", "error", "place")
+    used = len(headers) - (not any(row[-1] for row in rows))
+    console.table(headers[:used], [row[:used] for row in rows[::-1]])
 
 
 def trace(session: Session, rest: str) -> None:
