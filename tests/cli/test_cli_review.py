@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
-import pty
-import select
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -21,6 +18,7 @@ from graphbus_core.model.proposals import Evidence, GateReport, ProposalEvaluati
 from graphbus_core.negotiation.person import PersonWord, Sheet
 from graphbus_core.negotiation.protocol import Review
 from tests.fakes.negotiating_agents import replace_text
+from tests.fakes.typing_person import Person as TypingPerson
 
 DIFF = "--- a/agents/order.py\n+++ b/agents/order.py\n@@ -1 +1 @@\n-x = 1\n+x = 2\n"
 TEXTS = {"agents/order.py": "x = 2\n"}
@@ -269,19 +267,7 @@ def test_a_person_at_a_terminal_decides(defect: Path, answer: str, is_changed: b
 
 def at_a_terminal(folder: Path, answer: str) -> tuple[int, str]:
     """Run the command at a terminal and give the same answer to every question."""
-    master, slave = pty.openpty()
-    child = subprocess.Popen(COMMAND, cwd=folder, stdin=slave, stdout=slave, stderr=slave, start_new_session=True)
-    os.close(slave)
-    text = b""
-    answered = 0
-    while select.select([master], [], [], 60)[0]:
-        try:
-            piece = os.read(master, 65536)
-        except OSError:
-            break
-        text += piece
-        while text.count(b"quit\x1b[0m: ") + text.count(b"quit: ") > answered:
-            answered += 1
-            os.write(master, f"{answer}\n".encode())
-    os.close(master)
-    return child.wait(30), click.unstyle(text.decode(errors="replace"))
+    with TypingPerson(COMMAND[3:], folder) as person:
+        while person.is_asked("quit: "):
+            person.types(answer)
+        return person.leaves(), person.seen

@@ -76,6 +76,17 @@ class Person:
         self._read_to = self.seen.index(text, begin) + len(text)
         return self.seen[begin : self._read_to]
 
+    def is_asked(self, text: str, timeout_s: float = 60) -> bool:
+        """Wait until the text is shown once more, or the command has ended, which is False; that it hangs is shown."""
+        deadline = time.monotonic() + timeout_s
+        while text not in self.seen[self._read_to :]:
+            if self._process.poll() is not None and not self._is_seen(text, _MOMENT_S):
+                return False
+            assert time.monotonic() < deadline, f"it neither asks nor ends:\n{self.seen}\n{self._stacks()}"
+            self._look(0.1)
+        self.sees(text)
+        return True
+
     def leaves(self, key: str = "", timeout_s: float = 20) -> int:
         """Wait for the end of the command, pressing a key if there is one, and give its exit status."""
         deadline = time.monotonic() + timeout_s
