@@ -17,7 +17,7 @@ from graphbus_core.model.checks import Gate, generate_gate, generate_plain_gate
 from graphbus_core.model.config import Validation
 from graphbus_core.model.payload import MAX_PAYLOAD_BYTES, freeze
 from graphbus_core.model.proposals import Json
-from graphbus_core.model.schema import ANY, STR, Schema, Type
+from graphbus_core.model.schema import ANY, STR, Field, Schema, Type
 from graphbus_core.model.topics import matches
 from graphbus_core.model.typed import Make, UnfitError, is_json_shaped, makers_for
 from graphbus_core.model.validation import Problem, problems_of, refusal
@@ -59,7 +59,7 @@ class Topics:
                 raise unknown
             _log.warning("%s", unknown.sentence)
         schema = self._schemas.get(topic)
-        return _payload_check(topic, schema, self._report)
+        return _payload_check(topic, None if schema is None else _as_published(schema), self._report)
 
     def _is_known(self, topic: str) -> bool:
         if self._prefixes is None or any(map(topic.startswith, self._prefixes)):
@@ -85,6 +85,22 @@ def _payload_check(
         return frozen
 
     return generate_plain_gate(_FLAT if schema is None else schema, look_closely, limit=MAX_PAYLOAD_BYTES)
+
+
+def _as_published(schema: Schema) -> Schema:
+    """The schema of a payload, which is JSON: bytes are the text that an object becomes with them, and is made from."""
+    return Schema(tuple(map(_field_as_published, schema.fields)), schema.is_open)
+
+
+def _field_as_published(field: Field) -> Field:
+    return Field(field.name, _type_as_published(field.type), field.required)
+
+
+def _type_as_published(of: Type) -> Type:
+    if of.kind == "bytes":
+        return STR
+    args, fields = tuple(map(_type_as_published, of.args)), tuple(map(_field_as_published, of.fields))
+    return Type(of.kind, args, of.values, of.name, fields) if args or fields else of
 
 
 def topics_of_artifacts(artifacts: BuildArtifacts, external: Iterable[str], validation: Validation) -> Topics:

@@ -216,3 +216,30 @@ def test_a_generic_class_is_checked_and_made_with_what_stands_for_its_variables(
             with pytest.raises(RunError) as refused:
                 graph.call("Pages", "turn", **json | {name: wrong})
             assert told in refused.value.sentence
+
+
+@dataclass
+class Parcel:
+    label: str
+    content: bytes
+    more: list[bytes] = field(default_factory=list)
+
+
+@publishes("/Parcel/Sent", Parcel)
+class Post(GraphBusNode):
+    seen: Any = None
+
+    @subscribe("/Parcel/Sent")
+    def on_sent(self, parcel: Parcel) -> None:
+        self.seen = parcel
+
+
+@pytest.mark.parametrize("payload", [Parcel("a", b"\xff", [b"x"]), {"label": "a", "content": "/w==", "more": ["eA=="]}])
+def test_bytes_travel_as_the_text_that_json_has_for_them(payload: Any) -> None:
+    with connect(Post, on_error="isolate") as graph:
+        graph.publish("/Parcel/Sent", payload)
+        assert graph.node("Post").seen == Parcel("a", b"\xff", [b"x"])  # type: ignore[attr-defined]
+        with pytest.raises(RunError, match=r"content: expected str, got int 1\. \[GBE614\]"):
+            graph.publish("/Parcel/Sent", {"label": "a", "content": 1})
+        graph.publish("/Parcel/Sent", {"label": "a", "content": "?"})
+        assert "content: " in graph.bus.dead_letters()[0].error
