@@ -1,7 +1,8 @@
 """Types as JSON Schema: a JSON value is valid exactly if a running graph takes it, as far as JSON Schema can say that.
 
 Three things it cannot say. To JSON Schema `1.0` is an integer, to Python a float. JSON has no bytes, only text that stands for
-them: a payload has that text, a method takes bytes and no text. And a dict with keys other than text is no JSON: only an empty one is valid.
+them: a payload has that text, a method takes bytes and no text. And a dict with keys other than text is no JSON: only an empty
+one is valid.
 """
 
 from __future__ import annotations
