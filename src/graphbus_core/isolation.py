@@ -11,12 +11,22 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from types import CoroutineType
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from graphbus_core.errors import RunError
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+
+class Carried(Protocol):
+    """Something to be done, and what has come of it."""
+
+    result: Any
+    error: BaseException | None
+
+    def begin(self) -> Any:
+        """Begin; the rest may have to be awaited."""
 
 
 def run_each(calls: Iterator[Callable[[T], object]], argument: T, failed: Callable[[Exception], object]) -> None:
@@ -44,24 +54,28 @@ def attempt(work: Callable[[], R]) -> tuple[R | None, Exception | None]:
     return (results[0], None) if results else (None, errors[0])
 
 
-async def attempt_later(work: Callable[[], Any]) -> tuple[Any, BaseException | None]:
-    """Call `work`, await what it gives if that can be awaited, and give its result and None, or None and what it raised.
+async def carry_each(turn: Iterator[Carried], ended: Callable[[Any], object]) -> None:
+    """Begin each of a turn, await what it gives if that can be awaited, and note what has come of it; then it has `ended`.
 
-    Unlike with `attempt`, that is anything: a task that raised KeyboardInterrupt would end the loop while others are at work.
+    Unlike with `run_each`, that is anything: a task that raised KeyboardInterrupt would end the loop while others are at work.
+    All of a turn share one coroutine: one for each costs as much as a handler that does nothing.
     """
-    try:
-        result = work()
-        if type(result) is CoroutineType or isinstance(result, Awaitable):  # the first alone costs next to nothing
-            return await result, None
-        return result, None
-    except BaseException as error:  # noqa: BLE001 - it is handed to the thread that has to do with it
-        return None, error
+    for each in turn:
+        try:
+            result = each.begin()
+            if type(result) is CoroutineType or isinstance(result, Awaitable):  # the first alone costs next to nothing
+                result = await result
+            if result is not None:
+                each.result = result
+        except BaseException as error:  # noqa: BLE001 - it is handed to the thread that has to do with it
+            each.error = error
+        ended(each)
 
 
-async def carry(awaitable: Any, outcome: Any) -> None:
-    """Await something, and note in `outcome` its `result`, or as its `error` whatever it raised."""
+async def carry(call: Callable[[T], Any], argument: T, outcome: Carried) -> None:
+    """Call what can be awaited, await it, and note in `outcome` as its error whatever it raised."""
     try:
-        outcome.result = await awaitable
+        await call(argument)
     except BaseException as error:  # noqa: BLE001 - who awaits this decides
         outcome.error = error
 

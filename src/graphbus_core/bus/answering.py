@@ -117,7 +117,8 @@ class Answerer(Deliverer):
         delivery = Delivery(
             responder.call,
             responder.lane,
-            (event, responder),
+            event,
+            responder,
             chain=chain,
             timeout_s=responder.policy.timeout_s,
             then=self._answered,
@@ -140,7 +141,7 @@ class Answerer(Deliverer):
                 delivery.error, delivery.is_over = gone, True
                 return
             is_async = self._routes.is_async(responder)
-            delivery.call, delivery.lane, delivery.about = responder.call, responder.lane, (event, responder)
+            delivery.call, delivery.lane, delivery.subscription = responder.call, responder.lane, responder
             delivery.timeout_s = responder.policy.timeout_s
             begin()
 
@@ -175,7 +176,7 @@ class Answerer(Deliverer):
                 tell(event)
             return event
         by, name, ordinal = cause
-        event = child_of(by, topic, payload, src, by=name, ordinal=ordinal, timestamp=self._time())
+        event = child_of(by, topic, payload, src, name, ordinal, self._time())
         if self._is_stopped_by_guards(event):
             raise RunError("GBE637", topic=topic)
         return event
@@ -222,17 +223,18 @@ class Answerer(Deliverer):
     def _begin(self, delivery: Delivery, *, is_async: bool) -> None:
         """Put it into its lane, or do it here and now."""
         if is_async:
-            subscription = None if delivery.about is None else delivery.about[1]
+            subscription = delivery.subscription
             lanes = self._ready_lanes()
             if lanes.is_stuck(delivery.lane) or self._is_over:
                 delivery.error, delivery.is_over = RunError("GBE618"), True
                 cast("Callable[[Delivery], None]", delivery.then)(delivery)
             else:
-                lanes.put(delivery, 1 if subscription is None else subscription.policy.concurrency)
+                concurrency = 1 if subscription is None else subscription.policy.concurrency
+                lanes.put(delivery, lanes.lane(delivery.lane, concurrency))
             return
         before = self._inner, self._called
         try:
-            if delivery.about is not None:
+            if delivery.event is not None:
                 self._inner, self._called = delivery, ()
             elif delivery.lane != "":
                 self._called = (*self._called, (delivery.lane, delivery.name))
@@ -324,7 +326,7 @@ class Answerer(Deliverer):
 
     def _answered(self, delivery: Delivery) -> None:
         """A request is over: its error goes to who asked, if somebody still waits."""
-        event, responder = cast("tuple[Event, Subscription]", delivery.about)
+        event, responder = delivery.event, delivery.subscription
         if isinstance(delivery.error, Exception):
             if delivery.is_given_up:
                 self._judge(event, responder, delivery.error, 1)
@@ -338,8 +340,7 @@ class Answerer(Deliverer):
         delivery.is_given_up = True
         if timeout_s is None or self._is_late():
             return RunError("GBE618")  # the bus was closed first
-        topic = cast("tuple[Event, Subscription]", delivery.about)[0].topic
-        return RequestTimeoutError("GBE635", responder=delivery.name, topic=topic, timeout_s=timeout_s)
+        return RequestTimeoutError("GBE635", responder=delivery.name, topic=delivery.event.topic, timeout_s=timeout_s)
 
 
 def _nothing(_delivery: Delivery) -> None:

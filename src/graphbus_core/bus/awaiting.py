@@ -10,13 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from threading import get_ident
-from typing import cast
 
-from graphbus_core.bus import lanes as loop
 from graphbus_core.bus.answering import Answerer
-from graphbus_core.bus.lanes import Delivery, Lane, Lanes
+from graphbus_core.bus.lanes import Delivery, Lane, Lanes, become, current
 from graphbus_core.bus.receipts import Receipt
-from graphbus_core.bus.routing import Subscription
 from graphbus_core.errors import BackpressureError, RunError
 from graphbus_core.isolation import carry
 from graphbus_core.model.messages import Event
@@ -47,20 +44,23 @@ class Awaiter(Answerer):
             Exception: On a bus with `on_error="raise"`, the first that a handler has raised.
         """
         dispatch = self._dispatches.get(topic) or self._open(topic)
-        if dispatch.check is not None:
-            payload = dispatch.check(payload)
+        check = dispatch.check
+        if check is not None:
+            payload = check(payload)
         lanes = self._lanes
         if lanes is None or lanes.home != get_ident():
             raise RunError("GBE639", topic=topic)
-        if loop.current() is not None:
+        if current() is not None:
             self._enqueue(topic, payload, src)
             return
         event = Event(topic, payload, src, self._time())
         alone = dispatch.alone
-        lane = None
-        if alone is not None:
-            lane = lanes.by_key.get(alone.lane) or lanes.lane(alone.lane, alone.policy.concurrency)
-        if alone is None or lane is None or lane.workers or lane.box or self._queue or self._event is not None:
+        if alone is None:
+            await self._deliver_with_others(lanes, event)
+            return
+        lane = alone.mailbox or self._mailbox_of(lanes, alone)
+        delivery = Delivery(alone.call, alone.lane, event, alone, True)
+        if lane.workers or lane.box or self._queue or self._event is not None:
             await self._deliver_with_others(lanes, event)
             return
         try:
@@ -71,20 +71,19 @@ class Awaiter(Answerer):
         try:
             self._history.append(event)
             dispatch.events += 1
-            delivery = Delivery(alone.call, alone.lane, (event, alone), True)
-            lane.workers += 1  # this task does what a worker would do
+            lane.workers = 1  # this task does what a worker would do
             lanes.under_way[delivery] = None
         finally:
             self._right_to_drain.token = []
         try:
-            if self._bell.waiting:
+            if self._waiting:
                 self._bell.ring()
             if self._queue:  # another thread has queued it meanwhile, and counts on us
                 self._drain_on_loop(lanes)
-            loop.become(delivery)
-            await carry(alone.call(event), delivery)
+            become(delivery)
+            await carry(alone.call, event, delivery)
         finally:
-            loop.become(None)
+            become(None)
             receipt = self._end_alone(lanes, lane, delivery)
         if receipt is not None:
             await self._end_of(lanes, receipt)
@@ -100,23 +99,16 @@ class Awaiter(Answerer):
 
     def _end_alone(self, lanes: Lanes, lane: Lane, delivery: Delivery) -> Receipt | None:
         """The handler that was awaited has ended; give the receipt if it has published, or failed."""
-        delivery.is_over = True
-        receipt = self._follow(delivery) if delivery.error is not None or delivery.children else None
+        receipt = None
+        if delivery.children or delivery.error is not None:
+            delivery.receipt = receipt = self._receipts.follow(delivery.event)
+            self._settle(delivery)
         del lanes.under_way[delivery]
-        lane.workers -= 1
+        lane.workers = 0
         if lane.box:
             lanes.start(lane)
-        if self._bell.waiting:
+        if self._waiting:
             self._bell.ring()
-        return receipt
-
-    def _follow(self, delivery: Delivery) -> Receipt:
-        event, _ = cast("tuple[Event, Subscription]", delivery.about)
-        receipt = self._receipts.of(event)
-        if receipt is None:
-            receipt = Receipt(event)
-            self._receipts.open(receipt)
-        self._settle(delivery)
         return receipt
 
     async def _end_of(self, lanes: Lanes, receipt: Receipt) -> None:

@@ -14,9 +14,9 @@ from threading import Thread, get_ident
 from typing import cast
 
 from graphbus_core.bus import lanes as loop
-from graphbus_core.bus.draining import Drainer
 from graphbus_core.bus.lanes import Delivery, Lanes
 from graphbus_core.bus.ledger import without_ours
+from graphbus_core.bus.placing import Placer
 from graphbus_core.bus.queueing import OnError, Redelivery
 from graphbus_core.bus.receipts import Receipt
 from graphbus_core.bus.right import Right
@@ -35,7 +35,7 @@ _NO_MORE: Iterator[Call] = iter(())
 """What is left to call when the only handler is at work: nothing."""
 
 
-class Deliverer(Drainer):
+class Deliverer(Placer):
     """Delivers events to handlers, in one total order. `MessageBus` is its public face; see there for the arguments."""
 
     # --- publishing ---
@@ -58,8 +58,8 @@ class Deliverer(Drainer):
         lanes, queue, now = self._lanes, self._queue, self._time
         others: Sequence[Delivery] = ()
         if lanes is not None:
-            if lanes.is_here or loop.current() is not None:
-                return self._enqueue(topic, payload, src)
+            if lanes.home == get_ident() or loop.current() is not None:
+                return self._publish_on_loop(lanes, topic, payload, src)
             others = lanes.now_under_way()
         try:
             del self._right_of_callers.token
@@ -154,7 +154,7 @@ class Deliverer(Drainer):
             if not isinstance(item, Event):
                 return False
             dispatch = self._dispatches.get(item.topic) or self._routes.find(item.topic)
-            if not dispatch.is_on_loop or not all(lanes.has_room(each.lane) for each in dispatch.subscriptions):
+            if not self._has_room(lanes, dispatch):
                 return False
             if not self._leave_queue(item):
                 return True
@@ -302,35 +302,6 @@ class Deliverer(Drainer):
             self._ledger.failed(event, subscription.name, error, attempt=self._attempt, is_dead=True)
         elif self._judge(event, subscription, error, self._attempt):
             raise error
-
-    def _ended(self, delivery: Delivery) -> None:
-        """A delivery on the loop is over."""
-        if delivery.then is not None:
-            delivery.then(delivery)
-        else:
-            self._settle(delivery)
-
-    # --- lanes ---
-
-    def _put(self, subscription: Subscription, call: Call, event: Event, attempt: int) -> None:
-        """Send the event to a handler that runs on the event loop; a thread waits while its mailbox is full."""
-        lanes = self._ready_lanes()
-        if not lanes.has_room(subscription.lane) and not lanes.is_here:
-            self._wait_here(lambda: lanes.has_room(subscription.lane) or self._is_abandoned)
-        if self._is_abandoned:
-            self._stop(event, "closed", "the bus was closed first", subscription.name, attempts=attempt - 1)
-            return
-        if self._followed:
-            self._receipts.hold(event)
-        policy = subscription.policy
-        delivery = Delivery(call, subscription.lane, (event, subscription), attempt=attempt, timeout_s=policy.timeout_s)
-        lanes.put(delivery, policy.concurrency)
-        if self._is_over:
-            self._bury()
-
-    def _ready_lanes(self) -> Lanes:
-        self._lanes = self._lanes or Lanes(self._mailbox, self._ended, self._bell)
-        return self._lanes
 
 
 __all__ = ["Deliverer", "OnError"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import cast
 
 from graphbus_core.bus.lanes import Delivery
 from graphbus_core.bus.ledger import tell
@@ -80,8 +79,7 @@ class Judging(Queueing):
 
     def _settle(self, delivery: Delivery) -> None:
         """A delivery on the loop is over."""
-        event, subscription = cast("tuple[Event, Subscription]", delivery.about)
-        error = delivery.error
+        event, subscription, error, receipt = delivery.event, delivery.subscription, delivery.error, delivery.receipt
         if error is not None:
             if not isinstance(error, Exception) or self._judge(event, subscription, error, delivery.attempt):
                 self._raised.append(error)
@@ -89,10 +87,10 @@ class Judging(Queueing):
         else:
             if delivery.attempt > 1:
                 self._retries.forget(event, subscription)
-            if self._followed and subscription.is_active:
-                self._receipts.note(event, subscription.name, delivery.result)
-        if self._followed:
-            self._receipts.release(event)
+            if receipt is not None and receipt.event is event and subscription.is_active:
+                receipt.note(subscription.name, delivery.result)
+        if receipt is not None and receipt.release():
+            self._followed.pop(id(receipt.event), None)
 
     def _falls_due_by(self, deadline: float) -> bool:
         """True when a further attempt will come in time; the clock of a test does not pass by itself."""
@@ -128,7 +126,7 @@ class Judging(Queueing):
             self._stop(waiting.event, "closed", told, name, attempts=attempts, since=since)
             self._receipts.release(waiting.event)
         for delivery in self._lanes.cancel() if self._lanes is not None else ():
-            event, subscription = cast("tuple[Event, Subscription]", delivery.about)
+            event, subscription = delivery.event, delivery.subscription
             self._retries.forget(event, subscription)
             self._stop(event, "closed", _CLOSED, subscription.name, attempts=delivery.attempt - 1)
             self._receipts.release(event)

@@ -149,11 +149,8 @@ class Queueing(ABC):
         receipt = None
         if cause is not None:
             by, name, ordinal = cause
-            event = child_of(by, topic, frozen, src, by=name, ordinal=ordinal, timestamp=self._time())
-            if self._is_stopped_by_guards(event):
-                return None
-            if len(self._queue) >= self._capacity:
-                self._stop(event, "full", f"{self._capacity} events wait already")
+            event = child_of(by, topic, frozen, src, name, ordinal, self._time())
+            if self._is_stopped_by_guards(event) or self._is_stopped_by_fullness(event):
                 return None
             if self._followed:
                 self._receipts.hold(event)
@@ -176,14 +173,7 @@ class Queueing(ABC):
         is_inside = self._drainer == get_ident()
         delivery = self._inner if is_inside else loop.current()
         if delivery is not None:
-            if delivery.about is None:
-                return None
-            # No other thread comes in between reading and writing in a line without a call: `async def` handlers start threads.
-            ordinal, delivery.children = delivery.children, delivery.children + 1
-            event, subscription = delivery.about
-            if delivery.is_awaited and self._receipts.of(event) is None and not delivery.is_over:
-                self._receipts.open(Receipt(event))
-            return event, subscription.name, ordinal
+            return None if delivery.event is None else self._caused_on_loop(delivery)
         event = self._event
         if event is None or not is_inside:
             return None
@@ -195,6 +185,14 @@ class Queueing(ABC):
         self._children += 1
         return event, self._dispatch.subscriptions[position].name, ordinal
 
+    def _caused_on_loop(self, delivery: Delivery) -> tuple[Event, str, int]:
+        # No other thread comes in between reading and writing in a line without a call: `async def` handlers start threads.
+        ordinal, delivery.children = delivery.children, delivery.children + 1
+        if delivery.is_awaited and self._lanes is not None and delivery in self._lanes.under_way:
+            self._receipts.follow(delivery.event)
+            delivery.is_awaited = False
+        return delivery.event, delivery.subscription.name, ordinal
+
     def _is_stopped_by_guards(self, child: Event) -> bool:
         if child.hops > self._max_hops:
             self._stop(child, "hops", f"the causal chain has more than {self._max_hops} events")
@@ -202,6 +200,12 @@ class Queueing(ABC):
             self._stop(child, "tree", f"more than {self._max_tree} events came of one")
         else:
             return False
+        return True
+
+    def _is_stopped_by_fullness(self, child: Event) -> bool:
+        if len(self._queue) < self._capacity:
+            return False
+        self._stop(child, "full", f"{self._capacity} events wait already")
         return True
 
     def _stop(

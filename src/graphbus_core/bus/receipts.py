@@ -131,6 +131,10 @@ class Receipts:
         """Follow an event from now on."""
         self.followed[id(receipt.event)] = receipt
 
+    def follow(self, event: Event) -> Receipt:
+        """Give the receipt of an event that has no cause; it is opened when first asked for, by whatever thread."""
+        return self.followed.setdefault(id(event), Receipt(event))
+
     def of(self, event: Event) -> Receipt | None:
         """The receipt of the tree that the event belongs to."""
         return self.followed.get(id(event.root))
@@ -145,15 +149,16 @@ class Receipts:
         if receipt is not None:
             receipt.note(handler, value)
 
-    def hold(self, event: Event) -> None:
-        """One more delivery of this event, or its child, has to be made."""
-        receipt = self.of(event)
+    def hold(self, event: Event) -> Receipt | None:
+        """One more delivery of this event, or its child, has to be made; give the receipt that counts it, if any."""
+        receipt = self.followed.get(id(event.root))
         if receipt is not None:
             receipt.hold()
+        return receipt
 
     def release(self, event: Event) -> None:
         """A delivery that was held is made, or will never be."""
-        receipt = self.of(event)
+        receipt = self.followed.get(id(event.root))
         if receipt is not None and receipt.release():
             self.followed.pop(id(receipt.event), None)
 

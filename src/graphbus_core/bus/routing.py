@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from threading import Lock
 
+from graphbus_core.bus.lanes import Lane
 from graphbus_core.bus.redelivery import check_policy
 from graphbus_core.bus.signatures import BoundHandler, Handler, bind, describe, place_of
 from graphbus_core.errors import RunError
@@ -34,6 +35,7 @@ class Subscription:
         call: What is called with an event, middleware included.
         is_async: The handler is an `async def`.
         again: Gives what is called for a further attempt; None: the same.
+        mailbox: Where its events wait if it runs on the event loop; None before the first. It is always the same one.
     """
 
     __slots__ = (
@@ -44,6 +46,7 @@ class Subscription:
         "is_active",
         "is_async",
         "lane",
+        "mailbox",
         "name",
         "owner",
         "policy",
@@ -61,6 +64,7 @@ class Subscription:
         self.policy = policy
         self.is_active = True
         self.is_async = False
+        self.mailbox: Lane | None = None
         self.delivered = 0
         self.failed = 0
 

@@ -163,7 +163,7 @@ Mapping.register(Event)
 
 
 def child_of(
-    cause: Event, topic: str, payload: Json, src: str, *, by: str, ordinal: int, timestamp: float | None = None
+    cause: Event, topic: str, payload: Json, src: str, by: str, ordinal: int, timestamp: float | None = None
 ) -> Event:
     """Make the event that the handler `by` publishes while it handles `cause`, after `ordinal` others; now by default."""
     hops = cause.hops + 1

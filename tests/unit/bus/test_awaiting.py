@@ -120,6 +120,20 @@ def test_a_failure_is_isolated_judged_and_tried_again(warmed: bool) -> None:
     assert on_a_bus(work).dead_letters() == ()
 
 
+def test_what_does_not_even_reach_its_handler_is_a_dead_letter_and_not_raised() -> None:
+    async def hear(sku: str) -> None:
+        raise AssertionError(sku)
+
+    async def work(bus: MessageBus) -> None:
+        bus.subscribe("/A/B", hear)
+        for _ in range(2):
+            await bus.publish_async("/A/B", {"without": "the field"})
+
+    bus = on_a_bus(work)
+    assert [str(each.error)[:30] for each in bus.dead_letters()] == ["test_what_does_not_even_reach_"] * 2
+    assert bus.statistics().failed == 2
+
+
 @pytest.mark.parametrize("warmed", [False, True])
 @pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt, SystemExit])
 def test_for_tests_an_exception_comes_out_and_what_is_none_always_does(warmed: bool, kind: type[BaseException]) -> None:
