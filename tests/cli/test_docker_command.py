@@ -79,10 +79,18 @@ class Terminal:
         return subprocess.run(command, cwd=self.root, env=env, capture_output=True, text=True, timeout=60, check=False)
 
     def begin(self, *words: str) -> subprocess.Popen[str]:
-        """The same, and do not wait."""
+        """The same in a group of its own, and do not wait. It hears SIGHUP, even where these tests are run with nohup."""
         env = {"PATH": str(self._programs), "NOTES": str(self._notes), **self.variables}
         command = [sys.executable, "-m", "graphbus_core", "docker", *words]
-        return subprocess.Popen(command, cwd=self.root, env=env, stderr=subprocess.PIPE, text=True)
+        return subprocess.Popen(
+            command,
+            cwd=self.root,
+            env=env,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
+        )
 
     @property
     def notes(self) -> str:
@@ -379,10 +387,14 @@ class TestWithAnEngine:
         terminal.install("docker")
         terminal.variables["SLOW"] = "1"
         with terminal.begin("build") as process:
-            assert process.stderr is not None
-            assert any(line == "begun\n" for line in process.stderr)
-            process.send_signal(number)
-            process.communicate(timeout=30)
+            try:
+                assert process.stderr is not None
+                assert any(line == "begun\n" for line in process.stderr)
+                process.send_signal(number)
+                process.communicate(timeout=30)
+            finally:
+                if process.poll() is None:  # or its build would go on for ever
+                    os.killpg(process.pid, signal.SIGKILL)
         assert process.returncode == -number
         assert terminal.notes.endswith("\nended\n")
 
