@@ -6,6 +6,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -13,6 +14,16 @@ import msgspec
 from graphbus_core.errors import GraphBusError, Place, UsageError, did_you_mean
 
 Table = TypeVar("Table", bound=msgspec.Struct)
+
+
+@cache
+def _required(kind: type[msgspec.Struct]) -> tuple[str, ...]:
+    return tuple(field.name for field in msgspec.structs.fields(kind) if field.required)
+
+
+@cache
+def _hints(kind: type[msgspec.Struct]) -> dict[str, Any]:
+    return get_type_hints(kind)
 
 
 class TableReader:
@@ -25,12 +36,12 @@ class TableReader:
 
     def read(self, kind: type[Table], table: object, names: tuple[str, ...], before: Table | None = None) -> Table:
         """Fill the class from the table; what the table does not say is as it was before, or the default."""
-        required = {field.name: "" for field in msgspec.structs.fields(kind) if field.required}
-        before = before or kind(**required)
+        required = _required(kind)
+        before = before or kind(**dict.fromkeys(required, ""))
         if not isinstance(table, dict):
             self._refuse(names[:-1], names[-1], "a table", table)
             return before
-        hints = get_type_hints(kind)
+        hints = _hints(kind)
         good: dict[str, Any] = {}
         for key, value in table.items():
             inner = _table_of(hints.get(key))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
@@ -136,13 +137,17 @@ class ImportsOutside:
             write_cache(self._path, _KeptNames(self._key, self._found))
 
 
+@cache
 def _code_stamp() -> str:
-    """Changes with the code that makes facts and with the Python that reads the sources: then they are made anew."""
+    """Changes with the code that makes facts and with the Python that reads the sources: then they are made anew.
+
+    Taken once: a process goes on with the code that it has loaded, and looking at its files costs more than reading an agent.
+    """
     folder = os.path.dirname(__file__)
     stamps = [
-        (os.path.relpath(place, folder), entry.name, entry.stat().st_mtime_ns, entry.stat().st_size)
-        for place, _, _ in os.walk(folder)
-        for entry in os.scandir(place)
-        if entry.name.endswith(".py")
+        (os.path.relpath(place, folder), name, status.st_mtime_ns, status.st_size)
+        for place, _, names in os.walk(folder)
+        for name in names
+        if name.endswith(".py") and (status := os.stat(os.path.join(place, name)))
     ]
     return sha256(repr((sys.version_info[:2], sorted(stamps))).encode()).hexdigest()
