@@ -18,6 +18,7 @@ from graphbus_core.model.deliveries import Retry
 from graphbus_core.model.messages import Event
 
 _CLOSED = "the bus was closed first"
+_BEGUN = "the bus was closed before the handler came to its end; what it did until then is done"
 
 
 class Judging(Queueing):
@@ -128,7 +129,9 @@ class Judging(Queueing):
         for delivery in self._lanes.cancel() if self._lanes is not None else ():
             event, subscription = delivery.event, delivery.subscription
             self._retries.forget(event, subscription)
-            self._stop(event, "closed", _CLOSED, subscription.name, attempts=delivery.attempt - 1)
+            has_begun = delivery.task is not None
+            why, attempts = (_BEGUN, delivery.attempt) if has_begun else (_CLOSED, delivery.attempt - 1)
+            self._stop(event, "closed", why, subscription.name, attempts=attempts)
             self._receipts.release(event)
 
     def _left_in_queue(self) -> Iterator[Event | Job | Redelivery]:
@@ -151,7 +154,8 @@ class Judging(Queueing):
                 dispatch.take_out(each, after=position)
             if index > position or (index == position and is_in_hand and not self._routes.is_async(each)):
                 self._retries.forget(event, each)
-                self._stop(event, "closed", _CLOSED, each.name, attempts=self._attempt - 1)
+                why, attempts = (_BEGUN, self._attempt) if index == position else (_CLOSED, self._attempt - 1)
+                self._stop(event, "closed", why, each.name, attempts=attempts)
         if not self._is_abandoned:
             self._event = None
             self._receipts.release(event)

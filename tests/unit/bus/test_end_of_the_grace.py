@@ -55,6 +55,29 @@ def test_an_event_in_hand_is_a_dead_letter_for_the_handler_that_does_not_end_and
     assert log == ["first"]
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_letter_tells_a_handler_that_had_begun_from_one_that_had_not(is_async: bool) -> None:
+    bus, stuck = MessageBus(), Stuck()
+
+    async def sleeping() -> None:
+        stuck.has_begun.set()
+        await asyncio.sleep(PATIENCE_S)
+
+    bus.subscribe("/A/B", sleeping if is_async else stuck, name="first", owner="one")
+    bus.subscribe("/A/B", sleeping if is_async else stuck, name="second", owner="one")
+    publisher = threading.Thread(target=bus.publish, args=("/A/B",))
+    publisher.start()
+    assert stuck.has_begun.wait(PATIENCE_S)
+    bus.close(grace_s=0.02)
+    stuck.may_end.set()
+    publisher.join(PATIENCE_S)
+    told = {letter.subscription: (letter.attempts, letter.error.partition("; ")[0]) for letter in bus.dead_letters()}
+    assert told == {
+        "first": (1, "the bus was closed before the handler came to its end"),
+        "second": (0, "the bus was closed first"),
+    }
+
+
 def test_what_was_not_delivered_is_logged_with_its_handler_and_its_id(caplog: pytest.LogCaptureFixture) -> None:
     bus, stuck = MessageBus(), Stuck()
     bus.subscribe("/A/B", stuck, name="stuck")

@@ -416,7 +416,7 @@ def test_a_failure_after_the_end_is_not_tried_again(caplog: pytest.LogCaptureFix
     bus.close(grace_s=0.02)
     release.set()
     publisher.join()
-    assert [(letter.reason, letter.attempts) for letter in bus.dead_letters()] == [("closed", 0)]
+    assert [(letter.reason, letter.attempts) for letter in bus.dead_letters()] == [("closed", 1)]
     assert "ConnectionError: late" in caplog.text
 
 
