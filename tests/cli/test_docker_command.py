@@ -54,6 +54,13 @@ case "$1" in
 esac
 """
 
+HEARING = """
+import runpy, signal
+
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+runpy.run_module("graphbus_core", run_name="__main__", alter_sys=True)
+"""
+
 
 class Terminal:
     """A shell in the folder of a project: PATH has the engines that were installed here, and nothing else that could be one."""
@@ -81,15 +88,9 @@ class Terminal:
     def begin(self, *words: str) -> subprocess.Popen[str]:
         """The same in a group of its own, and do not wait. It hears SIGHUP, even where these tests are run with nohup."""
         env = {"PATH": str(self._programs), "NOTES": str(self._notes), **self.variables}
-        command = [sys.executable, "-m", "graphbus_core", "docker", *words]
+        command = [sys.executable, "-c", HEARING, "docker", *words]
         return subprocess.Popen(
-            command,
-            cwd=self.root,
-            env=env,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-            preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
+            command, cwd=self.root, env=env, stderr=subprocess.PIPE, text=True, start_new_session=True
         )
 
     @property

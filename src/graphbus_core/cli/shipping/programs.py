@@ -63,39 +63,47 @@ def run(command: Sequence[str], cwd: Path) -> None:
         DeployError: GBE705 it failed.
     """
     import shlex
-    import sys
 
     console.say(console.paint(f"$ {console.plain(shlex.join(command))}", "dim"))
     console.flush()
     shown = shlex.join(command[:3])
     try:
-        process = subprocess.Popen(command, cwd=cwd, stdout=sys.stderr)
+        status = _run_to_its_end(command, cwd)
     except OSError as error:
         raise DeployError("GBE705", command=shown, status=f"{_NOT_STARTED}, {_lacking(error)}") from None
-    status = _wait_for(process)
     if status:
         raise DeployError("GBE705", command=shown, status=_said(status))
 
 
-def _wait_for(process: subprocess.Popen[bytes]) -> int:
+def _run_to_its_end(command: Sequence[str], cwd: Path) -> int:
     """Give its status. Who ends us ends it first: a build that nobody waits for any more would go on. Ctrl-C it hears itself."""
     import os
     import signal
+    import sys
 
     received: list[int] = []
+    started: list[subprocess.Popen[bytes]] = []
 
     def hand_on(number: int, _frame: object) -> None:
         received.append(number)
-        process.send_signal(number)
+        for process in started:
+            process.send_signal(number)
 
-    heard = (each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) is not signal.SIG_IGN)
-    before = {number: signal.signal(number, hand_on) for number in heard}
+    heard = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) is not signal.SIG_IGN]
+    before = {
+        number: signal.signal(number, hand_on) for number in heard
+    }  # first: it may be ended as soon as it has begun
     try:
-        status = process.wait()
+        with subprocess.Popen(command, cwd=cwd, stdout=sys.stderr) as process:
+            started.append(process)
+            for number in received:  # while it was started
+                process.send_signal(number)
+            try:
+                status = process.wait()
+            finally:
+                if process.poll() is None:  # this wait has been broken off
+                    process.kill()
     finally:
-        if process.poll() is None:  # this wait has been broken off
-            process.kill()
-            process.wait()
         for number, handler in before.items():
             signal.signal(number, handler)
     if received:
