@@ -71,6 +71,7 @@ class Placer(Drainer):
 
     def _queue_on_loop(self, lanes: Lanes, event: Event) -> None:
         if self._is_stopped_by_fullness(event):
+            self._look_again(lanes)
             return
         if self._followed:
             self._receipts.hold(event)

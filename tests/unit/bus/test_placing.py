@@ -14,6 +14,7 @@ import graphbus_core.bus
 from graphbus_core import Event
 from graphbus_core.bus import MessageBus
 from graphbus_core.errors import RunError
+from graphbus_core.isolation import attempt_anything
 from tests.fakes.pausing import PATIENCE_S, Pausing, comes_true
 
 FOLDER = os.path.dirname(graphbus_core.bus.__file__) + "/"
@@ -82,8 +83,8 @@ def test_every_agent_hears_the_events_of_a_handler_in_one_order_plain_ones_in_be
 class Working:
     """A bus with an async agent at work, which publishes when it may, pauses at a step of that, and then goes on working."""
 
-    def __init__(self, topic: str, step: int) -> None:
-        self.bus = bus = MessageBus()
+    def __init__(self, topic: str, step: int, queue: int = 100_000) -> None:
+        self.bus = bus = MessageBus(queue=queue)
         self.pausing = pausing = Pausing(FOLDER, step)
         self.heard: list[str] = []
         self.has_published = threading.Event()
@@ -156,6 +157,31 @@ def test_what_is_queued_while_a_handler_on_the_loop_publishes_is_delivered(topic
         working.pausing.go_on()
         expected = sorted(each.rpartition("/")[2].lower() for each in (topic, queued) if each != "/No/Body")
         assert comes_true(lambda: sorted(working.heard) == expected), f"{working.pausing.place}: {working.heard}"
+        other.join(PATIENCE_S)
+        assert not other.is_alive(), working.pausing.place
+        working.end()
+        working.bus.close()
+        return working.pausing.place
+
+    at_each_third_step(scenario)
+
+
+@pytest.mark.slow
+def test_what_fills_the_queue_while_a_handler_on_the_loop_publishes_is_delivered_though_that_is_stopped() -> None:
+    def scenario(step: int) -> str:
+        working = Working("/A/Plain", step, queue=1)
+        working.on_loop(working.may_publish.set)
+        comes_true(working.is_there)
+        refused: list[BaseException | None] = []
+
+        def publish() -> None:
+            refused.append(attempt_anything(lambda: working.bus.publish("/A/Other")))
+
+        other = threading.Thread(target=publish, daemon=True)
+        other.start()
+        comes_true(lambda: not other.is_alive() or working.bus._bell.waiting, 0.002)
+        working.pausing.go_on()
+        assert comes_true(lambda: "other" in working.heard or any(refused)), working.pausing.place
         other.join(PATIENCE_S)
         assert not other.is_alive(), working.pausing.place
         working.end()
