@@ -368,12 +368,14 @@ def test_a_replay_that_is_ended_half_way_loses_nothing(run, letters: Path, shop:
     command = [sys.executable, "-c", code, "dlq", "replay", "--all"]
     process = subprocess.Popen(command, cwd=shop, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     deadline = time.monotonic() + 20
-    while not (shop / "booked").exists() and time.monotonic() < deadline:
+    while not (shop / "booked").exists() and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.02)
+    has_begun = (shop / "booked").exists()
     process.send_signal(number)
     time.sleep(0.2)
     (shop / "slow").unlink()
-    process.communicate(timeout=20)
+    told, _ = process.communicate(timeout=20)
+    assert has_begun, told.decode()
     left = [each["id"] for each in listed(run)]
     assert left in ([1, 2], [2], []), "what was begun may end in the time of grace"
     if number == signal.SIGKILL:
