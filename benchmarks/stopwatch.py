@@ -13,9 +13,11 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 ROOT = Path(__file__).resolve().parent.parent
+
+K = TypeVar("K")
 
 
 class Row(NamedTuple):
@@ -56,12 +58,18 @@ def at_most(what: str, ours: float, peer: float, against: str, extra_s: float) -
 
 
 def timed(function: Callable[[], object], number: int = 1) -> Callable[[], float]:
-    """Give a measurement: seconds of one call, on average over `number` calls in a row, the collector off."""
+    """Give a measurement: seconds of one call, on average over `number` calls in a row, the collector off.
+
+    A fifth as many go before and do not count. Otherwise each turn pays for what the one before has left in the caches of the
+    processor, and what is measured beside a slow library seems slow.
+    """
 
     def measure() -> float:
         was_enabled = gc.isenabled()
         gc.disable()
         try:
+            for _ in range(number // 5):
+                function()
             started = time.perf_counter()
             for _ in range(number):
                 function()
@@ -92,9 +100,9 @@ def process(command: Sequence[str | Path], cwd: Path = ROOT, **environment: str)
     return measure
 
 
-def medians(measurements: Mapping[str, Callable[[], float]], rounds: int = 7) -> dict[str, float]:
+def medians(measurements: Mapping[K, Callable[[], float]], rounds: int = 7) -> dict[K, float]:
     """Take all measurements alternately, once without counting and then `rounds` times; name -> median."""
-    taken: dict[str, list[float]] = {name: [] for name in measurements}
+    taken: dict[K, list[float]] = {name: [] for name in measurements}
     for current in range(rounds + 1):
         for name, measure in measurements.items():
             value = measure()

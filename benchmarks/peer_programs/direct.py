@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from protocol import ORDER, PAYLOAD, serve
+from protocol import ORDER, PAYLOAD, Batch, serve
+
+BATCH = 100
 
 
 class Listener:
@@ -39,14 +41,15 @@ def publish(count: int) -> Callable[[], object]:
     return work
 
 
-def awaited() -> Callable[[], object]:
-    """An awaited coroutine."""
+def awaited() -> Batch:
+    """Coroutines that are awaited one after the other; many at once, because to await `work` costs as much as one of them."""
     handler = Listener().on_event_async
 
     async def work() -> None:
-        await handler(PAYLOAD)
+        for _ in range(BATCH):
+            await handler(PAYLOAD)
 
-    return work
+    return Batch(work, BATCH)
 
 
 def call() -> Callable[[], object]:

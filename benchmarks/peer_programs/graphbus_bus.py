@@ -7,12 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from protocol import ORDER, PAYLOAD, Batch, serve
+from protocol import ORDER, PAYLOAD, serve
 
 from graphbus_core import GraphBusNode, connect, publishes, run_graph, schema_method, subscribe
 from graphbus_core.bus import MessageBus
-
-BATCH = 200
 
 
 class Listener:
@@ -21,6 +19,9 @@ class Listener:
     def on_event(self, event: object) -> None:
         """Hear."""
 
+    async def on_event_async(self, event: object) -> None:
+        """Hear on the loop."""
+
 
 @publishes("/Order/Created", {"order_id": str, "status": str, "total": float, "items": int, "express": bool})
 class Orders(GraphBusNode):
@@ -28,21 +29,6 @@ class Orders(GraphBusNode):
 
     @subscribe("/Order/Created")
     def on_event(self, event: object) -> None:
-        """Hear."""
-
-
-@publishes("/Tick/Seen", {"number": int})
-class Ticker(GraphBusNode):
-    """Publishes inside the loop what it hears there."""
-
-    @subscribe("/Tick/Wanted")
-    async def on_wanted(self) -> None:
-        """Publish so many events."""
-        for number in range(BATCH):
-            self.publish("/Tick/Seen", {"number": number})
-
-    @subscribe("/Tick/Seen")
-    async def on_seen(self, event: object) -> None:
         """Hear."""
 
 
@@ -73,10 +59,16 @@ def typed() -> Callable[[], object]:
     return lambda: bus.publish("/Order/Created", PAYLOAD)
 
 
-def awaited() -> Batch:
-    """One async handler that is published to on its own loop."""
-    graph = connect(Ticker)
-    return Batch(lambda: graph.publish("/Tick/Wanted"), BATCH)
+async def awaited() -> Callable[[], object]:
+    """`publish_async` to one handler, on the loop of the program."""
+    bus = MessageBus()
+    bus.adopt_loop()
+    bus.subscribe("/Order/Created", Listener().on_event_async)
+
+    async def work() -> None:
+        await bus.publish_async("/Order/Created", PAYLOAD)
+
+    return work
 
 
 def call() -> Callable[[], object]:

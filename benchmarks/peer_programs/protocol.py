@@ -16,8 +16,10 @@ if TYPE_CHECKING:  # a first event is measured as well: what a library does with
 
 PAYLOAD = {"order_id": "1001", "status": "confirmed", "total": 105.0, "items": 2, "express": False}
 ORDER = {"order_id": "1001", "sku": "mug", "qty": 2}
-ENOUGH_S = 0.02
-"""How long one round of one measure lasts."""
+TURN_S = 0.0005
+"""How long one turn lasts: less than a time slice, or a busy machine measures how it shares its time."""
+TURNS = 41
+"""So many turns are a round. What it gives is their lower quartile: others on the machine make turns longer, never shorter."""
 
 
 class Batch(NamedTuple):
@@ -28,7 +30,7 @@ class Batch(NamedTuple):
 
 
 class Measure:
-    """One prepared measure and how often it fits into a round."""
+    """One prepared measure and how many operations make a turn."""
 
     def __init__(self, prepared: Any, runner: asyncio.Runner) -> None:
         from inspect import iscoroutinefunction
@@ -37,23 +39,27 @@ class Measure:
         self._runner = runner
         self._is_async = iscoroutinefunction(self._work)
         self._calls = 1
-        while (took_s := self.take_s()) < ENOUGH_S:
-            self._calls = max(self._calls + 1, min(self._calls * 10, round(self._calls * ENOUGH_S / max(took_s, 1e-9))))
+        while (took_s := min(self._round_s(3))) < TURN_S / 2:
+            self._calls = max(self._calls + 1, min(self._calls * 10, round(self._calls * TURN_S / max(took_s, 1e-9))))
+        self._turns = max(1, min(TURNS, round(TURNS * TURN_S / took_s)))  # fewer of what takes longer
 
-    def take_s(self) -> float:
-        """Seconds of one round, the collector off."""
+    def take_ns(self) -> float:
+        """Nanoseconds of one operation: one round."""
+        took_s = sorted(self._round_s(self._turns))[self._turns // 4]
+        return took_s * 1e9 / (self._calls * self._operations)
+
+    def _round_s(self, turns: int) -> list[float]:
+        """Seconds of so many turns, the collector off."""
         import gc
 
         gc.collect()
         gc.disable()
         try:
-            return self._runner.run(self._take_async()) if self._is_async else self._take()
+            if self._is_async:
+                return self._runner.run(self._take_async(turns))
+            return [self._take() for _ in range(turns)]
         finally:
             gc.enable()
-
-    def take_ns(self) -> float:
-        """Nanoseconds of one operation."""
-        return self.take_s() * 1e9 / (self._calls * self._operations)
 
     def _take(self) -> float:
         from time import perf_counter
@@ -64,14 +70,16 @@ class Measure:
             work()
         return perf_counter() - started
 
-    async def _take_async(self) -> float:
+    async def _take_async(self, turns: int) -> list[float]:
         from time import perf_counter
 
-        work = self._work
-        started = perf_counter()
-        for _ in range(self._calls):
-            await work()
-        return perf_counter() - started
+        work, took_s = self._work, []
+        for _ in range(turns):
+            started = perf_counter()
+            for _ in range(self._calls):
+                await work()
+            took_s.append(perf_counter() - started)
+        return took_s
 
 
 def resident_bytes() -> int:
