@@ -258,8 +258,8 @@ def test_a_second_negotiation_is_refused_before_it_asks_anybody(tmp_path: Path) 
     first.communicate(timeout=10)
 
 
-def run_openly(root: Path, model: GoodModel, bus: MessageBus | None = None) -> tuple[Outcome, float]:
-    """Negotiate without the gate's child processes, and say how long it took."""
+def run_openly(root: Path, model: GoodModel, bus: MessageBus | None = None) -> Outcome:
+    """Negotiate without the gate's child processes."""
     config = config_of(root)
     project = Project.read(config, cache=False)
     with model.backend() as backend:
@@ -267,22 +267,21 @@ def run_openly(root: Path, model: GoodModel, bus: MessageBus | None = None) -> t
         negotiation = Negotiation(config, bus or MessageBus(), backend=backend)
         if bus:
             bus.subscribe("/Stop", lambda event: negotiation.stop())
-        started = time.monotonic()
         negotiation.analyze(agents, project)
-        outcome = negotiation.run(project, agents, detect_conflicts(project), OpenGate())
-        return outcome, time.monotonic() - started
+        return negotiation.run(project, agents, detect_conflicts(project), OpenGate())
 
 
-def test_a_session_takes_no_longer_than_its_critical_path(tmp_path: Path) -> None:
-    """Four phases of 200 ms, whoever takes part in them: analyse, propose, evaluate, propose again."""
-    limit_s = 1.2 * 4 * 0.2
-    times_s = [limit_s + 1]
-    while min(times_s) > limit_s and len(times_s) < 5:  # a machine that is busy with other things is no reason to fail
-        model = GoodModel(lambda _prompt: time.sleep(0.2))
-        outcome, took_s = run_openly(write_zoo(tmp_path / str(len(times_s)) / "zoo"), model)
-        times_s.append(took_s)
-        assert (len(outcome.negotiations.completed), len(model.asked)) == (3, 13)
-    assert min(times_s) <= limit_s
+def test_a_session_asks_in_as_few_waves_as_its_critical_path_has(tmp_path: Path) -> None:
+    """Analyse, propose, evaluate, propose again: nobody is answered before all who take part in the phase have asked."""
+    waves = [threading.Barrier(asking) for asking in (4, 3, 3, 3)]
+    places = iter([wave for wave in waves for _ in range(wave.parties)])
+
+    def answer_together(_prompt: Prompt) -> None:
+        next(places).wait(timeout=60)
+
+    model = GoodModel(answer_together)
+    outcome = run_openly(write_zoo(tmp_path / "zoo"), model)
+    assert (len(outcome.negotiations.completed), len(model.asked)) == (3, 13)
 
 
 def test_no_session_costs_more_than_its_cap_and_what_it_costs_is_shared_out(
@@ -312,12 +311,16 @@ def test_a_stop_does_not_wait_for_a_model(tmp_path: Path, width: int) -> None:
     with (root / "pyproject.toml").open("a", encoding="utf-8") as file:
         file.write(f"\n[tool.graphbus.llm]\nconcurrency = {width}\n")
     release, bus = threading.Event(), MessageBus()
-    model = GoodModel(lambda prompt: release.wait(20) if "propose" in prompt.task[:30] else None)
-    threading.Timer(0.4, lambda: bus.publish("/Stop", {})).start()
-    outcome, took_s = run_openly(root, model, bus)
+    answered = []
+
+    def answer_late(prompt: Prompt) -> None:
+        if "propose" in prompt.task[:30]:
+            threading.Timer(0.2, lambda: bus.publish("/Stop", {})).start()
+            answered.append(release.wait(60))
+
+    outcome = run_openly(root, GoodModel(answer_late), bus)
+    assert (outcome.negotiations.ending.reason, answered) == ("manual", [])
     release.set()
-    assert outcome.negotiations.ending.reason == "manual"
-    assert took_s < 5
 
 
 def test_no_prompt_and_no_place_is_in_anything_that_is_kept(finished: Path) -> None:
