@@ -61,7 +61,7 @@ class Agreement(NamedTuple):
     report: GateReport | None
 
 
-class AppliedChanges(NamedTuple):
+class AppliedChanges(msgspec.Struct, frozen=True):
     """What was done to the source files, or would have been in a dry run; the defaults stand for a static build.
 
     Attributes:
@@ -189,7 +189,7 @@ def agent_analysis_phase(negotiation: Negotiation, agents: ActiveAgents, classes
     return negotiation.analyze(agents, classes.project)
 
 
-class NoEngine(NamedTuple):
+class NoEngine(msgspec.Struct, frozen=True):
     """Nobody negotiates, so that nothing of a negotiation needs to be loaded."""
 
 

@@ -9,7 +9,7 @@ import math
 import os
 import sys
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -54,7 +54,7 @@ def _with_ancestors(folder: str) -> list[str]:
     return found
 
 
-class _Source(NamedTuple):
+class _Source(msgspec.Struct, frozen=True):
     """A file with settings: its text, our table in it, and the names that lead to that table."""
 
     path: str

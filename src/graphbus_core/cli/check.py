@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from pathlib import Path
-from typing import NamedTuple
 
 import click
+import msgspec
 
 from graphbus_core import settings
 from graphbus_core.build import end_interrupted
@@ -21,7 +21,7 @@ from graphbus_core.model.findings import Finding, Fix
 FAILED = BuildError.exit_status
 
 
-class Wanted(NamedTuple):
+class Wanted(msgspec.Struct, frozen=True):
     """What the command line asks for."""
 
     select: tuple[str, ...]

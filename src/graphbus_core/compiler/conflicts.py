@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import msgspec
 
 from graphbus_core.compiler.project import Project
 from graphbus_core.compiler.rules import check
@@ -12,7 +12,7 @@ BETWEEN_AGENTS = ("GB001", "GB003", "GB004", "GB110", "GB120")
 """The rules that compare what one agent gives with what another one takes."""
 
 
-class SchemaConflict(NamedTuple):
+class SchemaConflict(msgspec.Struct, frozen=True):
     """What one agent gives does not fit what another one takes.
 
     Attributes:

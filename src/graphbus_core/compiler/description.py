@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from hashlib import sha256
 from pathlib import Path, PurePath
-from typing import NamedTuple
 
 import msgspec
 
@@ -25,7 +24,7 @@ from graphbus_core.model.config import BuildConfig
 from graphbus_core.model.proposals import FileChange, Negotiations
 
 
-class History(NamedTuple):
+class History(msgspec.Struct, frozen=True):
     """The last negotiation of a project, and the files that it changed; empty if there was none."""
 
     negotiations: NegotiationsArtifact = NegotiationsArtifact()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+
+import msgspec
 
 from graphbus_core.compiler.discover import ModuleIndex
 from graphbus_core.compiler.project import Project
@@ -12,7 +13,7 @@ from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.model.config import BuildConfig
 
 
-class NodeClass(NamedTuple):
+class NodeClass(msgspec.Struct, frozen=True):
     """A `GraphBusNode` subclass: its name, its module and the relative path of its file."""
 
     name: str
@@ -20,20 +21,20 @@ class NodeClass(NamedTuple):
     path: str
 
 
-class NodeClasses(NamedTuple):
+class NodeClasses(msgspec.Struct, frozen=True):
     """All agent classes by place, and the project that they were found in."""
 
     classes: tuple[NodeClass, ...]
     project: Project
 
 
-class Sources(NamedTuple):
+class Sources(msgspec.Struct, frozen=True):
     """Relative path -> source of each file with an agent in it."""
 
     files: Mapping[str, SourceFile]
 
 
-class AgentDefinitions(NamedTuple):
+class AgentDefinitions(msgspec.Struct, frozen=True):
     """All agents in the order of activation."""
 
     definitions: tuple[AgentDefinition, ...]

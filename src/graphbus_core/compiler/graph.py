@@ -11,7 +11,9 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from graphlib import TopologicalSorter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from graphbus_core.errors import BuildError, did_you_mean
 from graphbus_core.model.agent import AgentDefinition, Topic
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 Neighbours = Mapping[str, Iterable[str]]
 
 
-class ActivationOrder(NamedTuple):
+class ActivationOrder(msgspec.Struct, frozen=True):
     """In which order agents come to life.
 
     Attributes:

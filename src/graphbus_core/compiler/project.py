@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import NamedTuple
 
+import msgspec
+
 from graphbus_core.compiler.discover import (
     ModuleFile,
     ModuleIndex,
@@ -41,7 +43,7 @@ class _Reading(NamedTuple):
     look: Look
 
 
-class Imports(NamedTuple):
+class Imports(msgspec.Struct, frozen=True):
     """What the agents of a project need besides their own files.
 
     Attributes:

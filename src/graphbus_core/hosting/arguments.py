@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+
+import msgspec
 
 from graphbus_core.errors import UsageError, did_you_mean
 from graphbus_core.model.config import RuntimeRequest
@@ -24,7 +25,7 @@ _SWITCHES = ("--allow-drift", "--help")
 _VALUES = ("--entrypoint", "--artifacts", "--health", "--serve", "--only")
 
 
-class Arguments(NamedTuple):
+class Arguments(msgspec.Struct, frozen=True):
     """What was typed.
 
     Attributes:

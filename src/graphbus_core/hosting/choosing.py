@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+
+import msgspec
 
 from graphbus_core.errors import GraphBusError, RunError, did_you_mean, raise_all
 from graphbus_core.model.agent import AgentDefinition
 
 
-class Choice(NamedTuple):
+class Choice(msgspec.Struct, frozen=True):
     """The agents that run here, in the order of activation, and why the others do not."""
 
     agents: tuple[AgentDefinition, ...]

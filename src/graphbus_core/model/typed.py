@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
-from typing import Any, NamedTuple, get_args, get_origin
+from typing import Any, get_args, get_origin
 
 import msgspec
 
@@ -69,7 +69,7 @@ def needs_making(annotation: Any, depth: int = 0) -> bool:
     return is_typed_class(annotation) or _is_scalar(annotation)
 
 
-class Makers(NamedTuple):
+class Makers(msgspec.Struct, frozen=True):
     """How the arguments of a function become what it is annotated with.
 
     Attributes:

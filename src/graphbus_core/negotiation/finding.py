@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
 from weakref import WeakKeyDictionary
+
+import msgspec
 
 from graphbus_core.compiler.project import Project
 from graphbus_core.compiler.rules import REGISTER, check
@@ -22,7 +23,7 @@ def find_for_agents(project: Project) -> tuple[Finding, ...]:
     return _for_agents(project, _look(project))
 
 
-class _Looked(NamedTuple):
+class _Looked(msgspec.Struct, frozen=True):
     """What the rules find: those that are reported, and all that can be mended where something is wished for."""
 
     reported: tuple[Finding, ...]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
+
+import msgspec
 
 from graphbus_core import __version__
 from graphbus_core.cli import console
@@ -32,7 +34,7 @@ class Lines(Protocol):
         """Where each line begins."""
 
 
-class Report(NamedTuple):
+class Report(msgspec.Struct, frozen=True):
     """What a check has to say.
 
     Attributes:

@@ -11,6 +11,8 @@ import builtins
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, NamedTuple
 
+import msgspec
+
 from graphbus_core.compiler.reading.nodes import FIELDS, children_of
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -28,7 +30,7 @@ _READING_ON_SELF = frozenset({"log", "publish"})
 _CATCHING = frozenset({"KeyError", "LookupError", "Exception", "BaseException"})
 
 
-class Access(NamedTuple):
+class Access(msgspec.Struct, frozen=True):
     """A key of a name's value is used: `name[key]`, `name.payload[key]`, `.get(key)`, `key in name`."""
 
     name: str

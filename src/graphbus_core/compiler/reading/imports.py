@@ -14,7 +14,8 @@ import ast
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+
+import msgspec
 
 from graphbus_core.compiler.discover import ModuleIndex
 from graphbus_core.compiler.reading.modules import Library, absolute_name
@@ -30,7 +31,7 @@ _NESTING = frozenset(
 )
 
 
-class Needed(NamedTuple):
+class Needed(msgspec.Struct, frozen=True):
     """What must be at hand when a graph runs, beside the files of its agents.
 
     Attributes:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+
+import msgspec
 
 from graphbus_core.compiler.reading.annotations import read_schema, read_type
 from graphbus_core.compiler.reading.bodies import Body, Function
@@ -36,7 +37,7 @@ _ATTRIBUTE_DECORATORS = frozenset({"setter", "getter", "deleter"})
 _PROPERTIES = frozenset({"builtins.property", "functools.cached_property"})
 
 
-class Decorator(NamedTuple):
+class Decorator(msgspec.Struct, frozen=True):
     """A decorator: its dotted name (`""` when unknown), the expression, and the call with its arguments if it is one."""
 
     name: str
@@ -59,7 +60,7 @@ def call_argument(call: ast.Call, position: int, name: str) -> ast.expr | None:
     return None
 
 
-class Method(NamedTuple):
+class Method(msgspec.Struct, frozen=True):
     """A method of a class, its body read and its decorators named."""
 
     module: Module

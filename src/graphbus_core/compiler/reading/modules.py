@@ -10,7 +10,9 @@ import ast
 import os
 import sys
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from graphbus_core.compiler.discover import ModuleIndex
 from graphbus_core.compiler.reading.source import SourceFile
@@ -38,20 +40,20 @@ _BLOCKS = frozenset(
 )
 
 
-class Import(NamedTuple):
+class Import(msgspec.Struct, frozen=True):
     """What an import statement binds: a module (`name` empty), or a name in a module."""
 
     module: str
     name: str
 
 
-class External(NamedTuple):
+class External(msgspec.Struct, frozen=True):
     """Something outside of the project, by its dotted name; builtins as `builtins.str`."""
 
     dotted: str
 
 
-class Symbol(NamedTuple):
+class Symbol(msgspec.Struct, frozen=True):
     """A class, a function or an assigned expression, and the module and class that it is written in."""
 
     module: Module
@@ -59,7 +61,7 @@ class Symbol(NamedTuple):
     owner: ast.ClassDef | None = None
 
 
-class ModuleRef(NamedTuple):
+class ModuleRef(msgspec.Struct, frozen=True):
     """A module of the project."""
 
     module: Module

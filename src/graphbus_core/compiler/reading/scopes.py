@@ -7,6 +7,8 @@ import builtins
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from graphbus_core.compiler.reading.bodies import ANY_NAME
 from graphbus_core.compiler.reading.modules import (
     External,
@@ -25,7 +27,7 @@ _MAX_ALIASES = 10
 _NAMES = (ast.Name, ast.Attribute)
 
 
-class ClassSite(NamedTuple):
+class ClassSite(msgspec.Struct, frozen=True):
     """A class of the project and the module that it is written in."""
 
     module: Module

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from graphbus_core.compiler.reading.bodies import Body
 from graphbus_core.compiler.reading.constants import NOT_CONSTANT, evaluate
@@ -55,7 +57,7 @@ _LITERALS: dict[type, Type] = {str: STR, int: INT, float: FLOAT, bool: BOOL, byt
 _BARE = {"list": LIST, "dict": DICT, "record": DICT, "set": Type("set")}
 
 
-class View(NamedTuple):
+class View(msgspec.Struct, frozen=True):
     """A method as its expressions see it: where it stands, what its body binds, what its parameters are annotated with."""
 
     scope: Scope

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Iterator
-from typing import NamedTuple
+
+import msgspec
 
 from graphbus_core.compiler.reading.syntax import parse
 from graphbus_core.compiler.rules.demands import Demand, demands
@@ -19,7 +20,7 @@ from graphbus_core.model.schema import UNKNOWN, Schema, Type
 from graphbus_core.model.schema_fit import is_disjoint, why_not
 
 
-class Known(NamedTuple):
+class Known(msgspec.Struct, frozen=True):
     """A publication whose payload is known."""
 
     sent: Sent

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import NamedTuple
+
+import msgspec
 
 from graphbus_core.compiler.reading.syntax import parse
 from graphbus_core.compiler.rules.evidence import Evidence
@@ -34,7 +35,7 @@ _BRANCHES = (
 _EXITS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 
 
-class Demand(NamedTuple):
+class Demand(msgspec.Struct, frozen=True):
     """A field without which the handler fails."""
 
     name: str

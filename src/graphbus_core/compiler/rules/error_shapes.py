@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import msgspec
+
 from graphbus_core.compiler.rules.wiring import Wiring, owns
 from graphbus_core.model.agent import AgentDefinition, MethodSpec
 from graphbus_core.model.findings import Finding, Related
@@ -30,7 +32,7 @@ class Shape(NamedTuple):
         return self.error != usual.error or bool(self.status and usual.status and self.status != usual.status)
 
 
-class Reporting(NamedTuple):
+class Reporting(msgspec.Struct, frozen=True):
     """A method that declares how it reports errors."""
 
     agent: AgentDefinition

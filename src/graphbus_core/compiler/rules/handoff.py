@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+
+import msgspec
 
 from graphbus_core.compiler.rules.demands import accepted_fields, declared_demands
 from graphbus_core.compiler.rules.names import are_near, are_one_and_many, is_short_form, near_match
@@ -174,7 +175,7 @@ def _argument_types(
 # it: what is nearly the same otherwise may well be another thing, so that it is a note; singular and plural surely are two.
 
 
-class _Pair(NamedTuple):
+class _Pair(msgspec.Struct, frozen=True):
     producer: AgentDefinition
     gives: MethodSpec
     consumer: AgentDefinition

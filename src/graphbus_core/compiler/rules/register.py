@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+
+import msgspec
 
 from graphbus_core.compiler.rules.names import distance
 from graphbus_core.errors import UsageError
 from graphbus_core.model.findings import Severity
 
 
-class Rule(NamedTuple):
+class Rule(msgspec.Struct, frozen=True):
     """One thing to look for.
 
     Attributes:

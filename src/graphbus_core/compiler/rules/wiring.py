@@ -8,14 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from copy import copy
 from functools import cached_property
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
+
+import msgspec
 
 from graphbus_core.compiler.rules.evidence import UNREADABLE, Evidence
 from graphbus_core.model.agent import AgentDefinition, Publication, SourceSpan, Subscription
 from graphbus_core.model.topics import is_pattern, matches
 
 
-class Sent(NamedTuple):
+class Sent(msgspec.Struct, frozen=True):
     """A publication and the agent that makes it."""
 
     agent: AgentDefinition
@@ -27,7 +29,7 @@ class Sent(NamedTuple):
         return self.publication.topic
 
 
-class Heard(NamedTuple):
+class Heard(msgspec.Struct, frozen=True):
     """A subscription and the agent that has it."""
 
     agent: AgentDefinition
