@@ -39,7 +39,7 @@ class SchemaConflicts(tuple[SchemaConflict, ...]):
 
 def detect_conflicts(project: Project) -> SchemaConflicts:
     """Compare the ends of every edge of the graph."""
-    found = check(project, select=BETWEEN_AGENTS)
+    found = check(project, select=BETWEEN_AGENTS, wiring=project.wiring)
     return SchemaConflicts(_conflict(finding, project) for finding in found)
 
 

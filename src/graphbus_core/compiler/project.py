@@ -27,6 +27,7 @@ from graphbus_core.compiler.reading.facts import Facts, FactsReader
 from graphbus_core.compiler.reading.imports import needed_by
 from graphbus_core.compiler.reading.source import Ignores, SourceFile
 from graphbus_core.compiler.rules.local import check_class
+from graphbus_core.compiler.rules.wiring import Wiring
 from graphbus_core.errors import BuildError
 from graphbus_core.model.agent import AgentDefinition, SourceSpan
 from graphbus_core.model.config import BuildConfig
@@ -203,6 +204,11 @@ class Project:
             outside.keep()
         digests = {**self._digests, **outside.digests()}
         return Imports({path: digests[path] for path in needed.files}, needed.third_party)
+
+    @cached_property
+    def wiring(self) -> Wiring:
+        """Who sends what to whom, and what the rules have found in it so far."""
+        return Wiring(self)
 
     @cached_property
     def local_findings(self) -> tuple[Finding, ...]:

@@ -15,7 +15,7 @@ from graphbus_core.negotiation.rule_agent import matching_words
 
 def find(project: Project) -> tuple[Finding, ...]:
     """Give what the rules find, as far as the settings select it."""
-    return check(project)
+    return check(project, wiring=project.wiring)
 
 
 def find_for_agents(project: Project) -> tuple[Finding, ...]:

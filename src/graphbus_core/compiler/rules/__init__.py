@@ -8,7 +8,7 @@ validation   the one rule that is off by default        mending    findings -> c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 from graphbus_core.compiler.rules.agreement import check_agreement
 from graphbus_core.compiler.rules.contracts import check_contracts
@@ -22,12 +22,12 @@ from graphbus_core.compiler.rules.reads import check_reads
 from graphbus_core.compiler.rules.register import REGISTER, Rule, selected
 from graphbus_core.compiler.rules.requests import check_requests
 from graphbus_core.compiler.rules.topics import check_topics
-from graphbus_core.compiler.rules.wiring import Wiring
+from graphbus_core.compiler.rules.wiring import Wiring, WiringRule
 from graphbus_core.model.findings import Finding, Fix
 
 __all__ = ["COVERED_ERRORS", "REGISTER", "Evidence", "Rule", "check", "fix_for", "place_of", "selected"]
 
-_CHECKS: tuple[tuple[str, Callable[[Wiring], Iterator[Finding]]], ...] = (
+_CHECKS: tuple[tuple[str, WiringRule], ...] = (
     ("GB001 GB002", check_topics),
     ("GB003", check_reads),
     ("GB004", check_agreement),
@@ -92,7 +92,7 @@ def _findings(wiring: Wiring, wanted: frozenset[str]) -> Iterator[Finding]:
 def _all_findings(wiring: Wiring, wanted: frozenset[str]) -> Iterator[Finding]:
     for codes, rule in _CHECKS:
         if wanted & set(codes.split()):
-            yield from rule(wiring)
+            yield from wiring.found(rule)
     yield from wiring.evidence.local_findings
     if "GB210" in wanted:
         from graphbus_core.compiler.rules.validation import check_validation

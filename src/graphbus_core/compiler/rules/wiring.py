@@ -5,7 +5,7 @@ publication --topic--> subscription        agent --@depends_on--> agent        s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from functools import cached_property
 from typing import TypeVar
@@ -14,6 +14,7 @@ import msgspec
 
 from graphbus_core.compiler.rules.evidence import UNREADABLE, Evidence
 from graphbus_core.model.agent import AgentDefinition, Publication, SourceSpan, Subscription
+from graphbus_core.model.findings import Finding
 from graphbus_core.model.topics import is_pattern, matches
 
 
@@ -46,6 +47,9 @@ class Heard(msgspec.Struct, frozen=True):
         return f"{self.agent.name}.{self.subscription.method}"
 
 
+WiringRule = Callable[["Wiring"], Iterator[Finding]]
+
+
 class Wiring:
     """The edges of a project.
 
@@ -66,11 +70,20 @@ class Wiring:
         self.asked = tuple(agent for agent in self.agents.values() if self.asks_about(agent.name))
         self.is_partial = any(error.code in UNREADABLE for error in evidence.errors)
         self._external = evidence.config.settings.external_topics
+        self._found: dict[WiringRule, tuple[Finding, ...]] = {}
+
+    def found(self, rule: WiringRule) -> tuple[Finding, ...]:
+        """Give what a rule finds. It is asked once: a build looks for conflicts first, and for everything in the end."""
+        findings = self._found.get(rule)
+        if findings is None:
+            findings = self._found[rule] = tuple(rule(self))
+        return findings
 
     def narrowed(self, only: frozenset[str]) -> Wiring:
         """Give the same edges, asked about fewer agents; what is known of the edges is not worked out again."""
         wiring = copy(self)
         wiring._only = only
+        wiring._found = {}
         wiring.asked = tuple(agent for agent in self.agents.values() if agent.name in only)
         return wiring
 
