@@ -31,9 +31,11 @@ class Carried(Protocol):
 
 def run_each(calls: Iterator[Callable[[T], object]], argument: T, failed: Callable[[Exception], object]) -> None:
     """Call each of `calls`; the Exception of one goes to `failed` and does not keep the next from being called."""
-    for call in calls:
-        try:
-            call(argument)
+    while True:
+        try:  # around the loop: inside of it, it would cost each call a step
+            for call in calls:
+                call(argument)
+            return
         except Exception as error:  # noqa: BLE001 - what a handler raises is its own affair: isolation
             failed(error)
 
