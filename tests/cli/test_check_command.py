@@ -132,10 +132,23 @@ def test_a_clean_file_of_a_broken_project_does_not_speak_for_the_project(
     )
 
 
-def test_a_folder_without_agents_is_not_said_to_fit_together(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("options", [[], ["--exit-zero"], ["--fix"], ["--diff"], ["--format", "sarif"]], ids=repr)
+def test_a_folder_without_agents_is_refused_so_that_no_pipeline_stays_green_in_the_wrong_place(
+    options: list[str], shop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     Path("docs").mkdir()
-    assert main(["check", "docs"]) == 0
-    assert capsys.readouterr().out == "✓ 0 agents in 0 files: nothing to check.\n"
+    Path("docs/conf.py").write_text("project = 'shop'\n", encoding="utf-8")
+    assert main(["check", "docs", *options]) == 3
+    streams = capsys.readouterr()
+    assert streams.out == ""
+    assert "error: There is no agent in docs. [GBE213]" in streams.err
+
+
+def test_a_file_without_agents_has_nothing_to_check(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("docs").mkdir()
+    Path("docs/conf.py").write_text("project = 'shop'\n", encoding="utf-8")
+    assert main(["check", "docs/conf.py"]) == 0
+    assert "nothing to" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("path", ["README.md", "agents/data"])

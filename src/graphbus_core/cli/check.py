@@ -64,7 +64,7 @@ def check(
     A folder is read as one graph. For a file the whole package around it is read, and only what is found in
     the file is reported. Without PATH the working directory is read.
 
-    Exit status: 0 nothing found, or notes only; 3 errors or warnings found; 2 wrong usage.
+    Exit status: 0 nothing found, or notes only; 3 errors or warnings found, or no agent in a folder; 2 wrong usage.
 
     \b
     Examples:
@@ -103,6 +103,8 @@ def _check(paths: tuple[str, ...], wanted: Wanted) -> int:
         console.say(console.plain(ended.told))
     project = Project.read(config)
     only = _only(paths, Path(config.root))
+    if only is None:
+        _refuse_nothing(project)
     if wanted.is_diff:
         return _show_diff(project, wanted, only)
     fixed: tuple[tuple[Finding, Fix], ...] = ()
@@ -142,6 +144,17 @@ def _only(paths: tuple[str, ...], root: Path) -> Collection[str] | None:
     if not paths or not all(Path(path).is_file() for path in paths):
         return None
     return dict.fromkeys(Path(path).resolve().relative_to(root.resolve()).as_posix() for path in paths)
+
+
+def _refuse_nothing(project: Project) -> None:
+    """A check of no agents finds nothing: in the wrong folder, CI would stay green for ever.
+
+    Raises:
+        BuildError: GBE213, as a build says it.
+    """
+    if not project.definitions and not project.errors:
+        roots = project.index.roots
+        raise BuildError("GBE213", paths=", ".join("this folder" if root == "." else root for root in roots))
 
 
 def _report(
