@@ -15,6 +15,7 @@ from __future__ import annotations
 import ast
 import hashlib
 from collections.abc import Callable
+from functools import lru_cache
 from itertools import zip_longest
 from typing import NamedTuple
 
@@ -27,6 +28,8 @@ from graphbus_core.errors import EditError
 from graphbus_core.model.proposals import CodeChange
 
 Mask = Callable[[SourceText], None]
+
+_KEPT_BYTES = 50_000
 
 
 class SymbolSpan(NamedTuple):
@@ -69,22 +72,32 @@ def symbol_text(data: bytes, target: str) -> str:
 def apply_change(data: bytes, change: CodeChange) -> bytes:
     """Give the file after the change: it parses, and only what the change names is different.
 
+    The same is asked again and again of a proposal: when an answer is read, by the gate, before its commit. So the last results
+    are kept, but for large files.
+
     Raises:
         EditError: The change does not fit this file in exactly one way, was written for another text, changes nothing or
             something else as well, or its result does not parse.
     """
+    return _applied(data, change) if len(data) <= _KEPT_BYTES else _apply(data, change)
+
+
+def _apply(data: bytes, change: CodeChange) -> bytes:
     before = SourceText(data, change.file_path)
     edit = _OPERATIONS[change.operation](before, change)
     if with_lf(edit.text) == with_lf(before.text):
         raise EditError("GBE304", where=before.place(), target=_named(change))
     after = before.with_text(edit.text)
-    _check_parses(after, change)
+    after.tree = _parsed(after, change)
     edit.mask_before(before)
     edit.mask_after(after)
     line = first_difference(before.tree, after.tree)
     if line is not None:
         raise _touches_more(after, change, line)
     return after.data
+
+
+_applied = lru_cache(maxsize=256)(_apply)
 
 
 def unified_diff(path: str, before: bytes, after: bytes) -> str:
@@ -282,9 +295,9 @@ def _nearest_lines(region: str, old: str, first: int) -> str:
     return f"Nearest: {shown}." if shown else "No line there is like the first line of the text."
 
 
-def _check_parses(after: SourceText, change: CodeChange) -> None:
+def _parsed(after: SourceText, change: CodeChange) -> ast.Module:
     try:
-        parse(after.text)
+        return parse(after.text)
     except SyntaxError as reason:
         line = reason.lineno or 1
         where, near = after.place(line), repr(after.line(min(line, len(after.line_starts))).strip())

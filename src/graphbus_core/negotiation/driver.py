@@ -25,7 +25,7 @@ from graphbus_core.negotiation.agents import ActiveAgent, ActiveAgents
 from graphbus_core.negotiation.asking import Analysed, Ask, AskAnalysis, Asked, Crew, ask_in_turn
 from graphbus_core.negotiation.backend import Backend
 from graphbus_core.negotiation.budget import Meter
-from graphbus_core.negotiation.finding import find_for_agents
+from graphbus_core.negotiation.finding import Found
 from graphbus_core.negotiation.lock import settled_agents
 from graphbus_core.negotiation.outcome import Outcome
 from graphbus_core.negotiation.person import Reviewer, ask_person
@@ -83,6 +83,7 @@ class Negotiation:
         self.accounts = Accounts(self.meter)
         self.keeper = Keeper(config)
         self.resting = Resting({}, "")
+        self.found = Found()
         self.at_rest: list[str] = []
         self.said: list[Said] = []
         self.is_stopped = False
@@ -115,7 +116,7 @@ class Negotiation:
             NegotiationError: As `run`.
         """
         self._begin(agents, project)
-        findings = find_for_agents(project)
+        findings = self.found.of(project)
         batch: list[Asked] = []
         for name, agent in agents.items():
             view = View(
@@ -205,7 +206,7 @@ class Negotiation:
             note["at_rest"] = self.at_rest
         self.tell("/Negotiation/Started", {**started, "allow_unverified": is_unsafe, **note})
         self.meter.start()
-        run = _Run(self, agents, conflicts, Table(project, gate))
+        run = _Run(self, agents, conflicts, Table(project, gate, self.found))
         try:
             run.negotiate()
         finally:

@@ -46,7 +46,22 @@ def shared_text(project: Project) -> str:
 
 
 def own_text(view: View) -> str:
-    """Give what all prompts to one agent go on with, as long as nothing changes at its ends."""
+    """Give what all prompts to one agent go on with, as long as nothing changes at its ends; made once for each project."""
+    kept = _own_texts(view.project)
+    found, text = kept.get(view.name, (None, ""))
+    if found is not view.findings:
+        text = _own_text(view)
+        kept[view.name] = view.findings, text
+    return text
+
+
+@once_for_each
+def _own_texts(_project: Project) -> dict[str, tuple[tuple[Finding, ...], str]]:
+    """Agent -> the findings that its text was made with, and the text."""
+    return {}
+
+
+def _own_text(view: View) -> str:
     agent = view.definition
     if agent is None:
         return f"# You\n\nYou speak for the class {view.name}, which is no longer part of the project.\n"

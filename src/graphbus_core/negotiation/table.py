@@ -84,10 +84,10 @@ class _Tried:
 class Table:
     """The workspace of one session, and the trials of its proposals."""
 
-    def __init__(self, project: Project, gate: Gate) -> None:
+    def __init__(self, project: Project, gate: Gate, found: Found | None = None) -> None:
         self.gate = gate
         self.workspace = Workspace(project)
-        self._found = Found()
+        self._found = found or Found()
         self._tried: dict[str, _Tried] = {}
         self._may_test: dict[str, list[str]] = {}
 

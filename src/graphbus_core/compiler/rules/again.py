@@ -127,7 +127,7 @@ def _concerned(changed: Sequence[AgentDefinition], wiring: Wiring, found: Iterab
 
 
 def _at_its_edges(agent: AgentDefinition, wiring: Wiring) -> Iterator[str]:
-    """Give those who hear what it sends, send what it hears or send the same; what it depends on or calls; and who does so to it."""
+    """Give those who hear what it sends, send what it hears or send the same, and those that are tied to it by a call or need."""
     for publication in agent.publications:
         yield from (heard.agent.name for heard in wiring.hearers(publication.topic))
         yield from (sent.agent.name for sent in wiring.publishers(publication.topic))

@@ -34,8 +34,7 @@ class Known(msgspec.Struct, frozen=True):
 
 def check_agreement(wiring: Wiring) -> Iterator[Finding]:
     """Compare the publications of each topic with the declared payload, else with each other."""
-    asked = {sent.topic for sent in wiring.sent if sent.topic and wiring.asks_about(sent.agent.name)}
-    for topic in sorted(asked):
+    for topic in sorted({sent.topic for sent in wiring.asked_sent if sent.topic}):
         publications = [
             Known(sent, sent.publication.payload)
             for sent in wiring.publishers(topic)

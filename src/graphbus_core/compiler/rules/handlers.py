@@ -14,7 +14,7 @@ from graphbus_core.model.findings import Finding
 
 def check_handlers(wiring: Wiring) -> Iterator[Finding]:
     """Find handlers whose signature fits no way of calling them."""
-    for heard in (heard for heard in wiring.heard if wiring.asks_about(heard.agent.name)):
+    for heard in wiring.asked_heard:
         if heard.subscription.shape == "invalid":
             yield _uncallable(heard)
         for problem, hint in _unkept(heard.subscription):

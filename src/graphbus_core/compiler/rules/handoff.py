@@ -19,7 +19,7 @@ from graphbus_core.model.schema_fit import why_not
 
 def check_handoff(wiring: Wiring) -> Iterator[Finding]:
     """Compare what is handed over with what is taken, wherever both ends are known."""
-    for heard in (heard for heard in wiring.heard if wiring.asks_about(heard.agent.name)):
+    for heard in wiring.asked_heard:
         yield from _event(heard, wiring)
     for agent in wiring.asked:
         for call in agent.calls:

@@ -13,7 +13,7 @@ from graphbus_core.model.topics import is_topic
 
 def check_requests(wiring: Wiring) -> Iterator[Finding]:
     """Find requests that nobody, more than one handler, or only the asking agent itself answers."""
-    for sent in wiring.sent:
+    for sent in wiring.asked_sent:
         if sent.publication.is_request and is_topic(sent.topic) and not wiring.is_external(sent.topic):
             yield from _check(sent, wiring.hearers(sent.topic), wiring)
 

@@ -14,11 +14,15 @@ from graphbus_core.model.topics import is_topic, is_topic_or_pattern
 
 def check_topics(wiring: Wiring) -> Iterator[Finding]:
     """Find subscriptions that hear nothing and publications that nobody hears."""
-    silent = tuple(heard for heard in wiring.heard if _is_no_topic(heard) or _hears_nothing(heard, wiring))
-    for heard in (heard for heard in silent if wiring.asks_about(heard.agent.name)):
+    silent = [heard for heard in wiring.asked_heard if _is_silent(heard, wiring)]
+    for heard in silent:
         yield _no_topic(heard, wiring) if _is_no_topic(heard) else _without_publisher(heard, wiring)
     if not wiring.has_unknown_subscribers:
-        yield from _without_subscriber(wiring, {heard.topic for heard in silent})
+        yield from _without_subscriber(wiring, silent)
+
+
+def _is_silent(heard: Heard, wiring: Wiring) -> bool:
+    return _is_no_topic(heard) or _hears_nothing(heard, wiring)
 
 
 def _is_no_topic(heard: Heard) -> bool:
@@ -87,16 +91,17 @@ def _publisher(sent: Sent) -> Related:
     return Related(sent.agent.name, sent.publication.span, f"{sent.agent.name} publishes {sent.topic!r}")
 
 
-def _without_subscriber(wiring: Wiring, dangling: set[str]) -> Iterator[Finding]:
+def _without_subscriber(wiring: Wiring, silent: list[Heard]) -> Iterator[Finding]:
+    """Find what nobody hears; a topic that is nearly one that hears nothing is reported at that end."""
+    unheard = [sent for sent in wiring.asked_sent if not sent.publication.is_request and _is_unheard(sent, wiring)]
+    if not unheard:
+        return
+    others = (heard for heard in wiring.heard if not wiring.asks_about(heard.agent.name))
+    dangling = {heard.topic for heard in (*silent, *(heard for heard in others if _is_silent(heard, wiring)))}
     reported: set[tuple[str, str]] = set()
-    for sent in (sent for sent in wiring.sent if wiring.asks_about(sent.agent.name)):
+    for sent in unheard:
         key = (sent.agent.name, sent.topic)
-        if (
-            key in reported
-            or sent.publication.is_request
-            or not _is_unheard(sent, wiring)
-            or any(are_near_topics(sent.topic, t) for t in dangling)
-        ):
+        if key in reported or any(are_near_topics(sent.topic, topic) for topic in dangling):
             continue
         reported.add(key)
         yield Finding(

@@ -85,6 +85,8 @@ class Wiring:
         wiring._only = only
         wiring._found = {}
         wiring.asked = tuple(agent for agent in self.agents.values() if agent.name in only)
+        wiring.__dict__.pop("asked_sent", None)
+        wiring.__dict__.pop("asked_heard", None)
         return wiring
 
     def asks_about(self, agent: str) -> bool:
@@ -118,6 +120,16 @@ class Wiring:
                 if key not in found or owns(agent, subscription.span):
                     found[key] = Heard(agent, subscription)
         return tuple(found.values())
+
+    @cached_property
+    def asked_sent(self) -> tuple[Sent, ...]:
+        """The publications of the agents that are asked about."""
+        return tuple(sent for sent in self.sent if self.asks_about(sent.agent.name))
+
+    @cached_property
+    def asked_heard(self) -> tuple[Heard, ...]:
+        """The subscriptions of the agents that are asked about."""
+        return tuple(heard for heard in self.heard if self.asks_about(heard.agent.name))
 
     @cached_property
     def _sent_to(self) -> dict[str, tuple[Sent, ...]]:

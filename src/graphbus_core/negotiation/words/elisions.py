@@ -50,17 +50,18 @@ def left_out(code: str, old: str) -> str:
 
 def marked(code: str) -> str:
     """Say of code that cannot be parsed what else its lines look like: a diff, or a listing; empty when neither."""
-    if _tree(code) is not None:
-        return ""
     lines = [line for line in code.splitlines() if line.strip()]
-    if lines and all(_NUMBERED.match(line) for line in lines):
-        return "line numbers"
+    is_numbered = bool(lines) and all(_NUMBERED.match(line) for line in lines)
     is_diff = any(line.startswith(("+", "@@")) for line in lines) and all(line[0] in "+-@ \\" for line in lines)
-    return "the marks of a diff" if is_diff else ""
+    if not (is_numbered or is_diff) or _tree(code) is not None:
+        return ""
+    return "line numbers" if is_numbered else "the marks of a diff"
 
 
 def _bare_dots(code: str, old: str) -> str:
     """`...` among other statements, or as the body of what had one."""
+    if not any(dots in code for dots in _DOTS):
+        return ""
     tree, old_tree = _tree(code), _tree(old)
     if any(line.strip() in _DOTS for line in old.splitlines()):
         return ""  # it was there before, or the quoted text leaves lines out and so may the new one

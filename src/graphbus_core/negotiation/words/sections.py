@@ -119,8 +119,9 @@ def _with_headings(lines: list[str]) -> list[str]:
 
 def clean(text: str, limit: int = MAX_TEXT) -> str:
     """Give a text for people on one line, without characters that are not seen or that steer a terminal."""
-    shown = "".join(" " if char.isspace() else char for char in text if _is_shown(char))
-    plain = " ".join(shown.split())
+    if not (text.isascii() and text.isprintable()):  # few texts need a look at each character
+        text = "".join(" " if char.isspace() else char for char in text if _is_shown(char))
+    plain = " ".join(text.split())
     return plain if len(plain) <= limit else plain[: limit - 1] + "…"
 
 
