@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Mapping
 from functools import cache
-from hashlib import sha256
 from pathlib import Path
 
 import msgspec
@@ -18,6 +17,7 @@ from graphbus_core.compiler.reading.imports import imported_names
 from graphbus_core.compiler.reading.source import SourceFile
 from graphbus_core.errors import BuildError, Place
 from graphbus_core.model.config import BuildConfig
+from graphbus_core.model.digests import source_sha256_hex
 from graphbus_core.store import CACHE, Fingerprint, digest_of, look_at, read_cache, write_cache
 
 
@@ -112,7 +112,7 @@ class ImportsOutside:
         except BuildError:  # too large to be looked into, or gone
             self._found[path] = _Named(digest_of(os.path.join(self._root, path)), ())
             return ()
-        digest = sha256(data).hexdigest()
+        digest = source_sha256_hex(data)
         found = self._known.get(path)
         if found is None or found.sha256 != digest:
             found = _Named(digest, self._parse(path, data))
@@ -149,4 +149,4 @@ def _code_stamp(folder: str, python: tuple[int, int]) -> str:
         for name in names
         if name.endswith(".py") and (status := os.stat(os.path.join(place, name)))
     ]
-    return sha256(repr((python, sorted(stamps))).encode()).hexdigest()
+    return source_sha256_hex(repr((python, sorted(stamps))).encode())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from hashlib import sha256
 from pathlib import Path
 
 import msgspec
@@ -14,6 +13,7 @@ from graphbus_core import __version__, store
 from graphbus_core.compiler.discover import discover_modules
 from graphbus_core.model.artifacts import SCHEMA_VERSION, BuildArtifacts
 from graphbus_core.model.config import BuildConfig
+from graphbus_core.model.digests import source_sha256_hex
 from graphbus_core.model.findings import Finding
 
 
@@ -81,4 +81,4 @@ def key_of(config: BuildConfig) -> str:
     wanted = [os.path.relpath(path, config.root) for path in config.paths]
     python = sys.version_info[:2]  # an older one cannot read all that a newer one can
     made_by = f"{__version__}:{SCHEMA_VERSION}:{python}"
-    return sha256(msgspec.json.encode([made_by, wanted, msgspec.to_builtins(config.settings)])).hexdigest()
+    return source_sha256_hex(msgspec.json.encode([made_by, wanted, msgspec.to_builtins(config.settings)]))

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
 _SMALL_BYTES = 200_000
-"""Above this OpenSSL's speed is worth its loading."""
+"""Above this OpenSSL's speed is worth its loading, in one piece or in many."""
 
 
 def sha256_hex(data: bytes) -> str:
     """Give the sha256 as 64 hexadecimal digits."""
     if len(data) > _SMALL_BYTES:
+        return _openssl()(data).hexdigest()  # type: ignore[no-any-return]
+    return _small(data).hexdigest()  # type: ignore[no-any-return]
+
+
+def source_sha256_hex(data: bytes) -> str:
+    """The same for a build, which may read thousands of files: OpenSSL takes over when enough has come together.
+
+    A running graph does not use it: there is no good moment to load something while events are delivered.
+    """
+    global _source_bytes  # noqa: PLW0603 - the sum of a process
+    _source_bytes += len(data)
+    if _source_bytes > _SMALL_BYTES:
         return _openssl()(data).hexdigest()  # type: ignore[no-any-return]
     return _small(data).hexdigest()  # type: ignore[no-any-return]
 
@@ -25,13 +38,12 @@ def _openssl() -> Callable[[bytes], Any]:
 
 def _built_in() -> Callable[[bytes], Any]:
     """The interpreter's own implementation, by its name in this version; OpenSSL's where there is none."""
-    for name in ("_sha2", "_sha256"):
-        try:
-            found: Callable[[bytes], Any] = import_module(name).sha256
-        except ImportError:
-            continue
-        return found
-    return _openssl()
+    try:
+        found: Callable[[bytes], Any] = import_module("_sha2" if sys.version_info >= (3, 12) else "_sha256").sha256
+    except ImportError:
+        return _openssl()
+    return found
 
 
 _small = _built_in()
+_source_bytes = 0

@@ -24,3 +24,13 @@ def test_without_a_built_in_implementation_openssl_serves(monkeypatch: pytest.Mo
 
 def test_small_things_are_not_left_to_openssl() -> None:
     assert digests._small is not hashlib.sha256
+
+
+def test_a_build_of_many_files_is_left_to_openssl_once_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
+    used: list[str] = []
+    monkeypatch.setattr(digests, "_small", lambda data: used.append("built in") or hashlib.sha256(data))
+    monkeypatch.setattr(digests, "_openssl", lambda: lambda data: used.append("OpenSSL") or hashlib.sha256(data))
+    monkeypatch.setattr(digests, "_source_bytes", 0)
+    data = b"x" * 50_000
+    assert {digests.source_sha256_hex(data) for _ in range(6)} == {hashlib.sha256(data).hexdigest()}
+    assert used == ["built in"] * 4 + ["OpenSSL"] * 2

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from hashlib import sha256
 from operator import itemgetter
 from typing import Any
 
@@ -56,6 +55,7 @@ from graphbus_core.model.agent import (
     SourceSpan,
     Subscription,
 )
+from graphbus_core.model.digests import source_sha256_hex
 
 DEPENDS_ON = "graphbus_core.depends_on"
 _BLOCKS = (ast.If, ast.Try, ast.With)
@@ -172,7 +172,7 @@ class _AgentReader:
             publications=tuple(publications),
             dependencies=tuple(_distinct(self._dependencies(decorators))),
             calls=tuple(calls),
-            source_digest=sha256(site.module.source.span_bytes(span)).hexdigest(),
+            source_digest=source_sha256_hex(site.module.source.span_bytes(span)),
         )
         return msgspec.structs.replace(definition, contract_digest=contract_digest(definition))
 
@@ -282,4 +282,4 @@ def contract_digest(definition: AgentDefinition) -> str:
         listed.sort(key=itemgetter(0))
     needed = sorted(dependency.name for dependency in definition.dependencies)
     whole = (definition.name, definition.is_arbiter, methods, heard, said, needed, asked)
-    return sha256(msgspec.json.encode(whole)).hexdigest()
+    return source_sha256_hex(msgspec.json.encode(whole))

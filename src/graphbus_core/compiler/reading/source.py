@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 import re
 from functools import cached_property
-from hashlib import sha256
 from itertools import accumulate
 
 from graphbus_core.compiler.reading import syntax
 from graphbus_core.errors import BuildError, Place
 from graphbus_core.model.agent import SourceSpan
+from graphbus_core.model.digests import source_sha256_hex
 
 BOM = b"\xef\xbb\xbf"
 Ignores = tuple[tuple[int, tuple[str, ...]], ...]
@@ -38,7 +38,7 @@ class SourceFile:
     @cached_property
     def sha256(self) -> str:
         """Digest of the bytes."""
-        return sha256(self.data).hexdigest()
+        return source_sha256_hex(self.data)
 
     @cached_property
     def encoding(self) -> str:
