@@ -213,7 +213,7 @@ def told(project: Project) -> dict[str, object]:
 
 
 @given(histories())
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_reading_what_changed_comes_to_what_reading_all_comes_to(
     history: tuple[dict[str, str], list[dict[str, bytes]]],
 ) -> None:
@@ -229,7 +229,7 @@ SELECTIONS: list[dict[str, Any]] = [{}, {"select": ["ALL"]}, {"all_fixable": Tru
 
 
 @given(histories(), st.sampled_from(SELECTIONS))
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_checking_what_a_change_concerns_comes_to_what_checking_all_comes_to(
     history: tuple[dict[str, str], list[dict[str, bytes]]], how: dict[str, Any]
 ) -> None:
