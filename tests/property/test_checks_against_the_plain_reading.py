@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphbus_core.errors import RunError
-from graphbus_core.model.checks import generate, generate_call, generate_gate, generate_plain_gate
+from graphbus_core.model.checked_calls import generate_call
+from graphbus_core.model.checks import generate, generate_gate, generate_plain_gate
 from graphbus_core.model.payload import MAX_PAYLOAD_BYTES, freeze
 from graphbus_core.model.schema import ANY, BOOL, BYTES, DICT, FLOAT, INT, LIST, NULL, STR, UNKNOWN, Field, Schema, Type
 from graphbus_core.model.validation import problems_of

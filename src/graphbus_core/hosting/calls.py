@@ -11,7 +11,7 @@ import msgspec
 from graphbus_core.bus import MessageBus
 from graphbus_core.hosting.contracts import Method
 from graphbus_core.middleware import Handling, surround
-from graphbus_core.model.checks import generate_call
+from graphbus_core.model.checked_calls import generate_call
 from graphbus_core.model.schema import Schema
 
 Arguments = dict[str, Any]

@@ -20,7 +20,7 @@ For `{"sku": str, "tags": [str]}`, whose names are data and never part of the te
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from graphbus_core.model.schema import NULL, Field, Schema, Type
@@ -69,7 +69,7 @@ _LOOKS: dict[str, Any] = {
     each.__name__: each
     for each in (fields_of, is_bytes, is_float, is_int, is_str, items_of, mapping_of, members_of, plain_of)
 }
-_TOP = 2
+TOP = 2
 _MAX_INDENT = 12
 """What is nested deeper gets a function of its own: Python nests 20 blocks at most."""
 _OF_TEXT = frozenset({"str", "any", "unknown"})
@@ -79,13 +79,13 @@ _SCALARS = frozenset({float, bool, type(None)})
 
 def generate(wanted: Schema | Type, *, is_closed: bool = False) -> Fits:
     """Make a function that tells whether a value is as it is wanted; it runs no code of a value that is no Mapping."""
-    fits: Fits = _Text().function(wanted, is_closed=is_closed)
+    fits: Fits = Text().function(wanted, is_closed=is_closed)
     return fits
 
 
 def generate_gate(wanted: Schema | Type, otherwise: Gate, *, is_closed: bool = False) -> Gate:
     """Make a function that gives back a value that is as it is wanted; what becomes of every other, `otherwise` decides."""
-    return _Text(otherwise).function(wanted, is_closed=is_closed)
+    return Text(otherwise).function(wanted, is_closed=is_closed)
 
 
 def generate_plain_gate(wanted: Schema | Type, otherwise: Gate, *, limit: int) -> Gate:
@@ -96,33 +96,7 @@ def generate_plain_gate(wanted: Schema | Type, otherwise: Gate, *, limit: int) -
     return _PlainText(otherwise, limit).function(wanted, is_closed=True)
 
 
-def generate_call(
-    wanted: Schema,
-    order: Sequence[str],
-    function: Callable[..., Any],
-    promised: Schema | None,
-    *,
-    otherwise: Gate,
-    release: Gate,
-) -> Gate:
-    """Make a function that calls another with the fields of a dict, one after the other, and gives its result.
-
-    What it looks at itself are dicts, which is what nearly all arguments and results are.
-
-    Args:
-        wanted: What the dict has to be: required fields only.
-        order: The names of the fields in the order in which the function takes them.
-        function: What is called.
-        promised: What the result has to be; None: anything.
-        otherwise: Is called in the place of all with what is no dict or does not fit.
-        release: Gives back or refuses a result that is no dict or does not fit.
-    """
-    text = _CallText(order, promised, otherwise)
-    text.names |= {"function": function, "release": release}
-    return text.function(wanted, is_closed=True)
-
-
-class _Text:
+class Text:
     """The text of one check while it is written; `names` holds what it refers to."""
 
     def __init__(self, otherwise: Gate | None = None) -> None:
@@ -135,7 +109,7 @@ class _Text:
         self.taken: dict[str, str] = {}  # field of the value itself -> what the text calls it
         self._lines: list[str] = []
         self._needed: list[str] = []  # what must be true before the next line; one `if` asks for all of it
-        self._indent = _TOP
+        self._indent = TOP
         self._count = 0
 
     def function(self, wanted: Schema | Type, *, is_closed: bool = False) -> Gate:
@@ -170,10 +144,12 @@ class _Text:
         return [f"        {self.ends}"]
 
     def write(self, line: str) -> None:
+        """Write a line, after the `if` for what is needed before it."""
         self.ask()
         self._lines.append("    " * self._indent + line)
 
     def need(self, condition: str) -> None:
+        """Let a value be refused for which this is not so."""
         self._needed.append(condition)
 
     def ask(self) -> None:
@@ -183,6 +159,7 @@ class _Text:
             self._lines.append(f"{'    ' * self._indent}if not ({' and '.join(needed)}): {self.fails}")
 
     def fresh(self) -> str:
+        """Give a name that the text does not use yet."""
         self._count += 1
         return f"v{self._count}"
 
@@ -221,21 +198,25 @@ class _Text:
             _COMPOUND[wanted.kind](self, wanted, v)
 
     def deeper(self, wanted: Type, v: str) -> None:
+        """Write the check of a value that is nested too deep to be looked at in place."""
         self.need(f"{self.constant(generate(wanted))}({v})")
 
     def leaf(self, kind: str, v: str, first: str) -> None:
+        """Write the check of a text, a number or the like."""
         self.need(_LEAVES[kind].format(v=v, first=first))
 
     def anything(self, v: str) -> None:
         """Write nothing: what is unknown fits."""
 
     def container(self, v: str, exact: str, look: str) -> str:
+        """Write that a value is a dict or list, or can be read as one, and give what the text calls that."""
         found = self.fresh()
         self.write(f"{found} = {v} if type({v}) is {exact} else {look}({v})")
         self.need(f"{found} is not None")
         return found
 
     def record(self, fields: tuple[Field, ...], v: str, *, is_closed: bool = False) -> None:
+        """Write the check of each field, and of their number when there may be no others."""
         found = self.container(v, "dict", "fields_of")
         needed = sum(field.required for field in fields)
         count = self.fresh() if is_closed and needed < len(fields) else ""
@@ -262,12 +243,14 @@ class _Text:
             self.write(f"{count} += 1")
 
     def items(self, wanted: Type, v: str) -> None:
+        """Write the check of a list or set."""
         look = "members_of" if wanted.kind == "set" else "items_of"
         found, item = self.container(v, "list", look), self.fresh()
         if wanted.args:
             self.inside(f"for {item} in {found}:", lambda: self.value(wanted.args[0], item))
 
     def row(self, wanted: Type, v: str) -> None:
+        """Write the check of a tuple."""
         found = self.container(v, "list", "items_of")
         if not wanted.args:
             return
@@ -278,6 +261,7 @@ class _Text:
             self.value(part, item)
 
     def entries(self, wanted: Type, v: str) -> None:
+        """Write the check of a dict whose keys are data."""
         found = self.container(v, "dict", "mapping_of")
         if wanted.args:
             key, item = self.fresh(), self.fresh()
@@ -288,6 +272,7 @@ class _Text:
         self.value(wanted.args[1], item)
 
     def union(self, wanted: Type, v: str) -> None:
+        """Write the check of a choice."""
         choices = [choice for choice in wanted.args if choice != NULL]
         if len(choices) == 1 and NULL in wanted.args:
             self.inside(f"if {v} is not None:", lambda: self.value(choices[0], v))
@@ -296,6 +281,7 @@ class _Text:
             self.need(f"({' or '.join(f'{each}({v})' for each in fits) or 'False'})")
 
     def literal(self, wanted: Type, v: str) -> None:
+        """Write the check of one of some values."""
         allowed = self.constant(frozenset((type(value), value) for value in wanted.values))
         kinds = self.constant(frozenset(map(type, wanted.values)))
         plain = self.fresh()
@@ -303,39 +289,7 @@ class _Text:
         self.need(f"type({plain}) in {kinds} and (type({plain}), {plain}) in {allowed}")
 
 
-class _CallText(_Text):
-    """The text of a check that hands on what it has taken out of a dict, and of the check of what comes back."""
-
-    def __init__(self, order: Sequence[str], promised: Schema | None, otherwise: Gate) -> None:
-        super().__init__(otherwise)
-        self._order, self._promised = order, promised
-
-    def container(self, v: str, exact: str, look: str) -> str:
-        if v not in ("v", "result"):
-            return super().container(v, exact, look)
-        self.need(f"type({v}) is {exact}")
-        return v
-
-    def after(self) -> list[str]:
-        """The lines that follow when the arguments are as they are wanted: the call, and a check of its own for the result."""
-        called = f"function({', '.join(self.taken[name] for name in self._order)})"
-        if self._promised is None:
-            return [f"        return {called}"]
-        self._lines, self._indent = [], _TOP + 1
-        self.write("pass")
-        self.record(self._promised.fields, "result")
-        self.ask()
-        return [
-            f"        result = {called}",
-            "        try:",
-            *self._lines,
-            "        except Exception: pass",
-            "        else: return result",
-            "        return release(result)",
-        ]
-
-
-class _PlainText(_Text):
+class _PlainText(Text):
     """The text of a check that also adds up the size of the value, as `payload.freeze` counts it or a little more."""
 
     def __init__(self, otherwise: Gate, limit: int) -> None:
@@ -351,7 +305,7 @@ class _PlainText(_Text):
 
     def add(self, size: int, variable: str = "") -> None:
         """Count a size: here and now, or for each item when the check runs."""
-        if self._indent > _TOP:
+        if self._indent > TOP:
             if "size" not in self._sizes:
                 self._lines.insert(0, "        size = 0")
                 self._sizes.append("size")
@@ -414,7 +368,7 @@ class _PlainText(_Text):
         super().union(wanted, v)
 
 
-_COMPOUND: dict[str, Callable[[_Text, Type, str], None]] = {
+_COMPOUND: dict[str, Callable[[Text, Type, str], None]] = {
     "list": lambda text, wanted, v: text.items(wanted, v),
     "set": lambda text, wanted, v: text.items(wanted, v),
     "tuple": lambda text, wanted, v: text.row(wanted, v),
