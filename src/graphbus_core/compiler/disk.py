@@ -62,7 +62,7 @@ class FactsCache:
     def __init__(self, config: BuildConfig, index: ModuleIndex) -> None:
         self._root = config.root
         self._path = Path(config.artifacts_dir, CACHE, "facts")
-        self._key = f"{__version__}:{config.settings.max_source_bytes}:{_code_stamp(os.path.dirname(__file__), sys.version_info[:2])}"
+        self._key = f"{__version__}:{config.settings.max_source_bytes}:{_code_stamp()}"
         self.look = look_at(config.root, [file.path for file in index.files])
 
     def recall(self) -> tuple[Facts, dict[str, str]]:
@@ -99,7 +99,7 @@ class ImportsOutside:
     def __init__(self, config: BuildConfig, read: DiskReader) -> None:
         self._root = config.root
         self._path = Path(config.artifacts_dir, CACHE, "imports")
-        self._key = f"{__version__}:{_code_stamp(os.path.dirname(__file__), sys.version_info[:2])}"
+        self._key = f"{__version__}:{_code_stamp()}"
         self._read = read
         kept = read_cache(self._path, _KeptNames)
         self._known = kept.files if kept and kept.key == self._key else {}
@@ -137,8 +137,12 @@ class ImportsOutside:
             write_cache(self._path, _KeptNames(self._key, self._found))
 
 
+def _code_stamp() -> str:
+    return _stamp_of(os.path.dirname(__file__), sys.version_info[:2])
+
+
 @cache
-def _code_stamp(folder: str, python: tuple[int, int]) -> str:
+def _stamp_of(folder: str, python: tuple[int, int]) -> str:
     """Changes with the code that makes facts and with the Python that reads the sources: then they are made anew.
 
     Taken once: a process goes on with the code that it has loaded, and looking at its files costs more than reading an agent.

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from graphbus_core.compiler.conflicts import detect_conflicts
+from graphbus_core.compiler.rules import check
+from graphbus_core.compiler.rules.reads import check_reads
 from tests.reading import HEAD, read_files
 
 
@@ -37,3 +39,15 @@ def test_agents_that_fit_have_no_conflict(tmp_path: Path) -> None:
     text = HEAD + "class A(GraphBusNode):\n    def say(self): self.publish('/T', {'x': 1})\n"
     text += "class B(GraphBusNode):\n    @subscribe('/T')\n    def on_t(self, event): return event['x']\n"
     assert detect_conflicts(read_files(tmp_path, {"a.py": text})) == ()
+
+
+def test_a_rule_is_asked_once_and_finds_the_same_for_conflicts_and_for_everything(tmp_path: Path) -> None:
+    text = HEAD + 'class Reader(GraphBusNode):\n    @subscribe("/T")\n    def on_t(self, event): return event["skuu"]\n'
+    text += 'class Sender(GraphBusNode):\n    def say(self): self.publish("/T", {"sku": ""})\n'
+    project = read_files(tmp_path, {"a.py": text})
+    first = project.wiring.found(check_reads)
+    conflicts = [item.finding for item in detect_conflicts(project) if item.code == "GB003"]
+    assert first
+    assert project.wiring.found(check_reads) is first
+    assert check(project, wiring=project.wiring) == check(project)
+    assert [finding.message for finding in conflicts] == [finding.message for finding in first]

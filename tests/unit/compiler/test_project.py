@@ -263,7 +263,7 @@ def test_what_is_kept_does_not_outlive_a_change_of_the_code_that_made_it(
     folder = write_project(tmp_path / "project", {"a.py": HEAD + "class A(GraphBusNode): pass\n"})
     read_folder(folder, cache=True)
     (code / place).write_text("x = 12\n")
-    disk._code_stamp.cache_clear()  # as in a process that starts now
+    disk._stamp_of.cache_clear()  # as in a process that starts now
     seen: list[bytes] = []
     parse = SourceFile.parse
     monkeypatch.setattr(SourceFile, "parse", lambda source: seen.append(source.data) or parse(source))

@@ -124,7 +124,7 @@ class _KeyReader:
     def read(self) -> tuple[tuple[KeyRead, ...], bool]:
         body = self._view.body
         names = {self._event, self._payload} - {""}
-        if any(name in body.bound for name in names):
+        if not names.isdisjoint(body.bound):
             return (), False
         lost = {name for name in self._aliases if body.bound_once(name) is None}
         self._aliases -= lost
@@ -182,9 +182,9 @@ def _publication(call: ast.Call, method: Method, view: View, *, is_request: bool
     path = method.module.path
     topic = call_argument(call, 0, "topic")
     payload = call_argument(call, 1, "payload")
-    is_hidden = any(isinstance(argument, ast.Starred) for argument in call.args) or any(
-        keyword.arg is None for keyword in call.keywords
-    )
+    is_hidden = ast.Starred in [argument.__class__ for argument in call.args] or None in [
+        keyword.arg for keyword in call.keywords
+    ]
     is_empty = payload is None and not is_hidden
     if isinstance(payload, ast.Constant) and payload.value is None:
         is_empty = True

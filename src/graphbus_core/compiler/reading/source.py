@@ -43,6 +43,8 @@ class SourceFile:
     @cached_property
     def encoding(self) -> str:
         """The declared encoding, `utf-8` without a declaration."""
+        if b"coding" not in self.data:
+            return "utf-8"
         head = self.data.removeprefix(BOM).split(b"\n", 2)
         for position, line in enumerate(head[:2]):
             cookie = _COOKIE.match(line)
