@@ -28,10 +28,10 @@ from graphbus_core.hosting.arguments import HELP, Arguments, read
 from graphbus_core.hosting.choosing import choose
 from graphbus_core.hosting.graph import LiveGraph, Origin
 from graphbus_core.hosting.imports import NodeModules, describe_exception
+from graphbus_core.hosting.kept import look_at_files, state_path
 from graphbus_core.hosting.logs import show_logs
 from graphbus_core.hosting.members import compose_built
 from graphbus_core.hosting.signals import Patience, Stopped, interrupt_main_thread, stop_on_signals, wait_for_signal
-from graphbus_core.hosting.state import FILE as STATE_FILE
 from graphbus_core.isolation import attempt
 from graphbus_core.log import Log, set_up_if_loaded
 from graphbus_core.model.artifacts import BuildArtifacts
@@ -114,7 +114,8 @@ def init_simple_bus(artifacts: BuildArtifacts, modules: NodeModules, config: Run
     """Make the agents in the order of activation, connect them to the bus and start them.
 
     Raises:
-        RunError: GBE603, GBE605, GBE611; SeveralErrors for more than one. Then nothing of the graph stays alive.
+        RunError: GBE603, GBE605, GBE611; SeveralErrors for more than one. GBE643, GBE645 when dead letters or states are to be
+            kept where they cannot be. Then nothing of the graph stays alive.
     """
     set_up_if_loaded()
     topics, members = compose_built(artifacts, modules, config)
@@ -129,15 +130,16 @@ def init_simple_bus(artifacts: BuildArtifacts, modules: NodeModules, config: Run
         admit=topics.admit,
         middleware=middleware,
     )
-    state_path = f"{config.state_dir}/{STATE_FILE}" if config.state_dir else ""
-    graph = LiveGraph(bus, members, grace_s=config.settings.grace_s, state_path=state_path)
+    graph = LiveGraph(bus, members, grace_s=config.settings.grace_s, state_path=state_path(config))
     graph.place_of = modules.place_of
     graph.origin = Origin(artifacts, modules, config)
     graph.left_out = modules.left_out
     graph.is_partial = config.is_partial
     graph.at_end(modules.forget)
-    if config.settings.keep_dead_letters:
-        _keep_dead_letters(graph, config)
+    with ExitStack() as undo:
+        undo.callback(graph.stop)
+        look_at_files(graph, config)
+        undo.pop_all()
     if (
         config.is_serving
     ):  # from then on others deliver: agents that publish without an end do not keep it from being ready
@@ -157,14 +159,6 @@ def _tracing(config: RuntimeConfig) -> tuple[Instrument, ...]:
     from graphbus_core.hosting.telemetry import Tracing
 
     return (Tracing(),)
-
-
-def _keep_dead_letters(graph: LiveGraph, config: RuntimeConfig) -> None:
-    from graphbus_core.hosting.dead_letters import FILE, Keeper
-
-    keeper = Keeper(f"{config.state_dir}/{FILE}")
-    graph.bus.keeper = keeper
-    graph.at_end(keeper.close)
 
 
 @PIPELINE.stage("EXECUTE_ENTRYPOINT")

@@ -110,7 +110,9 @@ def letter(topic: str, payload: Any, subscription: str) -> DeadLetter:
 def test_a_project_without_letters_says_so_and_how_to_keep_them(run, shop: Path) -> None:
     shown = run("dlq", "ls")
     assert (shown.status, shown.out) == (0, "")
-    assert "keep_dead_letters = true" in shown.err
+    assert shown.err == "No dead letters are kept here.\n", "they would be, if there were any"
+    (shop / "pyproject.toml").write_text("[tool.graphbus]\nexternal_topics = ['/Order/Gone', '/Order/Placed']\n")
+    assert "keep_dead_letters = true" in run("dlq", "ls").err
     assert json.loads(run("dlq", "ls", "--json").out) == {"dead_letters": [], "count": 0, "dropped": 0}
     assert not (shop / ".graphbus/state").exists(), "looking makes nothing"
 
@@ -367,14 +369,13 @@ def test_a_replay_that_is_ended_half_way_loses_nothing(run, letters: Path, shop:
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     command = [sys.executable, "-c", code, "dlq", "replay", "--all"]
     process = subprocess.Popen(command, cwd=shop, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    deadline = time.monotonic() + 20
-    while not (shop / "booked").exists() and process.poll() is None and time.monotonic() < deadline:
+    while not (shop / "booked").exists() and process.poll() is None:
         time.sleep(0.02)
     has_begun = (shop / "booked").exists()
     process.send_signal(number)
     time.sleep(0.2)
     (shop / "slow").unlink()
-    told, _ = process.communicate(timeout=20)
+    told, _ = process.communicate(timeout=60)
     assert has_begun, told.decode()
     left = [each["id"] for each in listed(run)]
     assert left in ([1, 2], [2], []), "what was begun may end in the time of grace"

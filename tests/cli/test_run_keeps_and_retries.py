@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -79,3 +81,51 @@ def test_so_does_the_bare_runtime(shop: Path, capsys: pytest.CaptureFixture[str]
     command = [sys.executable, "-m", "graphbus_core.runtime", "--entrypoint", "main:place"]
     assert subprocess.run(command, cwd=shop, check=False, capture_output=True, timeout=60).returncode == 0
     assert count(capsys) == {"attempts": 3, "done": 1}
+
+
+# --- files that cannot be used ---
+
+
+@pytest.mark.parametrize(
+    ("name", "what"), [("dead_letters", "The file of dead letters"), ("state", "The state of the agents")]
+)
+@pytest.mark.parametrize("content", ["x\n", "no database, whatever its name says" * 99])
+def test_a_graph_does_not_start_on_a_damaged_file_and_says_which_one_to_move_away(
+    shop: Path, capsys: pytest.CaptureFixture[str], name: str, what: str, content: str
+) -> None:
+    with (shop / "pyproject.toml").open("a") as file:
+        file.write("keep_dead_letters = true\n")
+    path = shop / f"kept/{name}.sqlite3"
+    path.parent.mkdir()
+    path.write_text(content)
+    assert main(["run", "--call", "Orders.count", "{}"]) == 7
+    captured = capsys.readouterr()
+    told = " ".join(captured.err.split())
+    assert f"kept/{name}.sqlite3: error: {what} cannot be read: it is damaged" in told
+    assert "Move the file away, and a new one is made." in told
+    assert "Ready" not in captured.out
+    assert path.read_text() == content
+    path.rename(shop / "moved")
+    assert main(["run", "--call", "Orders.count", "{}"]) == 0
+
+
+@pytest.mark.parametrize("name", ["dead_letters", "state"])
+def test_nor_where_a_file_cannot_be_made(shop: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    with (shop / "pyproject.toml").open("a") as file:
+        file.write("keep_dead_letters = true\n")
+    (shop / f"kept/{name}.sqlite3").mkdir(parents=True)
+    assert main(["run", "--call", "Orders.count", "{}"]) == 7
+    captured = capsys.readouterr()
+    assert "[GBE645]" in captured.err
+    assert "Ready" not in captured.out
+
+
+def test_dead_letters_that_others_write_at_the_moment_keep_no_graph_from_starting(
+    shop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with (shop / "pyproject.toml").open("a") as file:
+        file.write("keep_dead_letters = true\n")
+    assert count(capsys) == {"attempts": 0, "done": 0}
+    with closing(sqlite3.connect(shop / "kept/dead_letters.sqlite3", isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        assert count(capsys) == {"attempts": 0, "done": 0}

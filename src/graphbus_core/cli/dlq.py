@@ -60,6 +60,7 @@ def ls(*, topic: str, limit: int, artifacts: str, as_json: bool) -> None:
       graphbus dlq ls --topic /Order/Placed --limit 10 --json
     """
     with _open(artifacts) as file:
+        keeps = _keeps(artifacts)
         letters = [] if file is None else file.letters(topic=topic, limit=limit, is_short=True)
         count = 0 if file is None else file.count(topic=topic)
         dropped = 0 if file is None else file.dropped
@@ -72,7 +73,7 @@ def ls(*, topic: str, limit: int, artifacts: str, as_json: bool) -> None:
         )
     else:
         console.say(f"No dead letters{f' of {topic}' if topic else ''} are kept here.")
-        if file is None:
+        if not keeps:
             console.say(_HINT)
     if count > len(letters):
         console.say(f"{count - len(letters)} older ones are not shown; `--limit 0` shows all.")
@@ -190,6 +191,14 @@ def _open(artifacts: str) -> Iterator[DeadLetterFile | None]:
         return
     with closing(DeadLetterFile(str(path))) as file:
         yield file
+
+
+def _keeps(artifacts: str) -> bool:
+    """True when the runs of the project keep their dead letters."""
+    from graphbus_core import settings
+    from graphbus_core.model.config import RuntimeRequest
+
+    return settings.resolve_run(RuntimeRequest(artifacts=artifacts)).settings.keep_dead_letters
 
 
 def _number(word: str) -> int:

@@ -208,7 +208,7 @@ class DeadLetterFile:
 
 
 class Keeper:
-    """Writes the dead letters of a running graph to their file, which is opened for the first one. It never raises.
+    """Writes the dead letters of a running graph to their file. Only `open` raises.
 
     What cannot be written is logged and tried again with later letters and at the end, without holding up deliveries for long.
     """
@@ -221,6 +221,18 @@ class Keeper:
         self._not_before = 0.0
         self._is_closed = False
         self._gathering = 0
+
+    def open(self) -> None:
+        """Open the file before the first letter, so that no graph starts whose letters could not be kept.
+
+        Raises:
+            RunError: GBE643, GBE645. A file that others hold at the moment is opened later.
+        """
+        try:
+            self._opened()
+        except RunError as error:
+            if error.code != "GBE644":
+                raise
 
     @contextmanager
     def together(self) -> Iterator[None]:

@@ -138,16 +138,35 @@ def test_a_file_that_cannot_be_written_any_more_stops_the_trace_and_not_the_grap
     assert said == ["The trace cannot be written: no such table: deliveries. The graph runs on without a trace."]
 
 
-@pytest.mark.parametrize("content", [b"", b"no database, whatever its name says" * 40])
-def test_a_file_that_is_no_trace_is_refused(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / FILE).write_bytes(content)
+def test_an_empty_file_holds_no_trace_to_read_and_takes_one(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_bytes(b"")
     with pytest.raises(RunError) as refused, TraceReader(tmp_path / FILE) as reader:
         reader.roots(1)
     assert refused.value.code == "GBE684"
-    if content:
-        with pytest.raises(RunError) as refused:
-            TraceFile(tmp_path / FILE, kept=9)
-        assert refused.value.code == "GBE683"
+    TraceFile(tmp_path / FILE, kept=9).close()
+
+
+@pytest.mark.parametrize("content", [b"x\n", b"no database, whatever its name says" * 40])
+def test_who_meets_a_damaged_trace_is_told_which_file_to_move_away(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / FILE
+    path.write_bytes(content)
+    for use in (TraceReader, lambda path: TraceFile(path, kept=9)):
+        with pytest.raises(RunError, match="The trace cannot be read: it is damaged") as refused:
+            use(path)
+        assert (refused.value.code, str(refused.value.where)) == ("GBE643", str(path))
+        assert "Move the file away" in refused.value.hint
+    assert path.read_bytes() == content
+
+
+def test_a_trace_that_is_damaged_further_on_is_told_when_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / FILE
+    with closing(TraceFile(path, kept=9)):
+        pass
+    content = path.read_bytes()
+    path.write_bytes(content[:4096] + b"\xff" * (len(content) - 4096))
+    with TraceReader(path) as reader, pytest.raises(RunError) as refused:
+        reader.roots(1)
+    assert refused.value.code == "GBE643"
 
 
 def test_a_folder_in_which_nothing_can_be_written_is_refused_before_the_graph_starts(tmp_path: Path) -> None:

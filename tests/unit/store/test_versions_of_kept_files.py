@@ -134,10 +134,10 @@ def test_a_trace_of_a_newer_version_is_neither_read_nor_written_to(tmp_path: Pat
     before = path.read_bytes()
     with pytest.raises(GraphBusError, match="a newer GraphBus has written it") as refused:
         TraceReader(path)
-    assert refused.value.code == "GBE684"
+    assert refused.value.code == "GBE643"
     with pytest.raises(GraphBusError, match="a newer GraphBus has written it") as refused:
         TraceFile(path, kept=9)
-    assert refused.value.code == "GBE683"
+    assert refused.value.code == "GBE643"
     assert path.read_bytes() == before
 
 

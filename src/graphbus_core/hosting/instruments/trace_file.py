@@ -22,6 +22,9 @@ VERSION = 1
 """Raised with every change of the table; traces from before traces had a version have 0, and the same table."""
 
 _BUSY_S = 5.0
+_PRIMARY = 0xFF
+"""The part of an error code that names its kind."""
+_DAMAGED = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS deliveries (
     n INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -47,7 +50,7 @@ class TraceFile:
         kept: How many deliveries the file holds; the oldest are forgotten.
 
     Raises:
-        RunError: GBE683 when it cannot be opened, or a newer GraphBus has written it.
+        RunError: GBE683 when it cannot be opened; GBE643 when it is damaged or a newer GraphBus has written it.
     """
 
     def __init__(self, path: Path, *, kept: int) -> None:
@@ -61,14 +64,19 @@ class TraceFile:
             reason = getattr(error, "strerror", None) or str(error)  # sqlite3 has no other words
             raise RunError("GBE683", where=Place(str(path)), what="The trace", reason=reason) from None
         try:
-            _refuse_newer(self._database)
+            _refuse_newer(self._database, path)
             self._database.execute("PRAGMA journal_mode = WAL")  # a reader does not hold up the graph
             self._database.execute("PRAGMA synchronous = OFF")
             self._database.executescript(_SCHEMA)
             self._database.execute(f"PRAGMA user_version = {VERSION}")
+        except RunError:
+            self._database.close()
+            raise
         except sqlite3.Error as error:
             self._database.close()
-            raise RunError("GBE683", what="The trace", reason=str(error)) from None
+            raise _refusal_of(error, path) or RunError(
+                "GBE683", where=Place(str(path)), what="The trace", reason=str(error)
+            ) from None
 
     def add(self, deliveries: Iterable[Delivery]) -> None:
         """Write deliveries, all or none, and forget the oldest.
@@ -100,10 +108,20 @@ class TraceFile:
             self._database.close()
 
 
-def _refuse_newer(database: sqlite3.Connection) -> None:
+def _refuse_newer(database: sqlite3.Connection, path: Path) -> None:
     (version,) = database.execute("PRAGMA user_version").fetchone()
     if version > VERSION:
-        raise sqlite3.DatabaseError("a newer GraphBus has written it")
+        raise _unreadable(path, "a newer GraphBus has written it")
+
+
+def _refusal_of(error: sqlite3.Error, path: Path) -> RunError | None:
+    """The refusal of a file that has to be moved away before anything can be done; None when its content is not the matter."""
+    kind = getattr(error, "sqlite_errorcode", 0) & _PRIMARY
+    return _unreadable(path, f"it is damaged ({error})") if kind in _DAMAGED else None
+
+
+def _unreadable(path: Path, reason: str) -> RunError:
+    return RunError("GBE643", where=Place(str(path)), what="The trace", reason=reason)
 
 
 class Root(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,21 +147,27 @@ class TraceReader:
     """What a trace file tells; a graph may be writing to it. Use it in a `with` statement.
 
     Raises:
-        RunError: GBE684 when there is no such file, it holds no trace, or a newer GraphBus has written it.
+        RunError: GBE684 when there is no such file or it holds no trace; GBE643 when it is damaged or a newer GraphBus has
+            written it. Also from every method.
     """
 
     def __init__(self, path: Path) -> None:
         if not path.is_file():
             raise RunError("GBE684", reason="no graph has written one yet")
+        self._path = path
         try:
             self._database = sqlite3.connect(path, timeout=_BUSY_S)
         except sqlite3.Error as error:
             raise RunError("GBE684", reason=str(error)) from None
+        is_ready = False
         try:
-            _refuse_newer(self._database)
+            _refuse_newer(self._database, path)
+            is_ready = True
         except sqlite3.Error as error:
-            self._database.close()
-            raise RunError("GBE684", reason=str(error)) from None
+            raise self._refusal_of(error) from None
+        finally:
+            if not is_ready:
+                self._database.close()
 
     def __enter__(self) -> TraceReader:
         return self
@@ -205,4 +229,7 @@ class TraceReader:
             with closing(self._database.execute(query, values)) as cursor:
                 return cursor.fetchall()
         except sqlite3.Error as error:
-            raise RunError("GBE684", reason=str(error)) from None
+            raise self._refusal_of(error) from None
+
+    def _refusal_of(self, error: sqlite3.Error) -> RunError:
+        return _refusal_of(error, self._path) or RunError("GBE684", reason=str(error))
