@@ -162,7 +162,7 @@ class Event(_Carried, frozen=True, eq=False):
 Mapping.register(Event)
 
 
-def child_of(
+def child_of(  # noqa: PLR0917 - every nested publish calls it, and arguments by name cost time
     cause: Event, topic: str, payload: Json, src: str, by: str, ordinal: int, timestamp: float | None = None
 ) -> Event:
     """Make the event that the handler `by` publishes while it handles `cause`, after `ordinal` others; now by default."""
