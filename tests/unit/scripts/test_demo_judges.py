@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from scripts import demo
 from scripts.demo import (
     DemoError,
     Finished,
@@ -76,6 +77,12 @@ def test_a_step_shows_its_command_before_its_output(tmp_path: Path, capsys: pyte
 def test_a_step_whose_judge_complains_ends_the_demo(tmp_path: Path) -> None:
     with pytest.raises(DemoError, match="Leave: exit status 4"):
         perform(Step("Leave", (sys.executable, "-c", "raise SystemExit(4)"), succeeds), tmp_path)
+
+
+def test_a_step_that_does_not_end_is_ended_and_said_to_be_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo, "STEP_TIMEOUT_S", 0.5)
+    with pytest.raises(DemoError, match=r"Wait: it has not ended after 0\.5 seconds"):
+        perform(Step("Wait", (sys.executable, "-c", "import time; time.sleep(600)"), succeeds), tmp_path)
 
 
 @pytest.mark.parametrize(
