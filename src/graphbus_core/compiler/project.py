@@ -139,7 +139,6 @@ class Project:
         facts = reader.read_changed(self._facts, changed.keys(), self._tried) if index is self.index else None
         digests = {**self._digests, **reader.digests}
         if facts is None:
-            reader = FactsReader(index, DiskReader(self.config, overlay), trusted, check_class)
             facts, digests = reader.read(self._facts), reader.digests
         reading = _Reading(facts, digests, {**self._data, **reader.data}, self._look)
         return Project(self.config, index, reading, overlay, self)

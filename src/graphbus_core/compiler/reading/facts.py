@@ -108,6 +108,7 @@ class FactsReader:
         self._index = index
         self._read = read
         self.data: dict[str, bytes] = {}
+        self._looked_at: Facts = {}  # so that `read` after a `read_changed` in vain looks at nothing twice
         self._library = Library(index, self._read_for_library)
 
     def _read_for_library(self, path: str) -> bytes | None:
@@ -150,7 +151,7 @@ class FactsReader:
         return {file.path: facts[file.path] for file in self._index.files}
 
     def read_changed(self, known: Facts, changed: Collection[str], tried: Facts) -> Facts | None:
-        """Give the facts of all files when only a few have changed; None when others may rest on them: then `read` must be asked.
+        """Give the facts of all files when only a few have changed; None when others may rest on them: then ask `read`.
 
         A change stays in its file when that held agents before and still offers others the same names, when it leans on the
         modules that it leaned on, and when nobody leans on it. What is looked at is then as much as has changed.
@@ -168,8 +169,9 @@ class FactsReader:
         facts = dict(known)
         with _bulk():
             for file in files:
-                entry = tried.get(file.path)
-                found = entry if entry and self._still_holds(file, entry) else self._first_look(file)
+                earlier = (facts_of[file.path] for facts_of in (known, tried) if file.path in facts_of)
+                held = next((entry for entry in earlier if self._still_holds(file, entry)), None)
+                found = held or self._first_look(file)
                 if found is None or not _is_alike_outside(known.get(file.path), found):
                     return None
                 facts[file.path] = tried[file.path] = found
@@ -186,13 +188,16 @@ class FactsReader:
 
     def _first_look(self, file: ModuleFile) -> FileFacts | None:
         """The facts of a file; None when it has to wait until the names of all agent classes are known."""
+        if file.path in self._looked_at:
+            return self._looked_at[file.path]
         try:
             data = self._bytes(file.path)
         except BuildError as error:
             self.digests[file.path] = ""
             return FileFacts("", error=FileError.of(error))
         if any(word in data for word in _FIRST_WORDS):
-            return self._extract(file)
+            found = self._looked_at[file.path] = self._extract(file)
+            return found
         return None
 
     def _follow_names(self, facts: Facts, waiting: list[ModuleFile], known: Mapping[str, FileFacts]) -> None:
