@@ -322,10 +322,10 @@ def raise_for_dead_letters(result: RuntimeResult) -> None:
 
 
 def spare_handlers(patience: Patience, graph: LiveGraph) -> None:
-    """Let a signal wait for a handler that runs on the main thread, as long as the grace lasts."""
+    """Let a signal wait for a handler that runs on the main thread, as long as the grace lasts, which begins with the signal."""
     main_thread = threading.main_thread().ident
     patience.is_busy = lambda: graph.bus.is_drained_by(main_thread)
-    patience.grace_s = graph.grace_s
+    patience.begin_grace = graph.begin_grace
 
 
 def _stage_of(work: Callable[[LiveGraph], Any]) -> Callable[[LiveGraph], EntrypointResult]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from threading import Lock
+from time import monotonic
 from types import MappingProxyType
 from typing import Any
 
@@ -68,7 +69,7 @@ class LiveGraph:
     Attributes:
         bus: The message bus that connects the agents.
         nodes: The agents by name, in the order of activation.
-        grace_s: How long a stop waits for what is under way.
+        grace_s: How long the end waits for what is under way, whoever waits.
         place_of: Where the user's code has raised an exception; None where that is not known.
         origin: What it was made from; None for one that was connected without a build.
         is_partial: An agent that cannot start is left out, instead of the graph.
@@ -93,6 +94,7 @@ class LiveGraph:
         self._started: set[str] = set()
         self._replaying = Lock()
         self._is_stopped = False
+        self._grace_ends: float | None = None
 
     def __enter__(self) -> LiveGraph:
         return self
@@ -263,11 +265,20 @@ class LiveGraph:
         self._is_stopped = True
         problems: list[GraphBusError] = []
         try:
-            self.bus.close(self.grace_s, last=lambda: problems.extend(self._stop_nodes()))
+            self.bus.close(self.begin_grace(), last=lambda: problems.extend(self._stop_nodes()))
         finally:
             for clean_up in reversed(self._at_end):
                 clean_up()
         raise_all(problems)
+
+    def begin_grace(self) -> float:
+        """Give the seconds of the grace that are left, all of them to who asks first: there is one for the whole end.
+
+        A signal, the servers and the bus wait one after the other, and must not take a grace each.
+        """
+        if self._grace_ends is None:
+            self._grace_ends = monotonic() + self.grace_s
+        return max(0.0, self._grace_ends - monotonic())
 
     @property
     def is_stopped(self) -> bool:

@@ -14,6 +14,8 @@ from types import FrameType
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _POLL_S = 0.01
+_START_S = 10.0
+"""So long a signal waits for a graph that is being started."""
 LOOK_S = 0.5
 _asked: list[int] = []
 """The signals for which `Stopped` was raised, as long as somebody minds signals."""
@@ -37,12 +39,12 @@ class Patience:
 
     Attributes:
         is_busy: True while the main thread must not be interrupted.
-        grace_s: How long a signal waits at most.
+        begin_grace: Gives how many seconds a signal waits at most.
     """
 
     def __init__(self) -> None:
         self.is_busy: Callable[[], bool] = lambda: True
-        self.grace_s = 10.0
+        self.begin_grace: Callable[[], float] = lambda: _START_S
         self._waiter: threading.Thread | None = None
         self._is_over = False
 
@@ -73,7 +75,7 @@ class Patience:
             self._waiter.join()
 
     def _send_again(self, number: int) -> None:
-        deadline = monotonic() + self.grace_s
+        deadline = monotonic() + self.begin_grace()
         while self.is_busy() and monotonic() < deadline and not self._is_over:
             sleep(_POLL_S)
         if not self._is_over:

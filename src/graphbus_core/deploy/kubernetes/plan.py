@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from fractions import Fraction
+from math import ceil
 from typing import Literal
 
 import msgspec
@@ -19,7 +20,6 @@ _IMAGE_EXAMPLE = "ghcr.io/acme/shop:1.4.2"
 _BYTES = re.compile(r"[1-9][0-9]*(?:Ki|Mi|Gi|Ti|M|G|T)")
 _CPU = re.compile(r"[1-9][0-9]*m?|0\.[0-9]{0,2}[1-9]|[1-9][0-9]*\.[0-9]{1,3}")
 _LONGEST_LABEL = 63
-_DRAINS_ONCE, _DRAINS_TWICE = 1, 2
 _MARGIN_S = 10
 LEAVING_S = 5
 """How long a served pod goes on answering after it was taken out of its service: the news takes time to reach every node."""
@@ -81,11 +81,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     def grace_s(self) -> int:
         """How long a pod gets to end: longer than the graph needs at most.
 
-        A served graph waits for the requests in flight first, then for the events that wait, each for as long as `grace_s`.
+        `grace_s` is for everything that is under way, requests and events. The margin is for what comes after it: `on_stop` of
+        the agents, dead letters on their way to the disk, the servers.
         """
-        drains = _DRAINS_TWICE if self.is_served else _DRAINS_ONCE
         leaving_s = LEAVING_S if self.is_served else 0
-        return leaving_s + -int(-self.runtime.grace_s * drains // 1) + _MARGIN_S
+        return leaving_s + ceil(self.runtime.grace_s) + _MARGIN_S
 
     @property
     def version_label(self) -> str:

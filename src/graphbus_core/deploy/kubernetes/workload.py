@@ -66,14 +66,13 @@ def _pod_spec(plan: Plan, pod: Pod) -> Object:
         "fsGroupChangePolicy": "OnRootMismatch",
         "seccompProfile": {"type": "RuntimeDefault"},
     }
-    waits = "twice " if plan.is_served else ""
     leaving = f"{LEAVING_S} s before SIGTERM, " if plan.is_served else ""
     return {
         "serviceAccountName": plan.name,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": Noted(
-            plan.grace_s, f"{leaving}{waits}grace_s ({plan.runtime.grace_s:g} s) for what is under way, and a margin"
+            plan.grace_s, f"{leaving}grace_s ({plan.runtime.grace_s:g} s) for what is under way, and a margin"
         ),
         "securityContext": security,
         "containers": [_container(plan, pod)],

@@ -88,7 +88,7 @@ class Servers:
             yield
         finally:
             status.is_stopping = True
-            _wait_while(is_busy, graph.grace_s)
+            _wait_while(is_busy, graph.begin_grace())
 
     def _prepare_http(self, run: RuntimeConfig, held: ExitStack) -> _Http:
         require("--serve", ("starlette", "uvicorn"), extra="serve")
