@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -303,6 +305,18 @@ def test_letters_without_a_handler_or_a_payload_are_told_and_kept(run, shop: Pat
     assert "its payload was no JSON" in shown.out
     assert [(each["id"], each["replays"]) for each in listed(run)] == [(1, 0), (2, 0)]
     assert "The payload was no JSON." in run("dlq", "show", "2").out
+
+
+def test_a_payload_with_nan_is_no_json_and_is_never_shown_as_null(run, shop: Path) -> None:
+    keep(
+        shop, letter("/Order/Placed", {"price": math.nan}, "Carrier.book"), letter("/A/B", {"price": 1.5}, "Carrier.x")
+    )
+    with closing(sqlite3.connect(shop / ".graphbus/state" / FILE, isolation_level=None)) as database:
+        database.execute("""UPDATE letters SET payload = '{"price":NaN}' WHERE id = 2""")  # as it was once written
+    for number in ("1", "2"):
+        facts = json.loads(run("dlq", "show", number, "--json").out)
+        assert (facts["has_payload"], facts["payload"]) == (False, None)
+        assert "The payload was no JSON." in run("dlq", "show", number).out
 
 
 def test_a_letter_that_had_reached_nobody_becomes_one_of_each_handler_that_fails(run, shop: Path) -> None:

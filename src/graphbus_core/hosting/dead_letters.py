@@ -354,9 +354,10 @@ def _letter_of(row: Sequence[Any]) -> KeptLetter:
     number, replays, is_replaying, has_payload, topic, src, event_time, hops, *rest = row
     event_id, causation_id, correlation_id, trail, subscription, reason, error, place, *figures = rest
     attempts, first_time, last_time, traceback, payload = figures
+    value, wrong = attempt(lambda: None if payload is None else _decode(payload))
     event = restore_event(
         topic,
-        None if payload is None else _decode(payload),
+        value,
         src,
         event_time,
         hops=hops,
@@ -377,7 +378,11 @@ def _letter_of(row: Sequence[Any]) -> KeptLetter:
         traceback=traceback,
     )
     return KeptLetter(
-        id=number, letter=letter, replays=replays, is_replaying=bool(is_replaying), has_payload=bool(has_payload)
+        id=number,
+        letter=letter,
+        replays=replays,
+        is_replaying=bool(is_replaying),
+        has_payload=bool(has_payload and wrong is None),
     )
 
 
@@ -390,4 +395,9 @@ def _encode(value: Json) -> str:
 def _decode(text: str) -> Json:
     from json import loads
 
-    return loads(text)
+    return loads(text, parse_constant=_refuse_constant)
+
+
+def _refuse_constant(name: str) -> Json:
+    """NaN and the infinities: files have them from when they were taken for JSON."""
+    raise ValueError(name)

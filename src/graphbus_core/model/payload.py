@@ -8,6 +8,7 @@ the check: it refuses what is not JSON or is too large.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from math import isfinite
 from typing import Any, NoReturn
 
 import msgspec
@@ -72,7 +73,7 @@ def freeze(value: Json, limit: int = MAX_PAYLOAD_BYTES) -> Json:
         RunError: GBE612 for a part that is not JSON, GBE613 for a payload over the limit.
     """
     kind = type(value)
-    if kind in _FIXED or kind in _FROZEN:
+    if kind in _FROZEN or (kind in _FIXED and kind is not float):
         return value
     if kind is dict and (frozen := _freeze_record(value, limit)) is not None:
         return frozen
@@ -94,6 +95,9 @@ def _freeze_record(value: dict[Any, Any], limit: int) -> FrozenDict | None:
             left -= len(item)
         elif kind is int:
             if not -_LONG < item < _LONG:
+                return None
+        elif kind is float:
+            if item - item != 0.0:  # NaN, or one of the infinities
                 return None
         elif kind not in _FIXED:
             return None
@@ -140,6 +144,8 @@ class _Freezer:
         self._spend(4)
         if type(value) is int and not -_LONG < value < _LONG and value.bit_length() > _MAX_INT_BITS:
             raise self._not_json(f"an int of {value.bit_length()} bits")
+        if type(value) is float and not isfinite(value):
+            raise self._not_json(f"{value}, which JSON does not have")
         return value
 
     def _freeze_mapping(self, value: dict[Any, Any]) -> FrozenDict:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import pickle
+from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
 import msgspec
@@ -39,6 +41,11 @@ class Ratio(float):
     pass
 
 
+@dataclass
+class Price:
+    amount: float
+
+
 NESTED = {"order": {"items": [{"sku": "a", "tags": ["x"]}]}, "n": 1}
 
 
@@ -70,6 +77,11 @@ def test_what_json_has_a_form_for_takes_that_form(value: object, plain: object) 
         ({"items": [{"at": b"x"}]}, "items[0].at", "a bytes"),
         ({"a": {1: "x"}}, "a", "a dict with the key int 1"),
         ([1, [lambda: None]], "[1][0]", "a function"),
+        (math.nan, "the payload", "nan, which JSON does not have"),
+        ({"a": 1.5, "b": math.inf}, "b", "inf, which JSON does not have"),
+        ({"a": [{"b": -math.inf}]}, "a[0].b", "-inf, which JSON does not have"),
+        ({"a": Ratio("nan")}, "a", "nan, which JSON does not have"),
+        (Price(math.nan), "amount", "nan, which JSON does not have"),
     ],
 )
 def test_what_is_not_json_is_refused_with_its_path(value: object, path: str, found: str) -> None:
