@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from graphbus_core import settings, store
+from graphbus_core import settings
 from graphbus_core.compiler import memory
 from graphbus_core.compiler.memory import Tally
 from graphbus_core.compiler.result import BuildResult
@@ -28,6 +28,7 @@ from graphbus_core.errors import BuildError, GraphBusError, raise_all
 from graphbus_core.model.artifacts import BuildArtifacts
 from graphbus_core.model.config import BuildConfig, BuildRequest
 from graphbus_core.pipeline import Pipeline, Products
+from graphbus_core.store import writing
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -258,7 +259,7 @@ def emit_build_artifacts(config: BuildConfig, classes: NodeClasses, applied: App
     artifacts = describe(project, history)
     if config.dry_run or not config.emit_artifacts:
         return artifacts
-    manifest = store.save(Path(config.artifacts_dir), artifacts)
+    manifest = writing.save(Path(config.artifacts_dir), artifacts)
     return msgspec.structs.replace(artifacts, manifest=manifest)
 
 

@@ -18,7 +18,9 @@ from graphbus_core.compiler.reading.source import SourceFile
 from graphbus_core.errors import BuildError, Place
 from graphbus_core.model.config import BuildConfig
 from graphbus_core.model.digests import source_sha256_hex
-from graphbus_core.store import CACHE, Fingerprint, digest_of, look_at, read_cache, write_cache
+from graphbus_core.store import digest_of
+from graphbus_core.store.cache import CACHE, read_cache, write_cache
+from graphbus_core.store.stamps import Fingerprint, look_at
 
 
 class DiskReader:

@@ -15,6 +15,7 @@ from graphbus_core.model.artifacts import SCHEMA_VERSION, BuildArtifacts
 from graphbus_core.model.config import BuildConfig
 from graphbus_core.model.digests import source_sha256_hex
 from graphbus_core.model.findings import Finding
+from graphbus_core.store import cache, stamps
 
 
 class Tally(msgspec.Struct, frozen=True, array_like=True):
@@ -39,15 +40,15 @@ class LastBuild(msgspec.Struct, frozen=True, array_like=True):
         artifacts: The files that were written.
     """
 
-    sources: store.Fingerprint
-    artifacts: store.Fingerprint
+    sources: stamps.Fingerprint
+    artifacts: stamps.Fingerprint
     tally: Tally
     findings: tuple[Finding, ...]
 
 
-def keep(config: BuildConfig, sources: store.Fingerprint, tally: Tally, findings: Sequence[Finding]) -> None:
+def keep(config: BuildConfig, sources: stamps.Fingerprint, tally: Tally, findings: Sequence[Finding]) -> None:
     """Remember a build that has just ended; `sources` were taken with `key_of(config)`."""
-    store.write_cache(_place(config), LastBuild(sources, _look_at_artifacts(config), tally, tuple(findings)))
+    cache.write_cache(_place(config), LastBuild(sources, _look_at_artifacts(config), tally, tuple(findings)))
 
 
 def recall(config: BuildConfig) -> LastBuild | None:
@@ -55,7 +56,7 @@ def recall(config: BuildConfig) -> LastBuild | None:
 
     The files are looked at, and read only where their status has changed; none is parsed.
     """
-    last = store.read_cache(_place(config), LastBuild)
+    last = cache.read_cache(_place(config), LastBuild)
     if last is None:
         return None
     index = discover_modules(config)
@@ -68,12 +69,12 @@ def recall(config: BuildConfig) -> LastBuild | None:
     return last
 
 
-def _look_at_artifacts(config: BuildConfig) -> store.Fingerprint:
-    return store.Fingerprint.take(config.artifacts_dir, [*store.ARTIFACTS, store.MANIFEST])
+def _look_at_artifacts(config: BuildConfig) -> stamps.Fingerprint:
+    return stamps.Fingerprint.take(config.artifacts_dir, [*store.ARTIFACTS, store.MANIFEST])
 
 
 def _place(config: BuildConfig) -> Path:
-    return Path(config.artifacts_dir, store.CACHE, "build")
+    return Path(config.artifacts_dir, cache.CACHE, "build")
 
 
 def key_of(config: BuildConfig) -> str:

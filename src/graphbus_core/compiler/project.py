@@ -32,7 +32,7 @@ from graphbus_core.errors import BuildError
 from graphbus_core.model.agent import AgentDefinition, SourceSpan
 from graphbus_core.model.config import BuildConfig
 from graphbus_core.model.findings import Finding
-from graphbus_core.store import Fingerprint, Look, look_at
+from graphbus_core.store.stamps import Fingerprint, Look, look_at
 
 
 class _Reading(NamedTuple):

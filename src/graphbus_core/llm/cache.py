@@ -15,10 +15,10 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from graphbus_core import store
 from graphbus_core.llm.client import Completion, LLMClient, Price, Progress, Prompt
 from graphbus_core.model.digests import sha256_hex
 from graphbus_core.model.spending import Usage
+from graphbus_core.store import cache
 
 PROTOCOL_VERSION = 1
 """Goes up when a prompt of the same words means something else."""
@@ -48,7 +48,7 @@ def user_secret() -> bytes:
         path = folder / "graphbus" / "cache.key"
         if not os.path.lexists(path):
             _write_secret(path)
-        with store.open_plain(path) as file:
+        with cache.open_plain(path) as file:
             secret = file.read(_SECRET_BYTES + 1)
         if len(secret) == _SECRET_BYTES:
             return secret
@@ -103,7 +103,7 @@ class CachedClient:
     def lookup(self, prompt: Prompt, max_output_tokens: int) -> Completion | None:
         """Give the answer if there is one, and None if the client would have to be asked."""
         key = self._key(prompt, max_output_tokens)
-        entry = store.read_cache(self._path(key), Entry)
+        entry = cache.read_cache(self._path(key), Entry)
         if entry is None or entry.key != key or not hmac.compare_digest(entry.seal, entry.sealed(self._secret).seal):
             return None
         return Completion(text=entry.text, model=entry.model, usage=entry.usage, cost_usd=0.0, is_cached=True)
@@ -126,7 +126,7 @@ class CachedClient:
         if completion.stop == "end" and completion.text.strip() and not completion.is_cached:
             key = self._key(prompt, max_output_tokens)
             entry = Entry(key=key, text=completion.text, model=completion.model, usage=completion.usage)
-            store.write_cache(self._path(key), entry.sealed(self._secret))
+            cache.write_cache(self._path(key), entry.sealed(self._secret))
 
     def close(self) -> None:
         """Close the client."""

@@ -150,7 +150,7 @@ def _taped(client: LLMClient, tape: Tape, config: BuildConfig) -> LLMClient:
     """Record the answers, and keep them in the cache; a dry run only looks into it."""
     from graphbus_core.llm.cache import CachedClient
     from graphbus_core.llm.sharing import PeekingClient
-    from graphbus_core.store import CACHE
+    from graphbus_core.store.cache import CACHE
 
     if not config.settings.llm.use_cache:
         return TapedClient(client, tape)

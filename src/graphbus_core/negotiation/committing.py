@@ -18,7 +18,7 @@ from graphbus_core.errors import GraphBusError, NegotiationError, Place
 from graphbus_core.model.config import BuildConfig
 from graphbus_core.negotiation.commit_message import message_of
 from graphbus_core.negotiation.transcript import SessionRecord, load_session, sessions_dir
-from graphbus_core.store import encode, write_atomic
+from graphbus_core.store.writing import encode, write_atomic
 
 _FILE = "commits.json"
 _SHOWN = 6

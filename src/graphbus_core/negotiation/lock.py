@@ -25,8 +25,8 @@ from graphbus_core.negotiation.finding import find_for_agents
 from graphbus_core.negotiation.sessions import START_VERSION, SessionStart, load_answers, load_start
 from graphbus_core.negotiation.transcript import load_session
 from graphbus_core.negotiation.waking import Inputs, Resting, differences, inputs_of, who_answers
-from graphbus_core.store import encode, write_atomic
 from graphbus_core.store.versions import decode_versioned
+from graphbus_core.store.writing import encode, write_atomic
 
 LOCK_VERSION = 1
 LOCK = "negotiation.lock"

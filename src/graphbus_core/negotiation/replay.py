@@ -12,7 +12,6 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from graphbus_core import store
 from graphbus_core.bus import MessageBus
 from graphbus_core.compiler.conflicts import detect_conflicts
 from graphbus_core.compiler.description import describe, history_of
@@ -34,8 +33,9 @@ from graphbus_core.negotiation.lock import KeptSession, load_lock, pack, unpack
 from graphbus_core.negotiation.sessions import SessionStart, load_answers, load_start
 from graphbus_core.negotiation.settlement import land
 from graphbus_core.negotiation.transcript import RECORD_VERSION, SessionRecord, list_sessions, load_session
-from graphbus_core.store import encode
+from graphbus_core.store import writing
 from graphbus_core.store.versions import decode_versioned
+from graphbus_core.store.writing import encode
 
 
 class Replay(NamedTuple):
@@ -219,7 +219,7 @@ def _differences(kept: KeptSession, answers: Iterable[Answer], config: BuildConf
         f"{path} has other bytes" for path in sorted({*files, *kept.after}) if files.get(path) != kept.after.get(path)
     )
     if kept.artifacts:
-        manifest = store.save(
+        manifest = writing.save(
             Path(config.artifacts_dir), describe(landed.project, history_of(outcome.negotiations, landed.files))
         )
         yield from (

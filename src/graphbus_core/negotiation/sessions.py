@@ -37,8 +37,8 @@ from graphbus_core.negotiation.transcript import (
     sessions_dir,
 )
 from graphbus_core.negotiation.waking import Inputs, who_answers
-from graphbus_core.store import encode, write_atomic
 from graphbus_core.store.versions import decode_versioned
+from graphbus_core.store.writing import encode, write_atomic
 
 START_VERSION = 1
 _START, _ANSWERS = "session.json", "answers.jsonl"

@@ -17,8 +17,8 @@ from graphbus_core.errors import NegotiationError, Place, did_you_mean
 from graphbus_core.model.payload import MAX_PAYLOAD_BYTES
 from graphbus_core.model.proposals import Json, Negotiations
 from graphbus_core.model.spending import Spend
-from graphbus_core.store import encode, write_atomic
 from graphbus_core.store.versions import decode_versioned
+from graphbus_core.store.writing import encode, write_atomic
 
 RECORD_VERSION = 1
 _LONG_TEXT, _LONG_LIST = 2000, 50

@@ -13,6 +13,7 @@ from graphbus_core.contracts.artifact_changes import GROUPS, bare, compare
 from graphbus_core.model.agent import SourceSpan
 from graphbus_core.model.artifacts import BuildArtifacts, NegotiationsArtifact
 from graphbus_core.model.digests import sha256_hex
+from graphbus_core.store import writing
 from graphbus_core.store.migration import load_any
 from tests.fakes.frozen_artifacts import FROZEN, SAMPLES
 
@@ -63,7 +64,7 @@ def _other(value: Any) -> Any:
 
 
 def _signed(artifacts: BuildArtifacts) -> BuildArtifacts:
-    parts = {name: store.encode(getattr(artifacts, name.removesuffix(".json"))) for name in store.ARTIFACTS}
+    parts = {name: writing.encode(getattr(artifacts, name.removesuffix(".json"))) for name in store.ARTIFACTS}
     assert artifacts.manifest is not None
     digests = {name: sha256_hex(each) for name, each in parts.items()}
     return msgspec.structs.replace(artifacts, manifest=msgspec.structs.replace(artifacts.manifest, artifacts=digests))

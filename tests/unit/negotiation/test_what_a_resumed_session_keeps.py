@@ -10,7 +10,7 @@ import pytest
 from graphbus_core.errors import NegotiationError
 from graphbus_core.model.config import BuildRequest
 from graphbus_core.negotiation.sessions import load_start, resumed
-from graphbus_core.store import encode
+from graphbus_core.store.writing import encode
 from tests.fakes.model_sessions import GoodModel, negotiate, write_zoo
 
 

@@ -35,6 +35,7 @@ from graphbus_core.model.proposals import (
     ProposalRecord,
     RungResult,
 )
+from graphbus_core.store import writing
 from tests.reading import HEAD, read_files
 
 FOLDER = Path(graphbus_core.__file__).parent / "schemas"
@@ -139,7 +140,7 @@ def test_each_schema_is_a_schema(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_what_is_written_fits_its_schema(tmp_path: Path, name: str) -> None:
     folder = tmp_path / ".graphbus"
-    store.save(folder, _full(tmp_path))
+    writing.save(folder, _full(tmp_path))
     jsonschema.validate(json.loads((folder / name).read_bytes()), _schema(name))
 
 
@@ -151,7 +152,7 @@ def test_a_schema_refuses_what_is_no_artifact(name: str) -> None:
 
 def test_artifacts_come_back_as_they_were_written(tmp_path: Path) -> None:
     written = _full(tmp_path)
-    manifest = store.save(tmp_path / ".graphbus", written)
+    manifest = writing.save(tmp_path / ".graphbus", written)
     read = store.load(tmp_path / ".graphbus")
     assert read.manifest == manifest
     assert (read.graph, read.agents, read.topics) == (written.graph, written.agents, written.topics)
@@ -162,7 +163,7 @@ def test_equal_artifacts_are_equal_bytes_without_paths_times_or_source(tmp_path:
     found = []
     for name in ("one", "another place"):
         root = tmp_path / name
-        store.save(root / ".graphbus", _full(root))
+        writing.save(root / ".graphbus", _full(root))
         found.append({path.name: path.read_bytes() for path in (root / ".graphbus").iterdir()})
     assert found[0] == found[1]
     assert all(str(tmp_path).encode() not in data for data in found[0].values())

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from graphbus_core.store import ABSENT, Fingerprint, look_at, read_cache, write_cache
+from graphbus_core.store.cache import read_cache, write_cache
+from graphbus_core.store.stamps import ABSENT, Fingerprint, look_at
 
 
 def _age(path: Path, seconds: float = 10) -> None:

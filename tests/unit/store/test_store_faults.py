@@ -24,11 +24,12 @@ from graphbus_core.model.artifacts import (
     Manifest,
     TopicsArtifact,
 )
+from graphbus_core.store import writing
 
 _VERSION = b'"schema_version": %d' % SCHEMA_VERSION
 MAKE = """
 from pathlib import Path
-from graphbus_core import store
+from graphbus_core.store import writing
 from graphbus_core.model.artifacts import *
 
 def artifacts(*nodes, sources={}):
@@ -67,7 +68,7 @@ def _artifacts(*nodes: str, sources: dict[str, str] | None = None) -> BuildArtif
 def folder(tmp_path: Path) -> Path:
     """A folder with whole artifacts."""
     path = tmp_path / ".graphbus"
-    store.save(path, _artifacts("A"))
+    writing.save(path, _artifacts("A"))
     return path
 
 
@@ -88,7 +89,7 @@ def _resign(name: str, data: bytes) -> Callable[[Path], object]:
         (folder / name).write_bytes(data)
         manifest = store.load_manifest(folder)
         digests = {**manifest.artifacts, name: sha256(data).hexdigest()}
-        (folder / store.MANIFEST).write_bytes(store.encode(msgspec.structs.replace(manifest, artifacts=digests)))
+        (folder / store.MANIFEST).write_bytes(writing.encode(msgspec.structs.replace(manifest, artifacts=digests)))
 
     return damage
 
@@ -157,7 +158,7 @@ def test_paths_are_shown_as_they_would_be_typed(folder: Path, monkeypatch: pytes
 def test_all_problems_are_found_at_once(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("one")
     folder = tmp_path / ".graphbus"
-    store.save(folder, _artifacts("A", sources={"a.py": store.digest_of(tmp_path / "a.py"), "gone.py": "0"}))
+    writing.save(folder, _artifacts("A", sources={"a.py": store.digest_of(tmp_path / "a.py"), "gone.py": "0"}))
     assert [str(problem.where) for problem in store.find_problems(folder)] == ["gone.py"]
     (tmp_path / "a.py").write_text("two")
     (folder / "graph.json").write_text("{}")
@@ -171,7 +172,7 @@ def test_sources_that_drifted_are_named(tmp_path: Path) -> None:
         (tmp_path / name).write_text(name)
     digests = {name: store.digest_of(tmp_path / name) for name in ("a.py", "b.py")}
     folder = tmp_path / ".graphbus"
-    manifest = store.save(folder, _artifacts(sources={**digests, "c.py": "0"}))
+    manifest = writing.save(folder, _artifacts(sources={**digests, "c.py": "0"}))
     assert store.verify_sources(folder, manifest) == ("c.py",)
     (tmp_path / "a.py").write_text("other")
     assert store.verify_sources(folder, manifest) == ("a.py", "c.py")
@@ -183,12 +184,12 @@ def test_sources_that_drifted_are_named(tmp_path: Path) -> None:
 
 def test_artifacts_need_a_manifest_to_be_saved(tmp_path: Path) -> None:
     with pytest.raises(TypeError):
-        store.save(tmp_path, msgspec.structs.replace(_artifacts(), manifest=None))
+        writing.save(tmp_path, msgspec.structs.replace(_artifacts(), manifest=None))
 
 
 def test_nothing_but_the_artifacts_is_left_behind(folder: Path) -> None:
     (folder / ".graph.json.tmp").write_text("of a build that was killed")
-    store.save(folder, _artifacts("B"))
+    writing.save(folder, _artifacts("B"))
     assert sorted(path.name for path in folder.iterdir()) == sorted([*store.ARTIFACTS, store.MANIFEST])
     assert store.load(folder).graph.nodes == ("B",)
 
@@ -213,7 +214,7 @@ def test_a_full_disk_leaves_the_artifacts_of_before_whole(folder: Path) -> None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
         try:
-            store.save(Path(sys.argv[1]), artifacts(*(f"Agent{number}" for number in range(1000))))
+            writing.save(Path(sys.argv[1]), artifacts(*(f"Agent{number}" for number in range(1000))))
         except ArtifactError as error:
             print(error.code, error.exit_status)
         """,
@@ -228,7 +229,7 @@ def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path, place: str) -
     (tmp_path / "file.txt").write_text("")
     (tmp_path / "link").symlink_to("link")
     with pytest.raises(ArtifactError) as caught:
-        store.save(tmp_path / place, _artifacts())
+        writing.save(tmp_path / place, _artifacts())
     assert caught.value.code == "GBE510"
 
 
@@ -247,7 +248,7 @@ def test_a_build_killed_between_two_files_is_noticed(folder: Path, kept: int) ->
             seen.append(target)
             return replace(self, target)
         Path.replace = counted
-        store.save(Path(sys.argv[1]), artifacts("New"))
+        writing.save(Path(sys.argv[1]), artifacts("New"))
         """,
         str(folder),
         str(kept),
@@ -262,13 +263,13 @@ def test_a_build_killed_between_two_files_is_noticed(folder: Path, kept: int) ->
         assert store.load(folder).graph.nodes == ("New",)
     else:
         assert problems == ["GBE506"]
-    store.save(folder, _artifacts("Again"))
+    writing.save(folder, _artifacts("Again"))
     assert store.load(folder).graph.nodes == ("Again",)
 
 
 @pytest.mark.slow
 def test_two_builds_at_once_leave_one_whole_set(folder: Path) -> None:
-    script = MAKE + "import sys\nfor _ in range(20): store.save(Path(sys.argv[1]), artifacts(sys.argv[2]))\n"
+    script = MAKE + "import sys\nfor _ in range(20): writing.save(Path(sys.argv[1]), artifacts(sys.argv[2]))\n"
     running = [subprocess.Popen([sys.executable, "-c", script, str(folder), name]) for name in ("One", "Two")]
     assert [child.wait(timeout=60) for child in running] == [0, 0]
     assert store.load(folder).graph.nodes in (("One",), ("Two",))
@@ -278,7 +279,7 @@ def test_an_atomic_write_keeps_the_permissions_and_leaves_nothing_behind(tmp_pat
     path = tmp_path / "a.py"
     path.write_text("old")
     path.chmod(0o750)
-    store.write_atomic(path, b"new")
+    writing.write_atomic(path, b"new")
     assert path.read_bytes() == b"new"
     assert stat.S_IMODE(path.stat().st_mode) == 0o750
     assert os.listdir(tmp_path) == ["a.py"]
@@ -289,13 +290,13 @@ def test_an_atomic_write_that_fails_leaves_the_old_content(tmp_path: Path) -> No
     path.mkdir()
     (path / "inside").write_text("old")
     with pytest.raises(OSError, match="directory"):
-        store.write_atomic(path, b"new")
+        writing.write_atomic(path, b"new")
     assert (path / "inside").read_text() == "old"
     assert os.listdir(tmp_path) == ["folder"]
 
 
 def test_what_need_not_be_decoded_is_verified_all_the_same(tmp_path: Path) -> None:
-    store.save(tmp_path, _artifacts("One"))
+    writing.save(tmp_path, _artifacts("One"))
     assert store.load(tmp_path, without=("negotiations.json",)).graph.nodes == ("One",)
     with (tmp_path / "negotiations.json").open("ab") as file:
         file.write(b" ")

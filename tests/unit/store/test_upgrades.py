@@ -21,7 +21,7 @@ from graphbus_core.compiler.relearning import learn_imports
 from graphbus_core.errors import ArtifactError, SeveralErrors
 from graphbus_core.model.artifacts import SCHEMA_VERSION, BuildArtifacts
 from graphbus_core.model.config import BuildRequest
-from graphbus_core.store import migration
+from graphbus_core.store import migration, writing
 from graphbus_core.store.reading import MOST_ARTIFACT_BYTES
 from graphbus_core.store.upgrades import UNSAID, UPGRADES, Documents, Learned, to_2, unsaid_by, upgrade
 from tests.fakes.frozen_artifacts import FROZEN, SAMPLES, contents, thaw
@@ -118,7 +118,7 @@ def test_a_migrated_sample_fits_the_schemas_and_its_files_are_as_a_build_writes_
         schema = json.loads((SCHEMAS / name.replace(".json", ".schema.json")).read_text())
         jsonschema.validate(json.loads((folder / name).read_bytes()), schema)
     assert artifacts.manifest is not None
-    assert (folder / store.MANIFEST).read_bytes() == store.encode(artifacts.manifest)
+    assert (folder / store.MANIFEST).read_bytes() == writing.encode(artifacts.manifest)
 
 
 @pytest.mark.parametrize("sample", SAMPLES)

@@ -6,13 +6,13 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
 
-from graphbus_core import store
 from graphbus_core.compiler import rules
 from graphbus_core.compiler.project import Project
 from graphbus_core.editing.edits import apply_change
 from graphbus_core.errors import EditError, Place, raise_all
 from graphbus_core.model.findings import Finding, Fix
 from graphbus_core.model.proposals import CodeChange
+from graphbus_core.store import writing
 
 _MOST_PASSES = 50
 
@@ -104,7 +104,7 @@ def write(mended: Mended) -> None:
             if (root / path).read_bytes() != before:
                 failures.append(EditError("GBE330", where=Place(path)))
             else:
-                store.write_atomic((root / path).resolve(), after)
+                writing.write_atomic((root / path).resolve(), after)
         except OSError as error:
             failures.append(EditError("GBE321", where=Place(path), reason=error.strerror or str(error)))
     raise_all(failures)

@@ -16,8 +16,8 @@ import msgspec
 
 from graphbus_core.errors import RunError
 from graphbus_core.middleware import Handling, Kind
-from graphbus_core.store import write_atomic
 from graphbus_core.store.versions import decode_versioned
+from graphbus_core.store.writing import write_atomic
 
 FILE = "profile.json"
 VERSION = 1
