@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from graphbus_core.errors import did_you_mean
+from graphbus_core.model.deliveries import DeadLetter
 from graphbus_core.model.messages import Event
 
 _MOST = 20
@@ -47,9 +48,32 @@ def listing(events: Sequence[Event]) -> list[str]:
     return [*(f"  {one_line(event)}" for event in events[:_MOST]), *_more(events)]
 
 
+def called(calls: Sequence[tuple[str, Mapping[str, object]]], arguments: Mapping[str, object]) -> list[str]:
+    """Each call as it was written, and below it in what it differs."""
+    lines = []
+    for name, given in calls[:_MOST]:
+        lines.append(_short(f"  {name}({', '.join(f'{key}={value!r}' for key, value in given.items())})"))
+        lines += [f"      {difference}" for difference in differences(dict(given), arguments)]
+    return [*lines, *_more(calls)]
+
+
+def buried(letters: Sequence[DeadLetter]) -> list[str]:
+    """Each dead letter with what has become of it."""
+    lines = []
+    for letter in letters[:_MOST]:
+        to = f" to {letter.subscription}" if letter.subscription else ""
+        tries = f" ({letter.attempts} attempts)" if letter.attempts > 1 else ""
+        lines += [f"  {one_line(letter.event)}", f"      {letter.reason}{to}{tries}: {letter.error}"]
+    return [*lines, *_more(letters)]
+
+
 def one_line(event: Event) -> str:
     """Topic and payload."""
     text = event.topic if event.payload is None else f"{event.topic} {_as_json(event.payload)}"
+    return _short(text)
+
+
+def _short(text: str) -> str:
     return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 1]}…"
 
 
@@ -63,5 +87,5 @@ def _as_json(payload: object) -> str:
     return msgspec.json.encode(payload).decode()
 
 
-def _more(events: Sequence[Event]) -> list[str]:
+def _more(events: Sequence[object]) -> list[str]:
     return [f"  … and {len(events) - _MOST} more"] if len(events) > _MOST else []

@@ -9,6 +9,7 @@ import msgspec
 
 from graphbus_core.bus import MessageBus
 from graphbus_core.bus.delivering import OnError
+from graphbus_core.bus.lanes import Delivery
 from graphbus_core.bus.ledger import tell
 from graphbus_core.bus.routing import Admit
 from graphbus_core.clock import Clock
@@ -19,7 +20,15 @@ from graphbus_core.model.messages import Event
 from graphbus_core.model.proposals import Json
 from graphbus_core.model.topics import is_topic_or_pattern, matches
 from graphbus_core.testing.clock import BusClock, FakeClock
-from graphbus_core.testing.explaining import differences, expectation, listing, near_misses, suggestion
+from graphbus_core.testing.explaining import (
+    buried,
+    called,
+    differences,
+    expectation,
+    listing,
+    near_misses,
+    suggestion,
+)
 
 _EVERYTHING = "/**"
 _HISTORY = 100_000
@@ -64,6 +73,13 @@ class Recorder:
         self.deliveries.append(delivery)
         with delivery:
             yield
+
+    def note_timeout(self, event: Event, handler: str, attempt: int, error: TimeoutError) -> None:
+        """A time limit goes around the middleware, which hears of a cancellation only: say what the handler has failed with."""
+        for each in reversed(self.deliveries):
+            if each.event is event and each.handler == handler and each.attempt == attempt:
+                each.error = error
+                return
 
 
 class Recorded:
@@ -148,6 +164,39 @@ class Recorded:
             text = [f"{wanted}: it got nothing.{suggestion(handler, names)}", *_instead(self.events())]
         raise AssertionError("\n".join([*text, *_failed(self.failures())]))
 
+    def assert_called(self, method: str, /, **arguments: object) -> dict[str, Any]:
+        """Give the arguments of the first call of `Agent.method`, or of a method of `Agent`, that was made with these.
+
+        Raises:
+            AssertionError: There is none; it says which calls there were.
+        """
+        __tracebackhide__ = True
+        calls = self.calls(method)
+        for each in calls:
+            if not differences(each, arguments):
+                return each
+        every = [(name, each) for name, each in self._recorder.calls if not calls or _is_of(name, method)]
+        names = {name for name, _ in every}
+        hint = "" if calls else suggestion(method, names | {name.partition(".")[0] for name in names})
+        head = f"nobody called {method}{expectation(arguments)}"
+        text = [
+            f"{head}.{hint} Calls were:" if every else f"{head}. Nothing was called at all.",
+            *called(every, arguments),
+        ]
+        raise AssertionError("\n".join([*text, *_failed(self.failures())]))
+
+    def assert_no_dead_letters(self) -> None:
+        """Prove that every event was handled by all who hear it, if not at the first attempt.
+
+        Raises:
+            AssertionError: It says which were not, and why.
+        """
+        __tracebackhide__ = True
+        letters = self._recorded_bus.dead_letters()
+        if letters:
+            head = f"{len(letters)} dead letter{'s' * (len(letters) > 1)}:"
+            raise AssertionError("\n".join([head, *buried(letters)]))
+
 
 class RecordingBus(Recorded, MessageBus):
     """A message bus that remembers what happened on it.
@@ -185,6 +234,11 @@ class RecordingBus(Recorded, MessageBus):
             admit=admit,
             middleware=(self._recorder, *middleware),
         )
+
+    def _ended(self, delivery: Delivery) -> None:
+        if isinstance(delivery.error, TimeoutError) and delivery.subscription is not None:
+            self._recorder.note_timeout(delivery.event, delivery.subscription.name, delivery.attempt, delivery.error)
+        super()._ended(delivery)
 
 
 def _instead(events: Sequence[Event]) -> list[str]:

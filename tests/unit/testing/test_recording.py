@@ -94,6 +94,9 @@ def test_an_event_with_such_fields_is_found(graph: RecordingGraph) -> None:
     assert graph.assert_delivered_to("Stock.on_order").attempt == 1
     graph.assert_not_published("/Stock/Reserved", qty=4)
     graph.assert_not_published("/Stock/Missing")
+    assert graph.assert_called("Stock.count", sku="mug") == {"sku": "mug"}
+    assert graph.assert_called("Stock") == {"sku": "mug"}
+    graph.assert_no_dead_letters()
 
 
 Ask = Callable[[RecordingGraph], object]
@@ -164,6 +167,33 @@ Ask = Callable[[RecordingGraph], object]
             These handlers have failed:
               Stock.on_order on /Order/Placed: LookupError: not 11 of it""",
         ),
+        (
+            lambda graph: graph.assert_called("Stock.count", sku="cup"),
+            """\
+            nobody called Stock.count with sku='cup'. Calls were:
+              Stock.count(sku='mug')
+                  sku: 'mug', not 'cup'
+              Stock.count(sku='mug')
+                  sku: 'mug', not 'cup'
+            These handlers have failed:
+              Stock.on_order on /Order/Placed: LookupError: not 11 of it""",
+        ),
+        (
+            lambda graph: graph.assert_called("Stock.counts"),
+            """\
+            nobody called Stock.counts. Did you mean 'Stock.count'? Calls were:
+              Stock.count(sku='mug')
+              Stock.count(sku='mug')
+            These handlers have failed:
+              Stock.on_order on /Order/Placed: LookupError: not 11 of it""",
+        ),
+        (
+            lambda graph: graph.assert_no_dead_letters(),
+            """\
+            1 dead letter:
+              /Order/Placed {"order_id":"3","qty":11}
+                  handler to Stock.on_order: LookupError: not 11 of it""",
+        ),
     ],
 )
 def test_an_assertion_that_fails_says_what_there_was_instead(lenient: RecordingGraph, ask: Ask, told: str) -> None:
@@ -184,6 +214,25 @@ def test_an_assertion_about_a_handler_that_got_nothing_names_the_nearest(graph: 
 def test_when_nothing_was_published_that_is_what_is_said(graph: RecordingGraph) -> None:
     with pytest.raises(AssertionError, match=r"nothing was published on /A/B\.\nNothing was published at all\."):
         graph.assert_published("/A/B")
+    with pytest.raises(AssertionError, match=r"^nobody called Stock\.count\. Nothing was called at all\.$"):
+        graph.assert_called("Stock.count")
+
+
+def test_a_handler_that_took_too_long_has_failed_with_its_time_limit_as_the_dead_letter_says() -> None:
+    class Slow(GraphBusNode):
+        @subscribe("/Order/Placed", retries=1, timeout=0.02)
+        async def on_order(self) -> None:
+            await asyncio.Event().wait()
+
+    with run_graph(Slow, on_error="isolate") as graph:
+        graph.publish("/Order/Placed")
+        graph.settle()
+        assert [each.attempt for each in graph.failures("Slow")] == [1, 2]
+        told = [f"{type(each.error).__name__}: {each.error}" for each in graph.failures("Slow.on_order")]
+        assert told == ["TimeoutError: it took more than 0.02 s"] * 2
+        assert [letter.error for letter in graph.dead_letters()] == told[1:]
+        with pytest.raises(AssertionError, match=r"handler to Slow\.on_order \(2 attempts\): TimeoutError"):
+            graph.assert_no_dead_letters()
 
 
 def test_many_and_long_events_are_cut_short() -> None:
