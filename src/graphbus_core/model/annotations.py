@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args, get_type_hints
+from collections.abc import Mapping
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from graphbus_core.isolation import attempt
+
+_MAX_STEPS = 50
+"""From one name to the next: a name may stand for itself."""
 
 
 class Unresolved(str):
@@ -18,16 +22,53 @@ def annotation_of(function: Any, name: str) -> object:
 
     Each parameter is looked up by itself: what another one, or the result, is annotated with does not matter.
     """
-    annotation = function.__annotations__.get(name)
+    written = function.__annotations__.get(name)
+    annotation = meant_by(written)
     scope = function.__globals__
-    while isinstance(annotation, str):
+    if parameters := getattr(function, "__type_params__", ()):  # `def take[T]`, of Python 3.12
+        scope = scope | {each.__name__: each for each in parameters}
+    for _ in range(_MAX_STEPS):
+        if not isinstance(annotation, str):
+            break
         found, error = _evaluate(annotation, scope)
         if error is not None:
             found, error = _evaluate(annotation, scope | _imported_for_checkers(scope, annotation))
         if error is not None:
             return Unresolved(annotation)
-        annotation = found
+        annotation = meant_by(found)
+    if isinstance(annotation, str) or type_alias_of(annotation) is not None:
+        return Unresolved(written)
     return _with_inner_texts(annotation, scope) if get_args(annotation) else annotation
+
+
+def type_alias_of(annotation: Any) -> Any:
+    """Give what `type Orders = list[Order]` has made, also of a `Many[Order]`; None for an annotation that names none."""
+    origin = get_origin(annotation)
+    named = annotation if origin is None else origin
+    return named if type(named).__name__ == "TypeAliasType" else None  # Python 3.11 has it in typing_extensions only
+
+
+def meant_by(annotation: Any) -> Any:
+    """Give what an annotation stands for when it names a `type` alias; it is given back if that is not to be had."""
+    meant = annotation
+    for _ in range(_MAX_STEPS):
+        alias = type_alias_of(meant)
+        if alias is None:
+            return meant
+        value, error = attempt(lambda alias=alias: alias.__value__)  # type: ignore[misc]
+        given, wanted = get_args(meant), alias.__type_params__
+        if error is not None or not all(isinstance(each, TypeVar) for each in wanted):
+            break
+        meant = filled(value, dict(zip(wanted, given, strict=False)))
+    return annotation
+
+
+def filled(hint: Any, variables: Mapping[Any, Any]) -> Any:
+    """The annotation with these types in the place of its type variables."""
+    if isinstance(hint, TypeVar):
+        return variables.get(hint, hint)
+    open_ones = () if isinstance(hint, type) and get_origin(hint) is None else getattr(hint, "__parameters__", ())
+    return hint[tuple(variables.get(each, each) for each in open_ones)] if variables and open_ones else hint
 
 
 def _evaluate(text: str, scope: dict[str, Any]) -> tuple[object, Exception | None]:

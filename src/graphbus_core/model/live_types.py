@@ -14,7 +14,6 @@ from typing import (
     NewType,
     NotRequired,
     Required,
-    TypeVar,
     Union,
     get_args,
     get_origin,
@@ -24,6 +23,7 @@ from typing import (
 import msgspec
 
 from graphbus_core.isolation import attempt
+from graphbus_core.model.annotations import filled, meant_by, type_alias_of
 from graphbus_core.model.schema import (
     ANY,
     BOOL,
@@ -121,6 +121,8 @@ class _Reading:
             return Type("list", args=(self.type_of(annotation[0], depth + 1),)) if annotation else LIST
         if isinstance(annotation, NewType):
             return self.type_of(annotation.__supertype__, depth + 1)
+        if type_alias_of(annotation) is not None:
+            return self._aliased(meant_by(annotation), depth)
         origin = get_origin(annotation)
         return self._plain(annotation, depth) if origin is None else self._generic(origin, get_args(annotation), depth)
 
@@ -130,6 +132,11 @@ class _Reading:
         if isinstance(annotation, str):
             return _BY_TEXT.get(annotation.strip(), UNKNOWN)
         return NULL if annotation is None else UNKNOWN
+
+    def _aliased(self, meant: object, depth: int) -> Type:
+        """What a `type` alias stands for, which may hold the alias again, like a class."""
+        self.left -= bool(self.left)
+        return UNKNOWN if type_alias_of(meant) is not None else self.type_of(meant, depth)
 
     def _generic(self, origin: object, args: tuple[Any, ...], depth: int) -> Type:
         if origin is Literal:
@@ -161,7 +168,7 @@ class _Reading:
             return Type("unknown", name=kind.__name__)
         self.left -= bool(self.left)
         fields = (
-            self._field(each.outside, _filled(hint, variables), depth, is_required=each.is_required)
+            self._field(each.outside, filled(hint, variables), depth, is_required=each.is_required)
             for each, hint in found
         )
         return Type("record", name=kind.__name__, fields=tuple(fields))
@@ -171,14 +178,6 @@ class _Reading:
         origin = get_origin(annotation)
         needed = origin is not NotRequired and (is_required or origin is Required)
         return Field(name, self.type_of(annotation, depth + 1), needed)
-
-
-def _filled(hint: Any, variables: Mapping[Any, Any]) -> Any:
-    """The annotation with these types in the place of its type variables."""
-    if isinstance(hint, TypeVar):
-        return variables.get(hint, hint)
-    open_ones = () if isinstance(hint, type) and get_origin(hint) is None else getattr(hint, "__parameters__", ())
-    return hint[tuple(variables.get(each, each) for each in open_ones)] if variables and open_ones else hint
 
 
 def hints_of(kind: object) -> dict[str, Any]:

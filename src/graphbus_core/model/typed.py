@@ -14,7 +14,7 @@ from typing import Any, get_args, get_origin
 import msgspec
 
 from graphbus_core.isolation import attempt
-from graphbus_core.model.annotations import Unresolved, annotation_of
+from graphbus_core.model.annotations import Unresolved, annotation_of, meant_by, type_alias_of
 from graphbus_core.model.live_types import hints_of, type_of
 from graphbus_core.model.proposals import Json
 from graphbus_core.model.schema import NULL, Type
@@ -59,7 +59,8 @@ def needs_making(annotation: Any, depth: int = 0) -> bool:
     """True for an annotation that holds a typed class, an Enum, a date or a `Meta(ge=1)`: more than JSON says by itself."""
     if depth > _MAX_DEPTH:
         return False
-    if type(annotation) is msgspec.Meta:
+    annotation = meant_by(annotation)
+    if type(annotation) is msgspec.Meta or type_alias_of(annotation) is not None:  # of what is not there: to be said
         return True
     origin = get_origin(annotation)
     if isinstance(origin, type) and is_typed_class(origin):
@@ -148,6 +149,7 @@ def _is_scalar(kind: type) -> bool:
 
 
 def _maker_of(kind: Any) -> Make:
+    kind = meant_by(kind)
     own = _own_way(kind)
     if own is not None:
         return own
@@ -212,7 +214,7 @@ def _maker_by_arguments(kind: Any) -> Make:
 
 def _classes_in(annotation: Any, found: dict[Any, None]) -> dict[Any, None]:
     """The classes that objects of this annotation may hold, at any depth."""
-    for part in get_args(annotation) or (annotation,):
+    for part in map(meant_by, get_args(annotation) or (annotation,)):
         if get_args(part):
             _classes_in(part, found)
         elif isinstance(part, type) and part not in found:

@@ -49,7 +49,7 @@ class Base[Order](GraphBusNode):
     def inherited(self, it: Order): ...
 
 class A[T](Base[T]):
-    @schema_method(input={"order": Placed}, output={"text": str})
+    @schema_method(input_schema={"order": Placed}, output_schema={"text": str})
     def place(self, order: Placed):
         self.publish("/Shop/Placed", {"text": f"{f"{order["sku"]}"}, {'\\n'.join([])}"})
         self.publish(Topic, {})

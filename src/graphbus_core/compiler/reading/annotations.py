@@ -12,7 +12,7 @@ from typing import Any
 from graphbus_core.compiler.reading import syntax
 from graphbus_core.compiler.reading.constants import NOT_CONSTANT, evaluate
 from graphbus_core.compiler.reading.modules import External, Symbol
-from graphbus_core.compiler.reading.scopes import ClassSite, Scope, family_of, resolve
+from graphbus_core.compiler.reading.scopes import ClassSite, Scope, family_of, resolve, resolve_through
 from graphbus_core.model.schema import (
     ANY,
     BOOL,
@@ -122,11 +122,15 @@ def _read_name(expression: ast.Name | ast.Attribute, scope: Scope, depth: int) -
         if isinstance(target.node, ast.ClassDef):
             return read_class(ClassSite(target.module, target.node), scope, depth)
         if isinstance(target.node, syntax.TypeAlias):
-            inner = scope.within(target.module)._replace(hidden=syntax.type_parameters(target.node))
-            return read_type(target.node.value, inner, depth)
+            return read_type(target.node.value, _within_alias(target, target.node, scope), depth)
         if isinstance(target.node, ast.expr):
             return _read_alias(target, scope, depth) or _unknown(expression)
     return _unknown(expression)
+
+
+def _within_alias(target: Symbol, node: syntax.TypeAlias, scope: Scope) -> Scope:
+    """Where the value of a `type` statement is read."""
+    return scope.within(target.module)._replace(hidden=syntax.type_parameters(node))
 
 
 def _plain_name(dotted: str) -> str:
@@ -221,13 +225,17 @@ def read_schema(expression: ast.expr | None, scope: Scope, depth: int = 0) -> Sc
     if isinstance(expression, ast.Dict):
         return _read_fields(expression, scope, depth + 1)
     target = resolve(expression, scope)
-    if not isinstance(target, Symbol):
-        return None
+    return _schema_of_name(expression, target, scope, depth + 1) if isinstance(target, Symbol) else None
+
+
+def _schema_of_name(expression: ast.expr, target: Symbol, scope: Scope, depth: int) -> Schema | None:
     if isinstance(target.node, ast.ClassDef):
-        record = read_class(ClassSite(target.module, target.node), scope, depth + 1)
+        record = read_class(ClassSite(target.module, target.node), scope, depth)
         return Schema(record.fields) if record.kind == "record" else None
+    if isinstance(target.node, syntax.TypeAlias):
+        return read_schema(target.node.value, _within_alias(target, target.node, scope), depth)
     if isinstance(target.node, ast.Dict) and not _is_assigned_again(expression, target):
-        return _read_fields(target.node, scope.within(target.module), depth + 1)
+        return _read_fields(target.node, scope.within(target.module), depth)
     return None
 
 
@@ -355,8 +363,8 @@ def _has_default(value: ast.expr | None) -> bool:
     return any(keyword.arg in ("default", "default_factory") for keyword in value.keywords)
 
 
-def annotation_kind(expression: ast.expr | None, scope: Scope, found: Type) -> str:
-    """Say what an annotation means for a handler; see `model.handlers`."""
+def annotation_kind(expression: ast.expr | None, scope: Scope, found: Type, depth: int = 0) -> str:
+    """Say what an annotation means for a handler, see `model.handlers`; `variable` for what may be any type."""
     if expression is None:
         return "none"
     if isinstance(expression, ast.Constant) and isinstance(expression.value, str):
@@ -364,9 +372,12 @@ def annotation_kind(expression: ast.expr | None, scope: Scope, found: Type) -> s
             expression = syntax.parse_expression(expression.value.strip())
         except (SyntaxError, ValueError):
             return "other"
-    target = resolve(expression.value if isinstance(expression, ast.Subscript) else expression, scope)
+    named = expression.value if isinstance(expression, ast.Subscript) else expression
+    target = resolve_through(named, scope)
+    if isinstance(target, Symbol) and isinstance(target.node, syntax.TypeAlias) and depth < _MAX_DEPTH:
+        return annotation_kind(target.node.value, _within_alias(target, target.node, scope), found, depth + 1)
     if isinstance(target, External) and target.dotted == EVENT:
         return "event"
-    if found.kind == "record":
-        return "typed"
-    return "mapping" if found.kind == "dict" else "other"
+    if isinstance(named, ast.Name) and named.id in scope.hidden:
+        return "variable"
+    return {"record": "typed", "dict": "mapping"}.get(found.kind, "other")

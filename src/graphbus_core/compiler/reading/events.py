@@ -74,11 +74,12 @@ def make_subscription(
 
 def _shape(method: Method, parameters: tuple[Parameter, ...], scope: Scope) -> HandlerShape:
     given: list[HandlerParameter] = []
+    kind = ""
     for parameter, (_, annotation) in zip(parameters, annotated_arguments(method), strict=True):
         kind = annotation_kind(annotation, scope, parameter.type)
         given.append(HandlerParameter(parameter.name, parameter.kind, _as_annotation(kind)))
     shape = decide(given)
-    is_foreign = len(given) == 1 and given[0].annotation == "other" and parameters[0].type.kind == "unknown"
+    is_foreign = len(given) == 1 and kind == "other" and parameters[0].type.kind == "unknown"
     if is_foreign and shape in ("event", "payload", "fields") and given[0].kind != "keyword_only":
         return "typed"  # a class of another package: probably a model, in any case no field of that name
     return shape
