@@ -172,12 +172,14 @@ def resolve_build(request: BuildRequest) -> BuildConfig:
     """Find the project and its settings for what a person asks of Build Mode; without a path, the working directory.
 
     Raises:
-        UsageError: GBE101 for a path and GBE105 for a package that does not exist, and what `load` raises.
+        UsageError: GBE101 for a path and GBE105 for a package that does not exist, GBE106 for a file that is no Python, and what
+            `load` raises.
     """
     from pathlib import Path
 
     paths = [Path(path) for path in request.paths]
     raise_all(UsageError("GBE101", path=str(path)) for path in paths if not path.exists())
+    raise_all(UsageError("GBE106", path=str(path)) for path in paths if path.suffix != ".py" and not path.is_dir())
     if request.root_package:
         paths.append(_find_package(request.root_package))
     paths = paths or [Path()]

@@ -88,3 +88,13 @@ def test_a_name_of_the_project_gets_the_right_one(
     ):
         assert main(line) != 0
         assert f"Did you mean {right!r}?" in capsys.readouterr().err, line
+
+
+@pytest.mark.parametrize("command", ["dev", "build", "check", "negotiate"])
+def test_a_file_that_is_no_python_is_refused_at_once(
+    shop: Path, command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(shop)
+    (shop / "README.md").write_text("# Shop\n")
+    assert main([command, "README.md"]) == 2
+    assert "README.md is no Python file. [GBE106]" in capsys.readouterr().err

@@ -123,16 +123,10 @@ def _check(paths: tuple[str, ...], wanted: Wanted) -> int:
 
 
 def _to_read(path: str) -> str:
-    """A folder is read as it is; around a file, its outermost package, so that both ends of its edges are seen.
-
-    Raises:
-        UsageError: The file is no Python.
-    """
+    """A folder is read as it is; around a file, its outermost package, so that both ends of its edges are seen."""
     given = Path(path)
-    if not given.is_file():
+    if not given.is_file() or given.suffix != ".py":
         return path
-    if given.suffix != ".py":
-        raise UsageError("GBE106", path=path)
     folder = given.parent
     while (folder / "__init__.py").is_file() and (folder.parent / "__init__.py").is_file():
         folder = folder.parent
