@@ -1,0 +1,120 @@
+"""What a publish and a call owe to others when they end, although neither has been in the queue.
+
+How long a missed ring would cost is made so long here that who is not woken is found asleep.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from graphbus_core import Event
+from graphbus_core.bus import MessageBus, doorbell
+
+PATIENCE_S = 30.0
+
+
+@pytest.fixture(autouse=True)
+def _nobody_looks_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doorbell, "_LOOK_AGAIN_S", 100 * PATIENCE_S)
+
+
+@pytest.fixture
+def bus() -> Iterator[MessageBus]:
+    with MessageBus() as bus:
+        yield bus
+
+
+def publishing(bus: MessageBus, work: Callable[[], object]) -> Callable[[], object]:
+    """A publish in whose only handler the work is done."""
+    bus.subscribe("/A/A", lambda event: work(), name="only")
+    return lambda: bus.publish("/A/A")
+
+
+def publishing_to_several(bus: MessageBus, work: Callable[[], object]) -> Callable[[], object]:
+    bus.subscribe("/A/A", lambda event: None, name="first")
+    return publishing(bus, work)
+
+
+def calling(bus: MessageBus, work: Callable[[], object]) -> Callable[[], object]:
+    """A call that does the work."""
+    call: Callable[[Any], object] = bus.caller(lambda _nothing: work(), owner="Plain")
+    return lambda: call(None)
+
+
+WAYS = pytest.mark.parametrize("way", [publishing, publishing_to_several, calling])
+Way = Callable[[MessageBus, Callable[[], object]], Callable[[], object]]
+
+
+@WAYS
+def test_who_settles_meanwhile_is_woken_at_the_end(bus: MessageBus, way: Way) -> None:
+    settled = threading.Thread(target=bus.settle, daemon=True)
+
+    def let_another_settle() -> None:
+        settled.start()
+        while not bus._bell.waiting:
+            pass
+
+    way(bus, let_another_settle)()
+    settled.join(PATIENCE_S)
+    assert not settled.is_alive(), "it was not told that all is quiet"
+
+
+@WAYS
+def test_what_another_thread_publishes_meanwhile_is_delivered_before_the_end(bus: MessageBus, way: Way) -> None:
+    heard: list[str] = []
+    bus.subscribe("/B/B", lambda event: heard.append(event.topic), name="late")
+
+    def let_another_publish() -> None:
+        other = threading.Thread(target=bus.publish, args=("/B/B",))
+        other.start()
+        other.join()  # it only queues
+        assert heard == []
+
+    way(bus, let_another_publish)()
+    assert heard == ["/B/B"]
+
+
+@WAYS
+def test_an_async_handler_of_what_came_of_it_has_ended_at_the_end(bus: MessageBus, way: Way) -> None:
+    ended: list[str] = []
+
+    async def on_child(event: Event) -> None:
+        for _ in range(20):
+            await asyncio.sleep(0)
+        ended.append(event.topic)
+
+    bus.subscribe("/B/B", on_child, name="async")
+    way(bus, lambda: bus.publish("/B/B"))()
+    assert ended == ["/B/B"]
+
+
+@WAYS
+def test_an_async_handler_that_was_under_way_before_is_not_waited_for(bus: MessageBus, way: Way) -> None:
+    begun, may_end, done = threading.Event(), threading.Event(), threading.Event()
+
+    async def on_long(event: Event) -> None:
+        begun.set()
+        await asyncio.to_thread(may_end.wait, PATIENCE_S)
+
+    bus.subscribe("/Long/Work", on_long, name="long")
+    before = threading.Thread(target=bus.publish, args=("/Long/Work",))
+    before.start()
+    assert begun.wait(PATIENCE_S)
+    go = way(bus, lambda: None)
+
+    def go_and_tell() -> None:
+        go()
+        done.set()
+
+    later = threading.Thread(target=go_and_tell)
+    later.start()
+    is_done_before = done.wait(PATIENCE_S)
+    may_end.set()
+    before.join()
+    later.join()
+    assert is_done_before, "it has waited for what others had brought about"
