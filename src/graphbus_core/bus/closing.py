@@ -5,7 +5,8 @@ refuse new -> drain -> | a handler does not end: it is left behind | -> bury -> 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from threading import get_ident
 from time import monotonic
 
@@ -13,7 +14,9 @@ from graphbus_core.bus.awaiting import Awaiter
 from graphbus_core.bus.right import Right
 from graphbus_core.clock import Clock
 from graphbus_core.errors import RunError
-from graphbus_core.isolation import attempt_anything
+from graphbus_core.isolation import attempt, attempt_anything
+from graphbus_core.model.deliveries import ONCE
+from graphbus_core.model.messages import Event
 
 _PATIENCE_S = 1.0
 """How long a dispatcher that has nothing to do may take to end."""
@@ -26,7 +29,12 @@ class Closing(Awaiter):
 
     _own_clock: Clock | None = None
 
-    def close(self, grace_s: float = 10.0, last: Callable[[], None] | None = None) -> None:
+    def close(
+        self,
+        grace_s: float = 10.0,
+        last: Callable[[], None] | None = None,
+        ends: Iterable[tuple[str, Callable[[], None]]] = (),
+    ) -> None:
         """Refuse new events, deliver what waits, and stop. Closing twice does nothing.
 
         Further attempts that come due within the grace are waited for, unless the clock is one that a test lets pass. What is
@@ -36,6 +44,8 @@ class Closing(Awaiter):
         Args:
             grace_s: How long to wait.
             last: Called after the last event, while the event loop still runs.
+            ends: Before that, for each owner what ends it. What it publishes goes to the owners that have not ended; for
+                one that has it is a dead letter.
 
         Raises:
             RunError: GBE627 inside a handler, which would wait for itself.
@@ -62,12 +72,43 @@ class Closing(Awaiter):
         else:
             self._deadline = None
         try:
+            self._end_owners(ends)
             if last is not None:
                 self.run(last)
         finally:
             self._end()
         if interruption is not None:
             raise interruption
+
+    def _end_owners(self, ends: Iterable[tuple[str, Callable[[], None]]]) -> None:
+        """One after the other; what one publishes in its end is delivered before the next is ended.
+
+        An Exception of a handler, on a bus that lets it go up, does so when all are ended.
+        """
+        ended: list[str] = []
+        first: Exception | None = None
+        for owner, end in ends:
+            ended.append(owner)
+            _, error = attempt(partial(self.run, partial(self._end_owner, end, ended)))
+            first = first or error
+        if first is not None:
+            raise first
+
+    def _end_owner(self, end: Callable[[], None], ended: list[str]) -> None:
+        end()
+        if self._queue:  # seldom: only then somebody could notice
+            self._let_go_of(ended)
+            ended.clear()
+
+    def _let_go_of(self, owners: Collection[str]) -> None:
+        """In the place of their handlers stands from now on what makes their events dead letters."""
+        for each in self._routes.subscriptions:
+            if each.owner in owners and self._routes.remove(each):
+                refuse = partial(self._refuse_for, name=each.name, why=f"{each.owner} had stopped before")
+                self._routes.add(each.topic, refuse, name=each.name, owner="the end", shape="event", policy=ONCE)
+
+    def _refuse_for(self, event: Event, *, name: str, why: str) -> None:
+        self._stop(event, "closed", why, name)
 
     def _deliver_the_rest(self, deadline: float) -> BaseException | None:
         """Drain until all is quiet or the grace is over, and give the first that went up meanwhile."""

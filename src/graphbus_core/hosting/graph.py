@@ -265,7 +265,9 @@ class LiveGraph:
         self._is_stopped = True
         problems: list[GraphBusError] = []
         try:
-            self.bus.close(self.begin_grace(), last=lambda: problems.extend(self._stop_nodes()))
+            self.bus.close(
+                self.begin_grace(), ends=[(name, self._end_of(name, problems)) for name in reversed(self.nodes)]
+            )
         finally:
             for clean_up in reversed(self._at_end):
                 clean_up()
@@ -368,14 +370,14 @@ class LiveGraph:
         if why is not None:
             raise RunError("GBE680", where=why.where, agent=agent, reason=why.sentence.rstrip("."))
 
-    def _stop_nodes(self) -> list[GraphBusError]:
-        problems: list[GraphBusError] = []
-        for name in reversed(self.nodes):
+    def _end_of(self, name: str, problems: list[GraphBusError]) -> Callable[[], None]:
+        def end() -> None:
             error = self.stop_node(name)
             if error is not None:
                 code = "GBE626" if _has_begun(self.nodes[name].on_stop, error) else "GBE608"
                 problems.append(self._refuse(code, self._members[name], error))
-        return problems
+
+        return end
 
     def _refuse(self, code: str, member: Member, error: Exception | None) -> RunError:
         where = self.place_of(error) or member.place

@@ -450,3 +450,60 @@ def test_async_agents_start_are_called_and_call_others() -> None:
 def test_every_refusal_is_a_graphbus_error() -> None:
     assert issubclass(RunError, GraphBusError)
     assert RunError("GBE627").exit_status == 7
+
+
+class Farewell(GraphBusNode):
+    """Says that it goes, and hears who goes: its letters are (who hears, who went)."""
+
+    heard: list[tuple[str, str]] = []  # noqa: RUF012 - shared on purpose
+    is_over = False
+
+    def on_stop(self) -> None:
+        self.is_over = True
+        self.publish("/Crew/Left", {"who": type(self).__name__})
+
+    @subscribe("/Crew/Left")
+    def on_left(self, who: str) -> None:
+        assert not self.is_over
+        self.heard.append((type(self).__name__, who))
+
+
+class Boatswain(Farewell):
+    async def think(self) -> None:
+        """Makes it live on the event loop."""
+
+
+class Cook(Farewell):
+    pass
+
+
+def test_what_an_on_stop_publishes_goes_to_who_still_runs_and_is_a_dead_letter_for_who_does_not() -> None:
+    Farewell.heard.clear()
+    graph = connect(Farewell, Boatswain, Cook)
+    graph.stop()
+    assert Farewell.heard == [("Farewell", "Cook"), ("Boatswain", "Cook"), ("Farewell", "Boatswain")]
+    letters = graph.bus.dead_letters()
+    assert [(letter.subscription, letter.event["who"]) for letter in letters] == [
+        ("Cook.on_left", "Cook"),
+        ("Cook.on_left", "Boatswain"),
+        ("Boatswain.on_left", "Boatswain"),
+        ("Cook.on_left", "Farewell"),
+        ("Boatswain.on_left", "Farewell"),
+        ("Farewell.on_left", "Farewell"),
+    ]
+    assert {(letter.reason, letter.attempts) for letter in letters} == {("closed", 0)}
+    assert letters[1].error == "Cook had stopped before"
+
+
+class Grumbling(Life):
+    @subscribe("/Crew/Left")
+    def on_left(self) -> None:
+        raise OSError("already?")
+
+
+def test_a_handler_that_fails_at_what_an_on_stop_publishes_keeps_nobody_from_stopping() -> None:
+    Life.log.clear()
+    graph = connect(Life, Grumbling, Cook, on_error="raise")
+    with pytest.raises(OSError, match="already"):
+        graph.stop()
+    assert Life.log[-2:] == ["stop Grumbling", "stop Life"]
