@@ -8,6 +8,7 @@ Nothing here can ask a model, negotiate or change code: the modules that do so a
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 from collections.abc import Callable, Collection, Coroutine, Sequence
@@ -16,8 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 from graphbus_core import collector
 
-if __name__ == "__main__":
-    collector.rest()  # while everything below is imported
+if __name__ == "__main__":  # while everything below is imported
+    collector.rest()
+    for _number in (
+        signal.SIGTERM,
+        signal.SIGINT,
+    ):  # nothing has begun; and process 1 of a container would not hear them
+        signal.signal(_number, lambda *_: sys.exit(0))
 
 import msgspec
 
