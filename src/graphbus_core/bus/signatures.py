@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -69,7 +70,8 @@ def bind(handler: Handler, *, shape: HandlerShape | None = None) -> BoundHandler
 
 def describe(handler: Handler) -> str:
     """Name a handler for people: its qualified name, as far as it has one."""
-    name: str = getattr(handler, "__qualname__", "") or type(handler).__qualname__
+    named = handler.func if isinstance(handler, partial) else handler
+    name: str = getattr(named, "__qualname__", "") or type(named).__qualname__
     return name
 
 
@@ -80,7 +82,9 @@ def place_of(handler: Handler) -> Place | None:
 
 
 def _function_of(handler: Handler) -> Any:
-    """The Python function whose signature counts: below wrappers, methods and instances with `__call__`."""
+    """The Python function whose signature counts: below wrappers, methods, partials and instances with `__call__`."""
+    if isinstance(handler, partial):
+        return _function_of(handler.func)
     function: Any = getattr(handler, "__func__", handler)
     if not hasattr(function, "__code__"):
         function = getattr(type(handler).__call__, "__func__", type(handler).__call__)
@@ -90,6 +94,9 @@ def _function_of(handler: Handler) -> Any:
 
 
 def _parameters(handler: Handler, function: Any) -> list[_Parameter]:
+    if isinstance(handler, partial):  # what is given already is not for an event to give
+        left = _parameters(handler.func, function)[len(handler.args) :]
+        return [each for each in left if each.name not in handler.keywords]
     code = function.__code__
     names = code.co_varnames
     positional, keywords = code.co_argcount, code.co_kwonlyargcount

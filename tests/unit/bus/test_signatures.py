@@ -297,3 +297,32 @@ def test_a_handler_is_named_for_people() -> None:
     assert describe(Agent().event) == "Agent.event"
     assert describe(Callable_()) == "Callable_"
     assert place_of([].append) is None
+
+
+def given_a_line(line: str, order_id: str, total: float, *, flag: bool = False) -> tuple[object, ...]:
+    return line, order_id, total, flag
+
+
+async def later(line: str, total: float) -> tuple[object, ...]:
+    return line, total
+
+
+@pytest.mark.parametrize(
+    ("handler", "result"),
+    [
+        (functools.partial(given_a_line, "bank"), ("bank", "1", 2.5, False)),
+        (functools.partial(given_a_line, "bank", flag=True), ("bank", "1", 2.5, True)),
+        (functools.partial(functools.partial(given_a_line, "bank"), total=9.0), ("bank", "1", 9.0, False)),
+        (functools.partial(Agent().fields), ("1", 2.5)),
+        (functools.partial(Agent().both, "given"), ("given", PAYLOAD)),
+    ],
+)
+def test_a_partial_takes_from_the_event_what_it_has_not_been_given(handler: Any, result: object) -> None:
+    assert bind(handler).call(Event("/A/B", PAYLOAD)) == result
+
+
+def test_a_partial_is_named_after_what_it_calls_and_may_be_async() -> None:
+    handler = functools.partial(later, "bank")
+    assert bind(handler).is_async
+    assert describe(handler) == "later"
+    assert place_of(handler) == place_of(later)
