@@ -56,7 +56,8 @@ class A[T](Base[T]):
         return {"text": f"{order["sku"]!r:>{3 + len("x")}}"}
 
     def of_class(self, it: T) -> T: ...
-    def of_method[Order: (int, str)](self, it: Order): ...
+    @schema_method(input_schema={"it": Order}, output_schema=Order)
+    def of_method[Order: (int, str)](self, it: Order) -> Order: ...
     def alias(self, it: Maybe): ...
     def generic(self, it: Many[int]): ...
     def bare(self, it: Many): ...
@@ -106,6 +107,16 @@ def test_an_annotation_means_what_it_means_to_python(agent: AgentDefinition | No
     if agent is not None:
         methods = {method.name: method for method in agent.methods}
         assert told(methods[name].parameters[0].type) == expected
+
+
+def test_a_decorator_does_not_see_the_type_parameters_of_its_method(agent: AgentDefinition | None) -> None:
+    if agent is not None:
+        method = {method.name: method for method in agent.methods}["of_method"]
+        assert method.input_schema is not None
+        assert method.output_schema is not None
+        assert told(method.input_schema.fields[0].type) == ORDER
+        assert [field.name for field in method.output_schema.fields] == ["sku"]
+        assert told(method.returns) == "unknown Order"
 
 
 def test_the_fields_of_a_class_with_type_parameters_are_those_of_its_own(agent: AgentDefinition | None) -> None:

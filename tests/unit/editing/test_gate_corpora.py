@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -80,6 +81,8 @@ def test_bad_edits_are_refused_by_the_rung_that_should(figure: Figure) -> None:
 
     figure("bad edits that passed the gate", f"{sum(not code for code in found.values())} of {len(found)}")
     wanted = {edit.name: edit.refused for edit in BAD}
+    if sys.version_info >= (3, 12):  # it can read it, and then sees that the project's oldest Python cannot
+        wanted["compile-newer-python"] = "G2.version"
     assert {name: (wanted[name], code) for name, code in found.items() if not code.startswith(wanted[name])} == {}
     assert found.keys() == wanted.keys()
 

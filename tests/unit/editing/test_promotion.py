@@ -138,7 +138,7 @@ def test_paths_that_leave_the_project_are_refused(config: BuildConfig, path: str
 def in_a_user_without_rights(config: BuildConfig, prepare: str = "") -> str:
     """Promote in a process that is not root, because nothing is forbidden to root; give the code of the refusal."""
     code = f"""
-import os, resource, signal, sys
+import fcntl, os, resource, signal, sys  # fcntl: loaded when it is needed, it may lie where others may not read
 from graphbus_core.editing.workspace import promote, undo, recover
 from graphbus_core.errors import EditError
 from graphbus_core.model.config import BuildConfig

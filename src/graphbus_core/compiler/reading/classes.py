@@ -138,10 +138,9 @@ class _AgentReader:
         scopes = {id(home): self._scope(home) for home in self._chain}
         for home, method in self._methods:
             scope = scopes[id(home)]
-            own = type_parameters(method.node)
-            scope = scope._replace(hidden=scope.hidden | own) if own else scope
-            parameters = read_parameters(method, scope)
-            view = make_view(method, parameters, scope, self._chain)
+            inside = scope.in_signature(method.node)
+            parameters = read_parameters(method, inside)
+            view = make_view(method, parameters, inside, self._chain)
             specs.append(make_spec(method, parameters, scope, view, self._raising))
             subscriptions.extend(read_subscriptions(method, parameters, scope, view))
             if method.node.name == "handle_event":

@@ -31,7 +31,7 @@ def read_subscriptions(
     decorators = [decorator for decorator in method.decorators if decorator.name == SUBSCRIBE]
     if not decorators:
         return
-    shape = _shape(method, parameters, scope)
+    shape = _shape(method, parameters, scope.in_signature(method.node))
     for decorator in decorators:
         topic = decorator.argument(0, "topic")
         span = span_of(method.module.path, topic if topic is not None else decorator.node)

@@ -200,7 +200,7 @@ def make_spec(
         schema_span=span_of(method.module.path, schema.node) if schema else None,
         input_schema=read_schema(schema.argument(0, "input_schema"), scope) if schema else None,
         output_schema=read_schema(schema.argument(1, "output_schema"), scope) if schema else None,
-        returns=read_type(node.returns, scope),
+        returns=read_type(node.returns, scope.in_signature(node)),
         has_return_annotation=node.returns is not None,
         returned=tuple(_returned(method, view, raising)),
         is_async=isinstance(node, ast.AsyncFunctionDef),

@@ -20,6 +20,7 @@ from graphbus_core.compiler.reading.modules import (
     Target,
     external,
 )
+from graphbus_core.compiler.reading.syntax import type_parameters
 
 _BUILTINS = {name: External(f"builtins.{name}") for name in dir(builtins)}
 _MAX_BASES = 50
@@ -56,6 +57,11 @@ class Scope(NamedTuple):
     def within(self, module: Module) -> Scope:
         """Give the top level of another module."""
         return Scope(self.library, module)
+
+    def in_signature(self, node: ast.AST) -> Scope:
+        """Give the surroundings of the annotations of a function: its type parameters hide what its decorators see."""
+        own = type_parameters(node)
+        return self._replace(hidden=self.hidden | own) if own else self
 
 
 def resolve(expression: ast.expr, scope: Scope) -> Target:

@@ -97,8 +97,8 @@ def _is_type(value: ast.expr) -> bool:
 
 
 def _refuse_hidden_names(symbol: Symbol, builtins: set[str], others: set[str] | frozenset[str] = frozenset()) -> None:
-    """Give up when the class, or for builtins the module, gives one of the names another meaning."""
-    in_class = _bound_by(symbol.owner.body) if symbol.owner else set()
+    """Give up when the class or a type parameter, or for builtins the module, gives one of the names another meaning."""
+    in_class = symbol.type_parameters | (_bound_by(symbol.owner.body) if symbol.owner else set())
     stored = {node.id for node in ast.walk(symbol.text.tree) if _is_stored(node)}
     defined = _bound_by(symbol.text.tree.body)
     if builtins & (in_class | stored | defined) or others & in_class:
@@ -129,7 +129,7 @@ def _default(symbol: Symbol, argument: ast.arg) -> ast.expr | None:
 
 
 def _end_of_parameters(symbol: Symbol) -> int:
-    """Right behind the bracket that closes the parameters."""
+    """Right behind the bracket that closes the parameters; those of `def take[T: (int, str)]` come before them."""
     function = symbol.function
     start = symbol.text.offset(function.lineno, function.col_offset)
     text = symbol.text.utf8[start : symbol.end].decode()
@@ -140,7 +140,7 @@ def _end_of_parameters(symbol: Symbol) -> int:
             depth += 1
         elif token.type == tokenize.OP and token.string in ")]}":
             depth -= 1
-            if depth == 0:
+            if depth == 0 and token.string == ")":
                 position = lines[token.end[0] - 1] + token.end[1]
                 return start + len(text[:position].encode())
     raise Refused("the parameters have no end")

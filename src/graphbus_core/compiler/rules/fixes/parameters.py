@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from graphbus_core.compiler.reading.syntax import type_parameters
 from graphbus_core.compiler.rules.evidence import Evidence, trees_with
 from graphbus_core.compiler.rules.fixes.names import names_method, others
 from graphbus_core.compiler.rules.fixes.rewrite import Function, Refused, Symbol
@@ -38,6 +39,8 @@ def add_field(finding: Finding, evidence: Evidence) -> Fix:
     kind = symbol.text.of(argument.annotation) if argument.annotation else "object"
     if isinstance(argument.annotation, ast.Constant):
         raise Refused("the annotation is written as text")
+    if argument.annotation and type_parameters(symbol.function) & _names_in(argument.annotation):
+        raise Refused("the decorator does not know the types of the signature")
     display = schema_display(symbol.function, "input_schema", 0)
     quote = "'" if display.keys and display.keys[0] and symbol.text.of(display.keys[0])[:1] == "'" else '"'
     _add_entry(symbol, display, f"{quote}{name}{quote}: {kind}")
@@ -154,7 +157,7 @@ def rename_parameter(symbol: Symbol, old: str, new: str) -> None:
 
 
 def _uses(function: Function, old: str, new: str) -> Iterator[ast.Name]:
-    inner_arguments: set[str] = set()
+    inner_arguments: set[str] = {*type_parameters(function)}
     for node in ast.walk(function):
         if isinstance(node, ast.Name):
             if node.id == new or node.id in _REFLECTING:
@@ -172,8 +175,9 @@ def _uses(function: Function, old: str, new: str) -> Iterator[ast.Name]:
 
 
 def _signature(function: Function) -> set[ast.AST]:
-    """Decorators, annotations and defaults: names there belong to the surroundings."""
-    outside = [*function.decorator_list, *function.args.defaults, *filter(None, function.args.kw_defaults)]
+    """Decorators, type parameters, annotations and defaults: names there belong to the surroundings."""
+    outside: list[ast.AST] = [*function.decorator_list, *getattr(function, "type_params", ())]
+    outside += [*filter(None, [function.returns]), *function.args.defaults, *filter(None, function.args.kw_defaults)]
     arguments = (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)
     outside += [argument.annotation for argument in arguments if argument.annotation]
     return {node for part in outside for node in ast.walk(part)}
@@ -247,14 +251,21 @@ def _add_parameter(symbol: Symbol, name: str, *, is_required: bool) -> None:
         raise Refused("the name is taken")
     display = schema_display(function, "input_schema", 0)
     kind = next(
-        symbol.text.of(value)
+        value
         for key, value in zip(display.keys, display.values, strict=True)
         if isinstance(key, ast.Constant)
         and key.value == name
         and isinstance(value, ast.Name | ast.Subscript | ast.BinOp)
     )
+    if symbol.type_parameters & _names_in(kind):
+        raise Refused("the type means something else in the signature")
     last = function.args.defaults[-1] if function.args.defaults else arguments[-1]
-    symbol.insert(symbol.text.end(last), f", {name}: {kind}" if is_required else f", {name}: {kind} | None = None")
+    written = f", {name}: {symbol.text.of(kind)}"
+    symbol.insert(symbol.text.end(last), written if is_required else f"{written} | None = None")
+
+
+def _names_in(expression: ast.expr) -> set[str]:
+    return {node.id for node in ast.walk(expression) if isinstance(node, ast.Name)}
 
 
 def _add_entry(symbol: Symbol, display: ast.Dict, entry: str) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from hashlib import sha256
 from typing import NamedTuple
 
-from graphbus_core.compiler.reading.syntax import parse
+from graphbus_core.compiler.reading.syntax import parse, type_parameters
 from graphbus_core.compiler.rules.evidence import Evidence, Source
 from graphbus_core.model.agent import SourceSpan
 from graphbus_core.model.proposals import CodeChange
@@ -118,6 +118,11 @@ class Symbol:
         if isinstance(self.node, ast.ClassDef):
             raise Refused("the place is in no method")
         return self.node
+
+    @property
+    def type_parameters(self) -> frozenset[str]:
+        """The names that the signature has for types of its own: those of the method and of its class."""
+        return type_parameters(self.node) | (type_parameters(self.owner) if self.owner else frozenset())
 
     def replace(self, start: int, end: int, new: str) -> None:
         """Put other text in the place of `utf8[start:end]`."""
