@@ -118,3 +118,48 @@ def test_an_async_handler_that_was_under_way_before_is_not_waited_for(bus: Messa
     before.join()
     later.join()
     assert is_done_before, "it has waited for what others had brought about"
+
+
+def test_a_round_that_was_interrupted_is_ended_before_a_call_runs(bus: MessageBus) -> None:
+    heard: list[str] = []
+
+    def stop(event: Event) -> None:
+        heard.append("stops")
+        raise KeyboardInterrupt
+
+    bus.subscribe("/A/A", stop, name="stops")
+    bus.subscribe("/A/A", lambda event: heard.append("rest"), name="rest")
+    with pytest.raises(KeyboardInterrupt):
+        bus.publish("/A/A")
+    bus.caller(lambda _nothing: heard.append("called"), owner="Plain")(None)
+    assert heard == ["stops", "rest", "called"]
+
+
+def test_who_was_called_may_be_asked_by_what_came_of_the_call(bus: MessageBus) -> None:
+    answers: list[object] = []
+    bus.subscribe("/A/Asked", lambda event: "answer", name="Plain.on_asked", owner="Plain")
+    bus.subscribe("/A/Child", lambda event: answers.append(bus.request("/A/Asked")), name="Other.asks", owner="Other")
+    bus.caller(lambda _nothing: bus.publish("/A/Child"), owner="Plain")(None)
+    assert bus.dead_letters() == ()
+    assert answers == ["answer"]
+
+
+def test_who_waits_for_room_is_woken_when_there_is_room_and_not_when_all_is_done() -> None:
+    last, given_up = 4, threading.Event()
+    with MessageBus(mailbox=1) as bus:
+
+        async def until_the_next_is_here(event: Event) -> None:
+            while True:
+                await asyncio.sleep(0.001)
+                if event["n"] == last or (subscription.mailbox and subscription.mailbox.box) or given_up.is_set():
+                    return
+
+        subscription = bus.subscribe("/B/B", until_the_next_is_here, name="slow")
+        bus.subscribe("/A/A", lambda event: [bus.publish("/B/B", {"n": n}) for n in range(last + 1)], name="many")
+        publisher = threading.Thread(target=bus.publish, args=("/A/A",), daemon=True)
+        publisher.start()
+        publisher.join(PATIENCE_S)
+        is_asleep = publisher.is_alive()
+        given_up.set()
+        assert not is_asleep, "it was not told that a mailbox has room again"
+        assert bus.statistics().subscriptions["slow <- /B/B"].delivered == last + 1

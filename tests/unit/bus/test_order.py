@@ -144,6 +144,7 @@ def test_a_handler_that_unsubscribes_itself_is_called_once_and_disturbs_nobody(l
     bus.publish("/A/B", {"n": 1})
     bus.publish("/A/B", {"n": 2})
     assert log == [("once", 1), ("always", 1), ("always", 2)]
+    assert own.delivered == 1
     assert [each.name for each in bus.subscriptions] == [recorder(log, "").__qualname__]
 
 
