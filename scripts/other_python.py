@@ -25,6 +25,8 @@ ROOMS = (
     "tests/unit/instruments",
     "tests/unit/store",
     "tests/unit/runtime",
+    "tests/unit/model/test_type_aliases.py",
+    "tests/unit/rules/test_fixes_beside_type_parameters.py",
     "tests/cli/test_cli_build.py",
     "tests/cli/test_run_command.py",
     "tests/cli/test_trace_and_profile_commands.py",
