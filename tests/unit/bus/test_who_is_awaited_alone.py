@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 
 from graphbus_core import Event
-from graphbus_core.bus import MessageBus
+from graphbus_core.bus import MessageBus, doorbell
 from graphbus_core.model.deliveries import DeliveryPolicy
 
 PATIENCE_S = 30.0
@@ -126,26 +126,65 @@ def test_what_an_interruption_has_left_comes_before_what_is_awaited(interrupt: C
 def test_what_an_interruption_has_left_comes_before_what_a_handler_publishes(
     interrupt: Callable[[MessageBus], None],
 ) -> None:
-    heard: list[str] = []
-    begun, may_go_on = threading.Event(), threading.Event()
+    """Nobody waits meanwhile, who would deliver it at once."""
 
-    async def on_long(event: Event) -> None:
-        begun.set()
-        await asyncio.to_thread(may_go_on.wait, PATIENCE_S)
-        bus.publish("/A/Next")
+    async def program() -> list[str]:
+        heard: list[str] = []
+        begun, may_go_on = asyncio.Event(), asyncio.Event()
 
-    async def on_event(event: Event) -> None:
-        heard.append(event.topic.split("/")[2])
+        async def on_long(event: Event) -> None:
+            begun.set()
+            await may_go_on.wait()
+            bus.publish("/A/Next")
 
-    with MessageBus() as bus:
-        bus.subscribe("/A/Left", stop, name="stop", owner="Plain")
-        bus.subscribe("/A/**", on_event, name="hears", owner="Async")
-        bus.subscribe("/Long/Work", on_long, name="long", owner="Long")
-        before = threading.Thread(target=bus.publish, args=("/Long/Work",))
-        before.start()
-        assert begun.wait(PATIENCE_S)
-        interrupt(bus)
-        may_go_on.set()
-        before.join()
-        bus.settle()
-    assert heard == ["Left", "Next"]
+        async def on_event(event: Event) -> None:
+            heard.append(event.topic.split("/")[2])
+
+        async with MessageBus() as bus:
+            bus.subscribe("/A/Left", stop, name="stop", owner="Plain")
+            bus.subscribe("/A/**", on_event, name="hears", owner="Async")
+            bus.subscribe("/Long/Work", on_long, name="long", owner="Long")
+            bus.publish("/Long/Work")
+            async with asyncio.timeout(PATIENCE_S):
+                await begun.wait()
+                await asyncio.to_thread(interrupt, bus)
+                may_go_on.set()
+                await asyncio.to_thread(bus.settle)
+        return heard
+
+    assert asyncio.run(program()) == ["Left", "Next"]
+
+
+def test_it_is_given_what_the_check_of_the_topic_has_made_of_the_payload() -> None:
+    async def program() -> list[object]:
+        heard: list[object] = []
+
+        async def on_event(event: Event) -> None:
+            heard.append(event.payload)
+
+        async with MessageBus(admit=lambda topic: lambda payload: {"made": payload}) as bus:
+            bus.subscribe("/A/A", on_event, name="only")
+            await bus.publish_async("/A/A", 1)
+        return heard
+
+    assert asyncio.run(program()) == [{"made": 1}]
+
+
+def test_who_settles_meanwhile_is_woken_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doorbell, "_LOOK_AGAIN_S", 100 * PATIENCE_S)
+
+    async def program() -> bool:
+        async with MessageBus() as bus:
+            settling = threading.Thread(target=bus.settle, daemon=True)
+
+            async def on_event(event: Event) -> None:
+                settling.start()
+                while not bus._bell.waiting:
+                    pass
+
+            bus.subscribe("/A/A", on_event, name="only")
+            await bus.publish_async("/A/A")
+            await asyncio.to_thread(settling.join, PATIENCE_S)
+            return settling.is_alive()
+
+    assert asyncio.run(program()) is False
