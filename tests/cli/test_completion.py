@@ -282,7 +282,7 @@ def test_a_name_of_a_command_is_completed_without_importing_any(tmp_path: Path) 
     word, loaded = done.stdout.splitlines()
     assert word.split("\t")[1] == "negotiate"
     own = {"", ".cli", ".cli.console", ".cli.completing", ".cli.completing.answer", ".cli.completing.cursor"}
-    own |= {".cli.completing.words", ".errors", ".errors.legible", ".isolation"}
+    own |= {".cli.completing.words", ".collector", ".errors", ".errors.legible", ".isolation"}
     assert {*loaded.split()} <= {f"graphbus_core{name}" for name in own}
 
 
