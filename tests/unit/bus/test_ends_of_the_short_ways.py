@@ -163,3 +163,27 @@ def test_who_waits_for_room_is_woken_when_there_is_room_and_not_when_all_is_done
         given_up.set()
         assert not is_asleep, "it was not told that a mailbox has room again"
         assert bus.statistics().subscriptions["slow <- /B/B"].delivered == last + 1
+
+
+def test_a_dispatcher_is_woken_by_an_event_from_outside() -> None:
+    with MessageBus(dispatcher=True) as bus:
+        bus.subscribe("/A/A", lambda event: None, name="only")
+        for _ in range(20):
+            receipt = bus.publish("/A/A")
+            assert receipt is not None
+            assert receipt.wait(PATIENCE_S), "nobody was told that an event waits"
+            while not bus._bell.waiting:
+                pass
+
+
+def test_a_plain_handler_on_the_loop_that_is_unsubscribed_while_its_event_waits_is_not_called(bus: MessageBus) -> None:
+    heard: list[str] = []
+
+    async def first(event: Event) -> None:
+        bus.unsubscribe(second)
+
+    bus.subscribe("/A/A", first, name="Agent.first", owner="Agent")
+    second = bus.subscribe("/A/A", lambda event: heard.append("second"), name="Agent.second", owner="Agent")
+    bus.subscribe("/A/A", lambda event: heard.append("third"), name="Agent.third", owner="Agent")
+    bus.publish("/A/A")
+    assert heard == ["third"]
