@@ -113,7 +113,7 @@ def types(draw: st.DrawFn, depth: int = 3) -> Type:
         return draw(st.sampled_from(LEAVES))
     if kind == "literal":
         values = draw(st.lists(st.sampled_from(["a", "b", 1, 0, True, False, None]), max_size=4))
-        return Type("literal", values=tuple(values))
+        return Type("literal", values=tuple(values), name=draw(st.sampled_from(["", "Plain"])))
     if kind == "record":
         return Type("record", name="R", fields=draw(records(depth - 1)))
     inner = draw(types(depth - 1))

@@ -34,6 +34,7 @@ from graphbus_core.model.values import (
     mapping_of,
     members_of,
     plain_of,
+    word_of,
 )
 
 Fits = Callable[[Any], bool]
@@ -67,7 +68,7 @@ _EXACT = {
 
 _LOOKS: dict[str, Any] = {
     each.__name__: each
-    for each in (fields_of, is_bytes, is_float, is_int, is_str, items_of, mapping_of, members_of, plain_of)
+    for each in (fields_of, is_bytes, is_float, is_int, is_str, items_of, mapping_of, members_of, plain_of, word_of)
 }
 TOP = 2
 _MAX_INDENT = 12
@@ -285,7 +286,7 @@ class Text:
         allowed = self.constant(frozenset((type(value), value) for value in wanted.values))
         kinds = self.constant(frozenset(map(type, wanted.values)))
         plain = self.fresh()
-        self.write(f"{plain} = plain_of({v})")
+        self.write(f"{plain} = {'word_of' if wanted.name else 'plain_of'}({v})")
         self.need(f"type({plain}) in {kinds} and (type({plain}), {plain}) in {allowed}")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Mapping, Sequence
+from enum import Enum, EnumMeta, Flag
 from types import MappingProxyType
 from typing import (
     Annotated,
@@ -127,6 +128,8 @@ class _Reading:
         return self._plain(annotation, depth) if origin is None else self._generic(origin, get_args(annotation), depth)
 
     def _plain(self, annotation: object, depth: int) -> Type:
+        if isinstance(annotation, EnumMeta):
+            return _words_of(annotation)
         if isinstance(annotation, type) or annotation is Any:  # a class since Python 3.11
             return _PLAIN.get(annotation) or self._record(annotation, depth)
         if isinstance(annotation, str):
@@ -178,6 +181,16 @@ class _Reading:
         origin = get_origin(annotation)
         needed = origin is not NotRequired and (is_required or origin is Required)
         return Field(name, self.type_of(annotation, depth + 1), needed)
+
+
+def _words_of(kind: EnumMeta) -> Type:
+    """The values of an Enum, which JSON has for its members; unknown if it takes others, too, or they are not text and ints."""
+    found: dict[str, Any] = kind.__dict__["_member_map_"]
+    values: Any = tuple(dict.fromkeys(plain_of(member._value_) for member in found.values()))
+    takes_others = issubclass(kind, Flag) or kind._missing_.__func__ is not Enum._missing_.__func__  # type: ignore[attr-defined]
+    if not values or takes_others or not {*map(type, values)} <= {str, int}:
+        return Type("unknown", name=kind.__name__)
+    return Type("literal", values=values, name=kind.__name__)
 
 
 def hints_of(kind: object) -> dict[str, Any]:

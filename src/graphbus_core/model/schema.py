@@ -39,6 +39,7 @@ class Type(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
         args: `list`, `set`: the item type (none: any). `dict`: key and value types. `tuple`: item types. `union`: the choices.
         values: The choices of a `literal`.
         name: The name that the source gives it, for a `record` the class name, for `unknown` the text that was not understood.
+            A `literal` with a name is an Enum: its members are of it, too.
         fields: The fields of a `record` (TypedDict, dataclass, msgspec or pydantic class, or a nested schema mapping).
     """
 

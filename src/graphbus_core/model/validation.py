@@ -26,6 +26,7 @@ from graphbus_core.model.values import (
     members_of,
     plain_of,
     shown,
+    word_of,
 )
 
 MAX_PROBLEMS = 8
@@ -202,7 +203,7 @@ def _in_union(wanted: Type, value: object, path: str) -> Iterator[Problem]:
 
 
 def _in_literal(wanted: Type, value: object, path: str) -> Iterator[Problem]:
-    plain = plain_of(value)
+    plain = word_of(value) if wanted.name else plain_of(value)
     if not any(type(plain) is type(each) and plain == each for each in wanted.values):
         near = did_you_mean(_named(plain), map(str, wanted.values[:_MAX_NAMES])) if type(plain) is str else ""
         yield _misfit(wanted, value, path)._replace(suggestion=near)

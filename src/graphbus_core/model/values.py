@@ -7,6 +7,7 @@ a subclass of a builtin is read as that builtin; only Mappings and typed objects
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from enum import EnumMeta
 from itertools import islice
 from math import isfinite
 from typing import Any
@@ -129,6 +130,14 @@ def plain_of(value: object) -> object:
         if issubclass(kind, base):
             return plain(value)
     return value
+
+
+def word_of(value: object) -> object:
+    """The value of a member of an Enum; everything else as `plain_of` gives it."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
+    return plain_of(object.__getattribute__(value, "_value_") if issubclass(type(kind), EnumMeta) else value)
 
 
 _PLAIN = frozenset({str, int, float, bool, type(None)})

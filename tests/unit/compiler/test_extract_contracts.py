@@ -119,7 +119,8 @@ def _input(tmp_path: Path, schema: str) -> str:
         ("compute()", "compute()"),
         ("lambda: 1", "lambda: 1"),
         ("'not a type!'", "not a type!"),
-        ("Color", "Color"),
+        ("Color", "Literal['red']"),
+        ("list[Color | None]", "list[Literal['red'] | None]"),
         ("Plain", "Plain"),
         ("1", "1"),
         ("helper", "helper"),
@@ -142,7 +143,7 @@ def test_the_type_of_a_field(tmp_path: Path, written: str, read: str) -> None:
     assert _input(tmp_path, f"{{'x': {written}}}") == f"{{x: {read}}}"
 
 
-@pytest.mark.parametrize("written", ["Foreign", "Color", "Plain", "OfForeign", "Renamed", "compute()", "int | Foreign"])
+@pytest.mark.parametrize("written", ["Foreign", "Plain", "OfForeign", "Renamed", "compute()", "int | Foreign"])
 def test_what_cannot_be_known_is_unknown(tmp_path: Path, written: str) -> None:
     agent = read_agent(
         tmp_path,

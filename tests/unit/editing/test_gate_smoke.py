@@ -157,7 +157,8 @@ def test_a_plain_value_is_what_a_user_of_the_contract_would_send(of: Type, value
 
 @pytest.mark.parametrize(
     "of",
-    [UNKNOWN, ANY, BYTES, LIST, DICT, Type("record"), Type("literal"), Type("dict", args=(INT, INT)), Type("set", args=(INT,))],
+    [UNKNOWN, ANY, BYTES, LIST, DICT, Type("record"), Type("literal"), Type("literal", values=("s",), name="Size"),
+     Type("dict", args=(INT, INT)), Type("set", args=(INT,))],
     ids=str,
 )  # fmt: skip
 def test_what_says_too_little_has_no_value(of: Type) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from graphbus_core.compiler.reading import syntax
 from graphbus_core.compiler.reading.constants import NOT_CONSTANT, evaluate
+from graphbus_core.compiler.reading.enums import read_words
 from graphbus_core.compiler.reading.modules import External, Symbol
 from graphbus_core.compiler.reading.scopes import ClassSite, Scope, family_of, resolve, resolve_through
 from graphbus_core.model.schema import (
@@ -287,10 +288,13 @@ def _wrapper(expression: ast.expr | None, scope: Scope) -> str:
 
 
 def read_class(site: ClassSite, scope: Scope, depth: int = 0) -> Type:
-    """Give the record that a TypedDict, dataclass, msgspec or pydantic class describes; unknown for any other class."""
+    """Give the record that a TypedDict, dataclass, msgspec or pydantic class describes, the values of an Enum, or unknown."""
     unknown = Type("unknown", name=site.node.name)
     if depth > _MAX_DEPTH:
         return unknown
+    words = read_words(site, scope)
+    if words is not None:
+        return words
     chain, bases = family_of(scope.library, site)
     is_dataclass = any(_is_dataclass(entry, scope) for entry in chain)
     is_known = not bases - _RECORD_BASES - {"builtins.object", "typing.Generic", "typing.Protocol"}

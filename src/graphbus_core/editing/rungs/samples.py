@@ -55,7 +55,7 @@ def sample(of: Type, depth: int = 0) -> Json:
         raise NoSample
     if of.kind in _PLAIN:
         return _PLAIN[of.kind][0]
-    if of.kind == "literal" and of.values:
+    if of.kind == "literal" and of.values and not of.name:  # a method is called as it is, and may want the member
         return of.values[0]
     if of.kind == "list" and of.args:
         return [sample(of.args[0], depth + 1)]

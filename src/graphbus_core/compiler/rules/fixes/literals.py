@@ -13,6 +13,8 @@ def is_one_of(wanted: Type, value: ast.expr) -> bool:
     """Tell whether a value surely is of a type; one that is computed may be anything, and so is not."""
     if wanted.kind in ("unknown", "any"):
         return True
+    if wanted.kind == "literal" and wanted.name:  # an Enum: its words are none of its members
+        return isinstance(value, ast.Attribute) and isinstance(value.value, ast.Name) and value.value.id == wanted.name
     if wanted.kind == "union":
         return any(is_one_of(choice, value) for choice in wanted.args)
     if isinstance(value, ast.UnaryOp):
