@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, MutableSequence, Sequence
 from enum import Enum, EnumMeta, Flag
 from types import MappingProxyType
 from typing import (
@@ -55,12 +55,14 @@ _PLAIN: dict[object, Type] = {
     tuple: Type("tuple"),
     set: Type("set"),
     frozenset: Type("set"),
+    **dict.fromkeys((Mapping, MutableMapping), DICT),
+    **dict.fromkeys((Sequence, MutableSequence), LIST),
     type(None): NULL,
     object: ANY,
     Any: ANY,
 }
 _BY_TEXT: dict[str, Type] = {
-    **{kind.__name__: of for kind, of in _PLAIN.items() if isinstance(kind, type)},
+    **{kind.__name__: of for kind, of in _PLAIN.items() if isinstance(kind, type) and kind.__module__ == "builtins"},
     "None": NULL,
     "string": STR,
     "integer": INT,
@@ -153,9 +155,11 @@ class _Reading:
         if origin in _TRANSPARENT:
             return inner[0]
         if isinstance(origin, type):
+            if origin is tuple and ... in args:  # any number of one type, which is what a list is
+                return Type("list", inner)
             for kinds, name in _CONTAINERS:
                 if issubclass(origin, kinds):
-                    return Type(name, args=() if ... in args else inner)
+                    return Type(name, inner)
         return UNKNOWN
 
     def _record(self, kind: type, depth: int, variables: Mapping[Any, Any] = MappingProxyType({})) -> Type:

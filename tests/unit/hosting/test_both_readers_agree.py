@@ -182,7 +182,8 @@ Names = list[str]
 EQUAL = [
     "int", "str", "float", "bool", "bytes", "None", "list", "dict", "tuple", "set", "frozenset", "object", "Any",
     "list[int]", "List[int]", "dict[str, int]", "Mapping[str, Any]", "dict[str, list[int | None]]",
-    "tuple[int, str]", "tuple[int, ...]", "set[str]", "frozenset[int]", "int | None", "Optional[str]", "Union[int, str, None]",
+    "tuple[int, str]", "tuple[int, ...]",
+    "tuple[Item, ...] | None", "Sequence", "Sequence[str]", "Mapping", "set[str]", "frozenset[int]", "int | None", "Optional[str]", "Union[int, str, None]",
     "int | int", "int | Any", "Literal['a', 1]", "Literal['a'] | None", "Annotated[int, msgspec.Meta(ge=1)]",
     "list[Annotated[str, 'x']]", "Sku", "Names", "Movie", "Loose", "Sequel", "Item", "Slim", "Ordered", "Odd", "Struct", "Model",
     "list[Item]", "dict[str, Slim]", "Item | None", "{'a': int, 'b': [Item]}", "{'a': {'b': NotRequired[int]}}", "[Movie]",
@@ -206,7 +207,7 @@ UNKNOWN_TO_BOTH = [
     "Row",
 ]
 ENUMS_THAT_MAKE_THEIR_VALUES = ["Made", "Computed", "Planned", "Own", "Called", "Word", "Truth"]
-UNKNOWN_TO_THE_COMPILER = ["Renamed", "Tagged", "Aliased", "Sequence[str]", "Page[int]", *ENUMS_THAT_MAKE_THEIR_VALUES]
+UNKNOWN_TO_THE_COMPILER = ["Renamed", "Tagged", "Aliased", "Page[int]", *ENUMS_THAT_MAKE_THEIR_VALUES]
 
 
 @pytest.fixture(scope="module")

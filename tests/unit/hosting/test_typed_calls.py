@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Generic, TypedDict, TypeVar
@@ -243,3 +244,30 @@ def test_bytes_travel_as_the_text_that_json_has_for_them(payload: Any) -> None:
             graph.publish("/Parcel/Sent", {"label": "a", "content": 1})
         graph.publish("/Parcel/Sent", {"label": "a", "content": "?"})
         assert "content: " in graph.bus.dead_letters()[0].error
+
+
+class Rows(GraphBusNode):
+    @schema_method(input_schema={"numbers": tuple[int, ...], "words": Sequence[str]}, output_schema={"count": int})
+    def count(self, numbers: tuple[int, ...], words: Sequence[str]) -> dict[str, Any]:
+        return {"count": len(numbers) + len(words)}
+
+
+@pytest.mark.parametrize(
+    ("numbers", "words", "told"),
+    [
+        ((1, 2), ["a"], None),
+        ([1, 2], ("a",), None),
+        ((), (), None),
+        ((1, "2"), [], "numbers[1]: expected int, got str '2'"),
+        (1, [], "numbers: expected list[int], got int 1"),
+        ((), "ab", "words: expected list[str], got str 'ab'"),
+    ],
+)
+def test_a_row_of_any_length_is_checked_item_by_item(numbers: Any, words: Any, told: str | None) -> None:
+    with connect(Rows) as graph:
+        if told is None:
+            assert graph.call("Rows", "count", numbers=numbers, words=words) == {"count": len(numbers) + len(words)}
+            return
+        with pytest.raises(RunError) as refused:
+            graph.call("Rows", "count", numbers=numbers, words=words)
+        assert told in str(refused.value)

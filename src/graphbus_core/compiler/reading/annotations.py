@@ -41,6 +41,8 @@ _NAMED = {
     "bytes": BYTES,
     "list": LIST,
     "List": LIST,
+    "Sequence": LIST,
+    "MutableSequence": LIST,
     "dict": DICT,
     "Dict": DICT,
     "Mapping": DICT,
@@ -180,7 +182,7 @@ def _read_subscript(expression: ast.Subscript, scope: Scope, depth: int) -> Type
 
 def _read_container(container: Type, parts: list[ast.expr], scope: Scope, depth: int) -> Type:
     if container.kind == "tuple" and isinstance(parts[-1], ast.Constant) and parts[-1].value is ...:
-        return container
+        return Type("list", (read_type(parts[0], scope, depth),)) if len(parts) == 2 else container  # any number of one type
     args = tuple(read_type(part, scope, depth) for part in parts)
     wanted = {"list": 1, "set": 1, "dict": 2}.get(container.kind, len(args))
     return Type(container.kind, args) if len(args) == wanted else container
