@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import datetime
+import decimal
+import uuid
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from enum import Enum, IntEnum, StrEnum
@@ -19,6 +22,7 @@ from graphbus_core.model.checked_calls import generate_call
 from graphbus_core.model.checks import generate, generate_gate, generate_plain_gate
 from graphbus_core.model.payload import MAX_PAYLOAD_BYTES, freeze
 from graphbus_core.model.schema import ANY, BOOL, BYTES, DICT, FLOAT, INT, LIST, NULL, STR, UNKNOWN, Field, Schema, Type
+from graphbus_core.model.texts import EXAMPLES
 from graphbus_core.model.validation import problems_of
 
 
@@ -101,7 +105,8 @@ HOSTILE = [
     "x" * 200,
 ]
 NAMES = st.sampled_from(["a", "b", "c"]) | st.sampled_from(HOSTILE) | st.text(max_size=3)
-LEAVES = [UNKNOWN, ANY, NULL, BOOL, INT, FLOAT, STR, BYTES, LIST, DICT, Type("tuple"), Type("set"), Type("union")]
+TEXTS = [Type("str", name=name) for name in EXAMPLES]
+LEAVES = [*TEXTS, UNKNOWN, ANY, NULL, BOOL, INT, FLOAT, STR, BYTES, LIST, DICT, Type("tuple"), Type("set"), Type("union")]
 
 
 @st.composite
@@ -121,7 +126,7 @@ def types(draw: st.DrawFn, depth: int = 3) -> Type:
         return Type("union", (inner, NULL))
     if kind in ("tuple", "union"):
         return Type(kind, (inner, *(draw(types(depth - 1)) for _ in range(draw(st.integers(0, 2))))))
-    return Type("dict", (draw(st.sampled_from([STR, ANY, INT])), inner)) if kind == "dict" else Type(kind, (inner,))
+    return Type("dict", (draw(st.sampled_from([STR, ANY, INT, *TEXTS])), inner)) if kind == "dict" else Type(kind, (inner,))
 
 
 @st.composite
@@ -135,6 +140,14 @@ def schemas(draw: st.DrawFn) -> Schema:
     return Schema(draw(records()), draw(st.booleans()))
 
 
+OBJECTS = [
+    datetime.date(2026, 1, 31),
+    datetime.datetime(2026, 1, 31),
+    datetime.time(12),
+    datetime.timedelta(1),
+    decimal.Decimal("1.5"),
+    uuid.UUID(int=1),
+]
 SCALARS = (
     st.none()
     | st.booleans()
@@ -144,6 +157,8 @@ SCALARS = (
     | st.text(max_size=3)
     | st.binary(max_size=3)
     | st.sampled_from(["a", "b", Colour.RED, Level.LOW, Plain.ONE, Text("a"), Text("b"), Ellipsis])
+    | st.sampled_from(OBJECTS)
+    | st.sampled_from([text for texts in EXAMPLES.values() for text in texts])
     | st.builds(Rude)
 )
 
@@ -188,13 +203,16 @@ def fitting(draw: st.DrawFn, wanted: Type) -> Any:
     if wanted.kind == "tuple" and wanted.args:
         return [draw(fitting(part)) for part in wanted.args]
     if wanted.kind == "dict" and wanted.args:
-        return draw(st.dictionaries(st.text(max_size=2), fitting(wanted.args[1]), max_size=3))
+        keys = st.sampled_from(EXAMPLES[wanted.args[0].name]) if wanted.args[0] in TEXTS else st.text(max_size=2)
+        return draw(st.dictionaries(keys, fitting(wanted.args[1]), max_size=3))
     if wanted.kind == "union" and wanted.args:
         return draw(fitting(draw(st.sampled_from(wanted.args))))
     if wanted.kind == "literal" and wanted.values:
         return draw(st.sampled_from(wanted.values))
     if wanted.kind == "record":
         return draw(fitting_fields(wanted.fields))
+    if wanted in TEXTS:
+        return draw(st.sampled_from(EXAMPLES[wanted.name]) | st.sampled_from(OBJECTS))
     return draw(_OF_KIND.get(wanted.kind, VALUES))
 
 

@@ -32,6 +32,7 @@ from graphbus_core.model.agent import (
 from graphbus_core.model.artifacts import AgentsArtifact, BuildArtifacts, GraphArtifact, TopicsArtifact
 from graphbus_core.model.schema import ANY, BOOL, BYTES, DICT, FLOAT, INT, LIST, NULL, STR, Field, Schema, Type, union
 from graphbus_core.model.schema_fit import Side, why_not
+from graphbus_core.model.texts import TEXTS
 from graphbus_core.model.validation import compile_schema, problems_in, problems_of
 
 
@@ -44,6 +45,7 @@ def witness_of_fields(takes: Schema, sent: Schema, *, is_closed: bool) -> tuple[
 LITERALS = st.lists(st.sampled_from(["a", "b", 1, 2, True, None]), min_size=1, max_size=3, unique_by=repr)
 PLAIN = st.one_of(
     st.sampled_from([ANY, NULL, BOOL, INT, FLOAT, STR, BYTES, LIST, DICT, Type("tuple"), Type("set")]),
+    st.sampled_from([*TEXTS.values()]),
     LITERALS.map(lambda values: Type("literal", values=tuple(values))),
 )
 NAMES = st.sampled_from(["a", "b", "c", "d"])

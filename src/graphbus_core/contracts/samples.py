@@ -7,6 +7,7 @@ from itertools import islice
 from typing import Any
 
 from graphbus_core.model.schema import Field, Type
+from graphbus_core.model.texts import EXAMPLES
 from graphbus_core.model.validation import problems_in
 
 _MOST = 400
@@ -24,7 +25,9 @@ _PLAIN: dict[str, tuple[Any, ...]] = {
 
 def samples(of: Type) -> Iterator[Any]:
     """Give values of a type; what is unknown may be anything."""
-    if of.kind in _PLAIN:
+    if of.kind == "str" and of.name:
+        yield from EXAMPLES[of.name]
+    elif of.kind in _PLAIN:
         yield from _PLAIN[of.kind]
     elif of.kind == "union":
         for part in of.args:

@@ -93,6 +93,8 @@ def _refused_by_one(takes: Type, sent: Type) -> Refusal | None:
         return _refused_by_dict(takes, sent)
     if takes.kind == "record":
         return _refused_by_record(takes, sent)
+    if kinds == ("str", "str"):  # the text of a date is a text, and not the other way round
+        return None if takes.name in ("", sent.name) else _misfit(takes, sent)
     fits = takes.kind == sent.kind or kinds == ("float", "int")
     return None if fits else _misfit(takes, sent)
 

@@ -23,7 +23,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from graphbus_core.model.schema import NULL, Field, Schema, Type
+from graphbus_core.model.schema import NULL, STR, Field, Schema, Type
+from graphbus_core.model.texts import is_text_of
 from graphbus_core.model.values import (
     fields_of,
     is_bytes,
@@ -95,6 +96,11 @@ def generate_plain_gate(wanted: Schema | Type, otherwise: Gate, *, limit: int) -
     Such a value fits, is JSON, and its size is not over the limit. What becomes of every other, `otherwise` decides.
     """
     return _PlainText(otherwise, limit).function(wanted, is_closed=True)
+
+
+def _is_leaf(of: Type) -> bool:
+    """True for what a look at its class tells: a `str` with a name is the text of a date or the like."""
+    return of.kind in _LEAVES and (of.kind != "str" or not of.name)
 
 
 class Text:
@@ -187,8 +193,10 @@ class Text:
 
     def value(self, wanted: Type, v: str) -> None:
         """Write the check of one value, which the text calls `v`."""
-        if wanted.kind in _LEAVES:
+        if _is_leaf(wanted):
             self.leaf(wanted.kind, v, v)
+        elif wanted.kind == "str":
+            self.text(wanted, v)
         elif wanted.kind in ("unknown", "any"):
             self.anything(v)
         elif self._indent > _MAX_INDENT:
@@ -205,6 +213,10 @@ class Text:
     def leaf(self, kind: str, v: str, first: str) -> None:
         """Write the check of a text, a number or the like."""
         self.need(_LEAVES[kind].format(v=v, first=first))
+
+    def text(self, wanted: Type, v: str) -> None:
+        """Write the check of a date or the like."""
+        self.need(f"{self.constant(is_text_of(wanted.name))}({v})")
 
     def anything(self, v: str) -> None:
         """Write nothing: what is unknown fits."""
@@ -227,7 +239,7 @@ class Text:
             name, inner = self.key(field.name), self.fresh()
             if v == "v":  # a field inside of another may have the same name
                 self.taken[field.name] = inner
-            if field.required and field.type.kind in _LEAVES:
+            if field.required and _is_leaf(field.type):
                 self.leaf(field.type.kind, inner, f"({inner} := {found}[{name}])")
             elif field.required:
                 self.write(f"{inner} = {found}[{name}]")
@@ -320,6 +332,10 @@ class _PlainText(Text):
         if kind == "str":
             self.add(0, f"len({v})")
 
+    def text(self, wanted: Type, v: str) -> None:
+        self.leaf("str", v, v)
+        super().text(wanted, v)
+
     def deeper(self, wanted: Type, v: str) -> None:
         self.need("False")
 
@@ -356,6 +372,8 @@ class _PlainText(Text):
 
     def _entry(self, wanted: Type, key: str, item: str) -> None:
         self.leaf("str" if wanted.args[0].kind in _OF_TEXT else "bytes", key, key)
+        if wanted.args[0].kind == "str" and wanted.args[0] != STR:
+            super().text(wanted.args[0], key)
         self.value(wanted.args[1], item)
 
     def literal(self, wanted: Type, v: str) -> None:
@@ -364,7 +382,7 @@ class _PlainText(Text):
 
     def union(self, wanted: Type, v: str) -> None:
         others = [choice for choice in wanted.args if choice != NULL]
-        if len(others) != 1 or len(wanted.args) != 2 or others[0].kind not in _LEAVES:
+        if len(others) != 1 or len(wanted.args) != 2 or not _is_leaf(others[0]):
             self.anything(v)  # a choice of one thing or None is looked at in place, all else must be a text or number
         super().union(wanted, v)
 

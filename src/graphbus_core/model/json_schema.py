@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from graphbus_core.model.schema import Field, Schema, Type
+from graphbus_core.model.texts import FORMATS
 
 JsonSchema = dict[str, Any]
 Refer = Callable[[Type], str | None]
@@ -54,7 +55,8 @@ class Writer:
     def value(self, of: Type) -> JsonSchema:
         """A value of this type; what is unknown allows everything."""
         if of.kind in _SIMPLE:
-            return {"type": _SIMPLE[of.kind]}
+            form = {"format": FORMATS[of.name]} if of.kind == "str" and of.name in FORMATS else {}
+            return {"type": _SIMPLE[of.kind], **form}
         write = _WRITERS.get(of.kind)
         return write(self, of) if write else {}
 
@@ -92,7 +94,7 @@ class Writer:
         if not of.args:
             return {"type": "object"}
         key, item = of.args
-        names = {} if key.kind in _ANY_TEXT else {"propertyNames": self.value(key)}
+        names = {} if key.kind in _ANY_TEXT and key.name not in FORMATS else {"propertyNames": self.value(key)}
         values = {} if item.kind in ("any", "unknown") else {"additionalProperties": self.value(item)}
         return {"type": "object", **names, **values}
 

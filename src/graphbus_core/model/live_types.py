@@ -42,6 +42,7 @@ from graphbus_core.model.schema import (
     Type,
     union,
 )
+from graphbus_core.model.texts import TEXTS, left_open
 from graphbus_core.model.values import alias_of, plain_of
 
 _PLAIN: dict[object, Type] = {
@@ -133,7 +134,8 @@ class _Reading:
         if isinstance(annotation, EnumMeta):
             return _words_of(annotation)
         if isinstance(annotation, type) or annotation is Any:  # a class since Python 3.11
-            return _PLAIN.get(annotation) or self._record(annotation, depth)
+            known = _PLAIN.get(annotation) or TEXTS.get((annotation.__module__, annotation.__name__))
+            return known or self._record(annotation, depth)
         if isinstance(annotation, str):
             return _BY_TEXT.get(annotation.strip(), UNKNOWN)
         return NULL if annotation is None else UNKNOWN
@@ -154,13 +156,7 @@ class _Reading:
             return union(*inner)
         if origin in _TRANSPARENT:
             return inner[0]
-        if isinstance(origin, type):
-            if origin is tuple and ... in args:  # any number of one type, which is what a list is
-                return Type("list", inner)
-            for kinds, name in _CONTAINERS:
-                if issubclass(origin, kinds):
-                    return Type(name, inner)
-        return UNKNOWN
+        return _container(origin, inner, is_of_any_length=... in args) if isinstance(origin, type) else UNKNOWN
 
     def _record(self, kind: type, depth: int, variables: Mapping[Any, Any] = MappingProxyType({})) -> Type:
         """The fields of a TypedDict, dataclass, msgspec or pydantic class, by the names that they have in JSON.
@@ -174,17 +170,25 @@ class _Reading:
         if found is None:
             return Type("unknown", name=kind.__name__)
         self.left -= bool(self.left)
-        fields = (
+        fields = tuple(
             self._field(each.outside, filled(hint, variables), depth, is_required=each.is_required)
             for each, hint in found
         )
-        return Type("record", name=kind.__name__, fields=tuple(fields))
+        record = Type("record", name=kind.__name__, fields=fields)
+        return left_open(record) if hasattr(kind, "__pydantic_validator__") else record
 
     def _field(self, name: str, annotation: object, depth: int, *, is_required: bool = True) -> Field:
         """A field; `NotRequired[...]` is looked for here, because a TypedDict does not see it in annotations that are text."""
         origin = get_origin(annotation)
         needed = origin is not NotRequired and (is_required or origin is Required)
         return Field(name, self.type_of(annotation, depth + 1), needed)
+
+
+def _container(origin: type, inner: tuple[Type, ...], *, is_of_any_length: bool) -> Type:
+    if origin is tuple and is_of_any_length:
+        return Type("list", inner, name="tuple")
+    found = next((name for kinds, name in _CONTAINERS if issubclass(origin, kinds)), None)
+    return Type(found, inner) if found else UNKNOWN
 
 
 def _words_of(kind: EnumMeta) -> Type:

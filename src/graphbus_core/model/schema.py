@@ -31,6 +31,9 @@ Kind = Literal[
 ]
 
 
+_SHOWN = {"null": "None", "any": "Any", "unknown": "?"}
+
+
 class Type(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """One type.
 
@@ -39,7 +42,8 @@ class Type(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
         args: `list`, `set`: the item type (none: any). `dict`: key and value types. `tuple`: item types. `union`: the choices.
         values: The choices of a `literal`.
         name: The name that the source gives it, for a `record` the class name, for `unknown` the text that was not understood.
-            A `literal` with a name is an Enum: its members are of it, too.
+            A `literal` with a name is an Enum: its members are of it, too. A `str` with a name is the text of a class: see
+            `texts`. A `list` with a name is `tuple[T, ...]`, of which JSON has the same.
         fields: The fields of a `record` (TypedDict, dataclass, msgspec or pydantic class, or a nested schema mapping).
     """
 
@@ -50,17 +54,16 @@ class Type(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     fields: tuple[Field, ...] = ()
 
     def __str__(self) -> str:
-        if self.kind == "null":
-            return "None"
         if self.kind == "union":
             return " | ".join(map(str, self.args))
         if self.kind == "literal":
             return f"Literal[{', '.join(map(repr, self.values))}]"
         if self.kind == "record":
             return self.name or str(Schema(self.fields))
-        if self.kind == "unknown":
-            return self.name or "?"
-        return f"{self.kind}[{', '.join(map(str, self.args))}]" if self.args else self.kind.replace("any", "Any")
+        if self.args:
+            of_any_length = ", ..." if self.kind == "list" and self.name else ""
+            return f"{self.name or self.kind}[{', '.join(map(str, self.args))}{of_any_length}]"
+        return self.name or _SHOWN.get(self.kind, self.kind)
 
 
 class Field(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from graphbus_core.model.schema import BOOL, INT, NULL, STR, Field, Schema, Type
+from graphbus_core.model.texts import is_text_of
 
 Side = Literal["input", "output"]
 
@@ -99,13 +100,19 @@ def _literals_differ(wanted: Type, given: Type) -> str | None:
         fits = all(
             any(_same_literal(value, choice) for choice in wanted.values)
             if wanted.kind == "literal"
-            else why_not(wanted, _type_of(value)) is None
+            else _has_value(wanted, value)
             for value in given.values
         )
         return None if fits else f"{wanted} is wanted, {', '.join(map(repr, given.values))} is given"
     # a plain str may well be one of the wanted words: only a type that none of them has is refused
     kinds = {_type_of(value) for value in wanted.values}
     return None if any(why_not(kind, given) is None for kind in kinds) else _mismatch(wanted, given)
+
+
+def _has_value(wanted: Type, value: str | int | bool | None) -> bool:
+    if wanted.kind == "str" and wanted.name:
+        return is_text_of(wanted.name)(value)
+    return why_not(wanted, _type_of(value)) is None
 
 
 def _same_literal(one: object, other: object) -> bool:

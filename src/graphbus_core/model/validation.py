@@ -14,6 +14,7 @@ from graphbus_core.errors import RunError, did_you_mean
 from graphbus_core.isolation import attempt
 from graphbus_core.model.checks import Fits, generate
 from graphbus_core.model.schema import NULL, Field, Schema, Type
+from graphbus_core.model.texts import is_text_of
 from graphbus_core.model.values import (
     clipped,
     fields_of,
@@ -140,6 +141,8 @@ def _unknown_name(name: str, schema: Schema, fields: dict[Any, Any], path: str) 
 def _of_type(wanted: Type, value: object, path: str) -> Iterator[Problem]:
     """What is wrong with a value: inside of it, if it is the right container, or with all of it."""
     inside = _INSIDE.get(wanted.kind)
+    if wanted.kind == "str" and wanted.name:
+        inside = _in_text
     if inside is not None:
         yield from inside(wanted, value, path)
     elif not _IS[wanted.kind](value):
@@ -207,6 +210,11 @@ def _in_literal(wanted: Type, value: object, path: str) -> Iterator[Problem]:
     if not any(type(plain) is type(each) and plain == each for each in wanted.values):
         near = did_you_mean(_named(plain), map(str, wanted.values[:_MAX_NAMES])) if type(plain) is str else ""
         yield _misfit(wanted, value, path)._replace(suggestion=near)
+
+
+def _in_text(wanted: Type, value: object, path: str) -> Iterator[Problem]:
+    if not is_text_of(wanted.name)(value):
+        yield _misfit(wanted, value, path)
 
 
 def _in_record(wanted: Type, value: object, path: str) -> Iterator[Problem]:

@@ -100,7 +100,7 @@ def _input(tmp_path: Path, schema: str) -> str:
         ("typing.Dict[str, Any]", "dict[str, Any]"),
         ("collections.abc.Mapping[str, int]", "dict[str, int]"),
         ("tuple[int, str]", "tuple[int, str]"),
-        ("tuple[int, ...]", "list[int]"),
+        ("tuple[int, ...]", "tuple[int, ...]"),
         ("collections.abc.Sequence[int]", "list[int]"),
         ("set[int]", "set[int]"),
         ("None", "None"),

@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, InitVar, dataclass, field
 from typing import Annotated, Any, ClassVar, Final, Generic, List, Literal, NewType, NotRequired, Optional, Required, TypedDict
 from typing import TypeVar, Union
-import msgspec
+import msgspec, pydantic, pydantic.dataclasses
 from pydantic import BaseModel, Field
 from graphbus_core import GraphBusNode, publishes, schema_method
 
@@ -88,6 +88,21 @@ class Model(BaseModel):
     price: float = Field(gt=0)
     items: list[Item] = Field(default_factory=list)
     shade: "Colour | None" = None
+
+@dataclass
+class Visit:
+    at: datetime.datetime
+    price: decimal.Decimal | None = None
+
+class OfPydantic(BaseModel):
+    at: datetime.datetime
+    price: decimal.Decimal | None = None
+    visits: list[Visit] = []
+
+@pydantic.dataclasses.dataclass
+class Wrapped:
+    of: OfPydantic
+    at: datetime.date
 
 class Aliased(BaseModel):
     name: str = Field(alias="n")
@@ -183,18 +198,20 @@ EQUAL = [
     "int", "str", "float", "bool", "bytes", "None", "list", "dict", "tuple", "set", "frozenset", "object", "Any",
     "list[int]", "List[int]", "dict[str, int]", "Mapping[str, Any]", "dict[str, list[int | None]]",
     "tuple[int, str]", "tuple[int, ...]",
-    "tuple[Item, ...] | None", "Sequence", "Sequence[str]", "Mapping", "set[str]", "frozenset[int]", "int | None", "Optional[str]", "Union[int, str, None]",
+    "tuple[Item, ...] | None", "Sequence", "Sequence[str]", "Mapping", "set[str]", "frozenset[int]", "int | None",
+    "Optional[str]",
+    "Union[int, str, None]",
     "int | int", "int | Any", "Literal['a', 1]", "Literal['a'] | None", "Annotated[int, msgspec.Meta(ge=1)]",
     "list[Annotated[str, 'x']]", "Sku", "Names", "Movie", "Loose", "Sequel", "Item", "Slim", "Ordered", "Odd", "Struct", "Model",
     "list[Item]", "dict[str, Slim]", "Item | None", "{'a': int, 'b': [Item]}", "{'a': {'b': NotRequired[int]}}", "[Movie]",
     "'str'", "'int'", "' float '", "'object'", "'None'", "'dict'", "'string'", "'integer'", "'number'", "'boolean'", "'array'",
     "'null'", "'any'", "['string']", "Literal[Colour.RED]",
     "Colour", "list[Colour]", "Colour | None", "dict[Colour, int]", "Level", "Text", "Number", "Named", "Mixed",
+    "datetime.date", "datetime.datetime | None", "list[datetime.time]", "datetime.timedelta", "dict[str, uuid.UUID]",
+    "decimal.Decimal",
+    "Visit", "OfPydantic", "Wrapped",
 ]  # fmt: skip
 UNKNOWN_TO_BOTH = [
-    "datetime.date",
-    "uuid.UUID",
-    "decimal.Decimal",
     "Plain",
     "list[Plain]",
     "Plain | None",

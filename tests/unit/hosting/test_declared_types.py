@@ -68,7 +68,7 @@ class Node(TypedDict):
         (dict[str, int], "dict[str, int]"),
         (Mapping[str, Any], "dict[str, Any]"),
         (tuple[int, str], "tuple[int, str]"),
-        (tuple[int, ...], "tuple"),
+        (tuple[int, ...], "tuple[int, ...]"),
         (set[str], "set[str]"),
         (int | None, "int | None"),
         (Literal["a", 1], "Literal['a', 1]"),

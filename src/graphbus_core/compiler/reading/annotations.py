@@ -30,6 +30,7 @@ from graphbus_core.model.schema import (
     Type,
     union,
 )
+from graphbus_core.model.texts import TEXTS, left_open
 
 _MAX_DEPTH = 12
 _TYPING = ("typing.", "typing_extensions.", "collections.abc.", "collections.", "types.")
@@ -72,6 +73,7 @@ _RECORD_BASES = frozenset(
     }
 )
 _DATACLASS = frozenset({"dataclasses.dataclass", "pydantic.dataclasses.dataclass"})
+_PYDANTIC = frozenset({"pydantic.BaseModel", "pydantic.main.BaseModel", "pydantic.dataclasses.dataclass"})
 EVENT = "graphbus_core.Event"
 
 
@@ -119,7 +121,8 @@ def _read_text(text: str, scope: Scope, depth: int) -> Type:
 def _read_name(expression: ast.Name | ast.Attribute, scope: Scope, depth: int) -> Type:
     target = resolve(expression, scope)
     if isinstance(target, External):
-        found = _BUILTIN_TYPES.get(target.dotted) or _NAMED.get(_plain_name(target.dotted))
+        home, _, name = target.dotted.rpartition(".")
+        found = _BUILTIN_TYPES.get(target.dotted) or _NAMED.get(_plain_name(target.dotted)) or TEXTS.get((home, name))
         return found or _unknown(expression)
     if isinstance(target, Symbol):
         if isinstance(target.node, ast.ClassDef):
@@ -181,8 +184,8 @@ def _read_subscript(expression: ast.Subscript, scope: Scope, depth: int) -> Type
 
 
 def _read_container(container: Type, parts: list[ast.expr], scope: Scope, depth: int) -> Type:
-    if container.kind == "tuple" and isinstance(parts[-1], ast.Constant) and parts[-1].value is ...:
-        return Type("list", (read_type(parts[0], scope, depth),)) if len(parts) == 2 else container  # any number of one type
+    if container.kind == "tuple" and isinstance(parts[-1], ast.Constant) and parts[-1].value is ...:  # of any length
+        return Type("list", (read_type(parts[0], scope, depth),), name="tuple") if len(parts) == 2 else container
     args = tuple(read_type(part, scope, depth) for part in parts)
     wanted = {"list": 1, "set": 1, "dict": 2}.get(container.kind, len(args))
     return Type(container.kind, args) if len(args) == wanted else container
@@ -298,21 +301,23 @@ def read_class(site: ClassSite, scope: Scope, depth: int = 0) -> Type:
     if words is not None:
         return words
     chain, bases = family_of(scope.library, site)
-    is_dataclass = any(_is_dataclass(entry, scope) for entry in chain)
+    is_dataclass = any(_is_decorated(entry, scope, _DATACLASS) for entry in chain)
     is_known = not bases - _RECORD_BASES - {"builtins.object", "typing.Generic", "typing.Protocol"}
     if not is_known or not (is_dataclass or bases & _RECORD_BASES) or _renames_fields(chain):
         return unknown
     fields: dict[str, Field] = {}
     for entry in reversed(chain):
         fields |= {field.name: field for field in _class_fields(entry, scope, depth + 1)}
-    return Type("record", name=site.node.name, fields=tuple(fields.values()))
+    record = Type("record", name=site.node.name, fields=tuple(fields.values()))
+    is_of_pydantic = bases & _PYDANTIC or any(_is_decorated(entry, scope, _PYDANTIC) for entry in chain)
+    return left_open(record) if is_of_pydantic else record
 
 
-def _is_dataclass(site: ClassSite, scope: Scope) -> bool:
+def _is_decorated(site: ClassSite, scope: Scope, names: frozenset[str]) -> bool:
     inner = scope.within(site.module)
     for decorator in site.node.decorator_list:
         target = resolve(decorator.func if isinstance(decorator, ast.Call) else decorator, inner)
-        if isinstance(target, External) and target.dotted in _DATACLASS:
+        if isinstance(target, External) and target.dotted in names:
             return True
     return False
 

@@ -171,9 +171,11 @@ def _round(expression: ast.Call, view: View, depth: int) -> Type:
 
 def _operation(expression: ast.BinOp, view: View, depth: int) -> Type:
     left = infer(expression.left, view, depth)
-    if left.kind == "str" and isinstance(expression.op, ast.Mod):
+    if left == STR and isinstance(expression.op, ast.Mod):
         return STR
     right = infer(expression.right, view, depth)
+    if left.name or right.name:  # a date plus a duration is no text
+        return UNKNOWN
     kinds = {left.kind, right.kind}
     if kinds == {"str"} and isinstance(expression.op, ast.Add):
         return STR

@@ -9,6 +9,7 @@ from graphbus_core.compiler.rules.fixes.rewrite import Refused, Symbol
 from graphbus_core.compiler.rules.wiring import Wiring, owns
 from graphbus_core.model.agent import AgentDefinition, MethodSpec, SourceSpan
 from graphbus_core.model.findings import Finding
+from graphbus_core.model.schema import Type
 
 _CHECKABLE = frozenset({"str", "int", "float", "bool", "list", "dict"})
 _CHECKING = ("valid", "check", "ensure", "require", "assert", "verify", "parse", "convert", "isinstance")
@@ -36,8 +37,13 @@ def _checkable(agent: AgentDefinition, method: MethodSpec) -> dict[str, str]:
     """Parameter -> type, of those whose type can be checked with isinstance."""
     if method.input_schema is None or not owns(agent, method.span):
         return {}
-    fields = {field.name: field.type.kind for field in method.input_schema.fields if field.type.kind in _CHECKABLE}
+    fields = {field.name: field.type.kind for field in method.input_schema.fields if _is_plain(field.type)}
     return {item.name: fields[item.name] for item in method.parameters if item.name in fields}
+
+
+def _is_plain(of: Type) -> bool:
+    """A `str` with a name is a date or the like, or its text."""
+    return of.kind in _CHECKABLE and (of.kind != "str" or not of.name)
 
 
 def _validates(agent: AgentDefinition, method: MethodSpec, names: set[str], wiring: Wiring) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from graphbus_core.model.proposals import Json
-from graphbus_core.model.schema import Field, Schema, Type
+from graphbus_core.model.schema import STR, Field, Schema, Type
 
 _PLAIN: dict[str, list[Json]] = {"bool": [True], "int": [3], "float": [12.5], "str": ["sample"], "null": [None]}
 _ODD: dict[str, list[Json]] = {
@@ -53,13 +53,15 @@ def sample(of: Type, depth: int = 0) -> Json:
     """
     if depth > _DEEPEST:
         raise NoSample
+    if of.kind in ("str", "literal") and of.name:  # a method is called as it is, and may want the object, or the member
+        raise NoSample
     if of.kind in _PLAIN:
         return _PLAIN[of.kind][0]
-    if of.kind == "literal" and of.values and not of.name:  # a method is called as it is, and may want the member
+    if of.kind == "literal" and of.values:
         return of.values[0]
     if of.kind == "list" and of.args:
         return [sample(of.args[0], depth + 1)]
-    if of.kind == "dict" and len(of.args) == 2 and of.args[0].kind == "str":
+    if of.kind == "dict" and len(of.args) == 2 and of.args[0] == STR:
         return {"sample": sample(of.args[1], depth + 1)}
     if of.kind == "union":
         return sample(next((arg for arg in of.args if arg.kind != "null"), of.args[0]), depth + 1)
@@ -73,7 +75,7 @@ def _record(fields: tuple[Field, ...], depth: int) -> Json:
 
 
 def _rare(of: Type) -> list[Json]:
-    if of.kind in _ODD:
+    if of.kind in _ODD and not of.name:
         return _ODD[of.kind]
     if of.kind == "literal":
         return list(of.values[1:])
