@@ -106,7 +106,22 @@ HOSTILE = [
 ]
 NAMES = st.sampled_from(["a", "b", "c"]) | st.sampled_from(HOSTILE) | st.text(max_size=3)
 TEXTS = [Type("str", name=name) for name in EXAMPLES]
-LEAVES = [*TEXTS, UNKNOWN, ANY, NULL, BOOL, INT, FLOAT, STR, BYTES, LIST, DICT, Type("tuple"), Type("set"), Type("union")]
+LEAVES = [
+    *TEXTS,
+    UNKNOWN,
+    ANY,
+    NULL,
+    BOOL,
+    INT,
+    FLOAT,
+    STR,
+    BYTES,
+    LIST,
+    DICT,
+    Type("tuple"),
+    Type("set"),
+    Type("union"),
+]
 
 
 @st.composite
@@ -126,7 +141,11 @@ def types(draw: st.DrawFn, depth: int = 3) -> Type:
         return Type("union", (inner, NULL))
     if kind in ("tuple", "union"):
         return Type(kind, (inner, *(draw(types(depth - 1)) for _ in range(draw(st.integers(0, 2))))))
-    return Type("dict", (draw(st.sampled_from([STR, ANY, INT, *TEXTS])), inner)) if kind == "dict" else Type(kind, (inner,))
+    return (
+        Type("dict", (draw(st.sampled_from([STR, ANY, INT, *TEXTS])), inner))
+        if kind == "dict"
+        else Type(kind, (inner,))
+    )
 
 
 @st.composite

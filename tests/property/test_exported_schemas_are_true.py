@@ -158,8 +158,13 @@ def test_small_types_and_small_values_agree_one_and_all(wanted: Type, dialect: D
 
 @pytest.mark.parametrize(
     ("wanted", "value", "is_valid", "is_accepted"),
-    [(INT, 1.0, True, False), (Type("bytes"), "aGk=", True, False), (Type("bytes"), b"hi", False, True),
-     (Type("str", name="date"), "soon", True, False), (Type("str", name="date"), "2026-01-31", True, True)],
+    [
+        (INT, 1.0, True, False),
+        (Type("bytes"), "aGk=", True, False),
+        (Type("bytes"), b"hi", False, True),
+        (Type("str", name="date"), "soon", True, False),
+        (Type("str", name="date"), "2026-01-31", True, True),
+    ],
 )
 def test_what_json_cannot_say_is_known(wanted: Type, value: object, is_valid: bool, is_accepted: bool) -> None:
     schema = Schema((Field("a", wanted),))

@@ -28,7 +28,8 @@ ENTRIES: dict[str, Entry] = {
         "What the agent holds was not put away. Correct the handler, or raise `grace_s` in [tool.graphbus.runtime].",
     ),
     "GBE609": Entry(
-        "`on_stop` of the old {name} failed before: {reason}.", "It may still hold what the new version needs, e.g. a port."
+        "`on_stop` of the old {name} failed before: {reason}.",
+        "It may still hold what the new version needs, e.g. a port.",
     ),
     "GBE610": Entry(
         "{topic!r} cannot be used here: {reason}.", "A topic is `/Segment/Segment`, with letters, digits, `_`, `-`."

@@ -93,7 +93,11 @@ def test_what_json_has_text_for_is_made_of_the_text() -> None:
         ("count", {"item": Item(sku=1), "more": []}, "item.sku: expected str, got int 1"),  # type: ignore[arg-type]
         ("count", {"item": {"sku": "a"}, "more": [{}]}, "more[0].sku: expected str, got nothing"),
         ("others", {"colour": "blue", "at": "soon", "movie": {"title": 1}}, "movie.title: expected str, got int 1"),
-        ("others", {"colour": "blue", "at": "soon", "movie": {"title": ""}}, "colour: expected Literal['red'], got str 'blue'"),
+        (
+            "others",
+            {"colour": "blue", "at": "soon", "movie": {"title": ""}},
+            "colour: expected Literal['red'], got str 'blue'",
+        ),
         ("others", {"colour": "red", "at": "soon", "movie": {"title": ""}}, "at: expected date"),
     ],
 )
