@@ -332,7 +332,7 @@ DEEP = "[" * 200 + "]" * 200
     [
         (GOOD + '{"Carrier": {"a": {"value": NaN, "version": 1}}}}', "GBE697", "NaN is no number of JSON"),
         (GOOD + '{"Carrier": {"a": {"value": -Infinity, "version": 1}}}}', "GBE697", "-Infinity is no number"),
-        (GOOD + '{"Carrier": {"a": {"value": 1e999, "version": 1}}}}', "GBE641", "not finite"),
+        (GOOD + '{"Carrier": {"a": {"value": 1e999, "version": 1}}}}', "GBE641", "a is inf, which JSON"),
         (
             GOOD + '{"Carrier": {"a": {"value": 1, "version": 1}, "a": {"value": 2, "version": 1}}}}',
             "GBE697",

@@ -17,7 +17,7 @@ from graphbus_core.model.topics import is_topic, is_topic_or_pattern, matches
 SEGMENTS = st.text(st.sampled_from("AbZ09_-"), min_size=1, max_size=3)
 TOPICS = st.lists(SEGMENTS, min_size=1, max_size=4).map(lambda parts: "/" + "/".join(parts))
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
     max_leaves=20,
 )

@@ -24,6 +24,9 @@ _PATIENCE_S = 1.0
 _LAST_LOOK_S = 0.1
 """How long who drains may take to notice that what its handler waited for will not come."""
 
+_End = tuple[str, Callable[[], None]]
+"""An owner, and what ends it."""
+
 
 class Closing(Awaiter):
     """Ends a bus in good order."""
@@ -34,7 +37,7 @@ class Closing(Awaiter):
         self,
         grace_s: float = 10.0,
         last: Callable[[], None] | None = None,
-        ends: Iterable[tuple[str, Callable[[], None]]] = (),
+        ends: Iterable[_End] = (),
     ) -> None:
         """Refuse new events, deliver what waits, and stop. Closing twice does nothing.
 
@@ -81,26 +84,23 @@ class Closing(Awaiter):
         if interruption is not None:
             raise interruption
 
-    def _end_owners(self, ends: Iterable[tuple[str, Callable[[], None]]]) -> None:
+    def _end_owners(self, ends: Iterable[_End]) -> None:
         """One after the other; what one publishes in its end is delivered before the next is ended.
 
         An Exception of a handler, on a bus that lets it go up, does so when all are ended.
         """
         left, ended = deque(ends), list[str]()
         first: Exception | None = None
-        while left:
-            before = len(left)
-            _, error = attempt(partial(self.run, partial(self._end_some, left, ended)))
+        while left:  # the next is taken out here: what is raised before his turn must not keep us here for ever
+            _, error = attempt(partial(self.run, partial(self._end_some, left.popleft(), left, ended)))
             first = first or error
-            if len(left) == before:
-                break  # nobody is let in any more
         if first is not None:
             raise first
 
-    def _end_some(self, left: deque[tuple[str, Callable[[], None]]], ended: list[str]) -> None:
+    def _end_some(self, following: _End | None, left: deque[_End], ended: list[str]) -> None:
         """End owners until one of them has published. A turn for each would cost thirty times what it costs to stop an agent."""
-        while left:
-            owner, end = left.popleft()
+        while following is not None:
+            owner, end = following
             ended.append(owner)
             queued = len(self._queue)
             end()
@@ -108,6 +108,7 @@ class Closing(Awaiter):
                 self._let_go_of(ended)
                 ended.clear()
                 return
+            following = left.popleft() if left else None
 
     def _let_go_of(self, owners: Collection[str]) -> None:
         """In the place of their handlers stands from now on what makes their events dead letters."""

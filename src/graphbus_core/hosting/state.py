@@ -314,10 +314,7 @@ def encode(agent: str, key: str, value: Json) -> str:
             raise RunError("GBE642", agent=agent, key=clipped(key), limit=refusal.data["limit"]) from None
         path, found = refusal.data.get("path", clipped(key)), refusal.data.get("found", "no JSON")
         raise RunError("GBE641", agent=agent, path=path, found=found) from None
-    try:
-        return dumps(frozen[key], allow_nan=False, separators=(",", ":"))
-    except ValueError:
-        raise RunError("GBE641", agent=agent, path=clipped(key), found="a number that is not finite") from None
+    return dumps(frozen[key], allow_nan=False, separators=(",", ":"))
 
 
 def check_key(agent: str, key: object) -> None:
