@@ -19,10 +19,8 @@ from graphbus_core import collector
 
 if __name__ == "__main__":  # while everything below is imported
     collector.rest()
-    for _number in (
-        signal.SIGTERM,
-        signal.SIGINT,
-    ):  # nothing has begun; and process 1 of a container would not hear them
+    for _number in (signal.SIGTERM, signal.SIGINT):
+        # Nothing has begun; and process 1 of a container would not hear them.
         signal.signal(_number, lambda *_: sys.exit(0))
 
 import msgspec
@@ -146,9 +144,8 @@ def init_simple_bus(artifacts: BuildArtifacts, modules: NodeModules, config: Run
         undo.callback(graph.stop)
         look_at_files(graph, config)
         undo.pop_all()
-    if (
-        config.is_serving
-    ):  # from then on others deliver: agents that publish without an end do not keep it from being ready
+    # From then on others deliver: agents that publish without an end do not keep it from being ready.
+    if config.is_serving:
         graph.start(lambda: bus.start_dispatcher(interrupt_main_thread))
     else:
         graph.start()

@@ -158,9 +158,8 @@ class MessageBus(Closing):
             work, is_over = function, False
             try:
                 self._drainer = get_ident()
-                if (
-                    queue or self._event is not None or routes.version != made_for
-                ):  # or exchanged after it was looked up
+                is_exchanged = routes.version != made_for  # after it was looked up
+                if queue or self._event is not None or is_exchanged:
                     self._drain()
                     work = after_waiting
                 try:

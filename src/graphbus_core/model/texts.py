@@ -60,9 +60,8 @@ def is_text_of(name: str) -> IsOne:
     def is_one(value: object) -> bool:
         own = type(value)
         if not issubclass(own, str):
-            return issubclass(own, kind) and not issubclass(
-                own, others
-            )  # a datetime is a date to Python, its text is none
+            # To Python a datetime is a date, but its text is none.
+            return issubclass(own, kind) and not issubclass(own, others)
         try:
             msgspec.convert(str.__str__(value), kind)
         except ValueError:
