@@ -151,6 +151,8 @@ def _expected(hint: Any) -> str:
         return " or ".join(f'"{choice}"' for choice in choices)
     if get_origin(hint) is dict:
         return f"a table of {_several(choices[1])}"
+    if get_origin(hint) is not tuple and any(get_origin(choice) is tuple for choice in choices):
+        return "false or a list of texts"
     return f"a list of {_several(choices[0])}"
 
 

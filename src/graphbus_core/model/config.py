@@ -11,6 +11,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from graphbus_core.model.powers import Powers
+
 Instrument = Callable[[Any], Iterator[None]]  # what `middleware.Middleware` is, as far as this floor can say it
 Electorate = Literal["affected", "all"]
 Arbitration = Literal["first", "domain", "vote"]
@@ -258,6 +260,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     llm: LLMConfig = LLMConfig()
     budget: Budget = Budget()
     gate: GateConfig = GateConfig()
+    powers: Powers = Powers()
     runtime: RuntimeSettings = RuntimeSettings()
 
 

@@ -1,0 +1,27 @@
+"""What agents may do beyond computing: declared once by a person, held by the gate and by a confined run."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Power = Literal["network", "write", "read", "processes", "environment"]
+
+
+class Powers(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[tool.graphbus.powers]`. Without it agents compute, publish and keep their state, and nothing else.
+
+    Attributes:
+        network: False, or the hosts that agents may connect to: `"api.bank.example"`, `"*.bank.example"`, `"*"` for all.
+        write: Files and folders that agents may write, relative to the project root or absolute.
+        read: Files and folders that agents may read, beside the project itself; the same spelling.
+        processes: True when agents may start programs.
+        environment: The names of the environment variables that agents may read.
+    """
+
+    network: Literal[False] | tuple[str, ...] = False
+    write: tuple[str, ...] = ()
+    read: tuple[str, ...] = ()
+    processes: bool = False
+    environment: tuple[str, ...] = ()
