@@ -1,4 +1,4 @@
-"""Signs of a capability that are in the text and not in its structure: comments, addresses, keys, odd characters."""
+"""Signs that are in the characters of a file and not in its structure: comments, addresses, keys, what hides text."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ import tokenize
 import unicodedata
 from collections.abc import Iterator
 
-from graphbus_core.editing.rungs.capability_table import ADDRESS, INTERNAL, PRIVATE_PATH, SECRET, SUPPRESSION
+from graphbus_core.editing.rungs.capability.table import ADDRESS, INTERNAL, PRIVATE_PATH, SCHEME, SECRET, SUPPRESSION
 from graphbus_core.editing.text.source_text import SourceText, tokens, with_lf
 
 _FOREIGN = frozenset({"CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC"})
-_BLANK_LETTERS = frozenset("\u115f\u1160\u3164\uffa0\u2800")
+_BLANK_LETTERS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u3164\uffa0\u2800")
+_HIDING = frozenset({"Cc", "Cf", "Zl", "Zp", "Co", "Cs", "Cn"})
+_MOST_MARKS = 3
+"""So many marks may stand on one letter; more cover the lines around it."""
 
 Found = tuple[str, str, int]
 
@@ -31,26 +34,45 @@ def signs_of_text(source: SourceText) -> Iterator[Found]:
         if isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes)):
             words = node.value if isinstance(node.value, str) else node.value.decode("latin-1")
             yield from _of_words(words, node.lineno)
-            if PRIVATE_PATH.search(words) and "\n" not in words:
-                yield "G3.files", f"the path {words!r}", node.lineno
-    if not text.isascii():
+            if "\n" not in words and PRIVATE_PATH.search(words):
+                yield "G3.files", f"the path {_shown(words)}", node.lineno
+    if not (text.isascii() and text.replace("\n", "").replace("\t", "").isprintable()):
         yield from _odd_characters(text)
 
 
 def _of_words(words: str, line: int) -> Iterator[Found]:
     for match in ADDRESS.finditer(words):
-        yield "G3.url", f"the address {match.group()!r}", line
+        scheme = SCHEME.search(words, max(0, match.start() - 31), match.start())
+        yield "G3.url", f"the address {_shown((scheme.group() if scheme else '') + match.group())}", line
     for match in INTERNAL.finditer(words):  # what `"{0.__globals__}".format(x)` reaches
         yield "G3.reflection", f"the text {match.group()!r}", line
     for match in SECRET.finditer(words):
         yield "G3.secret", f"a key that begins with {match.group()[:6]!r}", line
 
 
+def _shown(words: str) -> str:
+    return repr(words if len(words) <= 200 else f"{words[:200]}...")
+
+
 def _odd_characters(text: str) -> Iterator[Found]:
+    """Give what a terminal or an editor does not show as it is: control characters, marks without end, what has no width."""
     for number, line in enumerate(text.split("\n"), 1):
+        if line.isascii() and line.isprintable():
+            continue
+        marks, before = 0, ""
         for character in line:
-            if unicodedata.category(character) in ("Cf", "Zl", "Zp", "Co") or character in _BLANK_LETTERS:
+            category = unicodedata.category(character)
+            marks = marks + 1 if category in ("Mn", "Me") else 0
+            is_selector = "\ufe00" <= character <= "\ufe0f" or "\U000e0100" <= character <= "\U000e01ef"
+            is_odd = category in _HIDING and character != "\t"
+            if is_odd or character in _BLANK_LETTERS or marks > _MOST_MARKS or (is_selector and not _is_picture(before)):
                 yield "G3.unicode", f"the character U+{ord(character):04X}", number
+            before = character
+
+
+def _is_picture(character: str) -> bool:
+    """Tell whether a character has a second, coloured form, which U+FE0F asks for."""
+    return bool(character) and (unicodedata.category(character) in ("So", "Sm", "Sk", "Po") or character in "0123456789#*")
 
 
 def _is_imitation(name: str) -> bool:
