@@ -121,6 +121,15 @@ BASES: dict[str, Base] = {
         top="from agents.contracts import Confirmed, Item, Topics\n",
         names=("Orders", "Inventory", "Mailing", "Judge", "BaseAudited"),
     ),
+    "harbour": Base(
+        folder="tests/projects/clean_harbour",
+        agents="agents",
+        src="HarbourMaster",
+        file="agents/master.py",
+        body='        if not is_call_sign(ship["call_sign"]):\n',
+        top="from graphbus_core import Event, GraphBusNode, depends_on, publishes, schema_method, subscribe\n",
+        names=("HarbourMaster", "Tugs", "Cashier", "Logbook"),
+    ),
 }
 
 
