@@ -47,6 +47,8 @@ def refusal(edit: corpora.GoodEdit, ground: Ground) -> str:
     return ""
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_no_good_edit_is_refused_for_its_text(ground: Callable[[str], Ground], figure: Figure) -> None:
     found = {edit.name: refusal(edit, ground(edit.project)) for edit in GOOD}
 
