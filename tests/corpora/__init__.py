@@ -130,6 +130,15 @@ BASES: dict[str, Base] = {
         top="from lib import units\n",
         names=("Elevator", "Silo", "Office", "Foreman", "BaseReporting"),
     ),
+    "harbour": Base(
+        folder="tests/projects/clean_harbour",
+        agents="agents",
+        src="HarbourMaster",
+        file="agents/master.py",
+        body='        if not is_call_sign(ship["call_sign"]):\n',
+        top="from graphbus_core import Event, GraphBusNode, depends_on, publishes, schema_method, subscribe\n",
+        names=("HarbourMaster", "Tugs", "Cashier", "Logbook"),
+    ),
 }
 
 
