@@ -23,7 +23,7 @@ from typing import NamedTuple
 from graphbus_core.editing.rungs.capability.declarations import GUARDED, declared, of_guarded
 from graphbus_core.editing.rungs.capability.project import POWERS, Power, ProjectFiles
 from graphbus_core.editing.rungs.capability.text import signs_of_text
-from graphbus_core.editing.rungs.capability.uses import FileUses, Reference, Sign
+from graphbus_core.editing.rungs.capability.uses import GLOBAL, FileUses, Reference, Sign
 from graphbus_core.editing.rungs.codes import Problem
 from graphbus_core.editing.text.source_text import SourceText
 from graphbus_core.editing.text.symbols import Definition, definitions
@@ -80,7 +80,7 @@ def check_growth(
     """
     try:
         old, new = _Text(path, before), _Text(path, after)
-        known, fresh = _counted(old.signs(old), old.texts), _counted(new.signs(old), old.texts)
+        known, fresh = _counted(old.signs(old), old.read), _counted(new.signs(old), old.read)
     except RecursionError:
         return Problem("G2.size", "The code is nested too deeply to be judged.", path)
     grown = [
@@ -133,7 +133,10 @@ class _Text:
 
     def signs(self, old: _Text) -> Iterator[Sign]:
         """Give every sign of this text; `old` is the text before the change."""
-        yield from self.file.signs
+        for sign in self.file.signs:
+            name = sign.what.removeprefix(GLOBAL)
+            if name == sign.what or name in old.file.scopes.module.bindings:
+                yield sign
         yield from self._of_references(old)
         yield from declared(self.file, old.defined)
         yield from (Sign(*found) for found in signs_of_text(self.source))
@@ -152,7 +155,9 @@ class _Text:
                     free.add(id(reference.node))
                     if is_first or name in old.defined:
                         continue
-            yield _sign_of(reference, power)
+            sign = _sign_of(reference, power)
+            is_own = reference.home is self.file and reference.texts <= old.texts
+            yield sign._replace(way="") if is_own else sign
 
     @cached_property
     def sharp(self) -> frozenset[str]:
@@ -163,6 +168,11 @@ class _Text:
             if self.files.power_of(reference):
                 found.add(symbol.name)
         return frozenset(found)
+
+    @cached_property
+    def read(self) -> frozenset[str]:
+        """Every constant text with which this text reads files."""
+        return frozenset(text for sign in self.file.signs if sign.code == "G3.read" for text in sign.texts)
 
     @cached_property
     def texts(self) -> frozenset[str]:

@@ -117,7 +117,7 @@ class ProjectFiles:
             return
         seen.add(key)
         for sign in home.signs:
-            if sign.runs_at_import and sign.code in POWERS and not sign.what.startswith("the import of"):
+            if sign.runs_at_import and _is_power(sign) and not sign.what.startswith("the import of"):
                 yield Power(sign, home.path)
         for inner in home.references:
             if inner.runs_at_import:
@@ -131,7 +131,7 @@ class ProjectFiles:
         seen.add(key)
         first, last = _lines(node)
         for sign in home.signs:
-            if first <= sign.line <= last and sign.code in POWERS:
+            if first <= sign.line <= last and _is_power(sign):
                 yield Power(sign, home.path)
         for inner in home.references:
             if first <= inner.line <= last:
@@ -139,6 +139,11 @@ class ProjectFiles:
         if isinstance(node, ast.ClassDef):
             for step_home, step in home.lineage(node, skip_first=True):
                 yield from self._within(step_home, step, seen)
+
+
+def _is_power(sign: Sign) -> bool:
+    """Tell whether a sign is one of what code can do; what is merely unknown of an object is none."""
+    return sign.code in POWERS and not sign.what.endswith("of something unknown")
 
 
 def _lines(node: ast.AST) -> tuple[int, int]:

@@ -67,7 +67,7 @@ MODULES: Mapping[str, frozenset[str]] = {
         "ast": "literal_eval",
         "asyncio": "ALL_COMPLETED Barrier BoundedSemaphore BrokenBarrierError CancelledError Condition Event FIRST_COMPLETED "
         "FIRST_EXCEPTION Future InvalidStateError LifoQueue Lock PriorityQueue Queue QueueEmpty QueueFull QueueShutDown Semaphore "
-        "Task TaskGroup Timeout TimeoutError as_completed create_task gather iscoroutine iscoroutinefunction isfuture shield "
+        "Task TaskGroup Timeout TimeoutError as_completed create_task gather get_running_loop iscoroutine iscoroutinefunction isfuture shield "
         "sleep timeout timeout_at to_thread wait wait_for",
         "base64": "a85decode a85encode b16decode b16encode b32decode b32encode b32hexdecode b32hexencode b64decode b64encode "
         "b85decode b85encode decodebytes encodebytes standard_b64decode standard_b64encode urlsafe_b64decode urlsafe_b64encode",
@@ -196,7 +196,7 @@ ATTRIBUTES = _words(
     # containers
     "add append appendleft clear copy difference difference_update discard elements extend extendleft fromkeys get indices insert "
     "intersection intersection_update isdisjoint issubset issuperset items keys maxlen most_common move_to_end new_child parents "
-    "pop popitem popleft remove reverse rotate setdefault sort start step stop subtract symmetric_difference "
+    "pop popitem popleft remove reverse rotate setdefault sort start step subtract symmetric_difference "
     "symmetric_difference_update total union update values maps _asdict _fields _make _replace "
     # dates and times
     "astimezone combine ctime date day days dst fold fromisocalendar fromisoformat fromordinal fromtimestamp hour isocalendar "
@@ -223,7 +223,7 @@ ATTRIBUTES = _words(
     "value phrase description args add_note errno strerror filename exceptions subgroup derive reason object msg doc lineno colno "
     # locks, queues, tasks
     "acquire release locked notify notify_all wait wait_for set is_set put put_nowait get_nowait task_done empty full qsize maxsize "
-    "cancel cancelled done exception result set_result set_exception add_done_callback remove_done_callback create_task "
+    "cancel cancelled done exception result set_result set_exception add_done_callback remove_done_callback create_task create_future "
     "reset var old_value deadline expired reschedule when n_waiting broken abort "
     "enter_context enter_async_context push push_async_exit callback push_async_callback pop_all "
     # random numbers
@@ -285,8 +285,22 @@ DUNDERS = _words(
 )
 """Attributes with internal names that lead nowhere and change nothing."""
 
+OF_MODULES = _words("__name__ __doc__ __version__ __all__")
+"""What may be asked of a module."""
+
 OF_CLASSES = _words("__name__ __qualname__ __doc__ __module__")
 """What may be asked of the class of an object."""
+
+ONLY_DECORATORS = _words(
+    "dataclasses.dataclass functools.total_ordering typing.runtime_checkable enum.unique enum.verify attrs.define attrs.frozen "
+    "attr.define attr.frozen graphbus_core.subscribe graphbus_core.publishes graphbus_core.schema_method graphbus_core.depends_on "
+    "graphbus_core.decorators.subscribe graphbus_core.decorators.publishes graphbus_core.decorators.schema_method "
+    "graphbus_core.decorators.depends_on"
+)
+"""What changes the class or function that it is given: called by hand it would change those of others."""
+
+MADE_BY_CALL = _words("enum.Enum enum.Flag enum.IntEnum enum.IntFlag enum.StrEnum enum.ReprEnum")
+"""Bases whose call makes a class, under whatever name and module the call says."""
 
 MADE_BY = _words("functools.partial builtins.dict builtins.list builtins.tuple builtins.set builtins.frozenset builtins.iter "
                  "builtins.reversed builtins.sorted builtins.enumerate builtins.zip builtins.next")  # fmt: skip
@@ -323,13 +337,15 @@ BASES = _words(
 
 CLASS_KEYWORDS = _words("total frozen kw_only omit_defaults forbid_unknown_fields boundary tag tag_field rename gc order")
 
-MAGIC = _words(
-    "__getattr__ __getattribute__ __setattr__ __delattr__ __init_subclass__ __class_getitem__ __del__ __reduce__ "
-    "__reduce_ex__ __subclasshook__ __instancecheck__ __subclasscheck__ __set_name__ __new__ __prepare__ __get__ __set__ "
-    "__delete__ __mro_entries__ __call__ __getstate__ __setstate__ __dir__ __annotate__ __getinitargs__ __getnewargs__ "
-    "__getnewargs_ex__ __copy__ __deepcopy__ __buffer__ __missing__"
-) - _words("__call__ __missing__")
-"""Methods that run without being called by name."""
+DEFINED_FREELY = _words(
+    "__init__ __post_init__ __repr__ __str__ __format__ __len__ __length_hint__ __iter__ __next__ __reversed__ __contains__ "
+    "__getitem__ __setitem__ __delitem__ __missing__ __call__ __enter__ __exit__ __aenter__ __aexit__ __aiter__ __anext__ __await__ "
+    "__eq__ __ne__ __lt__ __le__ __gt__ __ge__ __hash__ __bool__ __int__ __float__ __index__ __complex__ __bytes__ __abs__ __neg__ "
+    "__pos__ __invert__ __round__ __floor__ __ceil__ __trunc__ __add__ __radd__ __iadd__ __sub__ __rsub__ __isub__ __mul__ __rmul__ "
+    "__imul__ __truediv__ __rtruediv__ __floordiv__ __rfloordiv__ __mod__ __rmod__ __divmod__ __pow__ __rpow__ __and__ __rand__ "
+    "__iand__ __or__ __ror__ __ior__ __xor__ __rxor__ __ixor__ __lshift__ __rshift__ __matmul__"
+)
+"""Methods with internal names that run where the text shows it: by an operator, a statement or a builtin."""
 
 COMPARED = _words("__eq__ __ne__ __lt__ __le__ __gt__ __ge__ __bool__ __contains__ __hash__ __instancecheck__")
 """Methods with which a value decides for itself whether it is the expected one."""
@@ -433,12 +449,17 @@ PRIVATE_PATH = re.compile(
 """Where keys and what belongs to the machine are kept."""
 
 SUPPRESSION = re.compile(
-    r"#\s*(?:graphbus:|noqa|nosec|type:\s*ignore|pragma:|pyright:|mypy:|pylint:|ruff:|flake8:|isort:|fmt:|yapf:)",
+    r"#[\s#]*(?:graphbus\s*:|noqa|nosec|nosemgrep|nosonar|lgtm|codeql|gitleaks|trufflehog|skipcq|checkov|bandit|semgrep|type:\s*ignore"
+    r"|(?:pragma|pyright|pyre|pytype|mypy|pylint|ruff|flake8|isort|fmt|black|yapf|autopep8|pyrefly|ty|sonar|deepsource|coverage)\b"
+    r"\s*[:\[-])",
     re.IGNORECASE,
 )
 INTERNAL = re.compile(r"[.\[]_{0,8}__(?:globals|builtins|subclasses|bases|base|mro|code|dict|class|init|import)__")
 SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,30}\Z")
-ADDRESS = re.compile(r"://[^\s'\"]{0,200}|\b(?:\d{1,3}\.){3}\d{1,3}\b")
+ADDRESS = re.compile(
+    r"://[^\s'\"]{0,200}|\b(?:\d{1,3}\.){3}\d{1,3}\b"
+    r"|(?<![\w:])(?:[0-9A-Fa-f]{1,4}:){4,7}[0-9A-Fa-f]{1,4}\b|(?<![\w:])(?:[0-9A-Fa-f]{1,4}:){1,6}:[0-9A-Fa-f]"
+)
 SECRET = re.compile(
     r"sk-[A-Za-z0-9_-]{16}|AKIA[0-9A-Z]{16}|gh[pousr]_[A-Za-z0-9]{20}|github_pat_\w{20}|glpat-[\w-]{16}"
     r"|xox[abeoprs]-[\w-]{10}|AIza[\w-]{30}|-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----|eyJ[\w-]{8,400}\.eyJ[\w-]{8}|[sr]k_live_\w{16}"
@@ -453,13 +474,18 @@ def is_harmless(dotted: str) -> bool:
     """Tell whether a member of a module, or an attribute of such a member, is on the table."""
     parts = dotted.split(".")
     if parts[0] == "builtins":
-        return len(parts) > 1 and parts[1] in BUILTINS and all(part in ATTRIBUTES or part in DUNDERS for part in parts[2:])
+        return len(parts) > 1 and parts[1] in BUILTINS and all(_is_plain(part, "") for part in parts[2:])
     for count in range(len(parts) - 1, 0, -1):
         members = MODULES.get(".".join(parts[:count]))
         if members is not None:
-            rest = parts[count + 1 :]
-            return parts[count] in members and all(part in ATTRIBUTES or part in DUNDERS for part in rest)
+            return parts[count] in members and all(_is_plain(part, parts[0]) for part in parts[count + 1 :])
     return False
+
+
+def _is_plain(attribute: str, package: str) -> bool:
+    if package == "graphbus_core":
+        return attribute in ("__init__", *OF_CLASSES)
+    return attribute in ATTRIBUTES or attribute in DUNDERS or (attribute == "replace" and package != "pathlib")
 
 
 def code_of(dotted: str) -> str:

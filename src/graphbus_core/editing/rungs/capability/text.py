@@ -13,6 +13,11 @@ from graphbus_core.editing.text.source_text import SourceText, tokens, with_lf
 _FOREIGN = frozenset({"CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC"})
 _BLANK_LETTERS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u3164\uffa0\u2800")
 _HIDING = frozenset({"Cc", "Cf", "Zl", "Zp", "Co", "Cs", "Cn"})
+_LATIN_LOOKS = frozenset(
+    "\u0430\u0441\u0435\u043e\u0440\u0445\u0443\u0456\u0458\u0455\u0501\u04bb\u051b\u051d\u04cf\u0410\u0412\u0415\u041a\u041c\u041d"
+    "\u041e\u0420\u0421\u0422\u0425\u0406\u0408\u0405\u03bf\u0391\u0392\u0395\u0396\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a5\u03a7"
+)
+"""Cyrillic and Greek letters that look like Latin ones."""
 _MOST_MARKS = 3
 """So many marks may stand on one letter; more cover the lines around it."""
 
@@ -36,8 +41,26 @@ def signs_of_text(source: SourceText) -> Iterator[Found]:
             yield from _of_words(words, node.lineno)
             if "\n" not in words and PRIVATE_PATH.search(words):
                 yield "G3.files", f"the path {_shown(words)}", node.lineno
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+            yield from ((code, what, line) for code, what, line in _of_sum(node) if code == "G3.url")
     if not (text.isascii() and text.replace("\n", "").replace("\t", "").isprintable()):
         yield from _odd_characters(text)
+
+
+def _of_sum(node: ast.BinOp) -> Iterator[Found]:
+    """An address in two pieces; each sum looks at the ends of its two parts only."""
+    left, right = _last_text(node.left), node.right
+    if left and isinstance(right, ast.Constant) and isinstance(right.value, str):
+        joined = left[-40:] + right.value[:200]
+        if not ADDRESS.search(left[-40:]) and not ADDRESS.search(right.value[:200]):
+            yield from _of_words(joined, node.lineno)
+
+
+def _last_text(node: ast.expr) -> str:
+    if isinstance(node, ast.BinOp):
+        node = node.right
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
 def _of_words(words: str, line: int) -> Iterator[Found]:
@@ -76,6 +99,8 @@ def _is_picture(character: str) -> bool:
 
 
 def _is_imitation(name: str) -> bool:
-    """Letters of several alphabets in one word, or letters that Python reads as others."""
+    """Letters of several alphabets in one word, letters that Python reads as others, or a word that only looks Latin."""
+    if all(letter in _LATIN_LOOKS or not letter.isalpha() for letter in name):
+        return True
     alphabets = {unicodedata.name(letter, "").partition(" ")[0] for letter in name if letter.isalpha()}
     return unicodedata.normalize("NFKC", name) != name or ("LATIN" in alphabets and bool(alphabets & _FOREIGN))

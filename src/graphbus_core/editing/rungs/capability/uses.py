@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import re
 import string
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
@@ -35,7 +36,8 @@ _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _BUILTINS = frozenset(dir(builtins)) | {"__file__", "__builtins__", "__class__", "__dict__", "exit", "quit"}
 _OF_MODULES = frozenset({"__name__", "__debug__", "__doc__"})
 _SCALARS = frozenset({"str", "int", "float", "len", "round", "bool", "repr", "abs", "format", "hex", "ord", "sum", "min", "max"})
-_PARTS = {"__name__", "__qualname__"}
+_MANNERS = frozenset({"r", "rb", "rt", "utf-8", "utf8", "utf-8-sig", "ascii", "latin-1", "strict", "replace", "ignore"})
+GLOBAL = "another value from inside a function for "
 
 
 class Sign(NamedTuple):
@@ -273,7 +275,7 @@ class FileUses:
                 if write.attribute == name and write.value is not None:
                     found.append(home.values(write.value, write.scope))
         values = union(*found)
-        if value.kind in ("symbol", "class"):
+        if value.kind in ("symbol", "class") and not self._is_enum(value.node):
             return tuple(Value("shared") if one.kind == "data" else one for one in values)
         return values
 
@@ -302,6 +304,9 @@ class FileUses:
             for value in home.bases(step)
         )
 
+    def _is_enum(self, node: ast.AST | None) -> bool:
+        return any(value.name in table.MADE_BY_CALL for home, step in self.lineage(node) for value in home.bases(step))
+
     def has_member(self, value: Value, name: str) -> bool:
         """Tell whether a class, or an object of it, defines an attribute."""
         return any(
@@ -329,13 +334,25 @@ class FileUses:
                             found.setdefault(id(owner.node), []).append(write)
         return found
 
-    def constant(self, node: ast.expr, scope: Scope) -> str | None:
-        """Give the text that an expression surely is; None when it could be another."""
+    def constants(self, node: ast.expr, scope: Scope) -> tuple[str, ...] | None:
+        """Give the texts of which an expression surely is one; None when it could be another."""
         if isinstance(node, ast.Constant):
-            return node.value if isinstance(node.value, str) else None
+            return (node.value,) if isinstance(node.value, str) else None
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-            left, right = self.constant(node.left, scope), self.constant(node.right, scope)
+            left, right = self.constants(node.left, scope), self.constants(node.right, scope)
+            return None if left is None or right is None else tuple(one + other for one in left for other in right)
+        if isinstance(node, ast.IfExp):
+            left, right = self.constants(node.body, scope), self.constants(node.orelse, scope)
             return None if left is None or right is None else left + right
+        if isinstance(node, ast.Subscript):
+            source = self._only_source(node.value, scope)
+            parts = [self.constants(value, scope) for value in source.values] if isinstance(source, ast.Dict) else [None]
+            return None if None in parts else tuple(text for part in parts for text in part or ())
+        source = self._only_source(node, scope)
+        return self.constants(source, scope) if isinstance(source, ast.Constant) else None
+
+    def _only_source(self, node: ast.expr, scope: Scope) -> ast.AST | None:
+        """Give the one expression that a name, or an attribute of a class of this file, is bound to."""
         bound: list[Bound] | None = None
         if isinstance(node, ast.Name):
             bound = scope.find(node.id)
@@ -345,9 +362,9 @@ class FileUses:
                 if any(write.attribute == node.attr for write in self.own_writes(owners[0].node)):
                     return None
                 bound = self.scopes.of[id(owners[0].node)].bindings.get(node.attr)
-        if bound is None or len(bound) != 1 or not isinstance(bound[0].source, ast.Constant):
+        if bound is None or len(bound) != 1 or isinstance(bound[0].source, Import):
             return None
-        return self.constant(bound[0].source, bound[0].scope)
+        return bound[0].source
 
 
 class _Reader:
@@ -498,6 +515,10 @@ class _Reader:
         ):
             self._sign("G3.patch", f"changing {node.target.id} of another module", node, scope)
 
+    def _see_Global(self, node: ast.Global, scope: Scope, use: Use, call: ast.Call | None) -> None:
+        for name in node.names:
+            self._sign("G3.patch", f"{GLOBAL}{name}", node, scope, is_counted=False)
+
     def _see_annotation(self, node: ast.expr | None, scope: Scope) -> None:
         """An annotation, which may be evaluated: by Python, or later by whoever asks for its type."""
         if node is not None:
@@ -533,7 +554,7 @@ class _Reader:
         if isinstance(node, ast.ClassDef):
             self._see_class(node, around)
             return
-        if node.name in table.MAGIC:
+        if _is_internal(node.name) and node.name not in table.DEFINED_FREELY:
             self._sign("G3.reflection", f"the method {node.name}", node, scope)
         self._see_all([*node.args.defaults, *node.args.kw_defaults], scope)
         for annotation in (*annotations_of(node.args), node.returns):
@@ -563,7 +584,16 @@ class _Reader:
         if self.file.project.is_below_agents(self.file, node):
             for name in inner.bindings.keys() & table.NOT_TO_REPLACE:
                 self._sign("G3.node", f"{name} of {node.name}, which replaces that of GraphBus", node, scope)
+        for name in inner.bindings.keys() - table.NODE:
+            if not _is_internal(name):
+                self._refer_to_overridden(self.file, node, name, node, scope)
         self._see_all(node.body, inner)
+
+    def _refer_to_overridden(self, home: FileUses, node: ast.AST | None, name: str, at: ast.AST, scope: Scope) -> None:
+        """What a base uses and a class replaces decides what the base does."""
+        for above, step in home.lineage(node, skip_first=True):
+            if name in above.scopes.of[id(step)].bindings or any(write.attribute == name for write in above.own_writes(step)):
+                self._refer(above, step, f"{name} of {step.name}, replaced", at, scope, ast.Constant(name))
 
     def _see_comprehension(self, node: ast.AST, scope: Scope) -> None:
         inner = self.file.scopes.of[id(node)]
@@ -642,6 +672,13 @@ class _Reader:
             if use != "base":
                 self._sign("G3.reflection", f"the module {name} as a value", node, scope)
             return
+        if name in table.ONLY_DECORATORS and use != "type":
+            code = "G3.node" if first == "graphbus_core" else "G3.patch"
+            self._sign(code, f"{name} other than as a decorator", node, scope)
+            return
+        if name in table.MADE_BY_CALL and use == "call":
+            self._sign("G3.base", f"a class made by a call of {name}", node, scope)
+            return
         if use == "base" or table.is_harmless(name):
             self._judge_mutation(name, node, scope, use)
             return
@@ -678,7 +715,14 @@ class _Reader:
         self, value: Value, node: ast.Attribute, scope: Scope, use: Use, call: ast.Call | None
     ) -> None:
         name = node.attr
-        if value.kind in ("outside", "module"):
+        if value.kind == "outside":
+            return
+        if value.kind == "module":
+            if _is_internal(name) and name not in table.OF_MODULES:
+                self._sign("G3.reflection", f"the attribute {name}", node, scope)
+            return
+        if isinstance(node.value, ast.Attribute) and node.value.attr == "__class__" and name not in table.OF_CLASSES:
+            self._sign("G3.reflection", f"{name} of a class by its hidden attribute", node, scope)
             return
         if self._is_internal_attribute(value, node, scope, use):
             return
@@ -702,7 +746,7 @@ class _Reader:
             return False
         if name == "__class__" and use == "base":
             return True
-        if name not in table.DUNDERS:
+        if name not in table.DUNDERS or (name == "__init__" and value.kind not in ("super", "symbol")):
             self._sign("G3.reflection", f"the attribute {name}", node, scope)
         return True
 
@@ -722,6 +766,8 @@ class _Reader:
                 self._sign("G3.node", f"{name} of a class or of another agent", node, scope)
             elif name in ("publish", "request") and call is not None and _says_more(call, 2 + (name == "request")):
                 self._sign("G3.node", f"{name} with more than a topic and a payload", node, scope)
+            elif name in ("publish", "request", "call") and call is None:
+                self._sign("G3.node", f"{name} as a value", node, scope)
             elif name in ("publish", "request", "call") and value.kind == "super":
                 self._sign("G3.node", f"{name} of the base class", node, scope)
         elif value.kind == "class" and name in table.OF_CLASSES:
@@ -760,25 +806,24 @@ class _Reader:
 
     def _judge_format(self, node: ast.Attribute, scope: Scope, call: ast.Call | None) -> None:
         """`text.format(...)`: the text may ask for attributes of what it is given."""
-        text = self.file.constant(node.value, scope)
+        texts = self.file.constants(node.value, scope)
         if call is None:
             self._sign("G3.reflection", f"{node.attr} as a value", node, scope)
-        elif text is not None:
-            self._judge_fields(text, node, scope)
+        elif texts is not None:
+            for text in texts:
+                self._judge_fields(text, node, scope)
         elif not all(_is_scalar(part) for part in (*call.args, *(keyword.value for keyword in call.keywords))):
             self._sign("G3.reflection", "a format that is not constant", node, scope, way=call)
 
     def _judge_fields(self, text: str, node: ast.Attribute, scope: Scope) -> None:
         try:
-            fields = [field for _, field, spec, _ in string.Formatter().parse(text) if field is not None for field in (field, spec or "")]
+            fields = list(_fields_of(text))
         except ValueError:
             return
         for field in fields:
-            for part in field.replace("[", ".").replace("]", ".").replace("{", ".").replace("}", ".").split(".")[1:]:
-                if part:
-                    asked = ast.copy_location(ast.Attribute(ast.Name("_", ast.Load()), part, ast.Load()), node)
-                    if not part.isdigit() and f".{part}" in field.replace("{", "."):
-                        self._judge_attribute(DATA, asked, scope, "value", None)
+            for part in re.findall(r"\.([^.\[\]]+)", field):
+                asked = ast.copy_location(ast.Attribute(ast.Name("_", ast.Load()), part, ast.Load()), node)
+                self._judge_attribute(DATA, asked, scope, "value", None)
 
     # --- changes of what is not one's own ------------------------------------------------------------
 
@@ -797,6 +842,7 @@ class _Reader:
         if value.kind == "self" and value.home is not None:
             if value.home.is_agent(value.node) and name in table.NODE | table.NOT_TO_REPLACE:
                 return False
+            self._refer_to_overridden(value.home, value.node, name, node, scope)
             return not any(
                 isinstance(bound.source, Definition) and not _is_property(bound.source)
                 for home, step in value.home.lineage(value.node)
@@ -837,7 +883,8 @@ class _Reader:
             imports = {source for source in sources if isinstance(source, Import)}
             others = [source for source in sources if not isinstance(source, (Import, Definition))]
             defined = [source for source in sources if isinstance(source, Definition)]
-            is_mixed = bool(imports or defined) and bool(others or (imports and defined))
+            others = [source for source in others if not (isinstance(source, ast.Constant) and source.value is None)]
+            is_mixed = len(imports) > 1 or (bool(imports or defined) and bool(others or (imports and defined)))
             if is_mixed or (name in _BUILTINS and not _is_internal(name)):
                 line = max((getattr(source, "lineno", 0) for source in sources), default=0)
                 self.signs.append(Sign("G3.patch", f"another meaning for {name}", line or 1, runs_at_import=True))
@@ -855,7 +902,7 @@ class _Reader:
     def _getattr(self, node: ast.Call, scope: Scope) -> None:
         name = _literal(node.args[1]) if len(node.args) > 1 and not node.keywords else None
         if name is None or any(isinstance(argument, ast.Starred) for argument in node.args):
-            self._sign("G3.reflection", "getattr with a computed name", node, scope)
+            self._sign("G3.reflection", "getattr with a computed name", node, scope, way=node)
             return
         asked = ast.copy_location(ast.Attribute(node.args[0], name, ast.Load()), node)
         for value in self.file.values(node.args[0], scope):
@@ -914,13 +961,25 @@ class _Anonymous(ast.NodeTransformer):
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         inner = self.visit(node.value)
-        if isinstance(inner, ast.Name) and inner.id == "_" and _is_self(self.file, node.value, self.scope):
-            return ast.Name("_", ast.Load())
-        return ast.Attribute(inner, node.attr, ast.Load())
+        is_plain = node.attr not in table.ACTING and node.attr not in table.FRAMES
+        return ast.Name("_", ast.Load()) if _is_blank(inner) and is_plain else ast.Attribute(inner, node.attr, ast.Load())
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        found = ast.Call(
+            self.visit(node.func),
+            [self.visit(argument) for argument in node.args],
+            [ast.keyword(keyword.arg, self.visit(keyword.value)) for keyword in node.keywords],
+        )
+        is_blank = all(_is_blank(part) for part in (found.func, *found.args)) and not found.keywords
+        return ast.Name("_", ast.Load()) if is_blank else found
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        inner = self.visit(node.value)
+        return inner if _is_blank(inner) else ast.Subscript(inner, self.visit(node.slice), ast.Load())
 
 
-def _is_self(file: FileUses, node: ast.expr, scope: Scope) -> bool:
-    return isinstance(node, ast.Name) and any(value.kind == "self" for value in file.values_of_name(node.id, scope))
+def _is_blank(node: ast.AST) -> bool:
+    return isinstance(node, ast.Name) and node.id == "_"
 
 
 def _copied(node: ast.AST) -> ast.AST:
@@ -930,9 +989,18 @@ def _copied(node: ast.AST) -> ast.AST:
 
 
 def _texts(node: ast.AST) -> Iterator[str]:
+    """Give the constants of a use, as text; how a file is opened and read says nothing about which one it is."""
     for step in ast.walk(node):
-        if isinstance(step, ast.Constant) and isinstance(step.value, (str, bytes)):
+        if isinstance(step, ast.Constant) and not isinstance(step.value, (bool, type(None))) and step.value not in _MANNERS:
             yield step.value if isinstance(step.value, str) else repr(step.value)
+
+
+def _fields_of(text: str) -> Iterator[str]:
+    """Give the fields of a format text, also those inside of format specifications."""
+    for _, field, specification, _ in string.Formatter().parse(text):
+        if field is not None:
+            yield field
+            yield from _fields_of(specification or "")
 
 
 def _literal(node: ast.expr) -> str | None:
