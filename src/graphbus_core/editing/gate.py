@@ -9,6 +9,7 @@ pass, unless `allow_unverified` says so. A rung that has nothing to verify (no t
 
 from __future__ import annotations
 
+import io
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -20,10 +21,10 @@ from graphbus_core.compiler.project import Project
 from graphbus_core.compiler.reading import syntax
 from graphbus_core.editing.foreign import Change, Scope, is_test_side, readable
 from graphbus_core.editing.rungs import contract, scope
-from graphbus_core.editing.rungs.capability import ProjectFiles, Side, Sign, check_growth, guarded
+from graphbus_core.editing.rungs.capability import ProjectPowers, Side, Sign, SourceFiles, check_growth, guarded
+from graphbus_core.editing.rungs.capability.allowed import Allowed
 from graphbus_core.editing.rungs.codes import Problem, of_edit
 from graphbus_core.editing.rungs.ground import Noted, NotRun, State, Verdict
-from graphbus_core.editing.rungs.capability.allowed import Allowed
 from graphbus_core.editing.rungs.trials import Trials
 from graphbus_core.editing.sandboxes.limits import Sandbox
 from graphbus_core.editing.workspace import Workspace, state_digest
@@ -36,6 +37,7 @@ from graphbus_core.model.proposals import GateReport, Proposal, RungResult, Sche
 Contents = dict[str, tuple[bytes, bytes]]
 
 _IMPORT_LINE = re.compile(rb"^[ \t]*(?:from[ \t]+([A-Za-z_]\w*)|import[ \t]+([^#\r\n]+))", re.MULTILINE)
+_LONE_RETURN = re.compile(rb"\r(?!\n)")
 _REQUIRED = re.compile(r"(?:>=|~=|==)\s*3\.(\d+)")
 
 
@@ -187,11 +189,11 @@ class Trial:
         return check_growth(path, Side(before, old), Side(after, new), powers, passes_over, has_moved=has_moved)
 
     @cached_property
-    def surroundings(self) -> tuple[ProjectFiles, ProjectFiles]:
-        """The files of the project before and after, as G3 reads them."""
+    def surroundings(self) -> tuple[ProjectPowers, ProjectPowers]:
+        """The project before and after, as G3 reads it."""
         loaded = frozenset({*self.before.agent_files, *self.before.imports.files})
-        old = ProjectFiles(self.before.index, self.before.reader, self.gate.allowed, loaded)
-        return old, ProjectFiles(self.after.index, self.after.reader, self.gate.allowed, loaded)
+        old, new = (SourceFiles(side.index, side.reader, self.gate.allowed) for side in (self.before, self.after))
+        return ProjectPowers(old, loaded), ProjectPowers(new, loaded)
 
     def contract(self, declared: tuple[SchemaChange, ...]) -> Verdict:
         """G4: what agents promise each other still fits."""
@@ -218,6 +220,9 @@ class Trial:
 
 def check_source(path: str, data: bytes, minimum_python: int) -> Problem | None:
     """Compile a file for this Python and parse it for an older one; nothing of it runs."""
+    problem = check_encoding(path, data)
+    if problem:
+        return problem
     with syntax.alone():
         try:
             compile(data, path, "exec", dont_inherit=True)
@@ -228,6 +233,25 @@ def check_source(path: str, data: bytes, minimum_python: int) -> Problem | None:
         except SyntaxError as reason:
             message = f"It needs a newer Python than 3.{minimum_python}: {reason.msg}."
             return Problem("G2.version", message, path, reason.lineno or 0)
+    return None
+
+
+def check_encoding(path: str, data: bytes) -> Problem | None:
+    """Give the reason why people, tools and Python would not read the same characters."""
+    import tokenize
+
+    try:
+        encoding = tokenize.detect_encoding(io.BytesIO(data).readline)[0]
+        data.decode("utf-8")
+    except (SyntaxError, UnicodeDecodeError) as reason:
+        return Problem("G2.encoding", f"It is not UTF-8: {reason}. Save the file as UTF-8.", path)
+    if encoding not in ("utf-8", "utf-8-sig"):
+        message = f"Its coding line says {encoding}. Save the file as UTF-8 and remove that line."
+        return Problem("G2.encoding", message, path, 1)
+    lone = _LONE_RETURN.search(data)
+    if lone:
+        message = "A carriage return without a line feed ends a line for Python, and not for other tools. Remove it."
+        return Problem("G2.encoding", message, path, data.count(b"\n", 0, lone.start()) + 1)
     return None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
 
@@ -46,19 +46,38 @@ def check_path(path: str, project: Project) -> Problem | None:
 
 def check_sizes(changed: Mapping[str, tuple[bytes, bytes]], project: Project) -> Problem | None:
     """Give the reason why a result is too large: a file that has grown, or too many lines."""
-    from difflib import SequenceMatcher
-
     limits = project.config.settings.gate
     lines = 0
     for path, (before, after) in changed.items():
         if len(after) > limits.max_file_size_bytes and len(after) > len(before):
             message = f"{path} grows to {len(after)} bytes; max_file_size_bytes is {limits.max_file_size_bytes}."
             return Problem("G0.size", message, path)
-        blocks = SequenceMatcher(None, before.split(b"\n"), after.split(b"\n"), autojunk=False).get_opcodes()
-        lines += sum(max(i2 - i1, j2 - j1) for kind, i1, i2, j1, j2 in blocks if kind != "equal")
+        lines += changed_lines(before.split(b"\n"), after.split(b"\n"), limits.max_changed_lines)
     if lines > limits.max_changed_lines:
-        return Problem("G0.size", f"{lines} lines change; max_changed_lines is {limits.max_changed_lines}.")
+        return Problem("G0.size", f"More lines change than max_changed_lines allows, {limits.max_changed_lines}.")
     return None
+
+
+def changed_lines(before: Sequence[bytes], after: Sequence[bytes], most: int) -> int:
+    """Give how many lines are removed or added, whichever are more; a number above `most` only says that it is more.
+
+    The greedy algorithm of Myers (1986), ended early: its time is bounded by the length of the texts and the square of `most`.
+    """
+    longer, wanted = len(after) - len(before), len(before)
+    furthest = {0: 0}  # how many lines are added more than removed -> how far the old text is matched
+    for distance in range(2 * most + 2):
+        for surplus in range(-distance, distance + 1, 2):
+            added, removed = furthest.get(surplus - 1, -1), furthest.get(surplus + 1, -2) + 1
+            old = max(added, removed) if distance else 0
+            if old < 0 or old > wanted or old + surplus > len(after):
+                furthest.pop(surplus, None)
+                continue
+            while old < wanted and old + surplus < len(after) and before[old] == after[old + surplus]:
+                old += 1
+            furthest[surplus] = old
+            if surplus == longer and old == wanted:
+                return (distance + abs(longer)) // 2
+    return most + 1
 
 
 def check_touched(proposal: Proposal, before: Project, after: Project) -> Problem | None:

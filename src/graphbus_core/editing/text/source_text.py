@@ -37,7 +37,7 @@ class SourceText:
         try:
             self.text = data.decode(self.encoding)
             is_faithful = self.text.encode(self.encoding) == data
-        except UnicodeError as reason:
+        except (UnicodeError, LookupError) as reason:  # LookupError: a codec that makes no text of bytes
             raise self.unusable(f"it is not text in {self.encoding}, {reason}") from None
         if not is_faithful:
             raise self.unusable(f"it does not come back unchanged from its encoding {self.encoding}")

@@ -1,12 +1,14 @@
-"""Rung G3: what code can do beyond computing. An allow list of effects: what is not known to be harmless is refused where it is new.
+"""Rung G3: what code can do beyond computing, as an allow list of effects.
 
-A change may use what the table calls harmless, what the project defines without power, what the file did before in the same way,
-and what a person has declared in `[tool.graphbus.powers]`.
+What is not known to be harmless is refused where it is new. A change may use what the table calls harmless, what the project
+defines without power, what the file did before in the same way, and what a person has declared in `[tool.graphbus.powers]`.
 
     scopes.py        which statement a name comes from
-    values.py        what a name or expression may stand for
-    uses.py          every use in a file, held against the table: signs, and references to what the project defines
-    project.py       what is behind a reference in the end
+    sources.py       what a name or expression may stand for, through the files of the project
+    uses.py          a file read from top to bottom, each expression with the use that is made of it
+    judge.py         names and attributes held against the table       calls.py   calls that their arguments decide
+    signs.py         what is written down: signs, and references to what the project defines
+    powers.py        what is behind a reference in the end
     declarations.py  bases, roles, prompts, secrets
     text.py          what is in the characters
     table.py         what is harmless, and what acts: data
@@ -21,9 +23,10 @@ from functools import cached_property
 from typing import NamedTuple
 
 from graphbus_core.editing.rungs.capability.declarations import GUARDED, declared, of_guarded
-from graphbus_core.editing.rungs.capability.project import POWERS, Power, ProjectFiles
+from graphbus_core.editing.rungs.capability.powers import POWERS, Power, ProjectPowers
+from graphbus_core.editing.rungs.capability.signs import GLOBAL, Reference, Sign
+from graphbus_core.editing.rungs.capability.sources import SourceFile, SourceFiles
 from graphbus_core.editing.rungs.capability.text import signs_of_text
-from graphbus_core.editing.rungs.capability.uses import GLOBAL, FileUses, Reference, Sign
 from graphbus_core.editing.rungs.codes import Problem
 from graphbus_core.editing.text.source_text import SourceText
 from graphbus_core.editing.text.symbols import Definition, definitions
@@ -56,14 +59,14 @@ class Side(NamedTuple):
     """One side of a change: the text of a file, and the project around it."""
 
     text: bytes
-    files: ProjectFiles
+    project: ProjectPowers
 
 
 def check_growth(
     path: str,
     before: Side,
     after: Side,
-    powers: Powers = Powers(),
+    powers: Powers,
     passes_over: Callable[[Sign], bool] = lambda _: False,
     *,
     has_moved: bool = False,
@@ -89,7 +92,9 @@ def check_growth(
         for sign in found[len(known.get(key, [])) :]
         if (sign.is_counted or key not in known) and not passes_over(sign) and not permits(powers, sign)
     ]
-    lost = [sign for key, found in known.items() if key[0] in GUARDED.values() for sign in found[len(fresh.get(key, [])) :]]
+    lost = [
+        sign for key, found in known.items() if key[0] in GUARDED.values() for sign in found[len(fresh.get(key, [])) :]
+    ]
     if has_moved:
         grown, lost = [sign for sign in grown if sign.code not in GUARDED.values()], []
     first = min(grown, key=lambda sign: (sign.line, sign.code), default=None)
@@ -123,17 +128,18 @@ class _Text:
 
     def __init__(self, path: str, side: Side) -> None:
         self.source = SourceText(side.text, path)
-        self.files = side.files
-        file = side.files.file(path, tree=self.source.tree)
+        self.project = side.project
+        file = side.project.files.file(path, tree=self.source.tree)
         if file is None:
             raise RuntimeError(path)
-        self.file: FileUses = file
+        self.file: SourceFile = file
+        self.notes = self.project.notes(file)
         self.names = {id(symbol.node): symbol.name for symbol in definitions(file.tree)}
         self.defined = frozenset(self.names.values())
 
     def signs(self, old: _Text) -> Iterator[Sign]:
         """Give every sign of this text; `old` is the text before the change."""
-        for sign in self.file.signs:
+        for sign in self.notes.signs:
             name = sign.what.removeprefix(GLOBAL)
             if name == sign.what or name in old.file.scopes.module.bindings:
                 yield sign
@@ -143,8 +149,8 @@ class _Text:
 
     def _of_references(self, old: _Text) -> Iterator[Sign]:
         free: set[int] = set()
-        for reference in sorted(self.file.references, key=lambda one: one.line):
-            power = self.files.power_of(reference)
+        for reference in sorted(self.notes.references, key=lambda one: one.line):
+            power = self.project.power_of(reference)
             if power is None:
                 continue
             if reference.home is self.file and reference.node is not None:
@@ -165,14 +171,14 @@ class _Text:
         found = set()
         for symbol in definitions(self.file.tree):
             reference = Reference(self.file, symbol.node, symbol.name, 0, "", frozenset(), runs_at_import=False)
-            if self.files.power_of(reference):
+            if self.project.power_of(reference):
                 found.add(symbol.name)
         return frozenset(found)
 
     @cached_property
     def read(self) -> frozenset[str]:
         """Every constant text with which this text reads files."""
-        return frozenset(text for sign in self.file.signs if sign.code == "G3.read" for text in sign.texts)
+        return frozenset(text for sign in self.notes.signs if sign.code == "G3.read" for text in sign.texts)
 
     @cached_property
     def texts(self) -> frozenset[str]:
@@ -214,4 +220,4 @@ def guarded(texts: Iterable[bytes]) -> Counter[tuple[str, str, str]]:
     return found
 
 
-__all__ = ["POWERS", "ProjectFiles", "Side", "Sign", "check_growth", "guarded", "permits", "way_out"]
+__all__ = ["POWERS", "ProjectPowers", "Side", "Sign", "SourceFiles", "check_growth", "guarded", "permits", "way_out"]

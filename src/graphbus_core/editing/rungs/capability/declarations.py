@@ -7,15 +7,15 @@ from collections.abc import Iterator
 
 from graphbus_core.editing.rungs.capability import table
 from graphbus_core.editing.rungs.capability.scopes import defaults_of
-from graphbus_core.editing.rungs.capability.uses import FileUses, Sign
-from graphbus_core.editing.rungs.capability.values import Value
+from graphbus_core.editing.rungs.capability.signs import Sign
+from graphbus_core.editing.rungs.capability.sources import SourceFile, Value
 from graphbus_core.editing.text.symbols import Definition, definitions
 
 GUARDED = table.GUARDED
 Found = Iterator[tuple[str, str]]
 
 
-def declared(file: FileUses, old_classes: frozenset[str]) -> Iterator[Sign]:
+def declared(file: SourceFile, old_classes: frozenset[str]) -> Iterator[Sign]:
     """Give the signs of a file; classes that were there already show each of their bases."""
     names = {id(symbol.node): symbol.name for symbol in definitions(file.tree)}
     for node in ast.walk(file.tree):
@@ -27,7 +27,7 @@ def declared(file: FileUses, old_classes: frozenset[str]) -> Iterator[Sign]:
                 yield Sign(code, what, line)
 
 
-def _of_bases(file: FileUses, node: ast.ClassDef, name: str, old_classes: frozenset[str]) -> Found:
+def _of_bases(file: SourceFile, node: ast.ClassDef, name: str, old_classes: frozenset[str]) -> Found:
     scope = file.scopes.of[id(node)].parent or file.scopes.module
     for base in node.bases:
         is_harmless = all(_is_harmless_base(value) for value in file.values(base, scope))
@@ -75,7 +75,7 @@ def _of_secret(node: ast.AST) -> Found:
             yield "G3.secret", f"a value for {name}"
 
 
-def _of_comparison(file: FileUses, node: ast.AST) -> Found:
+def _of_comparison(file: SourceFile, node: ast.AST) -> Found:
     """A value that says itself whether it is equal to the expected one."""
     if not isinstance(node, ast.ClassDef):
         return
@@ -99,7 +99,7 @@ def _final_name(node: ast.expr) -> str:
 def _bound_name(node: ast.AST) -> str:
     if isinstance(node, ast.alias):
         return node.asname or node.name
-    if isinstance(node, (*Definition.__args__, ast.ExceptHandler, ast.MatchAs, ast.MatchStar)):
+    if isinstance(node, (Definition, ast.ExceptHandler, ast.MatchAs, ast.MatchStar)):
         return node.name or ""
     return (node.rest or "") if isinstance(node, ast.MatchMapping) else ""
 

@@ -1,7 +1,7 @@
 """Which statement a name comes from: every scope of a file with all that binds a name in it.
 
-A name may be bound in several places; each of them counts, whatever order they run in. So a second meaning cannot hide behind
-a first one: patterns, `except ... as`, the walrus, parameters, loops, `with`, imports, `global` and comprehensions are all bindings.
+A name may be bound in several places; each of them counts, whatever order they run in. So a second meaning cannot hide behind a
+first one, be it bound by a pattern, `except ... as`, a walrus, a parameter, a loop, `with`, an import or `global`.
 """
 
 from __future__ import annotations
@@ -253,7 +253,8 @@ def defaults_of(arguments: ast.arguments) -> dict[str, ast.expr]:
     """Give the default of each parameter that has one."""
     places = [*arguments.posonlyargs, *arguments.args]
     found = {
-        one.arg: value for one, value in zip(places[len(places) - len(arguments.defaults) :], arguments.defaults, strict=True)
+        one.arg: value
+        for one, value in zip(places[len(places) - len(arguments.defaults) :], arguments.defaults, strict=True)
     }
     named = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
     return found | {one.arg: value for one, value in named if value is not None}

@@ -36,16 +36,19 @@ def signs_of_text(source: SourceText) -> Iterator[Found]:
         elif token.type == tokenize.NAME and not token.string.isascii() and _is_imitation(token.string):
             yield "G3.unicode", f"the name {token.string!r}, whose letters imitate others", line
     for node in ast.walk(source.tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes)):
-            words = node.value if isinstance(node.value, str) else node.value.decode("latin-1")
-            yield from _of_words(words, node.lineno)
-            if "\n" not in words and PRIVATE_PATH.search(words):
-                yield "G3.files", f"the path {_shown(words)}", node.lineno
-    for node in ast.walk(source.tree):
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-            yield from ((code, what, line) for code, what, line in _of_sum(node) if code == "G3.url")
+        yield from _of_node(node)
     if not (text.isascii() and text.replace("\n", "").replace("\t", "").isprintable()):
         yield from _odd_characters(text)
+
+
+def _of_node(node: ast.AST) -> Iterator[Found]:
+    if isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes)):
+        words = node.value if isinstance(node.value, str) else node.value.decode("latin-1")
+        yield from _of_words(words, node.lineno)
+        if "\n" not in words and PRIVATE_PATH.search(words):
+            yield "G3.files", f"the path {_shown(words)}", node.lineno
+    elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        yield from (found for found in _of_sum(node) if found[0] == "G3.url")
 
 
 def _of_sum(node: ast.BinOp) -> Iterator[Found]:
@@ -88,14 +91,21 @@ def _odd_characters(text: str) -> Iterator[Found]:
             marks = marks + 1 if category in ("Mn", "Me") else 0
             is_selector = "\ufe00" <= character <= "\ufe0f" or "\U000e0100" <= character <= "\U000e01ef"
             is_odd = category in _HIDING and character != "\t"
-            if is_odd or character in _BLANK_LETTERS or marks > _MOST_MARKS or (is_selector and not _is_picture(before)):
+            if (
+                is_odd
+                or character in _BLANK_LETTERS
+                or marks > _MOST_MARKS
+                or (is_selector and not _is_picture(before))
+            ):
                 yield "G3.unicode", f"the character U+{ord(character):04X}", number
             before = character
 
 
 def _is_picture(character: str) -> bool:
     """Tell whether a character has a second, coloured form, which U+FE0F asks for."""
-    return bool(character) and (unicodedata.category(character) in ("So", "Sm", "Sk", "Po") or character in "0123456789#*")
+    return bool(character) and (
+        unicodedata.category(character) in ("So", "Sm", "Sk", "Po") or character in "0123456789#*"
+    )
 
 
 def _is_imitation(name: str) -> bool:

@@ -1,0 +1,301 @@
+"""Names and attributes held against the table, for the use that is made of them."""
+
+from __future__ import annotations
+
+import ast
+
+from graphbus_core.editing.rungs.capability import table
+from graphbus_core.editing.rungs.capability.scopes import Scope
+from graphbus_core.editing.rungs.capability.signs import UNKNOWN_ATTRIBUTE, Notes, Place
+from graphbus_core.editing.rungs.capability.sources import BUILTINS, DATA, SourceFile, Value
+from graphbus_core.editing.text.symbols import Definition
+
+_OF_MODULES = frozenset({"__name__", "__debug__", "__doc__"})
+_ACTS_OF_NODES = frozenset({"publish", "request", "call"})
+_OTHERS = frozenset({"shared", "outside", "module", "class", "symbol"})
+
+
+class Judge:
+    """Writes down what is not harmless.
+
+    Args:
+        notes: Where.
+    """
+
+    def __init__(self, notes: Notes) -> None:
+        self.file: SourceFile = notes.file
+        self.notes = notes
+        self._project = notes.file.project
+
+    # --- names --------------------------------------------------------------------------------
+
+    def values(self, place: Place) -> None:
+        """Judge everything that an expression may stand for."""
+        node, scope, use, call = place
+        for value in self.file.values(node, scope):
+            if value.kind == "outside":
+                self.outside(value.name, place)
+            elif value.kind == "module" and use != "base":
+                self.notes.sign("G3.reflection", f"the module {ast.unparse(node)} as a value", node, scope)
+            elif value.kind == "super" and use == "value":
+                self.notes.sign("G3.reflection", "super() as a value", node, scope)
+            elif value.kind == "symbol" and use not in ("base", "type"):
+                self.notes.refer(value.home, value.node, ast.unparse(node), call or node, scope)
+
+    def outside(self, name: str, place: Place) -> None:
+        """Judge what is no part of the project, by its dotted name."""
+        first, _, rest = name.partition(".")
+        if name in table.MODULES or (first != "builtins" and not rest):
+            if place.use != "base":
+                self.notes.sign("G3.reflection", f"the module {name} as a value", place.node, place.scope)
+        elif not self._is_other_use(name, place) and place.use != "base" and not table.is_harmless(name):
+            if first == "builtins":
+                self._builtin(rest, place)
+            elif place.use != "type" or not name.rpartition(".")[2][:1].isupper():
+                self._unlisted(name, name, place)
+
+    def _is_other_use(self, name: str, place: Place) -> bool:
+        """Handle what is harmless in its usual use only."""
+        node, scope, use, _ = place
+        stem, _, last = name.rpartition(".")
+        if name in table.ONLY_DECORATORS and use != "type":
+            code = "G3.node" if name.startswith("graphbus_core.") else "G3.patch"
+            self.notes.sign(code, f"{name} other than as a decorator", node, scope)
+        elif name in table.MADE_BY_CALL and use == "call":
+            self.notes.sign("G3.base", f"a class made by a call of {name}", node, scope)
+        elif use == "call" and last in table.MUTATORS and "." in stem and not stem.startswith("builtins."):
+            if table.makes_objects(stem):
+                return False
+            self.notes.sign("G3.patch", f"changing {stem}", node, scope)
+        else:
+            return False
+        return True
+
+    def _builtin(self, name: str, place: Place) -> None:
+        node, scope, use, _ = place
+        if name in table.CALLED_ONLY:
+            if use not in ("type", "call"):
+                self.notes.sign("G3.reflection", f"{name} as a value", node, scope)
+        elif name in table.CAUGHT_ONLY and use == "type":
+            return
+        elif name.partition(".")[0] not in BUILTINS:
+            what = f"the name {name}, which nothing here binds"
+            self.notes.sign("G3.unknown", what, node, scope, is_counted=False)
+        elif name not in _OF_MODULES:
+            self._unlisted(f"builtins.{name}", name, place)
+
+    def _unlisted(self, name: str, shown: str, place: Place) -> None:
+        code = table.code_of(name)
+        if not code and self._project.allowed.is_everything:
+            return
+        way = place.call or place.node
+        what = f"the use of {shown}"
+        self.notes.sign(code or "G3.unknown", what, place.node, place.scope, way=way, is_counted=bool(code))
+
+    def imported(self, name: str, node: ast.AST, scope: Scope) -> None:
+        """Judge the import of what is no part of the project."""
+        package = name.partition(".")[0]
+        if name in table.MODULES or table.is_harmless(name):
+            code = "" if self._project.allowed.has(package) else "G3.import"
+        elif package.startswith("_"):
+            code = "G3.native"
+        else:
+            is_known = self._project.allowed.has(package)
+            code = table.code_of(name) or ("G3.unknown" if is_known else "G3.import")
+            if code == "G3.unknown" and self._project.allowed.is_everything:
+                return
+        if code:
+            self.notes.sign(code, f"the import of {name}", node, scope)
+
+    # --- attributes ---------------------------------------------------------------------------
+
+    def attributes(self, place: Place) -> None:
+        """Judge `a.b` for everything that `a` may stand for."""
+        if isinstance(place.node, ast.Attribute):
+            for value in self.file.values(place.node.value, place.scope):
+                self.attribute(value, place.node, place)
+
+    def asked_by_name(self, name: str, node: ast.AST, scope: Scope, value: Value = DATA) -> None:
+        """Judge an attribute that a text asks for: `getattr(x, "name")`, a format, a pattern."""
+        asked = ast.copy_location(ast.Attribute(ast.Name("_", ast.Load()), name, ast.Load()), node)
+        if value.kind == "outside":
+            self.outside(f"{value.name}.{name}", Place(asked, scope))
+        elif value.kind == "module":
+            self.notes.sign("G3.reflection", f"the attribute {name} of a module, by its name", node, scope)
+        else:
+            self.attribute(value, asked, Place(asked, scope))
+
+    def attribute(self, value: Value, node: ast.Attribute, place: Place) -> None:
+        """Judge an attribute of one thing."""
+        name, scope = node.attr, place.scope
+        if value.kind == "outside":
+            return
+        code = self._hidden(value, node, place)
+        if code:
+            self.notes.sign(code, f"the attribute {name}", node, scope)
+        elif value.kind == "module" or _is_internal(name):
+            return
+        elif value.kind == "shared" and name in table.MUTATORS and place.use == "call":
+            self.notes.sign("G3.patch", f"changing {ast.unparse(node.value)} of another module or class", node, scope)
+        elif isinstance(value.node, ast.ClassDef) and value.home is not None:
+            self._member(value, value.home, node, place)
+        elif value.kind != "object" or name not in table.OF_INSTANCES.get(value.name, ()):
+            self._of_data(node, place)
+
+    @staticmethod
+    def _hidden(value: Value, node: ast.Attribute, place: Place) -> str:
+        """Give the code for an attribute that leads behind what it belongs to; empty: it does not."""
+        name = node.attr
+        if value.kind == "module":
+            return "G3.reflection" if _is_internal(name) and name not in table.OF_MODULES else ""
+        if isinstance(node.value, ast.Attribute) and node.value.attr == "__class__" and name not in table.OF_CLASSES:
+            return "G3.reflection"
+        if _is_internal(name) and not (name == "__class__" and place.use == "base"):
+            is_start_of_other = name == "__init__" and value.kind not in ("super", "symbol")
+            return "G3.reflection" if name not in table.DUNDERS or is_start_of_other else ""
+        if name in table.FRAMES:
+            return "G3.reflection"
+        return "G3.node" if name in table.INSIDE_OF_NODES else ""
+
+    def _member(self, value: Value, home: SourceFile, node: ast.Attribute, place: Place) -> None:
+        """An attribute of an object or class of the project."""
+        name, scope = node.attr, place.scope
+        if name in table.NODE and home.is_agent(value.node):
+            self._of_node(value, node, place)
+        elif value.kind == "class" and name in table.OF_CLASSES:
+            return
+        elif not home.has_member(value, name):
+            self._of_data(node, place)
+        elif name.startswith("_") and home is not self.file and value.kind not in ("self", "super", "class"):
+            self.notes.sign(
+                "G3.unknown", f"the private attribute {name} of something else", node, scope, is_counted=False
+            )
+
+    def _of_node(self, value: Value, node: ast.Attribute, place: Place) -> None:
+        """An attribute of the public interface of a node: for its agent, and for what is public of it."""
+        name, call = node.attr, place.call
+        if value.kind not in ("self", "super"):
+            what = f"{name} of a class or of another agent"
+        elif name not in _ACTS_OF_NODES or place.use == "base":
+            return
+        elif call is None:
+            what = f"{name} as a value"
+        elif value.kind == "super":
+            what = f"{name} of the base class"
+        elif name != "call" and _says_more(call, 3 if name == "request" else 2):
+            what = f"{name} with more than a topic and a payload"
+        else:
+            return
+        self.notes.sign("G3.node", what, node, place.scope)
+
+    def _of_data(self, node: ast.Attribute, place: Place) -> None:
+        """An attribute of something of which nothing is known."""
+        name, scope, call = node.attr, place.scope, place.call
+        way: ast.AST = call or node
+        if name in ("format", "format_map"):
+            return  # calls.py looks at it
+        if name == "replace":
+            if call is None or _could_rename(call):
+                self.notes.sign("G3.files", "a call of replace" if call else "replace as a value", node, scope, way=way)
+        elif name in table.ATTRIBUTES or (name in table.STREAMS and call is not None and _reads_on(call)):
+            return
+        elif self._is_defined(name):
+            self.notes.refer(None, None, name, way, scope)
+        elif name in table.ACTING:
+            verb = "a call of" if call is not None else "the attribute"
+            self.notes.sign(table.ACTING[name], f"{verb} {name}", node, scope, way=way)
+        elif name.lstrip("_") in table.MODULES_INSIDE:
+            self.notes.sign("G3.reflection", f"the attribute {name}, which is the name of a module", node, scope)
+        elif not self._project.allowed.is_everything or name.startswith("_"):
+            self.notes.sign("G3.unknown", f"the attribute {name} {UNKNOWN_ATTRIBUTE}", node, scope, is_counted=False)
+
+    def _is_defined(self, name: str) -> bool:
+        """Tell whether a class of the project has an attribute of this name: private ones count in their own file only."""
+        return name in self.file.fields or (not name.startswith("_") and self._project.defines(name))
+
+    # --- changes of what is not one's own -------------------------------------------------------
+
+    def written(self, node: ast.Attribute, scope: Scope) -> None:
+        """Judge `a.b = ...` and `del a.b`: allowed for `self`, for what this function has made, and for plain fields."""
+        if node.attr in table.GUARDED:  # declarations.py gives a sign of its own for it
+            return
+        if not all(self._may_write(value, node, scope) for value in self.file.values(node.value, scope)):
+            code = "G3.node" if node.attr in table.NOT_TO_REPLACE else "G3.patch"
+            self.notes.sign(code, f"setting {ast.unparse(node)}", node, scope)
+
+    def _may_write(self, value: Value, node: ast.Attribute, scope: Scope) -> bool:
+        name = node.attr
+        if _is_internal(name) or name in table.FRAMES:
+            return False
+        if value.kind == "self" and value.home is not None:
+            self.overridden(value.home, value.node, name, node, scope)
+            return not (value.home.is_agent(value.node) and name in table.NODE | table.NOT_TO_REPLACE) and not any(
+                isinstance(bound.source, Definition) and not _is_property(bound.source)
+                for home, step in value.home.lineage(value.node)
+                for bound in home.scopes.of[id(step)].bindings.get(name, ())
+            )
+        if value.kind == "object" and self._is_made_here(node.value, scope):
+            return value.home is None or not value.home.is_agent(value.node)
+        return value.kind in ("data", "object") and self._is_plain_field(name)
+
+    def _is_made_here(self, node: ast.expr, scope: Scope) -> bool:
+        """Tell whether a name stands only for objects that this function has made."""
+        function = scope.function
+        if not isinstance(node, ast.Name) or function is None or node.id not in function.bindings:
+            return False
+        return all(
+            value.kind == "object" and (value.node is not None or table.makes_objects(value.name))
+            for bound in function.bindings[node.id]
+            for value in self.file.values_of_binding(bound)
+        )
+
+    def _is_plain_field(self, name: str) -> bool:
+        """Tell whether an attribute is a field of a class of the project that is no agent, and a method of none."""
+        own = [(self.file, owner, method) for owner, method in self.file.fields.get(name, ())]
+        found = [*self._project.fields(name), *own]
+        return bool(found) and not any(method is not None or home.is_agent(owner) for home, owner, method in found)
+
+    def overridden(self, home: SourceFile, node: ast.AST | None, name: str, at: ast.AST, scope: Scope) -> None:
+        """Refer to the bases whose attribute a class replaces: it decides what they do."""
+        way = ast.copy_location(ast.Constant(name), at)
+        for above, step in home.lineage(node, skip_first=True):
+            writes = above.own_writes(step)
+            if name in above.scopes.of[id(step)].bindings or any(write.attribute == name for write in writes):
+                self.notes.refer(above, step, f"{name} of {step.name}, replaced", way, scope)
+
+    def changed(self, base: ast.expr, node: ast.AST, scope: Scope) -> None:
+        """Judge `base[...] = ...`, `del base[...]` and `base += ...`."""
+        if not _OTHERS.isdisjoint(value.kind for value in self.file.values(base, scope)):
+            self.notes.sign("G3.patch", f"changing {ast.unparse(base)} of another module or class", node, scope)
+
+
+def _is_internal(name: str) -> bool:
+    return name.startswith("__") and name.endswith("__") and len(name) > 4
+
+
+def _is_property(node: Definition) -> bool:
+    names = {
+        decorator.attr if isinstance(decorator, ast.Attribute) else getattr(decorator, "id", "")
+        for decorator in node.decorator_list
+    }
+    return not names.isdisjoint({"property", "cached_property", "setter"})
+
+
+def _says_more(call: ast.Call, most: int) -> bool:
+    """Tell whether a call passes more than the public parameters of a method."""
+    named = {keyword.arg for keyword in call.keywords}
+    is_open = None in named or any(isinstance(argument, ast.Starred) for argument in call.args)
+    return is_open or "src" in named or len(call.args) > most
+
+
+def _could_rename(call: ast.Call) -> bool:
+    """`x.replace(y)` could be that of a path; texts take two texts, dates take names."""
+    named = {keyword.arg for keyword in call.keywords}
+    if None in named or "target" in named or any(isinstance(argument, ast.Starred) for argument in call.args):
+        return True
+    return len(call.args) == 1 and not named
+
+
+def _reads_on(call: ast.Call) -> bool:
+    """`file.read()`, `file.read(4096)`: of what is open already; a path or name would be another file."""
+    return not call.keywords and all(isinstance(one, ast.Constant) and isinstance(one.value, int) for one in call.args)

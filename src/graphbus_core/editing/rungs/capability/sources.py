@@ -1,0 +1,420 @@
+"""The files of a project, and what each name and expression in them may stand for.
+
+    data       anything that only computes: parameters, results, literals
+    shared     data that another module or class holds: it may be read, not changed
+    outside    a module that is none of the project, or a member of one, by its dotted name; builtins as `builtins.open`
+    module     a module of the project
+    symbol     a function or class of the project
+    object     what calling a class has made: of the project (`node`) or of elsewhere (`name`)
+    self       the object that a method belongs to; `super` the same, seen as its bases
+    class      the class of an object: `cls`, `type(x)`
+
+A container counts as all of its elements together, and so does what may be one thing or another.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from typing import Literal, NamedTuple
+
+from graphbus_core.compiler.discover import ModuleIndex
+from graphbus_core.compiler.reading.modules import Library
+from graphbus_core.editing.rungs.capability import table
+from graphbus_core.editing.rungs.capability.allowed import Allowed
+from graphbus_core.editing.rungs.capability.scopes import (
+    Bound,
+    Import,
+    Scope,
+    Scopes,
+    Write,
+    defaults_of,
+    parameters_of,
+)
+from graphbus_core.editing.text.symbols import Definition
+
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+BUILTINS = frozenset(dir(builtins)) | {"__file__", "__builtins__", "__class__", "__dict__", "exit", "quit"}
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_OF_CLASSES = frozenset({"classmethod", "__init_subclass__", "__new__", "__class_getitem__"})
+
+
+ValueKind = Literal["data", "shared", "outside", "module", "symbol", "object", "self", "super", "class"]
+
+
+class Value(NamedTuple):
+    """One thing that an expression may stand for.
+
+    Attributes:
+        name: The dotted name of what is outside of the project.
+        home: The file of the project in which it is written.
+        node: The function or class; for `self`, `super`, `class` and `object` the class.
+    """
+
+    kind: ValueKind
+    name: str = ""
+    home: SourceFile | None = None
+    node: ast.AST | None = None
+
+
+Values = tuple[Value, ...]
+DATA = Value("data")
+
+
+def union(*several: Values) -> Values:
+    """Join what may be one or the other."""
+    return tuple(dict.fromkeys(value for values in several for value in values)) or (DATA,)
+
+
+Field = tuple["SourceFile", "ast.ClassDef | None", "ast.AST | None"]
+"""A class that has an attribute, its file, and the method if the attribute is one."""
+
+
+class SourceFile:
+    """A file, its scopes, and what is found in it when somebody asks.
+
+    Attributes:
+        package: What relative imports start from.
+    """
+
+    def __init__(self, path: str, module: str, tree: ast.Module, project: SourceFiles) -> None:
+        self.path = path
+        self.module = module
+        self.tree = tree
+        self.project = project
+        self.package = module if path.endswith("__init__.py") else module.rpartition(".")[0]
+        self.scopes = Scopes(tree, self.package)
+        self._values: dict[tuple[int, int], Values] = {}
+        self._busy: set[tuple[int, int]] = set()
+
+    @cached_property
+    def fields(self) -> dict[str, list[tuple[ast.ClassDef | None, ast.AST | None]]]:
+        """Name -> the classes of this file that have an attribute of this name, each with the method if it is one."""
+        found: dict[str, list[tuple[ast.ClassDef | None, ast.AST | None]]] = {}
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.ClassDef):
+                for name, bound in self.scopes.of[id(node)].bindings.items():
+                    methods = [one.source for one in bound if isinstance(one.source, FUNCTIONS)]
+                    found.setdefault(name, []).append((node, methods[0] if methods else None))
+                for write in self.own_writes(node):
+                    found.setdefault(write.attribute, []).append((node, None))
+            elif isinstance(node, ast.Call):
+                for name in _fields_made_by(node):
+                    found.setdefault(name, []).append((None, None))
+        return found
+
+    # --- what expressions stand for ---------------------------------------------------------
+
+    def values(self, node: ast.expr, scope: Scope) -> Values:
+        """Give everything that an expression may stand for; what is asked for in a circle is data."""
+        key = (id(node), id(scope))
+        if key not in self._values:
+            if key in self._busy:
+                return (DATA,)
+            self._busy.add(key)
+            try:
+                self._values[key] = self._values_of(node, scope)
+            finally:
+                self._busy.discard(key)
+        return self._values[key]
+
+    def _values_of(self, node: ast.expr, scope: Scope) -> Values:
+        if isinstance(node, ast.Name):
+            return self.values_of_name(node.id, scope)
+        if isinstance(node, ast.Attribute):
+            return union(*(self.attribute(value, node.attr) for value in self.values(node.value, scope)))
+        if isinstance(node, ast.Call):
+            return self._values_of_call(node, scope)
+        if isinstance(node, _COMPREHENSIONS):
+            inner = self.scopes.of[id(node)]
+            return self.values(node.value if isinstance(node, ast.DictComp) else node.elt, inner)
+        return union(*(self.values(part, scope) for part in _parts_of(node)))
+
+    def values_of_name(self, name: str, scope: Scope) -> Values:
+        """Give everything that a name may stand for."""
+        bound = scope.find(name)
+        if bound is None:
+            return self._from_stars(name)
+        found = union(*(self.values_of_binding(one) for one in bound))
+        is_of_module = any(one.source is None for one in bound) and name in self.scopes.module.bindings
+        return union(found, (Value("outside", f"builtins.{name}"),)) if is_of_module and name in BUILTINS else found
+
+    def _from_stars(self, name: str) -> Values:
+        for module in self.scopes.module.stars:
+            other = self.project.module(module)
+            if other is not None and name in other.scopes.module.bindings:
+                return other.exported(name)
+            if other is None and name not in BUILTINS:
+                return (Value("outside", f"{module}.{name}"),)
+        return (Value("outside", f"builtins.{name}"),)
+
+    def exported(self, name: str) -> Values:
+        """Give what another module gets when it imports a name of this one."""
+        if name not in self.scopes.module.bindings and not self.scopes.module.stars:
+            inner = self.project.module(f"{self.module}.{name}")
+            return (Value("module", home=inner),) if inner else (Value("shared"),)
+        found = self.values_of_name(name, self.scopes.module)
+        return tuple(Value("shared") if value.kind in ("data", "object") else value for value in found)
+
+    def values_of_binding(self, bound: Bound) -> Values:
+        """Give everything that one binding of a name may make it stand for."""
+        source = bound.source
+        if source is None:
+            return (DATA,)
+        if isinstance(source, Import):
+            return self.imported(source)
+        if isinstance(source, Definition):
+            return (Value("symbol", home=self, node=source),)
+        if isinstance(source, ast.arg):
+            return self._values_of_parameter(source, bound.scope)
+        return self.values(source, bound.scope) if isinstance(source, ast.expr) else (DATA,)
+
+    def imported(self, source: Import) -> Values:
+        """Give what an import stands for."""
+        module = self.project.module(source.module)
+        if module is not None:
+            return module.exported(source.name) if source.name else (Value("module", home=module),)
+        if source.name:
+            inner = self.project.module(f"{source.module}.{source.name}")
+            if inner is not None:
+                return (Value("module", home=inner),)
+        return (Value("outside", f"{source.module}.{source.name}".rstrip(".")),)
+
+    def _values_of_parameter(self, parameter: ast.arg, scope: Scope) -> Values:
+        function = scope.node
+        if not isinstance(function, FUNCTIONS):
+            return (DATA,)
+        owner = scope.parent
+        while owner is not None and owner.kind == "types":
+            owner = owner.parent
+        if isinstance(function, Definition) and owner is not None and owner.kind == "class":
+            kinds = {function.name, *(name_of(decorator) for decorator in function.decorator_list)}
+            if parameters_of(function.args)[0] is parameter and "staticmethod" not in kinds:
+                return (Value("class" if kinds & _OF_CLASSES else "self", home=self, node=owner.node),)
+        default = defaults_of(function.args).get(parameter.arg)
+        return union((DATA,), self.values(default, scope.parent or scope)) if default is not None else (DATA,)
+
+    def _values_of_call(self, node: ast.Call, scope: Scope) -> Values:
+        return union(*(self._result_of(value, node, scope) for value in self.values(node.func, scope)))
+
+    def _result_of(self, function: Value, node: ast.Call, scope: Scope) -> Values:
+        if isinstance(function.node, ast.ClassDef) and function.kind in ("symbol", "class"):
+            return (function._replace(kind="object"),)
+        if function.name == "builtins.super":
+            return (Value("super", home=self, node=_class_around(scope)),)
+        if function.name == "builtins.type":
+            of = self.values(node.args[0], scope) if node.args else (DATA,)
+            return tuple(Value("class", home=one.home, node=one.node) for one in of)
+        if function.kind != "outside":
+            return (DATA,)
+        given = [self.values(argument, scope) for argument in node.args] if function.name in table.MADE_BY else []
+        return union((Value("object", function.name),), *given)
+
+    def attribute(self, value: Value, name: str) -> Values:
+        """Give what an attribute of something may stand for."""
+        if value.kind == "outside":
+            return (value._replace(name=f"{value.name}.{name}"),)
+        if value.kind == "module" and value.home is not None:
+            return value.home.exported(name)
+        if not isinstance(value.node, ast.ClassDef) or value.home is None:
+            return (DATA,)
+        return (value._replace(kind="class"),) if name == "__class__" else value.home.member(value, name)
+
+    def member(self, value: Value, name: str) -> Values:
+        """Give what an attribute of a class of this file, or of an object made of it, may stand for."""
+        if name == "state" and value.kind == "self":
+            return (Value("object", "graphbus_core.State"),)
+        found: list[Values] = []
+        for home, node in self.lineage(value.node, skip_first=value.kind == "super"):
+            scope = home.scopes.of[id(node)]
+            if name in scope.bindings:
+                found.append(union(*(home.values_of_binding(one) for one in scope.bindings[name])))
+            writes = [write for write in home.own_writes(node) if write.attribute == name]
+            found += [home.values(write.value, write.scope) for write in writes if write.value is not None]
+        values = union(*found)
+        if value.kind in ("symbol", "class") and not self._is_enum(value.node):
+            return tuple(Value("shared") if one.kind == "data" else one for one in values)
+        return values
+
+    def lineage(self, node: ast.AST | None, *, skip_first: bool = False) -> list[tuple[SourceFile, ast.ClassDef]]:
+        """Give a class and its bases in the project, the class first."""
+        found: list[tuple[SourceFile, ast.ClassDef]] = []
+        waiting: list[tuple[SourceFile, ast.AST | None]] = [(self, node)]
+        while waiting:
+            home, step = waiting.pop(0)
+            if not isinstance(step, ast.ClassDef) or any(step is known for _, known in found):
+                continue
+            found.append((home, step))
+            waiting += [(one.home, one.node) for one in home.bases(step) if one.kind == "symbol" and one.home]
+        return found[1:] if skip_first else found
+
+    def bases(self, node: ast.ClassDef) -> Values:
+        """Give what the bases of a class stand for."""
+        scope = self.scopes.of[id(node)].parent or self.scopes.module
+        return tuple(value for base in node.bases for value in self.values(base, scope))
+
+    def is_agent(self, node: ast.AST | None) -> bool:
+        """Tell whether a class is a node of GraphBus."""
+        return any(
+            value.kind == "outside" and value.name.startswith("graphbus_core.") and value.name.endswith(".GraphBusNode")
+            for home, step in self.lineage(node)
+            for value in home.bases(step)
+        )
+
+    def _is_enum(self, node: ast.AST | None) -> bool:
+        return any(value.name in table.MADE_BY_CALL for home, step in self.lineage(node) for value in home.bases(step))
+
+    def has_member(self, value: Value, name: str) -> bool:
+        """Tell whether a class, or an object of it, defines an attribute."""
+        return any(
+            name in home.scopes.of[id(node)].bindings or any(write.attribute == name for write in home.own_writes(node))
+            for home, node in self.lineage(value.node, skip_first=value.kind == "super")
+        )
+
+    def own_writes(self, node: ast.ClassDef) -> list[Write]:
+        """Give the assignments to attributes of `self` in the methods of a class."""
+        return self._own_writes.get(id(node), [])
+
+    @cached_property
+    def _own_writes(self) -> dict[int, list[Write]]:
+        found: dict[int, list[Write]] = {}
+        for scope in self.scopes.of.values():
+            for write in scope.writes:
+                bound = (scope.find(write.base.id) if isinstance(write.base, ast.Name) else None) or ()
+                owners = [self.values_of_binding(one)[0] for one in bound if isinstance(one.source, ast.arg)]
+                for owner in owners:
+                    if owner.kind == "self":
+                        found.setdefault(id(owner.node), []).append(write)
+        return found
+
+    def constants(self, node: ast.expr, scope: Scope) -> tuple[str, ...] | None:
+        """Give the texts of which an expression surely is one; None when it could be another."""
+        if isinstance(node, ast.Constant):
+            return (node.value,) if isinstance(node.value, str) else None
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+            left, right = self.constants(node.left, scope), self.constants(node.right, scope)
+            return tuple(one + other for one in left for other in right) if left and right else None
+        if isinstance(node, ast.IfExp):
+            left, right = self.constants(node.body, scope), self.constants(node.orelse, scope)
+            return left + right if left and right else None
+        if isinstance(node, ast.Subscript):
+            source = self._only_source(node.value, scope)
+            parts = [self.constants(value, scope) for value in source.values] if isinstance(source, ast.Dict) else []
+            return tuple(text for part in parts for text in part or ()) if parts and all(parts) else None
+        source = self._only_source(node, scope)
+        return self.constants(source, scope) if isinstance(source, ast.Constant) else None
+
+    def _only_source(self, node: ast.expr, scope: Scope) -> ast.AST | None:
+        """Give the one expression that a name, or an attribute of a class of this file, is bound to."""
+        bound: list[Bound] | None = None
+        if isinstance(node, ast.Name):
+            bound = scope.find(node.id)
+        elif isinstance(node, ast.Attribute):
+            owners = [value for value in self.values(node.value, scope) if value.kind in ("self", "class", "symbol")]
+            if len(owners) == 1 and isinstance(owners[0].node, ast.ClassDef) and owners[0].home is self:
+                if any(write.attribute == node.attr for write in self.own_writes(owners[0].node)):
+                    return None
+                bound = self.scopes.of[id(owners[0].node)].bindings.get(node.attr)
+        if bound is None or len(bound) != 1 or isinstance(bound[0].source, Import):
+            return None
+        return bound[0].source
+
+
+class SourceFiles:
+    """The files of a project, read when they are first asked for.
+
+    Args:
+        index: The files.
+        read: Gives the bytes of a relative path.
+        allowed: What may be imported.
+    """
+
+    def __init__(self, index: ModuleIndex, read: Callable[[str], bytes | None], allowed: Allowed) -> None:
+        self.allowed = allowed
+        self._index = index
+        self._library = Library(index, read)
+        self._files: dict[str, SourceFile] = {}
+        self._fields: dict[str, list[Field]] | None = None
+
+    def module(self, name: str) -> SourceFile | None:
+        """Give a module of the project by its dotted name."""
+        path = self._library.path_of(name) if name else ""
+        return self.file(path, name) if path else None
+
+    def file(self, path: str, name: str = "", tree: ast.Module | None = None) -> SourceFile | None:
+        """Give a file of the project; None when it cannot be read. `tree` is that of a file that is being judged."""
+        if path not in self._files:
+            if tree is None:
+                module = self._library.parsed(path)
+                if module is None:
+                    return None
+                tree, name = module.tree, name or module.name
+            self._files[path] = SourceFile(path, name or self._library.module_name(path), tree, self)
+        return self._files[path]
+
+    def fields(self, name: str) -> list[Field]:
+        """Give the classes of the project that have an attribute of this name, with the method if it is one."""
+        if self._fields is None:
+            found: dict[str, list[Field]] = {}
+            paths = dict.fromkeys([*self._files, *(file.path for file in self._index.files)])
+            for path in list(paths):
+                file = self.file(path)
+                for field, owners in file.fields.items() if file else ():
+                    found.setdefault(field, []).extend((file, owner, method) for owner, method in owners if file)
+            self._fields = found
+        return self._fields.get(name, [])
+
+    def defines(self, name: str) -> bool:
+        """Tell whether a class of the project has an attribute of this name."""
+        return bool(self.fields(name))
+
+    def is_below_agents(self, file: SourceFile, node: ast.ClassDef) -> bool:
+        """Tell whether a class is an agent or one of those that agents of its file are made of."""
+        if file.is_agent(node):
+            return True
+        agents = [step for step in ast.walk(file.tree) if isinstance(step, ast.ClassDef) and file.is_agent(step)]
+        return any(known is node for agent in agents for _, known in file.lineage(agent))
+
+
+def name_of(node: ast.AST) -> str:
+    """Give the last name of `a.b.c` or `a.b.c(...)`; empty for anything else."""
+    if isinstance(node, ast.Call):
+        node = node.func
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _parts_of(node: ast.expr) -> list[ast.expr]:
+    """Give the expressions of which a container is made, or of which an expression is one."""
+    if isinstance(node, ast.Dict):
+        return node.values
+    if isinstance(node, (ast.List, ast.Tuple, ast.Set)):
+        return node.elts
+    if isinstance(node, ast.BoolOp):
+        return node.values
+    if isinstance(node, ast.IfExp):
+        return [node.body, node.orelse]
+    if isinstance(node, ast.BinOp):
+        return [node.left, node.right]
+    return [node.value] if isinstance(node, (ast.NamedExpr, ast.Await, ast.Starred, ast.Subscript)) else []
+
+
+def _fields_made_by(node: ast.Call) -> Iterator[str]:
+    """Give the fields of `namedtuple("P", "x y")`, `NamedTuple("P", [("x", int)])` and `SimpleNamespace(x=1)`."""
+    name = name_of(node)
+    if name in ("namedtuple", "NamedTuple"):
+        for step in ast.walk(node):
+            if isinstance(step, ast.Constant) and isinstance(step.value, str):
+                yield from step.value.replace(",", " ").split()
+    elif name == "SimpleNamespace":
+        yield from (keyword.arg for keyword in node.keywords if keyword.arg)
+
+
+def _class_around(scope: Scope) -> ast.AST | None:
+    step: Scope | None = scope
+    while step is not None and step.kind != "class":
+        step = step.parent
+    return step.node if step is not None else None
