@@ -43,6 +43,7 @@ class Names:
         self._root = os.fspath(root)
         self._homes = tuple("" if each == "." else f"{each}/" for each in import_roots)
         self._listings: dict[str, dict[str, os.DirEntry[str]]] = {}
+        self._compiled: dict[str, dict[str, list[os.DirEntry[str]]]] = {}
         self._located: dict[str, tuple[str, tuple[str, ...]]] = {}
 
     def locate(self, name: str) -> tuple[str, tuple[str, ...]]:
@@ -122,23 +123,34 @@ class Names:
         """Give the bytecode beside a source file that names no time of it: Python runs it whatever the source says."""
         if sys.pycache_prefix is not None or not path.endswith(".py"):
             return
-        folder, _, file = path.rpartition("/")
-        cache = f"{folder}/{_CACHE}/" if folder else f"{_CACHE}/"
-        if _CACHE not in self._listing(f"{folder}/" if folder else ""):
-            return
-        stem = file[: -len("py")]
-        for name, entry in self._listing(cache).items():
-            if name.startswith(stem) and name.endswith(".pyc") and _is_hashed(entry.path):
-                yield cache + name
+        folder, slash, file = path.rpartition("/")
+        for entry in self._bytecode(folder + slash).get(file.removesuffix(".py"), ()):
+            if _is_hashed(entry.path):
+                yield f"{folder}{slash}{_CACHE}/{entry.name}"
+
+    def _bytecode(self, folder: str) -> dict[str, list[os.DirEntry[str]]]:
+        """The bytecode of the modules in a folder, by the first part of their names."""
+        found = self._compiled.get(folder)
+        if found is None:
+            found = self._compiled[folder] = {}
+            is_there = _CACHE in self._listing(folder)
+            for name, entry in self._listing(f"{folder}{_CACHE}/").items() if is_there else ():
+                found.setdefault(name.partition(".")[0], []).append(entry)
+        return found
 
 
 def _is_hashed(path: str) -> bool:
     try:
-        with open(path, "rb", buffering=0, opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
-            head = file.read(_HEAD)
+        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
         return False
-    return len(head or b"") == _HEAD and bool(head[4] & _IS_HASHED)
+    try:
+        head = os.read(file, _HEAD)
+    except OSError:
+        return False
+    finally:
+        os.close(file)
+    return len(head) == _HEAD and bool(head[4] & _IS_HASHED)
 
 
 def _with_packages(name: str) -> Iterator[str]:

@@ -24,7 +24,8 @@ _TYPE_PARAMETERS = ("TypeVar", "ParamSpec", "TypeVarTuple")
 """From Python 3.12 on."""
 _SCOPES = frozenset({ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef})
 _READING_METHODS = frozenset({"keys", "values", "items", "copy"})
-_READING_FUNCTIONS = frozenset({"print", "len", "str", "repr", "bool", "isinstance", "type"})
+_READING_FUNCTIONS = frozenset({"print", "len", "str", "repr", "bool", "isinstance", "type", *("dict", "copy", "deepcopy")})
+_COPYING = frozenset({"copy", "deepcopy"})
 _CHANGING_METHODS = frozenset({"clear", "pop", "popitem", "setdefault", "update"})
 _READING_ON_SELF = frozenset({"log", "publish"})
 _CATCHING = frozenset({"KeyError", "LookupError", "Exception", "BaseException"})
@@ -234,6 +235,8 @@ def _visit_call(body: Body, node: ast.Call) -> None:
                 _show_arguments(body, node)
         elif function.attr == "get" and node.args:
             body.access(value, node.args[0], node, "get")
+        elif function.attr in _COPYING and isinstance(value, ast.Name) and value.id == "copy" and node.args:
+            _show_arguments(body, node)
         elif function.attr in _READING_METHODS and isinstance(value, ast.Name) and not node.args:
             body.shown.add(value.id)
             body.forgive(value.id)
@@ -254,6 +257,20 @@ def _show(body: Body, value: ast.expr | None) -> None:
     if isinstance(value, ast.Name):
         body.shown.add(value.id)
         body.forgive(value.id)
+
+
+def _visit_dict(body: Body, node: ast.Dict) -> None:
+    """`{**name}` copies."""
+    for key, value in zip(node.keys, node.values, strict=True):
+        if key is None:
+            _show(body, value)
+
+
+def _visit_operation(body: Body, node: ast.BinOp) -> None:
+    """`name | other` copies; what an object of another kind makes of it is its own."""
+    if isinstance(node.op, ast.BitOr):
+        _show(body, node.left)
+        _show(body, node.right)
 
 
 def _visit_formatted(body: Body, node: ast.FormattedValue) -> None:
@@ -334,9 +351,11 @@ _VISITS: dict[type, Callable[[Body, Any], Any]] = {
     ast.AsyncFunctionDef: _visit_definition,
     ast.AsyncWith: _visit_with,
     ast.Attribute: _visit_attribute,
+    ast.BinOp: _visit_operation,
     ast.Call: _visit_call,
     ast.ClassDef: _visit_definition,
     ast.Compare: _visit_compare,
+    ast.Dict: _visit_dict,
     ast.FormattedValue: _visit_formatted,
     ast.FunctionDef: _visit_definition,
     ast.Global: _visit_outer,

@@ -44,6 +44,7 @@ CODES: dict[str, str] = {
     "G4.agents": "An agent appears, disappears or can no longer be read.",
     "G4.finding": "The rules find something that they did not find before.",
     "G4.edge": "An agent no longer hears what another one still says to it.",
+    "G4.unknown": "What was known of an edge before, and could be checked, is unknown after the change.",
     "G4.undeclared": "Other contracts change than the proposal declares.",
     "G5.import": "A module does not import in the sandbox.",
     "G5.nodes": "The modules define other agents than their text shows.",
