@@ -263,8 +263,7 @@ def emit_build_artifacts(config: BuildConfig, classes: NodeClasses, applied: App
     artifacts = describe(project, history)
     if config.dry_run or not config.emit_artifacts:
         return artifacts
-    if artifacts.manifest:
-        raise_all(store.find_drift(config.artifacts_dir, artifacts.manifest))
+    raise_all(store.find_drift(config.artifacts_dir, artifacts.manifest) if artifacts.manifest else ())
     manifest = writing.save(Path(config.artifacts_dir), artifacts)
     return msgspec.structs.replace(artifacts, manifest=manifest)
 

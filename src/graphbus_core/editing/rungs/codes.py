@@ -12,6 +12,7 @@ CODES: dict[str, str] = {
     "G0.protected": "The file is protected: by `protected_files`, or as a test, configuration, secret or lock file.",
     "G0.link": "The file is a link or lies behind one.",
     "G0.audience": "The file or class belongs to an agent that is neither the proposer nor named in `dst` or `affects`.",
+    "G0.unjudged": "A file changes that no rung can judge, and that is no document.",
     "G0.size": "The change is larger than `max_file_size_bytes` or `max_changed_lines` allows.",
     "G0.empty": "The proposal has no change.",
     "G1.not-found": "What is to be changed is not in the file.",
