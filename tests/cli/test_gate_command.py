@@ -371,18 +371,52 @@ def test_a_folder_without_agents_is_refused(tmp_path: Path) -> None:
 # --- what is neither Python nor a document ---
 
 DECISIVE = [
-    *("agents/shop.cpython-311-x86_64-linux-gnu.so", "agents/shop.so", "agents/shop.abi3.so", "agents/shop.pyd", "shop.pyc"),
-    *("agents/__pycache__/shop.cpython-311.pyc", "agents/shop.pyi", "agents/shop.pyx", "agents/shop.PY", "agents/py.typed"),
-    *("graphbus.pth", "agents/x.pth", "agents/x.egg-link", "x.egg-info/entry_points.txt", "x.dist-info/entry_points.txt"),
+    *(
+        "agents/shop.cpython-311-x86_64-linux-gnu.so",
+        "agents/shop.so",
+        "agents/shop.abi3.so",
+        "agents/shop.pyd",
+        "shop.pyc",
+    ),
+    *(
+        "agents/__pycache__/shop.cpython-311.pyc",
+        "agents/shop.pyi",
+        "agents/shop.pyx",
+        "agents/shop.PY",
+        "agents/py.typed",
+    ),
+    *(
+        "graphbus.pth",
+        "agents/x.pth",
+        "agents/x.egg-link",
+        "x.egg-info/entry_points.txt",
+        "x.dist-info/entry_points.txt",
+    ),
     *("pyproject.toml", "pytest.ini", ".pytest.ini", "tox.ini", "setup.cfg", "mypy.ini", "ruff.toml", ".coveragerc"),
-    *("requirements.txt", "requirements/dev.txt", "constraints.txt", "uv.lock", "poetry.lock", "Pipfile", ".python-version"),
+    *(
+        "requirements.txt",
+        "requirements/dev.txt",
+        "constraints.txt",
+        "uv.lock",
+        "poetry.lock",
+        "Pipfile",
+        ".python-version",
+    ),
     *("Makefile", "Dockerfile", ".github/workflows/ci.yml", ".gitlab-ci.yml", ".pre-commit-config.yaml", "noxfile"),
     *(".gitignore", ".gitattributes", ".gitmodules", ".env", "agents/prices.json", "agents/prompt.md", "data.bin"),
     *("tests/expected.md", "tests/data.json", "tests/readme.md", ".hidden/readme.md", "agents/notes.txt", "notes.txt"),
     *("conftest.py", "tests/conftest.py", "sitecustomize.py", "usercustomize.py", "setup.py", "agents/new.py"),
 ]
 DOCUMENTS = [
-    *("README.md", "CHANGELOG.md", "agents/README.md", "LICENSE", "docs/guide.md", "docs/deep/graph.svg", "docs/notes.txt"),
+    *(
+        "README.md",
+        "CHANGELOG.md",
+        "agents/README.md",
+        "LICENSE",
+        "docs/guide.md",
+        "docs/deep/graph.svg",
+        "docs/notes.txt",
+    ),
     *("NOTICE", "CONTRIBUTING.rst", "roadmap.md", "doc/index.adoc"),
 ]
 

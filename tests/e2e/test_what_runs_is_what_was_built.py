@@ -55,7 +55,7 @@ AGENT = """
 FILES = {
     "pyproject.toml": "",
     "src/shop/topics.py": 'PLACED = "/Order/Placed"\nPLUGIN = "shop.plugins.plain"\n',
-    "src/shop/base.py": "from graphbus_core import GraphBusNode\nfrom shop.deep import VALUE\nclass Base(GraphBusNode):\n    pass\n",
+    "src/shop/base.py": "from graphbus_core import GraphBusNode\nfrom shop.deep import VALUE\nclass Base(GraphBusNode): ...\n",
     "src/shop/deep.py": "VALUE = 1\n",
     "src/shop/messages.py": "from dataclasses import dataclass\n@dataclass\nclass Placed:\n    order_id: str\n",
     "src/shop/kinds/__init__.py": "",
@@ -103,7 +103,10 @@ def compile_to(path: str, *, mode: str, source: str = "x = 3\n") -> Change:
         place.parent.mkdir(parents=True, exist_ok=True)
         (root / "elsewhere.txt").write_text(source)
         py_compile.compile(
-            str(root / "elsewhere.txt"), str(place), doraise=True, invalidation_mode=py_compile.PycInvalidationMode[mode]
+            str(root / "elsewhere.txt"),
+            str(place),
+            doraise=True,
+            invalidation_mode=py_compile.PycInvalidationMode[mode],
         )
 
     return change
@@ -244,7 +247,9 @@ def test_the_four_commands_agree_that_it_is_what_was_built(built: Path, tmp_path
 
 
 def test_how_many_kinds_of_change_were_tried(figure: Figure) -> None:
-    figure("changes of files that agents import, each with run, build, validate and --frozen", f"{len(CHANGES)}, 0 started")
+    figure(
+        "changes of files that agents import, each with run, build, validate and --frozen", f"{len(CHANGES)}, 0 started"
+    )
 
 
 def test_who_knows_the_change_may_start_all_the_same(built: Path, tmp_path: Path) -> None:

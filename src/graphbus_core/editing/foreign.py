@@ -8,8 +8,8 @@
 | documents | yes | no | |
 | anything else | no | | |
 
-What is no Python may decide how Python, pytest or this gate reads the rest: a native module, `pyproject.toml`, a `.pth` file. So only
-what is known to be read by people alone is passed over.
+What is no Python may decide how Python, pytest or this gate reads the rest: a native module, `pyproject.toml`, a `.pth` file. So
+only what is known to be read by people alone is passed over.
 """
 
 from __future__ import annotations

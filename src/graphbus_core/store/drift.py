@@ -90,7 +90,7 @@ class Names:
         return found
 
     def newcomers(self, files: Collection[str], third_party: Collection[str]) -> set[str]:
-        """Give the files that Python would import in the place of, or on the way to, one of these files or of a stranger's module."""
+        """Give the files that Python would import in the place of, or on the way to, one of these or a module of others."""
         outside = _OUTSIDE.union(third_party)
         tops = {name.partition(".")[0] for home in self._homes for name in self._listing(home)}
         names = {part for path in files for part in _with_packages(self._name_of(path))} | (tops & outside)
@@ -174,7 +174,7 @@ def find_drift(folder: StrPath, manifest: Manifest) -> tuple[ArtifactError, ...]
         target = names.target_of(path)
         if target == "":
             problems[path] = "GBE516"
-        elif digest_of(os.path.join(root, path)) != digest or target is not None and target not in files:
+        elif digest_of(os.path.join(root, path)) != digest or (target is not None and target not in files):
             problems[path] = "GBE508"
         problems |= dict.fromkeys(names.unproven_bytecode(path), "GBE515")
     return tuple(ArtifactError(code, where=Place(path)) for path, code in sorted(problems.items()))

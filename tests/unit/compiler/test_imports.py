@@ -59,7 +59,10 @@ def _cart(imports: str, body: str = "    pass\n") -> str:
         ("if not x:\n    import a\nelse:\n    import b", ["a", "b"]),
         ("'import a'\n# import b\nx = '''\nimport c\n'''", []),
         ("importlib.import_module('a')", ["a"]),
-        ("from importlib import import_module\nimport_module('.a', __package__)", ["importlib.import_module", "shop.agents.a"]),
+        (
+            "from importlib import import_module\nimport_module('.a', __package__)",
+            ["importlib.import_module", "shop.agents.a"],
+        ),
         ("import_module('..a', package=__package__)", ["shop.a"]),
         ("import_module('.a', 'other')", ["other.a"]),
         ("__import__('a')", ["a"]),

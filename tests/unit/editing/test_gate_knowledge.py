@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from graphbus_core.compiler.project import Project
@@ -185,7 +183,10 @@ KEPT = [
     (SENT, "if title:\n                self.publish(NEWS, news)"),
     (CALL, "words = 4\n            self.call('Press', 'print_story', title=title, words=words)"),
     (RETURN, 'found = {"title": title, "words": 3}\n            return found'),
-    (RETURN, 'if not title:\n                return {"title": "", "words": 0}\n            return {"title": title, "words": 3}'),
+    (
+        RETURN,
+        'if not title:\n                return {"title": "", "words": 0}\n            return {"title": title, "words": 3}',
+    ),
     (TITLE, 'payload = event.payload\n            self.title = payload["title"]'),
     (TITLE, 'logger.info("heard %s", event.payload)\n            self.title = event.payload["title"]'),
     (TITLE, 'self.log(f"heard {event.payload}")\n            self.title = event.payload["title"]'),

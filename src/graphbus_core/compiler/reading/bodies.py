@@ -24,7 +24,9 @@ _TYPE_PARAMETERS = ("TypeVar", "ParamSpec", "TypeVarTuple")
 """From Python 3.12 on."""
 _SCOPES = frozenset({ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef})
 _READING_METHODS = frozenset({"keys", "values", "items", "copy"})
-_READING_FUNCTIONS = frozenset({"print", "len", "str", "repr", "bool", "isinstance", "type", *("dict", "copy", "deepcopy")})
+_READING_FUNCTIONS = frozenset(
+    {"print", "len", "str", "repr", "bool", "isinstance", "type", *("dict", "copy", "deepcopy")}
+)
 _COPYING = frozenset({"copy", "deepcopy"})
 _CHANGING_METHODS = frozenset({"clear", "pop", "popitem", "setdefault", "update"})
 _READING_ON_SELF = frozenset({"log", "publish"})
@@ -225,7 +227,9 @@ def _visit_compare(body: Body, node: ast.Compare) -> None:
 
 def _visit_call(body: Body, node: ast.Call) -> None:
     function = node.func
-    if isinstance(function, ast.Attribute):
+    if _only_reads(function):
+        _show_arguments(body, node)
+    elif isinstance(function, ast.Attribute):
         value = function.value
         if function.attr in _CHANGING_METHODS and container_root(value) is not None:
             body.changes.append(node)
@@ -235,17 +239,20 @@ def _visit_call(body: Body, node: ast.Call) -> None:
                 _show_arguments(body, node)
         elif function.attr == "get" and node.args:
             body.access(value, node.args[0], node, "get")
-        elif function.attr in _COPYING and isinstance(value, ast.Name) and value.id == "copy" and node.args:
-            _show_arguments(body, node)
         elif function.attr in _READING_METHODS and isinstance(value, ast.Name) and not node.args:
             body.shown.add(value.id)
             body.forgive(value.id)
-    elif isinstance(function, ast.Name):
-        if function.id in _READING_FUNCTIONS:
-            _show_arguments(body, node)
-        elif function.id in ("setattr", "vars"):
-            name = node.args[1] if len(node.args) > 1 else None
-            body.written.add(str(name.value) if isinstance(name, ast.Constant) else ANY_NAME)
+    elif isinstance(function, ast.Name) and function.id in ("setattr", "vars"):
+        name = node.args[1] if len(node.args) > 1 else None
+        body.written.add(str(name.value) if isinstance(name, ast.Constant) else ANY_NAME)
+
+
+def _only_reads(function: ast.expr) -> bool:
+    """True for `len`, `dict`, `copy.copy` and the like."""
+    if isinstance(function, ast.Name):
+        return function.id in _READING_FUNCTIONS
+    is_copy = isinstance(function, ast.Attribute) and function.attr in _COPYING
+    return is_copy and isinstance(function.value, ast.Name) and function.value.id == "copy"  # type: ignore[attr-defined]
 
 
 def _show_arguments(body: Body, node: ast.Call) -> None:

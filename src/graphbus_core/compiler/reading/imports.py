@@ -5,8 +5,8 @@
     from . import b     the same, named from the top
 
 Statements inside functions count, as they run some day; of what only a type checker sees, what the facts of an agent rest on. A
-module that is named by a constant in `importlib.import_module("a.b")` is imported as well. Where the name is computed, it may be
-any module that is built.
+module that is named by a constant in `importlib.import_module("a.b")` is imported as well. Where the name is computed, it may
+be any module that is built.
 """
 
 from __future__ import annotations
@@ -31,7 +31,15 @@ _MAY_FAIL = "?"
 """Stands before a name whose import may fail, since somebody catches that."""
 _BY_NAME = frozenset({"import_module", "__import__"})
 _BY_VALUE = _BY_NAME | {
-    *("run_module", "run_path", "iter_modules", "walk_packages", "spec_from_file_location", "exec_module", "load_module"),
+    *(
+        "run_module",
+        "run_path",
+        "iter_modules",
+        "walk_packages",
+        "spec_from_file_location",
+        "exec_module",
+        "load_module",
+    ),
     *("SourceFileLoader", "SourcelessFileLoader", "ExtensionFileLoader", "zipimporter"),
 }
 _NESTING = frozenset(
@@ -46,8 +54,8 @@ class Needed(msgspec.Struct, frozen=True):
     """What must be at hand when a graph runs, beside the files of its agents.
 
     Attributes:
-        files: The project's own files that the agents import, directly or by others, by path; and those that Python would import in
-            the place of one, or of a module of others.
+        files: The project's own files that the agents import, directly or by others, by path; and those that Python would import
+            in the place of one, or of a module of others.
         absent: Where an import that may fail would look for a module of the project, and there is none.
         third_party: The top-level names of all modules that are neither the project's, nor of Python, nor GraphBus itself.
     """
@@ -102,7 +110,7 @@ def _name_of(node: ast.expr) -> str:
 
 
 def _constant_name(call: ast.Call, package: str) -> str:
-    """Give the whole name of the module in `import_module("a.b")` or `import_module(".b", __package__)`; `""` if it is computed."""
+    """Give the module in `import_module("a.b")` or `import_module(".b", __package__)`; `""` if its name is computed."""
     first = call.args[0] if call.args and len(call.args) + len(call.keywords) <= 2 else None
     name = first.value if isinstance(first, ast.Constant) else ""
     if not isinstance(name, str) or not name.startswith("."):
@@ -116,7 +124,7 @@ def _constant_name(call: ast.Call, package: str) -> str:
 
 
 def _statements(body: list[ast.stmt]) -> Iterator[tuple[ast.stmt, str]]:
-    """Give every statement that may run, and `?` with it if its failure is caught; expressions hold none, and are not looked into."""
+    """Give every statement that may run, with `?` if its failure is caught; expressions hold none, and are not looked into."""
     waiting = [(body, "")]
     while waiting:
         block, mark = waiting.pop()
@@ -125,7 +133,9 @@ def _statements(body: list[ast.stmt]) -> Iterator[tuple[ast.stmt, str]]:
             if isinstance(statement, ast.If):
                 waiting += [(each, mark) for each in _branches(statement)]
             elif kind in _NESTING:
-                waiting += [(each, mark if number else _mark_of(statement, mark)) for number, each in _blocks(statement)]
+                waiting += [
+                    (each, mark if number else _mark_of(statement, mark)) for number, each in _blocks(statement)
+                ]
             else:
                 yield statement, mark
 
@@ -233,7 +243,7 @@ class _Closure:
         return tuple(sorted(name for name in self._strangers - known if not _has_code(name, self._index)))
 
     def place_of(self, name: str) -> str:
-        """Give where the file of a module would be that is not there; `""` where it is, or where its package is not the project's."""
+        """Give where a missing module would be; `""` where it is there, or its package is not the project's."""
         parent, _, last = name.rpartition(".")
         folders = self.names.locate(parent)[1] if parent else ()
         return f"{folders[0]}{last}.py" if folders and not self.names.locate(name)[0] else ""

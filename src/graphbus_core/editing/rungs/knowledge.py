@@ -8,11 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, TypeVar
 
 from graphbus_core.compiler.project import Project
-from graphbus_core.contracts.surface import needs_of
 from graphbus_core.editing.rungs.codes import Problem
 from graphbus_core.errors import BuildError
 from graphbus_core.model.agent import AgentDefinition, MethodSpec, Publication, SourceSpan, Subscription
-from graphbus_core.model.schema import Schema, Type
+from graphbus_core.model.schema import UNKNOWN, Field, Schema, Type
 
 Item = TypeVar("Item", Publication, Subscription)
 
@@ -31,7 +30,9 @@ class Loss(NamedTuple):
 def check_known(before: Project, after: Project) -> Problem | None:
     """Refuse that a payload, a topic, what a handler reads, a schema or a call becomes unknown."""
     for loss in _losses(before, after):
-        message = f"{loss.what} would no longer be known, so that nobody could check it. Write it so that it can be read."
+        message = (
+            f"{loss.what} would no longer be known, so that nobody could check it. Write it so that it can be read."
+        )
         return Problem("G4.unknown", message, loss.span.path, loss.span.line)
     return None
 
@@ -115,17 +116,27 @@ def _of_heard(old: AgentDefinition, new: AgentDefinition, after: Project) -> Ite
     was, now = _by_topic(old.subscriptions), _by_topic(new.subscriptions)
     for topic in was.keys() & now.keys() - {""}:
         before = {each.method: each for each in was[topic]}
-        whole = all(needs_of(each)[1] for each in was[topic])
+        whole = all(map(_is_whole, was[topic]))
         for each in now[topic]:
             known = before.get(each.method)
             what = f"What {new.name}.{each.method} needs of {topic!r}"
-            is_lost = not needs_of(each)[1] and (needs_of(known)[1] if known else whole)
+            is_lost = not _is_whole(each) and (_is_whole(known) if known else whole)
             if (is_lost and not _only_shows(each, new, after)) or (known and _takes_anything(known, each)):
                 yield Loss(what, each.span)
             elif known and known.declared is not None:
-                yield from _of_types(what, known.declared, needs_of(each)[0], each.span)
+                yield from _of_types(what, known.declared, _needs_of(each), each.span)
     for topic, computed in _made_computed(was, now):
         yield Loss(f"Which topic {new.name}.{computed.method} hears in the place of {topic!r}", computed.span)
+
+
+def _is_whole(heard: Subscription) -> bool:
+    """True when all is known that a handler needs: it needs nothing, says what it takes, or reads nothing but plain keys."""
+    return heard.shape == "nothing" or heard.declared is not None or heard.reads_all_known
+
+
+def _needs_of(heard: Subscription) -> Schema:
+    keys = dict.fromkeys(read.key for read in heard.reads)
+    return heard.declared or Schema(tuple(Field(key, UNKNOWN) for key in keys))
 
 
 def _takes_anything(known: Subscription, heard: Subscription) -> bool:
@@ -148,7 +159,9 @@ def _only_shows(heard: Subscription, agent: AgentDefinition, project: Project) -
     found = [
         node
         for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == heard.method and node.lineno in lines
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.name == heard.method
+        and node.lineno in lines
     ]
     return len(found) == 1 and _shows(found[0], {each.name for each in method.parameters})
 
@@ -165,12 +178,12 @@ def _is_plain_use(node: ast.Name, parents: Mapping[int, ast.AST]) -> bool:
     """True for a payload of which a constant key is used, or that is shown."""
     whole: ast.AST = node
     parent = parents.get(id(whole))
-    if isinstance(parent, ast.Attribute) and parent.attr != "get":
-        if parent.attr != "payload":
-            return isinstance(parent.ctx, ast.Load) and not isinstance(parents.get(id(parent)), ast.Call)
-        whole, parent = parent, parents.get(id(parent))
     if not isinstance(node.ctx, ast.Load):
         return False
+    if isinstance(parent, ast.Attribute) and parent.attr == "payload":
+        whole, parent = parent, parents.get(id(parent))
+    elif isinstance(parent, ast.Attribute) and parent.attr != "get":
+        return isinstance(parent.ctx, ast.Load) and not isinstance(parents.get(id(parent)), ast.Call)
     if isinstance(parent, ast.Subscript):
         return parent.value is whole and isinstance(parent.slice, ast.Constant)
     if isinstance(parent, ast.Attribute):
@@ -178,11 +191,13 @@ def _is_plain_use(node: ast.Name, parents: Mapping[int, ast.AST]) -> bool:
         return isinstance(call, ast.Call) and bool(call.args) and isinstance(call.args[0], ast.Constant)
     if isinstance(parent, ast.Compare):
         return isinstance(parent.left, ast.Constant)
-    if isinstance(parent, ast.Call):
-        function = parent.func
-        name = getattr(function, "id", "") in _SHOWING or getattr(function, "attr", "") in _LOGGING
-        return name and whole in parent.args
-    return isinstance(parent, ast.FormattedValue)
+    return isinstance(parent, ast.FormattedValue) or _is_shown(whole, parent)
+
+
+def _is_shown(value: ast.AST, call: ast.AST | None) -> bool:
+    if not isinstance(call, ast.Call) or value not in call.args:
+        return False
+    return getattr(call.func, "id", "") in _SHOWING or getattr(call.func, "attr", "") in _LOGGING
 
 
 # --- methods and calls --------------------------------------------------------------------------
