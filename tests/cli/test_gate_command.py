@@ -194,7 +194,8 @@ def test_settings_and_fixtures_of_the_change_do_not_count(shop: Path, capsys: py
     edit(shop, "2.5 * count", "3.5 * count")
     edit(shop, "[project]", '[tool.graphbus.gate]\ntest_command = ["true"]\n[project]', "pyproject.toml")
 
-    assert code(judged(capsys=capsys)[1]) == "G6.tests"
+    assert code(judged(capsys=capsys)[1]) == "G0.unjudged"
+    assert code(judged("--allow", "pyproject.toml", capsys=capsys)[1]) == "G6.tests"
 
 
 def test_a_new_agent_may_come_in_a_file_that_is_allowed(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:

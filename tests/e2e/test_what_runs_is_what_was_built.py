@@ -68,6 +68,7 @@ FILES = {
     "src/shop/till/near.py": "y = 1\n",
     "src/shop/till/till.py": AGENT,
     "src/lib.py": "",
+    "desk/desk.py": "from graphbus_core import GraphBusNode\nclass Desk(GraphBusNode): ...\n",
     "src/requests_of_others/api.py": "",
 }
 NATIVE = importlib.machinery.EXTENSION_SUFFIXES[0]
@@ -144,6 +145,11 @@ CHANGES: dict[str, Change] = {
     "a native module of any Python": write("src/shop/deep.abi3.so"),
     "a plain native module": write("src/shop/deep.so"),
     "a native __init__": write(f"src/shop/kinds/__init__{NATIVE}"),
+    "a module in an earlier import root": write("lib.py"),
+    "a package in an earlier import root": write("shop/__init__.py"),
+    "a part of a namespace package in an earlier import root": write("shop/deep.py"),
+    "a native module in an earlier import root": write(f"lib{NATIVE}"),
+    "an __init__ in the other import root": write("desk/__init__.py"),
     "a module that was missing": write("src/shop/fast.py"),
     "a package that was missing": write("src/shop/fast/__init__.py"),
     "a native module that was missing": write(f"src/shop/fast{NATIVE}"),
@@ -197,7 +203,7 @@ HARMLESS: dict[str, Change] = {
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project whose agents have settled, and whose artifacts are those of its sources."""
     root = write_project(tmp_path_factory.mktemp("built") / "shop", FILES)
-    run_build_pipeline(BuildRequest(paths=(str(root / "src"),), enable_agents=True))
+    run_build_pipeline(BuildRequest(paths=(str(root),), enable_agents=True))
     assert answers(root) == dict.fromkeys(("validate", "run", "frozen", "build"), True)
     return root
 
@@ -213,7 +219,7 @@ def answers(root: Path) -> dict[str, bool]:
         several = getattr(refusal, "errors", (refusal,))
         assert {each.code for each in several} <= {"GBE508", "GBE515", "GBE516"}, several
         said["run"] = False
-    request = BuildRequest(paths=(str(root / "src"),))
+    request = BuildRequest(paths=(str(root),))
     for name, is_frozen in (("frozen", True), ("build", False)):
         try:
             built = run_build_pipeline(BuildRequest(paths=request.paths, is_frozen=is_frozen))

@@ -24,7 +24,7 @@ _SUFFIXES = (*EXTENSION_SUFFIXES, *SOURCE_SUFFIXES, *BYTECODE_SUFFIXES)
 _CACHE = "__pycache__"
 _HEAD = 16
 _IS_HASHED = 0b1
-_OUTSIDE = sys.stdlib_module_names | {
+_OUTSIDE = (sys.stdlib_module_names - {"test"}) | {
     *("sitecustomize", "usercustomize", "graphbus_core", "msgspec", "click"),
     *("uvicorn", "starlette", "h11", "anyio", "opentelemetry"),
 }

@@ -33,6 +33,7 @@ _HINTS = {
     "G3.arbiter": "Change who decides in a commit of its own.",
     "G4.agents": "Name the file with --allow if agents may come or go in it.",
     "G4.edge": "Keep the subscription, or let the publisher stop first.",
+    "G4.unknown": "Write keys, topics and arguments as constants, or declare the payload with @publishes.",
     "G6.tests": "A changed test does not help: the tests from before decide first.",
 }
 _BY_RUNG = {
