@@ -405,7 +405,7 @@ DECISIVE = [
     ),
     *("Makefile", "Dockerfile", ".github/workflows/ci.yml", ".gitlab-ci.yml", ".pre-commit-config.yaml", "noxfile"),
     *(".gitignore", ".gitattributes", ".gitmodules", ".env", "agents/prices.json", "agents/prompt.md", "data.bin"),
-    *("tests/expected.md", "tests/data.json", "tests/readme.md", ".hidden/readme.md", "agents/notes.txt", "notes.txt"),
+    *("tests/expected.md", "tests/data.json", "tests/readme.md", ".hidden/readme.md", "agents/notes.txt"),
     *("conftest.py", "tests/conftest.py", "sitecustomize.py", "usercustomize.py", "setup.py", "agents/new.py"),
 ]
 DOCUMENTS = [
@@ -481,8 +481,9 @@ def test_a_document_that_is_tested_or_a_link_is_none(shop: Path, capsys: pytest.
     (shop / "README.md").symlink_to("agents/shop.py")
     assert code(judged(capsys=capsys)[1]) == "G0.link"
     (shop / "README.md").unlink()
-    edit(shop, "[project]", '[tool.pytest.ini_options]\naddopts = "--doctest-glob=*.md"\n[project]', "pyproject.toml")
-    git(shop, "commit", "-q", "-a", "-m", "Test the documents")
+    (shop / "pytest.ini").write_text("[pytest]\naddopts = --doctest-glob=*.md\n")
+    git(shop, "add", "-A")
+    git(shop, "commit", "-q", "-m", "Test the documents")
     (shop / "README.md").write_text("new")
     assert code(judged(capsys=capsys)[1]) == "G0.unjudged"
 

@@ -33,7 +33,10 @@ _DOCUMENT_FOLDERS = ("doc", "docs")
 _DOCUMENTS = frozenset({".md", ".rst", ".adoc"})
 _IN_DOCUMENT_FOLDERS = _DOCUMENTS | {".txt", ".png", ".jpg", ".jpeg", ".gif", ".svg", ".webp"}
 _DOCUMENT_NAMES = frozenset(
-    {"readme", "changelog", "contributing", "license", "licence", "copying", "notice", "authors", "security"}
+    {
+        *("readme", "changelog", "changes", "history", "news", "notes", "todo", "roadmap", "contributing", "security"),
+        *("license", "licence", "copying", "notice", "authors"),
+    }
 )
 _TEST_SETTINGS = ("pyproject.toml", "pytest.ini", ".pytest.ini", "tox.ini", "setup.cfg")
 _OF_A_NEW_AGENT = (
@@ -145,9 +148,9 @@ def is_document(path: str) -> bool:
     suffix = PurePosixPath(name).suffix
     if folders and folders[0] in _DOCUMENT_FOLDERS and suffix in _IN_DOCUMENT_FOLDERS:
         return True
-    return (not folders and suffix in _DOCUMENTS) or (
-        name.removesuffix(suffix) in _DOCUMENT_NAMES and suffix in _DOCUMENTS | {"", ".txt"}
-    )
+    if name.removesuffix(suffix) in _DOCUMENT_NAMES and suffix in ("", *_DOCUMENTS):
+        return True
+    return not folders and (suffix in _DOCUMENTS or (suffix == ".txt" and name.removesuffix(suffix) in _DOCUMENT_NAMES))
 
 
 def is_test_side(path: str) -> bool:
