@@ -261,7 +261,8 @@ def check_frozen(config: BuildConfig) -> int:
         raise BuildError("GBE220", path=f"{config.settings.artifacts}/{LOCK}")
     project = Project.read(config)
     raise_all(project.errors)
-    raise_all([*_drift(config), *_not_settled(lock, project)])
+    raise_all(_not_settled(lock, project))
+    raise_all(_drift(config))
     return len(project.definitions)
 
 
