@@ -121,11 +121,30 @@ BASES: dict[str, Base] = {
         top="from agents.contracts import Confirmed, Item, Topics\n",
         names=("Orders", "Inventory", "Mailing", "Judge", "BaseAudited"),
     ),
+    "granary": Base(
+        folder="tests/projects/clean_granary",
+        agents="agents",
+        src="Elevator",
+        file="agents/elevator.py",
+        body='        answer = self.call("Silo", "store", grain=grain, kg=kg)\n',
+        top="from lib import units\n",
+        names=("Elevator", "Silo", "Office", "Foreman", "BaseReporting"),
+    ),
+    "harbour": Base(
+        folder="tests/projects/clean_harbour",
+        agents="agents",
+        src="HarbourMaster",
+        file="agents/master.py",
+        body='        if not is_call_sign(ship["call_sign"]):\n',
+        top="from graphbus_core import Event, GraphBusNode, depends_on, publishes, schema_method, subscribe\n",
+        names=("HarbourMaster", "Tugs", "Cashier", "Logbook"),
+    ),
 }
 
 
 class _Edit(NamedTuple):
     name: str
+    group: str
     tries: str
     project: str
     proposal: Proposal
@@ -139,6 +158,7 @@ class BadEdit(_Edit):
 
     Attributes:
         name: Unique.
+        group: The file of the collection that it stands in; those of one file go the same way.
         tries: What it is up to.
         project: A key of `BASES`.
         proposal: Names every agent in `affects`, unless that is what it gets wrong.
@@ -203,14 +223,14 @@ def _read(kind: str) -> Iterator[_Edit]:
         common = _keys(head.splitlines())
         for entry in entries:
             name, _, rest = entry.partition("\n")
-            yield _edit(name.strip(), common, _CHARACTER.sub(lambda found: chr(int(found[1], 16)), rest))
+            yield _edit(name.strip(), path.stem, common, _CHARACTER.sub(lambda found: chr(int(found[1], 16)), rest))
 
 
 def _keys(lines: list[str]) -> dict[str, str]:
     return {key: value.removeprefix(" ") for key, mark, value in (line.partition(":") for line in lines) if mark}
 
 
-def _edit(name: str, common: Mapping[str, str], text: str) -> _Edit:
+def _edit(name: str, group: str, common: Mapping[str, str], text: str) -> _Edit:
     head, *sections = re.split(r"^--- ?", text, flags=re.MULTILINE)
     keys = {**common, **_keys(head.splitlines())}
     project = keys["project"]
@@ -229,7 +249,8 @@ def _edit(name: str, common: Mapping[str, str], text: str) -> _Edit:
         code_changes=tuple(_changes(sections, keys, project)),
     )
     links = tuple(keys.get("link", "").split())
-    return _Edit(name, keys["tries"], project, proposal, keys.get("refused", ""), links, float(keys.get("timeout", 40)))
+    timeout_s = float(keys.get("timeout", 40))
+    return _Edit(name, group, keys["tries"], project, proposal, keys.get("refused", ""), links, timeout_s)
 
 
 def _changes(sections: list[str], keys: Mapping[str, str], project: str) -> Iterator[CodeChange]:

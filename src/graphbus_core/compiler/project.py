@@ -223,6 +223,11 @@ class Project:
 
     # --- text ---------------------------------------------------------------------------
 
+    @property
+    def reader(self) -> DiskReader:
+        """What gives the bytes of a file of this project by its path, whether it is part of the index or not."""
+        return DiskReader(self.config, {**self._data, **self._overlay})
+
     def source(self, path: str) -> SourceFile:
         """Give a file of the project.
 

@@ -20,10 +20,10 @@ from graphbus_core.compiler.project import Project
 from graphbus_core.compiler.reading import syntax
 from graphbus_core.editing.foreign import Change, Scope, is_test_side, readable
 from graphbus_core.editing.rungs import contract, scope
-from graphbus_core.editing.rungs.capability import check_growth, guarded
+from graphbus_core.editing.rungs.capability import ProjectFiles, Side, Sign, check_growth, guarded
+from graphbus_core.editing.rungs.capability.allowed import Allowed
 from graphbus_core.editing.rungs.codes import Problem, of_edit
 from graphbus_core.editing.rungs.ground import Noted, NotRun, State, Verdict
-from graphbus_core.editing.rungs.imports import Allowed
 from graphbus_core.editing.rungs.knowledge import check_known
 from graphbus_core.editing.rungs.trials import Trials
 from graphbus_core.editing.sandboxes.limits import Sandbox
@@ -31,6 +31,7 @@ from graphbus_core.editing.workspace import Workspace, state_digest
 from graphbus_core.errors import EditError
 from graphbus_core.model.config import BuildConfig
 from graphbus_core.model.findings import Finding
+from graphbus_core.model.powers import Powers
 from graphbus_core.model.proposals import GateReport, Proposal, RungResult, SchemaChange
 
 Contents = dict[str, tuple[bytes, bytes]]
@@ -107,6 +108,11 @@ class Gate:
             used.update(_own_packages(Path(self._config.root, root)))
         return Allowed(frozenset(used), self._config.safety_config.allow_external_dependencies)
 
+    @property
+    def powers(self) -> Powers:
+        """What a person has declared that agents may do."""
+        return self._config.settings.powers
+
     @cached_property
     def minimum_python(self) -> int:
         """The minor version of the oldest Python 3 that the project supports, not newer than this one."""
@@ -165,7 +171,28 @@ class Trial:
 
     def capability(self) -> Verdict:
         """G3: it can do no more than before."""
-        return _first(check_growth(path, *pair, self.gate.allowed) for path, pair in self.contents.items())
+        return _first(self.check_growth(path, *pair) for path, pair in self.contents.items())
+
+    def check_growth(
+        self,
+        path: str,
+        before: bytes,
+        after: bytes,
+        passes_over: Callable[[Sign], bool] = lambda _: False,
+        *,
+        has_moved: bool = False,
+    ) -> Problem | None:
+        """G3 for one file, with the projects around its two texts."""
+        old, new = self.surroundings
+        powers = self.gate.powers
+        return check_growth(path, Side(before, old), Side(after, new), powers, passes_over, has_moved=has_moved)
+
+    @cached_property
+    def surroundings(self) -> tuple[ProjectFiles, ProjectFiles]:
+        """The files of the project before and after, as G3 reads them."""
+        loaded = frozenset({*self.before.agent_files, *self.before.imports.files})
+        old = ProjectFiles(self.before.index, self.before.reader, self.gate.allowed, loaded)
+        return old, ProjectFiles(self.after.index, self.after.reader, self.gate.allowed, loaded)
 
     def contract(self, declared: tuple[SchemaChange, ...]) -> Verdict:
         """G4: what agents promise each other still fits."""
@@ -288,7 +315,7 @@ class _ForeignTrial(Trial):
         pairs = {path: (readable(before), after) for path, (before, after) in self.contents.items()}
         has_moved = guarded(before for before, _ in pairs.values()) == guarded(after for _, after in pairs.values())
         return _first(
-            check_growth(path, *pair, self.gate.allowed, partial(self.judged.passes_over, path), has_moved=has_moved)
+            self.check_growth(path, *pair, partial(self.judged.passes_over, path), has_moved=has_moved)
             for path, pair in pairs.items()
         )
 

@@ -1,4 +1,6 @@
-"""Every bad edit of the collection is refused by the rung that should refuse it; every good one passes. With the real jail."""
+"""Every bad edit of the collection is refused by the rung that should refuse it; good ones pass. With the real jail.
+
+All good edits climb the rungs that only read in `test_good_edits.py`; of them, the jail tries a part of every style."""
 
 from __future__ import annotations
 
@@ -23,6 +25,7 @@ Figure = Callable[[str, object], None]
 Edit = corpora.BadEdit | corpora.GoodEdit
 
 BAD, GOOD = corpora.bad_edits(), corpora.good_edits()
+TRIED_IN_THE_JAIL = GOOD[::4]
 
 
 class Grounds:
@@ -69,7 +72,7 @@ def test_the_collections_are_as_large_as_promised_and_name_every_edit_once(figur
 
     assert len(names) == len(set(names))
     assert len(BAD) >= 150
-    assert len(GOOD) >= 60
+    assert len(GOOD) >= 400
     assert {edit.refused[:2] for edit in BAD} >= {"G0", "G1", "G2", "G3", "G4", "G5", "G6"}
     figure("the collections hold", f"{len(BAD)} bad edits and {len(GOOD)} good ones")
 
@@ -90,8 +93,9 @@ def test_bad_edits_are_refused_by_the_rung_that_should(figure: Figure) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_good_edits_pass(figure: Figure) -> None:
-    found = judged(GOOD)
+    found = judged(TRIED_IN_THE_JAIL)
 
-    figure("good edits refused", f"{sum(map(bool, found.values()))} of {len(found)}")
+    figure("good edits refused in the jail", f"{sum(map(bool, found.values()))} of {len(found)}")
     assert {name: code for name, code in found.items() if code} == {}
-    assert found.keys() == {edit.name for edit in GOOD}
+    assert found.keys() == {edit.name for edit in TRIED_IN_THE_JAIL}
+    assert {edit.project for edit in TRIED_IN_THE_JAIL} == set(corpora.BASES)

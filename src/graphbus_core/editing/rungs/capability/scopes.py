@@ -1,0 +1,280 @@
+"""Which statement a name comes from: every scope of a file with all that binds a name in it.
+
+A name may be bound in several places; each of them counts, whatever order they run in. So a second meaning cannot hide behind
+a first one: patterns, `except ... as`, the walrus, parameters, loops, `with`, imports, `global` and comprehensions are all bindings.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from typing import Literal, NamedTuple
+
+from graphbus_core.compiler.reading.modules import absolute_name
+from graphbus_core.editing.text.symbols import Definition
+
+Kind = Literal["module", "class", "function", "comprehension", "types"]
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+
+
+class Import(NamedTuple):
+    """What an import binds: a module, or a name of a module."""
+
+    module: str
+    name: str = ""
+
+
+class Bound(NamedTuple):
+    """One binding of a name.
+
+    Attributes:
+        source: An import, a definition, a parameter, or the expression whose value, or a part of whose value, the name gets; None
+            for a value that says nothing.
+        scope: Where the expression is read.
+    """
+
+    source: Import | ast.AST | None
+    scope: Scope
+
+
+class Write(NamedTuple):
+    """`base.attribute = value`, and the scope in which it stands."""
+
+    base: ast.expr
+    attribute: str
+    value: ast.expr | None
+    scope: Scope
+
+
+class Scope:
+    """One module, class, function or comprehension.
+
+    Attributes:
+        bindings: Name -> everything that binds it here.
+        writes: What is assigned to attributes here, inner functions left out.
+        stars: Modules of which everything is imported.
+    """
+
+    def __init__(self, kind: Kind, node: ast.AST, parent: Scope | None) -> None:
+        self.kind = kind
+        self.node = node
+        self.parent = parent
+        self.bindings: dict[str, list[Bound]] = {}
+        self.outer: dict[str, Scope] = {}
+        self.writes: list[Write] = []
+        self.stars: list[str] = []
+
+    def bind(self, name: str, source: Import | ast.AST | None, read_in: Scope | None = None) -> None:
+        """Add a binding; a name declared `global` or `nonlocal` is bound out there."""
+        home = self.outer.get(name, self)
+        home.bindings.setdefault(name, []).append(Bound(source, read_in or self))
+
+    def find(self, name: str) -> list[Bound] | None:
+        """Give what a name may stand for when it is read here; None: nothing in this file binds it.
+
+        In a class body, and in a module for the name of a builtin, an outer meaning may show through.
+        """
+        found: list[Bound] = []
+        step: Scope | None = self
+        while step is not None:
+            step = step.outer.get(name, step)
+            if name in step.bindings and (step.kind != "class" or step is self):
+                found += step.bindings[name]
+                if step.kind != "class":
+                    return found
+            step = step.parent
+        return found or None
+
+    @property
+    def function(self) -> Scope | None:
+        """The innermost function around, comprehensions passed through; None in a module or class body."""
+        step: Scope | None = self
+        while step is not None and step.kind in ("comprehension", "types"):
+            step = step.parent
+        return step if step is not None and step.kind == "function" else None
+
+    @property
+    def target(self) -> Scope:
+        """Where a walrus binds."""
+        step = self
+        while step.kind == "comprehension" and step.parent is not None:
+            step = step.parent
+        return step
+
+
+class Scopes:
+    """All scopes of a file."""
+
+    def __init__(self, tree: ast.Module, package: str = "") -> None:
+        self._package = package
+        self.of: dict[int, Scope] = {}
+        self.module = Scope("module", tree, None)
+        self.of[id(tree)] = self.module
+        self._collect_all(tree.body, self.module)
+
+    def _collect_all(self, nodes: Sequence[ast.AST | None], scope: Scope) -> None:
+        for node in nodes:
+            if node is not None:
+                self._collect(node, scope)
+
+    def _collect(self, node: ast.AST, scope: Scope) -> None:
+        if isinstance(node, Definition):
+            self._definition(node, scope)
+        elif isinstance(node, ast.Lambda):
+            self._collect_all([*node.args.defaults, *node.args.kw_defaults], scope)
+            self._inner("function", node, [node.body], scope)
+        elif isinstance(node, _COMPREHENSIONS):
+            self._comprehension(node, scope)
+        else:
+            self._bind(node, scope)
+            self._collect_all(list(ast.iter_child_nodes(node)), scope)
+
+    def _definition(self, node: Definition, scope: Scope) -> None:
+        scope.bind(node.name, node)
+        self._collect_all(node.decorator_list, scope)
+        around = self._type_parameters(node, scope)
+        if isinstance(node, ast.ClassDef):
+            self._collect_all([*node.bases, *node.keywords], around)
+            self._inner("class", node, node.body, around)
+        else:
+            self._collect_all([*node.args.defaults, *node.args.kw_defaults], scope)
+            self._collect_all([*annotations_of(node.args), node.returns], around)
+            self._inner("function", node, node.body, around)
+
+    def _type_parameters(self, node: ast.AST, scope: Scope) -> Scope:
+        parameters = getattr(node, "type_params", ())
+        if not parameters:
+            return scope
+        around = Scope("types", node, scope)
+        self.of[-id(node)] = around
+        for parameter in parameters:
+            around.bind(parameter.name, None)
+        self._collect_all(list(parameters), around)
+        return around
+
+    def _inner(self, kind: Kind, node: ast.AST, body: Sequence[ast.AST], scope: Scope) -> None:
+        inner = self.of[id(node)] = Scope(kind, node, scope)
+        if isinstance(node, _FUNCTIONS):
+            for parameter in parameters_of(node.args):
+                inner.bind(parameter.arg, parameter)
+        for outside in _declared_outside(body):
+            for name in outside.names:
+                inner.outer[name] = self._outer(outside, name, scope)
+        self._collect_all(body, inner)
+
+    def _outer(self, node: ast.Global | ast.Nonlocal, name: str, scope: Scope) -> Scope:
+        step: Scope | None = scope
+        while isinstance(node, ast.Nonlocal) and step is not None:
+            if step.kind == "function" and name in step.bindings:
+                return step
+            step = step.parent
+        return self.module
+
+    def _comprehension(self, node: ast.AST, scope: Scope) -> None:
+        inner = self.of[id(node)] = Scope("comprehension", node, scope)
+        generators: list[ast.comprehension] = node.generators  # type: ignore[attr-defined]
+        for number, generator in enumerate(generators):
+            read_in = inner if number else scope
+            self._collect(generator.iter, read_in)
+            self._bind_target(generator.target, generator.iter, inner, read_in)
+            self._collect_all(generator.ifs, inner)
+        self._collect_all([getattr(node, name, None) for name in ("elt", "key", "value")], inner)
+
+    def _bind(self, node: ast.AST, scope: Scope) -> None:  # noqa: C901, PLR0912 - one line for each kind of binding
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                top = alias.name.partition(".")[0]
+                scope.bind(alias.asname or top, Import(alias.name if alias.asname else top))
+        elif isinstance(node, ast.ImportFrom):
+            module = absolute_name(node.module or "", node.level, self._package)
+            for alias in node.names:
+                if alias.name == "*":
+                    scope.stars.append(module)
+                else:
+                    scope.bind(alias.asname or alias.name, Import(module, alias.name))
+        elif isinstance(node, ast.Assign):
+            for target in node.targets:
+                self._bind_target(target, node.value, scope)
+        elif isinstance(node, (ast.AnnAssign, ast.AugAssign)):
+            self._bind_target(node.target, node.value, scope)
+        elif isinstance(node, (ast.For, ast.AsyncFor)):
+            self._bind_target(node.target, node.iter, scope)
+        elif isinstance(node, ast.withitem) and node.optional_vars is not None:
+            self._bind_target(node.optional_vars, node.context_expr, scope)
+        elif isinstance(node, ast.NamedExpr):
+            scope.target.bind(node.target.id, node.value, scope)
+        elif isinstance(node, ast.ExceptHandler) and node.name:
+            scope.bind(node.name, None)
+        elif isinstance(node, ast.Match):
+            for name in captures_of(node):
+                scope.bind(name, node.subject)
+        elif isinstance(node, ast.Delete):
+            for target in node.targets:
+                self._bind_target(target, None, scope)
+        elif type(node).__name__ == "TypeAlias":
+            scope.bind(node.name.id, None)  # type: ignore[attr-defined]
+
+    def _bind_target(
+        self, target: ast.expr, value: ast.expr | None, scope: Scope, read_in: Scope | None = None
+    ) -> None:
+        read_in = read_in or scope
+        if isinstance(target, ast.Name):
+            scope.bind(target.id, value, read_in)
+        elif isinstance(target, ast.Starred):
+            self._bind_target(target.value, value, scope, read_in)
+        elif isinstance(target, (ast.Tuple, ast.List)):
+            values = _elements(value, len(target.elts)) or [value] * len(target.elts)
+            for part, part_value in zip(target.elts, values, strict=True):
+                self._bind_target(part, part_value, scope, read_in)
+        elif isinstance(target, ast.Attribute):
+            scope.writes.append(Write(target.value, target.attr, value, read_in))
+
+
+def _elements(value: ast.expr | None, count: int) -> list[ast.expr | None] | None:
+    """Give the parts of `1, 2` when there are as many as are asked for and none is starred."""
+    if not isinstance(value, (ast.Tuple, ast.List)) or len(value.elts) != count:
+        return None
+    return None if any(isinstance(part, ast.Starred) for part in value.elts) else [*value.elts]
+
+
+def parameters_of(arguments: ast.arguments) -> list[ast.arg]:
+    """Give all parameters of a function in their order."""
+    stars = [one for one in (arguments.vararg, arguments.kwarg) if one is not None]
+    return [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, *stars]
+
+
+def annotations_of(arguments: ast.arguments) -> list[ast.expr | None]:
+    """Give the annotations of all parameters."""
+    return [parameter.annotation for parameter in parameters_of(arguments)]
+
+
+def defaults_of(arguments: ast.arguments) -> dict[str, ast.expr]:
+    """Give the default of each parameter that has one."""
+    places = [*arguments.posonlyargs, *arguments.args]
+    found = {
+        one.arg: value for one, value in zip(places[len(places) - len(arguments.defaults) :], arguments.defaults, strict=True)
+    }
+    named = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+    return found | {one.arg: value for one, value in named if value is not None}
+
+
+def captures_of(match: ast.Match) -> Iterator[str]:
+    """Give the names that the patterns of a match statement bind."""
+    for case in match.cases:
+        for node in ast.walk(case.pattern):
+            if isinstance(node, (ast.MatchAs, ast.MatchStar)) and node.name:
+                yield node.name
+            elif isinstance(node, ast.MatchMapping) and node.rest:
+                yield node.rest
+
+
+def _declared_outside(body: Sequence[ast.AST]) -> Iterator[ast.Global | ast.Nonlocal]:
+    """Give the `global` and `nonlocal` statements of a function, inner functions and classes left out."""
+    waiting = list(body)
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, (ast.Global, ast.Nonlocal)):
+            yield node
+        elif not isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
+            waiting.extend(ast.iter_child_nodes(node))
