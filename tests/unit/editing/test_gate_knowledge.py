@@ -182,6 +182,8 @@ KEPT = [
     (SENT, "sent = dict(news)\n            self.publish(NEWS, sent)"),
     (SENT, "if title:\n                self.publish(NEWS, news)"),
     (CALL, "words = 4\n            self.call('Press', 'print_story', title=title, words=words)"),
+    (CALL, "given = {'title': title, 'words': 3}\n            self.call('Press', 'print_story', **given)"),
+    (CALL, "self.call('Press', 'print_story', **{'title': title, 'words': 3})"),
     (RETURN, 'found = {"title": title, "words": 3}\n            return found'),
     (
         RETURN,

@@ -227,6 +227,7 @@ def _visit_compare(body: Body, node: ast.Compare) -> None:
 
 def _visit_call(body: Body, node: ast.Call) -> None:
     function = node.func
+    _show(body, *(keyword.value for keyword in node.keywords if keyword.arg is None))  # `**name` copies
     if _only_reads(function):
         _show_arguments(body, node)
     elif isinstance(function, ast.Attribute):
@@ -256,28 +257,25 @@ def _only_reads(function: ast.expr) -> bool:
 
 
 def _show_arguments(body: Body, node: ast.Call) -> None:
-    for argument in (*node.args, *(keyword.value for keyword in node.keywords)):
-        _show(body, argument)
+    _show(body, *node.args, *(keyword.value for keyword in node.keywords if keyword.arg))
 
 
-def _show(body: Body, value: ast.expr | None) -> None:
-    if isinstance(value, ast.Name):
-        body.shown.add(value.id)
-        body.forgive(value.id)
+def _show(body: Body, *values: ast.expr | None) -> None:
+    for value in values:
+        if isinstance(value, ast.Name):
+            body.shown.add(value.id)
+            body.forgive(value.id)
 
 
 def _visit_dict(body: Body, node: ast.Dict) -> None:
     """`{**name}` copies."""
-    for key, value in zip(node.keys, node.values, strict=True):
-        if key is None:
-            _show(body, value)
+    _show(body, *(value for key, value in zip(node.keys, node.values, strict=True) if key is None))
 
 
 def _visit_operation(body: Body, node: ast.BinOp) -> None:
     """`name | other` copies; what an object of another kind makes of it is its own."""
     if isinstance(node.op, ast.BitOr):
-        _show(body, node.left)
-        _show(body, node.right)
+        _show(body, node.left, node.right)
 
 
 def _visit_formatted(body: Body, node: ast.FormattedValue) -> None:
