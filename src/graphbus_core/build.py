@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from graphbus_core import settings
+from graphbus_core import settings, store
 from graphbus_core.compiler import memory
 from graphbus_core.compiler.memory import Tally
 from graphbus_core.compiler.result import BuildResult
@@ -251,7 +251,11 @@ def apply_code_changes(config: BuildConfig, agreement: Agreement) -> AppliedChan
 
 @BUILD.stage("EMIT_BUILD_ARTIFACTS")
 def emit_build_artifacts(config: BuildConfig, classes: NodeClasses, applied: AppliedChanges) -> BuildArtifacts:
-    """Describe the sources as they are now in `.graphbus/`."""
+    """Describe the sources as they are now in `.graphbus/`.
+
+    Raises:
+        ArtifactError: GBE508 for a file that was saved while it was built; GBE515, GBE516 for one that no run could start with.
+    """
     from graphbus_core.compiler.description import describe, history_of, last_history
 
     project = applied.project or classes.project
@@ -259,6 +263,7 @@ def emit_build_artifacts(config: BuildConfig, classes: NodeClasses, applied: App
     artifacts = describe(project, history)
     if config.dry_run or not config.emit_artifacts:
         return artifacts
+    raise_all(store.find_drift(config.artifacts_dir, artifacts.manifest) if artifacts.manifest else ())
     manifest = writing.save(Path(config.artifacts_dir), artifacts)
     return msgspec.structs.replace(artifacts, manifest=manifest)
 

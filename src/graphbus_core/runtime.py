@@ -27,7 +27,7 @@ import msgspec
 
 from graphbus_core import settings, store
 from graphbus_core.bus import MessageBus
-from graphbus_core.errors import ArtifactError, GraphBusError, Place, RunError, did_you_mean, raise_all
+from graphbus_core.errors import GraphBusError, Place, RunError, did_you_mean, raise_all
 from graphbus_core.hosting.arguments import HELP, Arguments, read
 from graphbus_core.hosting.choosing import choose
 from graphbus_core.hosting.graph import LiveGraph, Origin
@@ -79,16 +79,15 @@ def load_runtime_config(request: RuntimeRequest) -> RuntimeConfig:
 
 @PIPELINE.stage("LOAD_BUILD_ARTIFACTS")
 def load_build_artifacts(config: RuntimeConfig) -> BuildArtifacts:
-    """Read what a running graph needs, and prove that all artifacts are whole and describe the source files as they are.
+    """Read what a running graph needs, and prove that all artifacts are whole and describe what would be imported.
 
     Raises:
-        ArtifactError: GBE501-507 for damaged artifacts, GBE508 for each source file that was changed since.
+        ArtifactError: GBE501-507 for damaged artifacts, GBE508 for each file that was changed since, GBE515.
     """
     folder = config.artifacts_dir
     artifacts = store.load(folder, without=("negotiations.json", "modified_files.json"))
     if not config.allow_drift and artifacts.manifest is not None:
-        drifted = store.verify_sources(folder, artifacts.manifest)
-        raise_all(ArtifactError("GBE508", where=Place(path)) for path in drifted)
+        raise_all(store.find_drift(folder, artifacts.manifest))
     return artifacts
 
 

@@ -194,7 +194,8 @@ def test_settings_and_fixtures_of_the_change_do_not_count(shop: Path, capsys: py
     edit(shop, "2.5 * count", "3.5 * count")
     edit(shop, "[project]", '[tool.graphbus.gate]\ntest_command = ["true"]\n[project]', "pyproject.toml")
 
-    assert code(judged(capsys=capsys)[1]) == "G6.tests"
+    assert code(judged(capsys=capsys)[1]) == "G0.unjudged"
+    assert code(judged("--allow", "pyproject.toml", capsys=capsys)[1]) == "G6.tests"
 
 
 def test_a_new_agent_may_come_in_a_file_that_is_allowed(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -366,3 +367,143 @@ def test_a_folder_without_agents_is_refused(tmp_path: Path) -> None:
         check_file(tmp_path, "a.py", "x = 1\n")
 
     assert refusal.value.code == "GBE340"
+
+
+# --- what is neither Python nor a document ---
+
+DECISIVE = [
+    *(
+        "agents/shop.cpython-311-x86_64-linux-gnu.so",
+        "agents/shop.so",
+        "agents/shop.abi3.so",
+        "agents/shop.pyd",
+        "shop.pyc",
+    ),
+    *(
+        "agents/__pycache__/shop.cpython-311.pyc",
+        "agents/shop.pyi",
+        "agents/shop.pyx",
+        "agents/shop.PY",
+        "agents/py.typed",
+    ),
+    *(
+        "graphbus.pth",
+        "agents/x.pth",
+        "agents/x.egg-link",
+        "x.egg-info/entry_points.txt",
+        "x.dist-info/entry_points.txt",
+    ),
+    *("pyproject.toml", "pytest.ini", ".pytest.ini", "tox.ini", "setup.cfg", "mypy.ini", "ruff.toml", ".coveragerc"),
+    *(
+        "requirements.txt",
+        "requirements/dev.txt",
+        "constraints.txt",
+        "uv.lock",
+        "poetry.lock",
+        "Pipfile",
+        ".python-version",
+    ),
+    *("Makefile", "Dockerfile", ".github/workflows/ci.yml", ".gitlab-ci.yml", ".pre-commit-config.yaml", "noxfile"),
+    *(".gitignore", ".gitattributes", ".gitmodules", ".env", "agents/prices.json", "agents/prompt.md", "data.bin"),
+    *("tests/expected.md", "tests/data.json", "tests/readme.md", ".hidden/readme.md", "agents/notes.txt"),
+    *("conftest.py", "tests/conftest.py", "sitecustomize.py", "usercustomize.py", "setup.py", "agents/new.py"),
+]
+DOCUMENTS = [
+    *(
+        "README.md",
+        "CHANGELOG.md",
+        "agents/README.md",
+        "LICENSE",
+        "docs/guide.md",
+        "docs/deep/graph.svg",
+        "docs/notes.txt",
+    ),
+    *("NOTICE", "CONTRIBUTING.rst", "roadmap.md", "doc/index.adoc"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", [[], ["--staged"]])
+def test_what_could_change_the_next_judgement_is_refused_beside_a_harmless_edit(
+    shop: Path, capsys: pytest.CaptureFixture[str], way: list[str]
+) -> None:
+    edit(shop, "2.5 * count", "count * 2.5")
+    for path in DECISIVE:
+        place = shop / path
+        is_there = place.is_file()
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text((place.read_text() if is_there else "") + "\n# x\n")
+        if way:
+            git(shop, "add", "-f", "agents/shop.py", path)
+
+        status, document = judged(*way, capsys=capsys)
+
+        assert status == 3, path
+        assert code(document).startswith("G0."), document["rungs"]
+        assert document["rungs"][0]["path"] == path
+        assert path in document["files"]
+        assert path not in document["not_judged"]
+        git(shop, "reset", "-q")
+        git(shop, "checkout", "-q", "--", path) if is_there else place.unlink()
+
+
+@pytest.mark.parametrize("path", ["pyproject.toml", "tests/test_shop.py"])
+def test_so_is_the_removal_of_such_a_file_and_its_change_alone(
+    shop: Path, capsys: pytest.CaptureFixture[str], path: str
+) -> None:
+    (shop / path).unlink()
+    assert main(["gate"]) == 3
+    assert path in capsys.readouterr().out
+
+
+def test_a_patch_with_such_a_file_is_refused_and_with_a_document_it_is_not(
+    shop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for path, expected in (("README.md", ""), ("pytest.ini", "G0.unjudged")):
+        edit(shop, "2.5 * count", "count * 2.5")
+        (shop / path).write_text("x\n")
+        git(shop, "add", "-A")
+        patch = shop.parent / "change.diff"
+        patch.write_text(git(shop, "diff", "--cached", "--relative"))
+        git(shop, "reset", "-q", "--hard")
+        assert code(judged("--patch", str(patch), capsys=capsys)[1]) == expected
+        patch.unlink()
+
+
+@pytest.mark.parametrize("path", DOCUMENTS)
+def test_documents_are_passed_over(path: str) -> None:
+    from graphbus_core.editing.foreign import is_document
+
+    assert is_document(path)
+
+
+def test_a_document_that_is_tested_or_a_link_is_none(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (shop / "README.md").symlink_to("agents/shop.py")
+    assert code(judged(capsys=capsys)[1]) == "G0.link"
+    (shop / "README.md").unlink()
+    (shop / "pytest.ini").write_text("[pytest]\naddopts = --doctest-glob=*.md\n")
+    git(shop, "add", "-A")
+    git(shop, "commit", "-q", "-m", "Test the documents")
+    (shop / "README.md").write_text("new")
+    assert code(judged(capsys=capsys)[1]) == "G0.unjudged"
+
+
+def test_such_a_file_may_be_named(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    edit(shop, "2.5 * count", "count * 2.5")
+    (shop / "Makefile").write_text("all:\n")
+    assert judged("--allow", "Makefile", capsys=capsys)[0] == 0
+
+
+def test_what_a_build_wrote_is_passed_over_until_it_is_given_to_git(
+    shop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["build", "agents"])
+    capsys.readouterr()
+    edit(shop, "2.5 * count", "count * 2.5")
+    assert judged(capsys=capsys)[0] == 0
+    git(shop, "add", "-f", ".graphbus/manifest.json", ".graphbus/agents.json")
+    assert judged("--staged", capsys=capsys)[0] == 0
+    (shop / ".graphbus/journal").mkdir(exist_ok=True)
+    (shop / ".graphbus/journal/journal.json").write_text("{}")
+    git(shop, "add", "-f", ".graphbus")
+    assert code(judged("--staged", capsys=capsys)[1]) == "G0.unjudged"

@@ -11,12 +11,13 @@ from typing import NamedTuple
 import click
 import msgspec
 
-from graphbus_core import settings
+from graphbus_core import settings, store
 from graphbus_core.cli import console
 from graphbus_core.cli.checking import gate_formats
 from graphbus_core.editing import foreign, revisions
 from graphbus_core.editing.foreign import Change
 from graphbus_core.editing.gate import judge
+from graphbus_core.editing.git import STAGED, Repository
 from graphbus_core.editing.patches import apply_patch
 from graphbus_core.editing.rungs.scope import fits
 from graphbus_core.errors import BuildError, EditError, Place, UsageError
@@ -39,11 +40,10 @@ class Wanted(NamedTuple):
 
 
 class Subject(NamedTuple):
-    """What is judged: the change, what to call its other side, and what differs and is not judged."""
+    """What is judged: the change, and what to call its other side."""
 
     change: Change
     base: str
-    others: tuple[str, ...] = ()
 
 
 @click.command("gate", short_help="Judge a change that another tool or a person made.")
@@ -62,7 +62,8 @@ class Subject(NamedTuple):
 def gate(*, path: str, form: str | None, as_json: bool, **options: str | bool | tuple[str, ...]) -> int:
     """Judge a change as the gate judges those of agents: rung by rung, before anything is written.
 
-    Without an option the working tree is compared with HEAD: all Python files, staged or not, new ones included. With
+    Without an option the working tree is compared with HEAD: all files, staged or not, new ones included. A change of a
+    file that is neither Python nor a document is refused unless --allow names it. With
     --patch a diff is judged as if it were applied, with FILE and --new one file as if it had another text.
 
     Exit status: 0 it passes; 3 it is refused; 2 wrong usage; 4 the patch does not apply.
@@ -119,7 +120,11 @@ def _gate(wanted: Wanted, form: str) -> int:
     with ExitStack() as stack:
         subject = _subject(wanted, root, stack)
         report = judge(subject.change)
-    verdict = gate_formats.Judged(report, tuple(sorted(subject.change.files)), subject.base, subject.others, str(root))
+    change = subject.change
+    refused = {rung.path for rung in report.rungs if rung.path in change.unjudged}
+    files = tuple(sorted({*change.files, *refused}))
+    others = tuple(path for path in change.unjudged if path not in refused)
+    verdict = gate_formats.Judged(report, files, subject.base, others, str(root))
     if form == "json":
         console.emit_json(gate_formats.as_json(verdict))
     elif form == "sarif":
@@ -139,8 +144,9 @@ def _subject(wanted: Wanted, root: Path, stack: ExitStack) -> Subject:
         return Subject(_with_options(change, wanted), "the working tree")
     if wanted.patch:
         files = apply_patch(_read(wanted.patch), lambda path: foreign.bytes_on_disk(root, path))
-        after = {path: after for path, (_, after) in files.items()}
-        change = foreign.of_files(root, _settings(root, wanted), after)
+        after = {path: after for path, (_, after) in files.items() if _is_judged(path, wanted)}
+        others = tuple(sorted(files.keys() - after.keys()))
+        change = foreign.of_files(root, _settings(root, wanted), after)._replace(unjudged=others)
         return Subject(_with_options(change, wanted), "the working tree")
     return _since_revision(wanted, root, stack)
 
@@ -152,14 +158,27 @@ def _since_revision(wanted: Wanted, root: Path, stack: ExitStack) -> Subject:
         repository,
         revision,
         is_staged=wanted.is_staged,
-        is_judged=lambda path: path.endswith(".py") or any(fits(path, glob) for glob in wanted.allow),
+        is_judged=lambda path: _is_judged(path, wanted),
     )
     base = stack.enter_context(revisions.tree_at(repository, difference.commit))
     project = foreign.read_project(foreign.config_of(base, _settings(base, wanted)), f"{root} at {revision}")
-    change = foreign.Change(project, difference.files, links=difference.links)
-    artifacts = project.config.settings.artifacts
-    others = tuple(path for path in difference.others if not path.startswith(f"{artifacts}/"))
-    return Subject(_with_options(change, wanted), f"{revision} ({difference.commit[:7]})", others)
+    others = _not_made_here(repository, project.config.settings.artifacts, difference)
+    change = foreign.Change(project, difference.files, links=difference.links, unjudged=others)
+    return Subject(_with_options(change, wanted), f"{revision} ({difference.commit[:7]})")
+
+
+def _is_judged(path: str, wanted: Wanted) -> bool:
+    return path.endswith(".py") or any(fits(path, glob) for glob in wanted.allow)
+
+
+def _not_made_here(repository: Repository, artifacts: str, difference: revisions.Difference) -> tuple[str, ...]:
+    """Leave out what a build wrote: the artifacts, which the gate does not read, and what nobody has given to git."""
+    from graphbus_core.negotiation.lock import LOCK
+
+    written = {f"{artifacts}/{name}" for name in (*store.ARTIFACTS, store.MANIFEST, LOCK)}
+    below = {path for path in difference.others if path.startswith(f"{artifacts}/")} - difference.links
+    tracked = frozenset(repository.list_files(STAGED)) if below else frozenset()
+    return tuple(path for path in difference.others if path not in below or (path not in written and path in tracked))
 
 
 def _settings(root: Path, wanted: Wanted) -> Settings:

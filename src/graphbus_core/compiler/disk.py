@@ -13,7 +13,7 @@ import msgspec
 from graphbus_core import __version__
 from graphbus_core.compiler.discover import ModuleIndex, find_import_root, module_name
 from graphbus_core.compiler.reading.facts import Facts, FileFacts
-from graphbus_core.compiler.reading.imports import imported_names
+from graphbus_core.compiler.reading.imports import Needed, imported_names
 from graphbus_core.compiler.reading.source import SourceFile
 from graphbus_core.errors import BuildError, Place
 from graphbus_core.model.config import BuildConfig
@@ -129,9 +129,11 @@ class ImportsOutside:
         except BuildError:
             return ()
 
-    def digests(self) -> dict[str, str]:
-        """Give the sha256 of each file that was asked for."""
-        return {path: found.sha256 for path, found in self._found.items()}
+    def digests_of(self, needed: Needed, known: Mapping[str, str]) -> dict[str, str]:
+        """Give path -> sha256 of each file that is needed, `""` for what an import that may fail did not find, by path."""
+        digests = {**known, **{path: found.sha256 for path, found in self._found.items()}}
+        present = {path: digests.get(path) or digest_of(os.path.join(self._root, path)) for path in needed.files}
+        return dict(sorted({**present, **dict.fromkeys(needed.absent, "")}.items()))
 
     def keep(self) -> None:
         """Keep what was found for the next build."""

@@ -11,6 +11,7 @@ import msgspec
 
 from graphbus_core import __version__, store
 from graphbus_core.compiler.discover import discover_modules
+from graphbus_core.errors import ArtifactError
 from graphbus_core.model.artifacts import SCHEMA_VERSION, BuildArtifacts
 from graphbus_core.model.config import BuildConfig
 from graphbus_core.model.digests import source_sha256_hex
@@ -62,11 +63,19 @@ def recall(config: BuildConfig) -> LastBuild | None:
     index = discover_modules(config)
     if index.errors or not last.sources.holds(config.root, (file.path for file in index.files), key_of(config)):
         return None
-    if not last.artifacts.holds(config.artifacts_dir, ()):
+    if not last.artifacts.holds(config.artifacts_dir, ()) or _has_drifted(config):
         return None
     if last.artifacts.is_fresh:  # files so new that their status says nothing yet: look again, now that it does
         keep(config, last.sources, last.tally, last.findings)
     return last
+
+
+def _has_drifted(config: BuildConfig) -> bool:
+    """True when a run of the artifacts would be refused for what it would import."""
+    try:
+        return bool(store.find_drift(config.artifacts_dir, store.load_manifest(config.artifacts_dir)))
+    except ArtifactError:
+        return True
 
 
 def _look_at_artifacts(config: BuildConfig) -> stamps.Fingerprint:

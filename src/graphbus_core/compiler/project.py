@@ -48,7 +48,8 @@ class Imports(msgspec.Struct, frozen=True):
     """What the agents of a project need besides their own files.
 
     Attributes:
-        files: Path -> sha256 of the project's other files that they import, directly or by others.
+        files: Path -> sha256 of the project's other files that they import, directly or by others; `""` where an import that may
+            fail found none.
         third_party: The top-level names of the modules of other people.
     """
 
@@ -198,11 +199,12 @@ class Project:
             return entry.imports if entry else outside.names_in(path)
 
         modules = [*(agent.module for agent in self.definitions), *self.config.middleware_modules]
-        needed = needed_by(modules, self.index, names_in, self.agent_files)
+        agents = self.agent_files
+        told_by = {name for path in agents for name in self._facts[path].uses}
+        needed = needed_by(modules, self.index, names_in, agents, told_by)
         if not (self.config.dry_run or self._overlay):
             outside.keep()
-        digests = {**self._digests, **outside.digests()}
-        return Imports({path: digests[path] for path in needed.files}, needed.third_party)
+        return Imports(outside.digests_of(needed, self._digests), needed.third_party)
 
     @cached_property
     def wiring(self) -> Wiring:

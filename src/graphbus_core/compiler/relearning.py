@@ -33,5 +33,4 @@ def learn_imports(folder: Path, artifacts: BuildArtifacts) -> Learned:
     outside = ImportsOutside(config, DiskReader(config))
     modules = [*(agent.module for agent in agents), *config.middleware_modules]
     needed = needed_by(modules, index, outside.names_in, manifest.sources)
-    digests = outside.digests()
-    return Learned({path: digests[path] for path in needed.files}, needed.third_party)
+    return Learned(outside.digests_of(needed, {}), needed.third_party)

@@ -5,7 +5,11 @@
 | with an agent in it | yes, unless protected | yes | of the base |
 | named by `allow` | yes | yes | of the base |
 | tests named by `allow` | yes | yes | of the base first, then their own: what passed must pass with both |
+| documents | yes | no | |
 | anything else | no | | |
+
+What is no Python may decide how Python, pytest or this gate reads the rest: a native module, `pyproject.toml`, a `.pth` file. So
+only what is known to be read by people alone is passed over.
 """
 
 from __future__ import annotations
@@ -25,6 +29,16 @@ from graphbus_core.errors import EditError, Place
 from graphbus_core.model.config import BuildConfig, Settings
 
 _ALWAYS_REFUSED = frozenset({"G3.unicode", "G3.secret"})
+_DOCUMENT_FOLDERS = ("doc", "docs")
+_DOCUMENTS = frozenset({".md", ".rst", ".adoc"})
+_IN_DOCUMENT_FOLDERS = _DOCUMENTS | {".txt", ".png", ".jpg", ".jpeg", ".gif", ".svg", ".webp"}
+_DOCUMENT_NAMES = frozenset(
+    {
+        *("readme", "changelog", "changes", "history", "news", "notes", "todo", "roadmap", "contributing", "security"),
+        *("license", "licence", "copying", "notice", "authors"),
+    }
+)
+_TEST_SETTINGS = ("pyproject.toml", "pytest.ini", ".pytest.ini", "tox.ini", "setup.cfg")
 _OF_A_NEW_AGENT = (
     "graphbus_core.GraphBusNode as a base",
     "@graphbus_core.depends_on",
@@ -42,6 +56,7 @@ class Change(NamedTuple):
         allow: Globs of further files that may be changed.
         is_for_base_tests: Changed tests are left out: those of the base decide alone.
         links: Files that are links now.
+        unjudged: Further files that differ, and that are neither Python nor allowed.
     """
 
     project: Project
@@ -49,6 +64,7 @@ class Change(NamedTuple):
     allow: tuple[str, ...] = ()
     is_for_base_tests: bool = False
     links: frozenset[str] = frozenset()
+    unjudged: tuple[str, ...] = ()
 
 
 class Scope:
@@ -72,6 +88,11 @@ class Scope:
             problem = scope.check_path(path, self._project)
             if problem and not self.is_allowed(path):
                 return problem
+        for path in self._change.unjudged:
+            if path in self._change.links:
+                return Problem("G0.link", f"{path} is a link or lies behind one.", path)
+            if not self.is_document(path):
+                return Problem("G0.unjudged", f"{path} changes, and nobody can judge what that does.", path)
         judged = {
             path: (before or b"", after or b"")
             for path, (before, after) in self.files.items()
@@ -96,6 +117,15 @@ class Scope:
             scope.fits(path, glob) for glob in self._change.allow
         )
 
+    def is_document(self, path: str) -> bool:
+        """True for what only people read."""
+        return is_document(path) and not self._has_tests_in_documents
+
+    @cached_property
+    def _has_tests_in_documents(self) -> bool:
+        files = (bytes_on_disk(Path(self._project.config.root), path) for path in _TEST_SETTINGS)
+        return any(b"doctest" in data for data in files if data)
+
     def passes_over(self, path: str, sign: Sign) -> bool:
         """Tests may do what tests do, and a new file that was allowed may hold a new agent."""
         if is_test_side(path):
@@ -107,6 +137,20 @@ class Scope:
         """Give the agents that may appear or disappear: those of files that `allow` names."""
         free = [path for path in self.files if self.is_allowed(path)]
         return frozenset(name for project in projects for path in free for name in project.owners(path))
+
+
+def is_document(path: str) -> bool:
+    """True for texts and pictures at the top, in `docs`, or of a name that is for people, outside of tests and hidden folders."""
+    place = PurePosixPath(path)
+    *folders, name = (part.casefold() for part in place.parts)
+    if any(part.startswith(".") or part in ("test", "tests") for part in (*folders, name)) or not path.isprintable():
+        return False
+    suffix = PurePosixPath(name).suffix
+    if folders and folders[0] in _DOCUMENT_FOLDERS and suffix in _IN_DOCUMENT_FOLDERS:
+        return True
+    if name.removesuffix(suffix) in _DOCUMENT_NAMES and suffix in ("", *_DOCUMENTS):
+        return True
+    return not folders and (suffix in _DOCUMENTS or (suffix == ".txt" and name.removesuffix(suffix) in _DOCUMENT_NAMES))
 
 
 def is_test_side(path: str) -> bool:

@@ -25,6 +25,7 @@ from graphbus_core.editing.rungs.capability import ProjectPowers, Side, Sign, So
 from graphbus_core.editing.rungs.capability.allowed import Allowed
 from graphbus_core.editing.rungs.codes import Problem, of_edit
 from graphbus_core.editing.rungs.ground import Noted, NotRun, State, Verdict
+from graphbus_core.editing.rungs.knowledge import check_known
 from graphbus_core.editing.rungs.trials import Trials
 from graphbus_core.editing.sandboxes.limits import Sandbox
 from graphbus_core.editing.workspace import Workspace, state_digest
@@ -200,12 +201,13 @@ class Trial:
         return contract.check_agents(self.before, self.after) or self.check_promises(declared)
 
     def check_promises(self, declared: tuple[SchemaChange, ...]) -> Verdict:
-        """Findings, edges and declarations."""
+        """Findings, edges, what is known of them, and declarations."""
         before = self.gate.findings(self.base.digest, self.before)
         after = self.gate.findings_after(self.head.digest, self.after, self.base.digest, self.before)
         return (
             contract.check_findings(before, after)
             or contract.check_edges(self.before, self.after, declared)
+            or check_known(self.before, self.after)
             or contract.check_declared(declared, contract.schema_changes(self.before, self.after))
         )
 

@@ -22,7 +22,7 @@ class Difference(NamedTuple):
     Attributes:
         commit: The revision's id.
         files: What is judged: path -> bytes before and after.
-        links: Those of them that are links now.
+        links: What is a link or a folder with a repository of its own now.
         others: The paths that differ and are not judged.
     """
 
@@ -62,11 +62,11 @@ def difference(
     links, others = set(), []
     for path, kind in states:
         place = repository.root / path
+        if not is_staged and kind != "deleted" and (place.is_symlink() or place.is_dir()):
+            links.add(path)
         if not is_judged(path):
             others.append(path)
             continue
-        if not is_staged and kind != "deleted" and place.is_symlink():
-            links.add(path)
         in_commit = repository.entries(commit, (path,))
         before = repository.read(commit, path) if path in in_commit else None
         staged = repository.read(STAGED, path) if path in in_index else None

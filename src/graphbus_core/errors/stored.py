@@ -21,7 +21,10 @@ ENTRIES: dict[str, Entry] = {
         "Run `graphbus build` again; artifacts are not edited by hand.",
     ),
     "GBE507": Entry("{name} cannot be opened: {reason}.", "Check the permissions of the artifact folder."),
-    "GBE508": Entry("This file is not what it was when the artifacts were built.", "Run `graphbus build` again."),
+    "GBE508": Entry(
+        "This file is not what it was when the artifacts were built.",
+        "Run `graphbus build` again if you know the change.",
+    ),
     "GBE510": Entry(
         "The artifacts cannot be written here: {reason}.",
         "Free some space or correct the permissions; the artifacts from before are still whole.",
@@ -38,5 +41,13 @@ ENTRIES: dict[str, Entry] = {
     "GBE514": Entry(
         "{name} has {size_bytes:,} bytes, and no artifact is larger than {limit_bytes:,}.",
         "Give the folder that `graphbus build` wrote, or run `graphbus build` again.",
+    ),
+    "GBE515": Entry(
+        "This bytecode names no time of its source, so that Python could run it whatever the source says.",
+        "Remove the file; Python makes it again from the source.",
+    ),
+    "GBE516": Entry(
+        "This file is, or lies behind, a link that leaves the project: nobody can say what it will be.",
+        "Put the file itself into the project, or install what it belongs to.",
     ),
 }

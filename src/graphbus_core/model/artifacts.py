@@ -70,7 +70,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         import_roots: Folders below the project root that go on `sys.path`, `"."` or `"src"`.
         artifacts: File name -> sha256 of the other artifacts.
         sources: Relative path -> sha256 of each source file with an agent in it.
-        imports: Relative path -> sha256 of the project's other files that agents and middleware import, directly or by others.
+        imports: Relative path -> sha256 of the project's other files that agents and middleware import, directly or by others;
+            `""` where an import that may fail found no file.
         third_party: The top-level names of the modules that all these files import, and that are neither the project's, nor of
             Python's standard library, nor GraphBus itself; sorted.
         settings_digest: sha256 of the settings that the result depends on.

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import msgspec
 
+from graphbus_core import store
 from graphbus_core.compiler.project import Project
 from graphbus_core.editing.workspace import Workspace
-from graphbus_core.errors import BuildError, GraphBusError, NegotiationError, Place, raise_all
+from graphbus_core.errors import ArtifactError, BuildError, GraphBusError, NegotiationError, Place, raise_all
 from graphbus_core.llm.recorded import encode_answers
 from graphbus_core.model.config import BuildConfig, Settings
 from graphbus_core.model.digests import sha256_hex
@@ -243,6 +244,8 @@ def tape_of(config: BuildConfig, session: str, workspace: Workspace, artifacts: 
 def check_frozen(config: BuildConfig) -> int:
     """Prove, without any model, that every agent has settled on its inputs as they are now.
 
+    Where there are artifacts, they must describe what would be imported now.
+
     Of a part of what was negotiated, the neighbours outside of that part are not looked at.
 
     Returns:
@@ -250,7 +253,8 @@ def check_frozen(config: BuildConfig) -> int:
 
     Raises:
         BuildError: GBE220, there is no lock; GBE221, an agent and what has changed; GBE222, the lock cannot be read.
-        SeveralErrors: More than one agent.
+        ArtifactError: GBE508, a file that agents import has changed since the last build; GBE515, GBE516.
+        SeveralErrors: More than one agent or file.
     """
     lock = load_lock(config)
     if lock is None:
@@ -258,7 +262,17 @@ def check_frozen(config: BuildConfig) -> int:
     project = Project.read(config)
     raise_all(project.errors)
     raise_all(_not_settled(lock, project))
+    raise_all(_drift(config))
     return len(project.definitions)
+
+
+def _drift(config: BuildConfig) -> tuple[GraphBusError, ...]:
+    """What has changed since the last build; artifacts that cannot be read are made again, and prove nothing."""
+    try:
+        manifest = store.load_manifest(config.artifacts_dir)
+    except ArtifactError:
+        return ()
+    return store.find_drift(config.artifacts_dir, manifest)
 
 
 def _not_settled(lock: Lock, project: Project) -> Iterable[GraphBusError]:

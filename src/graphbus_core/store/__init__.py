@@ -1,24 +1,26 @@
 """`.graphbus/` on disk: artifacts written all or nothing and verified when they are read, and stamps that tell what changed.
 
     reading     load, verify                         cache       what only saves time
-    writing     all files or none                    stamps      what changed since
+    drift       do sources fit the artifacts?        stamps      what changed since
+    writing     all files or none
     upgrades    old formats -> that of today         migration   the same for a folder
     versions    what else says its version
 
-The first is offered here. Who needs the others imports them: a graph that starts only reads and verifies.
+The first two are offered here. Who needs the others imports them: a graph that starts only reads and verifies.
 """
 
 from __future__ import annotations
 
+from graphbus_core.store.drift import find_drift as find_drift
+from graphbus_core.store.drift import find_problems as find_problems
 from graphbus_core.store.reading import ARTIFACTS as ARTIFACTS
 from graphbus_core.store.reading import MANIFEST as MANIFEST
 from graphbus_core.store.reading import StrPath as StrPath
 from graphbus_core.store.reading import digest_of as digest_of
-from graphbus_core.store.reading import find_problems as find_problems
+from graphbus_core.store.reading import files_of as files_of
 from graphbus_core.store.reading import load as load
 from graphbus_core.store.reading import load_artifact as load_artifact
 from graphbus_core.store.reading import load_manifest as load_manifest
 from graphbus_core.store.reading import project_root as project_root
 from graphbus_core.store.reading import read_version as read_version
-from graphbus_core.store.reading import verify_imports as verify_imports
 from graphbus_core.store.reading import verify_sources as verify_sources

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Collection, Mapping
 from typing import IO, TYPE_CHECKING, TypeVar
 
@@ -183,47 +184,32 @@ def shown(path: StrPath) -> str:
     return str(path) if below.startswith("..") else below
 
 
-def find_problems(folder: Path) -> tuple[ArtifactError, ...]:
-    """Give everything that is wrong with the artifacts, and each source file that is not what it was when they were built."""
-    try:
-        manifest = load_manifest(folder)
-    except ArtifactError as error:
-        return (error,)
-    problems: list[ArtifactError] = []
-    for name in ARTIFACTS:
-        try:
-            decode(_read_part(folder, manifest, name), ARTIFACTS[name], os.path.join(folder, name))
-        except ArtifactError as error:
-            problems.append(error)
-    drifted = sorted((*verify_sources(folder, manifest), *verify_imports(folder, manifest)))
-    problems += [ArtifactError("GBE508", where=Place(path)) for path in drifted]
-    return tuple(problems)
-
-
 def project_root(folder: StrPath, manifest: Manifest) -> str:
     """Give the project that the artifacts belong to; if their folder is a link, that in which the link stands."""
     return os.path.normpath(os.path.join(os.path.abspath(folder), manifest.project_root))
 
 
+def files_of(manifest: Manifest) -> tuple[str, ...]:
+    """Give the files of the project that a run needs, by path."""
+    return tuple(sorted(path for path, digest in {**manifest.imports, **manifest.sources}.items() if digest))
+
+
 def verify_sources(folder: StrPath, manifest: Manifest) -> tuple[str, ...]:
-    """Give the source files that are not what they were when the artifacts were built, missing ones included, by path."""
-    return _drifted(folder, manifest, manifest.sources)
+    """Give the files with agents in them that are not what they were when the artifacts were built, by path.
 
-
-def verify_imports(folder: StrPath, manifest: Manifest) -> tuple[str, ...]:
-    """Give the files that the agents import, and that are not what they were when the artifacts were built, by path."""
-    return _drifted(folder, manifest, manifest.imports)
-
-
-def _drifted(folder: StrPath, manifest: Manifest, files: Mapping[str, str]) -> tuple[str, ...]:
+    Only artifacts of an old format, which know of no other files, are judged by these alone; `drift` judges those of today.
+    """
     root = project_root(folder, manifest)
-    return tuple(path for path, digest in sorted(files.items()) if digest_of(os.path.join(root, path)) != digest)
+    return tuple(path for path, digest in sorted(manifest.sources.items()) if digest_of(f"{root}/{path}") != digest)
 
 
 def digest_of(path: StrPath) -> str:
-    """Give the sha256 of a file, `""` when it cannot be read."""
+    """Give the sha256 of a file, `""` when it cannot be read, is no file, or is larger than any that a build reads."""
     try:
         with _open(path) as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode) or status.st_size > MOST_ARTIFACT_BYTES:
+                return ""
             return sha256_hex(file.read())
-    except OSError:
+    except (OSError, ValueError):
         return ""

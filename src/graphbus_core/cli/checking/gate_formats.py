@@ -25,6 +25,7 @@ NAMES = {
 _HINTS = {
     "G0.path": "Give the path as the project spells it.",
     "G0.not-agent-file": "Name it with --allow if this change may touch it.",
+    "G0.unjudged": "Name it with --allow if you know what it does, or change it in a commit of its own.",
     "G0.protected": "Name it with --allow; what `protected_files` of the settings protects stays protected.",
     "G0.size": "Split the change, or raise the limit in [tool.graphbus.gate].",
     "G3.import": "Add the package to the project first, or set allow_external_dependencies.",
@@ -32,6 +33,7 @@ _HINTS = {
     "G3.arbiter": "Change who decides in a commit of its own.",
     "G4.agents": "Name the file with --allow if agents may come or go in it.",
     "G4.edge": "Keep the subscription, or let the publisher stop first.",
+    "G4.unknown": "Write keys, topics and arguments as constants, or declare the payload with @publishes.",
     "G6.tests": "A changed test does not help: the tests from before decide first.",
 }
 _BY_RUNG = {
@@ -49,7 +51,7 @@ class Judged(NamedTuple):
         report: What the rungs say.
         files: What was judged.
         base: With what it was compared.
-        others: What differs and was not judged.
+        others: Documents that differ, which nobody judges.
         root: The project root, absolute.
     """
 

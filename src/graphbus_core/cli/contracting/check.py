@@ -143,10 +143,11 @@ def _of_sources(paths: tuple[str, ...]) -> Validated:
 
 def _of_artifacts(folder: str) -> Validated:
     """By their sources, if these are as they were when they were built; else by what the artifacts alone can show."""
-    artifacts = load_any(Path(folder))[0]
+    artifacts, _, unsaid = load_any(Path(folder))
+    look = store.verify_sources if unsaid else store.find_drift
     manifest = artifacts.manifest
     root = store.project_root(folder, manifest) if manifest else folder
-    if manifest and not store.verify_sources(folder, manifest):
+    if manifest and not look(folder, manifest):
         found = _of_sources(tuple(os.path.normpath(os.path.join(root, path)) for path in manifest.roots))
         return found._replace(state=found.state._replace(label=folder))
     from graphbus_core.contracts.recorded import Recorded, surely

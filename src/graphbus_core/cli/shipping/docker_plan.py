@@ -19,7 +19,7 @@ from graphbus_core.deploy.image.dockerfile import copied
 from graphbus_core.deploy.image.files import generate
 from graphbus_core.deploy.image.plan import ImagePlan
 from graphbus_core.deploy.image.requirements import Requirement, join, read_hashed
-from graphbus_core.errors import ArtifactError, DeployError, Place, raise_all
+from graphbus_core.errors import DeployError, raise_all
 from graphbus_core.model.artifacts import Manifest
 from graphbus_core.model.config import RuntimeRequest, RuntimeSettings
 from graphbus_core.settings import PROJECT_FILE, project_table, resolve_run
@@ -62,7 +62,7 @@ def plan_image(wanted: Wanted) -> Image:
     """Find everything that a run of these artifacts needs.
 
     Raises:
-        ArtifactError: GBE501-507 for damaged artifacts, GBE508 for each source file that was changed since.
+        ArtifactError: GBE501-507 for damaged artifacts, GBE508 for each file that was changed since, GBE515.
         DeployError: GBE703, GBE710-714.
     """
     folder = Path(wanted.artifacts)
@@ -83,7 +83,7 @@ def plan_image(wanted: Wanted) -> Image:
         wheel=wheel.name,
         artifacts=_below(root, folder),
         artifact_files=(*store.ARTIFACTS, store.MANIFEST),
-        sources=tuple(sorted({*manifest.sources, *manifest.imports, *_project_file(root)})),
+        sources=tuple(sorted({*store.files_of(manifest), *_project_file(root)})),
         includes=tuple(_included(root, path) for path in wanted.includes),
         requirements=_below(root, Path(wanted.requirements)) if wanted.requirements else "",
         third_party=needed,
@@ -145,8 +145,7 @@ def name_image(root: Path, *, option: str = "--tag") -> str:
 def _verified(folder: Path) -> Manifest:
     store.load(folder, without=("negotiations.json", "modified_files.json"))
     manifest = store.load_manifest(folder)
-    drifted = sorted((*store.verify_sources(folder, manifest), *store.verify_imports(folder, manifest)))
-    raise_all(ArtifactError("GBE508", where=Place(path)) for path in drifted)
+    raise_all(store.find_drift(folder, manifest))
     return manifest
 
 

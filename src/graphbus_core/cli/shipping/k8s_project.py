@@ -11,7 +11,7 @@ from typing import NamedTuple
 from graphbus_core import store
 from graphbus_core.compiler.reading.syntax import parse
 from graphbus_core.deploy.names import as_label
-from graphbus_core.errors import ArtifactError, Place, raise_all
+from graphbus_core.errors import raise_all
 from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.model.artifacts import BuildArtifacts
 from graphbus_core.model.config import RuntimeRequest, RuntimeSettings
@@ -49,13 +49,12 @@ def read_project(folder: str) -> Project:
     """Read what a build has written, and the project that it belongs to.
 
     Raises:
-        ArtifactError: GBE501-507 for damaged artifacts, GBE508 for each source file that was changed since.
+        ArtifactError: GBE501-507 for damaged artifacts, GBE508 for each file that was changed since, GBE515.
         UsageError: What reading the settings raises.
     """
     artifacts = store.load(folder, without=("negotiations.json", "modified_files.json"))
     manifest = store.load_manifest(folder)
-    drifted = sorted({*store.verify_sources(folder, manifest), *store.verify_imports(folder, manifest)})
-    raise_all(ArtifactError("GBE508", where=Place(path)) for path in drifted)
+    raise_all(store.find_drift(folder, manifest))
     settings = resolve_run(RuntimeRequest(artifacts=folder)).settings
     root = Path(store.project_root(folder, manifest))
     about = project_table(root)
@@ -71,7 +70,7 @@ def read_project(folder: str) -> Project:
         settings=settings,
         keepers=_find_keepers(
             artifacts.agents.agents,
-            (root / path for path in {*manifest.sources, *manifest.imports} if path.endswith(".py")),
+            (root / path for path in store.files_of(manifest) if path.endswith(".py")),
         ),
     )
 

@@ -24,7 +24,10 @@ _TYPE_PARAMETERS = ("TypeVar", "ParamSpec", "TypeVarTuple")
 """From Python 3.12 on."""
 _SCOPES = frozenset({ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef})
 _READING_METHODS = frozenset({"keys", "values", "items", "copy"})
-_READING_FUNCTIONS = frozenset({"print", "len", "str", "repr", "bool", "isinstance", "type"})
+_READING_FUNCTIONS = frozenset(
+    {"print", "len", "str", "repr", "bool", "isinstance", "type", *("dict", "copy", "deepcopy")}
+)
+_COPYING = frozenset({"copy", "deepcopy"})
 _CHANGING_METHODS = frozenset({"clear", "pop", "popitem", "setdefault", "update"})
 _READING_ON_SELF = frozenset({"log", "publish"})
 _CATCHING = frozenset({"KeyError", "LookupError", "Exception", "BaseException"})
@@ -224,7 +227,10 @@ def _visit_compare(body: Body, node: ast.Compare) -> None:
 
 def _visit_call(body: Body, node: ast.Call) -> None:
     function = node.func
-    if isinstance(function, ast.Attribute):
+    _show(body, *(keyword.value for keyword in node.keywords if keyword.arg is None))  # `**name` copies
+    if _only_reads(function):
+        _show_arguments(body, node)
+    elif isinstance(function, ast.Attribute):
         value = function.value
         if function.attr in _CHANGING_METHODS and container_root(value) is not None:
             body.changes.append(node)
@@ -237,23 +243,39 @@ def _visit_call(body: Body, node: ast.Call) -> None:
         elif function.attr in _READING_METHODS and isinstance(value, ast.Name) and not node.args:
             body.shown.add(value.id)
             body.forgive(value.id)
-    elif isinstance(function, ast.Name):
-        if function.id in _READING_FUNCTIONS:
-            _show_arguments(body, node)
-        elif function.id in ("setattr", "vars"):
-            name = node.args[1] if len(node.args) > 1 else None
-            body.written.add(str(name.value) if isinstance(name, ast.Constant) else ANY_NAME)
+    elif isinstance(function, ast.Name) and function.id in ("setattr", "vars"):
+        name = node.args[1] if len(node.args) > 1 else None
+        body.written.add(str(name.value) if isinstance(name, ast.Constant) else ANY_NAME)
+
+
+def _only_reads(function: ast.expr) -> bool:
+    """True for `len`, `dict`, `copy.copy` and the like."""
+    if isinstance(function, ast.Name):
+        return function.id in _READING_FUNCTIONS
+    is_copy = isinstance(function, ast.Attribute) and function.attr in _COPYING
+    return is_copy and isinstance(function.value, ast.Name) and function.value.id == "copy"  # type: ignore[attr-defined]
 
 
 def _show_arguments(body: Body, node: ast.Call) -> None:
-    for argument in (*node.args, *(keyword.value for keyword in node.keywords)):
-        _show(body, argument)
+    _show(body, *node.args, *(keyword.value for keyword in node.keywords if keyword.arg))
 
 
-def _show(body: Body, value: ast.expr | None) -> None:
-    if isinstance(value, ast.Name):
-        body.shown.add(value.id)
-        body.forgive(value.id)
+def _show(body: Body, *values: ast.expr | None) -> None:
+    for value in values:
+        if isinstance(value, ast.Name):
+            body.shown.add(value.id)
+            body.forgive(value.id)
+
+
+def _visit_dict(body: Body, node: ast.Dict) -> None:
+    """`{**name}` copies."""
+    _show(body, *(value for key, value in zip(node.keys, node.values, strict=True) if key is None))
+
+
+def _visit_operation(body: Body, node: ast.BinOp) -> None:
+    """`name | other` copies; what an object of another kind makes of it is its own."""
+    if isinstance(node.op, ast.BitOr):
+        _show(body, node.left, node.right)
 
 
 def _visit_formatted(body: Body, node: ast.FormattedValue) -> None:
@@ -334,9 +356,11 @@ _VISITS: dict[type, Callable[[Body, Any], Any]] = {
     ast.AsyncFunctionDef: _visit_definition,
     ast.AsyncWith: _visit_with,
     ast.Attribute: _visit_attribute,
+    ast.BinOp: _visit_operation,
     ast.Call: _visit_call,
     ast.ClassDef: _visit_definition,
     ast.Compare: _visit_compare,
+    ast.Dict: _visit_dict,
     ast.FormattedValue: _visit_formatted,
     ast.FunctionDef: _visit_definition,
     ast.Global: _visit_outer,

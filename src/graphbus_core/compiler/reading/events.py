@@ -242,6 +242,9 @@ def _call(call: ast.Call, method: Method, view: View) -> Call:
     agent = _local_text(call_argument(call, 0, "agent"), view)
     name = _local_text(call_argument(call, 1, "method"), view)
     given = [keyword for keyword in call.keywords if keyword.arg not in ("agent", "method")]
-    fields = tuple(Field(keyword.arg, infer(keyword.value, view)) for keyword in given if keyword.arg)
-    has_unknown = len(fields) < len(given) or len(call.args) > 2 or agent is None or name is None
-    return Call(agent or "", name or "", span_of(method.module.path, call), Schema(fields), has_unknown)
+    fields = [Field(keyword.arg, infer(keyword.value, view)) for keyword in given if keyword.arg]
+    spread = [read_fields(keyword.value, view) for keyword in given if not keyword.arg]
+    fields += [field for schema in spread if schema for field in schema.fields]
+    is_open = any(schema is None or schema.is_open for schema in spread)
+    has_unknown = is_open or len(call.args) > 2 or agent is None or name is None
+    return Call(agent or "", name or "", span_of(method.module.path, call), Schema(tuple(fields)), has_unknown)

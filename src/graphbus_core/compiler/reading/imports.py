@@ -4,8 +4,9 @@
     from a import b     a, and a.b where that is a module
     from . import b     the same, named from the top
 
-Statements inside functions count, as they run some day; what only a type checker sees does not. A module that is named by a
-value (`importlib.import_module(name)`) is not known.
+Statements inside functions count, as they run some day; of what only a type checker sees, what the facts of an agent rest on. A
+module that is named by a constant in `importlib.import_module("a.b")` is imported as well. Where the name is computed, it may
+be any module that is built.
 """
 
 from __future__ import annotations
@@ -20,9 +21,27 @@ import msgspec
 from graphbus_core.compiler.discover import ModuleIndex
 from graphbus_core.compiler.reading.modules import Library, absolute_name
 from graphbus_core.compiler.reading.source import SourceFile
+from graphbus_core.store.drift import Names
 
 _OWN = "graphbus_core"
 _CODE = (".py", ".so")
+_ANY = "*"
+"""Stands for every module that is built: a name is computed."""
+_MAY_FAIL = "?"
+"""Stands before a name whose import may fail, since somebody catches that."""
+_BY_NAME = frozenset({"import_module", "__import__"})
+_BY_VALUE = _BY_NAME | {
+    *(
+        "run_module",
+        "run_path",
+        "iter_modules",
+        "walk_packages",
+        "spec_from_file_location",
+        "exec_module",
+        "load_module",
+    ),
+    *("SourceFileLoader", "SourcelessFileLoader", "ExtensionFileLoader", "zipimporter"),
+}
 _NESTING = frozenset(
     {
         *(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.For, ast.AsyncFor, ast.While),
@@ -35,52 +54,103 @@ class Needed(msgspec.Struct, frozen=True):
     """What must be at hand when a graph runs, beside the files of its agents.
 
     Attributes:
-        files: The project's own files that the agents import, directly or by others, by path.
+        files: The project's own files that the agents import, directly or by others, by path; and those that Python would import
+            in the place of one, or of a module of others.
+        absent: Where an import that may fail would look for a module of the project, and there is none.
         third_party: The top-level names of all modules that are neither the project's, nor of Python, nor GraphBus itself.
     """
 
     files: tuple[str, ...]
+    absent: tuple[str, ...]
     third_party: tuple[str, ...]
 
 
 def imported_names(source: SourceFile, tree: ast.Module) -> tuple[str, ...]:
-    """Give the dotted name of everything that a module imports, sorted; the last part may be a name in a module."""
+    """Give the dotted name of everything that a module imports, sorted; the last part may be a name in a module.
+
+    `?` before a name: its import may fail. `*`: any module that is built.
+    """
     package = source.module if source.path.endswith("__init__.py") else source.module.rpartition(".")[0]
     found: set[str] = set()
     left = source.utf8.count(
         b"import"
     )  # no statement imports without that word: after the last one nothing is looked into
     statements = _statements(tree.body)
-    while left and (statement := next(statements, None)):
+    while left and (each := next(statements, None)):
+        statement, mark = each
         if isinstance(statement, ast.Import):
-            found.update(alias.name for alias in statement.names)
+            found.update(mark + alias.name for alias in statement.names)
             left -= 1
         elif isinstance(statement, ast.ImportFrom):
             home = absolute_name(statement.module or "", statement.level, package)
-            found.update(home if alias.name == "*" else f"{home}.{alias.name}".lstrip(".") for alias in statement.names)
+            names = (home if alias.name == "*" else f"{home}.{alias.name}".lstrip(".") for alias in statement.names)
+            found.update(mark + name for name in names)
             left -= 1
-    return tuple(sorted(found - {""}))
+    if any(word.encode() in source.utf8 for word in _BY_VALUE):
+        found.update(_names_in_calls(tree, package))
+    return tuple(sorted(found - {"", _MAY_FAIL}))
 
 
-def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Give every statement that may run; expressions hold none, and are not looked into."""
-    waiting = [body]
+def _names_in_calls(tree: ast.Module, package: str) -> Iterator[str]:
+    """Give the names with which functions that import are called; `*` for any other use of such a function."""
+    plain: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and _name_of(node.func) in _BY_NAME and (name := _constant_name(node, package)):
+            plain.add(id(node.func))
+            yield name
+        elif isinstance(node, ast.ImportFrom):
+            if any(alias.asname and alias.name in _BY_VALUE for alias in node.names):
+                yield _ANY
+        elif isinstance(node, ast.Name | ast.Attribute) and _name_of(node) in _BY_VALUE and id(node) not in plain:
+            yield _ANY
+
+
+def _name_of(node: ast.expr) -> str:
+    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+
+
+def _constant_name(call: ast.Call, package: str) -> str:
+    """Give the module in `import_module("a.b")` or `import_module(".b", __package__)`; `""` if its name is computed."""
+    first = call.args[0] if call.args and len(call.args) + len(call.keywords) <= 2 else None
+    name = first.value if isinstance(first, ast.Constant) else ""
+    if not isinstance(name, str) or not name.startswith("."):
+        return name if isinstance(name, str) else ""
+    given = call.args[1] if len(call.args) > 1 else call.keywords[0].value if call.keywords else None
+    dots = len(name) - len(name.lstrip("."))
+    if isinstance(given, ast.Constant) and isinstance(given.value, str):
+        return absolute_name(name[dots:], dots, given.value)
+    is_own = isinstance(given, ast.Name) and given.id == "__package__"
+    return absolute_name(name[dots:], dots, package) if is_own else ""
+
+
+def _statements(body: list[ast.stmt]) -> Iterator[tuple[ast.stmt, str]]:
+    """Give every statement that may run, with `?` if its failure is caught; expressions hold none, and are not looked into."""
+    waiting = [(body, "")]
     while waiting:
-        for statement in waiting.pop():
+        block, mark = waiting.pop()
+        for statement in block:
             kind = statement.__class__
             if isinstance(statement, ast.If):
-                waiting += _branches(statement)
+                waiting += [(each, mark) for each in _branches(statement)]
             elif kind in _NESTING:
-                waiting += _blocks(statement)
+                waiting += [
+                    (each, mark if number else _mark_of(statement, mark)) for number, each in _blocks(statement)
+                ]
             else:
-                yield statement
+                yield statement, mark
 
 
-def _blocks(statement: ast.stmt) -> Iterator[list[ast.stmt]]:
-    for field in ("body", "orelse", "finalbody"):
-        yield getattr(statement, field, [])
+def _mark_of(statement: ast.stmt, mark: str) -> str:
+    """`?` for the body of what may catch."""
+    is_catching = isinstance(statement, ast.With | ast.AsyncWith) or bool(getattr(statement, "handlers", ()))
+    return _MAY_FAIL if is_catching else mark
+
+
+def _blocks(statement: ast.stmt) -> Iterator[tuple[int, list[ast.stmt]]]:
+    for number, field in enumerate(("body", "orelse", "finalbody")):
+        yield number, getattr(statement, field, [])
     for part in (*getattr(statement, "handlers", ()), *getattr(statement, "cases", ())):
-        yield part.body
+        yield 1, part.body
 
 
 def _branches(statement: ast.If) -> Iterator[list[ast.stmt]]:
@@ -95,7 +165,11 @@ def _branches(statement: ast.If) -> Iterator[list[ast.stmt]]:
 
 
 def needed_by(
-    modules: Iterable[str], index: ModuleIndex, names_in: Callable[[str], tuple[str, ...]], agent_files: Iterable[str]
+    modules: Iterable[str],
+    index: ModuleIndex,
+    names_in: Callable[[str], tuple[str, ...]],
+    agent_files: Iterable[str],
+    told_by: Iterable[str] = (),
 ) -> Needed:
     """Follow imports from file to file.
 
@@ -104,30 +178,75 @@ def needed_by(
         index: The project.
         names_in: What a file, by relative path, imports: `imported_names`.
         agent_files: The files that are not listed, as everybody knows of them.
+        told_by: Modules whose text says something of the agents, whether they are imported or not.
     """
-    library = Library(index, lambda _path: None)
-    waiting = list(modules)
-    seen = set(waiting)
-    files: set[str] = set()
-    strangers: set[str] = set()
-    while waiting:
-        name = waiting.pop()
-        paths = _files_of(name, library)
-        if not paths:
-            strangers.add(name.partition(".")[0])
+    closure = _Closure(index, names_in)
+    closure.follow(modules)
+    third_party = closure.third_party()
+    while newcomers := closure.names.newcomers(closure.files.union(agent_files), third_party) - closure.files:
+        closure.add(newcomers)
+        third_party = closure.third_party()
+    told = {path for name in told_by if (path := closure.library.path_of(name))}
+    files = closure.files | told
+    files |= {target for path in files if (target := closure.names.target_of(path))}
+    absent = {path for name in closure.optional if (path := closure.place_of(name))}
+    return Needed(tuple(sorted(files - set(agent_files))), tuple(sorted(absent - files)), third_party)
+
+
+class _Closure:
+    """The files that have been reached so far, and the names that none of them answers."""
+
+    def __init__(self, index: ModuleIndex, names_in: Callable[[str], tuple[str, ...]]) -> None:
+        self.library = Library(index, lambda _path: None)
+        self.names = Names(index.root, index.import_roots)
+        self.files: set[str] = set()
+        self.optional: set[str] = set()
+        self._index = index
+        self._names_in = names_in
+        self._strangers: set[str] = set()
+        self._seen: set[str] = set()
+
+    def follow(self, modules: Iterable[str]) -> None:
+        """Add the files of these modules and all that they import."""
+        waiting = list(modules)
+        self._seen.update(waiting)
+        while waiting:
+            given = waiting.pop()
+            name = given.removeprefix(_MAY_FAIL)
+            if name == _ANY:
+                waiting += self._add(file.path for file in self._index.files)
+                continue
+            paths = _files_of(name, self.library) or [path for path in (self.names.locate(name)[0],) if path]
+            if not paths:
+                self._strangers.add(name.partition(".")[0])
+            if given != name:
+                self.optional.add(name)
+            waiting += self._add(paths)
+
+    def add(self, paths: Iterable[str]) -> None:
+        """Add these files and all that they import."""
+        self.follow(self._add(paths))
+
+    def _add(self, paths: Iterable[str]) -> list[str]:
+        fresh: list[str] = []
         for path in paths:
-            if path not in files:
-                files.add(path)
-                fresh = set(names_in(path)) - seen
-                seen |= fresh
-                waiting += fresh
-    own = {file.module.partition(".")[0] for file in index.files}
-    third_party = {
-        name
-        for name in strangers
-        if name not in sys.stdlib_module_names and name != _OWN and name not in own and not _has_code(name, index)
-    }
-    return Needed(tuple(sorted(files - set(agent_files))), tuple(sorted(third_party)))
+            if path not in self.files:
+                self.files.add(path)
+                fresh += [name for name in self._names_in(path) if name not in self._seen]
+                self._seen.update(fresh)
+        return fresh
+
+    def third_party(self) -> tuple[str, ...]:
+        """Give the first names that neither the project answers, nor Python, nor GraphBus."""
+        own = {file.module.partition(".")[0] for file in self._index.files}
+        known = own | sys.stdlib_module_names | {_OWN}
+        return tuple(sorted(name for name in self._strangers - known if not _has_code(name, self._index)))
+
+    def place_of(self, name: str) -> str:
+        """Give where a missing module would be; `""` where it is there, or its package is not the project's."""
+        parent, _, last = name.rpartition(".")
+        folders = self.names.locate(parent)[1] if parent else ()
+        return f"{folders[0]}{last}.py" if folders and not self.names.locate(name)[0] else ""
 
 
 def _files_of(name: str, library: Library) -> list[str]:

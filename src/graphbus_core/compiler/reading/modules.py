@@ -291,7 +291,7 @@ class Library:
                 continue
             prefix = "" if import_root == "." else f"{import_root}/"
             base = prefix + name.replace(".", "/")
-            for path in (f"{base}.py", f"{base}/__init__.py"):
+            for path in (f"{base}/__init__.py", f"{base}.py"):  # in the order of Python
                 if os.path.isfile(os.path.join(self._index.root, path)):
                     return path
         return ""

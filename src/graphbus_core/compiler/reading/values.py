@@ -53,6 +53,7 @@ _CALLS = {
     "time.monotonic": FLOAT,
     "time.perf_counter": FLOAT,
 }
+_COPYING = frozenset({External("copy.copy"), External("copy.deepcopy")})
 _LITERALS: dict[type, Type] = {str: STR, int: INT, float: FLOAT, bool: BOOL, bytes: BYTES, type(None): NULL}
 _BARE = {"list": LIST, "dict": DICT, "record": DICT, "set": Type("set")}
 
@@ -227,17 +228,32 @@ _READERS: dict[type, Callable[[Any, View, int], Type]] = {
 
 
 def read_fields(expression: ast.expr | None, view: View, depth: int = 0) -> Schema | None:
-    """Give the fields of a value that is a dict display, a `dict(...)` call, or a name bound once to one; else None."""
+    """Give the fields of a dict display, a `dict(...)` call, a name bound once to one, and of a copy of these; else None."""
     if expression is None or depth > _MAX_DEPTH:
         return None
     if isinstance(expression, ast.Dict):
         return read_display(expression, view, depth + 1)
     if isinstance(expression, ast.Call):
-        is_dict = resolve(expression.func, view.scope) == External("builtins.dict")
-        return _read_dict_call(expression, view, depth + 1) if is_dict else None
+        return _read_call(expression, view, depth + 1)
+    if isinstance(expression, ast.BinOp) and isinstance(expression.op, ast.BitOr):
+        sides = [expression.left, expression.right]
+        is_dict = any(read_fields(side, view, depth + 1) is not None for side in sides)
+        return read_display(ast.Dict(keys=[None, None], values=sides), view, depth + 1) if is_dict else None
     if isinstance(expression, ast.Name):
         return _read_local(expression.id, view, depth + 1)
     return None
+
+
+def _read_call(expression: ast.Call, view: View, depth: int) -> Schema | None:
+    """`dict(...)`, `copy.copy(x)` and `x.copy()`."""
+    function = expression.func
+    if isinstance(function, ast.Attribute) and function.attr == "copy" and not expression.args:
+        return read_fields(function.value, view, depth)
+    target = resolve(function, view.scope)
+    if target == External("builtins.dict"):
+        return _read_dict_call(expression, view, depth)
+    is_copy = target in _COPYING and len(expression.args) == 1 and not expression.keywords
+    return read_fields(expression.args[0], view, depth) if is_copy else None
 
 
 def read_display(expression: ast.Dict, view: View, depth: int) -> Schema | None:

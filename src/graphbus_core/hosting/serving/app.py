@@ -33,8 +33,8 @@ _JSON = "application/json"
 _CLIENT_GONE = 499  # as proxies write it
 _Answer = tuple[int, bytes]  # status and body
 _ALWAYS = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
-_ONCE = ("host", "origin", "authorization", "content-type", "content-length", "transfer-encoding")
-"""Headers that decide something: two of them could be read in two ways."""
+_ONCE = ("origin", "authorization", "content-type")
+"""Headers that decide something: two of them could be read in two ways. `wire` knows further ones."""
 
 _DETAILS = {404: "There is nothing at this address. `GET /` lists what there is.", 405: "This address takes {allow}."}
 
@@ -96,8 +96,8 @@ class _Door:
         if _head_bytes(request) > MAX_HEAD_BYTES:
             return problem(431, f"The head of a request may have {MAX_HEAD_BYTES} bytes.")
         twice = next((name for name in _ONCE if names.count(name) > 1), "")
-        if twice or {"content-length", "transfer-encoding"} <= set(names):
-            return problem(400, f"The header {twice or 'content-length'} contradicts another one.")
+        if twice:
+            return problem(400, f"The header {twice} contradicts another one.")
         try:
             self._site.guard.check(request.method, request.scope["path"], request.headers)
         except RunError as error:

@@ -39,7 +39,7 @@ class Guard:
         if not names_one_of(host, self._hosts):
             raise RunError("GBE674", host=host)
         origin = headers.get("origin")
-        if origin is not None and not is_read and origin.lower() not in self._origins:
+        if origin is not None and origin.lower() not in self._origins:
             raise RunError("GBE675", origin=origin)
         if not (is_read and self._is_loopback) and not self._has_token(headers.get("authorization", "")):
             raise RunError("GBE673")

@@ -19,6 +19,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from graphbus_core.hosting.serving.address import refuse_address
 from graphbus_core.hosting.serving.problems import MAX_HEAD_BYTES, MEDIA_TYPE, Problem, problem
+from graphbus_core.hosting.serving.wire import read_strictly
 from graphbus_core.model.config import ServeConfig
 
 _BACKLOG = 256
@@ -42,6 +43,7 @@ class _Connection(H11Protocol):
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
+        read_strictly(self.conn)
         self.logger = _log
         self._head_timer: Any = None
         self._write_timer: Any = None
@@ -71,7 +73,7 @@ class _Connection(H11Protocol):
         if is_too_large:
             self._refuse(problem(431, f"The head of a request may have {MAX_HEAD_BYTES} bytes."))
         else:
-            self._refuse(problem(400, "This is not an HTTP request."))
+            self._refuse(problem(400, "This is not an HTTP request, or it could be read in two ways."))
 
     def pause_writing(self) -> None:
         super().pause_writing()

@@ -7,7 +7,7 @@ import re
 import string
 from collections.abc import Callable, Iterator
 
-from graphbus_core.editing.rungs.capability import table
+from graphbus_core.editing.rungs.capability import acting
 from graphbus_core.editing.rungs.capability.judge import Judge
 from graphbus_core.editing.rungs.capability.scopes import Scope
 from graphbus_core.editing.rungs.capability.sources import Value
@@ -73,7 +73,7 @@ class Calls:
         if not parts or "" in parts or node.keywords:
             self._notes.sign("G3.reflection", "an attribute of a computed name", node, scope)
         for part in filter(None, parts):
-            if part in table.ACTING:
+            if part in acting.ACTING:
                 self._notes.sign("G3.reflection", f"{part} by its name", node, scope)
             else:
                 self._judge.asked_by_name(part, node, scope)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from graphbus_core.editing.rungs.capability import table
+from graphbus_core.editing.rungs.capability import acting, harmless
 from graphbus_core.editing.rungs.capability.scopes import defaults_of
 from graphbus_core.editing.rungs.capability.signs import Sign
 from graphbus_core.editing.rungs.capability.sources import SourceFile, Value
 from graphbus_core.editing.text.symbols import Definition, definitions
 
-GUARDED = table.GUARDED
+GUARDED = harmless.GUARDED
 Found = Iterator[tuple[str, str]]
 
 
@@ -35,13 +35,13 @@ def _of_bases(file: SourceFile, node: ast.ClassDef, name: str, old_classes: froz
             shown = [value.name for value in file.values(base, scope) if value.name]
             yield "G3.base", f"{shown[0] if shown else ast.unparse(base)} as a base of {name}"
     for keyword in node.keywords:
-        if keyword.arg not in table.CLASS_KEYWORDS:
+        if keyword.arg not in harmless.CLASS_KEYWORDS:
             yield "G3.base", f"{ast.unparse(keyword)} of {name}"
 
 
 def _is_harmless_base(value: Value) -> bool:
     if value.kind == "outside":
-        return value.name in table.BASES
+        return value.name in harmless.BASES
     if value.kind != "symbol" or value.home is None or not isinstance(value.node, ast.ClassDef):
         return False
     if value.node.keywords or value.home.is_agent(value.node):
@@ -71,7 +71,7 @@ def _of_secret(node: ast.AST) -> Found:
     """A text under a name that promises a secret."""
     for name, value in _named_values(node):
         is_text = isinstance(value, ast.Constant) and isinstance(value.value, str)
-        if is_text and table.SECRET_NAME.search(name) and table.SECRET_VALUE.match(ast.literal_eval(value)):
+        if is_text and acting.SECRET_NAME.search(name) and acting.SECRET_VALUE.match(ast.literal_eval(value)):
             yield "G3.secret", f"a value for {name}"
 
 
@@ -79,9 +79,9 @@ def _of_comparison(file: SourceFile, node: ast.AST) -> Found:
     """A value that says itself whether it is equal to the expected one."""
     if not isinstance(node, ast.ClassDef):
         return
-    is_value = any(value.name in table.VALUES for value in file.bases(node))
+    is_value = any(value.name in harmless.VALUES for value in file.bases(node))
     for item in node.body:
-        if isinstance(item, Definition) and item.name in table.COMPARED and (is_value or _is_deaf(item)):
+        if isinstance(item, Definition) and item.name in harmless.COMPARED and (is_value or _is_deaf(item)):
             yield "G3.reflection", f"{item.name} of {node.name}, which answers whatever it is compared with"
 
 

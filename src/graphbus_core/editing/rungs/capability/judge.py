@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from graphbus_core.editing.rungs.capability import table
+from graphbus_core.editing.rungs.capability import acting, harmless
 from graphbus_core.editing.rungs.capability.scopes import Scope
 from graphbus_core.editing.rungs.capability.signs import UNKNOWN_ATTRIBUTE, Notes, Place
 from graphbus_core.editing.rungs.capability.sources import BUILTINS, DATA, SourceFile, Value
@@ -45,10 +45,10 @@ class Judge:
     def outside(self, name: str, place: Place) -> None:
         """Judge what is no part of the project, by its dotted name."""
         first, _, rest = name.partition(".")
-        if name in table.MODULES or (first != "builtins" and not rest):
+        if name in harmless.MODULES or (first != "builtins" and not rest):
             if place.use != "base":
                 self.notes.sign("G3.reflection", f"the module {name} as a value", place.node, place.scope)
-        elif not self._is_other_use(name, place) and place.use != "base" and not table.is_harmless(name):
+        elif not self._is_other_use(name, place) and place.use != "base" and not harmless.is_harmless(name):
             if first == "builtins":
                 self._builtin(rest, place)
             elif place.use != "type" or not name.rpartition(".")[2][:1].isupper():
@@ -58,13 +58,13 @@ class Judge:
         """Handle what is harmless in its usual use only."""
         node, scope, use, _ = place
         stem, _, last = name.rpartition(".")
-        if name in table.ONLY_DECORATORS and use != "type":
+        if name in harmless.ONLY_DECORATORS and use != "type":
             code = "G3.node" if name.startswith("graphbus_core.") else "G3.patch"
             self.notes.sign(code, f"{name} other than as a decorator", node, scope)
-        elif name in table.MADE_BY_CALL and use == "call":
+        elif name in harmless.MADE_BY_CALL and use == "call":
             self.notes.sign("G3.base", f"a class made by a call of {name}", node, scope)
-        elif use == "call" and last in table.MUTATORS and "." in stem and not stem.startswith("builtins."):
-            if table.makes_objects(stem):
+        elif use == "call" and last in harmless.MUTATORS and "." in stem and not stem.startswith("builtins."):
+            if harmless.makes_objects(stem):
                 return False
             self.notes.sign("G3.patch", f"changing {stem}", node, scope)
         else:
@@ -73,10 +73,10 @@ class Judge:
 
     def _builtin(self, name: str, place: Place) -> None:
         node, scope, use, _ = place
-        if name in table.CALLED_ONLY:
+        if name in harmless.CALLED_ONLY:
             if use not in ("type", "call"):
                 self.notes.sign("G3.reflection", f"{name} as a value", node, scope)
-        elif name in table.CAUGHT_ONLY and use == "type":
+        elif name in harmless.CAUGHT_ONLY and use == "type":
             return
         elif name.partition(".")[0] not in BUILTINS:
             what = f"the name {name}, which nothing here binds"
@@ -85,7 +85,7 @@ class Judge:
             self._unlisted(f"builtins.{name}", name, place)
 
     def _unlisted(self, name: str, shown: str, place: Place) -> None:
-        code = table.code_of(name)
+        code = acting.code_of(name)
         if not code and self._project.allowed.is_everything:
             return
         way = place.call or place.node
@@ -95,13 +95,13 @@ class Judge:
     def imported(self, name: str, node: ast.AST, scope: Scope) -> None:
         """Judge the import of what is no part of the project."""
         package = name.partition(".")[0]
-        if name in table.MODULES or table.is_harmless(name):
+        if name in harmless.MODULES or harmless.is_harmless(name):
             code = "" if self._project.allowed.has(package) else "G3.import"
         elif package.startswith("_"):
             code = "G3.native"
         else:
             is_known = self._project.allowed.has(package)
-            code = table.code_of(name) or ("G3.unknown" if is_known else "G3.import")
+            code = acting.code_of(name) or ("G3.unknown" if is_known else "G3.import")
             if code == "G3.unknown" and self._project.allowed.is_everything:
                 return
         if code:
@@ -135,11 +135,11 @@ class Judge:
             self.notes.sign(code, f"the attribute {name}", node, scope)
         elif value.kind == "module" or _is_internal(name):
             return
-        elif value.kind == "shared" and name in table.MUTATORS and place.use == "call":
+        elif value.kind == "shared" and name in harmless.MUTATORS and place.use == "call":
             self.notes.sign("G3.patch", f"changing {ast.unparse(node.value)} of another module or class", node, scope)
         elif isinstance(value.node, ast.ClassDef) and value.home is not None:
             self._member(value, value.home, node, place)
-        elif value.kind != "object" or name not in table.OF_INSTANCES.get(value.name, ()):
+        elif value.kind != "object" or name not in harmless.OF_INSTANCES.get(value.name, ()):
             self._of_data(node, place)
 
     @staticmethod
@@ -147,22 +147,22 @@ class Judge:
         """Give the code for an attribute that leads behind what it belongs to; empty: it does not."""
         name = node.attr
         if value.kind == "module":
-            return "G3.reflection" if _is_internal(name) and name not in table.OF_MODULES else ""
-        if isinstance(node.value, ast.Attribute) and node.value.attr == "__class__" and name not in table.OF_CLASSES:
+            return "G3.reflection" if _is_internal(name) and name not in harmless.OF_MODULES else ""
+        if isinstance(node.value, ast.Attribute) and node.value.attr == "__class__" and name not in harmless.OF_CLASSES:
             return "G3.reflection"
         if _is_internal(name) and not (name == "__class__" and place.use == "base"):
             is_start_of_other = name == "__init__" and value.kind not in ("super", "symbol")
-            return "G3.reflection" if name not in table.DUNDERS or is_start_of_other else ""
-        if name in table.FRAMES:
+            return "G3.reflection" if name not in harmless.DUNDERS or is_start_of_other else ""
+        if name in acting.FRAMES:
             return "G3.reflection"
-        return "G3.node" if name in table.INSIDE_OF_NODES else ""
+        return "G3.node" if name in harmless.INSIDE_OF_NODES else ""
 
     def _member(self, value: Value, home: SourceFile, node: ast.Attribute, place: Place) -> None:
         """An attribute of an object or class of the project."""
         name, scope = node.attr, place.scope
-        if name in table.NODE and home.is_agent(value.node):
+        if name in harmless.NODE and home.is_agent(value.node):
             self._of_node(value, node, place)
-        elif value.kind == "class" and name in table.OF_CLASSES:
+        elif value.kind == "class" and name in harmless.OF_CLASSES:
             return
         elif not home.has_member(value, name):
             self._of_data(node, place)
@@ -197,14 +197,14 @@ class Judge:
         if name == "replace":
             if call is None or _could_rename(call):
                 self.notes.sign("G3.files", "a call of replace" if call else "replace as a value", node, scope, way=way)
-        elif name in table.ATTRIBUTES or (name in table.STREAMS and call is not None and _reads_on(call)):
+        elif name in harmless.ATTRIBUTES or (name in acting.STREAMS and call is not None and _reads_on(call)):
             return
         elif self._is_defined(name):
             self.notes.refer(None, None, name, way, scope)
-        elif name in table.ACTING:
+        elif name in acting.ACTING:
             verb = "a call of" if call is not None else "the attribute"
-            self.notes.sign(table.ACTING[name], f"{verb} {name}", node, scope, way=way)
-        elif name.lstrip("_") in table.MODULES_INSIDE:
+            self.notes.sign(acting.ACTING[name], f"{verb} {name}", node, scope, way=way)
+        elif name.lstrip("_") in acting.MODULES_INSIDE:
             self.notes.sign("G3.reflection", f"the attribute {name}, which is the name of a module", node, scope)
         elif not self._project.allowed.is_everything or name.startswith("_"):
             self.notes.sign("G3.unknown", f"the attribute {name} {UNKNOWN_ATTRIBUTE}", node, scope, is_counted=False)
@@ -217,19 +217,21 @@ class Judge:
 
     def written(self, node: ast.Attribute, scope: Scope) -> None:
         """Judge `a.b = ...` and `del a.b`: allowed for `self`, for what this function has made, and for plain fields."""
-        if node.attr in table.GUARDED:  # declarations.py gives a sign of its own for it
+        if node.attr in harmless.GUARDED:  # declarations.py gives a sign of its own for it
             return
         if not all(self._may_write(value, node, scope) for value in self.file.values(node.value, scope)):
-            code = "G3.node" if node.attr in table.NOT_TO_REPLACE else "G3.patch"
+            code = "G3.node" if node.attr in harmless.NOT_TO_REPLACE else "G3.patch"
             self.notes.sign(code, f"setting {ast.unparse(node)}", node, scope)
 
     def _may_write(self, value: Value, node: ast.Attribute, scope: Scope) -> bool:
         name = node.attr
-        if _is_internal(name) or name in table.FRAMES:
+        if _is_internal(name) or name in acting.FRAMES:
             return False
         if value.kind == "self" and value.home is not None:
             self.overridden(value.home, value.node, name, node, scope)
-            return not (value.home.is_agent(value.node) and name in table.NODE | table.NOT_TO_REPLACE) and not any(
+            return not (
+                value.home.is_agent(value.node) and name in harmless.NODE | harmless.NOT_TO_REPLACE
+            ) and not any(
                 isinstance(bound.source, Definition) and not _is_property(bound.source)
                 for home, step in value.home.lineage(value.node)
                 for bound in home.scopes.of[id(step)].bindings.get(name, ())
@@ -244,7 +246,7 @@ class Judge:
         if not isinstance(node, ast.Name) or function is None or node.id not in function.bindings:
             return False
         return all(
-            value.kind == "object" and (value.node is not None or table.makes_objects(value.name))
+            value.kind == "object" and (value.node is not None or harmless.makes_objects(value.name))
             for bound in function.bindings[node.id]
             for value in self.file.values_of_binding(bound)
         )

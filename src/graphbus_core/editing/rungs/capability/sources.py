@@ -22,7 +22,7 @@ from typing import Literal, NamedTuple
 
 from graphbus_core.compiler.discover import ModuleIndex
 from graphbus_core.compiler.reading.modules import Library
-from graphbus_core.editing.rungs.capability import table
+from graphbus_core.editing.rungs.capability import harmless
 from graphbus_core.editing.rungs.capability.allowed import Allowed
 from graphbus_core.editing.rungs.capability.scopes import (
     Bound,
@@ -209,7 +209,7 @@ class SourceFile:
             return tuple(Value("class", home=one.home, node=one.node) for one in of)
         if function.kind != "outside":
             return (DATA,)
-        given = [self.values(argument, scope) for argument in node.args] if function.name in table.MADE_BY else []
+        given = [self.values(argument, scope) for argument in node.args] if function.name in harmless.MADE_BY else []
         return union((Value("object", function.name),), *given)
 
     def attribute(self, value: Value, name: str) -> Values:
@@ -264,7 +264,9 @@ class SourceFile:
         )
 
     def _is_enum(self, node: ast.AST | None) -> bool:
-        return any(value.name in table.MADE_BY_CALL for home, step in self.lineage(node) for value in home.bases(step))
+        return any(
+            value.name in harmless.MADE_BY_CALL for home, step in self.lineage(node) for value in home.bases(step)
+        )
 
     def has_member(self, value: Value, name: str) -> bool:
         """Tell whether a class, or an object of it, defines an attribute."""

@@ -7,7 +7,7 @@ import tokenize
 import unicodedata
 from collections.abc import Iterator
 
-from graphbus_core.editing.rungs.capability.table import ADDRESS, INTERNAL, PRIVATE_PATH, SCHEME, SECRET, SUPPRESSION
+from graphbus_core.editing.rungs.capability.acting import ADDRESS, INTERNAL, PRIVATE_PATH, SCHEME, SECRET, SUPPRESSION
 from graphbus_core.editing.text.source_text import SourceText, tokens, with_lf
 
 _FOREIGN = frozenset({"CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC"})

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 
 from graphbus_core.compiler.reading.modules import absolute_name
 from graphbus_core.compiler.reading.syntax import parse_expression
-from graphbus_core.editing.rungs.capability import table
+from graphbus_core.editing.rungs.capability import harmless
 from graphbus_core.editing.rungs.capability.calls import Calls
 from graphbus_core.editing.rungs.capability.judge import Judge
 from graphbus_core.editing.rungs.capability.scopes import Import, Scope, annotations_of
@@ -220,7 +220,7 @@ class _Reader:
         for value in self._file.imported(Import(module, name)):
             if value.kind in ("symbol", "module") and value.home is not None:
                 self._notes.refer(value.home, value.node, name, node, scope)
-            elif value.name in table.BY_NAME:
+            elif value.name in harmless.BY_NAME:
                 self._calls.imported(value.name, node, scope)
             elif value.kind == "outside":
                 self._judge.imported(value.name, node, scope)
@@ -235,7 +235,7 @@ class _Reader:
         if isinstance(node, ast.ClassDef):
             self._class(node, around)
             return
-        if _is_internal(node.name) and node.name not in table.DEFINED_FREELY:
+        if _is_internal(node.name) and node.name not in harmless.DEFINED_FREELY:
             self._notes.sign("G3.reflection", f"the method {node.name}", node, scope)
         self._see_all([*node.args.defaults, *node.args.kw_defaults], scope)
         self._see_all([*annotations_of(node.args), node.returns], around, "type")
@@ -250,10 +250,10 @@ class _Reader:
             and isinstance(function.value, ast.Name)
             and function.value.id == node.name
         )
-        if not is_accessor and not all(value.name in table.DECORATORS for value in values):
+        if not is_accessor and not all(value.name in harmless.DECORATORS for value in values):
             shown = next((value.name for value in values if value.name), ast.unparse(function))
             self._notes.sign("G3.decorator", f"@{shown} on {node.name}", decorator, scope)
-            if not any(value.name in table.ONLY_DECORATORS for value in values):
+            if not any(value.name in harmless.ONLY_DECORATORS for value in values):
                 self._see(function, scope, "call")
         if isinstance(decorator, ast.Call):
             self._see_all([*decorator.args, *(keyword.value for keyword in decorator.keywords)], scope)
@@ -263,9 +263,9 @@ class _Reader:
         self._see_all((keyword.value for keyword in node.keywords), scope)
         inner = self._file.scopes.of[id(node)]
         if self._file.project.is_below_agents(self._file, node):
-            for name in sorted(inner.bindings.keys() & table.NOT_TO_REPLACE):
+            for name in sorted(inner.bindings.keys() & harmless.NOT_TO_REPLACE):
                 self._notes.sign("G3.node", f"{name} of {node.name}, which replaces that of GraphBus", node, scope)
-        for name in sorted(inner.bindings.keys() - table.NODE):
+        for name in sorted(inner.bindings.keys() - harmless.NODE):
             if not _is_internal(name):
                 self._judge.overridden(self._file, node, name, node, scope)
         self._see_all(node.body, inner)
@@ -290,7 +290,7 @@ class _Reader:
     def _internal_names(self, scope: Scope) -> None:
         """Names that Python itself looks up, bound otherwise than by a definition."""
         for name, bound in scope.bindings.items():
-            if _is_internal(name) and name not in table.BOUND_FREELY:
+            if _is_internal(name) and name not in harmless.BOUND_FREELY:
                 for one in bound:
                     if not isinstance(one.source, Definition):
                         node = one.source if isinstance(one.source, ast.AST) else scope.node
