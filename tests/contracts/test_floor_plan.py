@@ -150,4 +150,4 @@ def test_a_module_says_in_a_few_lines_what_it_is(path: Path) -> None:
 
 @each_source
 def test_a_file_stays_readable_in_one_sitting(path: Path) -> None:
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= 420
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 600

@@ -11,7 +11,7 @@ defines without power, what the file did before in the same way, and what a pers
     powers.py        what is behind a reference in the end
     declarations.py  bases, roles, prompts, secrets
     text.py          what is in the characters
-    acting.py         what is harmless, and what acts: data
+    harmless.py, acting.py   what is harmless, and what acts: data
 """
 
 from __future__ import annotations

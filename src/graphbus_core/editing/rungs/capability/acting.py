@@ -61,7 +61,7 @@ USES: Mapping[str, str] = _by_name(
         "G3.node": "graphbus_core",
     }
 )
-"""Dotted name -> code, the longest known prefix counts: which power it is that is refused. Whether it is, `harmless.MODULES` says."""
+"""Dotted name -> code, the longest known prefix counts: which power it is that is refused. Whether it is, `harmless.py` says."""
 
 ACTING: Mapping[str, str] = _by_name(
     {
