@@ -88,6 +88,13 @@ class Judge:
             "os.rename": self._make_both,
             "os.link": self._make_both,
             "os.symlink": lambda _aim, path, *_rest: self._make(path),
+            "socket.__new__": self._open_socket,
+            "socket.connect": self._connect,
+            "socket.sendto": self._connect,
+            "socket.sendmsg": self._connect,
+            "socket.getaddrinfo": lambda host, *_rest: self._look_up(host),
+            "socket.gethostbyname": self._look_up,
+            "socket.gethostbyaddr": self._look_up,
         }
         if not self._may_start:
             found |= {
@@ -100,23 +107,13 @@ class Judge:
                 "os.kill": self._signal,
                 "os.killpg": self._signal,
             }
-        if self._hosts is None or "*" not in self._hosts:
-            found |= {
-                "socket.__new__": self._open_socket,
-                "socket.connect": self._connect,
-                "socket.sendto": self._connect,
-                "socket.sendmsg": self._connect,
-                "socket.getaddrinfo": lambda host, *_rest: self._look_up(host),
-                "socket.gethostbyname": self._look_up,
-                "socket.gethostbyaddr": self._look_up,
-            }
         return found
 
     # --- files ---
 
     def _open(self, path: Any, mode: str | None, flags: int) -> None:
-        if mode is None and not os.path.isabs(_text(path)):
-            return  # relative to a folder that this event does not tell; the kernel knows it
+        if mode is None and (flags & os.O_PATH or not os.path.isabs(_text(path))):
+            return  # opened for its name alone, or relative to a folder that this event does not tell: the kernel judges
         (self._write if flags & _WRITES else self._read)(path)
 
     def _open_database(self, path: Any) -> None:
@@ -210,7 +207,7 @@ class Judge:
 
 
 def _fits(name: str, pattern: str) -> bool:
-    if pattern.startswith("*."):
+    if pattern.startswith("*"):
         return name.endswith(pattern[1:])
     return name == pattern or _plain(name) == _plain(pattern)
 

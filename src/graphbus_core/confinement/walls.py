@@ -106,8 +106,7 @@ def readable(bounds: Bounds) -> Iterator[str]:
     yield from (f"/etc/{name}" for names in etc for name in names.split())
     yield from (sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix)
     yield from filter(None, [sys.pycache_prefix])
-    yield from ("/proc",) if bounds.may_start else _OWN
-    yield from (*_DEVICES, *bounds.readable, *bounds.writable)
+    yield from (*_OWN, *_DEVICES, *bounds.readable, *bounds.writable)
 
 
 def rules(bounds: Bounds, pid: int) -> Iterator[Rule]:
