@@ -39,7 +39,7 @@ POWERS: dict[str, tuple[str, Expected]] = {
     ),
     "a name": (
         'network = ["localhost"]',
-        lambda deed: deed.startswith("network_local") or deed.endswith("natively") and deed.startswith("network"),
+        lambda deed: deed.startswith("network_local") or (deed.endswith("natively") and deed.startswith("network")),
     ),
     "another name": (
         'network = ["api.bank.example"]',
@@ -47,7 +47,7 @@ POWERS: dict[str, tuple[str, Expected]] = {
     ),
     "all hosts of a domain": (
         'network = ["*.invalid"]',
-        lambda deed: deed == "network_other_look_up" or deed.startswith("network") and deed.endswith("natively"),
+        lambda deed: deed == "network_other_look_up" or (deed.startswith("network") and deed.endswith("natively")),
     ),
     "any host": ('network = ["*"]', lambda deed: deed.startswith("network") and deed != "network_other_url"),
     "a folder to write": ('write = ["{outside}/open/"]', starting("write_open")),
@@ -58,8 +58,10 @@ POWERS: dict[str, tuple[str, Expected]] = {
     "everything": (
         'network = ["*"]\nwrite = ["{outside}/open/"]\nread = ["{outside}/secret.txt"]\nprocesses = true\n'
         'environment = ["SECRET_ONE", "OTHER_SECRET"]',
-        lambda deed: deed.startswith(("network", "write_open", "read_secret", "processes", "environment"))
-        and deed != "network_other_url",
+        lambda deed: (
+            deed.startswith(("network", "write_open", "read_secret", "processes", "environment"))
+            and deed != "network_other_url"
+        ),
     ),
 }
 """What is declared, and which deeds it allows; `always` is allowed, and `never` refused, whatever is declared."""
@@ -67,7 +69,9 @@ POWERS: dict[str, tuple[str, Expected]] = {
 
 def test_this_kernel_can_enforce_powers() -> None:
     assert calls.knows(os.uname().machine)
-    assert landlock.version() >= 4, "these tests need Linux 6.7 or newer with Landlock; nothing here is skipped without it"
+    assert landlock.version() >= 4, (
+        "these tests need Linux 6.7 or newer with Landlock; nothing here is skipped without it"
+    )
 
 
 @contextmanager
