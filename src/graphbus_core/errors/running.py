@@ -151,8 +151,8 @@ ENTRIES: dict[str, Entry] = {
         "Correct the publisher, or the class that it is made into.",
     ),
     "GBE651": Entry(
-        "{who} may not {what}: the powers of the project {lack}.",
-        "If it should, write {example} in [tool.graphbus.powers] of pyproject.toml, and start the graph again.",
+        "{who} may not {what}: that takes `{example}` in [tool.graphbus.powers].",
+        "A person decides. `graphbus powers` shows what is declared, and what the code uses.",
     ),
     "GBE652": Entry(
         "A confined graph cannot run here: the kernel does not enforce {gaps}.",

@@ -128,16 +128,11 @@ class _Refusals(NamedTuple):
 
     def _error(self, deed: hook.Deed, who: str, place: Place | None) -> PowerError:
         declared = getattr(self.powers, deed.power)
-        lack = f"declare no `{deed.power}`"
-        if declared:
-            lack = f"declare `{deed.power}` only for {', '.join(declared)}"
         example = self._example(deed)
         if deed.power != "processes":
             said = ", ".join(f'"{each}"' for each in (*(declared or ()), example))
             example = f"[{said}]"
-        return PowerError(
-            "GBE651", where=place, who=who, what=deed.what, lack=lack, example=f"{deed.power} = {example}"
-        )
+        return PowerError("GBE651", where=place, who=who, what=deed.what, example=f"{deed.power} = {example}")
 
     def _example(self, deed: hook.Deed) -> str:
         if deed.power not in ("write", "read"):
