@@ -102,16 +102,14 @@ def import_modules(artifacts: BuildArtifacts, config: RuntimeConfig) -> NodeModu
     manifest = artifacts.manifest
     folder = config.artifacts_dir
     root = os.path.dirname(folder) if manifest is None else store.project_root(folder, manifest)
-    confinement: tuple[str, ...] = ()
+    chosen = choose(artifacts.agents.agents, config.only)
+    modules = NodeModules(root, ["."] if manifest is None else manifest.import_roots)
     if config.is_confined:
         from graphbus_core.hosting.confining import confine
 
-        confinement = confine(config, root)
-    chosen = choose(artifacts.agents.agents, config.only)
-    modules = NodeModules(root, ["."] if manifest is None else manifest.import_roots)
+        modules.confinement = confine(config, root)
     (modules.import_some if config.is_partial else modules.import_all)(chosen.agents)
     modules.left_out |= chosen.left_out
-    modules.confinement = confinement
     if config.settings.middleware:
         from graphbus_core.hosting.around import load_middleware
 
@@ -316,11 +314,8 @@ def ready_lines(
     counted = ", ".join(f"{number} {noun}{'' if number == 1 else 's'}" for noun, number in counts)
     named = f"only {', '.join(dict.fromkeys(only))}, " if only else ""
     of = f" ({named}of {len(built)} agents)" if left_out else ""
-    return (
-        f"[RUNTIME] Loaded {counted}{of}",
-        *(f"[RUNTIME] {line}" for line in confinement),
-        "[RUNTIME] Ready. Zero LLM calls will be made during execution.",
-    )
+    said = (f"Loaded {counted}{of}", *confinement, "Ready. Zero LLM calls will be made during execution.")
+    return tuple(f"[RUNTIME] {line}" for line in said)
 
 
 def raise_for_dead_letters(result: RuntimeResult) -> None:

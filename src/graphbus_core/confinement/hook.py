@@ -6,14 +6,13 @@ Native code passes by here; for it there are the walls.
 from __future__ import annotations
 
 import os
-import socket
 import sys
 from collections.abc import Callable
-from ipaddress import ip_address
 from typing import Any, NamedTuple, NoReturn, cast
 
 from graphbus_core.model.powers import Power
 
+_UNIX = 1
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
@@ -167,8 +166,8 @@ class Judge:
         if self._hosts is None and made_in.get("fileno") is None:
             self._refuse(Deed("network", f"open a socket ({_family(family)})", "HOST"))
 
-    def _connect(self, opened: socket.socket, address: Any) -> None:
-        if opened.family == socket.AF_UNIX:
+    def _connect(self, opened: Any, address: Any) -> None:
+        if opened.family == _UNIX:
             path = _text(address)
             if self._hosts is None or not path or path.startswith("\0"):
                 self._refuse(Deed("network", f"connect to the socket {path or address!r}", "HOST"))
@@ -190,6 +189,8 @@ class Judge:
 
     def _follow_names(self) -> None:
         """Let the addresses of a declared name be reached: whoever looks a name up connects to an address."""
+        import socket
+
         look_up, look_up_one = socket.getaddrinfo, socket.gethostbyname
 
         def getaddrinfo(*arguments: Any, **named: Any) -> Any:
@@ -214,6 +215,8 @@ def _fits(name: str, pattern: str) -> bool:
 
 def _plain(host: str) -> str:
     """An address in its one spelling; a name as it is."""
+    from ipaddress import ip_address
+
     try:
         address = ip_address(host.partition("%")[0])
     except ValueError:
@@ -222,10 +225,7 @@ def _plain(host: str) -> str:
 
 
 def _family(number: int) -> str:
-    try:
-        return socket.AddressFamily(number).name
-    except ValueError:
-        return f"family {number}"
+    return {_UNIX: "Unix", 2: "IPv4", 10: "IPv6"}.get(number, f"family {number}")
 
 
 def _text(path: Any) -> str:
