@@ -76,7 +76,7 @@ def built(project: Project, powers: str = "", files: Mapping[str, str] | None = 
 
 def run(root: Path, *words: str, program: tuple[str, ...] = ("-m", "graphbus_core", "run")) -> tuple[int, str, str]:
     command = [sys.executable, *program, *words, "--confined"]
-    env = {**os.environ, "BANK_KEY": "k"}
+    env = {name: value for name, value in os.environ.items() if not name.startswith("COV")} | {"BANK_KEY": "k"}
     finished = subprocess.run(command, cwd=root, env=env, capture_output=True, text=True, timeout=60, check=False)
     return finished.returncode, finished.stdout, finished.stderr
 
@@ -171,6 +171,12 @@ def test_where_nothing_can_be_enforced_no_graph_starts(project: Project) -> None
     assert "[GBE652]" in err
 
 
+def test_nothing_runs_before_it_is_bound(project: Project) -> None:
+    status, out, _ = run(built(project), "--trace", "--profile", "--publish", "/Library/Wanted", "{}")
+    assert status == 0
+    assert "Not enforced" not in out
+
+
 def test_it_and_watch_exclude_each_other(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(built(project))
     assert main(["run", "--confined", "--watch"]) == 2
@@ -183,7 +189,8 @@ def test_a_served_graph_answers_and_stays_bound(project: Project, program: tuple
     process = subprocess.Popen(
         [sys.executable, *program, "--confined", *serve, "--health", "0"],
         cwd=root,
-        env={**os.environ, "GRAPHBUS_TOKEN": TOKEN},
+        env={name: value for name, value in os.environ.items() if not name.startswith("COV")}
+        | {"GRAPHBUS_TOKEN": TOKEN},
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
