@@ -161,7 +161,7 @@ def test_where_nothing_can_be_enforced_no_graph_starts(project: Project) -> None
         "import sys; from graphbus_core.confinement import kernel, landlock, walls; "
         "from graphbus_core.confinement.calls import ENOSYS, Rule, program; import graphbus_core.confinement.calls as c; "
         "c._NUMBERS.update(landlock=(444, 444), seccomp=(317, 277)); import os; m = os.uname().machine; "
-        "kernel.refuse_new_privileges(); "
+        "kernel.give_up_privileges(); "
         "assert kernel.refuse_calls(m, program(m, [Rule('landlock', ENOSYS), Rule('seccomp', ENOSYS)])); "
         "from graphbus_core.runtime import main; sys.exit(main(sys.argv[1:]))"
     )

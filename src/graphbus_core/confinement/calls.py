@@ -89,7 +89,7 @@ _NUMBERS: dict[str, tuple[int, int]] = {
     "bpf": (321, 280), "perf_event_open": (298, 241), "userfaultfd": (323, 282), "memfd_secret": (447, 447),
     "io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427),
     "open_by_handle_at": (304, 265), "fanotify_init": (300, 262),
-    "mmap": (9, 222), "memfd_create": (319, 279), "vmsplice": (278, 75),
+    "ioctl": (16, 29), "mmap": (9, 222), "memfd_create": (319, 279), "vmsplice": (278, 75),
     "shmget": (29, 194), "shmat": (30, 196), "semget": (64, 190), "msgget": (68, 186), "mq_open": (240, 180),
     "init_module": (175, 105), "finit_module": (313, 273), "delete_module": (176, 106),
     "kexec_load": (246, 104), "kexec_file_load": (320, 294), "reboot": (169, 142),

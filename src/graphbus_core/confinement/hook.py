@@ -94,6 +94,7 @@ class Judge:
             "socket.getaddrinfo": lambda host, *_rest: self._look_up(host),
             "socket.gethostbyname": self._look_up,
             "socket.gethostbyaddr": self._look_up,
+            "socket.getnameinfo": lambda address: self._look_up(address[0]),
         }
         if not self._may_start:
             found |= {
@@ -167,6 +168,8 @@ class Judge:
             self._refuse(Deed("network", f"open a socket ({_family(family)})", "HOST"))
 
     def _connect(self, opened: Any, address: Any) -> None:
+        if address is None:
+            return  # to whom it is connected already
         if opened.family == _UNIX:
             path = _text(address)
             if self._hosts is None or not path or path.startswith("\0"):
@@ -180,7 +183,7 @@ class Judge:
 
     def _look_up(self, host: Any) -> None:
         name = _text(host)
-        if name and not self._may_reach(name):
+        if name and not self._may_reach(name) and _plain(name) not in self._addresses:
             self._refuse(Deed("network", f"look up {name}", name))
 
     def _may_reach(self, host: str) -> bool:

@@ -57,6 +57,9 @@ _MARK = (
 )
 """Changes files without writing into them; Landlock does not judge it."""
 
+_TYPE_IN, _PASTE = 0x5412, 0x541C
+"""TIOCSTI and TIOCLINUX: they put letters into a terminal, as if somebody had typed them."""
+
 _kept: list[int] = []
 
 
@@ -89,7 +92,7 @@ def put_up(bounds: Bounds) -> Missing:
     """Bind this process, for good."""
     if sys.platform != "linux":
         return Missing(("everything (this is no Linux)",), is_all=True)
-    kernel.refuse_new_privileges()
+    kernel.give_up_privileges()
     machine = os.uname().machine
     gaps = list(_lock_files(bounds))
     has_files = landlock.version() > 0
@@ -114,6 +117,8 @@ def rules(bounds: Bounds, pid: int) -> Iterator[Rule]:
     yield from map(Rule, _NEVER.split())
     yield Rule("clone3", ENOSYS)  # its flags are in memory, where a filter cannot see them; libraries then take `clone`
     yield Rule("clone", when=Has(0, NEW_NAMESPACES))
+    yield Rule("ioctl", when=Is(1, _TYPE_IN))
+    yield Rule("ioctl", when=Is(1, _PASTE))
     if not bounds.may_start:
         yield Rule("clone", when=Lacks(0, CLONE_THREAD))
         yield from map(Rule, _START.split())

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import errno
 import http.client
 import mmap
 import multiprocessing
@@ -106,6 +107,14 @@ def always_pair_of_sockets() -> None:
     one, other = socket.socketpair()
     one.send(b"x")
     assert other.recv(1) == b"x"
+    one.close()
+    other.close()
+
+
+def always_message_over_a_pair() -> None:
+    one, other = socket.socketpair()
+    one.sendmsg([b"x"])
+    assert other.recvmsg(1)[0] == b"x"
     one.close()
     other.close()
 
@@ -533,6 +542,18 @@ def environment_three() -> None:
 # --- what no power is for ---
 
 X86 = os.uname().machine == "x86_64"
+
+
+def never_type_into_a_terminal() -> None:
+    try:
+        call(16 if X86 else 29, 0, 0x5412, ctypes.create_string_buffer(b"x"))
+    except OSError as error:
+        if error.errno == errno.EPERM:
+            raise
+
+
+def never_raw_socket() -> None:
+    os.close(checked(libc.socket(socket.AF_INET, socket.SOCK_RAW, 1)))
 
 
 def never_ptrace() -> None:
