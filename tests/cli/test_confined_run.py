@@ -154,21 +154,55 @@ def test_a_place_to_write_that_is_not_there_is_refused_before_anything_starts(pr
     assert "[GBE653]" in err
 
 
-def test_where_nothing_can_be_enforced_no_graph_starts(project: Project) -> None:
-    """A kernel without either, played by the jail that this one can make: every call that binds is not there."""
-    root = built(project)
-    without = (
-        "import sys; from graphbus_core.confinement import kernel, landlock, walls; "
-        "from graphbus_core.confinement.calls import ENOSYS, Rule, program; import graphbus_core.confinement.calls as c; "
-        "c._NUMBERS.update(landlock=(444, 444), seccomp=(317, 277)); import os; m = os.uname().machine; "
-        "kernel.give_up_privileges(); "
-        "assert kernel.refuse_calls(m, program(m, [Rule('landlock', ENOSYS), Rule('seccomp', ENOSYS)])); "
-        "from graphbus_core.runtime import main; sys.exit(main(sys.argv[1:]))"
+def kernel_without(*missing: str) -> tuple[str, ...]:
+    """A program that runs a graph on a kernel that lacks these: a filter before ours says that their calls are not there."""
+    return (
+        "-c",
+        "import os, sys; from graphbus_core.confinement import calls, kernel; "
+        "calls._NUMBERS.update(landlock=(444, 444), seccomp=(317, 277)); machine = os.uname().machine; "
+        f"rules = [calls.Rule(name, calls.ENOSYS) for name in {missing!r}]; kernel.give_up_privileges(); "
+        "assert kernel.refuse_calls(machine, calls.program(machine, rules)); "
+        "from graphbus_core.runtime import main; sys.exit(main(sys.argv[1:]))",
     )
-    status, out, err = run(root, program=("-c", without))
+
+
+def test_where_nothing_can_be_enforced_no_graph_starts(project: Project) -> None:
+    status, out, err = run(built(project), program=kernel_without("landlock", "seccomp"))
     assert (status, out) == (7, "")
     assert "A confined graph cannot run here: the kernel does not enforce files" in err
     assert "[GBE652]" in err
+
+
+@pytest.mark.parametrize(
+    ("missing", "gap"),
+    [
+        ("landlock", "files (this kernel has no Landlock)"),
+        ("seccomp", f"network and programs (no seccomp for {os.uname().machine} here)"),
+    ],
+)
+def test_what_the_kernel_lacks_is_said_and_python_code_is_held_nevertheless(
+    project: Project, missing: str, gap: str
+) -> None:
+    main_text = """
+        import socket, subprocess
+
+        def run(graph):
+            for deed in (
+                lambda: open("x", "w"),
+                lambda: open("/etc/hosts"),
+                lambda: socket.create_connection(("127.0.0.1", 1)),
+                lambda: subprocess.run(["true"]),
+            ):
+                try:
+                    deed()
+                except PermissionError as error:
+                    print(error)
+        """
+    root = built(project, files={"agents/rates.py": RATES, "main.py": main_text})
+    status, out, err = run(root, "--entrypoint", "main:run", program=kernel_without(missing))
+    assert status == 0, err
+    assert f"[RUNTIME] Not enforced here: {gap}." in out
+    assert out.count("[GBE651]") == 4
 
 
 def test_nothing_runs_before_it_is_bound(project: Project) -> None:

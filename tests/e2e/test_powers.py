@@ -52,7 +52,7 @@ POWERS: dict[str, tuple[str, Expected]] = {
     "any host": ('network = ["*"]', lambda deed: deed.startswith("network") and deed != "network_other_url"),
     "a folder to write": ('write = ["{outside}/open/"]', starting("write_open")),
     "a file to read": ('read = ["{outside}/secret.txt"]', starting("read_secret")),
-    "programs": ("processes = true", starting("processes", "never_signal_to_the_parent_natively")),
+    "programs": ("processes = true", starting("processes")),
     "a variable": ('environment = ["SECRET_ONE"]', starting("environment_one")),
     "variables by their beginning": ('environment = ["SECRET_*"]', starting("environment_one")),
     "everything": (
@@ -151,6 +151,12 @@ def judge(declared: str, allows: Expected, found: dict[str, str]) -> Iterator[st
     """What came out otherwise than it should."""
     for case, outcome in found.items():
         deed = case.partition(" ")[0]
+        if (
+            "signal_to_the_parent" in deed
+            and "processes = true" in declared
+            and landlock.version() < landlock.SCOPES_SINCE
+        ):
+            continue  # the start says that it is not enforced here
         is_right = deed.startswith("always") or (not deed.startswith("never") and allows(deed))
         if (outcome == "done") != is_right:
             yield f"{declared!r}: {case} should be {'done' if is_right else 'refused'}, but: {outcome}"

@@ -18,7 +18,7 @@ _SINCE = {2: _MOVE, 3: _TRUNCATE, 5: _CONTROL_DEVICE}
 _OF_A_FILE = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _CONTROL_DEVICE
 _LISTEN, _CONNECT = 1, 2
 _SCOPES = 3
-TRUNCATE_SINCE, _NETWORK_SINCE, _SCOPES_SINCE = 3, 4, 6
+TRUNCATE_SINCE, PORTS_SINCE, SCOPES_SINCE = 3, 4, 6
 
 READ = _READ_FILE | _READ_FOLDER
 RUN = READ | _EXECUTE
@@ -50,9 +50,9 @@ def lock(rights: Mapping[str, int], *, may_connect: bool) -> list[int]:
     """
     known = version()
     handled = _ALWAYS | sum(bit for since, bit in _SINCE.items() if known >= since)
-    ports = (_LISTEN if may_connect else _LISTEN | _CONNECT) if known >= _NETWORK_SINCE else 0
-    wanted = (ctypes.c_uint64 * 3)(handled, ports, _SCOPES if known >= _SCOPES_SINCE else 0)
-    size = 24 if known >= _SCOPES_SINCE else 16 if known >= _NETWORK_SINCE else 8
+    ports = (_LISTEN if may_connect else _LISTEN | _CONNECT) if known >= PORTS_SINCE else 0
+    wanted = (ctypes.c_uint64 * 3)(handled, ports, _SCOPES if known >= SCOPES_SINCE else 0)
+    size = 24 if known >= SCOPES_SINCE else 16 if known >= PORTS_SINCE else 8
     rules = call(_CREATE, wanted, size, 0)
     handles = {path: _allow(rules, path, right & handled) for path, right in rights.items() if os.path.exists(path)}
     call(_RESTRICT, rules, 0)

@@ -150,5 +150,11 @@ def _lock_files(bounds: Bounds) -> Iterator[str]:
     _kept.extend(landlock.lock(rights, may_connect=bounds.may_connect))
     if threads > 0:
         yield f"files, in {threads} thread{'s'[: threads > 1]} that ran before"
-    if known < landlock.TRUNCATE_SINCE:
-        yield "that files are not made empty (this kernel's Landlock is too old)"
+    for since, what, matters in (
+        (landlock.TRUNCATE_SINCE, "files that are made empty", True),
+        (landlock.PORTS_SINCE, "new ports that are listened on", bounds.may_connect),
+        (landlock.SCOPES_SINCE, "signals that programs send to others", bounds.may_start),
+        (landlock.SCOPES_SINCE, "abstract sockets of others", bounds.may_connect),
+    ):
+        if known < since and matters:
+            yield f"{what} (this kernel's Landlock is too old)"
