@@ -23,6 +23,7 @@ from tests.reading import HEAD
 pytestmark = pytest.mark.slow
 
 RATES = f"""{HEAD}
+import asyncio
 import os
 import socket
 import subprocess
@@ -32,6 +33,10 @@ class Rates(GraphBusNode):
     @subscribe("/Rates/Wanted")
     def on_rates_wanted(self, event):
         socket.create_connection(("api.evil.example", 443))
+
+    @subscribe("/Stream/Wanted")
+    async def on_stream_wanted(self, event):
+        await asyncio.open_connection("api.evil.example", 443)
 
     @subscribe("/Report/Wanted")
     async def on_report_wanted(self, event):
@@ -83,6 +88,7 @@ def run(root: Path, *words: str, program: tuple[str, ...] = ("-m", "graphbus_cor
 
 WANTED = [
     ("/Rates/Wanted", "Rates.on_rates_wanted may not look up api.evil.example", 'network = ["api.evil.example"]'),
+    ("/Stream/Wanted", "Rates.on_stream_wanted may not look up api.evil.example", 'network = ["api.evil.example"]'),
     ("/Report/Wanted", "Rates.on_report_wanted may not write report.txt", 'write = ["report.txt"]'),
     ("/Program/Wanted", "Rates.on_program_wanted may not start ls", "processes = true"),
     ("/Key/Wanted", "Rates.on_key_wanted may not read the variable BANK_KEY", 'environment = ["BANK_KEY"]'),

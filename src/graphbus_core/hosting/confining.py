@@ -111,11 +111,12 @@ class _Refusals(NamedTuple):
             raise self._error(hook.Deed("environment", f"read the variable {name}", name), who, place)
 
     def explain(self, error: Exception) -> Exception:
-        """A refusal of the kernel that passed by Python, in the same words."""
-        if not isinstance(error, PermissionError) or isinstance(error, PowerError):
+        """A refusal by the kernel, or on a thread that no agent is on (name look-ups of asyncio), with who and where."""
+        if not isinstance(error, PermissionError) or (isinstance(error, PowerError) and error.where):
             return error
-        frames = _frames_of(error)
-        who, place = self._named(list(reversed(frames)))
+        who, place = self._named(list(reversed(_frames_of(error))))
+        if isinstance(error, PowerError):
+            return PowerError(error.code, where=place, **{**error.data, "who": who})
         if error.filename is None:
             what = f"do this ({(error.strerror or str(error)).lower()})"
             return PowerError("GBE654", where=place, who=who, what=what, declared=_declared(self.powers, self.places))
