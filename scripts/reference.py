@@ -24,6 +24,7 @@ from graphbus_core.cli import COMMANDS, graphbus
 from graphbus_core.compiler.rules import REGISTER as RULES
 from graphbus_core.errors.register import REGISTER
 from graphbus_core.model import config
+from graphbus_core.model.powers import Powers
 from graphbus_core.pipeline import Pipeline
 from graphbus_core.runtime import PIPELINE as RUNTIME
 
@@ -48,6 +49,7 @@ TABLES = (
     ("tool.graphbus.llm", config.LLMConfig, ""),
     ("tool.graphbus.budget", config.Budget, ""),
     ("tool.graphbus.gate", config.GateConfig, ""),
+    ("tool.graphbus.powers", Powers, "What agents may do beyond computing; see [Powers](powers.md)."),
     ("tool.graphbus.runtime", config.RuntimeSettings, "How a running graph behaves."),
     (
         "tool.graphbus.runtime.serve",

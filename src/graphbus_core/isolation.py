@@ -18,6 +18,9 @@ from graphbus_core.errors import RunError
 T = TypeVar("T")
 R = TypeVar("R")
 
+explain: Callable[[Exception], Exception] = lambda error: error  # noqa: E731 - the one place to exchange it
+"""What becomes of an exception before a person reads of it; a confined process tells which power was missing."""
+
 
 class Carried(Protocol):
     """Something to be done, and what has come of it."""

@@ -96,13 +96,17 @@ def import_modules(artifacts: BuildArtifacts, config: RuntimeConfig) -> NodeModu
     """Import the module of every agent and the middleware, from inside the project only.
 
     Raises:
-        RunError: GBE601, GBE602, GBE604, GBE663, GBE695; SeveralErrors for more than one.
+        RunError: GBE601, GBE602, GBE604, GBE652, GBE653, GBE663, GBE695; SeveralErrors for more than one.
     """
     manifest = artifacts.manifest
     folder = config.artifacts_dir
     root = os.path.dirname(folder) if manifest is None else store.project_root(folder, manifest)
     chosen = choose(artifacts.agents.agents, config.only)
     modules = NodeModules(root, ["."] if manifest is None else manifest.import_roots)
+    if config.is_confined:
+        from graphbus_core.hosting.confining import confine
+
+        modules.confinement = confine(config, root)
     (modules.import_some if config.is_partial else modules.import_all)(chosen.agents)
     modules.left_out |= chosen.left_out
     if config.settings.middleware:
@@ -137,6 +141,7 @@ def init_simple_bus(artifacts: BuildArtifacts, modules: NodeModules, config: Run
     graph.place_of = modules.place_of
     graph.origin = Origin(artifacts, modules, config)
     graph.left_out = modules.left_out
+    graph.confinement = modules.confinement
     graph.is_partial = config.is_partial
     graph.at_end(modules.forget)
     with ExitStack() as undo:
@@ -295,8 +300,11 @@ def run_graph(
 
 
 def ready_lines(
-    artifacts: BuildArtifacts, left_out: Collection[str] = (), only: Collection[str] = ()
-) -> tuple[str, str]:
+    artifacts: BuildArtifacts,
+    left_out: Collection[str] = (),
+    only: Collection[str] = (),
+    confinement: Collection[str] = (),
+) -> tuple[str, ...]:
     """What a person sees when a graph is ready. Source: seed 000."""
     built = artifacts.agents.agents
     agents = [agent for agent in built if agent.name not in left_out]
@@ -305,7 +313,8 @@ def ready_lines(
     counted = ", ".join(f"{number} {noun}{'' if number == 1 else 's'}" for noun, number in counts)
     named = f"only {', '.join(dict.fromkeys(only))}, " if only else ""
     of = f" ({named}of {len(built)} agents)" if left_out else ""
-    return f"[RUNTIME] Loaded {counted}{of}", "[RUNTIME] Ready. Zero LLM calls will be made during execution."
+    said = (f"Loaded {counted}{of}", *confinement, "Ready. Zero LLM calls will be made during execution.")
+    return tuple(f"[RUNTIME] {line}" for line in said)
 
 
 def raise_for_dead_letters(result: RuntimeResult) -> None:
@@ -356,7 +365,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             request = msgspec.structs.replace(given.request, instruments=instruments)
 
             def on_ready(graph: LiveGraph, artifacts: BuildArtifacts) -> None:
-                sys.stdout.write("".join(f"{line}\n" for line in ready_lines(artifacts, graph.left_out, request.only)))
+                lines = ready_lines(artifacts, graph.left_out, request.only, graph.confinement)
+                sys.stdout.write("".join(f"{line}\n" for line in lines))
                 sys.stdout.flush()
                 spare_handlers(patience, graph)
 

@@ -266,6 +266,8 @@ def resolve_run(request: RuntimeRequest) -> RuntimeConfig:
         instruments=request.instruments,
         is_partial=request.is_partial,
         only=request.only,
+        is_confined=request.is_confined,
+        powers=found.powers,
         state_dir=os.path.join(root, settings.state_dir),
         external_topics=found.external_topics,
         settings=settings,

@@ -73,7 +73,8 @@ class TableReader:
         try:
             converted = msgspec.convert(value, hint)
         except msgspec.ValidationError:
-            self._refuse(names, key, _expected(hint), value)
+            expected = _HOSTS if names[-1:] == ("powers",) and key == "network" else _expected(hint)
+            self._refuse(names, key, expected, value)
             return {}
         if isinstance(converted, int | float) and converted < 0:
             self._refuse(names, key, f"{_expected(hint)} of at least 0", value)
@@ -182,8 +183,43 @@ def _are_host_names(values: Any) -> bool:
     return all(re.fullmatch(r"[A-Za-z0-9._-]+", value) for value in values)
 
 
+def _are_hosts(values: Any) -> bool:
+    """`*`, names with or without `*.` before them, and addresses."""
+    return values is False or (bool(values) and all(map(_is_host, values)))
+
+
+def _is_host(text: str) -> bool:
+    label = r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
+    if text == "*" or (re.fullmatch(rf"(\*\.)?{label}(\.{label})*", text) and not re.fullmatch(r"[0-9.]+", text)):
+        return True
+    from ipaddress import ip_address
+
+    try:
+        return bool(ip_address(text))
+    except ValueError:
+        return False
+
+
+def _are_paths(values: Any) -> bool:
+    """Relative ones stay below the project; a pattern would be a name like any other."""
+    return all(
+        value.strip() and "\0" not in value and ".." not in value.split("/") and not set("*?[~$") & set(value)
+        for value in values
+    )
+
+
+def _are_variables(values: Any) -> bool:
+    return all(re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*\*?", value) for value in values)
+
+
+_HOSTS = 'false or a list of hosts: names, "*.name", addresses, or ["*"] for every host'
+
 _RULES: dict[tuple[str, str], tuple[Callable[[Any], bool], str]] = {
     ("graphbus", "artifacts"): (_is_below, "a folder below the project"),
+    ("powers", "network"): (_are_hosts, _HOSTS),
+    ("powers", "write"): (_are_paths, "a list of files and folders, without `..` and patterns"),
+    ("powers", "read"): (_are_paths, "a list of files and folders, without `..` and patterns"),
+    ("powers", "environment"): (_are_variables, 'a list of names like "DATABASE_URL" or "SHOP_*"'),
     ("serve", "port"): (lambda port: port < 65_536, "a whole number up to 65535"),
     ("serve", "max_connections"): (_is_positive, "a whole number of at least 1"),
     ("serve", "concurrency"): (_is_positive, "a whole number of at least 1"),

@@ -33,6 +33,7 @@ PROGRAMS = ("curl",)
         "docs/running-interactively.md",
         "docs/tracing-and-profiling.md",
         "docs/http.md",
+        "docs/powers.md",
         "docs/command-line.md",
         "docs/export.md",
         "docs/kubernetes.md",

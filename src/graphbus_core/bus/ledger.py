@@ -9,6 +9,7 @@ from os.path import dirname
 from types import TracebackType
 from typing import cast
 
+from graphbus_core import isolation
 from graphbus_core.clock import Clock
 from graphbus_core.errors import GraphBusError
 from graphbus_core.errors.legible import legible, on_one_line
@@ -66,6 +67,7 @@ class Ledger:
         is_dead: bool = False,
     ) -> None:
         """A handler has raised for the last time: log it with its traceback, and keep the event unless it is dead already."""
+        error = isolation.explain(error)
         told = tell(error)
         described, _ = try_to(lambda: _describe(error))
         place, raised, text, is_as_python_has_it = described or ("", None, "", True)

@@ -44,6 +44,7 @@ COMMANDS: dict[str, Entry] = {
     "undo": Entry("graphbus_core.cli.undo:undo", "Take back what a negotiation changed.", "Build"),
     "migrate": Entry("graphbus_core.cli.migrate:migrate", "Bring artifacts to the format of today.", "Build"),
     "inspect": Entry("graphbus_core.cli.inspect:inspect", "Show agents, topics and the graph.", "Look"),
+    "powers": Entry("graphbus_core.cli.powers:powers", "Show which powers are declared, and which are used.", "Look"),
     "inspect-negotiation": Entry(
         "graphbus_core.cli.inspect_negotiation:inspect_negotiation", "Browse proposals, votes and commits.", "Look"
     ),

@@ -97,7 +97,7 @@ def k8s() -> None:
     "destinations",
     multiple=True,
     metavar="CIDR|NAMESPACE[:PORT]",
-    help="What the agents may reach (nothing); may be repeated.",
+    help="What the agents may reach (what the powers declare); may be repeated.",
 )
 @click.option("--create-namespace", "makes_namespace", is_flag=True, help="Write the namespace, too.")
 @click.option("--output", "-o", default="k8s", metavar="DIR", help="Where to write (k8s).")
@@ -199,6 +199,7 @@ def make_plan(options: Options, project: Project, command: str) -> Plan:
         command=command,
         version=project.version,
         runtime=project.settings,
+        powers=project.powers,
         pods=pods,
         artifacts=project.folder,
         is_served=options.is_served,
@@ -251,10 +252,26 @@ def _is_generated(path: Path) -> bool:
         return False
 
 
+def _notes_on_powers(plan: Plan) -> Iterator[str]:
+    """What a person has to do for the declared powers, and what contradicts them."""
+    powers = plan.powers
+    if plan.destinations and powers.network is False:
+        yield "--allow-egress opens what no agent can use: [tool.graphbus.powers] declares no `network`."
+    mounted = [
+        *(path for path in powers.write if not path.endswith("/")),
+        *(each for each in powers.read if each[0] == "/"),
+    ]
+    if mounted:
+        yield f"Yours to mount, if the image does not have it: {', '.join(mounted)}."
+    if powers.environment:
+        yield f"Yours to set, from an overlay: the variables {', '.join(powers.environment)}."
+
+
 def _notes(plan: Plan, left: list[str]) -> Iterator[str]:
     kept = [pod.name for pod in plan.pods if pod.keeps_state]
     if kept:
         yield f"State is kept: {', '.join(kept)} {'has' if len(kept) == 1 else 'have'} a volume of {plan.state}."
+    yield from _notes_on_powers(plan)
     if plan.is_served:
         yield f"The token is yours to make: key `token` of the secret {plan.token_secret} in {plan.namespace}."
         yield "The image must be able to take calls: `graphbus docker build --serve`."

@@ -44,6 +44,7 @@ class RunOptions(InstrumentOptions, frozen=True, kw_only=True):
     port: int | None
     health: str
     is_watched: bool
+    is_confined: bool
 
     @property
     def stays_up(self) -> bool:
@@ -85,6 +86,9 @@ class RunOptions(InstrumentOptions, frozen=True, kw_only=True):
 @click.option("--allow-drift", is_flag=True, help="Start although source files differ from what was built.")
 @click.option("--partial", "is_partial", is_flag=True, help="Leave out the agents that cannot start.")
 @click.option("--only", multiple=True, metavar="AGENT", help="Run this agent without the others; may be repeated.")
+@click.option(
+    "--confined", "is_confined", is_flag=True, help="Enforce [tool.graphbus.powers] with Landlock and seccomp."
+)
 @click.option("--watch", "is_watched", is_flag=True, help="Build and reload whenever a source file is saved.")
 @instrument_options
 @serving_options
@@ -107,6 +111,7 @@ def run(**given: object) -> int:
       graphbus run --publish /Order/Placed '{"order_id": "1", "items": []}'
       graphbus run --call OrderProcessor.process_order '{"order_id": "1"}'
       graphbus run .graphbus/ --entrypoint my_shop.main:run
+      graphbus run --confined --serve
     """
     options = msgspec.convert(given, RunOptions)
     _refuse_contradictions(options)
@@ -130,6 +135,9 @@ def run(**given: object) -> int:
 
 
 def _refuse_contradictions(options: RunOptions) -> None:
+    if options.is_confined and options.is_watched:
+        reason = "each build writes artifacts, which a confined graph may not"
+        raise UsageError("GBE132", option="--confined", other="--watch", reason=reason)
     for option, is_given, reason in (
         ("--entrypoint", bool(options.entrypoint), "the prompt takes the place of the entry point"),
         ("--json", options.as_json, "the prompt talks on stdout"),
@@ -148,6 +156,7 @@ def _request(options: RunOptions, instruments: Instruments) -> RuntimeRequest:
         instruments=instruments.middleware,
         is_partial=options.is_partial,
         only=options.only,
+        is_confined=options.is_confined,
     )
 
 
@@ -186,7 +195,7 @@ def _run(
 
 
 def _say_ready(graph: LiveGraph, artifacts: BuildArtifacts, options: RunOptions) -> None:
-    for line in runtime.ready_lines(artifacts, graph.left_out, options.only):
+    for line in runtime.ready_lines(artifacts, graph.left_out, options.only, graph.confinement):
         (console.say if options.as_json else console.out)(line)
     for name, why in graph.left_out.items():
         if why.code == "GBE696":

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from graphbus_core.model.powers import Powers
+
 Files = Mapping[str, str | bytes]
 """Path, relative and with `/` -> content."""
 
@@ -19,3 +21,16 @@ HEALTH_PORT = 8080
 """`/livez /readyz /startupz /metrics`, without a token."""
 SERVE_PORT = 8765
 """Calls and events over HTTP, with a token, for graphs that are served."""
+
+CONFINED_RUNTIME = ("python", "-m", "graphbus_core.runtime", "--confined")
+"""How a container starts: agents have the powers that the project declares, and no others."""
+
+
+def folders_to_write(powers: Powers) -> tuple[str, ...]:
+    """Give the folders of a container that agents may write to beside the state: those declared with a `/` at their end.
+
+    Others are files, or nobody knows; who declares them mounts them.
+    """
+    declared = (path.removeprefix("./").rstrip("/") for path in powers.write if path.endswith("/"))
+    places = (path if path.startswith("/") else f"{HOME}/{path}" for path in declared)
+    return tuple(dict.fromkeys(path for path in places if path not in (STATE, "/tmp")))  # noqa: S108 - of the container

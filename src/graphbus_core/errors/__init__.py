@@ -11,6 +11,7 @@ register is `graphbus_core.compiler.rules`.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from errno import EPERM
 from typing import Any, ClassVar, NamedTuple
 
 from graphbus_core.errors.legible import legible
@@ -131,6 +132,17 @@ class RunError(GraphBusError):
     """A graph could not be started, or a call or an event was refused."""
 
     exit_status = 7
+
+
+class PowerError(RunError, PermissionError):
+    """A confined graph did what nobody has declared, and was refused.
+
+    It is a PermissionError as well, so that a library which tries a file or a host and goes on without it still can.
+    """
+
+    def __init__(self, code: str, *, where: Place | None = None, **data: object) -> None:
+        super().__init__(code, where=where, **data)
+        self.errno = EPERM
 
 
 class BackpressureError(RunError):

@@ -150,6 +150,22 @@ ENTRIES: dict[str, Entry] = {
         "{handler} cannot take the payload of {topic}: {reason}.",
         "Correct the publisher, or the class that it is made into.",
     ),
+    "GBE651": Entry(
+        "{who} may not {what}: that takes `{example}` in [tool.graphbus.powers].",
+        "A person decides. `graphbus powers` shows what is declared, and what the code uses.",
+    ),
+    "GBE652": Entry(
+        "A confined graph cannot run here: the kernel does not enforce {gaps}.",
+        "Run it on Linux 5.13 or newer with Landlock or seccomp, or without --confined.",
+    ),
+    "GBE653": Entry(
+        "The powers declare {path!r} for writing, which cannot be used: {reason}.",
+        "Make it first, or end the name with `/` to have a folder made when the graph starts.",
+    ),
+    "GBE654": Entry(
+        "{who} may not {what}, and the graph runs confined: {declared}.",
+        "If that is too little, write more in [tool.graphbus.powers] of pyproject.toml, and start the graph again.",
+    ),
     "GBE660": Entry(
         "The middleware {middleware} makes no generator, but {found}.", "Write a function with exactly one `yield`."
     ),

@@ -18,10 +18,11 @@ Runtime Mode; see also `graphbus run`. Without an entry point the graph stays up
   --entrypoint MODULE:FUNCTION  call this function when the graph is ready
   --artifacts DIR               the artifact folder (.graphbus)
   --allow-drift                 start although source files differ from what was built
+  --confined                    enforce [tool.graphbus.powers] with Landlock and seccomp
   --health [HOST:]PORT          answer probes and metrics there (127.0.0.1)
   --serve [HOST:]PORT           take calls and events over HTTP there (127.0.0.1)
 """
-_SWITCHES = ("--allow-drift", "--help")
+_SWITCHES = ("--allow-drift", "--confined", "--help")
 _VALUES = ("--entrypoint", "--artifacts", "--health", "--serve", "--only")
 
 
@@ -45,15 +46,15 @@ def read(words: Sequence[str]) -> Arguments | None:
         UsageError: GBE110 for an option that does not exist, or one without its value.
     """
     given = dict.fromkeys(_VALUES, "") | {"--artifacts": ".graphbus"}
-    allow_drift = False
+    switches: set[str] = set()
     only: list[str] = []
     left = iter(words)
     for word in left:
         name, _, value = word.partition("=")
         if word in ("-h", "--help"):
             return None
-        if word == "--allow-drift":
-            allow_drift = True
+        if word in _SWITCHES:
+            switches.add(word)
             continue
         if name not in given:
             message = f"There is no option {word}.{did_you_mean(name, [*_VALUES, *_SWITCHES])}"
@@ -67,7 +68,8 @@ def read(words: Sequence[str]) -> Arguments | None:
     request = RuntimeRequest(
         artifacts=given["--artifacts"],
         entrypoint=entrypoint,
-        allow_drift=allow_drift,
+        allow_drift="--allow-drift" in switches,
+        is_confined="--confined" in switches,
         only=tuple(only),
         is_serving=bool(given["--serve"])
         or not entrypoint,  # nobody but a thread of its own delivers while it stays up

@@ -74,6 +74,7 @@ class LiveGraph:
         origin: What it was made from; None for one that was connected without a build.
         is_partial: An agent that cannot start is left out, instead of the graph.
         left_out: Such agents, and why they cannot.
+        confinement: What its process is bound to, in lines for a person; empty: nothing.
     """
 
     def __init__(
@@ -88,6 +89,7 @@ class LiveGraph:
         self.origin: Origin | None = None
         self.is_partial = False
         self.left_out: dict[str, GraphBusError] = {}
+        self.confinement: tuple[str, ...] = ()
         self._calls: dict[str, dict[str, Call]] = {}
         self._states = States(state_path)
         self._at_end: list[Callable[[], None]] = [self._states.close]

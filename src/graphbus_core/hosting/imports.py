@@ -9,6 +9,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, TypeVar
 
+from graphbus_core import isolation
 from graphbus_core.errors import GraphBusError, Place, RunError, did_you_mean, raise_all
 from graphbus_core.isolation import attempt
 from graphbus_core.middleware import Middleware
@@ -22,6 +23,8 @@ def describe_exception(error: BaseException | None) -> str:
     """Name an exception in one line: `ValueError: message`."""
     if isinstance(error, SyntaxError):
         return f"SyntaxError: {error.msg}"
+    if isinstance(error, Exception):
+        error = isolation.explain(error)
     if isinstance(error, GraphBusError):
         return f"{error.sentence.rstrip('.')} [{error.code}]"
     return f"{type(error).__name__}: {error}".rstrip(".: ")
@@ -34,12 +37,14 @@ class NodeModules:
         classes: In the order of activation.
         middleware: What the project puts around handlers and calls, outermost first.
         left_out: The agents whose classes cannot be had, and why; only after `import_some`.
+        confinement: What this process was bound to before they were imported, in lines for a person.
     """
 
     def __init__(self, root: str | os.PathLike[str], import_roots: Sequence[str]) -> None:
         self.classes: dict[str, type[GraphBusNode]] = {}
         self.middleware: tuple[Middleware, ...] = ()
         self.left_out: dict[str, GraphBusError] = {}
+        self.confinement: tuple[str, ...] = ()
         self.root = os.path.realpath(root)
         self._before = set(sys.modules)
         self._names: set[str] = set()

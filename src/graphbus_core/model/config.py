@@ -322,6 +322,7 @@ class RuntimeConfig(msgspec.Struct, frozen=True, kw_only=True):
         instruments: See `RuntimeRequest`.
         is_partial: See `RuntimeRequest`.
         only: See `RuntimeRequest`.
+        is_confined: See `RuntimeRequest`.
     """
 
     artifacts_dir: str
@@ -333,6 +334,8 @@ class RuntimeConfig(msgspec.Struct, frozen=True, kw_only=True):
     instruments: tuple[Instrument, ...] = ()
     is_partial: bool = False
     only: tuple[str, ...] = ()
+    is_confined: bool = False
+    powers: Powers = Powers()
     settings: RuntimeSettings = RuntimeSettings()
 
 
@@ -389,6 +392,7 @@ class RuntimeRequest(msgspec.Struct, frozen=True, kw_only=True):
         instruments: Middleware around that of the project, outermost first: what measures, traces or stops at handlers.
         is_partial: Leave out the agents that cannot start, instead of starting nothing.
         only: The names of the agents that run in this process; empty: all.
+        is_confined: Bind this process to the declared powers, for good, before anything of the project is imported.
         validation: Overrides `[tool.graphbus.runtime]`.
     """
 
@@ -399,4 +403,5 @@ class RuntimeRequest(msgspec.Struct, frozen=True, kw_only=True):
     instruments: tuple[Instrument, ...] = ()
     is_partial: bool = False
     only: tuple[str, ...] = ()
+    is_confined: bool = False
     validation: Validation | None = None

@@ -62,5 +62,6 @@ STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=15s --timeout=5s --start-period=30s --retries=3 \
     CMD ["python", "-m", "graphbus_core.hosting.serving.health", "8080"]
 
-ENTRYPOINT ["python", "-m", "graphbus_core.runtime"]
+# Bound to [tool.graphbus.powers] by Landlock and seccomp.
+ENTRYPOINT ["python", "-m", "graphbus_core.runtime", "--confined"]
 CMD ["--health", "0.0.0.0:8080"]

@@ -66,7 +66,7 @@ def differences(written: Written) -> Iterator[str]:
     health = json.loads(written.said("HEALTHCHECK").rest.partition("CMD ")[2])
     ports = {each["name"]: each["containerPort"] for each in container["ports"]}
     entry, command = written.said("ENTRYPOINT").words, container["command"]
-    started = arguments.read([*entry[3:], *written.said("CMD").words])
+    started = arguments.read([*entry[4:], *written.said("CMD").words])
     asked = arguments.read(container["args"])
     home = written.said("WORKDIR").rest
     (volume,) = written.said("VOLUME").words
@@ -77,7 +77,7 @@ def differences(written: Written) -> Iterator[str]:
     assert started
     assert asked
     points = {
-        "program": (entry[:3], command),
+        "program": (entry[:4], command),
         "health": (started.health, asked.health),
         "serve": (started.serve, asked.serve),
         "artifacts": (f"{home}/{started.request.artifacts or '.graphbus'}", asked.request.artifacts),

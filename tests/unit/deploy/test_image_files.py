@@ -97,7 +97,7 @@ def test_the_container_is_nobody_and_hears_sigterm() -> None:
     assert "STOPSIGNAL SIGTERM" in last
     assert f'VOLUME ["{STATE}"]' in last
     assert f"EXPOSE {HEALTH_PORT}" in last
-    assert 'ENTRYPOINT ["python", "-m", "graphbus_core.runtime"]' in last
+    assert 'ENTRYPOINT ["python", "-m", "graphbus_core.runtime", "--confined"]' in last
     assert 'CMD ["--health", "0.0.0.0:8080"]' in last
 
 
@@ -115,8 +115,9 @@ def test_what_lies_elsewhere_is_found_there() -> None:
         "deploy/docker/requirements.txt",
         f"deploy/docker/{RICH.wheel}",
     }
-    assert 'ENTRYPOINT ["python", "-m", "graphbus_core.runtime", "--artifacts", "build/graph"]' in dockerfile.render(
-        RICH
+    assert (
+        'ENTRYPOINT ["python", "-m", "graphbus_core.runtime", "--confined", "--artifacts", "build/graph"]'
+        in dockerfile.render(RICH)
     )
 
 

@@ -240,7 +240,7 @@ def test_probes_ask_what_the_runtime_answers_at_a_port_that_is_open(case: str, m
 @every_case
 def test_the_runtime_understands_the_command_of_a_pod(case: str) -> None:
     for pod in pods(case):
-        assert container(pod)["command"] == ["python", "-m", "graphbus_core.runtime"]
+        assert container(pod)["command"] == ["python", "-m", "graphbus_core.runtime", "--confined"]
         read = arguments.read(container(pod)["args"])
         assert read
         assert read.request.artifacts == "/app/.graphbus"

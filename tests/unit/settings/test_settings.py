@@ -9,6 +9,7 @@ import pytest
 
 from graphbus_core.errors import GraphBusError, SeveralErrors, UsageError
 from graphbus_core.model.config import BuildRequest, ProviderConfig, RuntimeRequest, Settings
+from graphbus_core.model.powers import Powers
 from graphbus_core.settings import find_root, load, resolve_build, resolve_run
 from tests.conftest import Project
 from tests.project_files import write_project
@@ -228,6 +229,50 @@ def test_a_wrong_setting_is_refused_with_its_line(
     tmp_path: Path, text: str, code: str, line: str, sentence: str
 ) -> None:
     assert _refused(tmp_path, text) == [(code, line, sentence)]
+
+
+HOSTS = 'false or a list of hosts: names, "*.name", addresses, or ["*"] for every host'
+PATHS = "a list of files and folders, without `..` and patterns"
+VARIABLES = 'a list of names like "DATABASE_URL" or "SHOP_*"'
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [
+        *(("network", value, HOSTS) for value in ("true", "1", "''", "[]", "[1]", "['']", "['a b']", "['http://a']")),
+        *(
+            ("network", value, HOSTS)
+            for value in ("['a:443']", "['a*']", "['*.']", "['300.1.1.1']", "['-a-.b']", "['a/8']")
+        ),
+        *(
+            ("write", value, PATHS)
+            for value in ("['']", "['../a']", "['a/../../b']", "['a/*']", "['~/a']", "['$HOME']")
+        ),
+        *(("read", value, PATHS) for value in ("[' ']", "['..']", "['/etc/*']")),
+        *(("environment", value, VARIABLES) for value in ("['']", "['1A']", "['A=B']", "['*']", "['A*B']", "['A B']")),
+    ],
+)
+def test_a_wrong_power_is_refused(tmp_path: Path, key: str, value: str, expected: str) -> None:
+    ((code, line, sentence),) = _refused(tmp_path, f"[tool.graphbus.powers]\n{key} = {value}\n")
+    assert (code, line) == ("GBE103", "2")
+    assert sentence.startswith(f"{key} in [tool.graphbus.powers] must be {expected}, not ")
+
+
+def test_powers_are_read(tmp_path: Path) -> None:
+    found = _load(
+        tmp_path,
+        """
+        [tool.graphbus.powers]
+        network = ["api.bank.example", "*.shop.example", "10.0.0.1", "fd00::1", "localhost", "*"]
+        write = ["reports/", "log.txt", "/srv/a..b"]
+        read = ["/etc/hosts"]
+        processes = true
+        environment = ["A", "B_*"]
+        """,
+    ).powers
+    assert found.network
+    assert (len(found.network), found.processes, found.environment) == (6, True, ("A", "B_*"))
+    assert _load(tmp_path, "[tool.graphbus.powers]\nnetwork = false\n").powers == Powers()
 
 
 def test_all_that_is_wrong_is_reported_at_once(tmp_path: Path) -> None:

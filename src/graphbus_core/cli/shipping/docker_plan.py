@@ -13,7 +13,7 @@ from typing import NamedTuple
 from graphbus_core import store
 from graphbus_core.cli.shipping.docker_left_out import LeftOut, find_left_out
 from graphbus_core.cli.shipping.wheel import make_wheel
-from graphbus_core.deploy.facts import Files
+from graphbus_core.deploy.facts import Files, folders_to_write
 from graphbus_core.deploy.image.bases import check_base, choose_base
 from graphbus_core.deploy.image.dockerfile import copied
 from graphbus_core.deploy.image.files import generate
@@ -68,7 +68,8 @@ def plan_image(wanted: Wanted) -> Image:
     folder = Path(wanted.artifacts)
     manifest = _verified(folder)
     root = Path(store.project_root(folder, manifest))
-    settings = resolve_run(RuntimeRequest(artifacts=wanted.artifacts)).settings
+    run = resolve_run(RuntimeRequest(artifacts=wanted.artifacts))
+    settings = run.settings
     needed = tuple(name for name in manifest.third_party if name not in wanted.optional)
     brought = {"msgspec", *(["opentelemetry"] if settings.tracing else [])}
     theirs = _their_requirements(root, wanted, [name for name in needed if name not in brought])
@@ -89,6 +90,7 @@ def plan_image(wanted: Wanted) -> Image:
         third_party=needed,
         labels=dict(_labels(root, about, base)),
         is_served=wanted.is_served,
+        writable=folders_to_write(run.powers),
     )
     plan = plan._replace(command=_command(plan, wanted, output))
     _check_paths(plan)

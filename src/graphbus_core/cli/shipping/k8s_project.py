@@ -15,6 +15,7 @@ from graphbus_core.errors import raise_all
 from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.model.artifacts import BuildArtifacts
 from graphbus_core.model.config import RuntimeRequest, RuntimeSettings
+from graphbus_core.model.powers import Powers
 from graphbus_core.settings import project_table, resolve_run
 
 _ARTIFACTS = ".graphbus"
@@ -37,6 +38,7 @@ class Project(NamedTuple):
     version: str
     artifacts: BuildArtifacts
     settings: RuntimeSettings
+    powers: Powers
     keepers: frozenset[str]
 
     @property
@@ -55,7 +57,7 @@ def read_project(folder: str) -> Project:
     artifacts = store.load(folder, without=("negotiations.json", "modified_files.json"))
     manifest = store.load_manifest(folder)
     raise_all(store.find_drift(folder, manifest))
-    settings = resolve_run(RuntimeRequest(artifacts=folder)).settings
+    run = resolve_run(RuntimeRequest(artifacts=folder))
     root = Path(store.project_root(folder, manifest))
     about = project_table(root)
     name = about.get("name")
@@ -67,7 +69,8 @@ def read_project(folder: str) -> Project:
         name=as_label(name if isinstance(name, str) else root.name),
         version=version if isinstance(version, str) else "",
         artifacts=artifacts,
-        settings=settings,
+        settings=run.settings,
+        powers=run.powers,
         keepers=_find_keepers(
             artifacts.agents.agents,
             (root / path for path in store.files_of(manifest) if path.endswith(".py")),

@@ -21,6 +21,7 @@ FLOORS = (
     "bus",
     "clock",
     "collector",
+    "confinement",
     "decorators",
     "errors",
     "hosting",

@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from json import dumps
 
-from graphbus_core.deploy.facts import CONFIG, HEALTH_PORT, HOME, SERVE_PORT, STATE, USER_ID
+from graphbus_core.deploy.facts import CONFIG, CONFINED_RUNTIME, HEALTH_PORT, HOME, SERVE_PORT, STATE, USER_ID
 from graphbus_core.deploy.image.plan import ImagePlan, start_arguments
 
 _ENVIRONMENT = "/venv"
@@ -93,9 +93,10 @@ def _image(plan: ImagePlan) -> Iterator[str]:
         PYTHONUNBUFFERED="1",
         GRAPHBUS_CONFIG=CONFIG,
     )
+    written = [STATE, *plan.writable]
     yield _lines(
-        "# The one folder that is written to.",
-        f'RUN ["install", "-d", "-o", "{USER_ID}", "-g", "{USER_ID}", "-m", "0750", "{STATE}"]',
+        "# The one folder that is written to." if not plan.writable else "# The folders that are written to.",
+        _exec("RUN", ["install", "-d", "-o", f"{USER_ID}", "-g", f"{USER_ID}", "-m", "0750", *written]),
     )
     yield _lines(
         *(f"COPY --from=libraries {path} {path}" for path in (_ENVIRONMENT, _BYTECODE)),
@@ -104,7 +105,7 @@ def _image(plan: ImagePlan) -> Iterator[str]:
     yield _lines(
         f"WORKDIR {HOME}",
         f"USER {USER_ID}:{USER_ID}",
-        f'VOLUME ["{STATE}"]',
+        _exec("VOLUME", written),
         f"EXPOSE {HEALTH_PORT}{f' {SERVE_PORT}' if plan.is_served else ''}",
         "STOPSIGNAL SIGTERM",
     )
@@ -115,7 +116,8 @@ def _image(plan: ImagePlan) -> Iterator[str]:
     )
     elsewhere = [] if plan.artifacts == ".graphbus" else ["--artifacts", plan.artifacts]
     yield _lines(
-        _exec("ENTRYPOINT", ["python", "-m", "graphbus_core.runtime", *elsewhere]),
+        "# Bound to [tool.graphbus.powers] by Landlock and seccomp.",
+        _exec("ENTRYPOINT", [*CONFINED_RUNTIME, *elsewhere]),
         _exec("CMD", start_arguments(is_served=plan.is_served)),
     )
 

@@ -24,6 +24,7 @@ class ImagePlan(NamedTuple):
         third_party: What it must be possible to import.
         labels: OCI labels.
         is_served: Calls and events over HTTP.
+        writable: Folders that agents may write to, beside the state.
     """
 
     command: str
@@ -38,6 +39,7 @@ class ImagePlan(NamedTuple):
     third_party: tuple[str, ...] = ()
     labels: Mapping[str, str] = {}
     is_served: bool = False
+    writable: tuple[str, ...] = ()
 
 
 def start_arguments(*, is_served: bool) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ipaddress import ip_network
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import NamedTuple
 
 from graphbus_core.deploy.facts import HEALTH_PORT, SERVE_PORT
@@ -11,10 +11,13 @@ from graphbus_core.deploy.kubernetes.plan import Plan, Pod
 from graphbus_core.deploy.names import check_label
 from graphbus_core.deploy.yaml import Node, Noted
 from graphbus_core.errors import DeployError
+from graphbus_core.model.powers import Powers
 
 _NAMESPACE_LABEL = "kubernetes.io/metadata.name"
 """Kubernetes itself puts the name of a namespace there, and nobody can change it."""
 _MOST_PORT = 65_535
+_HTTPS_PORT = 443
+_ANYWHERE = ("0.0.0.0/0", "::/0")
 
 
 class Destination(NamedTuple):
@@ -80,12 +83,14 @@ def network_policy(plan: Plan, pod: Pod) -> Object:
         Noted({"podSelector": {}}, "Every pod of this namespace. Probes come from the node, which is always let in."),
         *({"namespaceSelector": {"matchLabels": {_NAMESPACE_LABEL: name}}} for name in plan.admitted),
     ]
-    egress = [_outward(read_destination(each)) for each in plan.destinations]
+    egress: list[Node] = [_outward(read_destination(each)) for each in plan.destinations] or _declared(plan.powers)
     spec: Object = {
         "podSelector": {"matchLabels": selector_of(plan, pod)},
         "policyTypes": ["Ingress", "Egress"],
         "ingress": [{"from": peers, "ports": ports}],
-        "egress": [_names(), *egress] if egress else Noted([], "nothing; --allow-egress adds to it"),
+        "egress": [_names(), *egress]
+        if egress
+        else Noted([], "nothing: no `network` is declared, and no --allow-egress given"),
     }
     return make_object("networking.k8s.io/v1", "NetworkPolicy", pod.name, plan, pod, spec=spec)
 
@@ -99,6 +104,36 @@ def _outward(destination: Destination) -> Object:
     if destination.port:
         rule["ports"] = [{"port": destination.port, "protocol": "TCP"}]
     return rule
+
+
+def _declared(powers: Powers) -> list[Node]:
+    """What the declared hosts come to: a policy knows addresses and no names."""
+    hosts = [host for host in powers.network or () if host != "localhost" and not _is_loopback(host)]
+    if "*" in hosts:
+        return [Noted({"to": [{"ipBlock": {"cidr": each}} for each in _ANYWHERE]}, "The powers declare any host.")]
+    addresses = {host: address for host in hosts if (address := _address_of(host))}
+    found: list[Node] = [_outward(Destination(str(ip_network(each)), "", 0)) for each in addresses]
+    names = [host for host in hosts if host not in addresses]
+    if names:
+        rule: Object = {
+            "to": [{"ipBlock": {"cidr": each}} for each in _ANYWHERE],
+            "ports": [{"port": _HTTPS_PORT, "protocol": "TCP"}],
+        }
+        note = f"For {', '.join(names)}: a policy knows no names. --allow-egress takes the place of all this."
+        found.append(Noted(rule, note))
+    return found
+
+
+def _address_of(host: str) -> IPv4Address | IPv6Address | None:
+    try:
+        return ip_address(host)
+    except ValueError:
+        return None
+
+
+def _is_loopback(host: str) -> bool:
+    address = _address_of(host)
+    return address is not None and address.is_loopback
 
 
 def _names() -> Node:

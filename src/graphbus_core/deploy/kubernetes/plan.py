@@ -13,6 +13,7 @@ import msgspec
 from graphbus_core.deploy.names import as_label, check_image, check_label
 from graphbus_core.errors import DeployError
 from graphbus_core.model.config import RuntimeSettings
+from graphbus_core.model.powers import Powers
 
 Topology = Literal["single", "per-agent"]
 
@@ -54,7 +55,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         pull_secret: The secret to pull the image with; empty: it needs none.
         state: Size of the volume for what a pod keeps; empty: nothing is kept.
         admitted: Namespaces from which pods may be reached, beside their own.
-        destinations: `CIDR[:PORT]` or `NAMESPACE[:PORT]` that pods may reach; none: they reach nothing.
+        destinations: `CIDR[:PORT]` or `NAMESPACE[:PORT]` that pods may reach; none: what follows from the powers.
+        powers: What agents may do beyond computing.
         makes_namespace: The namespace is part of the files.
     """
 
@@ -64,6 +66,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     command: str
     version: str = ""
     runtime: RuntimeSettings = RuntimeSettings()
+    powers: Powers = Powers()
     pods: tuple[Pod, ...]
     artifacts: str = ".graphbus"
     is_served: bool = False

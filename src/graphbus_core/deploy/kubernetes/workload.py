@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from graphbus_core.deploy.facts import CONFIG, HEALTH_PORT, HOME, SERVE_PORT, STATE, USER_ID
+from graphbus_core.deploy.facts import (
+    CONFIG,
+    CONFINED_RUNTIME,
+    HEALTH_PORT,
+    HOME,
+    SERVE_PORT,
+    STATE,
+    USER_ID,
+    folders_to_write,
+)
 from graphbus_core.deploy.kubernetes.objects import Object, labels_of, make_object, selector_of
 from graphbus_core.deploy.kubernetes.plan import LEAVING_S, Plan, Pod
 from graphbus_core.deploy.kubernetes.surroundings import (
@@ -18,6 +27,7 @@ _CONTAINER = "graph"
 _ANYWHERE = "0.0.0.0"  # noqa: S104 - the network policy says who comes that far
 _TMP_SIZE = "64Mi"
 _STATE_SIZE = "128Mi"
+_WRITTEN = "written"
 _EPHEMERAL = "256Mi"
 _ONE = "Two replicas would be two buses: an event is heard only in the process that published it."
 _ONE_AFTER_THE_OTHER = "The old pod ends before the new one begins: never two at a time, and the volume is free."
@@ -88,7 +98,7 @@ def _container(plan: Plan, pod: Pod) -> Object:
         "name": _CONTAINER,
         "image": plan.image,
         "imagePullPolicy": "IfNotPresent",
-        "command": ["python", "-m", "graphbus_core.runtime"],
+        "command": Noted([*CONFINED_RUNTIME], "Landlock and seccomp hold it to [tool.graphbus.powers]."),
         "args": _arguments(plan, pod),
         "workingDir": HOME,
         "env": [{"name": "GRAPHBUS_CONFIG", "value": CONFIG}],
@@ -157,6 +167,8 @@ def _mounts(plan: Plan) -> list[Node]:
         {"name": "state", "mountPath": STATE},
         {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - of the container, and its own
     ]
+    written = enumerate(folders_to_write(plan.powers), 1)
+    mounts += [{"name": f"{_WRITTEN}-{number}", "mountPath": path} for number, path in written]
     if plan.is_served:
         mounts.append({"name": "token", "mountPath": TOKEN_FILE.rpartition("/")[0], "readOnly": True})
     return mounts
@@ -170,6 +182,9 @@ def _volumes(plan: Plan, pod: Pod) -> list[Node]:
         kept if pod.keeps_state else Noted(passing, "Nothing here outlives the pod."),
         {"name": "tmp", "emptyDir": {"sizeLimit": _TMP_SIZE}},
     ]
+    for number, _ in enumerate(folders_to_write(plan.powers), 1):
+        folder: Node = {"name": f"{_WRITTEN}-{number}", "emptyDir": {"sizeLimit": _STATE_SIZE}}
+        volumes.append(Noted(folder, "The powers declare it; nothing here outlives the pod."))
     if plan.is_served:
         token: Node = {
             "secretName": plan.token_secret,

@@ -155,12 +155,14 @@ class Tracer(Noting):
         self._is_closing = False
         self._is_broken = False
         self._thread = Thread(target=self._write_all, name="graphbus-trace", daemon=True)
-        self._thread.start()
+        """Started with the first delivery: a process that is confined before that has no thread which is not."""
 
     def _take(self, noted: Noted) -> None:
         if self._is_broken:
             return
         self._pending.append(noted)
+        if self._thread.ident is None:
+            self._begin()
         if len(self._pending) > _PENDING:
             self._wait_for_room()
 
@@ -177,8 +179,14 @@ class Tracer(Noting):
         with self._changed:
             self._is_closing = True
             self._changed.notify_all()
-        self._thread.join()
+        if self._thread.ident is not None:
+            self._thread.join()
         attempt(self._file.close)
+
+    def _begin(self) -> None:
+        with self._changed:
+            if self._thread.ident is None:
+                self._thread.start()
 
     def _wait_for_room(self) -> None:
         with self._changed:

@@ -1,0 +1,84 @@
+"""`graphbus powers`: which powers are declared, and which the code uses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import get_args
+
+import click
+
+from graphbus_core import settings
+from graphbus_core.cli import console
+from graphbus_core.cli.console import paint, plain
+from graphbus_core.compiler.project import Project
+from graphbus_core.editing.powers_used import SEEN, Use, powers_used
+from graphbus_core.errors import BuildError, raise_all
+from graphbus_core.model.config import BuildRequest
+from graphbus_core.model.powers import Power, Powers
+
+UNDECLARED = BuildError.exit_status
+_MOST_PLACES = 3
+
+
+@click.command("powers", short_help="Show which powers are declared, and which are used.")
+@click.argument("paths", metavar="[PATH]...", nargs=-1)
+@click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
+def powers(*, paths: tuple[str, ...], as_json: bool) -> int:
+    """Show which powers [tool.graphbus.powers] declares, and which the agents in PATH and what they import use.
+
+    The code is read, not run. What only reads files is not found by that; `graphbus run --confined` refuses it nevertheless.
+
+    Exit status: 0 every power that is used is declared; 2 wrong usage or settings; 3 one is not, or the sources are broken.
+
+    \b
+    Examples:
+      graphbus powers
+      graphbus powers agents/ --json
+    """
+    config = settings.resolve_build(BuildRequest(paths=paths))
+    project = Project.read(config)
+    raise_all(project.errors)
+    declared = config.settings.powers
+    uses = powers_used(project)
+    missing = tuple(use for use in uses if not getattr(declared, use.power))
+    idle = tuple(
+        power for power in SEEN.values() if getattr(declared, power) and power not in {use.power for use in uses}
+    )
+    if as_json:
+        console.emit_json(
+            {
+                "declared": declared,
+                "used": [use._asdict() for use in uses],
+                "undeclared": [use._asdict() for use in missing],
+                "unused": idle,
+            }
+        )
+    else:
+        _show(declared, uses, missing, idle)
+    return UNDECLARED if missing else 0
+
+
+def _show(declared: Powers, uses: Sequence[Use], missing: Sequence[Use], idle: Sequence[Power]) -> None:
+    for use in missing:
+        told = f"{use.power} is used and not declared: {use.what}."
+        console.out(f"{plain(f'{use.path}:{use.line}')}: {paint('error', 'bad')}: {plain(told)}")
+    for power in idle:
+        console.out(f"{paint('note', 'dim')}: {power} is declared, and no code was found that uses it.")
+    if missing or idle:
+        console.out("")
+    rows = [("power", "declared", "used in"), *_rows(declared, uses)]
+    widths = [max(len(row[column]) for row in rows) for column in range(2)]
+    for name, said, used in rows:
+        console.out(plain(f"{name:{widths[0]}}  {said:{widths[1]}}  {used}"))
+    if not missing:
+        console.out(f"{paint('✓', 'good')} Every power that is used is declared.")
+
+
+def _rows(declared: Powers, uses: Sequence[Use]) -> Iterator[tuple[str, str, str]]:
+    for power in get_args(Power):
+        said = getattr(declared, power)
+        words = "yes" if said is True else ", ".join(said) if said else "no"
+        places = list(dict.fromkeys(f"{use.path}:{use.line}" for use in uses if use.power == power))
+        more = f" and {len(places) - _MOST_PLACES} more" if len(places) > _MOST_PLACES else ""
+        nowhere = "nowhere" if power in SEEN.values() else "(not looked for)"
+        yield power, words, ", ".join(places[:_MOST_PLACES]) + more or nowhere

@@ -1,0 +1,245 @@
+"""What Python code is about to do, judged before it does it: the words for a refusal, and the hosts, which no kernel knows.
+
+Native code passes by here; for it there are the walls.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any, NamedTuple, NoReturn, cast
+
+from graphbus_core.model.powers import Power
+
+_UNIX = 1
+_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+
+
+class Deed(NamedTuple):
+    """What was refused.
+
+    Attributes:
+        what: In words that follow on "may not".
+        target: What a person would declare to allow it.
+    """
+
+    power: Power
+    what: str
+    target: str
+
+
+class Judge:
+    """Refuses what goes beyond the declared powers.
+
+    Args:
+        readable: Files and folders, without links.
+        writable: The same.
+        hosts: Names, `*.name`, addresses or `*`; None where there is no network at all.
+        may_start: Programs may be started.
+        refuse: Raises the refusal.
+    """
+
+    def __init__(
+        self,
+        *,
+        readable: tuple[str, ...],
+        writable: tuple[str, ...],
+        hosts: tuple[str, ...] | None,
+        may_start: bool,
+        refuse: Callable[[Deed], NoReturn],
+    ) -> None:
+        self._readable = readable
+        self._writable = writable
+        self._hosts = hosts
+        self._may_start = may_start
+        self._refuse = refuse
+        self._addresses: set[str] = set()
+
+    def begin(self) -> None:
+        """Judge from now on, for good."""
+        judges = self._judges()
+        if self._hosts is not None and "*" not in self._hosts:
+            self._follow_names()
+
+        def judge(event: str, arguments: tuple[Any, ...]) -> None:
+            found = judges.get(event)
+            if found is not None:
+                found(*arguments)
+
+        sys.addaudithook(judge)
+
+    def _judges(self) -> dict[str, Callable[..., None]]:
+        found: dict[str, Callable[..., None]] = {
+            "open": self._open,
+            "sqlite3.connect": self._open_database,
+            "os.listdir": self._read,
+            "os.scandir": self._read,
+            "os.truncate": self._write,
+            "os.chmod": self._write,
+            "os.chown": self._write,
+            "os.utime": self._write,
+            "os.setxattr": self._write,
+            "os.removexattr": self._write,
+            "os.mkdir": self._make,
+            "os.remove": self._make,
+            "os.rmdir": self._make,
+            "os.rename": self._make_both,
+            "os.link": self._make_both,
+            "os.symlink": lambda _aim, path, *_rest: self._make(path),
+            "socket.__new__": self._open_socket,
+            "socket.connect": self._connect,
+            "socket.sendto": self._connect,
+            "socket.sendmsg": self._connect,
+            "socket.getaddrinfo": lambda host, *_rest: self._look_up(host),
+            "socket.gethostbyname": self._look_up,
+            "socket.gethostbyaddr": self._look_up,
+            "socket.getnameinfo": lambda address: self._look_up(address[0]),
+        }
+        if not self._may_start:
+            found |= {
+                "subprocess.Popen": lambda program, *_rest: self._start(program),
+                "os.exec": lambda program, *_rest: self._start(program),
+                "os.posix_spawn": lambda program, *_rest: self._start(program),
+                "os.system": lambda command: self._start(os.fsdecode(command).partition(" ")[0]),
+                "os.fork": lambda: self._start("a copy of itself"),
+                "os.forkpty": lambda: self._start("a copy of itself"),
+                "os.kill": self._signal,
+                "os.killpg": self._signal,
+            }
+        return found
+
+    # --- files ---
+
+    def _open(self, path: Any, mode: str | None, flags: int) -> None:
+        if mode is None and (flags & os.O_PATH or not os.path.isabs(_text(path))):
+            return  # opened for its name alone, or relative to a folder that this event does not tell: the kernel judges
+        (self._write if flags & _WRITES else self._read)(path)
+
+    def _open_database(self, path: Any) -> None:
+        text = _text(path)
+        if (
+            text
+            and not text.startswith((":memory:", "file:"))
+            and not is_within(os.path.realpath(text), self._readable)
+        ):
+            self._write(path)
+
+    def _read(self, path: Any = None, *_rest: object) -> None:
+        text = _text(path)
+        if text and not is_within(os.path.realpath(text), (*self._readable, *self._writable)):
+            self._refuse(Deed("read", f"read {text}", os.path.realpath(text)))
+
+    def _write(self, path: Any, *_rest: object) -> None:
+        text = _text(path)
+        if text:
+            self._change(text, os.path.realpath(text))
+
+    def _make(self, path: Any, *numbers: Any) -> None:
+        """A name in a folder, which may be a link itself."""
+        text = _text(path)
+        if text and (os.path.isabs(text) or numbers[-1:] in ((), (-1,))):
+            folder, name = os.path.split(os.path.abspath(text))
+            self._change(text, os.path.join(os.path.realpath(folder), name))
+
+    def _make_both(self, source: Any, target: Any, *numbers: Any) -> None:
+        for path, number in zip((source, target), (*numbers, -1, -1), strict=False):
+            self._make(path, number)
+
+    def _change(self, text: str, path: str) -> None:
+        if not is_within(path, self._writable):
+            self._refuse(Deed("write", f"write {text}", path))
+
+    # --- programs ---
+
+    def _start(self, program: Any) -> None:
+        self._refuse(Deed("processes", f"start {_text(program) or 'a program'}", "true"))
+
+    def _signal(self, process: int, number: int) -> None:
+        if process != os.getpid():
+            self._refuse(Deed("processes", f"send signal {number} to the process {process}", "true"))
+
+    # --- network ---
+
+    def _open_socket(self, _socket: object, family: int, *_rest: object) -> None:
+        """A socket that is made of one that is open already is no new one."""
+        made_in = sys._getframe(2).f_locals
+        if self._hosts is None and made_in.get("fileno") is None:
+            self._refuse(Deed("network", f"open a socket ({_family(family)})", "HOST"))
+
+    def _connect(self, opened: Any, address: Any) -> None:
+        if address is None:
+            return  # to whom it is connected already
+        if opened.family == _UNIX:
+            path = _text(address)
+            if self._hosts is None or not path or path.startswith("\0"):
+                self._refuse(Deed("network", f"connect to the socket {path or address!r}", "HOST"))
+            self._write(path)
+        elif isinstance(address, tuple) and address and isinstance(address[0], str):
+            host = address[0]
+            if not self._may_reach(host) and _plain(host) not in self._addresses:
+                port = f":{address[1]}" if len(address) > 1 else ""
+                self._refuse(Deed("network", f"connect to {host}{port}", host))
+
+    def _look_up(self, host: Any) -> None:
+        name = _text(host)
+        if name and not self._may_reach(name) and _plain(name) not in self._addresses:
+            self._refuse(Deed("network", f"look up {name}", name))
+
+    def _may_reach(self, host: str) -> bool:
+        name = host.lower().rstrip(".")
+        return any(_fits(name, pattern.lower()) for pattern in self._hosts or ())
+
+    def _follow_names(self) -> None:
+        """Let the addresses of a declared name be reached: whoever looks a name up connects to an address."""
+        import socket
+
+        look_up, look_up_one = socket.getaddrinfo, socket.gethostbyname
+
+        def getaddrinfo(*arguments: Any, **named: Any) -> Any:
+            found = look_up(*arguments, **named)
+            self._addresses.update(_plain(cast("str", each[4][0])) for each in found)
+            return found
+
+        def gethostbyname(hostname: str) -> str:
+            found = look_up_one(hostname)
+            self._addresses.add(_plain(found))
+            return found
+
+        socket.getaddrinfo = getaddrinfo
+        socket.gethostbyname = gethostbyname
+
+
+def _fits(name: str, pattern: str) -> bool:
+    if pattern.startswith("*"):
+        return name.endswith(pattern[1:])
+    return name == pattern or _plain(name) == _plain(pattern)
+
+
+def _plain(host: str) -> str:
+    """An address in its one spelling; a name as it is."""
+    from ipaddress import ip_address
+
+    try:
+        address = ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    return str(getattr(address, "ipv4_mapped", None) or address)
+
+
+def _family(number: int) -> str:
+    return {_UNIX: "Unix", 2: "IPv4", 10: "IPv6"}.get(number, f"family {number}")
+
+
+def _text(path: Any) -> str:
+    """A path as text; empty for an open file, and for what is no path."""
+    if isinstance(path, os.PathLike):
+        path = os.fspath(path)
+    if isinstance(path, bytes):
+        path = os.fsdecode(path)
+    return path if isinstance(path, str) else ""
+
+
+def is_within(path: str, roots: tuple[str, ...]) -> bool:
+    """Tell whether a path is one of these, or below one."""
+    return any(path == root or path.startswith(f"{root.rstrip('/')}/") for root in roots)

@@ -1,0 +1,160 @@
+"""The bounds of a process, put up by the kernel for all that it does from then on, in whatever language.
+
+files: Landlock        calls, network at all, programs at all: seccomp        which hosts: nobody here, see `hook`
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from graphbus_core.confinement import kernel, landlock
+from graphbus_core.confinement.calls import (
+    CLONE_THREAD,
+    ENOSYS,
+    MSG_FASTOPEN,
+    NEW_NAMESPACES,
+    Has,
+    Is,
+    IsNoneOf,
+    Lacks,
+    Rule,
+    program,
+)
+
+_SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/sys/devices/system/cpu")
+_ETC = (
+    "ld.so.cache localtime timezone locale.alias mime.types terminfo inputrc "
+    "ssl/certs ssl/openssl.cnf pki/tls/certs pki/tls/cert.pem pki/tls/openssl.cnf pki/ca-trust ca-certificates"
+)
+_ETC_TO_CONNECT = "resolv.conf hosts host.conf gai.conf nsswitch.conf services protocols"
+_ETC_TO_START = "passwd group nsswitch.conf alternatives"
+_DEVICES = {"/dev/null": landlock.WRITE, **dict.fromkeys(("/dev/zero", "/dev/random", "/dev/urandom"), landlock.READ)}
+_OWN = ("/proc/self/statm", "/proc/self/fd")
+"""What metrics are made of: how much memory this process has, and how many files are open."""
+
+_UNIX, _IPV4, _IPV6, _NETLINK = 1, 2, 10, 16
+_DATAGRAM, _KIND = 2, 0xF
+
+_NEVER = (
+    "ptrace process_vm_readv process_vm_writev process_madvise kcmp pidfd_getfd move_pages migrate_pages "
+    "bpf perf_event_open userfaultfd memfd_secret io_uring_setup io_uring_enter io_uring_register "
+    "add_key request_key keyctl "
+    "unshare setns chroot mount umount2 pivot_root open_tree open_tree_attr move_mount fsopen fsconfig fsmount fspick "
+    "mount_setattr open_by_handle_at fanotify_init "
+    "shmget shmat semget msgget mq_open "
+    "init_module finit_module delete_module kexec_load kexec_file_load reboot swapon swapoff acct quotactl syslog "
+    "settimeofday clock_settime adjtimex clock_adjtime iopl ioperm modify_ldt"
+)
+"""What no power is for: other processes and their memory, ways past these walls, and the machine itself."""
+_START = "fork vfork execve execveat tkill pidfd_open pidfd_send_signal"
+_SIGNAL = "kill tgkill rt_sigqueueinfo rt_tgsigqueueinfo"
+_MARK = (
+    "chmod fchmod fchmodat fchmodat2 chown fchown lchown fchownat utime utimes futimesat utimensat "
+    "setxattr lsetxattr fsetxattr setxattrat removexattr lremovexattr fremovexattr removexattrat"
+)
+"""Changes files without writing into them; Landlock does not judge it."""
+
+_TYPE_IN, _PASTE = 0x5412, 0x541C
+"""TIOCSTI and TIOCLINUX: they put letters into a terminal, as if somebody had typed them."""
+
+_kept: list[int] = []
+
+
+class Bounds(NamedTuple):
+    """What a process may do.
+
+    Attributes:
+        readable: Files and folders, beside those of the system and of Python.
+        writable: Files and folders that may be read, too.
+        may_write: Some of these are open to agents, and not to GraphBus alone.
+        may_connect: To other machines and processes.
+        may_start: Programs.
+    """
+
+    readable: tuple[str, ...]
+    writable: tuple[str, ...]
+    may_write: bool = False
+    may_connect: bool = False
+    may_start: bool = False
+
+
+class Missing(NamedTuple):
+    """What the kernel here does not enforce, in words, and whether that is all of it."""
+
+    gaps: tuple[str, ...]
+    is_all: bool
+
+
+def put_up(bounds: Bounds) -> Missing:
+    """Bind this process, for good."""
+    if sys.platform != "linux":
+        return Missing(("everything (this is no Linux)",), is_all=True)
+    kernel.give_up_privileges()
+    machine = os.uname().machine
+    gaps = list(_lock_files(bounds))
+    has_files = landlock.version() > 0
+    has_calls = kernel.refuse_calls(machine, program(machine, rules(bounds, os.getpid())))
+    if not has_calls:
+        gaps.append(f"network and programs (no seccomp for {machine} here)")
+    return Missing(tuple(gaps), is_all=not has_files and not has_calls)
+
+
+def readable(bounds: Bounds) -> Iterator[str]:
+    """Give every file and folder that may be read."""
+    etc = [_ETC, *([_ETC_TO_CONNECT] if bounds.may_connect else []), *([_ETC_TO_START] if bounds.may_start else [])]
+    yield from _SYSTEM
+    yield from (f"/etc/{name}" for names in etc for name in names.split())
+    yield from (sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix)
+    yield from filter(None, [sys.pycache_prefix])
+    yield from (*_OWN, *_DEVICES, *bounds.readable, *bounds.writable)
+
+
+def rules(bounds: Bounds, pid: int) -> Iterator[Rule]:
+    """Give the rules for calls."""
+    yield from map(Rule, _NEVER.split())
+    yield Rule("clone3", ENOSYS)  # its flags are in memory, where a filter cannot see them; libraries then take `clone`
+    yield Rule("clone", when=Has(0, NEW_NAMESPACES))
+    yield Rule("ioctl", when=Is(1, _TYPE_IN))
+    yield Rule("ioctl", when=Is(1, _PASTE))
+    if not bounds.may_start:
+        yield Rule("clone", when=Lacks(0, CLONE_THREAD))
+        yield from map(Rule, _START.split())
+        yield from (Rule(call, when=IsNoneOf(0, (pid,))) for call in _SIGNAL.split())
+    if bounds.may_connect:
+        yield Rule("socket", when=IsNoneOf(0, (_UNIX, _IPV4, _IPV6, _NETLINK)))
+    else:
+        # What listens already goes on; a pair of sockets is for threads. Neither may be sent elsewhere.
+        yield from map(Rule, ("socket", "connect", "bind"))
+        yield Rule("socketpair", when=Is(1, _DATAGRAM, _KIND))
+        yield Rule("sendto", when=Has(3, MSG_FASTOPEN))
+        yield Rule("sendmsg", when=Has(2, MSG_FASTOPEN))
+        yield Rule("sendmmsg", when=Has(3, MSG_FASTOPEN))
+    if not bounds.may_write:
+        yield from map(Rule, _MARK.split())
+
+
+def _lock_files(bounds: Bounds) -> Iterator[str]:
+    known = landlock.version()
+    if not known:
+        yield "files (this kernel has no Landlock)"
+        return
+    threads = len(os.listdir("/proc/self/task")) - 1
+    run = landlock.RUN if bounds.may_start else landlock.READ
+    rights = {os.path.realpath(path): run for path in readable(bounds)}
+    rights |= {os.path.realpath(path): landlock.READ for path in bounds.readable}
+    rights |= {os.path.realpath(path): landlock.WRITE for path in bounds.writable}
+    rights |= _DEVICES
+    _kept.extend(landlock.lock(rights, may_connect=bounds.may_connect))
+    if threads > 0:
+        yield f"files, in {threads} thread{'s'[: threads > 1]} that ran before"
+    for since, what, matters in (
+        (landlock.TRUNCATE_SINCE, "files that are made empty", True),
+        (landlock.PORTS_SINCE, "new ports that are listened on", bounds.may_connect),
+        (landlock.SCOPES_SINCE, "signals that programs send to others", bounds.may_start),
+        (landlock.SCOPES_SINCE, "abstract sockets of others", bounds.may_connect),
+    ):
+        if known < since and matters:
+            yield f"{what} (this kernel's Landlock is too old)"
