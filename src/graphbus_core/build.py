@@ -12,6 +12,7 @@ Each stage imports its wing when it runs: a build in which nothing has changed p
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from graphbus_core.compiler.extract import AgentDefinitions, NodeClasses, Sources
     from graphbus_core.compiler.graph import ActivationOrder, AgentGraph
     from graphbus_core.compiler.project import Project
-    from graphbus_core.editing.promotion import Recovered
     from graphbus_core.editing.workspace import Workspace
     from graphbus_core.model.messages import Event
     from graphbus_core.model.proposals import FileChange, GateReport, Negotiations
@@ -52,6 +52,7 @@ __all__ = ["BUILD", "STATIC", "Agreement", "AppliedChanges", "BuildResult", "bui
 
 BUILD = Pipeline("BUILD")
 JOURNAL = "journal"
+_NOT_OURS = ("GBE322", "GBE328")
 
 
 class Agreement(NamedTuple):
@@ -76,17 +77,29 @@ class AppliedChanges(msgspec.Struct, frozen=True):
     project: Project | None = None
 
 
-def end_interrupted(config: BuildConfig) -> tuple[Recovered, ...]:
+def end_interrupted(config: BuildConfig, *, writes_sources: bool) -> tuple[str, ...]:
     """End every promotion and undo that an earlier process left unfinished, so that nobody reads half of a change.
 
+    Args:
+        writes_sources: Nothing is written to files that somebody else's journal may be about. Who only reads them is told of it.
+
+    Returns:
+        What to tell a person, a sentence each.
+
     Raises:
-        EditError: One cannot be brought to its end.
+        EditError: One cannot be brought to its end; GBE328, one is none of ours.
     """
-    if not Path(config.artifacts_dir, JOURNAL).is_dir():
+    if not os.path.lexists(os.path.join(config.artifacts_dir, JOURNAL)):
         return ()
+    from graphbus_core.errors import EditError
     from graphbus_core.negotiation.settlement import recover_sessions
 
-    return recover_sessions(config)
+    try:
+        return tuple(ended.told for ended in recover_sessions(config))
+    except EditError as error:
+        if writes_sources or error.code not in _NOT_OURS:
+            raise
+        return (str(error),)
 
 
 # --- 1-7: from a request to a graph ---------------------------------------------------------
@@ -96,7 +109,7 @@ def end_interrupted(config: BuildConfig) -> tuple[Recovered, ...]:
 def load_build_config(request: BuildRequest) -> BuildConfig:
     """Join the request and `[tool.graphbus]`, and end a promotion that an earlier process left unfinished."""
     config = settings.resolve_build(request)
-    end_interrupted(config)
+    end_interrupted(config, writes_sources=config.enable_agents and not config.dry_run)
     return config
 
 
@@ -321,9 +334,9 @@ def run_build_pipeline(
 
         request = complete(request)
     config = settings.resolve_build(request)
-    for ended in end_interrupted(config):
+    for told in end_interrupted(config, writes_sources=config.enable_agents and not config.dry_run):
         if on_recovered:
-            on_recovered(ended.told)
+            on_recovered(told)
     locked = 0
     if request.is_frozen:
         from graphbus_core.negotiation.lock import check_frozen

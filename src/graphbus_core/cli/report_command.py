@@ -121,6 +121,7 @@ def _edges(config: BuildConfig) -> tuple[Edge, ...] | None:
 
 
 def _write(path: Path, made: bytes, *, is_forced: bool) -> None:
+    from graphbus_core.store.beneath import anchored
     from graphbus_core.store.writing import refuse_special, write_atomic
 
     where = Place(str(path))
@@ -128,7 +129,7 @@ def _write(path: Path, made: bytes, *, is_forced: bool) -> None:
         refuse_special(path)  # to look into a pipe would take for ever
         if not is_forced and path.exists() and not _is_report(path):
             raise UsageError("GBE147", where=where)
-        write_atomic(path, made)
+        write_atomic(anchored(path), made)
     except OSError as error:
         raise UsageError("GBE149", reason=(error.strerror or str(error)).lower(), where=where) from error
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping
+from errno import EINVAL
+from stat import S_ISFIFO, S_ISREG
 from typing import IO, TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -145,7 +147,15 @@ def _read_limited(path: str) -> bytes:
         if size_bytes > limit:
             name = os.path.basename(path)
             raise ArtifactError("GBE514", where=Place(shown(path)), name=name, size_bytes=size_bytes, limit_bytes=limit)
+        if not _is_finite(file):
+            raise OSError(EINVAL, "it is no plain file")
         return file.read()
+
+
+def _is_finite(file: IO[bytes]) -> bool:
+    """False for a device, which may be a link away and never end."""
+    mode = os.fstat(file.fileno()).st_mode
+    return S_ISREG(mode) or S_ISFIFO(mode)
 
 
 def _open(path: StrPath) -> IO[bytes]:
@@ -224,6 +234,6 @@ def digest_of(path: StrPath) -> str:
     """Give the sha256 of a file, `""` when it cannot be read."""
     try:
         with _open(path) as file:
-            return sha256_hex(file.read())
+            return sha256_hex(file.read()) if _is_finite(file) else ""
     except OSError:
         return ""
