@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import stat
 from contextlib import suppress
-from errno import EINVAL, ELOOP, EMLINK, ENOTDIR
+from errno import EINVAL, EISDIR, ELOOP, EMLINK, ENOTDIR
 from types import TracebackType
 
 from graphbus_core.store import kernel
@@ -135,6 +135,8 @@ class Folder:
     def put(self, name: str, data: bytes, *, mode: int = 0o666, is_flushed: bool = True) -> None:
         """Replace a file's content so that, whatever happens, it has either the old bytes or the new ones; its mode is kept."""
         known = self.status(name)
+        if known and stat.S_ISDIR(known.st_mode):
+            raise IsADirectoryError(EISDIR, os.strerror(EISDIR), self._shown(name))
         if known and not (stat.S_ISREG(known.st_mode) or stat.S_ISLNK(known.st_mode)):
             raise OSError(EINVAL, "what is there is no plain file", self._shown(name))
         temporary = f".{name}.{os.getpid()}.tmp"

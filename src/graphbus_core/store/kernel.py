@@ -21,8 +21,10 @@ def _libc() -> Any:
     """The C library, loaded when it is first needed; None where the calls do not exist."""
     if sys.platform != "linux":
         return None
-    from ctypes import CDLL
-
+    try:
+        from ctypes import CDLL
+    except ImportError:  # a Python that was built without
+        return None
     return CDLL(None, use_errno=True)
 
 
