@@ -29,46 +29,51 @@ SAVED = b"what a person has saved\n"
 STEPS = {"open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.chmod", "os.chown", "os.listdir", "os.scandir"}
 
 
-def act(root: str, action: str, how: str, at: int, saved_at: int = 0) -> int:
-    """Do it here, with the n-th step going wrong, and give the exit status.
+class Steps:
+    """Counts what touches the disk in a folder, and lets the n-th step go wrong.
 
     Args:
         saved_at: A person saves SAVED just before this one of the exchanges of a file with its new one; 0: nobody does.
     """
-    config = BuildConfig(root=root, paths=(f"{root}/agents",))
-    seen = exchanges = 0
 
-    def step() -> None:
-        nonlocal seen
-        seen += 1
-        if seen == at and how == "kill":
+    def __init__(self, root: str, how: str, at: int, saved_at: int) -> None:
+        self.seen = self._exchanges = 0
+        self._root, self._how, self._at, self._saved_at = root, how, at, saved_at
+
+    def step(self) -> None:
+        self.seen += 1
+        if self.seen == self._at and self._how == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
-        if seen == at and how == "fail":
+        if self.seen == self._at and self._how == "fail":
             raise OSError(errno.EIO, "Input/output error")
 
-    def hook(event: str, arguments: tuple[object, ...]) -> None:
-        nonlocal exchanges
-        if event in STEPS and arguments and is_ours(event, arguments[0]):
-            step()
-        if saved_at and event == "os.rename" and str(arguments[0]).endswith(".graphbus-new"):
-            exchanges += 1
-            if exchanges == saved_at:
-                save(Path(root, "agents", str(arguments[1])))
+    def hook(self, event: str, arguments: tuple[object, ...]) -> None:
+        if event in STEPS and arguments and self._is_ours(event, arguments[0]):
+            self.step()
+        if self._saved_at and event == "os.rename" and str(arguments[0]).endswith(".graphbus-new"):
+            self._exchanges += 1
+            if self._exchanges == self._saved_at:
+                save(Path(self._root, "agents", str(arguments[1])))
 
-    def is_ours(event: str, name: object) -> bool:
+    def _is_ours(self, event: str, name: object) -> bool:
         """What lies in the project is named by its whole path, by one relative to an open folder, or by a descriptor."""
         if isinstance(name, int):
             return event != "open"
-        return str(name).startswith(root) or not str(name).startswith("/")
+        return str(name).startswith(self._root) or not str(name).startswith("/")
 
+
+def act(root: str, action: str, how: str, at: int, saved_at: int = 0) -> int:
+    """Do it here, with the n-th step going wrong, and give the exit status."""
+    config = BuildConfig(root=root, paths=(f"{root}/agents",))
+    steps = Steps(root, how, at, saved_at)
     really_fsync = os.fsync
 
     def fsync(descriptor: int) -> None:
-        step()
+        steps.step()
         really_fsync(descriptor)
 
     os.fsync = fsync
-    sys.addaudithook(hook)
+    sys.addaudithook(steps.hook)
     try:
         if action == "promote":
             promote(config, FILES, "S001")
@@ -77,8 +82,8 @@ def act(root: str, action: str, how: str, at: int, saved_at: int = 0) -> int:
         else:
             recover(config)
     except EditError as error:
-        return REFUSED[error.code] if seen >= at else TOO_FEW
-    return DONE if seen >= at else TOO_FEW
+        return REFUSED[error.code] if steps.seen >= at else TOO_FEW
+    return DONE if steps.seen >= at else TOO_FEW
 
 
 def save(path: Path) -> None:

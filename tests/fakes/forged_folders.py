@@ -1,4 +1,4 @@
-"""Folders that a hostile clone may bring: each entry of FORGED makes one in a project beside which lies what nobody may write to."""
+"""Folders that a hostile clone may bring: each entry of FORGED makes one in a project; beside it lies what nobody may write to."""
 
 from __future__ import annotations
 
@@ -38,9 +38,28 @@ OUTSIDE = ("secret.py", "secret.json", "state.sqlite3", ".a.py.graphbus-new", "d
 FOLDERS = ("", "cache", "journal", "sessions", "state", "before-migration", "sessions/S001", "state/deep")
 FILES = (
     *("manifest.json", "graph.json", "agents.json", ".graph.json.tmp", ".manifest.json.tmp", "negotiation.lock"),
-    *("lock", "negotiating", "cache/facts", "cache/build", "cache/imports", "state/state.sqlite3", "state/state.sqlite3-wal"),
-    *("state/dead_letters.sqlite3", "state/trace.sqlite3", "state/profile.json", "state/http_token", "state/prompt_history"),
-    *("sessions/S001/record.json", "sessions/S001/session.json", "sessions/S001/answers.jsonl", "sessions/S001/commits.json"),
+    *(
+        "lock",
+        "negotiating",
+        "cache/facts",
+        "cache/build",
+        "cache/imports",
+        "state/state.sqlite3",
+        "state/state.sqlite3-wal",
+    ),
+    *(
+        "state/dead_letters.sqlite3",
+        "state/trace.sqlite3",
+        "state/profile.json",
+        "state/http_token",
+        "state/prompt_history",
+    ),
+    *(
+        "sessions/S001/record.json",
+        "sessions/S001/session.json",
+        "sessions/S001/answers.jsonl",
+        "sessions/S001/commits.json",
+    ),
 )
 PATHS = {
     "an absolute path": "{outside}/secret.py",
@@ -127,7 +146,9 @@ def journal(path: str, state: str, seal: str, clone: Clone) -> None:
 def of_another_project(clone: Clone) -> None:
     """My own seal, for my own other project."""
     other = BuildConfig(root=str(clone.place / "mine"), paths=())
-    made = Journal(other).begin(entry_of("agents/farm.py"), {"agents/farm.py": (b"forged\n", b""), "agents/none.py": (b"", b"")})
+    made = Journal(other).begin(
+        entry_of("agents/farm.py"), {"agents/farm.py": (b"forged\n", b""), "agents/none.py": (b"", b"")}
+    )
     shutil.copytree(Journal(other).enter(made, COMMITTING), clone.home / "journal" / "0001-S001.committing")
 
 
@@ -198,7 +219,9 @@ def cache(name: str, how: str, clone: Clone) -> None:
         path = clone.home / "cache" / name
         data = path.read_bytes() if path.exists() else b"x" * 200
         body = msgspec.msgpack.decode(data[64:]) if path.exists() else []
-        forged = msgspec.msgpack.encode(_with_status(body, list(look_at(str(clone.root), ["agents/farm.py"]).files.values())[0]))
+        forged = msgspec.msgpack.encode(
+            _with_status(body, look_at(str(clone.root), ["agents/farm.py"]).files["agents/farm.py"])
+        )
         if how == "theirs":
             forged = seal_of("cache", str(path), forged).encode() + forged
         elif how == "my old seal":
@@ -260,14 +283,20 @@ def endless(name: str, clone: Clone) -> None:
 
 
 def record_of(name: str, clone: Clone) -> None:
-    data = b'{"schema_version": 1, "session": "%s", "backend": "rules", "agents": [], "arbiters": [], "intent": "",' % name.encode()
+    data = (
+        b'{"schema_version": 1, "session": "%s", "backend": "rules", "agents": [], "arbiters": [], "intent": "",'
+        % name.encode()
+    )
     ending = b'"negotiations": {"session": "%s"}}' % name.encode()
     write(clone.home / "sessions/S001/record.json", data + ending)
 
 
 def commits_of(identity: str, clone: Clone) -> None:
     record_of("S001", clone)
-    write(clone.home / "sessions/S001/commits.json", b'{"branch": "", "before": "", "commits": {"P1": "%s"}}' % identity.encode())
+    write(
+        clone.home / "sessions/S001/commits.json",
+        b'{"branch": "", "before": "", "commits": {"P1": "%s"}}' % identity.encode(),
+    )
 
 
 def session_of_somebody(how: str, clone: Clone) -> None:
@@ -278,7 +307,9 @@ def session_of_somebody(how: str, clone: Clone) -> None:
         Keeper(config).begin(ActiveAgents(), project, Tape(), {})
     folder = clone.home / "sessions/S001"
     start = load_start(clone.home, "S001")
-    gate = msgspec.structs.replace(start.settings.gate, test_command=(f"touch {clone.outside}/ran"), isolation="process")
+    gate = msgspec.structs.replace(
+        start.settings.gate, test_command=(f"touch {clone.outside}/ran"), isolation="process"
+    )
     if how != "theirs":
         start = msgspec.structs.replace(start, settings=msgspec.structs.replace(start.settings, gate=gate))
         (folder / "session.json").write_bytes(encode(start))
@@ -305,13 +336,26 @@ def _table() -> Mapping[str, Callable[[Clone], None]]:
     for kind in ("a pipe", "a folder", "a device", "a link", "a huge document"):
         made[f"{kind} as journal.json"] = partial(instead, kind, "journal.json")
     made |= {f"{kind} as seal": partial(instead, kind, "seal") for kind in ("a pipe", "a device", "a link")}
-    made |= {f"a journal called {name!r}": partial(odd_name, name) for name in ("1x", "0-", "9" * 200 + "-S.committing", "0001-S..x")}
+    made |= {
+        f"a journal called {name!r}": partial(odd_name, name)
+        for name in ("1x", "0-", "9" * 200 + "-S.committing", "0001-S..x")
+    }
     made["a journal that is a link to a whole one"] = linked_journal
     for name in ("facts", "build", "imports"):
-        made |= {f"the cache {name}, seal: {how}": partial(cache, name, how) for how in ("theirs", "none", "my old seal", "zeros")}
+        made |= {
+            f"the cache {name}, seal: {how}": partial(cache, name, how)
+            for how in ("theirs", "none", "my old seal", "zeros")
+        }
     made |= {f"a link at the folder .graphbus/{name}": partial(linked_folder, name) for name in FOLDERS}
     made |= {f"a link at .graphbus/{name}": partial(linked_file, name) for name in FILES}
-    for name in ("lock", "negotiating", "state/state.sqlite3", "sessions/S001/answers.jsonl", "negotiation.lock", "manifest.json"):
+    for name in (
+        "lock",
+        "negotiating",
+        "state/state.sqlite3",
+        "sessions/S001/answers.jsonl",
+        "negotiation.lock",
+        "manifest.json",
+    ):
         made[f"a second name at .graphbus/{name}"] = partial(hard_link, name)
     for name in ("negotiation.lock", "manifest.json", "graph.json", "cache/facts", "sessions/S001/record.json"):
         made[f"/dev/zero at .graphbus/{name}"] = partial(endless, name)
@@ -319,7 +363,10 @@ def _table() -> Mapping[str, Callable[[Clone], None]]:
     made |= {f"commits of {each!r}": partial(commits_of, each) for each in ("--output=x", "HEAD; touch x", "../x")}
     made |= {f"a killed session, {how}": partial(session_of_somebody, how) for how in ("theirs", "mine but changed")}
     made |= {f"a session called {name!r}": partial(odd_session, name) for name in ("S001 x", "..S", "-rf", "S001\n")}
-    made |= {f"a lock of {text[:20]!r}": partial(lock_of, text) for text in (b"{", b"[" * 1_000_000, b'{"schema_version": 1, "agents": {}}')}
+    made |= {
+        f"a lock of {text[:20]!r}": partial(lock_of, text)
+        for text in (b"{", b"[" * 1_000_000, b'{"schema_version": 1, "agents": {}}')
+    }
     return made
 
 

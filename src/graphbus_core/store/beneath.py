@@ -240,9 +240,10 @@ def _odd(path: str) -> OSError:
 
 def read_handle(handle: int, most_bytes: int = MOST_BYTES, shown: str | None = None) -> bytes:
     """Read and close what was opened, if it is a plain file of at most so many bytes."""
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(EINVAL, "it is no plain file", shown)
     with open(handle, "rb") as file:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise OSError(EINVAL, "it is no plain file", shown)
         data = file.read(most_bytes + 1)
     if len(data) > most_bytes:
         raise OSError(EINVAL, f"it has more than {most_bytes} bytes", shown)
