@@ -1,4 +1,4 @@
-"""Folders that a hostile clone may bring: each entry of FORGED makes one in a project; beside it lies what nobody may write to."""
+"""Folders that a hostile clone may bring: each entry of FORGED makes one in a project, beside what nobody may write to."""
 
 from __future__ import annotations
 

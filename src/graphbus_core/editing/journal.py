@@ -14,6 +14,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from errno import EACCES, EINVAL, EISDIR, ELOOP, ENOENT, ENOTDIR, ENXIO
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from typing import Literal
@@ -33,6 +34,8 @@ COMMITTING = ".committing"
 _JOURNAL, _SEAL = "journal.json", "seal"
 _PURPOSE = "journal"
 _MOST_BYTES = 16 * 1024 * 1024
+_NO_FILE = frozenset({ENOENT, ENOTDIR, EISDIR, ELOOP, EINVAL, ENXIO, EACCES})
+"""What opening says of something that GraphBus has not put there; anything else is a failure of the disk."""
 _FOLDER = re.compile(r"(\d{4,18})-[A-Za-z0-9_-]+(\.preparing|\.committing)?")
 
 
@@ -154,8 +157,12 @@ class Journal:
             if seal != self._seal(data):
                 return None
             entry = msgspec.json.decode(data, type=Entry)
-        except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None
+        except OSError as error:
+            if error.errno in _NO_FILE:
+                return None
+            raise
         is_whole = entry.name == folder.name.partition(".")[0] and all(is_changeable(file.path) for file in entry.files)
         return entry if is_whole else None
 
