@@ -52,7 +52,6 @@ __all__ = ["BUILD", "STATIC", "Agreement", "AppliedChanges", "BuildResult", "bui
 
 BUILD = Pipeline("BUILD")
 JOURNAL = "journal"
-_NOT_OURS = ("GBE322", "GBE328")
 
 
 class Agreement(NamedTuple):
@@ -78,28 +77,12 @@ class AppliedChanges(msgspec.Struct, frozen=True):
 
 
 def end_interrupted(config: BuildConfig, *, writes_sources: bool) -> tuple[str, ...]:
-    """End every promotion and undo that an earlier process left unfinished, so that nobody reads half of a change.
-
-    Args:
-        writes_sources: Nothing is written to files that somebody else's journal may be about. Who only reads them is told of it.
-
-    Returns:
-        What to tell a person, a sentence each.
-
-    Raises:
-        EditError: One cannot be brought to its end; GBE328, one is none of ours.
-    """
+    """See `settlement.end_interrupted`, which is loaded only where there is a journal."""
     if not os.path.lexists(os.path.join(config.artifacts_dir, JOURNAL)):
         return ()
-    from graphbus_core.errors import EditError
-    from graphbus_core.negotiation.settlement import recover_sessions
+    from graphbus_core.negotiation import settlement
 
-    try:
-        return tuple(ended.told for ended in recover_sessions(config))
-    except EditError as error:
-        if writes_sources or error.code not in _NOT_OURS:
-            raise
-        return (str(error),)
+    return settlement.end_interrupted(config, writes_sources=writes_sources)
 
 
 # --- 1-7: from a request to a graph ---------------------------------------------------------
