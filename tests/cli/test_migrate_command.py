@@ -57,7 +57,7 @@ def test_each_sample_runs_with_the_sources_that_it_was_frozen_with(
 
 
 def test_an_artifact_folder_that_is_a_link_is_read_and_not_written_through(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     project = tmp_path / "project"
     folder = thaw("format_1/orders", project)
@@ -68,6 +68,11 @@ def test_an_artifact_folder_that_is_a_link_is_read_and_not_written_through(
     folder.symlink_to(elsewhere)
     before = sorted((path, path.stat().st_mtime_ns) for path in elsewhere.rglob("*"))
     call = ["run", "--call", "Books.balance", "{}"]
+    assert main(["-C", str(project), *call]) == 7  # it would keep its state there
+    assert "it is a link, or lies behind one" in capsys.readouterr().err
+    place = tmp_path / "place.toml"
+    place.write_text(f'[runtime]\nstate_dir = "{tmp_path}/state"\n')
+    monkeypatch.setenv("GRAPHBUS_CONFIG", str(place))
     assert main(["-C", str(project), *call]) == 0
     assert main(["run", str(folder), *call[1:]]) == 0
     assert capsys.readouterr().out.count('{"revenue":0.0}') == 2

@@ -120,7 +120,7 @@ def _write_one(root: Path, path: str, before: bytes, after: bytes) -> None:
     file = JournalFile(path=path, sha256_before=sha256_hex(before), sha256_after=sha256_hex(after))
     with Folder.at(place.parent) as folder:
         target = Target(folder, place.name, file)
-        if target.state() != "before":
+        if folder.read(place.name) != before:
             raise EditError("GBE330", where=Place(path))
         try:
             target.put_beside(after)
