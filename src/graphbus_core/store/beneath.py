@@ -132,7 +132,7 @@ class Folder:
             if not is_whole:
                 self.remove(name)
 
-    def put(self, name: str, data: bytes, *, mode: int = 0o666, is_flushed: bool = True) -> None:
+    def put(self, name: str, data: bytes, *, is_flushed: bool = True) -> None:
         """Replace a file's content so that, whatever happens, it has either the old bytes or the new ones; its mode is kept."""
         known = self.status(name)
         if known and stat.S_ISDIR(known.st_mode):
@@ -141,7 +141,7 @@ class Folder:
             raise OSError(EINVAL, "what is there is no plain file", self._shown(name))
         temporary = f".{name}.{os.getpid()}.tmp"
         try:
-            self.write(temporary, data, mode, is_flushed=is_flushed)
+            self.write(temporary, data, is_flushed=is_flushed)
             if known and stat.S_ISREG(known.st_mode):
                 self.give(temporary, mode=stat.S_IMODE(known.st_mode))
             self.replace(temporary, name)

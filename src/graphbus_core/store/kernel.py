@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from errno import EAGAIN, EINVAL, ENOSYS, EPERM
+from errno import EAGAIN, EINVAL, ENOSYS, EOPNOTSUPP, EPERM
 from functools import cache
 from typing import Any
 
@@ -74,6 +74,6 @@ def exchange(folder: int, one: str, other: str) -> bool:
     if (call(*names) if call else libc.syscall(number, *names)) == 0:
         return True
     error = get_errno()
-    if error in _NOT_HERE or error == EINVAL:
+    if error in _NOT_HERE or error in (EINVAL, EOPNOTSUPP):  # the last two are said by file systems
         return False
     raise OSError(error, os.strerror(error), one)

@@ -156,9 +156,10 @@ class TraceReader:
             raise RunError("GBE684", reason="no graph has written one yet")
         self._path = path
         try:
+            make_private(path, COMPANIONS)  # SQLite writes beside what it reads
             self._database = sqlite3.connect(path, timeout=_BUSY_S)
-        except sqlite3.Error as error:
-            raise RunError("GBE684", reason=str(error)) from None
+        except (OSError, sqlite3.Error) as error:
+            raise RunError("GBE684", reason=getattr(error, "strerror", None) or str(error)) from None
         is_ready = False
         try:
             _refuse_newer(self._database, path)

@@ -15,7 +15,7 @@ from graphbus_core.cli.running.prompt.commands import BY_NAME, find
 from graphbus_core.cli.running.prompt.session import Session
 from graphbus_core.cli.running.terminal import Terminal, interruptible
 from graphbus_core.errors import GraphBusError, SeveralErrors
-from graphbus_core.store.beneath import Folder
+from graphbus_core.store.beneath import Folder, read_plain
 
 HISTORY = "prompt_history"
 
@@ -153,7 +153,7 @@ class Prompt:
 
     def _kept_lines(self) -> list[str]:
         try:
-            return self._history.read_text(encoding="utf-8", errors="replace").splitlines()[-_KEPT_LINES:]
+            return read_plain(self._history).decode("utf-8", "replace").splitlines()[-_KEPT_LINES:]
         except FileNotFoundError:
             return []
 
@@ -171,6 +171,7 @@ class Prompt:
             lines = [*self._kept_lines(), *(line for line in typed if line and "\n" not in line)]
             text = "".join(f"{line}\n" for line in lines[-_KEPT_LINES:])
             with Folder.at(self._history.parent, make=True) as folder:
-                folder.put(HISTORY, text.encode(), mode=0o600)
+                folder.write(f".{HISTORY}", text.encode(), 0o600)
+                folder.replace(f".{HISTORY}", HISTORY)
         except OSError as error:
             console.say(console.paint(f"What was typed cannot be kept: {error.strerror}.", "dim"))
