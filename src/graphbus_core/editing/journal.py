@@ -106,6 +106,10 @@ class Journal:
         """Give the entries of ours that are done."""
         return [entry for path in self._folders(is_done=True) if (entry := self._own(path))]
 
+    def told(self) -> list[Entry]:
+        """Give the entries that are done, whoever has written them: to read and to compare, never to act on."""
+        return [entry for path in self._folders(is_done=True) if (entry := self._read(path, is_own=False))]
+
     def foreign_session(self, session: str) -> Path | None:
         """Give the folder of an entry that is done, is none of ours and says that it is of this session; "" is any."""
         for path in reversed(self._folders(is_done=True)):
@@ -151,11 +155,14 @@ class Journal:
 
     def _own(self, folder: Path) -> Entry | None:
         """Read an entry if its seal is ours, and all that it names may be changed here."""
+        return self._read(folder, is_own=True)
+
+    def _read(self, folder: Path, *, is_own: bool) -> Entry | None:
         try:
             with Folder.at(folder) as opened:
-                data, seal = opened.read(_JOURNAL, _MOST_BYTES), opened.read(_SEAL, _MOST_BYTES)
-            if seal != self._seal(data):
-                return None
+                data = opened.read(_JOURNAL, _MOST_BYTES)
+                if is_own and opened.read(_SEAL, _MOST_BYTES) != self._seal(data):
+                    return None
             entry = msgspec.json.decode(data, type=Entry)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None
