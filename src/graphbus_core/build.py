@@ -12,6 +12,7 @@ Each stage imports its wing when it runs: a build in which nothing has changed p
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from graphbus_core.compiler.extract import AgentDefinitions, NodeClasses, Sources
     from graphbus_core.compiler.graph import ActivationOrder, AgentGraph
     from graphbus_core.compiler.project import Project
-    from graphbus_core.editing.promotion import Recovered
     from graphbus_core.editing.workspace import Workspace
     from graphbus_core.model.messages import Event
     from graphbus_core.model.proposals import FileChange, GateReport, Negotiations
@@ -76,17 +76,13 @@ class AppliedChanges(msgspec.Struct, frozen=True):
     project: Project | None = None
 
 
-def end_interrupted(config: BuildConfig) -> tuple[Recovered, ...]:
-    """End every promotion and undo that an earlier process left unfinished, so that nobody reads half of a change.
-
-    Raises:
-        EditError: One cannot be brought to its end.
-    """
-    if not Path(config.artifacts_dir, JOURNAL).is_dir():
+def end_interrupted(config: BuildConfig, *, writes_sources: bool) -> tuple[str, ...]:
+    """See `settlement.end_interrupted`, which is loaded only where there is a journal."""
+    if not os.path.lexists(os.path.join(config.artifacts_dir, JOURNAL)):
         return ()
-    from graphbus_core.negotiation.settlement import recover_sessions
+    from graphbus_core.negotiation import settlement
 
-    return recover_sessions(config)
+    return settlement.end_interrupted(config, writes_sources=writes_sources)
 
 
 # --- 1-7: from a request to a graph ---------------------------------------------------------
@@ -96,7 +92,7 @@ def end_interrupted(config: BuildConfig) -> tuple[Recovered, ...]:
 def load_build_config(request: BuildRequest) -> BuildConfig:
     """Join the request and `[tool.graphbus]`, and end a promotion that an earlier process left unfinished."""
     config = settings.resolve_build(request)
-    end_interrupted(config)
+    end_interrupted(config, writes_sources=config.enable_agents and not config.dry_run)
     return config
 
 
@@ -326,9 +322,9 @@ def run_build_pipeline(
 
         request = complete(request)
     config = settings.resolve_build(request)
-    for ended in end_interrupted(config):
+    for told in end_interrupted(config, writes_sources=config.enable_agents and not config.dry_run):
         if on_recovered:
-            on_recovered(ended.told)
+            on_recovered(told)
     locked = 0
     if request.is_frozen:
         from graphbus_core.negotiation.lock import check_frozen

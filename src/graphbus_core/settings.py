@@ -268,10 +268,16 @@ def resolve_run(request: RuntimeRequest) -> RuntimeConfig:
         only=request.only,
         is_confined=request.is_confined,
         powers=found.powers,
-        state_dir=os.path.join(root, settings.state_dir),
+        state_dir=_state_dir(root, settings.state_dir),
         external_topics=found.external_topics,
         settings=settings,
     )
+
+
+def _state_dir(root: str, named: str) -> str:
+    """Where a graph writes: links on the way are the machine's outside of the project, and nobody's to follow in it."""
+    place = os.path.normpath(os.path.join(root, named))
+    return place if place.startswith(f"{root}{os.sep}") else os.path.realpath(place)
 
 
 def _load_for_run(root: str) -> Settings:

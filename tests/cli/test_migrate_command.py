@@ -56,21 +56,30 @@ def test_each_sample_runs_with_the_sources_that_it_was_frozen_with(
     assert told in "".join(capsys.readouterr()).splitlines()
 
 
-def test_an_artifact_folder_that_is_a_link_belongs_to_the_project_in_which_the_link_stands(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_an_artifact_folder_that_is_a_link_is_read_and_not_written_through(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     project = tmp_path / "project"
     folder = thaw("format_1/orders", project)
+    assert main(["-C", str(project), "migrate"]) == 0
     elsewhere = tmp_path / "scratch" / "disk"
     elsewhere.parent.mkdir()
     folder.rename(elsewhere)
     folder.symlink_to(elsewhere)
-    assert main(["-C", str(project), "migrate"]) == 0
+    before = sorted((path, path.stat().st_mtime_ns) for path in elsewhere.rglob("*"))
     call = ["run", "--call", "Books.balance", "{}"]
+    assert main(["-C", str(project), *call]) == 7  # it would keep its state there
+    assert "it is a link, or lies behind one" in capsys.readouterr().err
+    place = tmp_path / "place.toml"
+    place.write_text(f'[runtime]\nstate_dir = "{tmp_path}/state"\n')
+    monkeypatch.setenv("GRAPHBUS_CONFIG", str(place))
     assert main(["-C", str(project), *call]) == 0
-    assert main(["-C", str(project), "build", ".", "--force"]) == 0
     assert main(["run", str(folder), *call[1:]]) == 0
     assert capsys.readouterr().out.count('{"revenue":0.0}') == 2
+    for command in (["migrate"], ["build", ".", "--force"]):
+        assert main(["-C", str(project), *command]) == 6
+        assert "it is a link, or lies behind one. [GBE510]" in capsys.readouterr().err
+    assert sorted((path, path.stat().st_mtime_ns) for path in elsewhere.rglob("*")) == before
 
 
 @pytest.mark.parametrize("command", [["migrate"], ["migrate", "--dry-run"], ["diff", "{there}"]])

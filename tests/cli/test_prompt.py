@@ -288,7 +288,7 @@ def test_a_history_that_cannot_be_read_is_said_and_left_alone(shop: Path) -> Non
     history.mkdir(parents=True)  # permissions are none to an administrator
     try:
         with Person(["run", "-i"], shop) as person:
-            person.sees("What was typed before cannot be read: Is a directory. What is typed now is not kept.")
+            person.sees("What was typed before cannot be read: it is no plain file. What is typed now is not kept.")
             person.sees(READY)
             assert person.leaves(CTRL_D) == 0
         assert "cannot be kept" not in person.seen

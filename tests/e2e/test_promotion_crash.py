@@ -14,17 +14,17 @@ import pytest
 from graphbus_core.editing.journal import Journal
 from graphbus_core.editing.promotion import promote, recover
 from graphbus_core.model.config import BuildConfig
-from tests.e2e.promotion_driver import DONE, FILES, REFUSED, write_old
+from tests.e2e.promotion_driver import DONE, FILES, REFUSED, SAVED, write_old
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 REPOSITORY = Path(__file__).parents[2]
 KILLED = -signal.SIGKILL
 
 
-def drive(start: Path, copies: Path, action: str, how: str) -> list[int]:
+def drive(start: Path, copies: Path, action: str, how: str, saved_at: int = 0) -> list[int]:
     """Do it once per step, each in a copy of its own; give the exit statuses."""
     copies.mkdir()
-    command = [sys.executable, "-m", "tests.e2e.promotion_driver", str(start), str(copies), action, how]
+    command = [sys.executable, "-m", "tests.e2e.promotion_driver", str(start), str(copies), action, how, str(saved_at)]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=200, check=True)
     outcomes: list[int] = json.loads(done.stdout)
     return outcomes
@@ -112,3 +112,30 @@ def test_a_failure_of_any_step_changes_nothing_and_says_so(action: str, state: s
         assert len(versions(root)) == 1, f"step {at}"
         check_clean(root)
     assert outcomes.count(REFUSED["GBE321"]) >= 40
+
+
+@pytest.mark.parametrize("saved_at", [1, 2, 3])
+def test_what_a_person_saves_at_the_moment_of_the_exchange_survives_a_kill_at_any_step(
+    saved_at: int, tmp_path: Path
+) -> None:
+    """The save comes between the last look at a file and its replacement, the kill at any later step, or none."""
+    start = project_at(tmp_path / "start", "old")
+    outcomes = drive(start, tmp_path / "copies", "promote", "kill", saved_at)
+    saved = f"agents/{'abc'[saved_at - 1]}.py"
+    displaced = 0
+
+    for at, outcome in enumerate(outcomes, 1):
+        root = tmp_path / "copies" / str(at)
+        assert outcome in {KILLED, REFUSED["GBE320"]}
+        was_saved = any(path.read_bytes() == SAVED for path in (root / "agents").iterdir())
+        displaced += was_saved and (root / saved).read_bytes() != SAVED
+        recover(config_of(root))
+        texts = {path: (root / path).read_bytes() for path in FILES}
+        if was_saved:
+            assert texts.pop(saved) == SAVED, f"lost after step {at}"
+            assert all(texts[path] == FILES[path][0] for path in texts), f"after step {at}"
+        else:
+            assert len(versions(root)) == 1
+        check_clean(root)
+
+    assert displaced, "the process was never killed while what was saved lay beside its file"

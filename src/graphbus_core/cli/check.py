@@ -99,8 +99,8 @@ def _check(paths: tuple[str, ...], wanted: Wanted) -> int:
     if wanted.is_diff and wanted.form in ("sarif", "github"):
         raise UsageError("GBE110", message=f"A diff has no {wanted.form} form.", command="graphbus check")
     config = settings.resolve_build(BuildRequest(paths=tuple(map(_to_read, paths))))
-    for ended in end_interrupted(config):
-        console.say(console.plain(ended.told))
+    for told in end_interrupted(config, writes_sources=wanted.is_fix):
+        console.say(console.plain(told))
     project = Project.read(config)
     only = _only(paths, Path(config.root))
     if only is None:

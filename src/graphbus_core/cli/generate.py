@@ -21,6 +21,7 @@ from graphbus_core.model.config import BuildRequest
 from graphbus_core.model.schema import STR, Field, Schema, Type
 from graphbus_core.model.topics import is_topic, is_topic_or_pattern, matches
 from graphbus_core.settings import PROJECT_FILE, find_root, resolve_build
+from graphbus_core.store.beneath import Folder
 
 CLASS_NAME = re.compile(r"[A-Z][A-Za-z0-9]{0,63}")
 TAKEN_NAMES = frozenset({"Event", "GraphBusNode"})
@@ -197,13 +198,12 @@ def write_new(files: Mapping[Path, str]) -> list[str]:
     written: list[Path] = []
     try:
         for path, text in files.items():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("x", encoding="utf-8", newline="\n") as file:
-                written.append(path)
-                file.write(text)
+            with Folder.at(path.absolute().parent, make=True) as folder:
+                folder.create(path.name, text.encode())
+            written.append(path)
     except OSError as reason:
-        for path in written:
-            path.unlink()
+        for done in written:
+            done.unlink()
         raise UsageError("GBE113", where=Place(str(path)), reason=reason.strerror or str(reason)) from reason
     return [str(path) for path in files]
 

@@ -121,14 +121,16 @@ def _edges(config: BuildConfig) -> tuple[Edge, ...] | None:
 
 
 def _write(path: Path, made: bytes, *, is_forced: bool) -> None:
-    from graphbus_core.store.writing import refuse_special, write_atomic
+    from graphbus_core.store.beneath import Folder
+    from graphbus_core.store.writing import refuse_special
 
     where = Place(str(path))
     try:
         refuse_special(path)  # to look into a pipe would take for ever
         if not is_forced and path.exists() and not _is_report(path):
             raise UsageError("GBE147", where=where)
-        write_atomic(path, made)
+        with Folder.at(path.parent.resolve()) as folder:
+            folder.put(path.name, made)
     except OSError as error:
         raise UsageError("GBE149", reason=(error.strerror or str(error)).lower(), where=where) from error
 

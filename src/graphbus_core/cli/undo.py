@@ -34,8 +34,8 @@ def undo(session: str, dry_run: bool, as_json: bool) -> None:
 
     root = settings.find_root([Path.cwd()])
     config = BuildConfig(root=str(root), paths=(str(root),), settings=settings.load(root))
-    for ended in () if dry_run else end_interrupted(config):
-        console.say(console.plain(ended.told))
+    for told in () if dry_run else end_interrupted(config, writes_sources=True):
+        console.say(console.plain(told))
     session = workspace.last_session(config, session)
     files = workspace.undo(config, session, dry_run=dry_run)
     commits = _commits(config, session)

@@ -4,27 +4,39 @@
     0001-S001.committing   files are being replaced; all, some or none of them are new
     0001-S001              done: all files are new
 
-A state changes by renaming the folder, which a file system does all or not at all.
+A state changes by renaming the folder, which a file system does all or not at all. An entry is sealed before it has a state: one
+that this user's GraphBus has not written in this project, as in a clone, is never acted on.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
+from errno import EACCES, EINVAL, EISDIR, ELOOP, ENOENT, ENOTDIR, ENXIO
+from hashlib import sha256
+from pathlib import Path, PurePosixPath
 from typing import Literal
 
 import msgspec
 
+from graphbus_core.editing.rungs.scope import is_protected
 from graphbus_core.errors import EditError, Place
 from graphbus_core.model.config import BuildConfig
+from graphbus_core.store.beneath import Folder
+from graphbus_core.store.seals import seal_of
 
 Kind = Literal["promote", "undo"]
+Side = Literal["before", "after"]
 PREPARING = ".preparing"
 COMMITTING = ".committing"
+_JOURNAL, _SEAL = "journal.json", "seal"
+_PURPOSE = "journal"
+_MOST_BYTES = 16 * 1024 * 1024
+_NO_FILE = frozenset({ENOENT, ENOTDIR, EISDIR, ELOOP, EINVAL, ENXIO, EACCES})
+"""What opening says of something that GraphBus has not put there; anything else is a failure of the disk."""
+_FOLDER = re.compile(r"(\d{4,18})-[A-Za-z0-9_-]+(\.preparing|\.committing)?")
 
 
 class JournalFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,6 +73,7 @@ class Journal:
     def __init__(self, config: BuildConfig) -> None:
         self.home = Path(config.artifacts_dir)
         self.folder = self.home / "journal"
+        self._place = os.path.realpath(config.root)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -71,27 +84,47 @@ class Journal:
         """
         import fcntl
 
-        self.home.mkdir(parents=True, exist_ok=True)
-        with (self.home / "lock").open("a") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise EditError("GBE324", where=Place(str(self.home))) from None
+        with Folder.at(self.home, make=True) as home:
+            lock = home.open_own("lock")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield
+        except BlockingIOError:
+            raise EditError("GBE324", where=Place(str(self.home))) from None
+        finally:
+            os.close(lock)
 
     def unfinished(self) -> list[Path]:
-        """Give the folders of entries that were interrupted."""
-        return [path for path in self._folders() if path.suffix in (PREPARING, COMMITTING)]
+        """Give the folders of entries of ours that were interrupted."""
+        return [path for path in self._folders(is_done=False) if self._own(path)]
+
+    def foreign(self) -> list[Path]:
+        """Give the folders of what looks like an interrupted change, and is none of ours."""
+        return [path for path in self._folders(is_done=False) if self._own(path) is None and path.exists()]
 
     def done(self) -> list[Entry]:
-        """Give the entries that are done."""
-        return [self.read(path) for path in self._folders() if path.suffix not in (PREPARING, COMMITTING)]
+        """Give the entries of ours that are done."""
+        return [entry for path in self._folders(is_done=True) if (entry := self._own(path))]
 
-    def _folders(self) -> list[Path]:
+    def told(self) -> list[Entry]:
+        """Give the entries that are done, whoever has written them: to read and to compare, never to act on."""
+        return [entry for path in self._folders(is_done=True) if (entry := self._read(path, is_own=False))]
+
+    def foreign_session(self, session: str) -> Path | None:
+        """Give the folder of an entry that is done, is none of ours and says that it is of this session; "" is any."""
+        for path in reversed(self._folders(is_done=True)):
+            if session in ("", path.name.partition("-")[2]) and self._own(path) is None:
+                return path
+        return None
+
+    def _folders(self, *, is_done: bool | None = None) -> list[Path]:
         try:
-            return sorted(path for path in self.folder.iterdir() if path.name[:1].isdigit())
-        except FileNotFoundError:
+            with Folder.at(self.folder) as folder:
+                names = folder.names()
+        except (FileNotFoundError, NotADirectoryError):
             return []
+        found = [match for match in map(_FOLDER.fullmatch, names) if match]
+        return [self.folder / match[0] for match in found if is_done in (None, match[2] is None)]
 
     def next_number(self) -> int:
         """Give the number of the next entry."""
@@ -101,51 +134,98 @@ class Journal:
         """Read journal.json of an entry.
 
         Raises:
-            EditError: It is missing or damaged.
+            EditError: GBE328, it is not as this user's GraphBus has written it, here.
         """
+        entry = self._own(folder)
+        if entry is None:
+            raise EditError("GBE328", where=Place(str(folder)), folder=folder)
+        return entry
+
+    def content(self, folder: Path, file: JournalFile, number: int, side: Side) -> bytes:
+        """Give the bytes of a file before or after an entry.
+
+        Raises:
+            EditError: GBE328, they are not those of the entry.
+        """
+        with Folder.at(folder / side) as opened:
+            data = opened.read(str(number))
+        if sha256(data).hexdigest() != (file.sha256_before if side == "before" else file.sha256_after):
+            raise EditError("GBE328", where=Place(str(folder)), folder=folder)
+        return data
+
+    def _own(self, folder: Path) -> Entry | None:
+        """Read an entry if its seal is ours, and all that it names may be changed here."""
+        return self._read(folder, is_own=True)
+
+    def _read(self, folder: Path, *, is_own: bool) -> Entry | None:
         try:
-            return msgspec.json.decode((folder / "journal.json").read_bytes(), type=Entry)
-        except (OSError, msgspec.DecodeError, UnicodeDecodeError) as reason:
-            raise EditError("GBE325", where=Place(str(folder)), reason=reason, folder=folder) from None
+            with Folder.at(folder) as opened:
+                data = opened.read(_JOURNAL, _MOST_BYTES)
+                if is_own and opened.read(_SEAL, _MOST_BYTES) != self._seal(data):
+                    return None
+            entry = msgspec.json.decode(data, type=Entry)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return None
+        except OSError as error:
+            if error.errno in _NO_FILE:
+                return None
+            raise
+        is_whole = entry.name == folder.name.partition(".")[0] and all(is_changeable(file.path) for file in entry.files)
+        return entry if is_whole else None
+
+    def _seal(self, data: bytes) -> bytes:
+        return seal_of(_PURPOSE, self._place, data).encode()
 
     def begin(self, entry: Entry, contents: Mapping[str, tuple[bytes, bytes]]) -> Path:
         """Write an entry with the bytes of its files, to the disk and not only to its cache."""
-        folder = self.folder / f"{entry.name}{PREPARING}"
-        for name in ("before", "after"):
-            (folder / name).mkdir(parents=True)
-        write_durably(folder / "journal.json", msgspec.json.format(msgspec.json.encode(entry), indent=2))
-        for number, file in enumerate(entry.files):
-            for name, data in zip(("before", "after"), contents[file.path], strict=True):
-                write_durably(folder / name / str(number), data)
-        for path in (folder / "before", folder / "after", folder, self.folder, self.home):
-            sync_folder(path)
-        return folder
+        making, ready = f".{entry.name}.new", f"{entry.name}{PREPARING}"
+        with Folder.at(self.folder, make=True) as journal:
+            for name in journal.names():
+                if name.startswith(
+                    "."
+                ):  # left by a process that was killed; it never had a state, or has none any more
+                    journal.remove_tree(name)
+            try:
+                with journal.folder(making, make=True) as folder:
+                    self._fill(folder, entry, contents)
+                journal.replace(making, ready)
+            finally:
+                journal.remove_tree(making)
+            journal.flush()
+        with Folder.at(self.home) as home:
+            home.flush()
+        return self.folder / ready
+
+    def _fill(self, folder: Folder, entry: Entry, contents: Mapping[str, tuple[bytes, bytes]]) -> None:
+        for side, name in enumerate(("before", "after")):
+            with folder.folder(name, make=True) as copies:
+                for number, file in enumerate(entry.files):
+                    copies.write(str(number), contents[file.path][side])
+                copies.flush()
+        data = msgspec.json.format(msgspec.json.encode(entry), indent=2)
+        folder.write(_JOURNAL, data)
+        folder.write(_SEAL, self._seal(data))  # its digests seal the bytes before and after, too
+        folder.flush()
 
     def enter(self, folder: Path, state: str) -> Path:
         """Give an entry another state: `COMMITTING`, `PREPARING` or, empty, done."""
         renamed = folder.with_suffix(state)
-        os.rename(folder, renamed)
-        sync_folder(self.folder)
+        with Folder.at(self.folder) as journal:
+            journal.replace(folder.name, renamed.name)
+            journal.flush()
         return renamed
 
     def forget(self, folder: Path) -> None:
         """Remove an entry that has come to nothing."""
-        shutil.rmtree(folder)
-        sync_folder(self.folder)
+        gone = f".{folder.stem}.old"
+        with Folder.at(self.folder) as journal:
+            journal.replace(folder.name, gone)  # so that nobody sees a part of it
+            journal.remove_tree(gone)
+            journal.flush()
 
 
-def write_durably(path: Path, data: bytes) -> None:
-    """Write a file that survives a crash of the machine, once its folder is synchronised too."""
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def sync_folder(path: Path) -> None:
-    """Make the names in a folder survive a crash of the machine."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def is_changeable(path: str) -> bool:
+    """True for what an accepted proposal can have changed: a Python file inside the project, no test and no settings."""
+    plain = PurePosixPath(path)
+    is_inside = not plain.is_absolute() and ".." not in plain.parts and str(plain) == path
+    return is_inside and path.endswith(".py") and not is_protected(path)

@@ -1,32 +1,29 @@
 """From the virtual workspace to the disk and back: all files or none, whatever interrupts it.
 
-preflight -> journal -> temporary files beside the targets -> COMMITTING -> renames -> done
+preflight -> journal -> new files beside the targets -> COMMITTING -> exchange, look at what was displaced -> done
+
+A new file and its target change places, where the system can do that. What was there, and may be what a person has saved at that
+very moment, is beside the target then, and goes back if it is not what the session started from. What lies beside a target, as
+`.NAME.graphbus-new`, is always a whole file: the new one, the old one, or a person's; only the first two are ever removed.
 """
 
 from __future__ import annotations
 
 import os
-import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from errno import ELOOP
 from hashlib import sha256
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Literal, NamedTuple
 
-from graphbus_core.editing.journal import (
-    COMMITTING,
-    PREPARING,
-    Entry,
-    Journal,
-    JournalFile,
-    Kind,
-    sync_folder,
-    write_durably,
-)
+from graphbus_core.editing.journal import COMMITTING, PREPARING, Entry, Journal, JournalFile, Kind, is_changeable
+from graphbus_core.editing.target import State, Target
 from graphbus_core.errors import EditError, Place
 from graphbus_core.model.config import BuildConfig
 from graphbus_core.model.proposals import FileChange, Proposal
+from graphbus_core.store.beneath import Folder
 
 Contents = Mapping[str, tuple[bytes, bytes]]
 Fate = Literal["", "written", "undone"]
@@ -87,7 +84,8 @@ def recover(config: BuildConfig) -> tuple[Recovered, ...]:
     Cheap when there is nothing to do. While another process is at work on it, wait: files in between are nobody's to read.
 
     Raises:
-        EditError: A file is neither as before nor as after; it is left alone. Or the other process takes too long.
+        EditError: A file is neither as before nor as after; it is left alone. Or the other process takes too long. GBE328, there
+            is what looks like an interrupted change, and this user's GraphBus has not written it here: nothing is done.
     """
     journal = Journal(config)
     deadline = time.monotonic() + WAIT_S
@@ -100,6 +98,7 @@ def recover(config: BuildConfig) -> tuple[Recovered, ...]:
                 if error.code != "GBE324" or time.monotonic() > deadline:
                     raise
                 time.sleep(0.02)
+        _refuse_foreign(journal)
     return ()
 
 
@@ -172,6 +171,9 @@ def _to_undo(journal: Journal, session: str) -> Entry:
     open_ones = [entry for entry in entries if entry.kind == "promote" and entry.number not in undone]
     found = [entry for entry in open_ones if session in ("", entry.session)]
     if not found:
+        foreign = journal.foreign_session(session)
+        if foreign:
+            raise EditError("GBE329", where=Place(str(foreign)), session=foreign.name.partition("-")[2], folder=foreign)
         raise _nothing_to_undo(session, [entry.session for entry in open_ones])
     return found[-1]
 
@@ -185,8 +187,8 @@ def _reversed_contents(config: BuildConfig, journal: Journal, entry: Entry) -> d
     contents = {}
     drifted = []
     for number, file in enumerate(entry.files):
-        now = _read(Path(config.root, file.path))
-        before = (journal.folder / entry.name / "before" / str(number)).read_bytes()
+        now = _read(config, file.path)
+        before = journal.content(journal.folder / entry.name, file, number, "before")
         if now is None or _digest(now) != file.sha256_after:
             drifted.append(file.path)
         else:
@@ -204,13 +206,16 @@ def _write(config: BuildConfig, journal: Journal, entry: Entry, contents: Conten
     try:
         folder = journal.begin(entry, contents)
         for file in entry.files:
-            _write_beside(Path(config.root, file.path), contents[file.path][1])
+            with _opened(config, file) as target:
+                target.put_beside(contents[file.path][1])
         folder = journal.enter(folder, COMMITTING)
         for file in entry.files:
-            target = Path(config.root, file.path)
             _check_target(config, file.path, contents[file.path][0])
-            os.replace(_beside(target), target)
-        _sync_folders(config, entry)
+            with _opened(config, file) as target:
+                target.take_new()
+        for file in entry.files:
+            with _opened(config, file) as target:
+                target.clear()
         has_landed = True
     finally:
         if not has_landed:  # a failure, or Ctrl-C
@@ -227,7 +232,8 @@ def _take_back(config: BuildConfig, journal: Journal, entry: Entry) -> None:
     try:
         if folder.exists():
             _roll_back(config, journal, folder)
-        _clean_up(config, journal, folder.with_suffix(PREPARING))
+        if folder.with_suffix(PREPARING).exists():
+            _clean_up(config, journal, folder.with_suffix(PREPARING))
     except OSError as reason:
         raise _unfinished(folder, str(reason)) from None
 
@@ -237,102 +243,100 @@ def _unfinished(folder: Path, reason: str) -> EditError:
 
 
 def _recover(config: BuildConfig, journal: Journal) -> tuple[Recovered, ...]:
-    return tuple(_finish(config, journal, folder) for folder in journal.unfinished())
+    ended = tuple(_finish(config, journal, folder) for folder in journal.unfinished())
+    _refuse_foreign(journal)
+    return ended
+
+
+def _refuse_foreign(journal: Journal) -> None:
+    for folder in journal.foreign():
+        raise EditError("GBE328", where=Place(str(folder)), folder=folder)
 
 
 def _finish(config: BuildConfig, journal: Journal, folder: Path) -> Recovered:
+    entry = journal.read(folder)
+    paths = tuple(file.path for file in entry.files)
     if folder.suffix == COMMITTING:
-        entry = journal.read(folder)
-        states = [_state(config, file) for file in entry.files]
-        if all(state == "after" for state in states):
-            _sync_folders(config, entry)
+        _return_displaced(config, entry, folder)
+        if all(_state(config, file) == "after" for file in entry.files):
+            for file in entry.files:
+                with _opened(config, file) as target:
+                    target.clear()
             journal.enter(folder, "")
-            return Recovered(entry.session, entry.kind, True, tuple(file.path for file in entry.files))
+            return Recovered(entry.session, entry.kind, True, paths)
         folder = _roll_back(config, journal, folder)
-    session = folder.stem.partition("-")[2]
-    return Recovered(session, *_clean_up(config, journal, folder))
+    _clean_up(config, journal, folder)
+    return Recovered(entry.session, entry.kind, False, paths)
 
 
 def _roll_back(config: BuildConfig, journal: Journal, folder: Path) -> Path:
     """Give every file that this entry has replaced its old bytes; one that somebody has changed since then stops it."""
     entry = journal.read(folder)
+    _return_displaced(config, entry, folder)
     for file in entry.files:
-        is_ours = not _beside(Path(config.root, file.path)).exists()
-        if is_ours and _state(config, file) == "other":
-            reason = f"{file.path} was changed after the interruption"
-            raise EditError("GBE325", where=Place(file.path), reason=reason, folder=folder)
+        with _opened(config, file) as target:
+            if target.state() == "other" and target.state(target.beside) != "after":
+                raise _unfinished(folder, f"{file.path} was changed after the interruption")
     for number, file in enumerate(entry.files):
-        if _state(config, file) == "after":
-            target = Path(config.root, file.path)
-            _write_beside(target, (folder / "before" / str(number)).read_bytes())
-            os.replace(_beside(target), target)
-    _sync_folders(config, entry)
+        with _opened(config, file) as target:
+            if target.state() == "after" and not target.take_old(journal.content(folder, file, number, "before")):
+                raise _unfinished(folder, f"{file.path} was changed after the interruption")
     return journal.enter(folder, PREPARING)
 
 
-def _clean_up(config: BuildConfig, journal: Journal, folder: Path) -> tuple[Kind, bool, tuple[str, ...]]:
+def _return_displaced(config: BuildConfig, entry: Entry, folder: Path) -> None:
+    for file in entry.files:
+        with _opened(config, file) as target:
+            if not target.return_displaced():
+                where = f"{PurePosixPath(file.path).parent}/{target.beside}"
+                raise _unfinished(folder, f"{where} holds what was saved while {file.path} was replaced")
+
+
+def _clean_up(config: BuildConfig, journal: Journal, folder: Path) -> None:
     """Remove an entry that has changed nothing, with its temporary files."""
-    kind: Kind = "promote"
-    paths: tuple[str, ...] = ()
-    with suppress(EditError):  # killed while journal.json was being written: there are no temporary files yet
-        entry = journal.read(folder)
-        kind, paths = entry.kind, tuple(file.path for file in entry.files)
-    for path in paths:
-        _beside(Path(config.root, path)).unlink(missing_ok=True)
-    if folder.exists():
-        journal.forget(folder)
-    return kind, False, paths
+    for file in journal.read(folder).files:
+        with suppress(FileNotFoundError), _opened(config, file) as target:  # its folder may have gone meanwhile
+            target.remove_temporary()
+    journal.forget(folder)
 
 
 def _check_target(config: BuildConfig, path: str, before: bytes) -> None:
     """Refuse a target that is a link, is read-only or is not what the session started from."""
-    parts = Path(path).parts
-    if not parts or Path(path).is_absolute() or ".." in parts:
+    if not is_changeable(path):
         raise EditError("GBE323", where=Place(path), path=path)
-    step = Path(config.root)
-    for part in parts:
-        step /= part
-        if step.is_symlink():
-            raise EditError("GBE322", where=Place(path))
-    if _read(step) != before:
-        raise EditError("GBE320", where=Place(path))
-    if not os.access(step, os.W_OK):
+    try:
+        if _read(config, path) != before:
+            raise EditError("GBE320", where=Place(path))
+    except OSError as error:
+        if error.errno == ELOOP:
+            raise EditError("GBE322", where=Place(path)) from None
+        raise
+    if not os.access(Path(config.root, path), os.W_OK):
         raise EditError("GBE321", where=Place(path), reason="It is read-only")
 
 
-def _read(path: Path) -> bytes | None:
+def _read(config: BuildConfig, path: str) -> bytes | None:
     try:
-        return path.read_bytes()
+        with Folder.at(os.path.realpath(config.root)) as root:
+            return root.read(path)
     except FileNotFoundError:
         return None
 
 
-def _state(config: BuildConfig, file: JournalFile) -> str:
+@contextmanager
+def _opened(config: BuildConfig, file: JournalFile) -> Iterator[Target]:
+    above, _, name = file.path.rpartition("/")
+    with Folder.at(os.path.realpath(config.root)) as root, root.folder(above or ".") as folder:
+        yield Target(folder, name, file)
+
+
+def _state(config: BuildConfig, file: JournalFile) -> State:
     """Say which of its two versions a file has now."""
-    now = _read(Path(config.root, file.path))
-    digest = _digest(now) if now is not None else ""
-    return {file.sha256_before: "before", file.sha256_after: "after"}.get(digest, "other")
-
-
-def _beside(target: Path) -> Path:
-    """The temporary file of a target: in the same folder, so that a rename replaces the target at once."""
-    return target.with_name(f".{target.name}.graphbus-new")
-
-
-def _write_beside(target: Path, data: bytes) -> None:
-    """Write the temporary file, with the owner and the permissions of the target."""
-    fresh = _beside(target)
-    fresh.unlink(missing_ok=True)
-    write_durably(fresh, data)
-    was = target.stat()
-    with suppress(PermissionError):  # only root may give a file away; otherwise it belongs to who promotes
-        os.chown(fresh, was.st_uid, was.st_gid)
-    fresh.chmod(stat.S_IMODE(was.st_mode))
-
-
-def _sync_folders(config: BuildConfig, entry: Entry) -> None:
-    for folder in sorted({Path(config.root, file.path).parent for file in entry.files}):
-        sync_folder(folder)
+    try:
+        with _opened(config, file) as target:
+            return target.state()
+    except FileNotFoundError:
+        return "other"
 
 
 @contextmanager
@@ -342,6 +346,8 @@ def _refusing(config: BuildConfig) -> Iterator[None]:
         yield
     except OSError as failure:
         place = str(failure.filename) if failure.filename else config.artifacts_dir
+        if failure.errno == ELOOP:
+            raise EditError("GBE322", where=Place(place)) from None
         raise EditError("GBE321", where=Place(place), reason=failure.strerror or str(failure)) from None
 
 

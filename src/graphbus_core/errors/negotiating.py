@@ -72,6 +72,10 @@ ENTRIES: dict[str, Entry] = {
         "Session {session} came to nothing, because nobody could answer: {reason}",
         "`graphbus doctor --test` tries the model; --resume goes on with this session, --model rules needs none.",
     ),
+    "GBE427": Entry(
+        "{session} cannot be resumed, because it was not begun here by your GraphBus, or its files were changed since.",
+        "Negotiate anew. `graphbus inspect-negotiation {session}` shows what was said.",
+    ),
     "GBE430": Entry("git cannot be run: {reason}.", "Install git, or do without what needs it."),
     "GBE431": Entry(
         "`git {command}` refuses: {reason}.", "What git says of it is meant for you: GraphBus changed nothing."

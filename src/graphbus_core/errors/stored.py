@@ -27,7 +27,7 @@ ENTRIES: dict[str, Entry] = {
     ),
     "GBE510": Entry(
         "The artifacts cannot be written here: {reason}.",
-        "Free some space or correct the permissions; the artifacts from before are still whole.",
+        "Free some space, correct the permissions or remove the link; the artifacts from before are still whole.",
     ),
     "GBE511": Entry("There is no agent {name} in these artifacts.{suggestion}", "Agents: {known}."),
     "GBE512": Entry(

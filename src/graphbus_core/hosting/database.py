@@ -5,18 +5,19 @@ Every failure of SQLite becomes a refusal that names the file. This module is im
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from threading import Lock
 from typing import NamedTuple
 
 from graphbus_core.errors import Place, RunError
+from graphbus_core.store.beneath import make_private
 
 MEMORY = ":memory:"
+COMPANIONS = ("-journal", "-wal", "-shm")
+"""What SQLite calls the files beside one of its own."""
 
 _PRIMARY = 0xFF
 """The part of an error code that names its kind."""
@@ -141,8 +142,7 @@ class Database:
 
     def _make_file(self) -> None:
         try:
-            Path(self._path).parent.mkdir(parents=True, exist_ok=True)
-            os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600))
+            make_private(self._path, COMPANIONS)
         except OSError as error:
             raise self._refuse("GBE645", reason=(error.strerror or str(error)).lower()) from None
 

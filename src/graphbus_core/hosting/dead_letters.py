@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from graphbus_core.log import Log
 from graphbus_core.model.deliveries import DeadLetter
 from graphbus_core.model.messages import restore_event
 from graphbus_core.model.proposals import Json
+from graphbus_core.store.beneath import Folder
 
 FILE = "dead_letters.sqlite3"
 KEPT = 10_000
@@ -167,12 +169,21 @@ class DeadLetterFile:
         """
         import fcntl
 
-        with open(f"{self.path}.replay", "a") as lock:
+        what, place = "The replay of dead letters", Place(self.path)
+        above, name = os.path.split(os.path.abspath(f"{self.path}.replay"))
+        try:
+            with Folder.at(above) as folder:
+                lock = folder.open_own(name)
+        except OSError as error:
+            raise RunError("GBE645", where=place, what=what, reason=error.strerror or str(error)) from None
+        try:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise RunError("GBE644", where=Place(self.path), what="The replay of dead letters") from None
+                raise RunError("GBE644", where=place, what=what) from None
             yield
+        finally:
+            os.close(lock)
 
     def begin_replay(self, number: int) -> None:
         """Note that a letter is about to be delivered: after the end of the process it can be seen what was under way."""

@@ -1,19 +1,14 @@
 """Answers that were given before: a request that is repeated word for word costs nothing. Never committed, safe to delete.
 
-Whoever can put a file into a project could otherwise speak for the model: entries are sealed with a secret of the user, which
-lies outside of every project.
+Whoever can put a file into a project could otherwise speak for the model: entries are sealed (`store.seals`).
 """
 
 from __future__ import annotations
 
-import hmac
-import os
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 
 import msgspec
-from msgspec.structs import replace
 
 from graphbus_core.llm.client import Completion, LLMClient, Price, Progress, Prompt
 from graphbus_core.model.digests import sha256_hex
@@ -22,50 +17,17 @@ from graphbus_core.store import cache
 
 PROTOCOL_VERSION = 1
 """Goes up when a prompt of the same words means something else."""
-_SECRET_BYTES = 32
+_PLACE = "answers"
+"""What an entry belongs to: an answer that was paid for is as good in any project of this user."""
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """One answer on disk; nothing of the prompt is in it. `seal` tells that this user has written it."""
+    """One answer on disk; nothing of the prompt is in it."""
 
     key: str
     text: str
     model: str
     usage: Usage
-    seal: bytes = b""
-
-    def sealed(self, secret: bytes) -> Entry:
-        """Give the same entry with its seal."""
-        plain = replace(self, seal=b"")
-        return replace(plain, seal=hmac.digest(secret, msgspec.msgpack.encode(plain), "sha256"))
-
-
-def user_secret() -> bytes:
-    """Give the secret of this user, and make it when there is none; where it cannot be kept, one that this process forgets."""
-    with suppress(OSError, RuntimeError):  # there may be no home
-        state = os.environ.get("XDG_STATE_HOME", "")
-        folder = Path(state) if os.path.isabs(state) else Path.home() / ".local" / "state"
-        path = folder / "graphbus" / "cache.key"
-        if not os.path.lexists(path):
-            _write_secret(path)
-        with cache.open_plain(path) as file:
-            secret = file.read(_SECRET_BYTES + 1)
-        if len(secret) == _SECRET_BYTES:
-            return secret
-    return os.urandom(_SECRET_BYTES)
-
-
-def _write_secret(path: Path) -> None:
-    """Write a new secret, whole or not at all; the first one of several processes wins."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    temporary = path.with_name(f".{os.urandom(8).hex()}.tmp")
-    try:
-        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(os.urandom(_SECRET_BYTES))
-        with suppress(FileExistsError):
-            os.link(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def request_key(model: str, parameters: Mapping[str, int | float | str | bool], prompt: Prompt) -> str:
@@ -85,7 +47,6 @@ class CachedClient:
     def __init__(self, client: LLMClient, folder: Path) -> None:
         self._client = client
         self._folder = folder
-        self._secret = user_secret()
 
     def __repr__(self) -> str:
         return f"CachedClient({self._client!r})"
@@ -103,8 +64,8 @@ class CachedClient:
     def lookup(self, prompt: Prompt, max_output_tokens: int) -> Completion | None:
         """Give the answer if there is one, and None if the client would have to be asked."""
         key = self._key(prompt, max_output_tokens)
-        entry = cache.read_cache(self._path(key), Entry)
-        if entry is None or entry.key != key or not hmac.compare_digest(entry.seal, entry.sealed(self._secret).seal):
+        entry = cache.read_cache(self._path(key), Entry, _PLACE)
+        if entry is None or entry.key != key:
             return None
         return Completion(text=entry.text, model=entry.model, usage=entry.usage, cost_usd=0.0, is_cached=True)
 
@@ -126,7 +87,7 @@ class CachedClient:
         if completion.stop == "end" and completion.text.strip() and not completion.is_cached:
             key = self._key(prompt, max_output_tokens)
             entry = Entry(key=key, text=completion.text, model=completion.model, usage=completion.usage)
-            cache.write_cache(self._path(key), entry.sealed(self._secret))
+            cache.write_cache(self._path(key), entry, _PLACE)
 
     def close(self) -> None:
         """Close the client."""

@@ -14,11 +14,14 @@ from threading import Lock
 from typing import IO
 
 import msgspec
+from msgspec.structs import replace
 
 from graphbus_core.errors import ModelError
 from graphbus_core.llm.cache import CachedClient, request_key
 from graphbus_core.llm.client import Completion, LLMClient, Price, Progress, Prompt
 from graphbus_core.llm.metered import Amount, current_tab
+from graphbus_core.store.beneath import Folder
+from graphbus_core.store.seals import seal_of
 
 Datum = str | int | float | bool | None
 
@@ -41,12 +44,22 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     Attributes:
         key: What was asked, as a digest.
         lost: What attempts that failed before may have been charged for.
+        seal: Tells that this user's GraphBus has written it down for this session; empty elsewhere than in answers.jsonl.
     """
 
     key: str
     completion: Completion | None = None
     failure: Failure | None = None
     lost: Amount = Amount()
+    seal: str = ""
+
+    def plain(self) -> Answer:
+        """Give the same without its seal."""
+        return replace(self, seal="") if self.seal else self
+
+    def sealed(self, place: str) -> Answer:
+        """Give the same with the seal for a place."""
+        return replace(self, seal=seal_of("answer", place, msgspec.json.encode(self.plain(), order="sorted")))
 
 
 def encode_answers(answers: Iterable[Answer]) -> bytes:
@@ -76,6 +89,7 @@ class Tape:
     def __init__(self) -> None:
         self._known: defaultdict[str, deque[Answer]] = defaultdict(deque)
         self._file: IO[bytes] | None = None
+        self._place = ""
         self._lock = Lock()
 
     def rewind(self, answers: Iterable[Answer]) -> None:
@@ -83,15 +97,19 @@ class Tape:
         for answer in answers:
             self._known[answer.key].append(answer)
 
-    def write_to(self, path: Path) -> None:
+    def write_to(self, path: Path, place: str = "") -> None:
         """Keep new answers in a file, after those that are in it; a line that was cut off goes.
+
+        Args:
+            place: What they are sealed for.
 
         Raises:
             OSError: It cannot be written.
         """
         with self._lock:
-            self._file = file = path.open("ab+", buffering=0)
-            file.seek(0)
+            with Folder.at(path.parent) as folder:
+                self._file = file = open(folder.open_own(path.name), "rb+", buffering=0)  # noqa: SIM115 - to `close`
+            self._place = place
             file.truncate(file.read().rfind(b"\n") + 1)
 
     def recall(self, key: str) -> Answer | None:
@@ -109,7 +127,7 @@ class Tape:
         with self._lock:
             if self._file is None:
                 return
-            line, end = encode_answers([answer]), self._file.seek(0, SEEK_END)
+            line, end = encode_answers([answer.sealed(self._place)]), self._file.seek(0, SEEK_END)
             try:
                 _write_whole(self._file, line)
             except OSError as error:

@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
 
@@ -18,11 +19,16 @@ from graphbus_core.errors import GraphBusError, NegotiationError, Place
 from graphbus_core.model.config import BuildConfig
 from graphbus_core.negotiation.commit_message import message_of
 from graphbus_core.negotiation.transcript import SessionRecord, load_session, sessions_dir
+from graphbus_core.store.beneath import Folder, read_plain
 from graphbus_core.store.writing import encode, write_atomic
 
 _FILE = "commits.json"
 _SHOWN = 6
 """So many names of files are read by a person."""
+
+
+CommitId = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{40,64}$")]
+"""Nothing else is ever given to git in the place of one."""
 
 
 class MadeCommits(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,7 +42,7 @@ class MadeCommits(msgspec.Struct, frozen=True, kw_only=True):
 
     branch: str
     before: str
-    commits: dict[str, str]
+    commits: dict[str, CommitId]
 
 
 class Plan(NamedTuple):
@@ -151,7 +157,8 @@ def commit_session(config: BuildConfig, session: str, plan: Plan) -> tuple[str, 
             if not made or not repository.is_on_head(
                 made[-1]
             ):  # else HEAD has moved, and only what comes after it has failed
-                kept.unlink(missing_ok=True)
+                with suppress(OSError), Folder.at(kept.parent) as folder:
+                    folder.remove(_FILE)
                 reason = _reason(refused)
     if reason:
         raise NegotiationError("GBE435", session=session, reason=reason)
@@ -172,7 +179,7 @@ def load_commits(artifacts_dir: str | Path, session: str) -> MadeCommits | None:
     """
     path = sessions_dir(artifacts_dir) / session / _FILE
     try:
-        return msgspec.json.decode(path.read_bytes(), type=MadeCommits)
+        return msgspec.json.decode(read_plain(path), type=MadeCommits)
     except FileNotFoundError:
         return None
     except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -26,6 +26,7 @@ from graphbus_core.negotiation.finding import find_for_agents
 from graphbus_core.negotiation.sessions import START_VERSION, SessionStart, load_answers, load_start
 from graphbus_core.negotiation.transcript import load_session
 from graphbus_core.negotiation.waking import Inputs, Resting, differences, inputs_of, who_answers
+from graphbus_core.store.beneath import read_plain
 from graphbus_core.store.versions import decode_versioned
 from graphbus_core.store.writing import encode, write_atomic
 
@@ -121,7 +122,7 @@ def load_lock(config: BuildConfig) -> Lock | None:
     """
     path = lock_path(config)
     try:
-        data = path.read_bytes()
+        data = read_plain(path)
         _refuse_conflicts(data, config)
         lock = decode_versioned(data, Lock, LOCK_VERSION)
     except FileNotFoundError:

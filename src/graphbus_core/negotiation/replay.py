@@ -111,12 +111,12 @@ def find_tape(config: BuildConfig, session: str) -> tuple[KeptSession, str]:
 def _tape_from_folder(config: BuildConfig, record: SessionRecord) -> KeptSession:
     answers = load_answers(config.artifacts_dir, record.session)
     journal = Journal(config)
-    entries = [entry for entry in journal.done() if entry.kind == "promote" and entry.session == record.session]
+    entries = [entry for entry in journal.told() if entry.kind == "promote" and entry.session == record.session]
     before: dict[str, str] = {}
     after: dict[str, str] = {}
     for entry in entries[-1:]:
         for number, file in enumerate(entry.files):
-            before[file.path] = pack((journal.folder / entry.name / "before" / str(number)).read_bytes())
+            before[file.path] = pack(journal.content(journal.folder / entry.name, file, number, "before"))
             after[file.path] = file.sha256_after
     return KeptSession(
         start=load_start(config.artifacts_dir, record.session),
@@ -174,7 +174,8 @@ def _config_of(kept: KeptSession, root: Path, present: BuildConfig) -> BuildConf
     llm = replace(start.settings.llm, model=RULES, use_cache=False, concurrency=1)
     gate = replace(present.settings.gate, allow_unverified=start.settings.gate.allow_unverified)
     limits = replace(start.budget, max_seconds=0.0)
-    found = replace(start.settings, llm=llm, gate=gate, budget=limits, artifacts=present.settings.artifacts)
+    said = present.settings
+    found = replace(start.settings, llm=llm, gate=gate, budget=limits, artifacts=said.artifacts, powers=said.powers)
     return BuildConfig(
         root=str(root),
         paths=tuple(str(root / path) for path in start.paths),

@@ -1,7 +1,8 @@
 """A session on its way: its folder from the first question on, and what is needed to go on with it after Ctrl-C or a kill.
 
 session.json    written before the first question: what the session rests on
-answers.jsonl   every answer of a model, as it arrived
+seal            of session.json: a session that this user's GraphBus has not begun here is not resumed
+answers.jsonl   every answer of a model, as it arrived; each is sealed
 record.json     written at the end; a session without one was killed
 """
 
@@ -37,11 +38,13 @@ from graphbus_core.negotiation.transcript import (
     sessions_dir,
 )
 from graphbus_core.negotiation.waking import Inputs, who_answers
+from graphbus_core.store.beneath import Folder, read_plain
+from graphbus_core.store.seals import seal_of
 from graphbus_core.store.versions import decode_versioned
 from graphbus_core.store.writing import encode, write_atomic
 
 START_VERSION = 1
-_START, _ANSWERS = "session.json", "answers.jsonl"
+_START, _ANSWERS, _SEAL = "session.json", "answers.jsonl", "seal"
 _RUNNING = "negotiating"
 _OPERATIONAL = ("providers", "timeout_s", "max_attempts", "concurrency", "requests_per_minute", "use_cache", "pass_env")
 """Of the settings of models, those that say how they are asked and not what: they may change while a session is interrupted."""
@@ -147,9 +150,11 @@ class Keeper:
         self.session = claim_session(config.artifacts_dir, config.session)
         folder = sessions_dir(config.artifacts_dir) / self.session
         with _keeping(self.session, folder):
-            write_atomic(folder / _START, encode(start_of(config, self.session, agents, project, settled)))
+            start = encode(start_of(config, self.session, agents, project, settled))
+            write_atomic(folder / _SEAL, _seal_of(config, self.session, start))
+            write_atomic(folder / _START, start)
             if agents.models:
-                tape.write_to(folder / _ANSWERS)
+                tape.write_to(folder / _ANSWERS, _place_of(config, self.session))
         return settled
 
     def _resume(self, agents: ActiveAgents, project: Project, tape: Tape) -> Mapping[str, Inputs]:
@@ -157,14 +162,14 @@ class Keeper:
         what = _what_moved(start, start_of(config, start.session, agents, project, start.settled))
         if what:
             raise NegotiationError("GBE422", session=start.session, what=what)
-        tape.rewind(load_answers(config.artifacts_dir, start.session))
+        tape.rewind(_own_answers(config, start.session))
         self.session = start.session
         folder = sessions_dir(config.artifacts_dir) / start.session
         with _keeping(start.session, folder) if self._is_kept else nullcontext():
-            for name in ("record.json", "transcript.jsonl") if self._is_kept else ():
-                (folder / name).unlink(missing_ok=True)
+            if self._is_kept:
+                _remove(folder, "record.json", "transcript.jsonl")
             if agents.models and self._is_kept:
-                tape.write_to(folder / _ANSWERS)
+                tape.write_to(folder / _ANSWERS, _place_of(config, start.session))
         return start.settled
 
     def save(self, record: SessionRecord, said: Iterable[Said]) -> None:
@@ -182,9 +187,14 @@ class Keeper:
             return
         folder = sessions_dir(self._config.artifacts_dir) / self.session
         if not (folder / "record.json").exists() and not load_answers(self._config.artifacts_dir, self.session):
-            for name in (_START, _ANSWERS):
-                (folder / name).unlink(missing_ok=True)
+            _remove(folder, _START, _SEAL, _ANSWERS)
         release_session(self._config.artifacts_dir, self.session)
+
+
+def _remove(folder: Path, *names: str) -> None:
+    with Folder.at(folder) as opened:
+        for name in names:
+            opened.remove(name)
 
 
 @contextmanager
@@ -225,20 +235,27 @@ def load_start(artifacts_dir: str | Path, session: str) -> SessionStart:
     """
     path = sessions_dir(artifacts_dir) / session / _START
     try:
-        return decode_versioned(path.read_bytes(), SessionStart, START_VERSION)
+        start = decode_versioned(read_plain(path), SessionStart, START_VERSION)
+        if start.session != session:  # a name in it may lead anywhere
+            raise msgspec.ValidationError("it is the beginning of another session")
     except (OSError, msgspec.DecodeError) as error:
         raise NegotiationError("GBE405", session=session, reason=str(error), where=Place(str(path))) from error
+    return start
 
 
 def load_answers(artifacts_dir: str | Path, session: str) -> tuple[Answer, ...]:
-    """Read answers.jsonl; none when no model was asked.
+    """Read answers.jsonl, whoever has written it; none when no model was asked.
 
     Raises:
         NegotiationError: GBE405, it cannot be read.
     """
+    return tuple(answer.plain() for answer in _kept_answers(artifacts_dir, session))
+
+
+def _kept_answers(artifacts_dir: str | Path, session: str) -> tuple[Answer, ...]:
     path = sessions_dir(artifacts_dir) / session / _ANSWERS
     try:
-        return decode_answers(path.read_bytes())
+        return decode_answers(read_plain(path))
     except FileNotFoundError:
         return ()
     except (OSError, msgspec.DecodeError) as error:
@@ -249,13 +266,44 @@ def find_interrupted(config: BuildConfig) -> SessionStart:
     """Give the last session that was killed, interrupted or ended by an error, if nothing of it was written or refused.
 
     Raises:
-        NegotiationError: GBE421, the last session came to its end, or there is none; GBE405, it cannot be read.
+        NegotiationError: GBE421, the last session came to its end, or there is none; GBE405, it cannot be read; GBE427, this
+            user's GraphBus has not begun it here: it could speak for the models, and for the settings.
     """
     folder = sessions_dir(config.artifacts_dir)
-    begun = sorted(folder.glob(f"*/{_START}"), key=lambda path: (path.stat().st_mtime_ns, path.parent.name))
+    begun = sorted(folder.glob(f"*/{_START}"), key=lambda path: (path.lstat().st_mtime_ns, path.parent.name))
     if begun and _is_interrupted(config, begun[-1].parent.name):
-        return load_start(config.artifacts_dir, begun[-1].parent.name)
+        start = load_start(config.artifacts_dir, begun[-1].parent.name)
+        _refuse_foreign(config, start.session)
+        return start
     raise NegotiationError("GBE421", folder=config.artifacts_dir)
+
+
+def _refuse_foreign(config: BuildConfig, session: str) -> None:
+    folder = sessions_dir(config.artifacts_dir) / session
+    try:
+        data, seal = read_plain(folder / _START), read_plain(folder / _SEAL)
+    except OSError:
+        data, seal = b"", b""
+    if seal != _seal_of(config, session, data):
+        raise NegotiationError("GBE427", session=session, where=Place(str(folder)))
+
+
+def _own_answers(config: BuildConfig, session: str) -> tuple[Answer, ...]:
+    """Give the answers of an interrupted session, if each was written down by this user's GraphBus."""
+    answers = _kept_answers(config.artifacts_dir, session)
+    place = _place_of(config, session)
+    if any(answer != answer.sealed(place) for answer in answers):
+        where = sessions_dir(config.artifacts_dir) / session
+        raise NegotiationError("GBE427", session=session, where=Place(str(where)))
+    return tuple(answer.plain() for answer in answers)
+
+
+def _seal_of(config: BuildConfig, session: str, data: bytes) -> bytes:
+    return seal_of("session", _place_of(config, session), data).encode()
+
+
+def _place_of(config: BuildConfig, session: str) -> str:
+    return f"{os.path.realpath(config.root)}\0{session}"
 
 
 def _is_interrupted(config: BuildConfig, session: str) -> bool:
@@ -331,9 +379,8 @@ def hold_project(config: BuildConfig) -> int:
         NegotiationError: GBE420, another one is at it; GBE407, the folder cannot be written.
     """
     path = Path(config.artifacts_dir, _RUNNING)
-    with _keeping(config.session or "to come", path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    with _keeping(config.session or "to come", path), Folder.at(config.artifacts_dir, make=True) as home:
+        handle = home.open_own(_RUNNING, 0o644)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

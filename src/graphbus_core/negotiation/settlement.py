@@ -62,6 +62,29 @@ def _refusal(report: GateReport) -> str:
     return f"{failure.code}: {failure.message}" if failure else ""
 
 
+_NOT_OURS = ("GBE322", "GBE328")
+
+
+def end_interrupted(config: BuildConfig, *, writes_sources: bool) -> tuple[str, ...]:
+    """End every promotion and undo that an earlier process left unfinished, so that nobody reads half of a change.
+
+    Args:
+        writes_sources: Nothing is written to files that somebody else's journal may be about. Who only reads them is told of it.
+
+    Returns:
+        What to tell a person, a sentence each.
+
+    Raises:
+        EditError: One cannot be brought to its end; GBE328, one is none of ours, or GBE322, it lies behind a link.
+    """
+    try:
+        return tuple(ended.told for ended in recover_sessions(config))
+    except EditError as error:
+        if writes_sources or error.code not in _NOT_OURS:
+            raise
+        return (str(error),)
+
+
 def recover_sessions(config: BuildConfig) -> tuple[Recovered, ...]:
     """End every promotion and undo that an earlier process left unfinished, so that nobody reads half of a change.
 

@@ -6,6 +6,7 @@ record.json        the outcome: proposals, votes, commits, ending
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 from contextlib import suppress
@@ -17,6 +18,7 @@ from graphbus_core.errors import NegotiationError, Place, did_you_mean
 from graphbus_core.model.payload import MAX_PAYLOAD_BYTES
 from graphbus_core.model.proposals import Json, Negotiations
 from graphbus_core.model.spending import Spend
+from graphbus_core.store.beneath import Folder, read_plain
 from graphbus_core.store.versions import decode_versioned
 from graphbus_core.store.writing import encode, write_atomic
 
@@ -84,7 +86,8 @@ def sessions_dir(artifacts_dir: str | Path) -> Path:
 def list_sessions(artifacts_dir: str | Path) -> tuple[str, ...]:
     """Give the names of the complete sessions, the oldest first."""
     folder = sessions_dir(artifacts_dir)
-    return tuple(name for name in _taken_names(folder) if (folder / name / _RECORD).is_file())
+    names = (name for name in _taken_names(folder) if _NAME.fullmatch(name))
+    return tuple(name for name in names if (folder / name / _RECORD).is_file())
 
 
 def next_session(artifacts_dir: str | Path) -> str:
@@ -101,10 +104,10 @@ def choose_session(artifacts_dir: str | Path, wanted: str = "") -> str:
     """
     if not wanted:
         return next_session(artifacts_dir)
-    folder = sessions_dir(artifacts_dir) / wanted
     if not _NAME.fullmatch(wanted):
         raise NegotiationError("GBE408", session=wanted)
-    if folder.exists():
+    folder = sessions_dir(artifacts_dir) / wanted
+    if os.path.lexists(folder):
         raise NegotiationError("GBE402", session=wanted, where=Place(str(folder)))
     return wanted
 
@@ -117,20 +120,20 @@ def claim_session(artifacts_dir: str | Path, wanted: str = "") -> str:
     """
     while True:
         name = choose_session(artifacts_dir, wanted)
-        folder = sessions_dir(artifacts_dir) / name
         try:
-            folder.mkdir(parents=True)
-        except OSError as error:
-            if not folder.exists():
-                raise _cannot_keep(name, folder, error) from error
+            with Folder.at(sessions_dir(artifacts_dir), make=True) as sessions:
+                sessions.make(name)
+        except FileExistsError:
             continue  # somebody was faster
+        except OSError as error:
+            raise _cannot_keep(name, sessions_dir(artifacts_dir) / name, error) from error
         return name
 
 
 def release_session(artifacts_dir: str | Path, session: str) -> None:
     """Give a claimed name back, unless something is kept under it."""
-    with suppress(OSError):
-        (sessions_dir(artifacts_dir) / session).rmdir()
+    with suppress(OSError), Folder.at(sessions_dir(artifacts_dir)) as sessions:
+        sessions.remove_empty(session)
 
 
 def _cannot_keep(session: str, folder: Path, error: OSError) -> NegotiationError:
@@ -157,7 +160,6 @@ def save_session(artifacts_dir: str | Path, record: SessionRecord, said: Iterabl
     if (folder / _RECORD).exists():
         raise NegotiationError("GBE402", session=record.session, where=Place(str(folder)))
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         write_atomic(folder / _TRANSCRIPT, lines)
         write_atomic(folder / _RECORD, encode(record))
     except OSError as error:
@@ -195,9 +197,12 @@ def load_session(artifacts_dir: str | Path, session: str = "") -> SessionRecord:
         raise NegotiationError("GBE404", session=name, suggestion=did_you_mean(name, names), known=", ".join(names))
     path = sessions_dir(artifacts_dir) / name / _RECORD
     try:
-        return decode_versioned(path.read_bytes(), SessionRecord, RECORD_VERSION)
+        record = decode_versioned(read_plain(path), SessionRecord, RECORD_VERSION)
+        if record.session != name:  # a name in it may lead anywhere
+            raise msgspec.ValidationError("it is the record of another session")
     except (OSError, msgspec.DecodeError) as error:
         raise NegotiationError("GBE405", session=name, reason=str(error), where=Place(str(path))) from error
+    return record
 
 
 def load_transcript(artifacts_dir: str | Path, session: str) -> tuple[Said, ...]:
@@ -208,6 +213,6 @@ def load_transcript(artifacts_dir: str | Path, session: str) -> tuple[Said, ...]
     """
     path = sessions_dir(artifacts_dir) / session / _TRANSCRIPT
     try:
-        return tuple(msgspec.json.decode(line, type=Said) for line in path.read_bytes().splitlines())
+        return tuple(msgspec.json.decode(line, type=Said) for line in read_plain(path).splitlines())
     except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise NegotiationError("GBE405", session=session, reason=str(error), where=Place(str(path))) from error

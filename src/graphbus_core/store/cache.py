@@ -1,13 +1,18 @@
-"""What only saves time, in `.graphbus/cache/`: never trusted to be there or whole, and never written through a link."""
+"""What only saves time, in `.graphbus/cache/`: never trusted to be there or whole, and never written through a link.
+
+An entry is its seal and its content. One that this user's GraphBus has not written, for this place, is as good as none.
+"""
 
 from __future__ import annotations
 
 import os
 from contextlib import suppress
-from stat import S_ISREG
-from typing import IO, TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
+
+from graphbus_core.store.beneath import Folder, read_handle
+from graphbus_core.store.seals import seal_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -15,40 +20,35 @@ if TYPE_CHECKING:
 CACHE = "cache"
 MOST_CACHED_BYTES = 64 * 1024 * 1024
 """A larger entry of the cache is none of ours."""
+_PURPOSE = "cache"
+_SEAL_BYTES = 64
 
 Entry = TypeVar("Entry", bound=msgspec.Struct)
 
 
-def write_cache(path: Path, value: Any) -> None:
-    """Write a value to the cache. The cache only saves time, so that one that cannot be written is left out."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.unlink(missing_ok=True)
-        with temporary.open("xb") as file:  # never through a link
-            file.write(msgspec.msgpack.encode(value))
-        temporary.replace(path)
-    except OSError:
-        with suppress(OSError):
-            temporary.unlink()
+def write_cache(path: Path, value: Any, place: str | None = None) -> None:
+    """Write a value to the cache. The cache only saves time, so that one that cannot be written is left out.
 
-
-def open_plain(path: Path) -> IO[bytes]:
-    """Open a file for reading, but follow no link and wait for no pipe.
-
-    Raises:
-        OSError: It is not there, a link or a folder.
+    Args:
+        place: What the entry belongs to; by default its path: in another place it is worth nothing.
     """
-    return open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK))
+    data = msgspec.msgpack.encode(value)
+    seal = seal_of(_PURPOSE, _place_of(path, place), data).encode()
+    with suppress(OSError), Folder.at(path.parent, make=True) as folder:
+        folder.put(path.name, seal + data, is_flushed=False)
 
 
-def read_cache(path: Path, kind: type[Entry]) -> Entry | None:
-    """Read a value from the cache; None when it is missing, damaged, of another shape, too large, or no plain file."""
+def read_cache(path: Path, kind: type[Entry], place: str | None = None) -> Entry | None:
+    """Read a value from the cache; None when it is missing, damaged, of another shape, too large, or not sealed."""
     try:
-        with open_plain(path) as file:
-            status = os.fstat(file.fileno())
-            if not S_ISREG(status.st_mode) or status.st_size > MOST_CACHED_BYTES:
-                return None
-            return msgspec.msgpack.decode(file.read(), type=kind)
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        data = read_handle(handle, MOST_CACHED_BYTES)
+        if data[:_SEAL_BYTES] != seal_of(_PURPOSE, _place_of(path, place), data[_SEAL_BYTES:]).encode():
+            return None
+        return msgspec.msgpack.decode(memoryview(data)[_SEAL_BYTES:], type=kind)
     except (OSError, msgspec.DecodeError, RecursionError):
         return None
+
+
+def _place_of(path: Path, place: str | None) -> str:
+    return os.path.realpath(path) if place is None else place

@@ -9,9 +9,8 @@ are in `before-migration/`: their digests prove them, and the next migration tak
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,9 +19,10 @@ import msgspec
 from graphbus_core.errors import ArtifactError, Place
 from graphbus_core.model.artifacts import SCHEMA_VERSION, BuildArtifacts, Manifest
 from graphbus_core.model.digests import sha256_hex
+from graphbus_core.store.beneath import Folder, anchored
 from graphbus_core.store.reading import ARTIFACTS, MANIFEST, decode, load, read_file, read_version, reason_of, shown
 from graphbus_core.store.upgrades import UPGRADES, Learned, Upgrade, unsaid_by, upgrade
-from graphbus_core.store.writing import flush_folder, format_json, locked, write_flushed, write_together
+from graphbus_core.store.writing import format_json, locked, write_together
 
 KEPT = "before-migration"
 
@@ -90,34 +90,33 @@ def migrate(
         ArtifactError: GBE501, GBE502, GBE504-507 as `load`; GBE510 the folder cannot be written; GBE513 no step leads from that
             format; GBE514 a file is too large; and what `learn` raises. Then nothing has changed.
     """
-    with _alone(folder, dry_run=dry_run):
+    with _alone(folder, dry_run=dry_run) as opened:
         version = read_version(folder)
         if version >= SCHEMA_VERSION:
             load(folder)
-            if not dry_run:
-                shutil.rmtree(
-                    folder / KEPT, ignore_errors=True
-                )  # of a migration that was killed when all was done but this
+            if opened:
+                with suppress(OSError):  # of a migration that was killed when all was done but this
+                    opened.remove_tree(KEPT)
             return Migrated(version, version, {}, Learned())
         old = _read_old(folder, version)
         learned = learn(_decoded(folder, _upgraded(old, Learned(), upgrades)))
         made = _upgraded(old, learned, upgrades)
         _decoded(folder, made)
         changed = {name: (old.data[name], data) for name, data in made.items() if data != old.data[name]}
-        if not dry_run:
-            _replace(folder, changed)
+        if opened:
+            _replace(opened, changed)
     return Migrated(version, SCHEMA_VERSION, changed, learned)
 
 
 @contextmanager
-def _alone(folder: Path, *, dry_run: bool) -> Iterator[None]:
-    """Keep builds out while artifacts are replaced."""
+def _alone(folder: Path, *, dry_run: bool) -> Iterator[Folder | None]:
+    """Open the folder and keep builds out while artifacts are replaced; None where nothing is to be written."""
     if dry_run or not os.path.isdir(folder):
-        yield
+        yield None
         return
     try:
-        with locked(folder):
-            yield
+        with Folder.at(anchored(folder)) as opened, locked(opened):
+            yield opened
     except OSError as error:
         raise ArtifactError("GBE510", where=Place(shown(folder)), reason=reason_of(error)) from None
 
@@ -176,17 +175,16 @@ def _decoded(folder: Path, data: Mapping[str, bytes]) -> BuildArtifacts:
 # --- writing ------------------------------------------------------------------------------
 
 
-def _replace(folder: Path, changed: Mapping[str, tuple[bytes, bytes]]) -> None:
+def _replace(folder: Folder, changed: Mapping[str, tuple[bytes, bytes]]) -> None:
     """Put the new files in the place of the old ones, the manifest last."""
-    kept = folder / KEPT
     replaced = {name: before for name, (before, _) in changed.items() if name != MANIFEST}
     if replaced:
-        if kept.is_symlink():  # what is kept is kept here, and nowhere else
-            kept.unlink()
-        kept.mkdir(exist_ok=True)
-        for name, before in replaced.items():
-            write_flushed(kept / name, before)
-        flush_folder(kept)
-        flush_folder(folder)
+        folder.remove_link(KEPT)  # what is kept is kept here, and nowhere else
+        with folder.folder(KEPT, make=True) as kept:
+            for name, before in replaced.items():
+                kept.write(name, before)
+            kept.flush()
+        folder.flush()
     write_together(folder, {name: changed[name][1] for name in (*ARTIFACTS, MANIFEST) if name in changed})
-    shutil.rmtree(kept, ignore_errors=True)
+    with suppress(OSError):
+        folder.remove_tree(KEPT)

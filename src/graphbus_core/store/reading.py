@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Collection, Mapping
+from errno import EINVAL
+from stat import S_ISFIFO, S_ISREG
 from typing import IO, TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -146,7 +147,15 @@ def _read_limited(path: str) -> bytes:
         if size_bytes > limit:
             name = os.path.basename(path)
             raise ArtifactError("GBE514", where=Place(shown(path)), name=name, size_bytes=size_bytes, limit_bytes=limit)
+        if not _is_finite(file):
+            raise OSError(EINVAL, "it is no plain file")
         return file.read()
+
+
+def _is_finite(file: IO[bytes]) -> bool:
+    """False for a device, which may be a link away and never end."""
+    mode = os.fstat(file.fileno()).st_mode
+    return S_ISREG(mode) or S_ISFIFO(mode)
 
 
 def _open(path: StrPath) -> IO[bytes]:
@@ -207,9 +216,9 @@ def digest_of(path: StrPath) -> str:
     """Give the sha256 of a file, `""` when it cannot be read, is no file, or is larger than any that a build reads."""
     try:
         with _open(path) as file:
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode) or status.st_size > MOST_ARTIFACT_BYTES:
-                return ""
-            return sha256_hex(file.read())
+            is_file = (
+                S_ISREG(os.fstat(file.fileno()).st_mode) and os.fstat(file.fileno()).st_size <= MOST_ARTIFACT_BYTES
+            )
+            return sha256_hex(file.read()) if is_file else ""
     except (OSError, ValueError):
         return ""

@@ -15,10 +15,13 @@ from graphbus_core.store.reading import digest_of
 if TYPE_CHECKING:
     from pathlib import Path
 
-Status = tuple[int, int, int]
-"""Size, modification time in nanoseconds, inode."""
+Status = tuple[int, int, int, int]
+"""Size, modification time in nanoseconds, inode, time of the last change of any of these.
 
-ABSENT: Status = (-1, 0, 0)
+The last one cannot be set: an archive may bring a file with the size and the time of another one, and find its inode free.
+"""
+
+ABSENT: Status = (-1, 0, 0, 0)
 _RACY_NS = 50_000_000
 """A file written so shortly before it was looked at may have been written again within the clock's resolution."""
 
@@ -41,7 +44,11 @@ def _status(path: str) -> Status:
         found = os.stat(path)
     except OSError:
         return ABSENT
-    return found.st_size, found.st_mtime_ns, found.st_ino
+    return found.st_size, found.st_mtime_ns, found.st_ino, found.st_ctime_ns
+
+
+def _newest(status: Status) -> int:
+    return max(status[1], status[3])
 
 
 class Fingerprint(msgspec.Struct, frozen=True, array_like=True):
@@ -72,7 +79,7 @@ class Fingerprint(msgspec.Struct, frozen=True, array_like=True):
     @property
     def is_fresh(self) -> bool:
         """True when a file had been written so shortly before that its status cannot vouch for it."""
-        return any(status[1] >= self.taken_ns - _RACY_NS for status, _ in self.files.values())
+        return any(_newest(status) >= self.taken_ns - _RACY_NS for status, _ in self.files.values())
 
     def trusted(self, look: Look) -> dict[str, str]:
         """Give path -> sha256 of the files that surely did not change between the fingerprint and the look."""
@@ -80,7 +87,7 @@ class Fingerprint(msgspec.Struct, frozen=True, array_like=True):
         known: dict[str, str] = {}
         for path, status in look.files.items():
             entry = self.files.get(path)
-            if entry is not None and entry[0] == status and status[1] < latest_ns:
+            if entry is not None and entry[0] == status and _newest(status) < latest_ns:
                 known[path] = entry[1]
         return known
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from errno import EINVAL, EISDIR
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,8 @@ import msgspec
 from graphbus_core.errors import ArtifactError, Place
 from graphbus_core.model.artifacts import BuildArtifacts, Manifest
 from graphbus_core.model.digests import sha256_hex
-from graphbus_core.store.reading import ARTIFACTS, MANIFEST, reason_of, shown
+from graphbus_core.store.beneath import Folder
+from graphbus_core.store.reading import ARTIFACTS, MANIFEST, StrPath, reason_of, shown
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,18 +53,17 @@ def save(folder: Path, artifacts: BuildArtifacts) -> Manifest:
     manifest = msgspec.structs.replace(artifacts.manifest, artifacts=digests)
     parts[MANIFEST] = encode(manifest)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with locked(folder):
-            write_together(folder, parts)
+        with Folder.at(folder, make=True) as opened, locked(opened):
+            write_together(opened, parts)
     except OSError as error:
         raise ArtifactError("GBE510", where=Place(shown(folder)), reason=reason_of(error)) from None
     return manifest
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def locked(folder: Folder) -> Iterator[None]:
     """Let one process at a time write to the folder."""
-    handle = os.open(folder, os.O_RDONLY)
+    handle = folder.open(".", os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
@@ -71,40 +71,35 @@ def locked(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def write_together(folder: Path, parts: Mapping[str, bytes]) -> None:
+def write_together(folder: Folder, parts: Mapping[str, bytes]) -> None:
     """Write all files beside their places first, so that a full disk is met before anything is replaced."""
-    for left_over in folder.glob(".*.json.tmp"):
-        left_over.unlink()
-    temporary = {name: folder / f".{name}.tmp" for name in parts}
+    for left_over in folder.names():
+        if left_over.startswith(".") and left_over.endswith(".json.tmp"):
+            folder.remove(left_over)
+    temporary = {name: f".{name}.tmp" for name in parts}
     try:
         for name, data in parts.items():
-            write_flushed(temporary[name], data)
-        for name, path in temporary.items():
-            path.replace(folder / name)
+            folder.write(temporary[name], data)
+        for name, fresh in temporary.items():
+            folder.replace(fresh, name)
     finally:
-        for path in temporary.values():
-            path.unlink(missing_ok=True)
-    flush_folder(folder)
+        for fresh in temporary.values():
+            folder.remove(fresh)
+    folder.flush()
 
 
-def write_atomic(path: Path, data: bytes) -> None:
+def write_atomic(path: StrPath, data: bytes) -> None:
     """Replace a file's content so that, whatever happens, it has either the old bytes or the new ones.
 
-    Permissions of an existing file are kept.
+    Missing folders are made, and permissions of an existing file are kept. A link at the file is replaced and not followed;
+    of one on the way to it nothing is written.
 
     Raises:
         OSError: The old content is still there.
     """
-    refuse_special(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        write_flushed(temporary, data)
-        with suppress(FileNotFoundError):
-            temporary.chmod(path.stat().st_mode & 0o7777)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    flush_folder(path.parent)
+    above, name = os.path.split(os.path.abspath(path))
+    with Folder.at(above, make=True) as folder:
+        folder.put(name, data)
 
 
 def refuse_special(path: Path) -> None:
@@ -117,20 +112,3 @@ def refuse_special(path: Path) -> None:
         raise IsADirectoryError(EISDIR, os.strerror(EISDIR))
     if os.path.exists(path) and not os.path.isfile(path):
         raise OSError(EINVAL, "what is there is no plain file")
-
-
-def write_flushed(path: Path, data: bytes) -> None:
-    """Write a file, and let it reach the disk."""
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def flush_folder(folder: Path) -> None:
-    """Let the names of a folder reach the disk."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

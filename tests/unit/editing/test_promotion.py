@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import random
+import shutil
 import stat
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,10 +20,12 @@ import pytest
 from graphbus_core.editing import promotion
 from graphbus_core.editing.journal import COMMITTING, PREPARING, Journal
 from graphbus_core.editing.promotion import fate_of
+from graphbus_core.editing.target import Target
 from graphbus_core.editing.workspace import last_session, promote, recover, undo
 from graphbus_core.errors import EditError
 from graphbus_core.model.config import BuildConfig
 from graphbus_core.model.proposals import CodeChange, Proposal
+from graphbus_core.store.beneath import Folder
 from tests.project_files import write_project
 
 CHANGED = {"agents/a.py": (b"a = 1\n", b"a = 2\n"), "agents/b.py": (b"b = 1\r\n", b"b = 2\r\n")}
@@ -138,7 +143,7 @@ def test_paths_that_leave_the_project_are_refused(config: BuildConfig, path: str
 def in_a_user_without_rights(config: BuildConfig, prepare: str = "") -> str:
     """Promote in a process that is not root, because nothing is forbidden to root; give the code of the refusal."""
     code = f"""
-import fcntl, os, resource, signal, sys  # fcntl: loaded when it is needed, it may lie where others may not read
+import fcntl, os, resource, shutil, signal, sys  # fcntl: loaded when it is needed, it may lie where others may not read
 from graphbus_core.editing.workspace import promote, undo, recover
 from graphbus_core.errors import EditError
 from graphbus_core.model.config import BuildConfig
@@ -153,7 +158,8 @@ try:
 except EditError as error:
     print(error.code, error)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
     return done.stdout
 
 
@@ -458,12 +464,14 @@ def test_a_file_changed_before_its_turn_does_not_hinder_the_recovery_of_the_othe
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b'{"number": "x"}'])
-def test_a_damaged_entry_that_had_not_begun_is_removed(config: BuildConfig, damage: bytes) -> None:
+def test_a_damaged_entry_that_had_not_begun_is_reported(config: BuildConfig, damage: bytes) -> None:
     folder = interrupted(config, PREPARING)
     (folder / "journal.json").write_bytes(damage)
 
-    assert len(recover(config)) == 1
-    assert not folder.exists()
+    with pytest.raises(EditError) as caught:
+        recover(config)
+    assert caught.value.code == "GBE328"
+    assert folder.exists()
 
 
 def test_a_damaged_entry_that_had_begun_is_reported(config: BuildConfig) -> None:
@@ -473,7 +481,7 @@ def test_a_damaged_entry_that_had_begun_is_reported(config: BuildConfig) -> None
     with pytest.raises(EditError) as caught:
         promote(config, CHANGED, "S002")
 
-    assert caught.value.code == "GBE325"
+    assert caught.value.code == "GBE328"
     assert str(folder) in caught.value.hint
 
 
@@ -485,3 +493,148 @@ def test_promotion_recovers_first(config: BuildConfig) -> None:
 
     assert now(config) == after()
     assert [entry.session for entry in Journal(config).done()] == ["S002"]
+
+
+# --- what a person saves meanwhile -----------------------------------------------------------
+
+
+def in_place(path: Path, text: bytes) -> None:
+    path.write_bytes(text)
+
+
+def by_rename(path: Path, text: bytes) -> None:
+    fresh = path.with_name("saved~")
+    fresh.write_bytes(text)
+    fresh.replace(path)
+
+
+@pytest.mark.parametrize("save", [in_place, by_rename])
+@pytest.mark.parametrize("name", ["a.py", "b.py"])
+def test_what_is_saved_between_the_last_look_and_the_exchange_is_not_lost(
+    config: BuildConfig, monkeypatch: pytest.MonkeyPatch, name: str, save: Callable[[Path, bytes], None]
+) -> None:
+    path, really = Path(config.root, "agents", name), Folder.exchange
+
+    def saved_before(folder: Folder, one: str, other: str) -> bool:
+        monkeypatch.setattr(Folder, "exchange", really)
+        if other == name:
+            save(path, b"mine\n")
+        else:
+            monkeypatch.setattr(Folder, "exchange", saved_before)
+        return really(folder, one, other)
+
+    monkeypatch.setattr(Folder, "exchange", saved_before)
+    refused(config, "GBE320")
+    assert now(config) == {**before(), f"agents/{name}": b"mine\n"}
+
+
+def test_who_had_the_old_file_open_and_writes_after_the_exchange_loses_nothing(
+    config: BuildConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The save goes into the file that was displaced, which is looked at once more before it is removed."""
+    really, path = Target.clear, Path(config.root, "agents/a.py")
+    with path.open("r+b", buffering=0) as opened:
+
+        def write_first(target: Target) -> None:
+            opened.write(b"a = 'mine'\n")
+            monkeypatch.setattr(Target, "clear", really)
+            really(target)
+
+        monkeypatch.setattr(Target, "clear", write_first)
+        refused(config, "GBE320")
+    assert now(config) == {**before(), "agents/a.py": b"a = 'mine'\n"}
+
+
+def test_of_two_saves_at_that_moment_the_later_one_stays_and_the_earlier_one_is_kept(
+    config: BuildConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    really, path, saves = Folder.exchange, Path(config.root, "agents/a.py"), [b"one\n", b"two\n"]
+
+    def saved_before(folder: Folder, one: str, other: str) -> bool:
+        if saves and other == "a.py":
+            by_rename(path, saves.pop(0))
+        return really(folder, one, other)
+
+    monkeypatch.setattr(Folder, "exchange", saved_before)
+    with pytest.raises(EditError) as caught:
+        promote(config, CHANGED, "S001")
+    assert caught.value.code == "GBE325"
+    assert path.read_bytes() == b"two\n"
+    assert path.with_name(".a.py.graphbus-new").read_bytes() == b"one\n"
+    with pytest.raises(EditError):
+        recover(config)
+    assert path.with_name(".a.py.graphbus-new").read_bytes() == b"one\n"
+
+
+@pytest.mark.slow
+def test_of_hundreds_of_saves_during_promotions_none_is_lost(
+    config: BuildConfig, figure: Callable[[str, object], None]
+) -> None:
+    """A person saves at any moment of a promotion, which then is refused, or is saved over: the save is there in the end."""
+    path = Path(config.root, "agents/a.py")
+    chance = random.Random(11)
+    refusals: list[str] = []
+    for number in range(200):
+        text = f"a = 'save {number}'\n".encode()
+        start, _ = CHANGED["agents/a.py"]
+        path.write_bytes(start)
+        begun = threading.Event()
+
+        def person(text: bytes = text, begun: threading.Event = begun) -> None:
+            begun.wait(10)
+            time.sleep(chance.random() * 0.012)
+            by_rename(path, text)
+
+        saver = threading.Thread(target=person)
+        saver.start()
+        begun.set()
+        try:
+            promote(config, {"agents/a.py": CHANGED["agents/a.py"]}, f"S{number:03}")
+        except EditError as error:
+            refusals.append(error.code)
+        saver.join()
+        assert path.read_bytes() == text
+    assert set(refusals) <= {"GBE320"}
+    figure("saves lost during a promotion", f"0 of 200 ({len(refusals)} promotions refused)")
+
+
+def test_without_an_exchange_files_are_replaced_as_ever(config: BuildConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Folder, "exchange", lambda *_names: False)
+    promote(config, CHANGED, "S001")
+    assert now(config) == after()
+    undo(config)
+    assert now(config) == before()
+
+
+# --- a journal that is not ours ----------------------------------------------------------------
+
+
+def test_a_project_that_was_moved_is_not_stuck(config: BuildConfig, tmp_path: Path) -> None:
+    """Its journal is of another place: `undo` says so, and new sessions are promoted and undone."""
+    promote(config, CHANGED, "S001")
+    moved = tmp_path.with_name(f"{tmp_path.name}-moved")
+    tmp_path.rename(moved)
+    there = BuildConfig(root=str(moved), paths=())
+    with pytest.raises(EditError) as caught:
+        undo(there)
+    assert caught.value.code == "GBE329"
+    promote(there, {"agents/a.py": (b"a = 2\n", b"a = 3\n")}, "S002")
+    assert [entry.number for entry in Journal(there).done()] == [2]
+    undo(there)
+    assert now(there) == after()
+
+
+def test_an_interrupted_change_of_a_project_that_was_moved_is_told_with_what_to_do(
+    config: BuildConfig, tmp_path: Path
+) -> None:
+    interrupted(config, COMMITTING)
+    moved = tmp_path.with_name(f"{tmp_path.name}-moved")
+    tmp_path.rename(moved)
+    there = BuildConfig(root=str(moved), paths=())
+    with pytest.raises(EditError) as caught:
+        recover(there)
+    assert caught.value.code == "GBE328"
+    (folder,) = Journal(there).foreign()
+    assert str(folder) in caught.value.hint
+    shutil.rmtree(folder)
+    assert recover(there) == ()

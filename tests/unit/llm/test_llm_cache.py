@@ -14,6 +14,7 @@ from graphbus_core.llm.cache import CachedClient, request_key
 from graphbus_core.llm.client import Completion, Prompt, Turn
 from graphbus_core.llm.scripted import ScriptedClient
 from graphbus_core.model.spending import Usage
+from graphbus_core.store import seals
 
 PROMPT = Prompt(shared="protocol-text", own="own-source", task="the-task", turns=(Turn("assistant", "the-turn"),))
 
@@ -191,6 +192,7 @@ def test_without_a_key_of_its_own_the_cache_lasts_as_long_as_the_process(
     client, asked = client_of(tmp_path / "cache", lambda _prompt: "answer")
     assert [client.complete(PROMPT, 10).text for _ in range(2)] == ["answer", "answer"]
     assert len(asked) == 1
+    seals._forgotten_secret.cache_clear()  # as in another process
     assert client_of(tmp_path / "cache", lambda _prompt: "answer")[0].lookup(PROMPT, 10) is None
 
 

@@ -78,7 +78,7 @@ def test_a_record_that_cannot_be_renewed_after_the_files_were_written_says_so(
 ) -> None:
     save_session(tmp_path, record(), SAID)
 
-    def full(_source: object, _target: object) -> None:
+    def full(_source: object, _target: object, **_folders: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.replace", full)

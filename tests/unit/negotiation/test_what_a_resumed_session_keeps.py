@@ -10,6 +10,7 @@ import pytest
 from graphbus_core.errors import NegotiationError
 from graphbus_core.model.config import BuildRequest
 from graphbus_core.negotiation.sessions import load_start, resumed
+from graphbus_core.store.seals import seal_of
 from graphbus_core.store.writing import encode
 from tests.fakes.model_sessions import GoodModel, negotiate, write_zoo
 
@@ -25,7 +26,9 @@ def interrupted(tmp_path: Path) -> Path:
 
 def begun_with(root: Path, **asked_for: bool) -> BuildRequest:
     start = msgspec.structs.replace(load_start(root / ".graphbus", "S001"), **asked_for)
-    (root / ".graphbus" / "sessions" / "S001" / "session.json").write_bytes(encode(start))
+    folder = root / ".graphbus" / "sessions" / "S001"
+    (folder / "session.json").write_bytes(encode(start))
+    (folder / "seal").write_text(seal_of("session", f"{root.resolve()}\0S001", encode(start)))
     return BuildRequest(paths=(str(root / "agents"),), enable_agents=True, is_resumed=True)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 from graphbus_core.store.cache import read_cache, write_cache
@@ -12,6 +13,12 @@ from graphbus_core.store.stamps import ABSENT, Fingerprint, look_at
 def _age(path: Path, seconds: float = 10) -> None:
     status = path.stat()
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns - int(seconds * 1e9)))
+
+
+def _settle(root: str, paths: list[str]) -> None:
+    """Wait until the files are old enough; when they were changed cannot be set."""
+    while Fingerprint.take(root, paths).is_fresh:
+        time.sleep(0.01)
 
 
 def _files(root: Path) -> list[str]:
@@ -46,6 +53,21 @@ def test_a_file_that_was_touched_but_not_changed_still_holds(tmp_path: Path) -> 
     assert not found.holds(root, paths)
 
 
+def test_an_archive_that_brings_another_text_with_the_same_size_time_and_inode_is_seen(tmp_path: Path) -> None:
+    """Only the time of the last change of a file's status cannot be set: it is what gives a planted text away."""
+    path = tmp_path / "a"
+    path.write_text("one")
+    _age(path)
+    _settle(str(tmp_path), ["a"])
+    found = Fingerprint.take(str(tmp_path), ["a"])
+    status = path.stat()
+    path.write_text("two")
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    now = path.stat()
+    assert (now.st_size, now.st_mtime_ns, now.st_ino) == (status.st_size, status.st_mtime_ns, status.st_ino)
+    assert not found.holds(str(tmp_path), ["a"])
+
+
 def test_a_change_within_the_resolution_of_the_clock_is_seen(tmp_path: Path) -> None:
     """The same size, time and inode: only reading can tell, and it is read because the file was too young to be trusted."""
     path = tmp_path / "a"
@@ -68,6 +90,7 @@ def test_a_file_that_was_absent_is_expected_to_be_absent(tmp_path: Path) -> None
 
 def test_only_files_that_surely_did_not_change_are_trusted(tmp_path: Path) -> None:
     root, paths = str(tmp_path), _files(tmp_path)
+    _settle(root, paths)
     found = Fingerprint.take(root, paths)
     (tmp_path / "b").write_text("b")
     assert set(found.trusted(look_at(root, [*paths, "new"]))) == {"a"}

@@ -241,13 +241,13 @@ def test_a_build_killed_between_two_files_is_noticed(folder: Path, kept: int) ->
         """
         import os, signal, sys
         seen = []
-        replace = Path.replace
-        def counted(self, target):
+        replace = os.replace
+        def counted(name, target, **folders):
             if len(seen) == int(sys.argv[2]):
                 os.kill(os.getpid(), signal.SIGKILL)
             seen.append(target)
-            return replace(self, target)
-        Path.replace = counted
+            return replace(name, target, **folders)
+        os.replace = counted
         writing.save(Path(sys.argv[1]), artifacts("New"))
         """,
         str(folder),

@@ -298,14 +298,14 @@ from graphbus_core.store import migration
 from tests.unit.store.test_upgrades import _rename_judge
 
 folder, left = Path(sys.argv[1]), int(sys.argv[2])
-replace = Path.replace
-def counted(self, target):
+replace = os.replace
+def counted(name, target, **folders):
     global left
     if left == 0:
         os.kill(os.getpid(), signal.SIGKILL)
     left -= 1
-    return replace(self, target)
-Path.replace = counted
+    return replace(name, target, **folders)
+os.replace = counted
 migration.migrate(folder, lambda known: learn_imports(folder, known), upgrades={1: _rename_judge})
 """
 
@@ -374,7 +374,7 @@ def test_a_folder_that_cannot_be_written_is_refused(old: Path) -> None:
     for folder in (old, *list(old.parents)[:4]):
         folder.chmod(0o555 if folder == old else folder.stat().st_mode | 0o055)
     script = """
-        import os, sys
+        import os, shutil, sys
         from pathlib import Path
         from graphbus_core.compiler.relearning import learn_imports
         from graphbus_core.errors import ArtifactError

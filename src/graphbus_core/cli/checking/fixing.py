@@ -9,10 +9,13 @@ from typing import NamedTuple
 from graphbus_core.compiler import rules
 from graphbus_core.compiler.project import Project
 from graphbus_core.editing.edits import apply_change
+from graphbus_core.editing.journal import JournalFile
+from graphbus_core.editing.target import Target
 from graphbus_core.errors import EditError, Place, raise_all
+from graphbus_core.model.digests import sha256_hex
 from graphbus_core.model.findings import Finding, Fix
 from graphbus_core.model.proposals import CodeChange
-from graphbus_core.store import writing
+from graphbus_core.store.beneath import Folder
 
 _MOST_PASSES = 50
 
@@ -101,10 +104,27 @@ def write(mended: Mended) -> None:
     failures: list[EditError] = []
     for path, (before, after) in mended.files.items():
         try:
-            if (root / path).read_bytes() != before:
-                failures.append(EditError("GBE330", where=Place(path)))
-            else:
-                writing.write_atomic((root / path).resolve(), after)
+            _write_one(root, path, before, after)
+        except EditError as error:
+            failures.append(EditError("GBE330", where=Place(path)) if error.code == "GBE320" else error)
         except OSError as error:
             failures.append(EditError("GBE321", where=Place(path), reason=error.strerror or str(error)))
     raise_all(failures)
+
+
+def _write_one(root: Path, path: str, before: bytes, after: bytes) -> None:
+    """Write a file; of one that a link inside the project leads to, the file itself."""
+    place = (root / path).resolve()
+    if not place.is_relative_to(root.resolve()):
+        raise EditError("GBE322", where=Place(path))
+    file = JournalFile(path=path, sha256_before=sha256_hex(before), sha256_after=sha256_hex(after))
+    with Folder.at(place.parent) as folder:
+        target = Target(folder, place.name, file)
+        if folder.read(place.name) != before:
+            raise EditError("GBE330", where=Place(path))
+        try:
+            target.put_beside(after)
+            target.take_new()
+            target.clear()
+        finally:
+            target.remove_temporary()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
+from stat import S_IMODE, S_ISREG
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import click
@@ -14,6 +15,7 @@ from graphbus_core.cli import console
 from graphbus_core.cli.console import paint, plain
 from graphbus_core.deploy.facts import Files
 from graphbus_core.errors import DeployError, Place
+from graphbus_core.store.beneath import Folder
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 State = Literal["new", "same", "changed"]
@@ -115,30 +117,29 @@ def _show_changes(folder: Path, files: Files, wish: Wish) -> None:
 
 def _write_all(folder: Path, files: Mapping[str, bytes]) -> None:
     """Write all beside their places first: a full disk or a missing permission is met before anything is replaced."""
-    ready: dict[Path, Path] = {}
+    ready: list[tuple[Folder, str, str]] = []
     place = folder
-    try:
-        for path, data in files.items():
-            place = folder / path
-            place.parent.mkdir(parents=True, exist_ok=True)
-            beside = place.with_name(f".{place.name}.{os.getpid()}.tmp")
-            ready[beside] = place
-            with beside.open("xb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            with suppress(FileNotFoundError):
-                beside.chmod(place.stat().st_mode & 0o7777)
-        for beside, place in ready.items():
-            beside.replace(place)
-    except OSError as error:
-        raise DeployError(
-            "GBE702", where=Place(str(place)), path=place.name, reason=error.strerror or str(error)
-        ) from None
-    finally:
-        for beside in ready:
-            with suppress(OSError):  # it is not there, or nothing can be done
-                beside.unlink()
+    with ExitStack() as opened:
+        try:
+            for path, data in files.items():
+                place = folder / path
+                above = opened.enter_context(Folder.at(folder.resolve() / Path(path).parent, make=True))
+                beside = f".{place.name}.{os.getpid()}.tmp"
+                ready.append((above, beside, place.name))
+                known = above.status(place.name)
+                above.write(beside, data)
+                if known and S_ISREG(known.st_mode):
+                    above.give(beside, mode=S_IMODE(known.st_mode))
+            for above, beside, name in ready:
+                above.replace(beside, name)
+        except OSError as error:
+            raise DeployError(
+                "GBE702", where=Place(str(place)), path=place.name, reason=error.strerror or str(error)
+            ) from None
+        finally:
+            for above, beside, _ in ready:
+                with suppress(OSError):  # it is not there, or nothing can be done
+                    above.remove(beside)
 
 
 def _count(number: int) -> str:

@@ -13,6 +13,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from graphbus_core.editing.sandboxes.process import remove_tree
+from graphbus_core.store.beneath import Folder
 
 MAX_BYTES = 200_000_000
 MAX_FILES = 20_000
@@ -58,12 +59,13 @@ class TrialTree:
             if not base.exists():
                 self._copy_base(base)
             shutil.copytree(base, folder, symlinks=True, copy_function=shutil.copyfile)
-            for path, data in changed.items():
-                if data is None:
-                    (folder / path).unlink()
-                else:
-                    (folder / path).parent.mkdir(parents=True, exist_ok=True)
-                    (folder / path).write_bytes(data)
+            with Folder.at(
+                os.path.realpath(folder)
+            ) as copy:  # a link that stays in the project may lead out of a copy of it
+                for path, data in changed.items():
+                    above, _, name = path.rpartition("/")
+                    with copy.folder(above or ".", make=data is not None) as place:
+                        place.write(name, data, is_flushed=False) if data is not None else place.unlink(name)
         except OSError as reason:
             raise NotCopied(str(reason)) from None
 

@@ -16,6 +16,7 @@ import msgspec
 
 from graphbus_core.errors import RunError
 from graphbus_core.middleware import Handling, Kind
+from graphbus_core.store.beneath import read_plain
 from graphbus_core.store.versions import decode_versioned
 from graphbus_core.store.writing import write_atomic
 
@@ -151,7 +152,6 @@ def save(profile: Profile, folder: Path) -> None:
         RunError: GBE683 when it cannot be written.
     """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         write_atomic(folder / FILE, msgspec.json.format(msgspec.json.encode(profile), indent=2) + b"\n")
     except OSError as error:
         raise RunError("GBE683", what="The profile", reason=error.strerror or str(error)) from None
@@ -167,7 +167,7 @@ def load(folder: Path) -> Profile:
     if not path.is_file():
         raise RunError("GBE687", reason=f"there is no {os.path.relpath(path)}")
     try:
-        return decode_versioned(path.read_bytes(), Profile, VERSION)
+        return decode_versioned(read_plain(path), Profile, VERSION)
     except (OSError, msgspec.DecodeError) as error:
         raise RunError("GBE687", reason=f"{os.path.relpath(path)} cannot be read ({error})") from None
 

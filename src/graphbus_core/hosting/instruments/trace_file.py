@@ -5,7 +5,6 @@ This module is imported only where a trace is written or read: sqlite3 is not fr
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
@@ -15,7 +14,9 @@ from types import TracebackType
 import msgspec
 
 from graphbus_core.errors import Place, RunError
+from graphbus_core.hosting.database import COMPANIONS
 from graphbus_core.hosting.instruments.traced import Delivery
+from graphbus_core.store.beneath import make_private
 
 FILE = "trace.sqlite3"
 VERSION = 1
@@ -57,8 +58,7 @@ class TraceFile:
         self._kept = kept
         self._added = 0
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))  # payloads are nobody else's business
+            make_private(path, COMPANIONS)  # payloads are nobody else's business
             self._database = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
         except (OSError, sqlite3.Error) as error:
             reason = getattr(error, "strerror", None) or str(error)  # sqlite3 has no other words
@@ -156,9 +156,10 @@ class TraceReader:
             raise RunError("GBE684", reason="no graph has written one yet")
         self._path = path
         try:
+            make_private(path, COMPANIONS)  # SQLite writes beside what it reads
             self._database = sqlite3.connect(path, timeout=_BUSY_S)
-        except sqlite3.Error as error:
-            raise RunError("GBE684", reason=str(error)) from None
+        except (OSError, sqlite3.Error) as error:
+            raise RunError("GBE684", reason=getattr(error, "strerror", None) or str(error)) from None
         is_ready = False
         try:
             _refuse_newer(self._database, path)

@@ -14,6 +14,7 @@ from graphbus_core.errors import RunError, UsageError
 from graphbus_core.hosting.serving.guard import is_loopback
 from graphbus_core.log import Log
 from graphbus_core.model.config import ServeConfig
+from graphbus_core.store.beneath import Folder
 
 MIN_TOKEN_LENGTH = 16
 _OTHERS = S_IROTH | S_IWOTH
@@ -105,13 +106,5 @@ def _read(path: Path, shown: str) -> str:
 
 def _write_privately(path: Path, token: str) -> None:
     """Write it so that at no moment anybody else can read it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.unlink(missing_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        os.write(descriptor, f"{token}\n".encode("ascii"))
-    except OSError:
-        path.unlink()
-        raise
-    finally:
-        os.close(descriptor)
+    with Folder.at(path.parent, make=True) as folder:
+        folder.write(path.name, f"{token}\n".encode("ascii"), 0o600)

@@ -6,7 +6,6 @@ pipe:      line after line; empty ones and those that begin with # are passed ov
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ from graphbus_core.cli.running.prompt.commands import BY_NAME, find
 from graphbus_core.cli.running.prompt.session import Session
 from graphbus_core.cli.running.terminal import Terminal, interruptible
 from graphbus_core.errors import GraphBusError, SeveralErrors
+from graphbus_core.store.beneath import Folder, read_plain
 
 HISTORY = "prompt_history"
 
@@ -153,7 +153,7 @@ class Prompt:
 
     def _kept_lines(self) -> list[str]:
         try:
-            return self._history.read_text(encoding="utf-8", errors="replace").splitlines()[-_KEPT_LINES:]
+            return read_plain(self._history).decode("utf-8", "replace").splitlines()[-_KEPT_LINES:]
         except FileNotFoundError:
             return []
 
@@ -167,15 +167,11 @@ class Prompt:
             return
         count = readline.get_current_history_length()
         typed = [readline.get_history_item(number + 1) for number in range(self._known_lines, count)]
-        temporary = self._history.with_name(f".{HISTORY}.{os.getpid()}")
         try:
             lines = [*self._kept_lines(), *(line for line in typed if line and "\n" not in line)]
             text = "".join(f"{line}\n" for line in lines[-_KEPT_LINES:])
-            self._history.parent.mkdir(parents=True, exist_ok=True)
-            with os.fdopen(
-                os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w", encoding="utf-8"
-            ) as file:
-                file.write(text)
-            temporary.replace(self._history)
+            with Folder.at(self._history.parent, make=True) as folder:
+                folder.write(f".{HISTORY}", text.encode(), 0o600)
+                folder.replace(f".{HISTORY}", HISTORY)
         except OSError as error:
             console.say(console.paint(f"What was typed cannot be kept: {error.strerror}.", "dim"))
