@@ -50,7 +50,9 @@ def obstacle(tier: Tier) -> str:
     with tempfile.TemporaryDirectory(prefix="graphbus-probe-") as folder:
         try:
             command = [sys.executable, "-I", "-S", "-c", "pass"]
-            done = Jail(tier).run(command, Path(folder), limits=Limits(timeout_s=10, memory_mb=512))
+            done = Jail(tier).run(command, Path(folder), limits=Limits(memory_mb=512))
         except (GraphBusError, OSError) as reason:
+            if isinstance(reason, GraphBusError) and reason.code == "GBE332":
+                raise  # it says nothing of the jail, and is not to be remembered
             return str(reason).splitlines()[0]
     return "" if done.returncode == 0 else (done.stderr.strip().rpartition("\n")[2] or "this Python does not run in it")
