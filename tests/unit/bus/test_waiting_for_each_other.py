@@ -13,8 +13,7 @@ from graphbus_core.bus import MessageBus
 from graphbus_core.bus.waits import Waits
 from graphbus_core.errors import DeadlockError
 from graphbus_core.model.deliveries import DeliveryPolicy
-
-PATIENCE_S = 10.0
+from tests.patience import PATIENCE_S
 
 
 @pytest.fixture(params=["callers deliver", "a dispatcher delivers"])

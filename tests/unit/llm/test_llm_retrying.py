@@ -11,6 +11,7 @@ from graphbus_core.errors import ModelError
 from graphbus_core.llm.client import Completion, Prompt
 from graphbus_core.llm.retrying import Attempt, Clock, RetryingClient, unwatched
 from graphbus_core.llm.scripted import ScriptedClient
+from tests.patience import PATIENCE_S
 
 PROMPT = Prompt(shared="", task="say ok")
 
@@ -154,7 +155,7 @@ def test_no_more_calls_than_allowed_are_under_way_at_once() -> None:
             most[0] = max(most[0], under_way[0])
             if most[0] == 3:
                 gate.set()
-        gate.wait(2)
+        gate.wait(PATIENCE_S)
         with lock:
             under_way[0] -= 1
         return "ok"
@@ -164,7 +165,7 @@ def test_no_more_calls_than_allowed_are_under_way_at_once() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(5)
+        thread.join(PATIENCE_S)
     assert most[0] == 3
 
 
@@ -181,7 +182,7 @@ def test_closing_ends_a_wait_for_the_next_attempt() -> None:
     thread = threading.Thread(target=ask)
     thread.start()
     client.close()
-    thread.join(5)
+    thread.join(PATIENCE_S)
     assert failures == ["GBE445"]
 
 
