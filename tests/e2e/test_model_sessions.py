@@ -25,10 +25,10 @@ from graphbus_core.editing import sandboxes
 from graphbus_core.editing.sandboxes.limits import Finished, Sandbox
 from graphbus_core.errors import (
     BuildError,
-    EditError,
     GraphBusError,
     ModelError,
     NegotiationError,
+    NotJudgedError,
     SeveralErrors,
     UsageError,
 )
@@ -119,7 +119,7 @@ class BusyMachine:
     def run(self, *command: Any, **limits: Any) -> Finished:
         self.runs += 1
         if self.runs == self._at:
-            raise EditError("GBE332", wall_s=1200.0, used_s=9.0, timeout_s=60.0)
+            raise NotJudgedError("GBE332", wall_s=1200.0, used_s=9.0, timeout_s=60.0)
         return self._inner.run(*command, **limits)
 
 
@@ -136,7 +136,7 @@ def test_a_busy_machine_judges_nothing_and_the_session_goes_on_to_the_same_resul
         before = sources(root)
         with monkeypatch.context() as patch:
             patch.setattr(sandboxes, "choose", lambda *_: machine)  # noqa: B023 - used up before the next round
-            with suppress(EditError):
+            with suppress(NotJudgedError):
                 negotiate(root, model)
         if machine.runs < number:
             break

@@ -15,7 +15,7 @@ from graphbus_core.editing.rungs.ground import Ground
 from graphbus_core.editing.sandboxes.jails import Jail
 from graphbus_core.editing.sandboxes.limits import Finished, Limits, Sandbox
 from graphbus_core.editing.sandboxes.process import ProcessSandbox
-from graphbus_core.errors import EditError
+from graphbus_core.errors import NotJudgedError
 from graphbus_core.model.config import BuildConfig, GateConfig, Settings
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc")]
@@ -106,7 +106,7 @@ def test_waiting_for_a_busy_processor_counts_for_nothing(
 
 def test_who_gets_no_time_on_a_busy_machine_is_not_judged(sandbox: Sandbox, tmp_path: Path) -> None:
     """Instead of a busy machine: a wall time that is over at once."""
-    with pytest.raises(EditError) as refusal:
+    with pytest.raises(NotJudgedError) as refusal:
         run(sandbox, "while True: pass", tmp_path, timeout_s=60.0, patience=0.005)
     assert refusal.value.code == "GBE332"
     assert "too busy to judge" in refusal.value.sentence

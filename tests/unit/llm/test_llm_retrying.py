@@ -88,6 +88,17 @@ def test_the_last_failure_is_told_when_no_attempt_is_left() -> None:
     assert len(time.slept) == 2
 
 
+def test_an_answer_that_is_late_each_time_is_the_last_word() -> None:
+    """To go on without it would let the result of a session depend on speed; other failures count as no answer."""
+    time = Time()
+    late = [ModelError("GBE447", is_transient=True, provider="stub", timeout_s=9.0) for _ in range(3)]
+    assert client_of(time, *late[:2], attempts=3).complete(PROMPT, 10).text == "ok"
+    for failures, is_final in ((late, True), ([busy()] * 3, False)):
+        with pytest.raises(ModelError) as caught:
+            client_of(time, *failures, attempts=3).complete(PROMPT, 10)
+        assert caught.value.is_final == is_final
+
+
 def test_what_no_repetition_mends_is_not_tried_again() -> None:
     time = Time()
     final = ModelError("GBE440", is_final=True, provider="stub", variable="STUB_API_KEY")

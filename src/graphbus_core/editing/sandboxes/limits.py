@@ -73,6 +73,6 @@ class Sandbox(Protocol):
             readable: Files or folders beside `cwd`, the interpreter and the system that it may read.
 
         Raises:
-            EditError: GBE332, the machine is too busy to say whether it comes to its end.
+            NotJudgedError: GBE332, the machine is too busy to say whether it comes to its end.
         """
         ...

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from graphbus_core.editing.sandboxes.limits import Finished, Limits
 from graphbus_core.editing.sandboxes.usage import LOOK_S, Usage
-from graphbus_core.errors import EditError
+from graphbus_core.errors import NotJudgedError
 from graphbus_core.isolation import end_marked
 
 PASSED_ON = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SYSTEMROOT")
@@ -82,7 +82,7 @@ def run_watched(
         passed: File descriptors that it inherits.
 
     Raises:
-        EditError: GBE332, its wall time is over before it has used its time.
+        NotJudgedError: GBE332, its wall time is over before it has used its time.
     """
     deadline = time.monotonic() + limits.patience * limits.timeout_s
     scale = _Scale(weighed, limits.disk_mb * 1_000_000)
@@ -108,7 +108,7 @@ def run_watched(
         _end_all(child, variables[_MARK])
     if not is_judged:
         wall_s = limits.patience * limits.timeout_s
-        raise EditError("GBE332", wall_s=wall_s, used_s=usage.used_s, timeout_s=limits.timeout_s)
+        raise NotJudgedError("GBE332", wall_s=wall_s, used_s=usage.used_s, timeout_s=limits.timeout_s)
     stdout, stderr = (bytes(part).decode(errors="replace") for part in output)
     if scale.is_over:
         stderr += f"\nended: it wrote more than {limits.disk_mb} MB\n"
