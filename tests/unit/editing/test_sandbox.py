@@ -105,14 +105,16 @@ def test_a_command_that_closes_its_output_is_waited_for(tmp_path: Path) -> None:
 def test_what_it_has_started_ends_with_it(leave: str, ends: str, tmp_path: Path) -> None:
     code = f"""
 import os, time
+heard, told = os.pipe()
 child = os.fork()
 if child == 0:
     {leave}
     if os.fork() == 0:
         print(os.getpid(), flush=True)
+        os.write(told, b"x")
         time.sleep(1000)
     time.sleep(1000)
-time.sleep(0.5)
+os.read(heard, 1)
 {ends}
 """
     result = run(code, tmp_path, timeout_s=2.0)

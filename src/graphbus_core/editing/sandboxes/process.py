@@ -86,22 +86,23 @@ def run_watched(
     """
     deadline = time.monotonic() + limits.patience * limits.timeout_s
     scale = _Scale(weighed, limits.disk_mb * 1_000_000)
-    child = subprocess.Popen(
-        command,
-        cwd=cwd,
-        env=dict(variables),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-        pass_fds=passed,
-    )
-    usage = Usage(child)
-
-    def must_end() -> bool:
-        return usage.look() > limits.timeout_s or scale.weigh() or time.monotonic() > deadline
-
+    child = None
     try:
+        child = subprocess.Popen(
+            command,
+            cwd=cwd,
+            env=dict(variables),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            pass_fds=passed,
+        )
+        usage = Usage(child)
+
+        def must_end() -> bool:
+            return usage.look() > limits.timeout_s or scale.weigh() or time.monotonic() > deadline
+
         output = _listen(child, lambda: usage.has_ended() or must_end(), limits.output_bytes)
         is_judged = usage.has_ended() or usage.used_s > limits.timeout_s or scale.is_over
     finally:
@@ -283,12 +284,17 @@ def _read_some(selector: selectors.BaseSelector, key: selectors.SelectorKey, cap
         selector.unregister(key.fileobj)
 
 
-def _end_all(child: subprocess.Popen[bytes], mark: str) -> None:
-    """Kill the process group, then whatever has left it and still bears the mark in its environment."""
-    _kill_group(child.pid)
-    child.wait()
+def _end_all(child: subprocess.Popen[bytes] | None, mark: str) -> None:
+    """Kill the process group, then whatever has left it and still bears the mark in its environment.
+
+    Args:
+        child: None when we were interrupted while it started.
+    """
+    if child:
+        _kill_group(child.pid)
+        child.wait()
     end_marked(_MARK, mark)
-    for stream in filter(None, (child.stdout, child.stderr)):
+    for stream in filter(None, (child.stdout, child.stderr) if child else ()):
         stream.close()
 
 
