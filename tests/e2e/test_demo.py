@@ -22,7 +22,7 @@ def demo(folder: Path, *arguments: str, **environment: str) -> subprocess.Comple
         env=os.environ | {"TMPDIR": str(folder), "PYTHONUTF8": "1"} | environment,
         capture_output=True,
         text=True,
-        timeout=PATIENCE_S,
+        timeout=2 * PATIENCE_S,
         check=False,
     )
 

@@ -49,7 +49,10 @@ class Usage:
     def has_ended(self) -> bool:
         """Tell whether the child has ended; then its descendants are counted to the end."""
         if self._child.returncode is None:
-            pid, status, spent = os.wait4(self._child.pid, os.WNOHANG)  # `poll` would not tell what it has spent
+            try:
+                pid, status, spent = os.wait4(self._child.pid, os.WNOHANG)  # `poll` would not tell what it has spent
+            except ChildProcessError:  # this process ignores SIGCHLD, or somebody else waits for its children
+                return self._child.poll() is not None
             if pid:
                 self._child.returncode = os.waitstatus_to_exitcode(status)
                 self.cpu_s = max(self.cpu_s, spent.ru_utime + spent.ru_stime)
