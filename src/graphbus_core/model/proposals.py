@@ -126,7 +126,7 @@ class Evidence(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ProposalEvaluation(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One agent's judgement of one proposal. A failed or unusable answer is `abstain`, never accept."""
+    """One agent's judgement of one proposal. A failed, late or unusable answer is `abstain`, never accept."""
 
     proposal_id: str
     evaluator: str
