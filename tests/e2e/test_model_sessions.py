@@ -235,6 +235,16 @@ def test_a_replay_gives_the_same_bytes_from_the_session_and_from_the_lock_alone(
     assert run_build_pipeline(BuildRequest(paths=(str(clone / "agents"),), is_frozen=True)).built
 
 
+def test_a_replay_on_a_busy_machine_finds_no_difference_that_is_none(
+    finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inner = sandboxes.choose("jail")
+    assert inner is not None
+    monkeypatch.setattr("graphbus_core.negotiation.replay.choose", lambda *_: BusyMachine(inner, 1))
+    with pytest.raises(NotJudgedError):
+        replay(config_of(finished), "S001")
+
+
 def test_a_replay_names_what_is_not_as_it_was(finished: Path, tmp_path: Path) -> None:
     root = tmp_path / "zoo"
     shutil.copytree(finished, root)
