@@ -14,11 +14,13 @@ import selectors
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
+from types import FrameType
 
 from graphbus_core.editing.sandboxes.limits import Finished, Limits
 from graphbus_core.editing.sandboxes.usage import LOOK_S, Usage
@@ -88,16 +90,17 @@ def run_watched(
     scale = _Scale(weighed, limits.disk_mb * 1_000_000)
     child = None
     try:
-        child = subprocess.Popen(
-            command,
-            cwd=cwd,
-            env=dict(variables),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-            pass_fds=passed,
-        )
+        with _interrupted_later():
+            child = subprocess.Popen(
+                command,
+                cwd=cwd,
+                env=dict(variables),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+                pass_fds=passed,
+            )
         usage = Usage(child)
 
         def must_end() -> bool:
@@ -106,7 +109,8 @@ def run_watched(
         output = _listen(child, lambda: usage.has_ended() or must_end(), limits.output_bytes)
         is_judged = usage.has_ended() or usage.used_s > limits.timeout_s or scale.is_over
     finally:
-        _end_all(child, variables[_MARK])
+        if child is not None:
+            _end_all(child, variables[_MARK])
     if not is_judged:
         wall_s = limits.patience * limits.timeout_s
         raise NotJudgedError("GBE332", wall_s=wall_s, used_s=usage.used_s, timeout_s=limits.timeout_s)
@@ -114,6 +118,23 @@ def run_watched(
     if scale.is_over:
         stderr += f"\nended: it wrote more than {limits.disk_mb} MB\n"
     return Finished(child.returncode, stdout, stderr, usage.used_s > limits.timeout_s, usage.used_s)
+
+
+@contextmanager
+def _interrupted_later() -> Iterator[None]:
+    """Let Ctrl-C wait until the end of this block: what it starts would run on, unknown to anybody."""
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield  # nothing is raised here
+        return
+    held: list[tuple[int, FrameType | None]] = []
+    signal.signal(signal.SIGINT, lambda *received: held.append(received))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if held:
+            before(*held[0])
 
 
 class _Scale:
@@ -284,17 +305,12 @@ def _read_some(selector: selectors.BaseSelector, key: selectors.SelectorKey, cap
         selector.unregister(key.fileobj)
 
 
-def _end_all(child: subprocess.Popen[bytes] | None, mark: str) -> None:
-    """Kill the process group, then whatever has left it and still bears the mark in its environment.
-
-    Args:
-        child: None when we were interrupted while it started.
-    """
-    if child:
-        _kill_group(child.pid)
-        child.wait()
+def _end_all(child: subprocess.Popen[bytes], mark: str) -> None:
+    """Kill the process group, then whatever has left it and still bears the mark in its environment."""
+    _kill_group(child.pid)
+    child.wait()
     end_marked(_MARK, mark)
-    for stream in filter(None, (child.stdout, child.stderr) if child else ()):
+    for stream in filter(None, (child.stdout, child.stderr)):
         stream.close()
 
 
