@@ -46,6 +46,7 @@ def test_ctrl_c_while_a_command_starts_leaves_nothing_behind(
 ) -> None:
     sandbox: Sandbox = ProcessSandbox() if tier == "process" else Jail(tier)
     mark = f"graphbus-start-{tmp_path.name}-{tier}"
+    sandbox.run([sys.executable, "-c", "pass"], tmp_path, limits=Limits())  # it asks programs about this machine, once
     monkeypatch.setattr(process.subprocess, "Popen", Interrupted)
     with pytest.raises(KeyboardInterrupt):
         sandbox.run([sys.executable, "-c", "import time; time.sleep(1000)", mark], tmp_path, limits=Limits())
