@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
-TIMEOUT_S = 120
+TIMEOUT_S = 600
 WIDTH = "100"
 BLOCK = re.compile(
     r"(?P<notes>(?:^<!-- [^\n]* -->\n)*)^```(?P<language>\w*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL

@@ -13,6 +13,7 @@ import pytest
 
 from graphbus_core import __version__
 from graphbus_core.cli import main
+from tests.patience import PATIENCE_S
 from tests.project_files import write_project
 
 Write = Callable[[Mapping[str, str | bytes]], Path]
@@ -601,7 +602,9 @@ def test_a_disk_that_takes_nothing_more_is_one_clear_refusal(shop: Path) -> None
         "import resource, sys; from graphbus_core.cli import main; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)); "
     )
     script += "sys.exit(main(['check', 'agents', '--fix']))"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
     assert done.returncode == 4, done.stderr
     assert "[GBE321]" in done.stderr
     assert {path: path.read_bytes() for path in (shop / "agents").iterdir()} == before
@@ -614,7 +617,9 @@ def test_a_disk_that_takes_nothing_more_is_one_clear_refusal(shop: Path) -> None
 def test_a_check_loads_nothing_heavy_and_runs_no_code_of_the_project(shop: Path) -> None:
     (shop / "agents/trap.py").write_text("from graphbus_core import GraphBusNode\nraise SystemExit('imported')\n")
     script = "import sys; from graphbus_core.cli import main; main(['check', 'agents']); print(*sys.modules, file=sys.stderr)"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE_S, check=True
+    )
     loaded = set(done.stderr.split())
     assert not loaded & {"networkx", "rich", "asyncio", "difflib", "graphbus_core.negotiation", "graphbus_core.bus"}
     assert "GB003" in done.stdout
@@ -624,7 +629,7 @@ def test_a_check_loads_nothing_heavy_and_runs_no_code_of_the_project(shop: Path)
 @pytest.mark.usefixtures("shop")
 def test_findings_go_to_stdout_and_the_exit_status_is_the_one_of_the_build_family() -> None:
     command = [sys.executable, "-m", "graphbus_core", "check", "agents", "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 3
     assert done.stderr == ""
     assert len(json.loads(done.stdout)["findings"]) == 3

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,8 @@ from graphbus_core.editing.journal import COMMITTING
 from graphbus_core.editing.promotion import promote
 from graphbus_core.model.config import BuildConfig
 from graphbus_core.negotiation.transcript import load_session
+from tests.fakes.pausing import comes_true
+from tests.patience import PATIENCE_S
 from tests.project_files import write_project
 
 SENDER = """
@@ -273,14 +275,14 @@ def test_a_reader_that_goes_away_does_not_stop_a_negotiation(post: Path) -> None
     reading, writing = os.pipe()
     os.close(reading)
     command = [sys.executable, "-m", "graphbus_core", "negotiate", "agents/"]
-    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=PATIENCE_S, check=False)
     os.close(writing)
     assert (done.returncode, done.stderr) == (141, "")
     assert 'event["recipient"]' in (post / "agents" / "reader.py").read_text()
 
 
 def interrupt(command: str, until: str) -> tuple[int, str, str]:
-    """Run a negotiation, press Ctrl-C a second after this line, and give status, output and talk."""
+    """Run a negotiation, press Ctrl-C when the tests of the project run after this line; give status, output and talk."""
     arguments = [sys.executable, "-u", "-m", "graphbus_core", *command.split()]
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -288,10 +290,23 @@ def interrupt(command: str, until: str) -> tuple[int, str, str]:
         while until not in "".join(lines[-1:]):
             lines.append(process.stdout.readline())
             assert lines[-1], lines
-        time.sleep(1)
+        wait_for_pytest(process.pid)
         process.send_signal(signal.SIGINT)
-        out, talk = process.communicate(timeout=15)
+        out, talk = process.communicate(timeout=PATIENCE_S)
     return process.returncode, "".join(lines) + out, talk
+
+
+def wait_for_pytest(process: int) -> None:
+    """Wait until a process or what it has started runs pytest."""
+
+    def runs(pid: str) -> bool:
+        with suppress(OSError):  # it has ended
+            if b"pytest" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                return True
+            return any(runs(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+        return False
+
+    assert comes_true(lambda: runs(str(process)))
 
 
 SLOW_WHEN_BOTH_ARE_MENDED = """
@@ -301,7 +316,7 @@ SLOW_WHEN_BOTH_ARE_MENDED = """
     def test_letters():
         mended = "recipient" in Path("agents/reader.py").read_text(), "weight_g" in Path("agents/other.py").read_text()
         if all(mended):
-            time.sleep(20)
+            time.sleep(1000)
     """
 
 
@@ -326,7 +341,7 @@ def test_ctrl_c_keeps_what_was_accepted_in_the_session_and_says_that_nothing_was
 
 @pytest.mark.slow
 def test_ctrl_c_in_a_dry_run_keeps_no_session_and_says_so(post: Path) -> None:
-    write_project(post, {"tests/test_post.py": "import time\n\ndef test_letters_take_long():\n    time.sleep(20)\n"})
+    write_project(post, {"tests/test_post.py": "import time\n\ndef test_letters_take_long():\n    time.sleep(1000)\n"})
     status, _, talk = interrupt("negotiate agents/ --dry-run", "negotiate; Judge")
     assert status == 130
     assert "Dry run: no session is kept, and no source file was changed." in talk
@@ -372,15 +387,15 @@ def interrupted_promotion(root: Path, *, is_complete: bool = True) -> None:
 
 @pytest.mark.slow
 def test_ctrl_c_in_a_negotiation_ends_it_with_130_and_leaves_the_sources_alone(post: Path) -> None:
-    write_project(post, {"tests/test_post.py": "import time\n\ndef test_letters_take_long():\n    time.sleep(20)\n"})
+    write_project(post, {"tests/test_post.py": "import time\n\ndef test_letters_take_long():\n    time.sleep(1000)\n"})
     before = sources(post)
     command = [sys.executable, "-m", "graphbus_core", "build", "agents/", "--enable-agents"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline().startswith("Rules, not a model, negotiate")
-        time.sleep(1)  # by now the gate waits for the tests of the project
+        wait_for_pytest(process.pid)
         process.send_signal(signal.SIGINT)
-        _, talk = process.communicate(timeout=15)
+        _, talk = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130
     assert talk.endswith("Interrupted.\n")
     assert "Traceback" not in talk

@@ -15,13 +15,14 @@ import pytest
 
 from graphbus_core import __version__, cli, errors
 from graphbus_core.cli import COMMANDS, Entry, main
+from tests.patience import PATIENCE_S
 
 HEAVY = ("msgspec", "rich", "networkx", "asyncio", "graphbus_core.model", "graphbus_core.compiler", "graphbus_core.bus")
 
 
 def graphbus(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "graphbus_core", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, **options)  # type: ignore[call-overload,no-any-return]
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False, **options)  # type: ignore[call-overload,no-any-return]
 
 
 @pytest.fixture
@@ -66,7 +67,7 @@ def test_help_and_version_import_no_command_and_nothing_heavy(option: str) -> No
         "print(*sys.modules, *(entry.target for entry in COMMANDS.values()), sep='\\n', file=sys.stderr)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script, option], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", script, option], capture_output=True, text=True, timeout=PATIENCE_S, check=True
     )
     loaded = {line for line in done.stderr.split() if ":" not in line}
     commands = {line.partition(":")[0] for line in done.stderr.split() if ":" in line}
@@ -233,7 +234,7 @@ def test_c_works_in_another_folder_and_comes_back(command: Callable[..., None], 
 @pytest.mark.slow
 def test_a_reader_that_goes_away_is_no_error() -> None:
     shell = f"'{sys.executable}' -m graphbus_core --help | true; echo ${{PIPESTATUS[0]}}"
-    done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, timeout=PATIENCE_S, check=True)
     assert done.stderr == ""
     assert done.stdout.strip() in {"141", "0"}  # 0: everything was written before the reader left
 
@@ -246,7 +247,7 @@ def test_a_closed_pipe_ends_with_141_and_in_silence() -> None:
         [sys.executable, "-m", "graphbus_core", "--help"], stdout=writing, stderr=subprocess.PIPE
     )
     os.close(writing)
-    assert process.communicate(timeout=60) == (None, b"")
+    assert process.communicate(timeout=PATIENCE_S) == (None, b"")
     assert process.returncode == 141
 
 
@@ -270,7 +271,7 @@ def in_shell(line: str, folder: Path) -> tuple[int, list[str]]:
     """Run a line of shell in a folder; `graphbus` is this one."""
     script = f"graphbus() {{ '{sys.executable}' -m graphbus_core \"$@\"; }}; {line}"
     done = subprocess.run(
-        ["bash", "-c", script], cwd=folder, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+        ["bash", "-c", script], cwd=folder, stderr=subprocess.PIPE, text=True, timeout=PATIENCE_S, check=False
     )
     return done.returncode, done.stderr.splitlines()
 

@@ -11,6 +11,7 @@ import pytest
 
 from graphbus_core.cli import main
 from graphbus_core.cli.agent_text import snake
+from tests.patience import PATIENCE_S
 from tests.project_files import write_project
 
 PYPROJECT = """
@@ -108,12 +109,12 @@ def test_the_test_of_a_new_agent_passes_and_its_text_is_clean(folder: str, wish:
     Path(folder).mkdir(parents=True, exist_ok=True)
     assert generate("NewService", "--path", folder, *wish) == 0
     pytest_command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", "tests"]
-    done = subprocess.run(pytest_command, capture_output=True, text=True, timeout=60, check=False, cwd=shop)
+    done = subprocess.run(pytest_command, capture_output=True, text=True, timeout=PATIENCE_S, check=False, cwd=shop)
     assert done.returncode == 0, done.stdout
     new = [f"{folder}/new_service.py", "tests/test_new_service.py"]
     for ruff in (["check", "--isolated", "--select", "E,F,I,UP,B,RUF"], ["format", "--isolated", "--check"]):
         command = [sys.executable, "-m", "ruff", *ruff, "--line-length", "120", *new]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=shop)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False, cwd=shop)
         assert done.returncode == 0, done.stdout
 
 

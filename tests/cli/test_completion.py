@@ -25,6 +25,7 @@ from graphbus_core.cli import COMMANDS, main
 from graphbus_core.cli.completing import words as words_of
 from graphbus_core.cli.completing.answer import complete
 from tests.commands import ALL, IDS
+from tests.patience import PATIENCE_S
 from tests.project_files import write_project
 
 FILES = {
@@ -202,7 +203,7 @@ def test_revisions_contexts_and_folders_are_asked_of_the_programs_that_know_them
     monkeypatch.chdir(tmp_path)
     git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org"]
     for words in (["init", "-q", "-b", "trunk"], ["commit", "-q", "--allow-empty", "-m", "a"], ["tag", "v1"]):
-        subprocess.run([*git, *words], check=True, timeout=60)
+        subprocess.run([*git, *words], check=True, timeout=PATIENCE_S)
     assert [word.text for word in complete(["gate", "--against"], "")] == ["trunk", "v1", "HEAD"]
     assert [word.text or word.kind for word in complete(["diff"], "v")] == ["dir", "v1"]
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
@@ -215,7 +216,7 @@ def asked(folder: Path, *words: str, shell: str = "zsh") -> subprocess.Completed
     environment = os.environ | {"_GRAPHBUS_COMPLETE": shell}
     return subprocess.run(
         [sys.executable, "-m", "graphbus_core", *words],
-        cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False,
+        cwd=folder, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False,
     )  # fmt: skip
 
 
@@ -260,7 +261,7 @@ def test_what_cannot_be_read_gives_no_words_and_no_noise(what: str, tmp_path: Pa
     done = subprocess.run(
         [sys.executable, "-c", script],
         cwd=tmp_path, env=os.environ | {"_GRAPHBUS_COMPLETE": "zsh"},
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=PATIENCE_S, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
@@ -278,7 +279,7 @@ def test_a_name_of_a_command_is_completed_without_importing_any(tmp_path: Path) 
     )
     environment = os.environ | {"_GRAPHBUS_COMPLETE": "zsh"}
     command = [sys.executable, "-c", script]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
     word, loaded = done.stdout.splitlines()
     assert word.split("\t")[1] == "negotiate"
     own = {"", ".cli", ".cli.console", ".cli.completing", ".cli.completing.answer", ".cli.completing.cursor"}
@@ -334,7 +335,7 @@ class Terminal:
     def type(self, text: str) -> None:
         os.write(self._fd, text.encode())
 
-    def wait_for(self, words: str, longest_s: float = 20.0) -> str:
+    def wait_for(self, words: str, longest_s: float = PATIENCE_S) -> str:
         """Read until these words stand on the screen, or for as long."""
         heard, end = b"", time.monotonic() + longest_s
         while time.monotonic() < end:
@@ -403,7 +404,7 @@ def test_fish_completes_the_line(shop: Path, tmp_path: Path) -> None:
     script = "; ".join(["graphbus completion fish | source", *lines])
     done = subprocess.run(
         ["fish", "--no-config", "-c", script],
-        cwd=shop, env=environment_of(tmp_path), capture_output=True, text=True, timeout=100, check=True,
+        cwd=shop, env=environment_of(tmp_path), capture_output=True, text=True, timeout=PATIENCE_S, check=True,
     )  # fmt: skip
     assert done.stderr == ""
     answers = [[line.split("\t")[0] for line in part.split()[:1]] for part in done.stdout.split("==\n")[:-1]]
@@ -419,8 +420,10 @@ def test_the_shell_finds_no_fault_with_its_script(
     main(["completion", shell])
     script = tmp_path / "script"
     script.write_text(capsys.readouterr().out, encoding="utf-8")
-    done = subprocess.run([shell, "-n", str(script)], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([shell, "-n", str(script)], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     with suppress(ValueError):
         script.write_text(script.read_text(encoding="utf-8") + "\nif (\n", encoding="utf-8")
-    assert subprocess.run([shell, "-n", str(script)], capture_output=True, timeout=60, check=False).returncode != 0
+    assert (
+        subprocess.run([shell, "-n", str(script)], capture_output=True, timeout=PATIENCE_S, check=False).returncode != 0
+    )

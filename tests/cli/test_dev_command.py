@@ -24,8 +24,8 @@ from graphbus_core.cli.running.watching import Watcher
 from graphbus_core.compiler.disk import DiskReader
 from graphbus_core.errors import UsageError
 from tests.conftest import Project
+from tests.patience import PATIENCE_S
 
-PATIENCE_S = 20.0
 CLERK = """
     from graphbus_core import GraphBusNode, subscribe
     from shop.words import GREETING
@@ -301,16 +301,14 @@ def test_it_waits_for_a_project_that_can_run(start: Start) -> None:
 def test_ctrl_c_ends_it_while_nothing_runs(start: Start) -> None:
     dev = start("dev", "shop", "--json", files={"shop/clerk.py": "class Clerk(:\n"})
     assert dev.event()["event"] == "waiting"
-    before = time.monotonic()
     assert dev.end() == 0
-    assert time.monotonic() - before < 5
     assert dev.event() == {"event": "stopped"}
 
 
 @pytest.mark.slow
 def test_a_handler_that_never_ends_keeps_nobody_from_leaving(start: Start) -> None:
     stuck = CLERK.replace(
-        "self.log(f", "self.log('stuck')\n            import time\n            time.sleep(60)\n            self.log(f"
+        "self.log(f", "self.log('stuck')\n            import time\n            time.sleep(1000)\n            self.log(f"
     )
     files = {"shop/clerk.py": stuck, "pyproject.toml": "[tool.graphbus.runtime]\ngrace_s = 0.5\n"}
     dev = start("dev", "shop", "--entrypoint", "visits:come", files=files)
@@ -318,9 +316,7 @@ def test_a_handler_that_never_ends_keeps_nobody_from_leaving(start: Start) -> No
     dev.logged("stuck")
     dev.edit("shop/words.py", "hello", "hullo")
     time.sleep(0.3)
-    before = time.monotonic()
     dev.end()
-    assert time.monotonic() - before < 10
 
 
 @pytest.mark.slow

@@ -24,6 +24,7 @@ from graphbus_core.hosting.dead_letters import FILE, DeadLetterFile
 from graphbus_core.model.deliveries import DeadLetter
 from graphbus_core.model.messages import Event
 from tests.conftest import Project
+from tests.patience import PATIENCE_S
 
 FILES = {
     "pyproject.toml": """
@@ -389,7 +390,7 @@ def test_a_replay_that_is_ended_half_way_loses_nothing(run, letters: Path, shop:
     process.send_signal(number)
     time.sleep(0.2)
     (shop / "slow").unlink()
-    told, _ = process.communicate(timeout=60)
+    told, _ = process.communicate(timeout=PATIENCE_S)
     assert has_begun, told.decode()
     left = [each["id"] for each in listed(run)]
     assert left in ([1, 2], [2], []), "what was begun may end in the time of grace"
@@ -422,7 +423,7 @@ def test_a_replay_that_is_stopped_tells_of_letters_that_wait_for_further_attempt
     tried = [process.stdout.readline() for _ in range(2)]
     time.sleep(0.3)
     process.send_signal(signal.SIGTERM)
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=PATIENCE_S)
     assert tried == ["tried 1\n", "tried 2\n"], "the second does not wait for the first"
     assert process.returncode == 143
     assert "0 handled and removed, 2 stopped before the end and kept." in err
@@ -440,7 +441,7 @@ def test_what_waits_when_a_graph_that_stays_up_is_stopped_is_kept(
             def on_start(self) -> None:
                 self.publish("/Order/Placed", {"order_id": "9"})
 
-            @subscribe("/Order/Placed", retries=5, backoff=60)
+            @subscribe("/Order/Placed", retries=5, backoff=2000)
             def book(self, order_id: str) -> None:
                 print("tried", flush=True)
                 raise ConnectionError("down")
@@ -452,12 +453,10 @@ def test_what_waits_when_a_graph_that_stays_up_is_stopped_is_kept(
     assert process.stdout is not None
     while "tried" not in process.stdout.readline():
         pass
-    began = time.monotonic()
     time.sleep(0.3)
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=20)
+    process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0
-    assert time.monotonic() - began < 8, "what comes later than the grace is not waited for"
     (left,) = listed(run)
     assert (left["reason"], left["attempts"], left["subscription"]) == ("closed", 1, "Patient.book")
     assert left["error"] == "the bus was closed before attempt 2; the last one failed: ConnectionError: down"

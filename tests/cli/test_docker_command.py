@@ -15,6 +15,7 @@ import pytest
 from graphbus_core import build_graph
 from graphbus_core.cli import main
 from tests.conftest import Project
+from tests.patience import PATIENCE_S
 
 FILES: dict[str, str | bytes] = {
     "pyproject.toml": """
@@ -83,7 +84,9 @@ class Terminal:
         kept = {name: value for name, value in os.environ.items() if name.startswith("COV")}
         env = {**kept, "PATH": str(self._programs), "NOTES": str(self._notes), **self.variables}
         command = [sys.executable, "-m", "graphbus_core", "docker", *words]
-        return subprocess.run(command, cwd=self.root, env=env, capture_output=True, text=True, timeout=60, check=False)
+        return subprocess.run(
+            command, cwd=self.root, env=env, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+        )
 
     def begin(self, *words: str) -> subprocess.Popen[str]:
         """The same in a group of its own, and do not wait. It hears SIGHUP, even where these tests are run with nohup."""
@@ -392,7 +395,7 @@ class TestWithAnEngine:
                 assert process.stderr is not None
                 assert any(line == "begun\n" for line in process.stderr)
                 process.send_signal(number)
-                process.communicate(timeout=30)
+                process.communicate(timeout=PATIENCE_S)
             finally:
                 if process.poll() is None:  # or its build would go on for ever
                     os.killpg(process.pid, signal.SIGKILL)

@@ -14,6 +14,7 @@ from graphbus_core.cli import main
 from graphbus_core.cli.doctor import show_tried
 from graphbus_core.llm.diagnosis import Tried
 from tests.fakes.model_server import KEY, KEY_VARIABLE, Answer, Failure, ModelServer, Reply, Request
+from tests.patience import PATIENCE_S
 from tests.project_files import write_project
 
 Streams = pytest.CaptureFixture[str]
@@ -152,6 +153,6 @@ def test_it_loads_no_library_of_a_provider(here: Path) -> None:
         "print(sorted(heavy & set(sys.modules)), file=sys.stderr)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60, cwd=here
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=PATIENCE_S, cwd=here
     )
     assert done.stderr.strip().splitlines()[-1] == "[]"

@@ -23,6 +23,7 @@ import graphbus_core.__main__
 from graphbus_core import build_graph, errors
 from graphbus_core.cli import main
 from tests.commands import FILES, PAGE, REPORTING, ROOT
+from tests.patience import PATIENCE_S
 from tests.project_files import write_project
 
 
@@ -62,7 +63,7 @@ def run(*words: str, cwd: Path, **environment: str) -> subprocess.CompletedProce
     return subprocess.run(
         [sys.executable, "-m", "graphbus_core", *words],
         cwd=cwd, env=os.environ | environment, stdin=subprocess.DEVNULL,
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=PATIENCE_S, check=False,
     )  # fmt: skip
 
 
@@ -130,7 +131,7 @@ def test_a_signal_ends_a_command_with_its_number(
     while awaited not in process.stdout.readline():
         assert process.poll() is None
     process.send_signal(number)
-    process.communicate(timeout=60)
+    process.communicate(timeout=PATIENCE_S)
     assert process.returncode == status
 
 
@@ -190,7 +191,7 @@ def at_terminal(lines: list[list[str]], folder: Path, **environment: str) -> dic
         stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
     )  # fmt: skip
     os.close(theirs)
-    shown, end = b"", time.monotonic() + 200
+    shown, end = b"", time.monotonic() + PATIENCE_S
     while time.monotonic() < end:
         if select.select([mine], [], [], 0.2)[0]:
             try:
@@ -239,7 +240,7 @@ def in_pipe(lines: list[list[str]], folder: Path, **environment: str) -> list[by
     command = [sys.executable, "-c", DRIVER.format(lines=lines)]
     done = subprocess.run(
         command, cwd=folder, env=os.environ | environment, stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60, check=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=PATIENCE_S, check=True,
     )  # fmt: skip
     _, *parts = done.stdout.split(b"@@@@ ")
     assert len(parts) == len(lines)

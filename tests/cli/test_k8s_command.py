@@ -22,6 +22,7 @@ from graphbus_core import build_graph
 from graphbus_core.cli import main
 from tests.conftest import Project
 from tests.fakes.kubernetes_documents import STATIONS, write_built
+from tests.patience import PATIENCE_S
 
 GENERATE = ["k8s", "generate", "--namespace", "weather"]
 NODE = "from graphbus_core import GraphBusNode, depends_on, publishes, schema_method, subscribe\n"
@@ -442,7 +443,7 @@ def _ask(address: str, body: bytes | None = None) -> tuple[int, Any]:
         "Host": "stations-harbour-station.weather.svc",
     }
     try:
-        with urllib.request.urlopen(urllib.request.Request(address, body, headers), timeout=5) as answer:
+        with urllib.request.urlopen(urllib.request.Request(address, body, headers), timeout=PATIENCE_S) as answer:
             return answer.status, json.loads(answer.read())
     except urllib.error.HTTPError as error:
         with error:
@@ -450,10 +451,10 @@ def _ask(address: str, body: bytes | None = None) -> tuple[int, Any]:
 
 
 def _get(address: str) -> int:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE_S
     while True:
         try:
-            with urllib.request.urlopen(address, timeout=5) as answer:
+            with urllib.request.urlopen(address, timeout=PATIENCE_S) as answer:
                 return int(answer.status)
         except OSError:
             if time.monotonic() > deadline:

@@ -19,6 +19,7 @@ from graphbus_core.cli.shipping.k8s_deploy import Object, read_images, read_obje
 from tests.fakes.kubernetes_api import Cluster, running, write_kubeconfig
 from tests.fakes.kubernetes_documents import generated
 from tests.fakes.typing_person import Person
+from tests.patience import PATIENCE_S
 
 KUBECTL = shutil.which("kubectl")
 needs_kubectl = pytest.mark.skipif(not KUBECTL and not os.environ.get("CI"), reason="kubectl is not installed")
@@ -126,7 +127,7 @@ def test_a_person_is_asked(cluster: Cluster, place: Path, answer: str, status: i
         person.sees("Apply it? [y/N]", 60)
         assert cluster.writes == []
         person.types(answer)
-        assert person.leaves(timeout_s=60) == status
+        assert person.leaves(timeout_s=PATIENCE_S) == status
     assert len(cluster.writes) == writes
 
 
@@ -268,7 +269,7 @@ def test_what_was_shown_is_applied_whatever_becomes_of_the_folder_meanwhile(clus
         person.sees("Apply it? [y/N]", 60)
         ask_for_two(place / "k8s")
         person.types("y")
-        assert person.leaves(timeout_s=60) == 0
+        assert person.leaves(timeout_s=PATIENCE_S) == 0
     assert cluster.named("Deployment")["spec"]["replicas"] == 1
 
 
@@ -332,8 +333,8 @@ def test_a_kubectl_that_hangs_ends_with_the_command(place: Path, monkeypatch: py
     with subprocess.Popen(command, cwd=place, stderr=subprocess.DEVNULL, start_new_session=True) as process:
         hanging = wait_for(place / "hangs")
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does for Ctrl-C
-        assert process.wait(30) == 130
-    deadline = time.monotonic() + 10
+        assert process.wait(PATIENCE_S) == 130
+    deadline = time.monotonic() + PATIENCE_S
     while runs(hanging):
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -360,7 +361,7 @@ def runs(process: int) -> bool:
 
 
 def wait_for(path: Path) -> int:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE_S
     while not (path.exists() and path.read_text().strip()):
         assert time.monotonic() < deadline
         time.sleep(0.05)

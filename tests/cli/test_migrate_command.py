@@ -13,6 +13,7 @@ from graphbus_core import store
 from graphbus_core.cli import main
 from graphbus_core.model.artifacts import SCHEMA_VERSION
 from tests.fakes.frozen_artifacts import contents, thaw
+from tests.patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -205,7 +206,7 @@ def test_a_build_instead_of_a_migration_keeps_the_last_negotiation(
 def test_through_a_pipe_without_colour_and_with_a_status(shop: Path) -> None:
     def graphbus(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "graphbus_core", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
     done = graphbus("migrate", "--diff")
     assert (done.returncode, done.stderr, "\033" in done.stdout) == (0, "", False)

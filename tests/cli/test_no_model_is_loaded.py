@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Project
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 AGENT = """\
@@ -33,9 +34,14 @@ def test_a_command_without_agents_loads_no_wing_of_models(command: str, project:
     root: Path = project({"shop.py": AGENT, "pyproject.toml": "[project]\nname='x'\n"})
     if command.startswith("inspect"):
         subprocess.run(
-            [sys.executable, "-c", CODE, "build", "."], cwd=root, capture_output=True, check=True, timeout=60
+            [sys.executable, "-c", CODE, "build", "."], cwd=root, capture_output=True, check=True, timeout=PATIENCE_S
         )
     done = subprocess.run(
-        [sys.executable, "-c", CODE, *command.split()], cwd=root, capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", CODE, *command.split()],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=PATIENCE_S,
     )
     assert done.stdout.splitlines()[-1] == "0 []", done.stderr

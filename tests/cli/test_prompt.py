@@ -12,6 +12,7 @@ import pytest
 
 from graphbus_core import build_graph
 from tests.fakes.typing_person import CTRL_C, CTRL_D, TAB, UP, Person
+from tests.patience import PATIENCE_S
 from tests.project_files import write_project
 
 SHOP = """
@@ -106,7 +107,9 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def piped(shop: Path, text: str, *options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "graphbus_core", "run", "-i", *options]
-    return subprocess.run(command, cwd=shop, input=text, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(
+        command, cwd=shop, input=text, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
 
 
 def test_lines_of_a_pipe_are_done_one_after_the_other(shop: Path) -> None:
@@ -303,7 +306,7 @@ def test_an_event_is_not_waited_for_longer_than_what_comes_of_it(shop: Path) -> 
         person.sees("call Clock.dream\n")
         person.presses(CTRL_C, "Interrupted.")
         person.types("publish /Shop/Sold sku=cup count=1")
-        person.sees("1 event, 1 delivery\n", timeout_s=5)
+        person.sees("1 event, 1 delivery\n", timeout_s=PATIENCE_S)
 
 
 def test_the_last_tree_is_shown_by_that_name(shop: Path) -> None:
@@ -437,7 +440,7 @@ def test_who_leaves_the_debugger_alone_gets_the_terminal_back_as_it_was(shop: Pa
 
 def test_a_breakpoint_needs_a_terminal_and_a_handler(shop: Path) -> None:
     command = [sys.executable, "-m", "graphbus_core", "run", "--break", "Stock.on_sold"]
-    done = subprocess.run(command, cwd=shop, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, cwd=shop, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert (done.returncode, "GBE158" in done.stderr) == (2, True)
     with Person(["run", "--break", "Stock.on_sol"], shop) as person:
         assert person.leaves() == 7

@@ -13,6 +13,7 @@ import pytest
 from graphbus_core.cli import main
 from graphbus_core.negotiation.transcript import save_session, sessions_dir
 from tests.fakes.told_sessions import eventful_record, eventful_transcript
+from tests.patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -129,7 +130,7 @@ def test_without_artifacts_the_edges_come_from_the_sources(here: Path, capsys: p
 def test_a_real_negotiation_has_a_page_with_its_graph(tmp_path: Path) -> None:
     def graphbus(*arguments: str, folder: Path = tmp_path) -> None:
         command = [sys.executable, "-m", "graphbus_core", *arguments]
-        subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=100)
+        subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=PATIENCE_S)
 
     graphbus("init", "shop")
     shop = tmp_path / "shop"

@@ -18,6 +18,7 @@ from graphbus_core import build_graph, runtime
 from graphbus_core.cli import main
 from graphbus_core.hosting.signals import Patience, Stopped, stop_on_signals
 from tests.conftest import Project
+from tests.patience import PATIENCE_S
 
 WINGS = ("graphbus_core.compiler", "graphbus_core.negotiation", "graphbus_core.editing", "graphbus_core.cli")
 READY = [
@@ -223,7 +224,7 @@ def test_a_signal_lets_a_handler_on_the_main_thread_end(run, project: Project) -
 
 
 def test_a_handler_that_does_not_end_is_interrupted_when_the_grace_is_over(run, project: Project) -> None:
-    kill = "import os, signal, time; os.kill(os.getpid(), signal.SIGTERM); time.sleep(60)"
+    kill = "import os, signal, time; os.kill(os.getpid(), signal.SIGTERM); time.sleep(1000)"
     project(
         {
             "pyproject.toml": "[tool.graphbus.runtime]\ngrace_s = 0.1\n",
@@ -231,20 +232,16 @@ def test_a_handler_that_does_not_end_is_interrupted_when_the_grace_is_over(run, 
         }
     )
     build_graph("agents")
-    started = time.monotonic()
     done = run("--call", "Stock.take", '{"count": 1}')
-    assert time.monotonic() - started < 10
     assert (done.status, done.out) == (143, READY)
     assert done.err[-2:] == ["[Watch] closed", "[Stock] closed"]
 
 
 def test_a_second_signal_does_not_wait(run, project: Project) -> None:
-    kill = "import os, signal, time; [os.kill(os.getpid(), signal.SIGTERM) for _ in range(2)]; time.sleep(60)"
+    kill = "import os, signal, time; [os.kill(os.getpid(), signal.SIGTERM) for _ in range(2)]; time.sleep(1000)"
     project({"agents/stock.py": STOCK.replace("self.left -= count", f"self.left -= count; {kill}")})
     build_graph("agents")
-    started = time.monotonic()
     assert run("--call", "Stock.take", '{"count": 1}').status == 143
-    assert time.monotonic() - started < 5
 
 
 def test_signal_handlers_are_put_back() -> None:
@@ -254,7 +251,7 @@ def test_signal_handlers_are_put_back() -> None:
         with stop_on_signals() as patience:
             patience.is_busy = lambda: False
             os.kill(os.getpid(), signal.SIGTERM)
-            time.sleep(5)
+            time.sleep(1000)
 
     with pytest.raises(Stopped) as stopped:
         wait_to_be_stopped()
@@ -272,7 +269,7 @@ def test_outside_of_the_main_thread_signals_are_left_alone() -> None:
 
     thread = threading.Thread(target=look)
     thread.start()
-    thread.join(5)
+    thread.join(PATIENCE_S)
     assert seen == [before]
 
 
@@ -294,7 +291,7 @@ class Running:
 
     def stop(self, number: int) -> tuple[int, list[str]]:
         self.process.send_signal(number)
-        _out, err = self.process.communicate(timeout=30)
+        _out, err = self.process.communicate(timeout=PATIENCE_S)
         return self.process.returncode, err.splitlines()
 
 
@@ -314,7 +311,7 @@ def test_a_graph_stays_up_until_a_signal_and_ends_with_zero(shop: Path, command:
 @pytest.mark.slow
 def test_what_waits_is_delivered_after_the_signal(shop: Path, project: Project) -> None:
     thread = """
-    import threading, time
+    import os, threading, time
     from graphbus_core import GraphBusNode, subscribe
 
     class Ticker(GraphBusNode):
@@ -322,7 +319,8 @@ def test_what_waits_is_delivered_after_the_signal(shop: Path, project: Project) 
             threading.Thread(target=self.tick, daemon=True).start()
 
         def tick(self):
-            time.sleep(0.5)  # the graph is ready by then
+            while not os.path.exists("go"):
+                time.sleep(0.01)
             self.publish("/Tick/Begun")
 
         @subscribe("/Tick/Begun")
@@ -338,13 +336,14 @@ def test_what_waits_is_delivered_after_the_signal(shop: Path, project: Project) 
     project({"agents/ticker.py": thread})
     build_graph("agents")
     running = Running(shop, "-m", "graphbus_core", "run")
+    (shop / "go").touch()
     assert running.process.stderr is not None
     while running.process.stderr.readline() != "[Ticker] begun\n":
         pass
     running.process.send_signal(signal.SIGTERM)
     rest = running.process.stderr.read().splitlines()
     assert rest == ["[Ticker] ended", "[Watch] closed", "[Stock] closed"]
-    running.process.communicate(timeout=30)
+    running.process.communicate(timeout=PATIENCE_S)
     assert running.process.returncode == 0
 
 
@@ -357,7 +356,7 @@ def test_the_door_runs_an_entry_point_and_loads_nothing_of_build_mode(shop: Path
         cwd=shop,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=True,
     )
     loaded = set(done.stdout.splitlines()[-1].split("'")[1::2])

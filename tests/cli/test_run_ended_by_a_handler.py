@@ -12,6 +12,7 @@ import pytest
 
 from graphbus_core import build_graph, runtime
 from graphbus_core.model.config import RuntimeRequest
+from tests.patience import PATIENCE_S
 from tests.project_files import write_project
 
 FILES = {
@@ -50,7 +51,13 @@ def clock(root: Path, way: str, kind: str) -> Path:
 def test_a_graph_that_stays_up_ends_in_good_order(tmp_path: Path, way: str, status: int, kind: str) -> None:
     command = [sys.executable, "-m", "graphbus_core", "run"]
     done = subprocess.run(
-        command, cwd=clock(tmp_path, way, kind), env=os.environ, capture_output=True, text=True, timeout=60, check=False
+        command,
+        cwd=clock(tmp_path, way, kind),
+        env=os.environ,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
     )
     assert done.returncode == status, done.stderr
     assert "[Clock] closed" in done.stderr

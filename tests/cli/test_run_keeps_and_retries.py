@@ -14,6 +14,7 @@ import pytest
 from graphbus_core import build_graph
 from graphbus_core.cli import main
 from tests.conftest import Project
+from tests.patience import PATIENCE_S
 
 FILES = {
     "pyproject.toml": """
@@ -79,7 +80,7 @@ def test_so_does_a_run_with_an_entry_point(shop: Path, capsys: pytest.CaptureFix
 @pytest.mark.slow
 def test_so_does_the_bare_runtime(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = [sys.executable, "-m", "graphbus_core.runtime", "--entrypoint", "main:place"]
-    assert subprocess.run(command, cwd=shop, check=False, capture_output=True, timeout=60).returncode == 0
+    assert subprocess.run(command, cwd=shop, check=False, capture_output=True, timeout=PATIENCE_S).returncode == 0
     assert count(capsys) == {"attempts": 3, "done": 1}
 
 

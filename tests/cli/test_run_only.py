@@ -19,6 +19,7 @@ from graphbus_core.hosting.reload import Reloader
 from graphbus_core.model.config import RuntimeRequest
 from graphbus_core.runtime import PIPELINE
 from tests.conftest import Project
+from tests.patience import PATIENCE_S
 
 AGENT = """
     from graphbus_core import GraphBusNode, schema_method, subscribe
@@ -97,7 +98,7 @@ def test_two_processes_run_one_agent_each(
         assert lines[0] == f"{name} begins"
         assert lines[1] == f"[RUNTIME] Loaded 1 agent, 2 topics, 1 subscription (only {name}, of 2 agents)"
         process.send_signal(signal.SIGTERM)
-        assert process.wait(10) == 0
+        assert process.wait(PATIENCE_S) == 0
 
 
 def test_what_the_others_hear_is_not_heard(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

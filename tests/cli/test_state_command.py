@@ -23,6 +23,7 @@ from graphbus_core import build_graph
 from graphbus_core.cli import main
 from graphbus_core.hosting.state import FILE, States
 from tests.conftest import Project
+from tests.patience import PATIENCE_S
 
 FILES = {
     "pyproject.toml": '[tool.graphbus]\nexternal_topics = ["/Order/Placed"]\n',
@@ -427,7 +428,7 @@ def test_a_person_is_asked(carrier: Path, shop: Path) -> None:
             stderr=subprocess.PIPE,
         ) as process:
             os.write(ours, answer.encode())
-            _, error = process.communicate(timeout=30)
+            _, error = process.communicate(timeout=PATIENCE_S)
         os.close(ours)
         os.close(theirs)
         assert b"Go on?" in error
@@ -528,7 +529,7 @@ def counting(shop: Path) -> Iterator[subprocess.Popen[bytes]]:
         yield process
         (shop / "enough").touch()
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=30)
+        process.communicate(timeout=PATIENCE_S)
 
 
 def test_an_agent_that_has_read_before_an_import_notices_it(run: Run, carrier: Path, shop: Path) -> None:
@@ -544,7 +545,7 @@ def test_an_agent_that_has_read_before_an_import_notices_it(run: Run, carrier: P
         states.close()
 
 
-def wait_for(is_so: Callable[[], bool], timeout_s: float = 20) -> None:
+def wait_for(is_so: Callable[[], bool], timeout_s: float = PATIENCE_S) -> None:
     deadline = time.monotonic() + timeout_s
     while not is_so():
         assert time.monotonic() < deadline, "it did not come"

@@ -13,8 +13,7 @@ import pytest
 
 from graphbus_core.cli.running.watching import Watcher
 from graphbus_core.errors import UsageError
-
-PATIENCE_S = 10.0
+from tests.patience import PATIENCE_S
 
 
 class Watched:

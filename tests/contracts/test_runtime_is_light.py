@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Project
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 
@@ -63,7 +64,9 @@ def modules_loaded(folder: Path) -> list[str]:
     """Run the graph as a deployment would; its last words are what it has loaded."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "COV"))}
     command = [sys.executable, "-m", "graphbus_core.runtime", "--entrypoint", "main:run"]
-    finished = subprocess.run(command, cwd=folder, env=kept, capture_output=True, text=True, timeout=60, check=False)
+    finished = subprocess.run(
+        command, cwd=folder, env=kept, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
     assert finished.returncode == 0, finished.stdout + finished.stderr[-2000:]
     assert "reserved 7" in finished.stdout
     return finished.stdout.partition("LOADED ")[2].split()
@@ -94,7 +97,7 @@ def test_the_list_of_loaded_modules_is_real(loaded: list[str]) -> None:
 def test_the_public_face_loads_nothing_of_build_mode(project: Project) -> None:
     code = "import sys; from graphbus_core import GraphBusNode, subscribe, Event; print(*sys.modules)"
     finished = subprocess.run(
-        [sys.executable, "-c", code], cwd=project({}), capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", code], cwd=project({}), capture_output=True, text=True, timeout=PATIENCE_S, check=True
     )
     wings = FORBIDDEN["a build wing"].split()
     assert not set(wings) & set(finished.stdout.split())

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from tests.conftest import Project
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 
@@ -46,7 +47,7 @@ def test_a_short_command_has_not_loaded(command: list[str], project: Project) ->
         env=kept,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert finished.returncode == 0, finished.stdout + finished.stderr

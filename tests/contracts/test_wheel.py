@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import graphbus_core
+from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "graphbus_core"
@@ -24,7 +25,9 @@ pytestmark = pytest.mark.slow
 def run(*command: str | Path, cwd: Path) -> str:
     """Run a command without the settings of this test run and give its stdout."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "COV", "PIP_"))}
-    finished = subprocess.run(command, cwd=cwd, env=kept, capture_output=True, text=True, timeout=100, check=False)
+    finished = subprocess.run(
+        command, cwd=cwd, env=kept, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
     assert finished.returncode == 0, f"{command}\n{finished.stdout}\n{finished.stderr}"
     return finished.stdout
 

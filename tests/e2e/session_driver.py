@@ -1,23 +1,32 @@
-"""Run as a child process: negotiate over the zoo's project with a model that is a function and takes its time.
+"""Run as a child process: negotiate over the zoo's project with a model that is a function.
 
-    python -m tests.e2e.session_driver ROOT DELAY_MS [--resume]
+    python -m tests.e2e.session_driver ROOT ANSWERS [--resume]
 
-Prints how often the model was asked.
+After so many answers the model gives no further one, so that the process stays at that point until it is killed; 0: it answers
+all. Prints how often the model was asked.
 """
 
 from __future__ import annotations
 
 import sys
-import time
+from itertools import count
 from pathlib import Path
+from threading import Event
 
 from graphbus_core.errors import GraphBusError
+from graphbus_core.llm.client import Prompt
 from tests.fakes.model_sessions import GoodModel, negotiate
 
 
-def main(root: str, delay_ms: str, *options: str) -> int:
+def main(root: str, answers: str, *options: str) -> int:
     """Negotiate, and give the exit status."""
-    model = GoodModel(lambda _prompt: time.sleep(int(delay_ms) / 1000))
+    asked = count(1)
+
+    def answer_or_wait(_prompt: Prompt) -> None:
+        if next(asked) > int(answers) > 0:
+            Event().wait()
+
+    model = GoodModel(answer_or_wait)
     try:
         negotiate(Path(root), model, is_resumed="--resume" in options)
     except GraphBusError as error:

@@ -9,7 +9,7 @@ from graphbus_core.bus import MessageBus
 from graphbus_core.model.config import BuildRequest, Settings
 from graphbus_core.model.messages import Event
 from tests.conftest import Project
-from tests.fakes.model_server import KEY, KEY_VARIABLE, Answer, ModelServer
+from tests.fakes.model_server import KEY, KEY_VARIABLE, Answer, ModelServer, Request
 from tests.fakes.model_sessions import ZOO
 from tests.fakes.model_texts import agreeable
 from tests.fakes.zoo import prompt_of
@@ -29,7 +29,13 @@ def test_what_has_come_of_the_answers_is_told_while_they_come(
 
     bus = MessageBus(history=0)
     bus.subscribe("/Negotiation/Awaited", listen)
-    with ModelServer(lambda request: Answer(agreeable(prompt_of(request)), piece_delay_s=0.1, pieces=4)) as server:
+
+    def say(request: Request) -> Answer:
+        """Send each piece when the one before it has been told."""
+        text = agreeable(prompt_of(request))
+        return Answer(text, piece_delay_s=0.1, may_go=lambda number: len({count for _, count in told}) >= number)
+
+    with ModelServer(say) as server:
         settings = Settings(llm=server.config("anthropic", concurrency=concurrency))
         paths = (str(root / "agents"),)
         run_build_pipeline(BuildRequest(paths=paths, enable_agents=True, dry_run=True, settings=settings), bus=bus)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from threading import Lock
@@ -10,6 +11,7 @@ from threading import Lock
 import pytest
 
 from graphbus_core.build import run_build_pipeline
+from graphbus_core.errors import ModelError
 from graphbus_core.llm import retrying
 from graphbus_core.model.config import Budget, BuildRequest, SafetyConfig, Settings
 from graphbus_core.negotiation.transcript import SessionRecord, load_session
@@ -18,7 +20,11 @@ from tests.fakes.model_server import KEY, KEY_VARIABLE, Answer, Broken, Failure,
 from tests.fakes.model_sessions import write_zoo
 from tests.fakes.model_speech import Counted, tokens_of
 
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    # the library's generator of a cut stream may be collected by one thread while another still ends it
+    pytest.mark.filterwarnings("ignore:Exception ignored in. <async_generator:pytest.PytestUnraisableExceptionWarning"),
+]
 IN_USD, OUT_USD = 3.0, 15.0
 
 
@@ -49,7 +55,10 @@ class ChargingServer(ModelServer):
 def negotiated(root: Path, server: ModelServer, budget: Budget, **settings: object) -> SessionRecord:
     llm = server.config("anthropic", input_usd=IN_USD, output_usd=OUT_USD, **settings)
     wanted = Settings(llm=llm, budget=budget, safety=SafetyConfig(max_negotiation_rounds=3))
-    run_build_pipeline(BuildRequest(paths=(str(root / "agents"),), enable_agents=True, settings=wanted))
+    with suppress(
+        ModelError
+    ):  # if each attempt of a question was late, the session ends, and has cost what it has cost
+        run_build_pipeline(BuildRequest(paths=(str(root / "agents"),), enable_agents=True, settings=wanted))
     return load_session(root / ".graphbus")
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE_S
+
 DEMO = Path(__file__).parents[2] / "scripts" / "demo.py"
 
 pytestmark = pytest.mark.slow
@@ -20,7 +22,7 @@ def demo(folder: Path, *arguments: str, **environment: str) -> subprocess.Comple
         env=os.environ | {"TMPDIR": str(folder), "PYTHONUTF8": "1"} | environment,
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=2 * PATIENCE_S,
         check=False,
     )
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from scripts.transcript import BLOCK, commands, environment
+from tests.patience import PATIENCE_S
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -62,7 +63,7 @@ def shell(folder: Path, command: str) -> subprocess.CompletedProcess[str]:
         stderr=subprocess.STDOUT,
         stdin=subprocess.DEVNULL,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
 

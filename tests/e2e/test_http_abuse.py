@@ -19,12 +19,13 @@ import pytest
 from graphbus_core.hosting.metrics import resident_bytes
 from tests.conftest import Figure
 from tests.fakes.http_site import BEARER, JSON, TOKEN, LogKeeper, SiteClient, build_site, kept_log, read_all, served
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 
 SERVE = """
-header_timeout_s = 0.4
-body_timeout_s = 0.4
+header_timeout_s = 60
+body_timeout_s = 60
 max_body_bytes = 10000
 max_connections = 100
 allowed_origins = ["https://shop.example.org"]
@@ -52,6 +53,17 @@ def site(root: Path, log: LogKeeper) -> Iterator[SiteClient]:
     with patch.context() as environment:
         environment.setenv("GRAPHBUS_TOKEN", TOKEN)
         with served(root) as client:
+            yield client
+
+
+@pytest.fixture(scope="module")
+def hasty(tmp_path_factory: pytest.TempPathFactory, log: LogKeeper) -> Iterator[SiteClient]:
+    """A site that gives its clients little time."""
+    serve = SERVE.replace("timeout_s = 60", "timeout_s = 2")
+    patch = pytest.MonkeyPatch()
+    with patch.context() as environment:
+        environment.setenv("GRAPHBUS_TOKEN", TOKEN)
+        with served(build_site(tmp_path_factory.mktemp("hasty"), serve)) as client:
             yield client
 
 
@@ -182,33 +194,29 @@ def test_a_large_body_after_a_refusal_does_not_cost_the_answer(site: SiteClient)
 # --- clients that take their time ---
 
 
-def test_a_head_that_comes_drop_by_drop_is_cut_off(site: SiteClient) -> None:
-    started = time.monotonic()
-    with site.connect() as connection:
+def test_a_head_that_comes_drop_by_drop_is_cut_off(hasty: SiteClient) -> None:
+    with hasty.connect() as connection:
         try:
-            for byte in f"{POST}{AS_JSON}X-Long: ".encode() + b"x" * 100:
+            for byte in f"{POST}{AS_JSON}X-Long: ".encode() + b"x" * 5000:
                 connection.sendall(bytes([byte]))
                 time.sleep(0.02)
         except ConnectionError:
             pass
         answer = read_all(connection)
-    assert time.monotonic() - started < 2
     assert status_of(answer) in (408, 0)
 
 
-def test_the_head_of_a_second_request_has_no_more_time_than_that_of_the_first(site: SiteClient) -> None:
-    with site.connect() as connection:
+def test_the_head_of_a_second_request_has_no_more_time_than_that_of_the_first(hasty: SiteClient) -> None:
+    with hasty.connect() as connection:
         connection.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert b"200 OK" in connection.recv(4096)
-        started = time.monotonic()
         try:
-            for byte in b"GET /livez HTTP/1.1\r\nX: " + b"x" * 100:
+            for byte in b"GET /livez HTTP/1.1\r\nX: " + b"x" * 5000:
                 connection.sendall(bytes([byte]))
                 time.sleep(0.02)
         except ConnectionError:
             pass
         assert status_of(read_all(connection)) in (408, 0)
-        assert time.monotonic() - started < 2.5
 
 
 def test_a_head_that_grows_bit_by_bit_is_refused_at_its_limit(site: SiteClient) -> None:
@@ -234,29 +242,27 @@ def test_a_client_that_reads_late_gets_all_its_answers(site: SiteClient) -> None
         assert read_all(connection).count(b"HTTP/1.1 200 OK") == 201
 
 
-def test_a_connection_that_says_nothing_is_closed(site: SiteClient) -> None:
-    with site.connect() as connection:
+def test_a_connection_that_says_nothing_is_closed(hasty: SiteClient) -> None:
+    with hasty.connect() as connection:
         started = time.monotonic()
         assert connection.recv(1) == b""
-        assert 0.2 < time.monotonic() - started < 2
+        assert time.monotonic() - started > 1
 
 
-def test_a_body_that_comes_drop_by_drop_is_cut_off(site: SiteClient) -> None:
-    with site.connect() as connection:
+def test_a_body_that_comes_drop_by_drop_is_cut_off(hasty: SiteClient) -> None:
+    with hasty.connect() as connection:
         connection.sendall(f"{POST}{AS_JSON}Content-Length: 1000\r\n\r\n".encode() + b'{"value": ')
-        started = time.monotonic()
         answer = read_all(connection)
     assert status_of(answer) == 408
-    assert time.monotonic() - started < 2.5
 
 
-def test_a_client_that_does_not_read_its_answers_is_cut_off(site: SiteClient) -> None:
+def test_a_client_that_does_not_read_its_answers_is_cut_off(hasty: SiteClient) -> None:
     """It asks for pages without end and reads none: sending stops, and the memory of the server stays bounded."""
     page = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with socket.socket() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        connection.connect(("127.0.0.1", site.port))
-        connection.settimeout(3)
+        connection.connect(("127.0.0.1", hasty.port))
+        connection.settimeout(PATIENCE_S)
         with pytest.raises(ConnectionError):
             connection.sendall(page * 2_000_000)
 
@@ -442,7 +448,7 @@ def test_more_calls_than_may_wait_are_told_to_come_back(tmp_path: Path, monkeypa
     statuses: list[tuple[int, str]] = []
 
     def work() -> None:
-        answer = site.post("/call/Till/sleep", {"seconds": 0.2})
+        answer = site.post("/call/Till/sleep", {"seconds": 2})
         statuses.append((answer.status, answer.headers.get("retry-after", "")))
 
     with served(root) as site:
@@ -461,9 +467,9 @@ def test_what_waits_and_has_nobody_to_answer_is_not_done(tmp_path: Path, monkeyp
     body = b'{"amount": 5}'
     add = f"POST /call/Till/add HTTP/1.1\r\n{AS_JSON}Content-Length: {len(body)}\r\n\r\n".encode() + body
     with served(build_site(tmp_path, "concurrency = 1")) as site:
-        first = threading.Thread(target=site.post, args=("/call/Till/sleep", {"seconds": 0.4}))
+        first = threading.Thread(target=site.post, args=("/call/Till/sleep", {"seconds": 5}))
         first.start()
-        time.sleep(0.1)
+        time.sleep(0.5)
         for _ in range(5):
             with site.connect() as connection:
                 connection.sendall(add)

@@ -25,6 +25,7 @@ import yaml
 from graphbus_core import build_graph
 from graphbus_core.cli import main
 from tests.fakes.container import Builder, Stage, context, read, start
+from tests.patience import PATIENCE_S
 from tests.project_files import write_project
 
 pytestmark = [
@@ -169,7 +170,7 @@ def told(image: Stage, state: Path) -> dict[str, Any]:
     user = int(image.said["USER"].rest.partition(":")[0])
     done = subprocess.run(
         start(image, state, ["python", "-c", ENGINE, given], user=user),
-        capture_output=True, text=True, timeout=110, check=False,
+        capture_output=True, text=True, timeout=PATIENCE_S, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     noticed: dict[str, Any] = json.loads(done.stdout)
@@ -199,7 +200,7 @@ def test_a_pod_runs_the_image_as_its_manifests_say(root: Path, image: Stage, tmp
     command = ["python", "-c", ENGINE, given]
     done = subprocess.run(
         start(image, state, command, user=user, mounted={places["config"]: settings}),
-        capture_output=True, text=True, timeout=110, check=False,
+        capture_output=True, text=True, timeout=PATIENCE_S, check=False,
     )  # fmt: skip
     told = json.loads(done.stdout)
     assert (told["health"], told["uid"], told["status"]) == (0, user, 0), told

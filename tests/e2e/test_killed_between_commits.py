@@ -17,6 +17,8 @@ from graphbus_core.editing.git import Repository
 from graphbus_core.errors import GraphBusError
 from graphbus_core.negotiation.committing import load_commits
 from tests.fakes.landed_sessions import FILES, PRICE, Agreed
+from tests.fakes.pausing import comes_true
+from tests.patience import PATIENCE_S
 from tests.unit.editing.git_project import commit_files, git, make_repository
 
 pytestmark = pytest.mark.slow
@@ -65,7 +67,7 @@ def land_and_be_killed(shop: Path, command: str, number: int, *, goes_on: bool) 
         env=environment,
         capture_output=True,
         check=False,
-        timeout=60,
+        timeout=PATIENCE_S,
     )
     assert done.returncode == -signal.SIGKILL, done.stderr.decode()
 
@@ -127,12 +129,7 @@ def test_a_kill_leaves_all_commits_or_none(
 
 
 def wait_for_git(shop: Path) -> None:
-    import time
-
-    for _ in range(100):
-        if len(subjects(shop)) > 1:
-            return
-        time.sleep(0.05)
+    assert comes_true(lambda: len(subjects(shop)) > 1)
 
 
 def test_a_lock_that_goes_away_is_waited_for(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:

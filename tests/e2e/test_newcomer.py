@@ -15,6 +15,8 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.patience import PATIENCE_S
+
 pytestmark = pytest.mark.slow
 
 ORDER = json.dumps({"order_id": "1001", "items": [{"sku": "mug", "price": 12.5, "qty": 2}]})
@@ -34,7 +36,7 @@ class Shop:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=2 * PATIENCE_S,
             check=False,
         )
 

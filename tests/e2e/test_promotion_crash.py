@@ -15,6 +15,7 @@ from graphbus_core.editing.journal import Journal
 from graphbus_core.editing.promotion import promote, recover
 from graphbus_core.model.config import BuildConfig
 from tests.e2e.promotion_driver import DONE, FILES, REFUSED, SAVED, write_old
+from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 REPOSITORY = Path(__file__).parents[2]
@@ -25,7 +26,7 @@ def drive(start: Path, copies: Path, action: str, how: str, saved_at: int = 0) -
     """Do it once per step, each in a copy of its own; give the exit statuses."""
     copies.mkdir()
     command = [sys.executable, "-m", "tests.e2e.promotion_driver", str(start), str(copies), action, how, str(saved_at)]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=200, check=True)
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
     outcomes: list[int] = json.loads(done.stdout)
     return outcomes
 

@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE_S
+
 _FOLDER = Path(__file__).resolve().parents[1] / "asyncapi"
 _IS_THERE = shutil.which("node") is not None and (_FOLDER / "node_modules" / "@asyncapi" / "parser").is_dir()
 
@@ -33,7 +35,7 @@ def parse(*files: Path) -> list[dict[str, Any]]:
         ["node", str(_FOLDER / "parse.cjs"), *map(str, files)],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert finished.returncode == 0, finished.stderr

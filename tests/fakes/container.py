@@ -17,6 +17,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.patience import PATIENCE_S
+
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib64")
 _OWN = ("app", "build", "bytecode", "etc", "var", "venv")
 """The folders at the top that belong to an image; all others are those of the base."""
@@ -153,7 +155,7 @@ class Builder:
         mounts = [*stage.mounts("--bind"), "--ro-bind", str(self._wheels), "/base/wheels"]
         mounts += ["--ro-bind", str(self._site), "/base/site", "--tmpfs", "/tmp"]
         command = jail(mounts, {**stage.env, **offline}, stage.workdir, ["/bin/sh", "-c", script])
-        done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
         assert done.returncode == 0, f"{script}\n{done.stdout}\n{done.stderr}"
 
 

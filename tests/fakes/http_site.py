@@ -17,6 +17,7 @@ from graphbus_core.hosting.graph import LiveGraph
 from graphbus_core.hosting.serving.companion import Asked, Servers
 from graphbus_core.model.config import RuntimeRequest
 from graphbus_core.runtime import PIPELINE
+from tests.patience import PATIENCE_S
 from tests.project_files import write_project
 
 TOKEN = "a-token-of-the-tests"
@@ -112,7 +113,7 @@ class SiteClient(NamedTuple):
         self, method: str, path: str, body: bytes | str | None = None, headers: Mapping[str, str] = {}
     ) -> Answer:
         """Send one request on a connection of its own."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
         try:
             connection.request(method, path, body.encode() if isinstance(body, str) else body, dict(headers))
             response = connection.getresponse()
@@ -130,7 +131,7 @@ class SiteClient(NamedTuple):
 
     def connect(self) -> socket.socket:
         """A connection on which anything may be sent."""
-        return socket.create_connection(("127.0.0.1", self.port), timeout=10)
+        return socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE_S)
 
     def raw(self, data: bytes) -> bytes:
         """Send these bytes, and read until the server hangs up."""

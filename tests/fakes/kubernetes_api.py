@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from tests.patience import PATIENCE_S
+
 KINDS = {
     "v1": {
         "configmaps": "ConfigMap",
@@ -120,7 +122,7 @@ def running() -> Iterator[Cluster]:
             self.send_header("content-type", "application/json")
             self.send_header("connection", "close")
             self.end_headers()
-            is_over.wait(20)
+            is_over.wait(PATIENCE_S)
 
         def _send(self, status: int, data: bytes) -> None:
             self.send_response(status)

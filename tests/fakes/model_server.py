@@ -33,6 +33,7 @@ from tests.fakes.model_speech import (
     read_openai,
 )
 from tests.fakes.model_wires import Anthropic, OpenAI
+from tests.patience import PATIENCE_S
 
 KEY_VARIABLE = "STUB_API_KEY"
 KEY = "stub-key-5bd1e8a1c0"
@@ -143,7 +144,7 @@ class ModelServer:
             self._stopped.wait(seconds)
 
     def wait_for_the_end(self) -> None:
-        self._stopped.wait(60)
+        self._stopped.wait(PATIENCE_S)
 
 
 class _Server(ThreadingHTTPServer):
@@ -170,7 +171,7 @@ class _Server(ThreadingHTTPServer):
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
         for thread in self._handlers:
-            thread.join(5)
+            thread.join(PATIENCE_S)
 
 
 class _Handler(BaseHTTPRequestHandler):

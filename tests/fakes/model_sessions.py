@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from threading import Lock
@@ -76,11 +75,4 @@ def result_of(root: Path) -> dict[str, bytes]:
     kept = root / ".graphbus"
     names = [*ARTIFACTS, "sessions/S001/record.json", "sessions/S001/transcript.jsonl"]
     files = {name: (kept / name).read_bytes() for name in names}
-    return {**sources(root), **files, "lock": _lock_without_order(kept / "negotiation.lock")}
-
-
-def _lock_without_order(path: Path) -> bytes:
-    """The lock, but for the order in which answers came."""
-    lock = json.loads(path.read_text(encoding="utf-8"))
-    lock["session"]["answers"] = ""
-    return json.dumps(lock).encode()
+    return {**sources(root), **files, "lock": (kept / "negotiation.lock").read_bytes()}

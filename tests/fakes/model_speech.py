@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from hashlib import sha256
 from typing import Any, Literal, NamedTuple
 
@@ -62,6 +62,7 @@ class Answer(NamedTuple):
     Attributes:
         delay_s: How long it thinks before the first piece.
         piece_delay_s: And before each further one.
+        may_go: Whether a further piece, by its number from 1, may be sent already.
         pieces: In how many pieces a streamed answer comes.
         output_tokens: None: counted from the text.
     """
@@ -72,6 +73,7 @@ class Answer(NamedTuple):
     pieces: int = 4
     output_tokens: int | None = None
     stop: Literal["end", "length", "refusal"] = "end"
+    may_go: Callable[[int], bool] = lambda _number: True
 
 
 class Failure(NamedTuple):

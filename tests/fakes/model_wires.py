@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, ClassVar, Protocol
 
 from tests.fakes.model_speech import Answer, Broken, Counted, Failure, Raw, Reply, Request, pieces_of, tokens_of
+from tests.fakes.pausing import comes_true
 
 
 class Connection(Protocol):
@@ -52,7 +54,9 @@ class Speaker:
         for event, data in self.opening(counted):
             self.handler.send_event(event, data)
         for number, piece in enumerate(pieces_of(answer.text, answer.pieces)):
-            self.handler.wait(answer.piece_delay_s if number else 0)
+            if number:
+                comes_true(partial(answer.may_go, number))
+                self.handler.wait(answer.piece_delay_s)
             self.handler.send_event(*self.piece(piece))
         for event, data in self.closing(answer, counted, output):
             self.handler.send_event(event, data)

@@ -9,7 +9,8 @@ from threading import Event, Thread
 from types import FrameType
 from typing import Any
 
-PATIENCE_S = 5.0
+from tests.patience import PATIENCE_S
+
 _MOMENT_S = 0.0002
 
 # Python 3.12 tells of opcodes only who begins to trace after some frame has wished for them.

@@ -17,6 +17,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from tests.patience import PATIENCE_S
+
 CTRL_C, CTRL_D, TAB, UP = "\x03", "\x04", "\t", "\x1b[A"
 _MOMENT_S = 0.2
 _PRESSES = 5
@@ -69,14 +71,14 @@ class Person:
                 break
         self.sees(until)
 
-    def sees(self, text: str, timeout_s: float = 20) -> str:
+    def sees(self, text: str, timeout_s: float = PATIENCE_S) -> str:
         """Wait until the text is shown, after what was seen before, and give what was shown up to its end."""
         assert self._is_seen(text, timeout_s), f"no {text!r} in:\n{self.seen}"
         begin = self._read_to
         self._read_to = self.seen.index(text, begin) + len(text)
         return self.seen[begin : self._read_to]
 
-    def is_asked(self, text: str, timeout_s: float = 60) -> bool:
+    def is_asked(self, text: str, timeout_s: float = PATIENCE_S) -> bool:
         """Wait until the text is shown once more, or the command has ended, which is False; that it hangs is shown."""
         deadline = time.monotonic() + timeout_s
         while text not in self.seen[self._read_to :]:
@@ -87,7 +89,7 @@ class Person:
         self.sees(text)
         return True
 
-    def leaves(self, key: str = "", timeout_s: float = 20) -> int:
+    def leaves(self, key: str = "", timeout_s: float = PATIENCE_S) -> int:
         """Wait for the end of the command, pressing a key if there is one, and give its exit status."""
         deadline = time.monotonic() + timeout_s
         while self._process.poll() is None:

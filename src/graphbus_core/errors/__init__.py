@@ -89,6 +89,10 @@ class EditError(GraphBusError):
     exit_status = 4
 
 
+class NotJudgedError(EditError):
+    """The machine was too busy to try a change, so that nothing can be said of it, neither good nor bad."""
+
+
 class NegotiationError(GraphBusError):
     """A negotiation could not be started, continued or looked up."""
 

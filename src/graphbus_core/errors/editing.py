@@ -77,6 +77,11 @@ ENTRIES: dict[str, Entry] = {
         "The {tier} jail for changed code could not be built: {reason}.",
         "Nothing has run. `graphbus doctor` says which jails there are here.",
     ),
+    "GBE332": Entry(
+        "This machine is too busy to judge the change: in {wall_s:.0f} s what was tried could use {used_s:.0f} of its"
+        " {timeout_s:g} s.",
+        "Nothing was refused or written. Try again when less runs here; `--resume` goes on with a negotiation.",
+    ),
     "GBE340": Entry(
         "There is no agent in this project.",
         "Go to the folder of a project with agents, or give it with `graphbus -C`.",

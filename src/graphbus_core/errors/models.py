@@ -34,7 +34,7 @@ ENTRIES: dict[str, Entry] = {
     ),
     "GBE447": Entry(
         "{provider} did not finish its answer within {timeout_s:g} s.",
-        "Raise `timeout_s` in [tool.graphbus.llm], or choose a faster model.",
+        "Raise `timeout_s` in [tool.graphbus.llm], or choose a faster model; `--resume` goes on with a negotiation.",
     ),
     "GBE448": Entry("The answer of {provider} broke off: {reason}.", "Try again; it is not your request."),
     "GBE449": Entry(

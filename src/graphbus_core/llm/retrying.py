@@ -20,6 +20,7 @@ FIRST_WAIT_S = 1.0
 LONGEST_WAIT_S = 60.0
 LONGEST_RETRY_AFTER_S = 300.0
 _MINUTE_S = 60.0
+_LATE = "GBE447"
 
 
 class Attempt(Protocol):
@@ -109,7 +110,8 @@ class RetryingClient:
         """Ask until there is an answer, a failure that no repetition mends, or no attempt left.
 
         Raises:
-            ModelError: The last failure.
+            ModelError: The last failure. An answer that never came in time ends a session: to go on without it would let the
+                result depend on how fast a machine is.
         """
         with self._places:
             number = 1
@@ -118,6 +120,7 @@ class RetryingClient:
                     return self._attempt(prompt, max_output_tokens, progress)
                 except ModelError as error:
                     if not self._is_worth_another(error, number):
+                        error.is_final = error.is_final or error.code == _LATE
                         raise
                     self._sleep(self._wait_s(error, number))
                     if self._is_closed.is_set():

@@ -182,6 +182,7 @@ class Negotiation:
 
         Raises:
             NegotiationError: GBE402 or GBE408, the session cannot have the name that was asked for; GBE407, it cannot be kept.
+            GraphBusError: A model can no longer be asked, or a change cannot be judged; the session can be resumed.
 
         Source: seed 001, MULTI_ROUND_NEGOTIATION_LOOP.
         """
@@ -226,8 +227,8 @@ class Negotiation:
                     base=dict(sorted(project.digests.items())),
                 )
                 self.keeper.save(record, self.said)
-        if self.accounts.final_error:
-            raise self.accounts.final_error
+        if failure := self.accounts.final_error or run.table.broken:
+            raise failure
         if negotiations.ending.reason == "error" and self.resting.failed:
             raise NegotiationError("GBE426", session=session, reason=next(iter(self.resting.failed.values())))
         return Outcome(negotiations, run.table.workspace)

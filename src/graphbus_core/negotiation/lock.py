@@ -9,6 +9,7 @@ import os
 import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping
+from operator import attrgetter
 from pathlib import Path
 
 import msgspec
@@ -228,7 +229,7 @@ def _are_below(paths: Iterable[str], config: BuildConfig) -> bool:
 def tape_of(config: BuildConfig, session: str, workspace: Workspace, artifacts: Mapping[str, str]) -> KeptSession:
     """Give a session that has just ended as it can be replayed."""
     changed = workspace.changed()
-    answers = load_answers(config.artifacts_dir, session)
+    answers = sorted(load_answers(config.artifacts_dir, session), key=attrgetter("key"))  # they came in any order
     return KeptSession(
         start=load_start(config.artifacts_dir, session),
         record=pack(encode(load_session(config.artifacts_dir, session))),

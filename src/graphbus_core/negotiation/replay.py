@@ -20,7 +20,7 @@ from graphbus_core.editing.gate import Gate
 from graphbus_core.editing.journal import Journal
 from graphbus_core.editing.rungs.trial_tree import NotCopied, TrialTree
 from graphbus_core.editing.sandboxes import choose
-from graphbus_core.errors import BuildError, GraphBusError, NegotiationError
+from graphbus_core.errors import BuildError, GraphBusError, NegotiationError, NotJudgedError
 from graphbus_core.llm.client import Clients
 from graphbus_core.llm.providers import RULES
 from graphbus_core.llm.recorded import Answer, RecordedClient, decode_answers, encode_answers
@@ -206,6 +206,8 @@ def _differences(kept: KeptSession, answers: Iterable[Answer], config: BuildConf
         try:
             negotiation.analyze(agents, project)
             outcome = negotiation.run(project, agents, detect_conflicts(project), gate)
+        except NotJudgedError:
+            raise
         except GraphBusError as error:
             yield f"it does not come to its end: {error.sentence.rstrip('.')}"
             return

@@ -82,7 +82,11 @@ class _Tried:
 
 
 class Table:
-    """The workspace of one session, and the trials of its proposals."""
+    """The workspace of one session, and the trials of its proposals.
+
+    Attributes:
+        broken: Why a change could not be judged at all; then the session has come to no result, and nothing of it may land.
+    """
 
     def __init__(self, project: Project, gate: Gate, found: Found | None = None) -> None:
         self.gate = gate
@@ -90,6 +94,7 @@ class Table:
         self._found = found or Found()
         self._tried: dict[str, _Tried] = {}
         self._may_test: dict[str, list[str]] = {}
+        self.broken: GraphBusError | None = None
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -108,8 +113,12 @@ class Table:
             edges = self._try(proposal, report).graph.edges if report.passed else ()
             merged = self.workspace.merged(proposal.code_changes) if report.passed else ()
         except GraphBusError as error:
-            return Stopped("error", f"the gate broke down on {proposal.proposal_id}: {error.sentence}")
+            return self._stop(proposal.proposal_id, error)
         return Gated(proposal.proposal_id, report, edges, merged)
+
+    def _stop(self, proposal_id: str, error: GraphBusError) -> Stopped:
+        self.broken = error
+        return Stopped("error", f"the gate broke down on {proposal_id}: {error.sentence}")
 
     def _try(self, proposal: Proposal, report: GateReport) -> Project:
         """Keep what the change would lead to, for those who will judge it."""
@@ -155,10 +164,15 @@ class Table:
             if question.agent not in asked and len(asked) < MAX_TESTS:
                 asked.append(question.agent)
 
-    def weighed(self, reply: Evaluated) -> Evaluated:
+    def weighed(self, reply: Evaluated) -> Evaluated | Stopped:
         """Let no agent vouch for its own evidence: only what was computed or run here is a verified objection."""
-        votes = tuple(self._weigh(reply.agent, vote) for vote in reply.evaluations)
-        return msgspec.structs.replace(reply, evaluations=votes)
+        votes: list[ProposalEvaluation] = []
+        for vote in reply.evaluations:
+            try:
+                votes.append(self._weigh(reply.agent, vote))
+            except GraphBusError as error:
+                return self._stop(vote.proposal_id, error)
+        return msgspec.structs.replace(reply, evaluations=tuple(votes))
 
     def _weigh(self, agent: str, vote: ProposalEvaluation) -> ProposalEvaluation:
         evidence: list[Evidence] = []

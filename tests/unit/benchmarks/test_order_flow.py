@@ -17,6 +17,8 @@ sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 from order_flow import ASKING, FLOWS, LATENCY_S, OURS, THEIRS, lines_of_code, scripted_model
 from stopwatch import ROOT
 
+from tests.patience import PATIENCE_S
+
 PAGE = (ROOT / "docs" / "compare.md").read_text(encoding="utf-8")
 
 
@@ -61,6 +63,6 @@ def test_the_version_on_the_page_is_the_one_that_is_measured() -> None:
 def test_the_scripted_model_says_yes_after_its_latency() -> None:
     with scripted_model() as url:
         started = time.perf_counter()
-        with urlopen(Request(url, b"{}", {"Content-Type": "application/json"}), timeout=5) as answer:
+        with urlopen(Request(url, b"{}", {"Content-Type": "application/json"}), timeout=PATIENCE_S) as answer:
             assert json.load(answer)["choices"][0]["message"]["content"] == "yes"
         assert time.perf_counter() - started >= LATENCY_S

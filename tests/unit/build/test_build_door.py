@@ -13,6 +13,7 @@ from graphbus_core.editing.journal import COMMITTING
 from graphbus_core.editing.promotion import promote
 from graphbus_core.model.config import BuildConfig
 from tests.conftest import Project
+from tests.patience import PATIENCE_S
 
 AGENT = """
     from graphbus_core import GraphBusNode, schema_method
@@ -37,7 +38,7 @@ def hello(project: Project, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.slow
 def test_a_package_is_built_by_its_name(hello: Path) -> None:
     command = [sys.executable, "-m", "graphbus_core.build", "--root", "hello.agents"]
-    done = subprocess.run(command, cwd=hello, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, cwd=hello, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     assert lines[0] == "[BUILD]  1/15 LOAD_BUILD_CONFIG"

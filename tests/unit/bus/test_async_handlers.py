@@ -12,6 +12,7 @@ import pytest
 
 from graphbus_core import Event
 from graphbus_core.bus import MessageBus
+from tests.patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -245,7 +246,7 @@ def test_an_event_that_a_task_left_behind_publishes_later_is_delivered(bus: Mess
     bus.subscribe("/A/B", handler)
     bus.subscribe("/A/Later", lambda event: heard.set())
     bus.publish("/A/B")
-    assert heard.wait(5)
+    assert heard.wait(PATIENCE_S)
 
 
 def test_work_for_an_agent_with_async_handlers_runs_on_its_lane(bus: MessageBus) -> None:
@@ -293,7 +294,7 @@ def test_a_plain_handler_and_an_async_one_may_ask_each_other_without_a_deadlock(
         log.append(await bus.run(lambda: "plain answers"))
 
     def plain(event: Event) -> None:
-        assert is_busy.wait(5)
+        assert is_busy.wait(PATIENCE_S)
         log.append(bus.run(lambda: "async answers", owner="Busy"))
 
     bus.subscribe("/A/B", busy, owner="Busy")
@@ -322,7 +323,7 @@ def test_no_event_of_a_storm_between_plain_and_async_handlers_is_lost() -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(20)
+            thread.join(PATIENCE_S)
     assert counts == {"plain": 200, "async": 204}
 
 

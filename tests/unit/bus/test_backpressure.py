@@ -10,8 +10,7 @@ import pytest
 from graphbus_core import Event
 from graphbus_core.bus import MessageBus
 from graphbus_core.errors import BackpressureError
-
-PATIENCE_S = 10.0
+from tests.patience import PATIENCE_S
 
 
 def test_a_publisher_from_outside_is_refused_while_the_queue_is_full() -> None:

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphbus_core.clock import SystemClock
+from tests.patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ def test_a_clock_starts_a_thread_when_something_shall_happen_and_not_before(cloc
     assert timers() == []
     done = threading.Event()
     clock.after(0, done.set)
-    assert done.wait(5)
+    assert done.wait(PATIENCE_S)
     assert len(timers()) == 1
     assert timers()[0].daemon
     clock.close()
@@ -46,7 +47,7 @@ def test_what_is_due_happens_in_the_order_of_the_times(delays: list[float]) -> N
     happened: list[int] = []
     everybody_has_asked, everything = threading.Event(), threading.Event()
     try:
-        clock.after(0, lambda: _ignore(everybody_has_asked.wait(5)))
+        clock.after(0, lambda: _ignore(everybody_has_asked.wait(PATIENCE_S)))
         dues = []
         for number, delay in enumerate(delays):
             before = time.monotonic()
@@ -54,7 +55,7 @@ def test_what_is_due_happens_in_the_order_of_the_times(delays: list[float]) -> N
             dues.append((before + delay, time.monotonic() + delay))
         clock.after(0.03, everything.set)
         everybody_has_asked.set()
-        assert everything.wait(5)
+        assert everything.wait(PATIENCE_S)
     finally:
         clock.close()
     assert sorted(happened) == list(range(len(delays)))
@@ -73,7 +74,7 @@ def test_equal_times_keep_the_order_of_the_asking(clock: SystemClock) -> None:
     for number in range(20):
         clock.after(0.0, lambda number=number: happened.append(number))  # type: ignore[misc]
     clock.after(0.001, done.set)
-    assert done.wait(5)
+    assert done.wait(PATIENCE_S)
     assert happened == list(range(20))
 
 
@@ -81,19 +82,19 @@ def test_an_earlier_time_goes_before_a_later_one_that_is_waited_for(clock: Syste
     clock.after(60, lambda: None)
     done = threading.Event()
     clock.after(0.01, done.set)
-    assert done.wait(5)
+    assert done.wait(PATIENCE_S)
 
 
 def test_what_is_cancelled_does_not_happen(clock: SystemClock) -> None:
     happened: list[str] = []
     done, may_go = threading.Event(), threading.Event()
-    clock.after(0, lambda: may_go.wait(5))  # until then nothing is called, however late it is
+    clock.after(0, lambda: may_go.wait(PATIENCE_S))  # until then nothing is called, however late it is
     timer = clock.after(0.001, lambda: happened.append("cancelled"))
     timer.cancel()
     timer.cancel()
     last = clock.after(0.002, done.set)
     may_go.set()
-    assert done.wait(5)
+    assert done.wait(PATIENCE_S)
     last.cancel()  # too late
     assert happened == []
 
@@ -118,7 +119,7 @@ def test_work_that_raises_is_logged_and_the_clock_goes_on(
     with caplog.at_level(logging.ERROR, "graphbus.clock"):
         clock.after(0, work)
         clock.after(0, done.set)
-        assert done.wait(5)
+        assert done.wait(PATIENCE_S)
     assert len(caplog.records) == 1
 
 
@@ -136,8 +137,8 @@ def test_not_even_what_nobody_may_catch_keeps_the_rest_from_happening(clock: Sys
     done = threading.Event()
     clock.after(0, work)
     clock.after(0.01, done.set)
-    assert done.wait(5)
-    ended[0].join(5)  # what it says at its end belongs to this test
+    assert done.wait(PATIENCE_S)
+    ended[0].join(PATIENCE_S)  # what it says at its end belongs to this test
 
 
 def test_nothing_happens_after_close_and_closing_twice_is_once() -> None:
@@ -160,7 +161,7 @@ def test_work_may_close_its_own_clock(clock: SystemClock) -> None:
         done.set()
 
     clock.after(0, work)
-    assert done.wait(5)
+    assert done.wait(PATIENCE_S)
 
 
 def test_a_clock_is_safe_from_many_threads(clock: SystemClock) -> None:
@@ -181,7 +182,7 @@ def test_a_clock_is_safe_from_many_threads(clock: SystemClock) -> None:
             thread.join()
         done = threading.Event()
         clock.after(0.01, done.set)
-        assert done.wait(5)
+        assert done.wait(PATIENCE_S)
     finally:
         sys.setswitchinterval(before)
     assert happened.count(1) == 1200

@@ -15,8 +15,7 @@ from graphbus_core.bus import MessageBus
 from graphbus_core.bus.receipts import Outcome, Receipt
 from graphbus_core.errors import DeadlockError, RunError
 from graphbus_core.model.deliveries import DeliveryPolicy
-
-PATIENCE_S = 10.0
+from tests.patience import PATIENCE_S
 
 
 async def until(flag: threading.Event) -> None:

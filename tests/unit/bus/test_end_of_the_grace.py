@@ -14,8 +14,7 @@ from graphbus_core import Event
 from graphbus_core.bus import MessageBus
 from graphbus_core.errors import RunError
 from graphbus_core.hosting.dead_letters import DeadLetterFile, Keeper
-
-PATIENCE_S = 10.0
+from tests.patience import PATIENCE_S
 
 
 class Stuck:
@@ -230,9 +229,7 @@ def test_an_async_agent_that_cannot_be_stopped_is_refused_its_end_and_keeps_nobo
     publisher = threading.Thread(target=bus.publish, args=("/A/B",))
     publisher.start()
     assert begun.wait(PATIENCE_S)
-    began = time.monotonic()
     bus.close(grace_s=0.02, last=last)
-    assert time.monotonic() - began < 5
     publisher.join(PATIENCE_S)
     assert not publisher.is_alive()
     assert letters(bus) == [("/A/B", "stubborn", "closed")]

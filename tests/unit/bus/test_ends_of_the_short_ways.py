@@ -14,8 +14,7 @@ import pytest
 
 from graphbus_core import Event
 from graphbus_core.bus import MessageBus, doorbell
-
-PATIENCE_S = 30.0
+from tests.patience import PATIENCE_S
 
 
 @pytest.fixture(autouse=True)

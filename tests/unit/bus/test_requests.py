@@ -14,8 +14,7 @@ from graphbus_core.bus import MessageBus
 from graphbus_core.errors import DeadlockError, RequestTimeoutError, RunError
 from graphbus_core.middleware import Handling
 from graphbus_core.model.deliveries import DeliveryPolicy
-
-PATIENCE_S = 10.0
+from tests.patience import PATIENCE_S
 
 
 async def until(flag: threading.Event) -> None:

@@ -16,6 +16,7 @@ from graphbus_core.clock import SystemClock
 from graphbus_core.errors import Place, RunError
 from graphbus_core.model.deliveries import DeliveryPolicy
 from graphbus_core.testing.clock import FakeClock, FakeTimer
+from tests.patience import PATIENCE_S
 
 TWICE = DeliveryPolicy(retries=2, backoff_s=1.0)
 AT_ONCE = DeliveryPolicy(retries=3, backoff_s=0.0)
@@ -213,7 +214,7 @@ def test_async_handlers_are_tried_again_too(policy: DeliveryPolicy) -> None:
     with MessageBus() as bus:
         bus.subscribe("/A/B", flaky, policy=policy)
         bus.publish("/A/B")
-        assert bus.settle(5)
+        assert bus.settle(PATIENCE_S)
         assert len(log) == 3
         assert bus.dead_letters() == ()
         assert bus._retries._first_failures == {}
@@ -225,7 +226,7 @@ def test_an_async_handler_that_takes_too_long_fails_with_a_timeout() -> None:
     async def slow(event: Event) -> None:
         log.append("begun")
         try:
-            await asyncio.sleep(5)
+            await asyncio.sleep(1000)
         except asyncio.CancelledError:
             log.append("stopped")
             raise
@@ -235,7 +236,7 @@ def test_an_async_handler_that_takes_too_long_fails_with_a_timeout() -> None:
         bus.subscribe("/A/C", slow, policy=DeliveryPolicy(timeout_s=0.02, retries=1, retry_on=(ConnectionError,)))
         bus.publish("/A/B")
         bus.publish("/A/C")
-        assert bus.settle(5)
+        assert bus.settle(PATIENCE_S)
         assert log == ["begun", "stopped"] * 3
         assert sorted((each.event.topic, each.attempts) for each in bus.dead_letters()) == [("/A/B", 2), ("/A/C", 1)]
         assert bus.dead_letters()[0].error == "TimeoutError: it took more than 0.02 s"
@@ -243,11 +244,11 @@ def test_an_async_handler_that_takes_too_long_fails_with_a_timeout() -> None:
 
 def test_nobody_sleeps_while_an_attempt_waits() -> None:
     with MessageBus() as bus:
-        bus.subscribe("/A/B", Flaky(1, []), policy=DeliveryPolicy(retries=1, backoff_s=60))
+        bus.subscribe("/A/B", Flaky(1, []), policy=DeliveryPolicy(retries=1, backoff_s=1000))
         began = time.monotonic()
         bus.publish("/A/B")
         bus.publish("/A/C")
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < PATIENCE_S
         bus.close(grace_s=0)
 
 
@@ -258,7 +259,7 @@ def test_settle_waits_for_attempts_and_says_when_it_takes_too_long() -> None:
         bus.subscribe("/A/Late", Flaky(1, log), policy=DeliveryPolicy(retries=1, backoff_s=60))
         assert bus.settle(0)
         bus.publish("/A/B")
-        assert bus.settle(5)
+        assert bus.settle(PATIENCE_S)
         assert len(log) == 3
         bus.publish("/A/Late")
         assert not bus.settle(0.05)
@@ -291,17 +292,17 @@ def test_settle_gives_up_on_a_handler_that_another_thread_is_in() -> None:
 
     def blocks() -> None:
         begun.set()
-        release.wait(10)
+        release.wait(PATIENCE_S)
 
     with MessageBus() as bus:
         bus.subscribe("/A/B", blocks)
         publisher = threading.Thread(target=bus.publish, args=("/A/B",))
         publisher.start()
-        begun.wait(5)
+        begun.wait(PATIENCE_S)
         assert not bus.settle(0.02)
         release.set()
         publisher.join()
-        assert bus.settle(5)
+        assert bus.settle(PATIENCE_S)
 
 
 @pytest.mark.parametrize("way", ["publishes", "calls"])
@@ -310,23 +311,23 @@ def test_who_settles_is_told_when_another_thread_has_done(way: str) -> None:
 
     def blocks() -> None:
         is_in.set()
-        may_end.wait(5)
+        may_end.wait(PATIENCE_S)
 
     with MessageBus() as bus:
         bus.subscribe("/A/B", blocks)
         call = bus.caller(lambda _nothing: blocks())
         is_quiet: list[bool] = []
         working = threading.Thread(target=lambda: bus.publish("/A/B") if way == "publishes" else call(None))
-        settling = threading.Thread(target=lambda: is_quiet.append(bus.settle(5)))
+        settling = threading.Thread(target=lambda: is_quiet.append(bus.settle(PATIENCE_S)))
         working.start()
-        assert is_in.wait(5)
+        assert is_in.wait(PATIENCE_S)
         settling.start()
         while not bus._bell.waiting:
             time.sleep(0.001)
         may_end.set()
-        settling.join(2)
+        settling.join(PATIENCE_S)
         assert is_quiet == [True]
-        working.join(5)
+        working.join(PATIENCE_S)
 
 
 def test_what_an_attempt_raises_comes_out_of_settle_when_errors_are_raised(caplog: pytest.LogCaptureFixture) -> None:
@@ -335,9 +336,9 @@ def test_what_an_attempt_raises_comes_out_of_settle_when_errors_are_raised(caplo
         bus.subscribe("/A/B", Flaky(9, log), policy=SOON)
         bus.publish("/A/B")
         with pytest.raises(ConnectionError, match="not yet"):
-            bus.settle(5)
+            bus.settle(PATIENCE_S)
         assert len(log) == 3
-        assert bus.settle(5)
+        assert bus.settle(PATIENCE_S)
 
 
 # --- closing --------------------------------------------------------------------------------
@@ -355,11 +356,11 @@ def test_close_waits_for_what_comes_due_within_the_grace() -> None:
 def test_close_waits_for_nothing_that_comes_later_and_keeps_it(caplog: pytest.LogCaptureFixture) -> None:
     log: list[str] = []
     bus = MessageBus()
-    bus.subscribe("/A/B", Flaky(9, log), name="Agent.flaky", policy=DeliveryPolicy(retries=3, backoff_s=60))
+    bus.subscribe("/A/B", Flaky(9, log), name="Agent.flaky", policy=DeliveryPolicy(retries=3, backoff_s=2000))
     bus.publish("/A/B", {"n": 1})
     began = time.monotonic()
-    bus.close(grace_s=5)
-    assert time.monotonic() - began < 4
+    bus.close(grace_s=1000)
+    assert time.monotonic() - began < PATIENCE_S
     (letter,) = bus.dead_letters()
     assert (letter.reason, letter.subscription, letter.attempts) == ("closed", "Agent.flaky", 1)
     assert letter.error == "the bus was closed before attempt 2; the last one failed: ConnectionError: not yet"
@@ -381,14 +382,14 @@ def test_an_attempt_that_is_queued_when_the_grace_ends_is_kept() -> None:
 
     def blocks() -> None:
         begun.set()
-        release.wait(10)
+        release.wait(PATIENCE_S)
 
     bus = MessageBus()
     flaky = bus.subscribe("/A/B", Flaky(1, []), name="Agent.flaky", policy=DeliveryPolicy(retries=1, backoff_s=0.02))
     bus.subscribe("/A/B", blocks, name="blocks")
     publisher = threading.Thread(target=bus.publish, args=("/A/B",))
     publisher.start()
-    begun.wait(5)
+    begun.wait(PATIENCE_S)
     while bus._retries.next_due() is not None:
         time.sleep(0.005)
     bus.close(grace_s=0.05)
@@ -405,14 +406,14 @@ def test_a_failure_after_the_end_is_not_tried_again(caplog: pytest.LogCaptureFix
 
     def blocks() -> None:
         begun.set()
-        release.wait(10)
+        release.wait(PATIENCE_S)
         raise ConnectionError("late")
 
     bus = MessageBus()
     bus.subscribe("/A/B", blocks, policy=TWICE)
     publisher = threading.Thread(target=bus.publish, args=("/A/B",))
     publisher.start()
-    begun.wait(5)
+    begun.wait(PATIENCE_S)
     bus.close(grace_s=0.02)
     release.set()
     publisher.join()
@@ -426,10 +427,10 @@ def test_a_clock_that_was_given_lives_longer_than_the_bus() -> None:
         with MessageBus(clock=clock) as bus:
             bus.subscribe("/A/B", Flaky(1, []), policy=AT_ONCE)
             bus.publish("/A/B")
-            assert bus.settle(5)
+            assert bus.settle(PATIENCE_S)
         done = threading.Event()
         clock.after(0, done.set)
-        assert done.wait(5)
+        assert done.wait(PATIENCE_S)
     finally:
         clock.close()
 

@@ -11,8 +11,7 @@ from graphbus_core import Event
 from graphbus_core.bus import MessageBus
 from graphbus_core.bus.right import Right
 from graphbus_core.errors import RunError
-
-PATIENCE_S = 10.0
+from tests.patience import PATIENCE_S
 
 
 def in_threads(count: int, work) -> None:

@@ -13,10 +13,9 @@ import pytest
 from graphbus_core import Event
 from graphbus_core.bus import MessageBus
 from graphbus_core.bus.receipts import Receipt
+from tests.patience import PATIENCE_S
 
 THREADS, EVENTS = 8, 5_000
-PATIENCE_S = 30.0
-"""How long nothing may be delivered. How long all of it takes says something of the machine only."""
 
 
 @pytest.fixture(autouse=True)

@@ -13,8 +13,7 @@ from graphbus_core.bus import MessageBus
 from graphbus_core.bus.waits import Waits
 from graphbus_core.errors import DeadlockError
 from graphbus_core.model.deliveries import DeliveryPolicy
-
-PATIENCE_S = 10.0
+from tests.patience import PATIENCE_S
 
 
 @pytest.fixture(params=["callers deliver", "a dispatcher delivers"])
@@ -86,7 +85,7 @@ def test_an_async_method_that_calls_back_who_waits_for_it_is_refused() -> None:
 
 
 def test_a_handler_is_not_re_entered_by_what_is_done_on_its_stack_meanwhile(bus: MessageBus) -> None:
-    plain_waits = threading.Event()
+    plain_waits, has_asked = threading.Event(), asyncio.Event()
     log: list[str] = []
 
     def wait_for_slow(event: Event) -> None:
@@ -94,7 +93,7 @@ def test_a_handler_is_not_re_entered_by_what_is_done_on_its_stack_meanwhile(bus:
         log.append(bus.request("/Slow/Ask", timeout_s=PATIENCE_S))
 
     async def slow(event: Event) -> str:
-        await asyncio.sleep(0.3)
+        await has_asked.wait()
         return "slow"
 
     async def errand(event: Event) -> None:
@@ -103,6 +102,7 @@ def test_a_handler_is_not_re_entered_by_what_is_done_on_its_stack_meanwhile(bus:
             log.append(await bus.request("/Helper/Ask", timeout_s=PATIENCE_S))
         except DeadlockError as refusal:
             log.append(refusal.code)
+        has_asked.set()
 
     bus.subscribe("/Errand/Go", errand, owner="Errand", name="Errand.go")
     bus.subscribe("/Plain/Go", wait_for_slow, owner="Plain", name="Plain.go")

@@ -12,8 +12,7 @@ import pytest
 from graphbus_core import Event
 from graphbus_core.bus import MessageBus, doorbell
 from graphbus_core.model.deliveries import DeliveryPolicy
-
-PATIENCE_S = 30.0
+from tests.patience import PATIENCE_S
 
 
 def test_a_time_limit_holds_for_the_only_handler_as_well() -> None:

@@ -16,6 +16,7 @@ from graphbus_core.compiler.reading import facts
 from graphbus_core.compiler.reading.source import SourceFile
 from graphbus_core.errors import BuildError
 from graphbus_core.model.config import BuildConfig
+from tests.patience import PATIENCE_S
 from tests.project_files import write_project
 from tests.reading import HEAD, read_folder
 
@@ -238,7 +239,11 @@ def test_reading_a_project_loads_nothing_heavy_and_runs_no_user_code(tmp_path: P
         "print(len(project.definitions), sorted(heavy & set(sys.modules)))\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script, str(root / "agents")], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", script, str(root / "agents")],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=True,
     )
     assert done.stdout == "1 []\n"
 

@@ -15,6 +15,7 @@ from graphbus_core.deploy.image import dockerfile, ignored
 from graphbus_core.deploy.image.bases import BASES
 from graphbus_core.deploy.image.files import generate
 from graphbus_core.deploy.image.plan import ImagePlan
+from tests.patience import PATIENCE_S
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "docker"
 """Renewed by writing there what a failing test shows, e.g. with `python -m tests.unit.deploy.test_image_files`."""
@@ -80,7 +81,7 @@ def test_hadolint_bites(broken: object, rule: str) -> None:
 def hadolint(text: str) -> str:
     assert shutil.which(str(HADOLINT)), "it is among what `make test` installs"
     command = [str(HADOLINT), "--no-color", "-"]
-    return subprocess.run(command, input=text, capture_output=True, text=True, timeout=60, check=False).stdout
+    return subprocess.run(command, input=text, capture_output=True, text=True, timeout=PATIENCE_S, check=False).stdout
 
 
 def test_no_instruction_fetches_anything_but_the_base_and_what_has_a_hash() -> None:

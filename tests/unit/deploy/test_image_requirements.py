@@ -10,6 +10,7 @@ import pytest
 
 from graphbus_core.deploy.image.requirements import join, read_hashed
 from graphbus_core.errors import DeployError
+from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[3]
 PINS = ROOT / "src" / "graphbus_core" / "deploy" / "image" / "pins"
@@ -75,7 +76,7 @@ def test_what_the_project_pins_itself_is_left_to_it_and_nothing_comes_twice() ->
 
 def test_the_pins_are_those_of_the_lock() -> None:
     command = [sys.executable, str(ROOT / "scripts" / "image_pins.py"), "--check"]
-    finished = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    finished = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert finished.returncode == 0, finished.stderr
 
 

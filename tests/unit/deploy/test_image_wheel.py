@@ -15,6 +15,7 @@ import pytest
 
 import graphbus_core
 from graphbus_core.cli.shipping.wheel import FLOORS, REQUIRES, Wheel, make_wheel
+from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[3]
 BUILD_WINGS = {"build", "cli", "compiler", "contracts", "deploy", "editing", "llm", "negotiation", "testing"}
@@ -72,7 +73,7 @@ def test_two_wheels_are_the_same_bytes_whatever_the_clock_and_the_modes_say(whee
     elsewhere = {**os.environ, "TZ": "Asia/Tokyo", "PYTHONHASHSEED": "7"}
     command = [sys.executable, "-c", code]
     second = subprocess.run(
-        command, cwd=tmp_path, env=elsewhere, capture_output=True, text=True, timeout=60, check=True
+        command, cwd=tmp_path, env=elsewhere, capture_output=True, text=True, timeout=PATIENCE_S, check=True
     )
     assert second.stdout == wheel.sha256
     assert {entry.date_time[0] for entry in packed(wheel).infolist()} == {1980}
@@ -88,7 +89,7 @@ def test_pip_installs_it_by_its_hash_and_not_by_another(wheel: Wheel, tmp_path: 
         (tmp_path / "requirements.txt").write_text(f"./{wheel.name} --hash=sha256:{sha256}\n")
         command = [sys.executable, "-m", "pip", "install", "--no-index", "--no-deps", "--require-hashes", "--quiet"]
         command += ["--target", "site", "--requirement", "requirements.txt"]
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
     assert "DO NOT MATCH" in install("0" * 64).stderr
     installed = install(wheel.sha256)

@@ -12,6 +12,7 @@ import pytest
 
 from graphbus_core.cli.shipping.writing import Wish, write
 from graphbus_core.errors import DeployError
+from tests.patience import PATIENCE_S
 
 FILES = {"a.txt": "one\n", "below/b.bin": b"\x00\x01"}
 
@@ -91,7 +92,9 @@ def test_where_nothing_can_be_written_that_is_said(tmp_path: Path) -> None:
         "    except DeployError as error: print(error.where, error.sentence)"
     )
     jail = ["bwrap", "--bind", "/", "/", "--ro-bind", str(tmp_path), str(tmp_path), "--chdir", str(tmp_path)]
-    done = subprocess.run([*jail, sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [*jail, sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
     said = "new cannot be written: Read-only file system."
     assert done.stdout.splitlines() == [f"new {said}", f"below/new {said}"], done.stderr
 

@@ -210,9 +210,9 @@ def test_imports_and_calls_share_a_process_and_a_call_that_ends_it_takes_no_impo
     runs: list[str] = []
     watched = Ground.watched
 
-    def counted(self: Ground, command: list[str], *more: object) -> Heard:
+    def counted(self: Ground, command: list[str], *more: object, **limits: float) -> Heard:
         runs.append(Path(command[2]).name)
-        return watched(self, command, *more)  # type: ignore[arg-type]
+        return watched(self, command, *more, **limits)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Ground, "watched", counted)
     shop = Shop(tmp_path)

@@ -49,6 +49,30 @@ def counted_shop(folder: Path, **options: object) -> tuple[Shop, Counting]:
     return shop, sandbox
 
 
+class NearlyLate(Counting):
+    """A sandbox in which each command has used nearly all of its time; it notes how much each was given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.given_s: list[float] = []
+
+    def run(self, command: Sequence[str], cwd: Path, *, limits: Limits, **more: object) -> Finished:
+        self.given_s.append(limits.timeout_s)
+        done = super().run(command, cwd, limits=limits, **more)  # type: ignore[arg-type]
+        return done._replace(used_s=55.0)
+
+
+@pytest.mark.parametrize("settings", [{"test_command": ("true",)}, {"checks": (("true",),)}], ids=["tests", "checks"])
+def test_what_uses_nearly_all_of_its_time_without_the_change_gets_more_with_it(
+    tmp_path: Path, settings: dict[str, object]
+) -> None:
+    """Else it would be chance whether a change is refused: the same code does not use the same time twice."""
+    shop, sandbox = Shop(tmp_path, gate=GateConfig(timeout_s=60.0, **settings)), NearlyLate()  # type: ignore[arg-type]
+    shop.gate = Gate(shop.project, shop.config, sandbox)
+    assert shop.replace("2.5 * count", "count * 2.5").passed
+    assert [given_s for given_s in sandbox.given_s if given_s > 20] == [60.0, 165.0]
+
+
 # --- a project has tests ---------------------------------------------------------------------
 
 

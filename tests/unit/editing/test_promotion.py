@@ -26,6 +26,7 @@ from graphbus_core.errors import EditError
 from graphbus_core.model.config import BuildConfig
 from graphbus_core.model.proposals import CodeChange, Proposal
 from graphbus_core.store.beneath import Folder
+from tests.patience import PATIENCE_S
 from tests.project_files import write_project
 
 CHANGED = {"agents/a.py": (b"a = 1\n", b"a = 2\n"), "agents/b.py": (b"b = 1\r\n", b"b = 2\r\n")}
@@ -268,7 +269,7 @@ def test_the_refusal_by_a_limit_on_files_is_the_same(tmp_path: Path) -> None:
 def hold(folder: str, held: threading.Event, done: threading.Event) -> None:
     with Journal(BuildConfig(root=folder, paths=())).locked():
         held.set()
-        done.wait(30)
+        done.wait(PATIENCE_S)
 
 
 @pytest.mark.slow
@@ -277,13 +278,13 @@ def test_two_processes_never_promote_at_once(config: BuildConfig) -> None:
     held, done = context.Event(), context.Event()
     other = context.Process(target=hold, args=(config.root, held, done))
     other.start()
-    assert held.wait(30)
+    assert held.wait(PATIENCE_S)
 
     refused(config, "GBE324")
     assert recover(config) == ()
 
     done.set()
-    other.join(30)
+    other.join(PATIENCE_S)
     promote(config, CHANGED, "S001")
     assert now(config) == after()
 
@@ -298,14 +299,14 @@ def test_recovering_waits_for_the_process_that_is_at_work_and_then_refuses(
     held, done = context.Event(), context.Event()
     other = context.Process(target=hold, args=(config.root, held, done))
     other.start()
-    assert held.wait(30)
+    assert held.wait(PATIENCE_S)
 
     with pytest.raises(EditError) as caught:
         recover(config)
     assert caught.value.code == "GBE324"
 
     done.set()
-    other.join(30)
+    other.join(PATIENCE_S)
     assert len(recover(config)) == 1
 
 

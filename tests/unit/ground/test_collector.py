@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Project
+from tests.patience import PATIENCE_S
 
 AGENTS = {
     "pyproject.toml": "[tool.graphbus]\n",
@@ -40,7 +41,7 @@ OFF = {"at_import": False, "at_work": False, "is_spared": False}
 def output(command: list[str], cwd: Path) -> str:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "COV"))}
     finished = subprocess.run(
-        [sys.executable, *command], cwd=cwd, env=kept, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, *command], cwd=cwd, env=kept, capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
     assert finished.returncode == 0, finished.stdout + finished.stderr
     return finished.stdout

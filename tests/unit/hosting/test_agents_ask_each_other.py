@@ -13,8 +13,7 @@ from graphbus_core.errors import DeadlockError, RunError
 from graphbus_core.model.config import RuntimeRequest
 from graphbus_core.runtime import run_runtime_pipeline
 from tests.conftest import Project
-
-PATIENCE_S = 10.0
+from tests.patience import PATIENCE_S
 
 
 class Stock(GraphBusNode):
@@ -158,7 +157,7 @@ FEEDING = {
                 self.thread.start()
 
             def feed(self):
-                ends = time.monotonic() + 20
+                ends = time.monotonic() + 1000
                 while not self.is_over.wait(0.001) and time.monotonic() < ends:
                     self.publish("/Feed/More")
 
@@ -182,7 +181,7 @@ def test_an_agent_that_publishes_without_an_end_does_not_keep_a_graph_from_being
     build_graph(root / "agents")
     began = time.monotonic()
     run_runtime_pipeline(served(root), work=lambda _graph: None)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < PATIENCE_S
 
 
 def test_a_handler_that_exits_ends_a_graph_that_stays_up_in_good_order(project: Project) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from graphbus_core import Event, GraphBusNode, connect, depends_on, publishes, schema_method, subscribe
 from graphbus_core.errors import GraphBusError, RunError, SeveralErrors
+from tests.patience import PATIENCE_S
 
 
 class Item(TypedDict):
@@ -316,7 +317,7 @@ class Busy(GraphBusNode):
     @subscribe("/A/B")
     async def on_b(self) -> None:
         self.has_begun.set()
-        self.may_end.wait(10)  # which holds up the event loop
+        self.may_end.wait(PATIENCE_S)  # which holds up the event loop
 
 
 @pytest.mark.slow
@@ -325,11 +326,11 @@ def test_an_on_stop_that_was_kept_out_by_a_handler_has_not_failed() -> None:
     graph.grace_s = 0.02
     publisher = threading.Thread(target=graph.publish, args=("/A/B",))
     publisher.start()
-    assert Busy.has_begun.wait(10)
+    assert Busy.has_begun.wait(PATIENCE_S)
     with pytest.raises(RunError) as refused:
         graph.stop()
     Busy.may_end.set()
-    publisher.join(10)
+    publisher.join(PATIENCE_S)
     assert refused.value.code == "GBE608"
 
 

@@ -13,6 +13,7 @@ import pytest
 from graphbus_core.hosting.serving import health
 from graphbus_core.hosting.serving.probes import ProbeServer
 from tests.conftest import Figure
+from tests.patience import PATIENCE_S
 
 
 class Mood:
@@ -120,7 +121,7 @@ def test_nobody_there_is_bad(capsys: pytest.CaptureFixture[str], port: str) -> N
 @pytest.mark.slow
 def test_it_loads_next_to_nothing(figure: Figure) -> None:
     code = "import sys; from graphbus_core.hosting.serving import health; health.main(['1']); print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S, check=True)
     loaded = set(done.stdout.split())
     figure("modules that the health command loads", len(loaded))
     assert {name for name in loaded if name.startswith("graphbus_core")} == {

@@ -11,6 +11,7 @@ import pytest
 
 from graphbus_core.hosting.logs import show_logs
 from graphbus_core.log import Log
+from tests.patience import PATIENCE_S
 
 LATE = """
 import sys
@@ -33,7 +34,7 @@ def run(does: str, *, is_loaded: bool) -> str:
         [sys.executable, "-S", "-c", f"import sys; sys.path[:0] = {sys.path!r}\n{code}"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert finished.returncode == 0, finished.stderr

@@ -14,6 +14,7 @@ from graphbus_core.errors import RunError
 from graphbus_core.hosting.reload import Reloaded
 from tests.conftest import Project
 from tests.fakes.living_project import LivingProject
+from tests.patience import PATIENCE_S
 
 PYPROJECT = '[tool.graphbus]\nexternal_topics = ["/Price/Asked", "/Word/Asked"]\n'
 MIDDLEWARE = '[tool.graphbus.runtime]\nmiddleware = ["around:plain"]\n'
@@ -52,12 +53,12 @@ def reloading(shop: LivingProject) -> Iterator[None]:
 
     def hold() -> None:
         is_held.set()
-        may_go.wait(5)
+        may_go.wait(PATIENCE_S)
 
     done: list[Reloaded] = []
     threads = [threading.Thread(target=lambda: shop.graph.bus.run(hold))]
     threads[0].start()
-    is_held.wait(5)
+    is_held.wait(PATIENCE_S)
     threads.append(threading.Thread(target=lambda: done.append(shop.reloader.reload(artifacts))))
     threads[1].start()
     wait_for_queue(shop, 1)

@@ -13,6 +13,7 @@ from graphbus_core.errors import RunError
 from graphbus_core.hosting.reload import Reloaded
 from tests.conftest import Project
 from tests.fakes.living_project import LivingProject
+from tests.patience import PATIENCE_S
 
 RELOADS = 10
 READER = """
@@ -206,7 +207,7 @@ def test_events_that_wait_for_a_topic_that_is_gone_are_no_hindrance(shop: Living
     reload_in_between()
     # queued behind the reload: one event of a topic that the new version does not know
     blocker = threading.Event()
-    shop.graph.bus.subscribe("/Load/Sent", lambda: blocker.wait(5))
+    shop.graph.bus.subscribe("/Load/Sent", lambda: blocker.wait(PATIENCE_S))
     sender = in_thread(lambda: shop.graph.publish("/Load/Sent", {"number": 1}))
     reloading = in_thread(lambda: shop.reloader.reload(artifacts[0]))
     while shop.graph.bus.statistics().queued < 1:
@@ -263,10 +264,10 @@ def test_a_call_that_waits_meets_the_contract_of_the_new_version(project: Projec
 
         def hold() -> None:
             is_held.set()
-            blocker.wait(5)
+            blocker.wait(PATIENCE_S)
 
         holding = in_thread(lambda: shop.graph.bus.run(hold))
-        is_held.wait(5)
+        is_held.wait(PATIENCE_S)
         reloading = in_thread(lambda: shop.reloader.reload(artifacts))
         while shop.graph.bus.statistics().queued < 2:
             pass

@@ -20,6 +20,7 @@ from graphbus_core.hosting.dead_letters import DeadLetterFile, Keeper, KeptLette
 from graphbus_core.hosting.graph import LiveGraph
 from graphbus_core.model.deliveries import DeadLetter
 from graphbus_core.testing import FakeClock, run_graph
+from tests.patience import PATIENCE_S
 
 
 class Carrier(GraphBusNode):
@@ -147,7 +148,7 @@ def test_two_replays_at_once_deliver_each_letter_once(graph: LiveGraph, carrier:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(PATIENCE_S)
     assert sorted(carrier.booked) == sorted(str(number) for number in range(50))
 
 
@@ -170,11 +171,11 @@ def test_a_replay_ends_although_others_never_stop_publishing(
     publishers = [threading.Thread(target=publish) for _ in range(2)]
     for thread in (*publishers, replayed):
         thread.start()
-    replayed.join(10)
+    replayed.join(PATIENCE_S)
     is_stuck = replayed.is_alive()
     is_over.set()
     for thread in (*publishers, replayed):
-        thread.join(10)
+        thread.join(PATIENCE_S)
     assert not is_stuck
     assert carrier.booked == ["1", "2"]
 
@@ -306,9 +307,9 @@ def test_a_letter_that_is_not_handled_when_the_graph_stops_is_left(has_dispatche
 
     replaying = threading.Thread(target=replay)
     replaying.start()
-    assert begun.wait(5)
+    assert begun.wait(PATIENCE_S)
     graph.stop()
-    replaying.join(5)
+    replaying.join(PATIENCE_S)
     assert refused == ["GBE615"]
     assert "ConnectionError" in [letter.error for letter in graph.bus.dead_letters()]
 

@@ -13,6 +13,7 @@ import pytest
 from graphbus_core import build_graph
 from graphbus_core.hosting.signals import Stopped, stop_on_signals, wait_for_signal
 from tests.conftest import Project
+from tests.patience import PATIENCE_S
 
 
 class Finalised:
@@ -60,7 +61,7 @@ def test_a_signal_that_comes_while_the_runtime_is_being_imported_ends_it_in_good
     assert process.stdout is not None
     assert process.stdout.readline() == "importing\n"
     process.send_signal(number)
-    assert process.communicate(timeout=60) == ("", None)
+    assert process.communicate(timeout=PATIENCE_S) == ("", None)
     assert process.returncode == 0
 
 
@@ -86,5 +87,5 @@ def test_a_signal_that_comes_while_agents_are_imported_stops_the_graph_when_it_i
     assert process.stdout is not None
     assert process.stdout.readline() == "importing\n"
     process.send_signal(signal.SIGTERM)
-    told, _ = process.communicate(timeout=60)
+    told, _ = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, told.splitlines()[-1]) == (0, "bye")

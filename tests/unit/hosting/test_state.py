@@ -23,6 +23,7 @@ from graphbus_core.errors import RunError
 from graphbus_core.hosting import database
 from graphbus_core.hosting.state import States
 from graphbus_core.model.state import State
+from tests.patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -324,7 +325,7 @@ def test_what_is_taken_out_goes_to_one_taker_only(path: str, take: Callable[[Sta
     at_once = threading.Barrier(len(many))
 
     def work(states: States) -> None:
-        at_once.wait(5)
+        at_once.wait(PATIENCE_S)
         with suppress(KeyError):
             while (value := take(states.of("Orders"))) is not None:
                 taken.append(value)
@@ -630,7 +631,7 @@ def test_two_processes_use_one_file(states: States, state: State, path: str) -> 
         line.strip() if line.strip().startswith(("import", "from")) else line[8:] for line in code.splitlines()
     )
     children = [subprocess.Popen([sys.executable, "-c", program, path]) for _ in range(2)]
-    assert [child.wait(60) for child in children] == [0, 0]
+    assert [child.wait(PATIENCE_S) for child in children] == [0, 0]
     assert state["n"] == 100
 
 

@@ -6,7 +6,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -16,6 +15,8 @@ from graphbus_core.errors import ModelError
 from graphbus_core.llm import command
 from graphbus_core.llm.client import Prompt, Turn
 from graphbus_core.llm.command import CommandClient, as_text
+from tests.fakes.pausing import comes_true
+from tests.patience import PATIENCE_S
 
 PROMPT = Prompt(shared="protocol", own="source", task="task")
 KEY = "sk-top-secret-1234567890"
@@ -24,7 +25,7 @@ KEY = "sk-top-secret-1234567890"
 def program(
     code: str,
     *,
-    timeout_s: float = 20.0,
+    timeout_s: float = PATIENCE_S,
     environ: Mapping[str, str] | None = None,
     pass_env: tuple[str, ...] = (),
 ) -> CommandClient:
@@ -101,15 +102,13 @@ def test_a_program_that_takes_too_long_is_killed_with_all_that_it_has_started(tm
 
 
 def _is_gone(pid: int) -> bool:
-    for _ in range(100):
+    def has_ended() -> bool:
         try:
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+            return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
         except (FileNotFoundError, ProcessLookupError):
             return True
-        if state == "Z":
-            return True
-        time.sleep(0.02)
-    return False
+
+    return comes_true(has_ended)
 
 
 def test_a_program_that_closes_its_output_and_goes_on_is_killed_too() -> None:
@@ -153,9 +152,9 @@ def test_closing_kills_what_runs_and_lets_nothing_start() -> None:
 
     thread = threading.Thread(target=ask)
     thread.start()
-    assert begun.wait(10)
+    assert begun.wait(PATIENCE_S)
     client.close()
-    thread.join(10)
+    thread.join(PATIENCE_S)
     assert [error.code for error in failures] == ["GBE453"]
     assert refused(client).code == "GBE448"
 
@@ -171,10 +170,8 @@ def test_a_program_that_waits_for_a_terminal_fails_at_once() -> None:
 
 
 def test_a_program_that_does_not_want_to_end_is_ended() -> None:
-    start_s = time.monotonic()
-    error = refused(program("import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(60)", timeout_s=0.5))
+    error = refused(program("import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(1000)", timeout_s=0.5))
     assert error.code == "GBE447"
-    assert time.monotonic() - start_s < 5
 
 
 def test_letters_that_are_none_are_replaced() -> None:
@@ -193,15 +190,13 @@ print("## nothing", flush=True)
 
 
 @pytest.mark.parametrize(
-    "code", ["import time; time.sleep(60)", "import time\nwhile True: print('more', flush=True); time.sleep(0.05)"]
+    "code", ["import time; time.sleep(1000)", "import time\nwhile True: print('more', flush=True); time.sleep(0.05)"]
 )
 def test_an_answer_does_not_wait_for_who_left_the_session_and_holds_the_output(tmp_path: Path, code: str) -> None:
     mark = tmp_path / "pid"
-    start_s = time.monotonic()
     try:
-        answer = program(RUNAWAY.format(code=code, mark=str(mark)), timeout_s=30).complete(PROMPT, 10)
+        answer = program(RUNAWAY.format(code=code, mark=str(mark)), timeout_s=PATIENCE_S).complete(PROMPT, 10)
         assert answer.text.startswith("## nothing\n")
-        assert time.monotonic() - start_s < 10
     finally:
         os.kill(int(mark.read_text()), signal.SIGKILL)
 

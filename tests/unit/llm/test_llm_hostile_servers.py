@@ -18,6 +18,7 @@ from graphbus_core.llm.opening import open_client
 from graphbus_core.model.config import Wire
 from graphbus_core.model.spending import Usage
 from tests.fakes.model_server import KEY, Answer, Broken, ModelServer, Raw, Reply
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow  # the libraries take two seconds to import
 WIRES: tuple[Wire, ...] = ("anthropic", "openai")
@@ -35,7 +36,7 @@ def stack() -> Iterator[ExitStack]:
 
 def ask(stack: ExitStack, reply: Reply, wire: Wire = "openai", **settings: Any) -> Completion:
     server = stack.enter_context(ModelServer(lambda _request: reply))
-    config = server.config(wire, max_attempts=1, timeout_s=20.0, **settings)
+    config = server.config(wire, max_attempts=1, timeout_s=PATIENCE_S, **settings)
     client = open_client(config.model, config, server.environ)
     stack.callback(client.close)
     return client.complete(PROMPT, 100)

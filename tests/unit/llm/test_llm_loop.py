@@ -10,6 +10,7 @@ from concurrent.futures import CancelledError
 import pytest
 
 from graphbus_core.llm.loop import LoopThread
+from tests.patience import PATIENCE_S
 
 
 class Tenant:
@@ -61,10 +62,10 @@ def test_stopping_drops_what_is_under_way_closes_the_tenant_and_ends_the_thread(
     caller.start()
     while not tenants:
         caller.join(0.01)
-    assert tenants[0].begun.wait(10)
+    assert tenants[0].begun.wait(PATIENCE_S)
     loop.stop()
     loop.stop()
-    caller.join(10)
+    caller.join(PATIENCE_S)
     assert outcomes == ["dropped"]
     assert tenants[0].thread == "tenant"
     assert tenants[0].is_closed
@@ -89,7 +90,7 @@ def test_who_takes_long_to_move_in_holds_nobody_up_who_wants_to_stop() -> None:
     tenants: list[Tenant] = []
 
     def move_in() -> Tenant:
-        doors.wait(10)
+        doors.wait(PATIENCE_S)
         tenants.append(Tenant())
         return tenants[0]
 
@@ -105,11 +106,11 @@ def test_who_takes_long_to_move_in_holds_nobody_up_who_wants_to_stop() -> None:
     caller = threading.Thread(target=double)
     caller.start()
     loop.stop()
-    caller.join(10)
+    caller.join(PATIENCE_S)
     assert outcomes == ["dropped"]
     assert tenants == []
     doors.set()
-    loop._thread.join(10)
+    loop._thread.join(PATIENCE_S)
     assert tenants[0].is_closed
 
 

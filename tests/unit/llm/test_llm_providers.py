@@ -20,6 +20,7 @@ from graphbus_core.llm.providers import (
     split_command,
 )
 from graphbus_core.model.config import LLMConfig, ProviderConfig, Wire
+from tests.patience import PATIENCE_S
 
 OFFICE = ProviderConfig(base_url="https://models.example.org/v1", key_env="OFFICE_KEY", default_model="qwen3")
 
@@ -211,5 +212,7 @@ def test_reading_the_wing_of_models_loads_no_library_of_a_provider() -> None:
         "heavy = {'pydantic_ai', 'pydantic', 'anthropic', 'openai', 'httpx2', 'genai_prices', 'asyncio'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60).stdout
+    shown = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=PATIENCE_S
+    ).stdout
     assert shown.strip() == "[]"

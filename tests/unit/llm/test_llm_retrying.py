@@ -11,6 +11,7 @@ from graphbus_core.errors import ModelError
 from graphbus_core.llm.client import Completion, Prompt
 from graphbus_core.llm.retrying import Attempt, Clock, RetryingClient, unwatched
 from graphbus_core.llm.scripted import ScriptedClient
+from tests.patience import PATIENCE_S
 
 PROMPT = Prompt(shared="", task="say ok")
 
@@ -87,6 +88,17 @@ def test_the_last_failure_is_told_when_no_attempt_is_left() -> None:
     assert len(time.slept) == 2
 
 
+def test_an_answer_that_is_late_each_time_is_the_last_word() -> None:
+    """To go on without it would let the result of a session depend on speed; other failures count as no answer."""
+    time = Time()
+    late = [ModelError("GBE447", is_transient=True, provider="stub", timeout_s=9.0) for _ in range(3)]
+    assert client_of(time, *late[:2], attempts=3).complete(PROMPT, 10).text == "ok"
+    for failures, is_final in ((late, True), ([busy()] * 3, False)):
+        with pytest.raises(ModelError) as caught:
+            client_of(time, *failures, attempts=3).complete(PROMPT, 10)
+        assert caught.value.is_final == is_final
+
+
 def test_what_no_repetition_mends_is_not_tried_again() -> None:
     time = Time()
     final = ModelError("GBE440", is_final=True, provider="stub", variable="STUB_API_KEY")
@@ -154,7 +166,7 @@ def test_no_more_calls_than_allowed_are_under_way_at_once() -> None:
             most[0] = max(most[0], under_way[0])
             if most[0] == 3:
                 gate.set()
-        gate.wait(2)
+        gate.wait(PATIENCE_S)
         with lock:
             under_way[0] -= 1
         return "ok"
@@ -164,7 +176,7 @@ def test_no_more_calls_than_allowed_are_under_way_at_once() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(5)
+        thread.join(PATIENCE_S)
     assert most[0] == 3
 
 
@@ -181,7 +193,7 @@ def test_closing_ends_a_wait_for_the_next_attempt() -> None:
     thread = threading.Thread(target=ask)
     thread.start()
     client.close()
-    thread.join(5)
+    thread.join(PATIENCE_S)
     assert failures == ["GBE445"]
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from graphbus_core.model.config import Wire
 from tests.fakes.model_server import Answer, Broken, ModelServer, Request
+from tests.patience import PATIENCE_S
 
 PATHS: dict[Wire, str] = {"anthropic": "/v1/messages", "openai": "/v1/chat/completions"}
 each_wire = pytest.mark.parametrize("wire", list(PATHS))
@@ -22,7 +23,7 @@ def ask(server: ModelServer, wire: Wire, system: str, text: str) -> tuple[int, d
         body["system"] = [{"type": "text", "text": system, "cache_control": {"type": "ephemeral"}}]
     else:
         body["messages"].insert(0, {"role": "system", "content": system})
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE_S)
     try:
         connection.request("POST", PATHS[wire], json.dumps(body))
         answer = connection.getresponse()
@@ -94,6 +95,6 @@ def test_it_ends_while_an_answer_stalls_and_leaves_no_thread(wire: Wire) -> None
         client.start()
         while not server.requests:
             client.join(0.01)
-    client.join(10)
+    client.join(PATIENCE_S)
     assert len(failures) == 1
     assert not [thread for thread in set(threading.enumerate()) - before if thread.is_alive()]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from typing import Any
 
 import pytest
@@ -17,6 +16,7 @@ from graphbus_core.negotiation.asking import Analysed, AskAnalysis, Asked, Crew,
 from graphbus_core.negotiation.budget import Meter
 from graphbus_core.negotiation.protocol import Stopped
 from tests.fakes.negotiating_agents import ScriptedAgent
+from tests.patience import PATIENCE_S
 
 VIEW: Any = None
 
@@ -30,27 +30,36 @@ def asked(name: str, analysis: Any = None) -> Asked:
 
 def test_a_crew_answers_as_many_questions_at_once_as_it_is_wide() -> None:
     together = threading.Barrier(4)
-    batch = [asked(str(n), lambda _view: together.wait(5) and None) for n in range(4)]
+    batch = [asked(str(n), lambda _view: together.wait(PATIENCE_S) and None) for n in range(4)]
     replies = list(Crew(4, lambda: None)(batch))
     assert sorted(reply.agent for reply in replies if isinstance(reply, Analysed)) == ["0", "1", "2", "3"]
 
 
 def test_questions_that_have_not_begun_are_dropped_with_the_replies() -> None:
-    seen: list[str] = []
-    batch = [asked(str(n), lambda _view, n=n: seen.append(str(n))) for n in range(50)]
+    seen: list[int] = []
+    is_closed = threading.Event()
+
+    def answer(number: int) -> None:
+        seen.append(number)
+        if number:
+            is_closed.wait(PATIENCE_S)
+
+    batch = [asked(str(n), lambda _view, n=n: answer(n)) for n in range(50)]
     replies = iter(Crew(1, lambda: None)(batch))
     next(replies)
     replies.close()  # type: ignore[attr-defined]
-    time.sleep(0.05)
-    few = len(seen)
-    time.sleep(0.05)
-    assert len(seen) == few
+    is_closed.set()
+    crew = [thread for thread in threading.enumerate() if thread.name == "graphbus-agent"]
+    for thread in crew:
+        thread.join(PATIENCE_S)
+    assert not any(thread.is_alive() for thread in crew)
+    assert seen in ([0], [0, 1])
 
 
 def test_a_stop_is_heard_while_an_answer_is_awaited() -> None:
     release = threading.Event()
     stop = Stopped("manual", "by hand")
-    (reply,) = Crew(2, lambda: stop)([asked("slow", lambda _view: release.wait(5) and None)])
+    (reply,) = Crew(2, lambda: stop)([asked("slow", lambda _view: release.wait(PATIENCE_S) and None)])
     release.set()
     assert reply is stop
 

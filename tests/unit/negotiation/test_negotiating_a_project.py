@@ -396,12 +396,16 @@ def test_a_listener_may_stop_it_and_what_was_accepted_stays(scene: Callable[...,
 
 
 def test_a_gate_that_breaks_down_ends_it_and_lets_nothing_through(scene: Callable[..., Scene]) -> None:
+    """Neither the change that could not be judged nor any that was accepted before: there is no result yet."""
     here = scene()
     here.agents["Order"].drafts[1] = (MORE,)
     here.gate = BrokenGate(EditError("GBE321", reason="no space left"))
-    negotiations, workspace = here.run()
-    assert (negotiations.ending.reason, negotiations.completed, workspace.changed()) == ("error", (), {})
+    with pytest.raises(EditError, match="no space left"):
+        here.run()
+    negotiations = load_session(here.config.artifacts_dir).negotiations
+    assert (negotiations.ending.reason, negotiations.completed) == ("error", ())
     assert "the gate broke down on P001" in negotiations.ending.detail
+    assert [record.status for record in negotiations.records] == ["pending"]
 
 
 def test_a_change_that_the_workspace_refuses_is_stale(scene: Callable[..., Scene]) -> None:

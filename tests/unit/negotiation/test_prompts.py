@@ -31,6 +31,7 @@ from graphbus_core.negotiation.words.answer_format import EXAMPLES, edit_text
 from graphbus_core.negotiation.words.contract_text import contract_of, map_of
 from graphbus_core.negotiation.words.fences import fenced, mark_for
 from tests.fakes.model_texts import asked_in, data_in, without_data
+from tests.patience import PATIENCE_S
 from tests.project_files import write_project
 from tests.unit.negotiation.prompted_shop import ORDER, shop, trial_of, view_of
 
@@ -490,7 +491,7 @@ def test_another_process_with_another_seed_of_hashes_asks_the_same_bytes() -> No
             capture_output=True,
             text=True,
             check=True,
-            timeout=60,
+            timeout=PATIENCE_S,
         ).stdout
         for seed, locale, zone in (("1", "C", "UTC"), ("2", "C.UTF-8", "Asia/Tokyo"))
     }

@@ -18,6 +18,7 @@ from graphbus_core.hosting.serving.guard import host_name, is_loopback
 from graphbus_core.hosting.serving.probes import ProbeServer
 from graphbus_core.model.config import ServeConfig
 from tests.fakes.http_site import TOKEN, build_site, served
+from tests.patience import PATIENCE_S
 
 
 @pytest.fixture(autouse=True)
@@ -181,7 +182,7 @@ def test_ipv6_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("GRAPHBUS_TOKEN", TOKEN)
     with served(build_site(tmp_path), host="::1", health=("::1", 0)) as site:
         for port in (site.port, site.health_port):
-            with socket.create_connection(("::1", port), timeout=5) as connection:
+            with socket.create_connection(("::1", port), timeout=PATIENCE_S) as connection:
                 connection.sendall(b"GET /livez HTTP/1.1\r\nHost: [::1]\r\nConnection: close\r\n\r\n")
                 assert b" 200 OK" in connection.recv(1000)
 

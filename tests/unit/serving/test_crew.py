@@ -17,6 +17,7 @@ from graphbus_core.hosting.serving.crew import Crew
 from graphbus_core.hosting.serving.probes import ProbeServer
 from graphbus_core.hosting.serving.status import Status
 from tests.fakes.http_site import read_all
+from tests.patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -64,10 +65,10 @@ def test_probes_are_answered_again_when_threads_are_there_again(spare: Callable[
         server.start(Status(graph, Meter(), stuck_after_s=1, queue=10), lambda: b"")
         spare(0)
         for _ in range(40):
-            with socket.create_connection(("127.0.0.1", server.port), timeout=5) as refused:
+            with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE_S) as refused:
                 assert read_all(refused) == b""
         spare(100)
-        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=5)
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE_S)
         connection.request("GET", "/livez")
         assert connection.getresponse().status == 200
         connection.close()

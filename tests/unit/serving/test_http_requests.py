@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 import re
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.fakes.http_site import BEARER, JSON, TOKEN, SiteClient, build_site, kept_log, served
+from tests.fakes.pausing import comes_true
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SiteClient]:
-    root = build_site(tmp_path_factory.mktemp("site"), "call_timeout_s = 0.4\nmax_body_bytes = 2000")
+    root = build_site(tmp_path_factory.mktemp("site"), "call_timeout_s = 60\nmax_body_bytes = 2000")
     patch = pytest.MonkeyPatch()
     patch.setenv("GRAPHBUS_TOKEN", TOKEN)
     with patch.context(), served(root) as client:
@@ -95,13 +95,14 @@ def test_a_failure_inside_is_in_the_log_and_not_in_the_answer(site: SiteClient, 
     assert "secret of the house" in log.text or "gave a wrong result" in log.text
 
 
-def test_a_call_that_takes_too_long_is_answered_and_ends_by_itself(site: SiteClient) -> None:
-    started = time.monotonic()
-    answer = site.post("/call/Till/sleep", {"seconds": 0.7})
-    assert (answer.status, answer.document["code"]) == (504, "GBE679")
-    assert time.monotonic() - started < 0.65
-    time.sleep(0.4)
-    assert site.post("/call/Till/add", {"amount": 0}).status == 200
+def test_a_call_that_takes_too_long_is_answered_and_ends_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRAPHBUS_TOKEN", TOKEN)
+    with served(build_site(tmp_path, "call_timeout_s = 0.1")) as site:
+        answer = site.post("/call/Till/sleep", {"seconds": 2.0})
+        assert (answer.status, answer.document["code"]) == (504, "GBE679")
+        assert comes_true(lambda: site.post("/call/Till/add", {"amount": 0}).status == 200)
 
 
 # --- events ---
@@ -110,32 +111,29 @@ ORDER = {"order_id": "1", "quantity": 1}
 
 
 def test_a_published_event_is_accepted_at_once_with_its_id(site: SiteClient) -> None:
-    started = time.monotonic()
     answer = site.post("/publish/Order/Placed", {"order_id": "slow", "quantity": 300})
-    assert time.monotonic() - started < 0.25
     assert answer.status == 202
     assert answer.document["status"] == "accepted"
     assert re.fullmatch("[0-9a-f]{32}", answer.document["event_id"])
-    assert site.post("/publish/Order/Placed?wait=0.4", ORDER).status in (200, 202)
+    assert site.post("/publish/Order/Placed?wait=60", ORDER).status in (200, 202)
     assert answer.document["event_id"] in [event.event_id for event in site.graph.bus.history()]
 
 
 def test_who_waits_hears_what_became_of_the_event(site: SiteClient) -> None:
-    answer = site.post("/publish/Order/Placed?wait=0.4", ORDER)
+    answer = site.post("/publish/Order/Placed?wait=60", ORDER)
     assert (answer.status, answer.document["status"]) == (200, "delivered")
-    failed = site.post("/publish/Order/Placed?wait=0.4", {"order_id": "1", "quantity": -1})
+    failed = site.post("/publish/Order/Placed?wait=60", {"order_id": "1", "quantity": -1})
     assert (failed.status, failed.document["status"]) == (200, "failed")
     assert failed.document["failed"] == ["Till.on_order"]
     assert "secret" not in failed.body.decode()
 
 
 def test_who_waits_too_short_a_time_is_told_that_it_is_on_its_way(site: SiteClient) -> None:
-    answer = site.post("/publish/Order/Placed?wait=0.05", {"order_id": "slow", "quantity": 400})
+    answer = site.post("/publish/Order/Placed?wait=0.05", {"order_id": "slow", "quantity": 3000})
     assert (answer.status, answer.document["status"]) == (202, "accepted")
-    time.sleep(0.4)
 
 
-@pytest.mark.parametrize("text", ["long", "-1", "nan", "inf", "0.5", "1e9"])
+@pytest.mark.parametrize("text", ["long", "-1", "nan", "inf", "60.5", "1e9"])
 def test_a_wait_that_is_no_time_or_too_long_is_refused_before_anything_is_published(
     site: SiteClient, text: str
 ) -> None:
@@ -145,14 +143,14 @@ def test_a_wait_that_is_no_time_or_too_long_is_refused_before_anything_is_publis
     assert answer.document == {
         "title": "Bad Request",
         "status": 400,
-        "detail": "`wait` must be a number of seconds from 0 to 0.4.",
+        "detail": "`wait` must be a number of seconds from 0 to 60.",
     }
     assert site.graph.bus.statistics().published == published
 
 
 def test_a_topic_that_is_only_heard_outside_takes_any_payload(site: SiteClient) -> None:
     for body in ("", "null", "[1]", '"text"', "{}"):
-        assert site.request("POST", "/publish/Order/Cancelled?wait=0.4", body, BEARER | JSON).status == 200
+        assert site.request("POST", "/publish/Order/Cancelled?wait=60", body, BEARER | JSON).status == 200
 
 
 # --- what surrounds a body ---

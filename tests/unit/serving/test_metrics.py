@@ -16,6 +16,7 @@ from graphbus_core.model.deliveries import Counts, Statistics
 from tests.fakes.collecting import MOMENTS, at_collection
 from tests.fakes.http_site import TOKEN, SiteClient, build_site, served
 from tests.fakes.prometheus_page import read_page
+from tests.patience import PATIENCE_S
 
 
 def families(page: bytes) -> dict[str, dict[str, float]]:
@@ -167,7 +168,7 @@ def test_a_scrape_of_a_graph_at_work(site: SiteClient) -> None:
     site.post("/call/Till/add", {"amount": 1})
     site.post("/publish/Order/Placed?wait=5", {"order_id": "1", "quantity": 1})
     site.get("/no/such/page/" + "x" * 50)
-    alone = http.client.HTTPConnection("127.0.0.1", site.health_port, timeout=5)
+    alone = http.client.HTTPConnection("127.0.0.1", site.health_port, timeout=PATIENCE_S)
     alone.request("GET", "/metrics")
     answer, other = site.get("/metrics"), alone.getresponse()
     assert answer.headers["content-type"] == other.getheader("content-type") == CONTENT_TYPE

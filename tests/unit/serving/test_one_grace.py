@@ -14,6 +14,7 @@ from graphbus_core import GraphBusNode, build_graph, connect, run_graph, runtime
 from graphbus_core.hosting.serving.companion import Asked, Servers
 from graphbus_core.hosting.signals import stop_on_signals
 from tests.conftest import Project
+from tests.patience import PATIENCE_S
 
 LONG_S = 1000.0
 TOKEN = "one-token-that-is-long-enough-for-a-test"
@@ -82,7 +83,7 @@ def test_a_request_that_does_not_end_takes_the_grace_of_the_whole_graph(
     servers = Servers(Asked(True, "127.0.0.1", 0), str(root / ".graphbus"), lambda _line: None)
 
     def ask() -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", servers.ports["serve"], timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", servers.ports["serve"], timeout=PATIENCE_S)
         headers = {"authorization": f"Bearer {TOKEN}", "content-type": "application/json"}
         connection.request("POST", "/call/Till/count", json.dumps({}), headers)
         connection.getresponse().read()

@@ -21,6 +21,7 @@ from graphbus_core.errors import RunError
 from graphbus_core.hosting import telemetry
 from graphbus_core.hosting.telemetry import Tracing
 from tests.fakes.http_site import TOKEN, build_site, served
+from tests.patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -190,7 +191,7 @@ def test_an_event_belongs_to_who_has_published_it_and_not_to_who_delivers_it(exp
         @subscribe("/Order/Placed")
         def on_placed(self, _event: Event) -> None:
             is_at_work.set()
-            assert is_published.wait(5)
+            assert is_published.wait(PATIENCE_S)
 
         @subscribe("/Order/Sent")
         def on_sent(self) -> None:
@@ -206,7 +207,7 @@ def test_an_event_belongs_to_who_has_published_it_and_not_to_who_delivers_it(exp
 
         first = Thread(target=publish_inside_a_span)
         first.start()
-        assert is_at_work.wait(5)
+        assert is_at_work.wait(PATIENCE_S)
         second = Thread(target=graph.publish, args=("/Order/Sent", {}))
         second.start()
         while not graph.bus.statistics().queued:

@@ -16,6 +16,7 @@ from graphbus_core.cli import COMMANDS, Entry, main
 from graphbus_core.errors import GraphBusError, SeveralErrors
 from graphbus_core.model.config import BuildRequest, RuntimeRequest
 from graphbus_core.negotiation.sessions import digest_of_settings
+from tests.patience import PATIENCE_S
 from tests.project_files import write_project
 
 PROJECT = """\
@@ -241,7 +242,7 @@ def test_a_deployed_graph_reads_it(tmp_path: Path) -> None:
     def run(text: str) -> subprocess.CompletedProcess[str]:
         place.write_text(text, encoding="utf-8")
         return subprocess.run(
-            command, cwd=root, env=environment, capture_output=True, text=True, timeout=60, check=False
+            command, cwd=root, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False
         )
 
     assert run("[runtime]\ngrace_s = 3.5\n").stdout.splitlines()[-1] == "3.5"

@@ -25,6 +25,7 @@ from graphbus_core.model.artifacts import (
     TopicsArtifact,
 )
 from graphbus_core.store import writing
+from tests.patience import PATIENCE_S
 
 _VERSION = b'"schema_version": %d' % SCHEMA_VERSION
 MAKE = """
@@ -199,7 +200,7 @@ def _run(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-c", MAKE + textwrap.dedent(script), *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
 
@@ -271,7 +272,7 @@ def test_a_build_killed_between_two_files_is_noticed(folder: Path, kept: int) ->
 def test_two_builds_at_once_leave_one_whole_set(folder: Path) -> None:
     script = MAKE + "import sys\nfor _ in range(20): writing.save(Path(sys.argv[1]), artifacts(sys.argv[2]))\n"
     running = [subprocess.Popen([sys.executable, "-c", script, str(folder), name]) for name in ("One", "Two")]
-    assert [child.wait(timeout=60) for child in running] == [0, 0]
+    assert [child.wait(timeout=PATIENCE_S) for child in running] == [0, 0]
     assert store.load(folder).graph.nodes in (("One",), ("Two",))
 
 

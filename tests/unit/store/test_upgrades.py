@@ -25,6 +25,7 @@ from graphbus_core.store import migration, writing
 from graphbus_core.store.reading import MOST_ARTIFACT_BYTES
 from graphbus_core.store.upgrades import UNSAID, UPGRADES, Documents, Learned, to_2, unsaid_by, upgrade
 from tests.fakes.frozen_artifacts import FROZEN, SAMPLES, contents, thaw
+from tests.patience import PATIENCE_S
 
 SCHEMAS = Path(graphbus_core.__file__).parent / "schemas"
 LEARNED = Learned({"prices.py": "0"}, ("requests",))
@@ -321,7 +322,7 @@ def test_a_migration_that_is_killed_is_ended_by_the_next_one(old: Path, tmp_path
         cwd=Path(__file__).parents[3],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == (-9 if renames < 3 else 0), done.stderr
@@ -362,7 +363,7 @@ def test_a_full_disk_leaves_the_old_artifacts_whole(old: Path) -> None:
             print(error.code, error.exit_status)
     """
     command = [sys.executable, "-c", textwrap.dedent(script), str(old)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.stdout == "GBE510 6\n", done.stderr
     assert contents(old) == before
 
@@ -390,7 +391,7 @@ def test_a_folder_that_cannot_be_written_is_refused(old: Path) -> None:
             print(error.code, error.exit_status)
     """
     command = [sys.executable, "-c", textwrap.dedent(script), str(old)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     old.chmod(0o755)
     assert done.stdout == "GBE510 6\n", done.stderr
     assert contents(old) == before

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Project
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 
@@ -87,7 +88,7 @@ def test_graphs_of_the_fixture_are_stopped_and_have_the_time_of_the_other_fixtur
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert "3 failed, 2 passed" in finished.stdout, finished.stdout + finished.stderr

@@ -29,6 +29,7 @@ class Found(NamedTuple):
     shown: dict[str, str]
     returncode: int
     timed_out: bool
+    used_s: float
 
 
 class CheckTrials:
@@ -58,7 +59,7 @@ class CheckTrials:
         obstacle = _obstacle(before)
         if obstacle:
             return self._ground.unverified("G7.unverified", f"{name} {obstacle}, without the change, too.")
-        after = self._find(command, head)
+        after = self._find(command, head, before.used_s)
         if _obstacle(after):
             return Problem("G7.checks", f"{name} {_obstacle(after)} with the change.")
         fresh = [after.shown[line] for line in after.lines - before.lines]
@@ -66,16 +67,16 @@ class CheckTrials:
             return Problem("G7.checks", f"{name} finds something new: {'; '.join(fresh[:5]) or 'it fails'}")
         return None
 
-    def _find(self, command: tuple[str, ...], state: State) -> Found:
+    def _find(self, command: tuple[str, ...], state: State, before_s: float = 0.0) -> Found:
         key = (state.digest, *command)
         if key not in self._found:
             with self._ground.copy(state) as folder:
-                done = self._ground.run(command, folder, _PLAIN)
+                done = self._ground.run(command, folder, _PLAIN, before_s)
                 text = (done.stdout + "\n" + done.stderr).replace(str(folder), ".")
             lines = [line for line in text.splitlines() if not _NO_FINDING.match(line)]
             shown = {_normal(line): line.strip() for line in lines}
             counted = Counter(_normal(line) for line in lines)
-            self._found[key] = Found(counted, shown, done.returncode, done.timed_out)
+            self._found[key] = Found(counted, shown, done.returncode, done.timed_out, done.used_s)
         return self._found[key]
 
 

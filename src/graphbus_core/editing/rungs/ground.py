@@ -25,6 +25,8 @@ NO_JAIL = (
     'or set isolation = "process" in [tool.graphbus.gate] if you would run this code yourself.'
 )
 _OUTPUT_BYTES = 32_000_000
+_MARGIN = 3
+"""How many times as long as without a change it may take with it: processor time, too, is not the same each time."""
 _ABSENT = object()
 
 Read = TypeVar("Read")
@@ -134,19 +136,45 @@ class Ground:
         relative = [*import_roots, *sources_in(Path(self.config.root))]
         return list(dict.fromkeys(str(folder / path) for path in relative))
 
-    def run(self, command: Sequence[str], folder: Path, environment: Mapping[str, str] | None = None) -> Finished:
-        """Run a command of the configuration in a copy, with the programs of this Python in reach."""
+    def limits_beside(self, before_s: float, longest_s: float = inf) -> Limits:
+        """Give the limits of what took so long without the change: more time for what needs nearly all of it anyway."""
+        whole_s = min(longest_s, self.limits.timeout_s)
+        return self.limits._replace(timeout_s=max(whole_s, _MARGIN * min(before_s, whole_s)))
+
+    def run(
+        self,
+        command: Sequence[str],
+        folder: Path,
+        environment: Mapping[str, str] | None = None,
+        before_s: float = 0.0,
+    ) -> Finished:
+        """Run a command of the configuration in a copy, with the programs of this Python in reach.
+
+        Args:
+            before_s: What it used without the change.
+        """
         bin_first = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
         more = {"PATH": bin_first, **(environment or {})}
         shown = [INSIDE, *_program(command)]
-        return self.sandbox.run(command, folder, limits=self.limits, environment=more, readable=shown)
+        limits = self.limits_beside(before_s)
+        return self.sandbox.run(command, folder, limits=limits, environment=more, readable=shown)
 
     def watched(
-        self, command: Sequence[str], folder: Path, environment: Mapping[str, str], longest_s: float = inf
+        self,
+        command: Sequence[str],
+        folder: Path,
+        environment: Mapping[str, str],
+        *,
+        longest_s: float = inf,
+        before_s: float = 0.0,
     ) -> Heard:
-        """Run a command in which code of ours speaks; another process, which runs no project code, writes down what it says."""
-        timeout_s = min(longest_s, self.limits.timeout_s)
-        limits = self.limits._replace(output_bytes=_OUTPUT_BYTES, timeout_s=timeout_s)
+        """Run a command in which code of ours speaks; another process, which runs no project code, writes down what it says.
+
+        Args:
+            longest_s: What it may use, if that is less than `timeout_s`.
+            before_s: What it used without the change.
+        """
+        limits = self.limits_beside(before_s, longest_s)._replace(output_bytes=_OUTPUT_BYTES)
         watch = [sys.executable, "-I", "-S", str(INSIDE / "graphbus_watch.py"), *command]
         shown = [INSIDE, *_program(command)]
         done = self.sandbox.run(watch, folder, limits=limits, environment=environment, readable=shown)

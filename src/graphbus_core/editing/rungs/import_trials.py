@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from math import inf
 
 import msgspec
 
 from graphbus_core.compiler.project import Project
 from graphbus_core.editing.rungs.codes import Problem
 from graphbus_core.editing.rungs.ground import INSIDE, Ground, Heard, Noted, State, Verdict, changed_paths, not_copied
+from graphbus_core.editing.rungs.smoke import LONGEST_S
 from graphbus_core.editing.rungs.trial_tree import NotCopied
 from graphbus_core.editing.sandboxes.limits import Finished
 from graphbus_core.model.proposals import Json
@@ -30,6 +32,7 @@ class ImportTrials:
     def __init__(self, ground: Ground) -> None:
         self._ground = ground
         self._imported: dict[tuple[str, ...], Imported | Finished] = {}
+        self._used_s: dict[tuple[str, ...], float] = {}
         self._hanging: Failures = {}
         self.answers: dict[str, list[Json]] = {}
         """State -> what became of the calls that were made after the imports, if all were made."""
@@ -69,6 +72,8 @@ class ImportTrials:
         """
         failures = self._import_failures(head, project, wanted, calls)
         known = self._import_failures(base, project, wanted) if failures else {}
+        if "" in failures and "" not in known:  # it may be as slow without the change, and just not out of time
+            failures = self._import_failures(head, project, wanted, before=base)
         if "" in known:
             known = self._one_by_one(base, project, wanted)
             self._hanging |= {module: problem for module, problem in known.items() if problem.code == "G5.timeout"}
@@ -83,12 +88,17 @@ class ImportTrials:
         return found
 
     def _import_failures(
-        self, state: State, project: Project, wanted: Mapping[str, list[str]], calls: Sequence[Json] = ()
+        self,
+        state: State,
+        project: Project,
+        wanted: Mapping[str, list[str]],
+        calls: Sequence[Json] = (),
+        before: State | None = None,
     ) -> Failures:
         """Give what is wrong by module; the empty name when the process ended before it could say."""
         failures = {module: problem for module, problem in self._hanging.items() if module in wanted}
         tried = {module: names for module, names in wanted.items() if module not in failures}
-        result = self._import(state, project, sorted(tried), calls) if tried else Imported(nodes={}, errors={})
+        result = self._import(state, project, sorted(tried), calls, before) if tried else Imported(nodes={}, errors={})
         if isinstance(result, Finished):
             return {**failures, "": _import_ended(result, self._ground.limits.timeout_s)}
         for module, error in result.errors.items():
@@ -100,22 +110,29 @@ class ImportTrials:
                 failures[module] = Problem("G5.nodes", message, _path_of(project, module))
         return failures
 
-    def _import(self, state: State, project: Project, modules: list[str], calls: Sequence[Json]) -> Imported | Finished:
+    def _import(
+        self, state: State, project: Project, modules: list[str], calls: Sequence[Json], before: State | None
+    ) -> Imported | Finished:
         key = (state.digest, *modules)
-        if key not in self._imported:
-            heard = self._run(state, project, modules, calls)
+        before_s = self._used_s.get((before.digest, *modules), 0.0) if before else 0.0
+        limit_s = self._ground.limits_beside(before_s).timeout_s
+        known = self._imported.get(key)
+        if known is None or (isinstance(known, Finished) and known.timed_out and known.used_s < limit_s):
+            heard = self._run(state, project, modules, calls, longest_s=LONGEST_S if calls else inf, before_s=before_s)
             if calls and not heard.said:  # what ends or hangs may be a call: the imports are judged alone
                 heard = self._run(state, project, modules, ())
             self._imported[key] = heard.first(Imported) or heard.done
+            self._used_s[key] = heard.done.used_s
             if calls and heard.said[-1:] == [["end"]]:
                 self.answers[state.digest] = heard.said[1:]
         return self._imported[key]
 
-    def _run(self, state: State, project: Project, modules: list[str], calls: Sequence[Json]) -> Heard:
+    def _run(self, state: State, project: Project, modules: list[str], calls: Sequence[Json], **limits: float) -> Heard:
         with self._ground.copy(state) as folder:
             roots = self._ground.paths(folder, project.index.import_roots)
             work = msgspec.json.encode([roots, modules, calls]).decode()
-            return self._ground.watched([sys.executable, "-B", str(INSIDE / "graphbus_import.py"), work], folder, {})
+            command = [sys.executable, "-B", str(INSIDE / "graphbus_import.py"), work]
+            return self._ground.watched(command, folder, {}, **limits)
 
 
 def _import_ended(done: Finished, timeout_s: float) -> Problem:

@@ -32,6 +32,7 @@ class _Outcomes(msgspec.Struct, frozen=True, kw_only=True):
 
     outcomes: dict[str, str]
     error: str
+    used_s: float = 0.0
 
     @property
     def passed(self) -> set[str]:
@@ -70,23 +71,24 @@ class Objections:
             before = self._run(base, project, text)
             if before is None or not before.passed:
                 return Objection(False, _nothing_before(before))
-            broken = _broken(before, self._run(head, project, text))
+            broken = _broken(before, self._run(head, project, text, before.used_s))
             if broken.holds:
-                again = self._run(base, project, text)
+                again = self._run(base, project, text, before.used_s)
                 if again is None or again.passed != before.passed:
                     return Objection(False, "without the change the test passes at one time and fails at another")
         except NotCopied as reason:
             return Objection(False, f"the test cannot be run: {not_copied(reason)}")
         return broken
 
-    def _run(self, state: State, project: Project, text: str) -> _Outcomes | None:
+    def _run(self, state: State, project: Project, text: str, before_s: float = 0.0) -> _Outcomes | None:
         """Give what became of the tests; None when the process ended before it could say."""
         with self._ground.copy(state) as folder:
             roots = self._ground.paths(folder, project.index.import_roots)
             work = msgspec.json.encode([roots, text]).decode()
             command = [sys.executable, "-B", str(INSIDE / "graphbus_objection.py"), work]
-            heard = self._ground.watched(command, folder, {})
-        return heard.last(_Outcomes) if heard.is_sound and not heard.done.timed_out else None
+            heard = self._ground.watched(command, folder, {}, before_s=before_s)
+        said = heard.last(_Outcomes) if heard.is_sound and not heard.done.timed_out else None
+        return said and msgspec.structs.replace(said, used_s=heard.done.used_s)
 
 
 def _nothing_before(before: _Outcomes | None) -> str:

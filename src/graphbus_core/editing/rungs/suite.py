@@ -36,6 +36,7 @@ class Tested(NamedTuple):
         uncollected: Test file -> why it cannot be collected.
         is_pytest: False when only the exit status is known.
         tampered: What was changed in pytest, or in the record, while it ran.
+        used_s: The time that it used.
     """
 
     outcomes: dict[str, str] | None
@@ -45,6 +46,7 @@ class Tested(NamedTuple):
     timed_out: bool
     tail: str = ""
     tampered: tuple[str, ...] = ()
+    used_s: float = 0.0
 
     @property
     def passed(self) -> set[str]:
@@ -95,17 +97,18 @@ class TestTrials:
                 return self._ground.unverified("G6.unverified", self._obstacle)
             if before.is_pytest and not before.passed:
                 return NotRun("No test passes without the change.")
-            after = self._test(head, project)
+            after = self._test(head, project, before.used_s)
             if are_tests:
                 after = after._replace(tampered=tuple(it for it in after.tampered if not it.startswith(_OF_PLUGINS)))
             verdict = _compare(before, after, timeout_s)
             if isinstance(verdict, Problem) and verdict.code == "G6.tests" and before.is_pytest:
-                return _compare(_steady(before, self._test(base, project, again=True)), after, timeout_s)
+                again = self._test(base, project, before.used_s, again=True)
+                return _compare(_steady(before, again), after, timeout_s)
             return verdict
         except NotCopied as reason:
             return self._ground.unverified("G6.unverified", not_copied(reason))
 
-    def _test(self, state: State, project: Project, *, again: bool = False) -> Tested:
+    def _test(self, state: State, project: Project, before_s: float = 0.0, *, again: bool = False) -> Tested:
         key = (state.digest, again)
         if key not in self._tested:
             with self._ground.copy(state) as folder:
@@ -116,7 +119,7 @@ class TestTrials:
                     "PYTEST_PLUGINS": "graphbus_verdict",
                     "PYTEST_ADDOPTS": "-p no:cacheprovider --continue-on-collection-errors",
                 }
-                heard = self._ground.watched(self.command, folder, environment)
+                heard = self._ground.watched(self.command, folder, environment, before_s=before_s)
                 self._tested[key] = _read(heard, _is_pytest(self.command))
         return self._tested[key]
 
@@ -142,7 +145,8 @@ def _read(heard: Heard, names_pytest: bool) -> Tested:
         tampered = ("the record of the run",)
     elif end and names_pytest and end[1] != heard.done.returncode:
         tampered = (*tampered, f"the exit status ({heard.done.returncode} for {end[1]})")
-    return Tested(outcomes, uncollected, is_pytest, heard.done.returncode, heard.done.timed_out, tail, tampered)
+    done = heard.done
+    return Tested(outcomes, uncollected, is_pytest, done.returncode, done.timed_out, tail, tampered, done.used_s)
 
 
 def _outcomes(steps: list[list[Json]]) -> dict[str, str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from graphbus_core.editing.sandboxes.jails import Jail, Tier
 from graphbus_core.editing.sandboxes.limits import Limits, Sandbox
 from graphbus_core.editing.sandboxes.process import ProcessSandbox
-from graphbus_core.errors import GraphBusError
+from graphbus_core.errors import GraphBusError, NotJudgedError
 from graphbus_core.model.config import Isolation
 
 TIERS: tuple[Tier, ...] = ("bubblewrap", "landlock")
@@ -50,7 +50,9 @@ def obstacle(tier: Tier) -> str:
     with tempfile.TemporaryDirectory(prefix="graphbus-probe-") as folder:
         try:
             command = [sys.executable, "-I", "-S", "-c", "pass"]
-            done = Jail(tier).run(command, Path(folder), limits=Limits(timeout_s=10, memory_mb=512))
+            done = Jail(tier).run(command, Path(folder), limits=Limits(memory_mb=512))
+        except NotJudgedError:
+            raise  # it says nothing of the jail, and is not to be remembered
         except (GraphBusError, OSError) as reason:
             return str(reason).splitlines()[0]
     return "" if done.returncode == 0 else (done.stderr.strip().rpartition("\n")[2] or "this Python does not run in it")

@@ -11,7 +11,9 @@ class Limits(NamedTuple):
     """What a child process may use.
 
     Attributes:
-        timeout_s: Wall time; the processor time of each process is limited to the same.
+        timeout_s: Processor time of it and all that it starts, together with the time in which all of them sleep.
+        patience: Wall time, as a multiple of `timeout_s`, after which it is ended and nothing is said of it: a busy machine has
+            not let it use its time.
         memory_mb: Address space of each process; 0: no limit.
         file_size_mb: Of each file that it writes.
         processes: How many processes it may have at a time; 0: no limit. Outside of a jail, root is not bound by it.
@@ -20,6 +22,7 @@ class Limits(NamedTuple):
     """
 
     timeout_s: float = 60.0
+    patience: float = 20.0
     memory_mb: int = 2048
     file_size_mb: int = 64
     processes: int = 256
@@ -28,12 +31,19 @@ class Limits(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """How a child process ended; `returncode` is negative when a signal ended it."""
+    """How a child process ended.
+
+    Attributes:
+        returncode: Negative when a signal ended it.
+        timed_out: It has used more than `timeout_s`.
+        used_s: What it has used of that.
+    """
 
     returncode: int
     stdout: str
     stderr: str
     timed_out: bool = False
+    used_s: float = 0.0
 
 
 class Sandbox(Protocol):
@@ -61,5 +71,8 @@ class Sandbox(Protocol):
             limits: What it may use.
             environment: Variables beyond the allow list.
             readable: Files or folders beside `cwd`, the interpreter and the system that it may read.
+
+        Raises:
+            NotJudgedError: GBE332, the machine is too busy to say whether it comes to its end.
         """
         ...

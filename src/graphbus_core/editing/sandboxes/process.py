@@ -1,8 +1,8 @@
 """The tier without walls: a child process with limits. The jails are started, heard and ended by the same code.
 
 A session of its own, an environment made from an allow list, limits on processor, memory, files and processes, no input,
-bounded output and a time limit at which it ends with all that it has started. The network and the files that the user may
-read are within its reach.
+bounded output, and a limit of the time that it uses, at which it ends with all that it has started. The network and the
+files that the user may read are within its reach.
 """
 
 from __future__ import annotations
@@ -14,19 +14,24 @@ import selectors
 import signal
 import subprocess
 import tempfile
+import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
+from types import FrameType
 
 from graphbus_core.editing.sandboxes.limits import Finished, Limits
+from graphbus_core.editing.sandboxes.usage import LOOK_S, Usage
+from graphbus_core.errors import NotJudgedError
 from graphbus_core.isolation import end_marked
 
 PASSED_ON = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SYSTEMROOT")
 _MARK = "GRAPHBUS_SANDBOX"
-_POLL_S = 0.05
 _WEIGH_S = 0.2
+_MOST_LEFT = 64
+"""How often is read what a pipe holds at the end: it may be a mebibyte, and somebody may fill it again."""
 _SMALLEST = 4096
 """What a file counts at least, in bytes: empty ones, too, use up the disk."""
 _KEPT_FREE = (2_000_000_000, 50_000)
@@ -77,27 +82,59 @@ def run_watched(
         variables: Its whole environment, made by `environment_of`.
         weighed: Folders whose growth counts against `limits.disk_mb`.
         passed: File descriptors that it inherits.
+
+    Raises:
+        NotJudgedError: GBE332, its wall time is over before it has used its time.
     """
-    deadline = time.monotonic() + limits.timeout_s
+    deadline = time.monotonic() + limits.patience * limits.timeout_s
     scale = _Scale(weighed, limits.disk_mb * 1_000_000)
-    child = subprocess.Popen(
-        command,
-        cwd=cwd,
-        env=dict(variables),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-        pass_fds=passed,
-    )
+    child = None
     try:
-        output, timed_out = _listen(child, deadline, limits.output_bytes, scale)
+        with _interrupted_later():
+            child = subprocess.Popen(
+                command,
+                cwd=cwd,
+                env=dict(variables),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+                pass_fds=passed,
+            )
+        usage = Usage(child)
+
+        def must_end() -> bool:
+            return usage.look() > limits.timeout_s or scale.weigh() or time.monotonic() > deadline
+
+        output = _listen(child, lambda: usage.has_ended() or must_end(), limits.output_bytes)
+        is_judged = usage.has_ended() or usage.used_s > limits.timeout_s or scale.is_over
     finally:
-        _end_all(child, variables[_MARK])
+        if child is not None:
+            _end_all(child, variables[_MARK])
+    if not is_judged:
+        wall_s = limits.patience * limits.timeout_s
+        raise NotJudgedError("GBE332", wall_s=wall_s, used_s=usage.used_s, timeout_s=limits.timeout_s)
     stdout, stderr = (bytes(part).decode(errors="replace") for part in output)
     if scale.is_over:
         stderr += f"\nended: it wrote more than {limits.disk_mb} MB\n"
-    return Finished(child.returncode, stdout, stderr, timed_out)
+    return Finished(child.returncode, stdout, stderr, usage.used_s > limits.timeout_s, usage.used_s)
+
+
+@contextmanager
+def _interrupted_later() -> Iterator[None]:
+    """Let Ctrl-C wait until the end of this block: what it starts would run on, unknown to anybody."""
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield  # nothing is raised here
+        return
+    held: list[tuple[int, FrameType | None]] = []
+    signal.signal(signal.SIGINT, lambda *received: held.append(received))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if held:
+            before(*held[0])
 
 
 class _Scale:
@@ -160,7 +197,7 @@ def _limited(command: Sequence[str], limits: Limits) -> list[str]:
 
 
 def cpu_seconds(limits: Limits) -> int:
-    """The processor time of one process: a little more than its wall time."""
+    """The processor time of one process: a little more than that of all, which is what is looked at."""
     return max(1, int(limits.timeout_s) + 1)
 
 
@@ -236,34 +273,28 @@ def environment_of(home: Path, mark: str, more: Mapping[str, str]) -> dict[str, 
     }
 
 
-def _listen(
-    child: subprocess.Popen[bytes], deadline: float, cap: int, scale: _Scale
-) -> tuple[tuple[bytearray, bytearray], bool]:
-    """Read both streams to the end, or until the child has ended or must end; keep the first bytes of each."""
+def _listen(child: subprocess.Popen[bytes], is_over: Callable[[], bool], cap: int) -> tuple[bytearray, bytearray]:
+    """Read both streams until it is over, and then what is left in them; keep the first bytes of each."""
     kept = (bytearray(), bytearray())
     with selectors.DefaultSelector() as selector:
         for stream, part in zip(filter(None, (child.stdout, child.stderr)), kept, strict=True):
             os.set_blocking(stream.fileno(), False)
             selector.register(stream, selectors.EVENT_READ, part)
-        while selector.get_map() or child.poll() is None:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                return kept, True
-            if scale.weigh():
+        while not is_over():
+            if not selector.get_map():
+                time.sleep(LOOK_S)
+            _read_ready(selector, LOOK_S, cap)
+        for _ in range(_MOST_LEFT):  # whoever still holds the pipes will be ended with the rest
+            if not _read_ready(selector, 0, cap):
                 break
-            has_ended = child.poll() is not None
-            ready = selector.select(min(left, _POLL_S)) if selector.get_map() else _wait(child, min(left, _POLL_S))
-            for key, _ in ready:
-                _read_some(selector, key, cap)
-            if has_ended and not ready:  # whoever still holds the pipes will be ended with the rest
-                break
-    return kept, False
+    return kept
 
 
-def _wait(child: subprocess.Popen[bytes], timeout_s: float) -> list[tuple[selectors.SelectorKey, int]]:
-    with suppress(subprocess.TimeoutExpired):
-        child.wait(timeout_s)
-    return []
+def _read_ready(selector: selectors.BaseSelector, timeout_s: float, cap: int) -> bool:
+    ready = selector.select(timeout_s) if selector.get_map() else []
+    for key, _ in ready:
+        _read_some(selector, key, cap)
+    return bool(ready)
 
 
 def _read_some(selector: selectors.BaseSelector, key: selectors.SelectorKey, cap: int) -> None:

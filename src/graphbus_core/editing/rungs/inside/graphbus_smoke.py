@@ -46,14 +46,17 @@ def main() -> None:
 
 
 def call(trials: list[list[Any]], say: Callable[[object], None]) -> None:
-    """Say for each trial and each value: `ok` and the result, `raises` and the error, or `needs`; end the process after 10 s."""
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.alarm(_LONGEST_S)
+    """Say for each trial and each value: `ok` and the result, `raises` and the error, or `needs`.
+
+    The process is ended after 10 s of processor time.
+    """
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_PROF, _LONGEST_S)
     for trial in trials:
         for value in trial[-1]:
             answer = _try(trial, value, starts=False)
             say(_try(trial, value, starts=True) if answer[0] == "raises" else answer)
-    signal.alarm(0)
+    signal.setitimer(signal.ITIMER_PROF, 0)
     say(["end"])
 
 
