@@ -71,7 +71,7 @@ class CheckTrials:
         if key not in self._found:
             with self._ground.copy(state) as folder:
                 done = self._ground.run(command, folder, _PLAIN)
-                text = (done.stdout + "\n" + done.stderr).replace(str(folder), ".")
+                text = self._ground.plain(f"{done.stdout}\n{done.stderr}", folder)
             lines = [line for line in text.splitlines() if not _NO_FINDING.match(line)]
             shown = {_normal(line): line.strip() for line in lines}
             counted = Counter(_normal(line) for line in lines)

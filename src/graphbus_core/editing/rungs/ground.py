@@ -132,7 +132,12 @@ class Ground:
     def paths(self, folder: Path, import_roots: Sequence[str]) -> list[str]:
         """Where modules of the project are found in a copy, also those that are installed from its sources."""
         relative = [*import_roots, *sources_in(Path(self.config.root))]
-        return list(dict.fromkeys(str(folder / path) for path in relative))
+        seen = self.sandbox.seen(folder)
+        return list(dict.fromkeys(str(seen / path) for path in relative))
+
+    def plain(self, text: str, folder: Path) -> str:
+        """Give what a command has said with paths relative to its copy."""
+        return text.replace(str(self.sandbox.seen(folder)), ".")
 
     def run(self, command: Sequence[str], folder: Path, environment: Mapping[str, str] | None = None) -> Finished:
         """Run a command of the configuration in a copy, with the programs of this Python in reach."""

@@ -12,7 +12,7 @@ class Limits(NamedTuple):
 
     Attributes:
         timeout_s: Wall time; the processor time of each process is limited to the same.
-        memory_mb: Address space of each process; 0: no limit.
+        memory_mb: Address space of each process, and what all of them hold in memory together; 0: no limit.
         file_size_mb: Of each file that it writes.
         processes: How many processes it may have at a time; 0: no limit. Outside of a jail, root is not bound by it.
         output_bytes: What is kept of its output and of its errors, each; the rest is read and dropped.
@@ -42,6 +42,10 @@ class Sandbox(Protocol):
     @property
     def tier(self) -> str:
         """What keeps the command in: `"bubblewrap"`, `"landlock"` or `"process"`."""
+        ...
+
+    def seen(self, cwd: Path) -> Path:
+        """Give the path at which a command sees the folder that it runs in."""
         ...
 
     def run(

@@ -15,16 +15,18 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
 from graphbus_core.editing.sandboxes.limits import Finished, Limits
+from graphbus_core.editing.sandboxes.memory import Memory
 from graphbus_core.isolation import end_marked
 
 PASSED_ON = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SYSTEMROOT")
-_MARK = "GRAPHBUS_SANDBOX"
+_MARK = "INVOCATION_ID"
+"""As services of systemd have it: code cannot tell from it that it is tried."""
 _POLL_S = 0.05
 _WEIGH_S = 0.2
 _SMALLEST = 4096
@@ -47,6 +49,10 @@ class ProcessSandbox:
 
     tier = "process"
 
+    def seen(self, cwd: Path) -> Path:
+        """Give the folder itself."""
+        return cwd
+
     def run(
         self,
         command: Sequence[str],
@@ -58,7 +64,7 @@ class ProcessSandbox:
     ) -> Finished:
         """Run a command to its end, then end whatever it has left behind."""
         with private_home() as home:
-            variables = environment_of(home, home.name, environment or {})
+            variables = environment_of(home, {"TMPDIR": str(home / "tmp"), **(environment or {})})
             return run_watched(_limited(command, limits), cwd, variables, limits, weighed=(cwd, home))
 
 
@@ -69,13 +75,15 @@ def run_watched(
     limits: Limits,
     *,
     weighed: Sequence[Path],
+    held: Sequence[str] = (),
     passed: Sequence[int] = (),
 ) -> Finished:
-    """Start a command, listen until it ends, its time is up or it has filled too much of the disk, and end what is left.
+    """Start a command, listen until it ends, its time is up or it holds too much of the disk or the memory, and end what is left.
 
     Args:
         variables: Its whole environment, made by `environment_of`.
         weighed: Folders whose growth counts against `limits.disk_mb`.
+        held: Folders of its own as it sees them, which count against `limits.memory_mb`.
         passed: File descriptors that it inherits.
     """
     deadline = time.monotonic() + limits.timeout_s
@@ -90,13 +98,16 @@ def run_watched(
         start_new_session=True,
         pass_fds=passed,
     )
+    memory = Memory(child.pid, limits.memory_mb << 20, held)
     try:
-        output, timed_out = _listen(child, deadline, limits.output_bytes, scale)
+        output, timed_out = _listen(child, deadline, limits.output_bytes, lambda: scale.weigh() or memory.weigh())
     finally:
         _end_all(child, variables[_MARK])
     stdout, stderr = (bytes(part).decode(errors="replace") for part in output)
     if scale.is_over:
         stderr += f"\nended: it wrote more than {limits.disk_mb} MB\n"
+    elif memory.excess:
+        stderr += f"\nended: it held {memory.excess}\n"
     return Finished(child.returncode, stdout, stderr, timed_out)
 
 
@@ -222,22 +233,21 @@ def _remove_empty(folder: str) -> bool:
     return True
 
 
-def environment_of(home: Path, mark: str, more: Mapping[str, str]) -> dict[str, str]:
-    """Give the whole environment of a tried command: an allow list, its private folders, and the mark it is found by."""
+def environment_of(home: Path, more: Mapping[str, str]) -> dict[str, str]:
+    """Give the whole environment of a tried command: an allow list, its home, and the mark by which it is found."""
     return {
         **{name: os.environ[name] for name in PASSED_ON if name in os.environ},
         "HOME": str(home),
-        "TMPDIR": str(home / "tmp"),
-        "PYTHONHASHSEED": "0",
+        "PYTHONHASHSEED": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONNOUSERSITE": "1",
-        _MARK: mark,
+        _MARK: os.urandom(16).hex(),
         **more,
     }
 
 
 def _listen(
-    child: subprocess.Popen[bytes], deadline: float, cap: int, scale: _Scale
+    child: subprocess.Popen[bytes], deadline: float, cap: int, holds_too_much: Callable[[], bool]
 ) -> tuple[tuple[bytearray, bytearray], bool]:
     """Read both streams to the end, or until the child has ended or must end; keep the first bytes of each."""
     kept = (bytearray(), bytearray())
@@ -249,7 +259,7 @@ def _listen(
             left = deadline - time.monotonic()
             if left <= 0:
                 return kept, True
-            if scale.weigh():
+            if holds_too_much():
                 break
             has_ended = child.poll() is not None
             ready = selector.select(min(left, _POLL_S)) if selector.get_map() else _wait(child, min(left, _POLL_S))
