@@ -1,4 +1,4 @@
-"""What code in a jail tries to reach beyond it, in both jails: the memory of others, memory that no limit counts, and ways out."""
+"""What code in a jail tries to get at, in both jails: the memory of other processes, and more memory than it may have."""
 
 from __future__ import annotations
 
@@ -41,6 +41,16 @@ def parts(count, work):
             os._exit(0)
         made.append(pid)
     time.sleep(4)
+"""
+
+TRY = """
+{prepared}
+try:
+    {line}
+except (OSError, MemoryError, ValueError) as error:
+    print("refused", error)
+else:
+    print("through")
 """
 
 MEMORY_OF_OTHERS = {
@@ -127,7 +137,7 @@ INNOCENT = {
     "a large process that has children": "x = bytearray(150 * MB); parts(6, lambda number: None)",
     "a pool": "import multiprocessing as m; m.get_context('fork').Pool(4).map(abs, range(10))",
     "shared values": "import multiprocessing as m; m.get_context('fork').Array('d', 100_000)[0]",
-    "shared memory by name": "from multiprocessing import shared_memory as s; a = s.SharedMemory(create=True, size=MB); a.unlink()",
+    "shared memory by name": "from multiprocessing import shared_memory as s; s.SharedMemory(create=True, size=MB).unlink()",
     "a map of a file": "open('f', 'wb').write(bytes(MB)); mmap.mmap(os.open('f', os.O_RDWR), MB)[0]",
     "a private map": "mmap.mmap(-1, 64 * MB, flags=mmap.MAP_PRIVATE)",
     "a terminal": "import pty; os.path.exists('/dev/ptmx') and pty.openpty()",
@@ -145,7 +155,7 @@ def tier(request: pytest.FixtureRequest) -> Tier:
 
 
 def run(tier: Tier, folder: Path, line: str) -> Finished:
-    code = f"{PREPARED}\ntry:\n    {line}\nexcept (OSError, MemoryError, ValueError) as error:\n    print('refused', error)\nelse:\n    print('through')\n"
+    code = TRY.format(prepared=PREPARED, line=line)
     return Jail(tier).run([sys.executable, "-c", code], folder, limits=Limits(timeout_s=60, memory_mb=LIMIT_MB))
 
 

@@ -152,18 +152,10 @@ def _build(spec: Spec) -> None:
     _pivot("/tmp", "/tmp/old")  # noqa: S108
     os.chdir("/")
     _mount("tmpfs", NEW, "tmpfs", _NOSUID | _NODEV, "mode=0755")
-    for place, size, mode in (
-        *((place, spec["disk_bytes"], 0o1777) for place in spec["own"]),
-        ("/dev", 65536, 0o755),
-    ):
+    rooms = [(place, spec["disk_bytes"], 0o1777, _NODEV) for place in spec["own"]]
+    for place, size, mode, no_devices in (*rooms, ("/dev", 65536, 0o755, 0)):
         os.makedirs(NEW + place)
-        _mount(
-            "tmpfs",
-            NEW + place,
-            "tmpfs",
-            _NOSUID | (_NODEV if place != "/dev" else 0),
-            f"size={size},nr_inodes=65536,mode={mode:o}",
-        )
+        _mount("tmpfs", NEW + place, "tmpfs", _NOSUID | no_devices, f"size={size},nr_inodes=65536,mode={mode:o}")
     os.mkdir(NEW + "/dev/shm")  # noqa: S108
     _mount("tmpfs", NEW + "/dev/shm", "tmpfs", _NOSUID | _NODEV, f"size={spec['shm_bytes']},mode=1777")  # noqa: S108
     os.mkdir(NEW + "/proc")
