@@ -118,8 +118,10 @@ def _gate(wanted: Wanted, form: str) -> int:
     root = settings.find_root([Path.cwd()])
     with ExitStack() as stack:
         subject = _subject(wanted, root, stack)
-        report = judge(subject.change)
-    verdict = gate_formats.Judged(report, tuple(sorted(subject.change.files)), subject.base, subject.others, str(root))
+        words: dict[str, str] = {}
+        report = judge(subject.change, words.__setitem__)
+    files = tuple(sorted(subject.change.files))
+    verdict = gate_formats.Judged(report, files, subject.base, subject.others, str(root), words)
     if form == "json":
         console.emit_json(gate_formats.as_json(verdict))
     elif form == "sarif":

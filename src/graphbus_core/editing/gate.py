@@ -25,6 +25,7 @@ from graphbus_core.editing.rungs.codes import Problem, of_edit
 from graphbus_core.editing.rungs.ground import Noted, NotRun, State, Verdict
 from graphbus_core.editing.rungs.imports import Allowed
 from graphbus_core.editing.rungs.trials import Trials
+from graphbus_core.editing.rungs.vetted import shortened
 from graphbus_core.editing.sandboxes.limits import Sandbox
 from graphbus_core.editing.workspace import Workspace, state_digest
 from graphbus_core.errors import EditError
@@ -33,6 +34,7 @@ from graphbus_core.model.findings import Finding
 from graphbus_core.model.proposals import GateReport, Proposal, RungResult, SchemaChange
 
 Contents = dict[str, tuple[bytes, bytes]]
+Hear = Callable[[str, str], object]
 
 _IMPORT_LINE = re.compile(rb"^[ \t]*(?:from[ \t]+([A-Za-z_]\w*)|import[ \t]+([^#\r\n]+))", re.MULTILINE)
 _REQUIRED = re.compile(r"(?:>=|~=|==)\s*3\.(\d+)")
@@ -45,13 +47,20 @@ class Gate:
         base: The project as the session found it.
         config: The limits.
         sandbox: Where the changed project is imported and tested; None: nowhere, and nothing passes the rungs that run it.
+        hear: Given what tried code has said: the rung and the words, shortened. For a person; no report holds them.
     """
 
-    def __init__(self, base: Project, config: BuildConfig, sandbox: Sandbox | None) -> None:
+    def __init__(self, base: Project, config: BuildConfig, sandbox: Sandbox | None, hear: Hear | None = None) -> None:
         self._base = base
         self._config = config
         self._trials = Trials(config, sandbox)
         self._findings: dict[str, tuple[Finding, ...]] = {}
+        self._hear = hear
+
+    def repeat(self, rung: str, verdict: Verdict) -> None:
+        """Let a person hear what tried code has said."""
+        if verdict and verdict.told and self._hear:
+            self._hear(rung, shortened(verdict.told))
 
     def check(self, proposal: Proposal, workspace: Workspace) -> GateReport:
         """Let a proposal climb, from the present state of the workspace; the workspace does not change."""
@@ -141,6 +150,7 @@ class Trial:
         for rung, climb in self.rungs(declared):
             verdict = climb()
             results.append(_result(rung, verdict))
+            self.gate.repeat(rung, verdict)
             if isinstance(verdict, Problem):
                 break
             if rung == "G4":
@@ -311,10 +321,13 @@ class _ForeignTrial(Trial):
         return verdict or changed
 
 
-def judge(change: Change) -> GateReport:
+def judge(change: Change, hear: Hear | None = None) -> GateReport:
     """Let a change that somebody else made climb. Nothing is written; the changed code runs in the sandbox only.
 
     Contracts may change as long as no edge breaks: the report lists what differs.
+
+    Args:
+        hear: As for `Gate`.
     """
     from graphbus_core.editing import sandboxes
 
@@ -323,7 +336,7 @@ def judge(change: Change) -> GateReport:
     if problem or not judged.files:
         return _report("", [_result("G0", problem)])
     config = change.project.config
-    gate = Gate(change.project, config, sandboxes.choose(config.settings.gate.isolation, Path(config.root)))
+    gate = Gate(change.project, config, sandboxes.choose(config.settings.gate.isolation, Path(config.root)), hear)
     return _ForeignTrial(gate, change, judged).report("", ())
 
 

@@ -185,7 +185,9 @@ def test_tracing_the_first_process_is_refused(tier: Tier, folder: Path) -> None:
 def test_nothing_can_be_written_outside_of_the_copy(tier: Tier, folder: Path, path: str) -> None:
     said = attempt(tier, folder, "open(sys.argv[1], 'w').write('spoilt')", path)
 
-    assert path.startswith("..") or said.startswith("kept in")  # beside the copy, below /tmp, the jail has folders of its own
+    assert path.startswith("..") or said.startswith(
+        "kept in"
+    )  # beside the copy, below /tmp, the jail has folders of its own
     assert (folder.parent / "secret.txt").read_text() == "a secret"
     assert not (folder.parent.parent / "new.txt").exists()
 

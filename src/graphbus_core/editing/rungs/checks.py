@@ -63,7 +63,10 @@ class CheckTrials:
             return Problem("G7.checks", f"{name} {_obstacle(after)} with the change.")
         fresh = [after.shown[line] for line in after.lines - before.lines]
         if after.returncode and (fresh or not before.returncode):
-            return Problem("G7.checks", f"{name} finds something new: {'; '.join(fresh[:5]) or 'it fails'}")
+            spots = self._ground.files(head).spots_in("\n".join(fresh))
+            more = f", also at {', '.join(map(str, spots[1:6]))}" if spots[1:] else ""
+            said = f"{name} finds something new{more}." if fresh else f"{name} fails."
+            return Problem("G7.checks", said, *(spots[0] if spots else ("", 0)), "\n".join(fresh))
         return None
 
     def _find(self, command: tuple[str, ...], state: State) -> Found:

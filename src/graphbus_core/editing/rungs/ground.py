@@ -14,6 +14,7 @@ import msgspec
 
 from graphbus_core.editing.rungs.codes import Problem
 from graphbus_core.editing.rungs.trial_tree import NotCopied, TrialTree
+from graphbus_core.editing.rungs.vetted import Files
 from graphbus_core.editing.sandboxes.limits import Finished, Limits, Sandbox
 from graphbus_core.editing.sandboxes.reach import sources_in
 from graphbus_core.model.config import BuildConfig
@@ -42,12 +43,14 @@ class NotRun(NamedTuple):
 
     reason: str
     code: str = ""
+    told: str = ""
 
 
 class Noted(NamedTuple):
     """What a person should know of a rung that was passed."""
 
     reason: str
+    told: str = ""
 
 
 Verdict = Problem | NotRun | Noted | None
@@ -102,9 +105,15 @@ class Ground:
         self._sandbox = sandbox
         self._tree = TrialTree(config.root, config.artifacts_dir)
 
-    def unverified(self, code: str, reason: str, path: str = "") -> Verdict:
+    def unverified(self, code: str, reason: str, path: str = "", told: str = "") -> Verdict:
         """Refuse what nobody has tried, or say so where that is allowed."""
-        return NotRun(reason, code) if self.config.settings.gate.allow_unverified else Problem(code, reason, path)
+        if self.config.settings.gate.allow_unverified:
+            return NotRun(reason, code, told)
+        return Problem(code, reason, path, told=told)
+
+    def files(self, state: State) -> Files:
+        """Give the files of a state."""
+        return Files(Path(self.config.root), state.files)
 
     @property
     def sandbox(self) -> Sandbox:

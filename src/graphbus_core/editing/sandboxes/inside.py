@@ -27,7 +27,7 @@ _DETACH, _AT_RECURSIVE, _READ_ONLY = 2, 0x8000, 1
 _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41, "riscv64": 41}
 _IOPRIO_SET = {"x86_64": 251, "aarch64": 30, "riscv64": 30}
 _LAST_OF_BEST_EFFORT = 2 << 13 | 7
-_NICER, _FIRST_PID = 10, 300
+_NICER, _FIRST_PID = 5, 300
 _MOUNT_SETATTR, _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 442, 444, 445, 446
 _READ, _READ_FILE, _ALL_1, _FILE_ONLY = 0b1101, 0b101, (1 << 13) - 1, 0b111 | 1 << 14 | 1 << 15
 _libc = ctypes.CDLL(None, use_errno=True)
