@@ -86,7 +86,7 @@ class Gate:
         problem = _first(scope.check_path(path, self._base) for path in changed)
         if problem:
             return _report("", [_result("G0", problem)])
-        return Trial(self, self._base, changed, {}, changed).report("", ())
+        return Trial(self, self._base, changed, {}, changed, is_last=True).report("", ())
 
     def findings(self, state: str, project: Project) -> tuple[Finding, ...]:
         """What the rules find in a state; asked once for each."""
@@ -131,8 +131,11 @@ class Trial:
         contents: Contents,
         changed_before: Contents,
         changed_after: Contents,
+        *,
+        is_last: bool = False,
     ) -> None:
         self.gate = gate
+        self.is_last = is_last
         self.before = before
         self.contents = contents
         self.base = State(state_digest(changed_before), _after(changed_before))
@@ -195,8 +198,15 @@ class Trial:
         return self.gate.trials.check_import(self.base, self.head, self.after, self.before)
 
     def tests(self) -> Verdict:
-        """G6: the tests that passed before pass."""
-        return self.gate.trials.check_tests(self.base, self.head, self.after)
+        """G6: the tests that passed before pass; and fail where they must, before anything is written."""
+        verdict = self.gate.trials.check_tests(self.base, self.head, self.after)
+        return self.proven(verdict, self.head)
+
+    def proven(self, verdict: Verdict, head: State) -> Verdict:
+        """Give a verdict of G6 if the run that it rests on can be believed."""
+        if not self.is_last or isinstance(verdict, Problem | NotRun):
+            return verdict
+        return self.gate.trials.prove_tests(self.base, head, self.after) or verdict
 
 
 def check_source(path: str, data: bytes, minimum_python: int) -> Problem | None:
@@ -286,7 +296,7 @@ class _ForeignTrial(Trial):
     def __init__(self, gate: Gate, change: Change, judged: Scope) -> None:
         python = {path: pair for path, pair in judged.files.items() if path.endswith(".py")}
         contents = {path: (before or b"", after or b"") for path, (before, after) in python.items()}
-        super().__init__(gate, change.project, contents, {}, contents)
+        super().__init__(gate, change.project, contents, {}, contents, is_last=True)
         self.judged = judged
         self.base = State("base", {})
         self.head = State("head", {path: after for path, (_, after) in judged.files.items()})
@@ -312,7 +322,7 @@ class _ForeignTrial(Trial):
         if len(code) == len(self.head.files):
             return super().tests()
         middle = State("code", code)
-        verdict = self.gate.trials.check_tests(self.base, middle, self.after)
+        verdict = self.proven(self.gate.trials.check_tests(self.base, middle, self.after), middle)
         if isinstance(verdict, Problem | NotRun):
             return verdict
         changed = self.gate.trials.check_tests(middle, self.head, self.after, are_tests=True)

@@ -388,7 +388,8 @@ def test_an_import_that_kills_the_process_is_refused(tmp_path: Path) -> None:
     verdict = shop.gate.trials.check_import(START, State("x", {ORDERS: after}), shop.project)
 
     assert verdict is not None
-    assert "The process ended while importing (exit status 0). bye" in str(verdict)
+    assert "The process ended while importing (exit status 0)." in str(verdict)
+    assert "bye" in verdict.told
 
 
 @pytest.mark.slow
@@ -435,7 +436,7 @@ def test_tests_that_the_python_at_hand_cannot_run_are_no_proof(tmp_path: Path) -
     [
         (
             (sys.executable, "-c", "import no_such_tool"),
-            "exit status 1): ModuleNotFoundError: No module named 'no_such_t",
+            "exit status 1)",
         ),
         (("no-such-program",), "exit status 127"),
         ((sys.executable, "-m", "pytest", "-q", "--no-such-option"), "exit status 4"),

@@ -7,6 +7,7 @@ pytest says. Failing, erring, being skipped and not being there are all the same
 from __future__ import annotations
 
 import os
+import random
 import sys
 from collections import Counter
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from typing import NamedTuple
 
 from graphbus_core.compiler.project import Project
 from graphbus_core.editing.rungs.codes import Problem
+from graphbus_core.editing.rungs.counterproof import Half, halves
 from graphbus_core.editing.rungs.find_tests import has_tests
 from graphbus_core.editing.rungs.ground import INSIDE, Ground, Heard, Noted, NotRun, State, Verdict, not_copied
 from graphbus_core.editing.rungs.trial_tree import NotCopied
@@ -114,6 +116,39 @@ class TestTrials:
             return verdict
         except NotCopied as reason:
             return self._ground.unverified("G6.unverified", not_copied(reason))
+
+    def prove(self, base: State, head: State, project: Project) -> Verdict:
+        """Run the tests of a change that has passed with the opposite of what they expect, half of them at a time.
+
+        What does not follow it and did without the change, twice, is no word that can be believed.
+        """
+        after = self._tested.get((head.digest, False))
+        if after is None or not after.is_pytest or not after.passed:
+            return None
+        files = self._ground.files(head)
+        try:
+            for half in halves(after.passed, files, random.SystemRandom()):
+                liars = self._liars(half, base, head, after.passed, project)
+                if liars:
+                    shown = _lost(dict.fromkeys(sorted(liars), "reported"), files)
+                    said = f"What is reported of tests does not follow what they expect: {shown}."
+                    return Problem("G6.tampered", said, told="\n".join(sorted(liars)))
+        except NotCopied as reason:
+            return self._ground.unverified("G6.unverified", not_copied(reason))
+        return None
+
+    def _liars(self, half: Half, base: State, head: State, passed: set[str], project: Project) -> set[str]:
+        """Give the tests that twice do not follow what they expect with the change, and do without it."""
+        liars, name = passed, os.urandom(8).hex()
+        for side, again in ((head, False), (base, False), (head, True)):
+            tested = self._test(State(f"{side.digest} {name}", {**side.files, **half.files}), project, again=again)
+            if tested.timed_out or (side is base and tested.outcomes is None):
+                return set()
+            found = half.liars(passed, tested.outcomes or {})
+            liars = liars - found if side is base else liars & found
+            if not liars:
+                break
+        return liars
 
     def _test(self, state: State, project: Project, *, again: bool = False) -> Tested:
         key = (state.digest, again)

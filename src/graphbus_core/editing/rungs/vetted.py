@@ -20,6 +20,7 @@ from graphbus_core.compiler.reading import syntax
 
 MOST_CHARACTERS, MOST_LINES = 2000, 20
 _ANY_ERROR = "an error"
+_OF_LIBRARY = ("CancelledError", "Empty", "FrozenInstanceError", "Full", "InvalidOperation", "JSONDecodeError")
 _LONGEST_FILE = 4_000_000
 _IN_TEXT = re.compile(r"^\s*([^\s:()\"']+\.\w+):(\d+)", re.MULTILINE)
 
@@ -104,6 +105,8 @@ class Files:
 
 def error_name(name: str) -> str:
     """Give the name of an exception of Python itself; of others only that there was one."""
+    if name in _OF_LIBRARY:
+        return name
     found = getattr(builtins, name, None)
     return name if isinstance(found, type) and issubclass(found, BaseException) else _ANY_ERROR
 
