@@ -34,6 +34,9 @@ class CountingSandbox(ProcessSandbox):
         self.commands: list[Sequence[str]] = []
         self.folders: list[Path] = []
 
+    def seen(self, cwd: Path) -> Path:
+        return cwd
+
     def run(
         self,
         command: Sequence[str],

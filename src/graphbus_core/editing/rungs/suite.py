@@ -130,7 +130,7 @@ class TestTrials:
             for half in halves(after.passed, files, random.SystemRandom()):
                 liars = self._liars(half, base, head, after.passed, project)
                 if liars:
-                    shown = _lost(dict.fromkeys(sorted(liars), "reported"), files)
+                    shown = _lost(dict.fromkeys(sorted(liars), "reported otherwise"), files)
                     said = f"What is reported of tests does not follow what they expect: {shown}."
                     return Problem("G6.tampered", said, told="\n".join(sorted(liars)))
         except NotCopied as reason:

@@ -6,7 +6,6 @@ What is said first is about the imports and cannot be taken back by what the cal
 from __future__ import annotations
 
 import importlib
-import json
 import os
 import sys
 
@@ -18,7 +17,7 @@ import graphbus_smoke  # type: ignore[import-not-found,unused-ignore]
 def main() -> None:
     """Import one after the other; whatever one of them raises is an answer."""
     say, leave, tell = graphbus_line.connect(), os._exit, graphbus_raised.teller()
-    roots, modules, trials = json.loads(sys.argv.pop())
+    roots, modules, trials = graphbus_line.take_work()
     call = graphbus_smoke.call
     sys.path[:1] = [*roots, ""]
     del sys.modules["graphbus_line"], sys.modules["graphbus_raised"], sys.modules["graphbus_smoke"]
