@@ -142,7 +142,7 @@ class GateConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     Attributes:
         test_command: The project's tests; empty: `pytest` when there is a test file or a `testpaths` anywhere, else none.
         timeout_s: Wall time of one child process of the gate.
-        memory_mb: Address space of one child process of the gate.
+        memory_mb: Address space of one child process of the gate, and memory of all that it starts together.
         max_file_size_bytes: A changed file may not grow beyond this.
         max_changed_lines: A proposal may not change more lines than this.
         allow_unverified: Let changes pass that cannot be tried: the project cannot be copied, its tests cannot be run without
