@@ -222,7 +222,11 @@ def multi_round_negotiation_loop(
     from graphbus_core.editing.gate import Gate
     from graphbus_core.editing.sandboxes import choose
 
-    gate = Gate(classes.project, config, choose(config.settings.gate.isolation, Path(config.root)))
+    def show(rung: str, words: str) -> None:
+        """Let the listeners of this process hear it; the transcript, which a model may read, does not hold it."""
+        negotiation.bus.publish("/Negotiation/Told", {"rung": rung, "words": words})
+
+    gate = Gate(classes.project, config, choose(config.settings.gate.isolation, Path(config.root)), show)
     outcome = negotiation.run(classes.project, agents, conflicts, gate)
     report = gate.check_tree(outcome.workspace) if outcome.workspace.changed() else None
     return Agreement(outcome.negotiations, outcome.workspace, report)

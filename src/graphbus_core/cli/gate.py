@@ -119,12 +119,13 @@ def _gate(wanted: Wanted, form: str) -> int:
     root = settings.find_root([Path.cwd()])
     with ExitStack() as stack:
         subject = _subject(wanted, root, stack)
-        report = judge(subject.change)
+        words: dict[str, str] = {}
+        report = judge(subject.change, words.__setitem__)
     change = subject.change
     refused = {rung.path for rung in report.rungs if rung.path in change.unjudged}
     files = tuple(sorted({*change.files, *refused}))
     others = tuple(path for path in change.unjudged if path not in refused)
-    verdict = gate_formats.Judged(report, files, subject.base, others, str(root))
+    verdict = gate_formats.Judged(report, files, subject.base, others, str(root), words)
     if form == "json":
         console.emit_json(gate_formats.as_json(verdict))
     elif form == "sarif":

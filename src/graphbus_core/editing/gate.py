@@ -27,6 +27,7 @@ from graphbus_core.editing.rungs.codes import Problem, of_edit
 from graphbus_core.editing.rungs.ground import Noted, NotRun, State, Verdict
 from graphbus_core.editing.rungs.knowledge import check_known
 from graphbus_core.editing.rungs.trials import Trials
+from graphbus_core.editing.rungs.vetted import shortened
 from graphbus_core.editing.sandboxes.limits import Sandbox
 from graphbus_core.editing.workspace import Workspace, state_digest
 from graphbus_core.errors import EditError
@@ -36,6 +37,7 @@ from graphbus_core.model.powers import Powers
 from graphbus_core.model.proposals import GateReport, Proposal, RungResult, SchemaChange
 
 Contents = dict[str, tuple[bytes, bytes]]
+Hear = Callable[[str, str], object]
 
 _IMPORT_LINE = re.compile(rb"^[ \t]*(?:from[ \t]+([A-Za-z_]\w*)|import[ \t]+([^#\r\n]+))", re.MULTILINE)
 _LONE_RETURN = re.compile(rb"\r(?!\n)")
@@ -49,13 +51,20 @@ class Gate:
         base: The project as the session found it.
         config: The limits.
         sandbox: Where the changed project is imported and tested; None: nowhere, and nothing passes the rungs that run it.
+        hear: Given what tried code has said: the rung and the words, shortened. For a person; no report holds them.
     """
 
-    def __init__(self, base: Project, config: BuildConfig, sandbox: Sandbox | None) -> None:
+    def __init__(self, base: Project, config: BuildConfig, sandbox: Sandbox | None, hear: Hear | None = None) -> None:
         self._base = base
         self._config = config
         self._trials = Trials(config, sandbox)
         self._findings: dict[str, tuple[Finding, ...]] = {}
+        self._hear = hear
+
+    def repeat(self, rung: str, verdict: Verdict) -> None:
+        """Let a person hear what tried code has said."""
+        if verdict and verdict.told and self._hear:
+            self._hear(rung, shortened(verdict.told))
 
     def check(self, proposal: Proposal, workspace: Workspace) -> GateReport:
         """Let a proposal climb, from the present state of the workspace; the workspace does not change."""
@@ -81,7 +90,7 @@ class Gate:
         problem = _first(scope.check_path(path, self._base) for path in changed)
         if problem:
             return _report("", [_result("G0", problem)])
-        return Trial(self, self._base, changed, {}, changed).report("", ())
+        return Trial(self, self._base, changed, {}, changed, is_last=True).report("", ())
 
     def findings(self, state: str, project: Project) -> tuple[Finding, ...]:
         """What the rules find in a state; asked once for each."""
@@ -131,8 +140,11 @@ class Trial:
         contents: Contents,
         changed_before: Contents,
         changed_after: Contents,
+        *,
+        is_last: bool = False,
     ) -> None:
         self.gate = gate
+        self.is_last = is_last
         self.before = before
         self.contents = contents
         self.base = State(state_digest(changed_before), _after(changed_before))
@@ -150,6 +162,7 @@ class Trial:
         for rung, climb in self.rungs(declared):
             verdict = climb()
             results.append(_result(rung, verdict))
+            self.gate.repeat(rung, verdict)
             if isinstance(verdict, Problem):
                 break
             if rung == "G4":
@@ -216,8 +229,15 @@ class Trial:
         return self.gate.trials.check_import(self.base, self.head, self.after, self.before)
 
     def tests(self) -> Verdict:
-        """G6: the tests that passed before pass."""
-        return self.gate.trials.check_tests(self.base, self.head, self.after)
+        """G6: the tests that passed before pass; and fail where they must, before anything is written."""
+        verdict = self.gate.trials.check_tests(self.base, self.head, self.after)
+        return self.proven(verdict, self.head)
+
+    def proven(self, verdict: Verdict, head: State) -> Verdict:
+        """Give a verdict of G6 if the run that it rests on can be believed."""
+        if not self.is_last or isinstance(verdict, Problem | NotRun):
+            return verdict
+        return self.gate.trials.prove_tests(self.base, head, self.after) or verdict
 
 
 def check_source(path: str, data: bytes, minimum_python: int) -> Problem | None:
@@ -329,7 +349,7 @@ class _ForeignTrial(Trial):
     def __init__(self, gate: Gate, change: Change, judged: Scope) -> None:
         python = {path: pair for path, pair in judged.files.items() if path.endswith(".py")}
         contents = {path: (before or b"", after or b"") for path, (before, after) in python.items()}
-        super().__init__(gate, change.project, contents, {}, contents)
+        super().__init__(gate, change.project, contents, {}, contents, is_last=True)
         self.judged = judged
         self.base = State("base", {})
         self.head = State("head", {path: after for path, (_, after) in judged.files.items()})
@@ -355,7 +375,7 @@ class _ForeignTrial(Trial):
         if len(code) == len(self.head.files):
             return super().tests()
         middle = State("code", code)
-        verdict = self.gate.trials.check_tests(self.base, middle, self.after)
+        verdict = self.proven(self.gate.trials.check_tests(self.base, middle, self.after), middle)
         if isinstance(verdict, Problem | NotRun):
             return verdict
         changed = self.gate.trials.check_tests(middle, self.head, self.after, are_tests=True)
@@ -364,10 +384,13 @@ class _ForeignTrial(Trial):
         return verdict or changed
 
 
-def judge(change: Change) -> GateReport:
+def judge(change: Change, hear: Hear | None = None) -> GateReport:
     """Let a change that somebody else made climb. Nothing is written; the changed code runs in the sandbox only.
 
     Contracts may change as long as no edge breaks: the report lists what differs.
+
+    Args:
+        hear: As for `Gate`.
     """
     from graphbus_core.editing import sandboxes
 
@@ -376,7 +399,7 @@ def judge(change: Change) -> GateReport:
     if problem or not judged.files:
         return _report("", [_result("G0", problem)])
     config = change.project.config
-    gate = Gate(change.project, config, sandboxes.choose(config.settings.gate.isolation, Path(config.root)))
+    gate = Gate(change.project, config, sandboxes.choose(config.settings.gate.isolation, Path(config.root)), hear)
     return _ForeignTrial(gate, change, judged).report("", ())
 
 

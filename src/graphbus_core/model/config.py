@@ -143,7 +143,7 @@ class GateConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         test_command: The project's tests; empty: `pytest` when there is a test file or a `testpaths` anywhere, else none.
         timeout_s: What one child process of the gate may use: processor time of it and all that it starts, together with the
             time in which all of them sleep. While other programs keep the machine busy, it may take twenty times as long.
-        memory_mb: Address space of one child process of the gate.
+        memory_mb: Address space of one child process of the gate, and memory of all that it starts together.
         max_file_size_bytes: A changed file may not grow beyond this.
         max_changed_lines: A proposal may not change more lines than this.
         allow_unverified: Let changes pass that cannot be tried: the project cannot be copied, its tests cannot be run without

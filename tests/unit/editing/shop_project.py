@@ -152,7 +152,8 @@ class Shop:
         self.project = Project.read(self.config, cache=False)
         self.workspace = Workspace(self.project)
         sandbox = choose(self.config.settings.gate.isolation, self.root) or ProcessSandbox()
-        self.gate = Gate(self.project, self.config, sandbox)
+        self.heard: list[str] = []
+        self.gate = Gate(self.project, self.config, sandbox, lambda rung, words: self.heard.append(f"{rung}: {words}"))
 
     def change(self, path: str, target: str, new: str, operation: str = "replace_symbol", old: str = "") -> CodeChange:
         """A change that was written for the present text."""

@@ -34,6 +34,9 @@ class CountingSandbox(ProcessSandbox):
         self.commands: list[Sequence[str]] = []
         self.folders: list[Path] = []
 
+    def seen(self, cwd: Path) -> Path:
+        return cwd
+
     def run(
         self,
         command: Sequence[str],
@@ -112,9 +115,9 @@ def test_a_state_that_was_tried_is_not_tried_again(tmp_path: Path) -> None:
     assert len(sandbox.commands) == 3  # imports and calls after, tests before, tests after
     shop.workspace.commit(proposal)
     assert shop.gate.check_tree(shop.workspace).passed
-    assert len(sandbox.commands) == 3
+    assert len(sandbox.commands) == 5  # with the opposite of what half of the tests expect, twice
     shop.replace("count * 2.5", "count * 2.50")
-    assert len(sandbox.commands) == 5  # what was after is before now
+    assert len(sandbox.commands) == 7  # what was after is before now
     assert not any(folder.exists() for folder in sandbox.folders)
 
 
@@ -388,7 +391,8 @@ def test_an_import_that_kills_the_process_is_refused(tmp_path: Path) -> None:
     verdict = shop.gate.trials.check_import(START, State("x", {ORDERS: after}), shop.project)
 
     assert verdict is not None
-    assert "The process ended while importing (exit status 0). bye" in str(verdict)
+    assert "The process ended while importing (exit status 0)." in str(verdict)
+    assert "bye" in verdict.told
 
 
 @pytest.mark.slow
@@ -435,7 +439,7 @@ def test_tests_that_the_python_at_hand_cannot_run_are_no_proof(tmp_path: Path) -
     [
         (
             (sys.executable, "-c", "import no_such_tool"),
-            "exit status 1): ModuleNotFoundError: No module named 'no_such_t",
+            "exit status 1)",
         ),
         (("no-such-program",), "exit status 127"),
         ((sys.executable, "-m", "pytest", "-q", "--no-such-option"), "exit status 4"),

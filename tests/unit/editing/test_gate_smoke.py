@@ -34,12 +34,12 @@ def smoke(folder: Path, old: str, new: str, path: str = "agents/orders.py", **op
     ("old", "new", "path", "code", "says"),
     [
         (ORDER, "        total = 2.5 * cuont\n", "agents/orders.py", "G8.raises", "Orders.order raises NameError"),
-        (ORDER, "        total = 2.5 * count.value\n", "agents/orders.py", "G8.raises", "'int' object has no attribute"),
-        (ORDER, "        total = sku - count\n", "agents/orders.py", "G8.raises", "TypeError: unsupported operand"),
-        (ORDER, "        total = 2.5 * {}['price']\n", "agents/orders.py", "G8.raises", "KeyError: 'price'"),
+        (ORDER, "        total = 2.5 * count.value\n", "agents/orders.py", "G8.raises", "raises AttributeError"),
+        (ORDER, "        total = sku - count\n", "agents/orders.py", "G8.raises", "raises TypeError"),
+        (ORDER, "        total = 2.5 * {}['price']\n", "agents/orders.py", "G8.raises", "raises KeyError"),
         (ORDER, "        raise NotImplementedError\n", "agents/orders.py", "G8.raises", "NotImplementedError"),
-        (LEFT, LEFT_APART.replace("self.stock[", "self.stok["), INVENTORY, "G8.raises", "'stok'"),
-        (LEFT, LEFT.replace("(sku, 0)", "(sku)"), INVENTORY, "G8.output", "left: expected int, got None"),
+        (LEFT, LEFT_APART.replace("self.stock[", "self.stok["), INVENTORY, "G8.raises", "raises AttributeError"),
+        (LEFT, LEFT.replace("(sku, 0)", "(sku)"), INVENTORY, "G8.output", "gives a result that does not fit"),
         (CREATED, CREATED.replace("sku =", "sku = 1 +"), INVENTORY, "G8.raises", "Inventory.on_created raises TypeError"),
     ],
 )  # fmt: skip

@@ -29,6 +29,9 @@ class Counting:
     def __init__(self) -> None:
         self.test_runs = 0
 
+    def seen(self, cwd: Path) -> Path:
+        return cwd
+
     def run(
         self,
         command: Sequence[str],
@@ -166,10 +169,8 @@ def test_a_test_file_that_was_broken_before_does_not_silence_the_others(tmp_path
     assert code_of(shop.replace(*HARMFUL)) == "G6.tests"
     rung = shop.replace(*HARMLESS).rungs[6]
     assert (rung.rung, rung.status) == ("G6", "passed")
-    assert rung.message == (
-        "Without the change, too: tests/test_broken.py cannot be collected: "
-        "ModuleNotFoundError: No module named 'package_that_is_not_here'."
-    )
+    assert rung.message == "Without the change, too: tests/test_broken.py cannot be collected."
+    assert "ModuleNotFoundError: No module named 'package_that_is_not_here'" in shop.heard[-1]
 
 
 @pytest.mark.slow
@@ -183,7 +184,7 @@ def test_a_test_file_that_breaks_with_the_change_refuses_even_if_no_test_of_it_p
     rung = shop.replace("PRICE = 1\n", "VALUE = 1\n").rungs[6]
 
     assert (rung.status, rung.code) == ("failed", "G6.collection")
-    assert rung.message.startswith("With the change, tests/test_red.py cannot be collected: ImportError: ")
+    assert rung.message == "With the change, tests/test_red.py cannot be collected."
 
 
 @pytest.mark.slow
@@ -191,7 +192,7 @@ def test_a_project_of_which_no_test_file_can_be_collected_is_unverified(tmp_path
     report = Shop(tmp_path, more=BROKEN).replace(*HARMLESS)
 
     assert code_of(report) == "G6.unverified"
-    assert "tests/test_broken.py cannot be collected: ModuleNotFoundError" in report.rungs[6].message
+    assert "tests/test_broken.py cannot be collected, and there is no other test." in report.rungs[6].message
 
 
 # --- a pytest that says nothing ---------------------------------------------------------------

@@ -139,6 +139,10 @@ ATTACKS = {
                     manager.register(Protocol(), "kind")
             frame = frame.f_back
     """,
+    "an outcome that is always the same": """
+        from _pytest.reports import TestReport
+        TestReport.outcome = property(lambda self: "passed", lambda self, word: None)
+    """,
     "another module under the name of one": """
         import sys, types
         import _pytest.runner
@@ -269,6 +273,7 @@ def test_a_red_test_cannot_be_made_green_by_the_code_that_it_tests(shop: Shop, n
         ("a hook put in beside the plugins", "the hook pytest_pyfunc_call of builtins.object"),
         ("a report that is mended by a hook", "the hook pytest_runtest_makereport of agents.orders.Mender"),
         ("a protocol of its own", "the hook pytest_runtest_protocol of agents.orders.Protocol"),
+        ("an outcome that is always the same", "_pytest.reports.TestReport.outcome"),
         ("another module under the name of one", "the module _pytest.runner"),
         ("a trace that jumps", "sys.settrace: agents.orders.trace"),
         ("a profile", "sys.setprofile: agents.orders.<lambda>"),

@@ -161,7 +161,7 @@ def test_a_link_that_leads_out_leads_nowhere(tier: Tier, folder: Path, aim: str)
 def test_other_processes_cannot_be_seen_nor_looked_into(tier: Tier, folder: Path) -> None:
     seen = run(tier, folder, "import os; print(sorted(int(n) for n in os.listdir('/proc') if n.isdigit()))").stdout
 
-    assert seen.strip() == "[1, 2]"
+    assert [seen.startswith("[1, "), len(seen.split())] == [True, 2], seen
     for line in (
         "os.listdir('/proc/1/fd')",
         "open('/proc/1/fd/1', 'w')",
@@ -184,8 +184,13 @@ def test_tracing_the_first_process_is_refused(tier: Tier, folder: Path) -> None:
     "path", ["../secret.txt", "../../new.txt", "/usr/new", "/etc/new", "/new", "/dev/new", "/var/tmp/new"]
 )
 def test_nothing_can_be_written_outside_of_the_copy(tier: Tier, folder: Path, path: str) -> None:
-    assert attempt(tier, folder, "open(sys.argv[1], 'w').write('spoilt')", path).startswith("kept in")
+    said = attempt(tier, folder, "open(sys.argv[1], 'w').write('spoilt')", path)
+
+    assert path.startswith("..") or said.startswith(
+        "kept in"
+    )  # beside the copy, below /tmp, the jail has folders of its own
     assert (folder.parent / "secret.txt").read_text() == "a secret"
+    assert not (folder.parent.parent / "new.txt").exists()
 
 
 def test_the_packages_of_this_python_cannot_be_written(tier: Tier, folder: Path) -> None:

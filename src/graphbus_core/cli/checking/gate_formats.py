@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from graphbus_core import __version__
@@ -53,6 +54,7 @@ class Judged(NamedTuple):
         base: With what it was compared.
         others: Documents that differ, which nobody judges.
         root: The project root, absolute.
+        words: Rung -> what tried code has said there; only a person's terminal shows it.
     """
 
     report: GateReport
@@ -60,6 +62,7 @@ class Judged(NamedTuple):
     base: str
     others: tuple[str, ...]
     root: str
+    words: Mapping[str, str] = MappingProxyType({})
 
 
 def hint_of(rung: RungResult) -> str:
@@ -81,6 +84,8 @@ def as_text(judged: Judged) -> Iterator[str]:
     yield f"{counted(len(judged.files), 'file')} against {judged.base}: {console.plain(', '.join(judged.files))}"
     for rung in judged.report.rungs:
         yield from _rung_lines(rung)
+        words = judged.words.get(rung.rung, "").splitlines()
+        yield from (f"      {console.paint('|', 'dim')} {console.plain(line)}" for line in words)
     for change in judged.report.schema_changes:
         yield f"  {console.paint('~', 'warn')} {console.plain(change.method)}: its contract changes, and no edge breaks."
     yield from _not_judged(judged)

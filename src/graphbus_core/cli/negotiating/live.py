@@ -90,6 +90,7 @@ class _Case:
         self.untested = ""
         self.evaluations: dict[str, ProposalEvaluation] = {}
         self.has_passed = False
+        self.words: list[str] = []
         self.merged: list[str] = []
         self.person = ""
 
@@ -114,6 +115,7 @@ class Live:
             "Started": self._started,
             "Round": self._enter_round,
             "Proposed": self._proposed,
+            "Told": self._hear_code,
             "Gated": self._gated,
             "Merged": self._merged,
             "SentBack": self._sent_back,
@@ -200,6 +202,15 @@ class Live:
         case.untested = next((rung.message for rung in not_run if rung.rung == "G6" and not rung.code), "")
         yield from ()
 
+    def _hear_code(self, payload: Mapping[str, Any]) -> Iterator[str]:
+        """Keep what tried code has said for the proposal that is being verified."""
+        words = [f"{_INDENT}{paint('|', 'dim')} {plain(line)}" for line in payload["words"].splitlines()]
+        case = next((case for case in self._cases.values() if not case.is_gated), None)
+        if case is None:
+            yield from words
+        else:
+            case.words = words
+
     def _merged(self, payload: Mapping[str, Any]) -> Iterator[str]:
         self._cases[payload["proposal_id"]].merged = list(payload["files"])
         yield from ()
@@ -252,7 +263,7 @@ class Live:
     def _rejected(self, payload: Mapping[str, Any]) -> Iterator[str]:
         case = self._cases.pop(payload["proposal_id"])
         if case.is_refused_by_gate:
-            yield from self._block(case, [*_gate_lines(case.failures), *self._explained(case.failures)])
+            yield from self._block(case, [*_gate_lines(case.failures), *case.words, *self._explained(case.failures)])
             return
         votes = payload["accepts"] + payload["rejects"]
         count = f" ({payload['accepts']}/{votes})" if votes else ""

@@ -64,7 +64,10 @@ class CheckTrials:
             return Problem("G7.checks", f"{name} {_obstacle(after)} with the change.")
         fresh = [after.shown[line] for line in after.lines - before.lines]
         if after.returncode and (fresh or not before.returncode):
-            return Problem("G7.checks", f"{name} finds something new: {'; '.join(fresh[:5]) or 'it fails'}")
+            spots = self._ground.files(head).spots_in("\n".join(fresh))
+            more = f", also at {', '.join(map(str, spots[1:6]))}" if spots[1:] else ""
+            said = f"{name} finds something new{more}." if fresh else f"{name} fails."
+            return Problem("G7.checks", said, *(spots[0] if spots else ("", 0)), "\n".join(fresh))
         return None
 
     def _find(self, command: tuple[str, ...], state: State, before_s: float = 0.0) -> Found:
@@ -72,7 +75,7 @@ class CheckTrials:
         if key not in self._found:
             with self._ground.copy(state) as folder:
                 done = self._ground.run(command, folder, _PLAIN, before_s)
-                text = (done.stdout + "\n" + done.stderr).replace(str(folder), ".")
+                text = self._ground.plain(f"{done.stdout}\n{done.stderr}", folder)
             lines = [line for line in text.splitlines() if not _NO_FINDING.match(line)]
             shown = {_normal(line): line.strip() for line in lines}
             counted = Counter(_normal(line) for line in lines)

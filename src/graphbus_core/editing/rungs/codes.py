@@ -87,12 +87,18 @@ APPLY_CODES: dict[str, str] = {
 
 
 class Problem(NamedTuple):
-    """Why a rung refuses."""
+    """Why a rung refuses.
+
+    Attributes:
+        message: For everybody, models and records included: nothing in it was said by tried code.
+        told: What tried code has said, for the person alone.
+    """
 
     code: str
     message: str
     path: str = ""
     line: int = 0
+    told: str = ""
 
 
 def of_edit(error: EditError) -> Problem:

@@ -14,6 +14,7 @@ import msgspec
 
 from graphbus_core.editing.rungs.codes import Problem
 from graphbus_core.editing.rungs.trial_tree import NotCopied, TrialTree
+from graphbus_core.editing.rungs.vetted import Files
 from graphbus_core.editing.sandboxes.limits import Finished, Limits, Sandbox
 from graphbus_core.editing.sandboxes.reach import sources_in
 from graphbus_core.model.config import BuildConfig
@@ -44,12 +45,14 @@ class NotRun(NamedTuple):
 
     reason: str
     code: str = ""
+    told: str = ""
 
 
 class Noted(NamedTuple):
     """What a person should know of a rung that was passed."""
 
     reason: str
+    told: str = ""
 
 
 Verdict = Problem | NotRun | Noted | None
@@ -104,9 +107,15 @@ class Ground:
         self._sandbox = sandbox
         self._tree = TrialTree(config.root, config.artifacts_dir)
 
-    def unverified(self, code: str, reason: str, path: str = "") -> Verdict:
+    def unverified(self, code: str, reason: str, path: str = "", told: str = "") -> Verdict:
         """Refuse what nobody has tried, or say so where that is allowed."""
-        return NotRun(reason, code) if self.config.settings.gate.allow_unverified else Problem(code, reason, path)
+        if self.config.settings.gate.allow_unverified:
+            return NotRun(reason, code, told)
+        return Problem(code, reason, path, told=told)
+
+    def files(self, state: State) -> Files:
+        """Give the files of a state."""
+        return Files(Path(self.config.root), state.files)
 
     @property
     def sandbox(self) -> Sandbox:
@@ -134,7 +143,12 @@ class Ground:
     def paths(self, folder: Path, import_roots: Sequence[str]) -> list[str]:
         """Where modules of the project are found in a copy, also those that are installed from its sources."""
         relative = [*import_roots, *sources_in(Path(self.config.root))]
-        return list(dict.fromkeys(str(folder / path) for path in relative))
+        seen = self.sandbox.seen(folder)
+        return list(dict.fromkeys(str(seen / path) for path in relative))
+
+    def plain(self, text: str, folder: Path) -> str:
+        """Give what a command has said with paths relative to its copy."""
+        return text.replace(str(self.sandbox.seen(folder)), ".")
 
     def limits_beside(self, before_s: float, longest_s: float = inf) -> Limits:
         """Give the limits of what took so long without the change: more time for what needs nearly all of it anyway."""

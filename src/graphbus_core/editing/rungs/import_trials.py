@@ -9,10 +9,12 @@ from math import inf
 import msgspec
 
 from graphbus_core.compiler.project import Project
+from graphbus_core.editing.rungs import vetted
 from graphbus_core.editing.rungs.codes import Problem
 from graphbus_core.editing.rungs.ground import INSIDE, Ground, Heard, Noted, State, Verdict, changed_paths, not_copied
 from graphbus_core.editing.rungs.smoke import LONGEST_S
 from graphbus_core.editing.rungs.trial_tree import NotCopied
+from graphbus_core.editing.rungs.vetted import Files, Raised, Spot
 from graphbus_core.editing.sandboxes.limits import Finished
 from graphbus_core.model.proposals import Json
 
@@ -23,7 +25,7 @@ class Imported(msgspec.Struct, frozen=True, kw_only=True):
     """What importing gave: module -> names of its agents, module -> error."""
 
     nodes: dict[str, list[str]]
-    errors: dict[str, str]
+    errors: dict[str, Raised]
 
 
 class ImportTrials:
@@ -60,8 +62,10 @@ class ImportTrials:
                     "Raise timeout_s in [tool.graphbus.gate]." if is_slow else "Install what it needs beside GraphBus."
                 )
                 said = f"Without the change, too: {problem.message} {hint}"
-                return self._ground.unverified("G5.unverified", said, problem.path)
-        return Noted(f"Without the change, too: {untried[0].message}") if untried else None
+                return self._ground.unverified("G5.unverified", said, problem.path, problem.told)
+        if not untried:
+            return None
+        return Noted(f"Without the change, too: {untried[0].message}", untried[0].told)
 
     def _failures(
         self, base: State, head: State, project: Project, wanted: Mapping[str, list[str]], calls: Sequence[Json]
@@ -101,13 +105,16 @@ class ImportTrials:
         result = self._import(state, project, sorted(tried), calls, before) if tried else Imported(nodes={}, errors={})
         if isinstance(result, Finished):
             return {**failures, "": _import_ended(result, self._ground.limits.timeout_s)}
+        files = self._ground.files(state)
         for module, error in result.errors.items():
-            failures[module] = Problem("G5.import", f"{module} does not import: {error}", _path_of(project, module))
+            if module in tried:
+                failures[module] = _not_imported(module, error, files, _path_of(project, module))
         for module, names in tried.items():
             found = result.nodes.get(module, [])
             if module not in failures and sorted(found) != sorted(names):
-                message = f"{module} defines {', '.join(found) or 'no agent'}; its text shows {', '.join(names)}."
-                failures[module] = Problem("G5.nodes", message, _path_of(project, module))
+                defined = vetted.names(found, names, "agent") or "no agent"
+                message = f"{module} defines {defined}; its text shows {', '.join(names)}."
+                failures[module] = Problem("G5.nodes", message, _path_of(project, module), told=", ".join(found))
         return failures
 
     def _import(
@@ -138,8 +145,15 @@ class ImportTrials:
 def _import_ended(done: Finished, timeout_s: float) -> Problem:
     if done.timed_out:
         return Problem("G5.timeout", f"Importing takes longer than timeout_s ({timeout_s:g} s).")
-    tail = done.stderr.strip().rpartition("\n")[2]
-    return Problem("G5.import", f"The process ended while importing (exit status {done.returncode}). {tail}".strip())
+    return Problem("G5.import", f"The process ended while importing (exit status {done.returncode}).", told=done.stderr)
+
+
+def _not_imported(module: str, error: Raised, files: Files, path: str) -> Problem:
+    spot = files.last(error.steps)
+    said = f"{module} does not import: {vetted.error_name(error.name)}"
+    if spot.path not in ("", path):
+        said, spot = f"{said} at {spot}", Spot()
+    return Problem("G5.import", f"{said}.", path, spot.line, str(error))
 
 
 def _is_fresh(problem: Problem, known: Problem | None) -> bool:

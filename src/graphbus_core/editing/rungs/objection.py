@@ -8,6 +8,7 @@ The author of a test is trusted no more than the author of a change: it runs in 
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import NamedTuple
 
@@ -16,8 +17,10 @@ import msgspec
 from graphbus_core.compiler.project import Project
 from graphbus_core.editing.rungs.ground import INSIDE, Ground, State, not_copied
 from graphbus_core.editing.rungs.trial_tree import NotCopied
+from graphbus_core.editing.rungs.vetted import error_name
 
 MAX_CHARACTERS = 20_000
+_FUNCTION = re.compile(r"\bdef\s+(test\w*)")
 
 
 class Objection(NamedTuple):
@@ -87,8 +90,20 @@ class Objections:
             work = msgspec.json.encode([roots, text]).decode()
             command = [sys.executable, "-B", str(INSIDE / "graphbus_objection.py"), work]
             heard = self._ground.watched(command, folder, {}, before_s=before_s)
-        said = heard.last(_Outcomes) if heard.is_sound and not heard.done.timed_out else None
-        return said and msgspec.structs.replace(said, used_s=heard.done.used_s)
+        found = heard.last(_Outcomes) if heard.is_sound and not heard.done.timed_out else None
+        return msgspec.structs.replace(_vetted(found, text), used_s=heard.done.used_s) if found else None
+
+
+def _vetted(found: _Outcomes, text: str) -> _Outcomes:
+    """Leave out every word that is neither ours nor Python's, nor a name of a function in the text of the test."""
+    tests = set(_FUNCTION.findall(text))
+    outcomes = {name: _word(outcome) for name, outcome in found.outcomes.items() if name in tests}
+    return _Outcomes(outcomes=outcomes, error=error_name(found.error) if found.error else "")
+
+
+def _word(outcome: str) -> str:
+    kind, _, name = outcome.partition(": ")
+    return kind if kind in ("passed", "skipped") else f"failed: {error_name(name)}"
 
 
 def _nothing_before(before: _Outcomes | None) -> str:

@@ -17,10 +17,12 @@ import msgspec
 
 from graphbus_core.compiler.project import Project
 from graphbus_core.compiler.reading import syntax
+from graphbus_core.editing.rungs import vetted
 from graphbus_core.editing.rungs.codes import Problem
 from graphbus_core.editing.rungs.ground import INSIDE, Ground, NotRun, State, Verdict, changed_paths, not_copied
 from graphbus_core.editing.rungs.samples import NoSample, odd, plain
 from graphbus_core.editing.rungs.trial_tree import NotCopied
+from graphbus_core.editing.rungs.vetted import Files, Raised, Spot
 from graphbus_core.model.agent import AgentDefinition, MethodSpec, Subscription
 from graphbus_core.model.proposals import Json
 from graphbus_core.model.schema import Schema
@@ -100,10 +102,11 @@ class SmokeTrials:
         """Call with the change, and where something is wrong, without it."""
         heard = self._heard.pop((base[0].digest, head[0].digest), None)
         now = self._try(*head, attempts)[0] if heard is None else _by_attempt(heard, attempts)
-        suspects = [number for number, attempt in enumerate(attempts) if _problems(attempt, now[number])]
+        files = self._ground.files(head[0])
+        suspects = [number for number, attempt in enumerate(attempts) if _problems(attempt, now[number], files)]
         then, used_s = self._try(*base, [attempts[number] for number in suspects]) if suspects else ([], 0.0)
         for number, said in zip(suspects, then, strict=True):
-            wrong, known = _problems(attempts[number], now[number]), _problems(attempts[number], said)
+            wrong, known = (_problems(attempts[number], answers, files) for answers in (now[number], said))
             for index in sorted(wrong.keys() - known.keys()):
                 is_slow = wrong[index].code == "G8.timeout" and used_s > _SOON_S
                 if said[index : index + 1] and said[index][0] == "ok" and not is_slow:
@@ -136,7 +139,7 @@ def _by_attempt(said: list[Json], attempts: list[Attempt]) -> list[Answers]:
     return found
 
 
-def _problems(attempt: Attempt, said: Answers) -> dict[int, Problem]:
+def _problems(attempt: Attempt, said: Answers, files: Files) -> dict[int, Problem]:
     """Give what is wrong, by the number of the value."""
     found: dict[int, Problem] = {}
     method = attempt.agent.method(attempt.method)
@@ -149,15 +152,26 @@ def _problems(attempt: Attempt, said: Answers) -> dict[int, Problem]:
         elif kind == "ends":
             found[index] = Problem("G8.raises", f"{attempt} ends the process for {value}.", path, line)
         elif kind == "raises" and index < attempt.plain_count:
-            found[index] = Problem(
-                "G8.raises", f"{attempt} raises {detail} for {value}, not without the change.", path, line
-            )
+            found[index] = _raised(attempt, value, detail, files)
         elif kind == "ok" and not attempt.topic and is_good(detail):
             wrong = "; ".join(str(problem) for problem in is_good(detail)[:3])
-            found[index] = Problem(
-                "G8.output", f"{attempt} gives a result that does not fit for {value}: {wrong}.", path, line
-            )
+            message = f"{attempt} gives a result that does not fit its schema for {value}."
+            found[index] = Problem("G8.output", message, path, line, wrong)
     return found
+
+
+def _raised(attempt: Attempt, value: Json, detail: Json, files: Files) -> Problem:
+    """Say what was raised, and where, as far as that can be known without the code that raised it."""
+    try:
+        error = msgspec.convert(detail, Raised)
+    except msgspec.ValidationError:
+        error = Raised("")
+    method = attempt.agent.method(attempt.method)
+    spot = files.last(error.steps)
+    if not spot.path:
+        spot = Spot(attempt.agent.path, method.span.line if method else attempt.agent.span.line)
+    said = f"{attempt} raises {vetted.error_name(error.name)} for {value}, not without the change."
+    return Problem("G8.raises", said, spot.path, spot.line, str(error))
 
 
 # --- what has changed, and how it is called ---------------------------------------------------------

@@ -7,7 +7,9 @@ pytest says. Failing, erring, being skipped and not being there are all the same
 from __future__ import annotations
 
 import os
+import random
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -15,9 +17,11 @@ from typing import NamedTuple
 
 from graphbus_core.compiler.project import Project
 from graphbus_core.editing.rungs.codes import Problem
+from graphbus_core.editing.rungs.counterproof import Half, halves
 from graphbus_core.editing.rungs.find_tests import has_tests
 from graphbus_core.editing.rungs.ground import INSIDE, Ground, Heard, Noted, NotRun, State, Verdict, not_copied
 from graphbus_core.editing.rungs.trial_tree import NotCopied
+from graphbus_core.editing.rungs.vetted import Files
 from graphbus_core.model.proposals import Json
 
 _LAST_LINES = 12
@@ -25,6 +29,12 @@ _NO_TESTS = 5
 """Exit status of a pytest that has found no test."""
 _RANK = {"passed": 0, "skipped": 1, "failed": 2, "error": 3, "odd": 4}
 _OF_PLUGINS = ("the hook ", "the plugin ", "the calls of ")
+_OF_PYTEST = ("pytest", "_pytest", "pluggy")
+_KINDS = (
+    *("the hook", "the plugin", "the calls of", "the module", "the record of the run", "the exit status"),
+    *("the function of a test", "the function of a fixture", "sys.meta_path", "sys.path_hooks"),
+    *("sys.settrace", "sys.setprofile", "threading.settrace", "threading.setprofile"),
+)
 _BEFORE = {"setup": ("", "teardown"), "call": ("setup", "call"), "teardown": ("setup", "call")}
 
 
@@ -67,7 +77,7 @@ class TestTrials:
     def __init__(self, ground: Ground) -> None:
         self._ground = ground
         self._tested: dict[tuple[str, bool], Tested] = {}
-        self._obstacle = ""
+        self._obstacle = self._obstacle_told = ""
 
     @cached_property
     def command(self) -> tuple[str, ...]:
@@ -92,21 +102,59 @@ class TestTrials:
         try:
             if not self._obstacle:
                 before = self._test(base, project)
-                self._obstacle = _obstacle(before, timeout_s)
+                self._obstacle = _obstacle(before, timeout_s, self._ground.files(base))
+                self._obstacle_told = _told(before)
             if self._obstacle:
-                return self._ground.unverified("G6.unverified", self._obstacle)
+                return self._ground.unverified("G6.unverified", self._obstacle, told=self._obstacle_told)
             if before.is_pytest and not before.passed:
                 return NotRun("No test passes without the change.")
             after = self._test(head, project, before.used_s)
             if are_tests:
                 after = after._replace(tampered=tuple(it for it in after.tampered if not it.startswith(_OF_PLUGINS)))
-            verdict = _compare(before, after, timeout_s)
+            files = self._ground.files(head)
+            verdict = _compare(before, after, timeout_s, files)
             if isinstance(verdict, Problem) and verdict.code == "G6.tests" and before.is_pytest:
                 again = self._test(base, project, before.used_s, again=True)
-                return _compare(_steady(before, again), after, timeout_s)
+                return _compare(_steady(before, again), after, timeout_s, files)
             return verdict
         except NotCopied as reason:
             return self._ground.unverified("G6.unverified", not_copied(reason))
+
+    def prove(self, base: State, head: State, project: Project) -> Verdict:
+        """Run the tests of a change that has passed with the opposite of what they expect, half of them at a time.
+
+        What does not follow it and did without the change, twice, is no word that can be believed.
+        """
+        after = self._tested.get((head.digest, False))
+        if after is None or not after.is_pytest or not after.passed:
+            return None
+        files = self._ground.files(head)
+        try:
+            for half in halves(after.passed, files, random.SystemRandom()):
+                liars = self._liars(half, base, head, after.passed, project)
+                if liars:
+                    shown = _lost(dict.fromkeys(sorted(liars), "reported otherwise"), files)
+                    said = f"What is reported of tests does not follow what they expect: {shown}."
+                    return Problem("G6.tampered", said, told="\n".join(sorted(liars)))
+        except NotCopied as reason:
+            return self._ground.unverified("G6.unverified", not_copied(reason))
+        return None
+
+    def _liars(self, half: Half, base: State, head: State, passed: set[str], project: Project) -> set[str]:
+        """Give the tests that twice do not follow what they expect with the change, and do without it."""
+        liars, name = passed, os.urandom(8).hex()
+        used_s = self._tested[head.digest, False].used_s
+        for side, again in ((head, False), (base, False), (head, True)):
+            tested = self._test(
+                State(f"{side.digest} {name}", {**side.files, **half.files}), project, used_s, again=again
+            )
+            if tested.timed_out or (side is base and tested.outcomes is None):
+                return set()
+            found = half.liars(passed, tested.outcomes or {})
+            liars = liars - found if side is base else liars & found
+            if not liars:
+                break
+        return liars
 
     def _test(self, state: State, project: Project, before_s: float = 0.0, *, again: bool = False) -> Tested:
         key = (state.digest, again)
@@ -157,6 +205,7 @@ def _outcomes(steps: list[list[Json]]) -> dict[str, str]:
         if step[0] != "phase":
             continue
         name, when, outcome = str(step[1]), str(step[2]), str(step[3])
+        outcome = outcome if outcome in _RANK else "odd"
         if phase.get(name, "") not in _BEFORE.get(when, ()):
             outcome = "odd"
         elif outcome == "failed" and when != "call":
@@ -172,7 +221,12 @@ def _outcomes(steps: list[list[Json]]) -> dict[str, str]:
 # --- what a run proves ------------------------------------------------------------------------------
 
 
-def _obstacle(before: Tested, timeout_s: float) -> str:
+def _told(tested: Tested) -> str:
+    """Give what the run has said of itself, for the person."""
+    return "\n".join([*(f"{path}: {why}" for path, why in sorted(tested.uncollected.items())), tested.tail])
+
+
+def _obstacle(before: Tested, timeout_s: float, files: Files) -> str:
     """Say why the tests say nothing about any change; empty when they do."""
     if before.timed_out:
         said = f"The tests take longer than timeout_s ({timeout_s:g} s) without the change, too"
@@ -180,9 +234,7 @@ def _obstacle(before: Tested, timeout_s: float) -> str:
     if before.outcomes:
         return ""
     if before.uncollected:
-        return (
-            f"Without the change, too: {_uncollected(before.uncollected)}, and there is no other test. Mend it first."
-        )
+        return f"Without the change, too: {_uncollected(before.uncollected, files)}, and there is no other test. Mend it first."
     return _failed_obstacle(before)
 
 
@@ -197,8 +249,7 @@ def _failed_obstacle(before: Tested) -> str:
     if before.returncode in (0, _NO_TESTS if before.is_pytest else 0):
         return ""
     said = f"The test command fails without the change, too (exit status {before.returncode})"
-    last = before.tail.rpartition("\n")[2]
-    return f"{said}: {last or 'it says nothing'}. Mend it, or set test_command in [tool.graphbus.gate]."
+    return f"{said}. Mend it, or set test_command in [tool.graphbus.gate]."
 
 
 def _steady(first: Tested, second: Tested) -> Tested:
@@ -209,33 +260,51 @@ def _steady(first: Tested, second: Tested) -> Tested:
     return first._replace(outcomes=lasting)
 
 
-def _compare(before: Tested, after: Tested, timeout_s: float) -> Verdict:
+def _compare(before: Tested, after: Tested, timeout_s: float, files: Files) -> Verdict:
     tampered = [what for what in after.tampered if what not in before.tampered]
     if after.timed_out:
         return Problem("G6.timeout", f"The tests take longer than timeout_s ({timeout_s:g} s).")
     if tampered:
-        return Problem("G6.tampered", f"Changed while the tests ran: {', '.join(tampered[:5])}.")
+        kinds = ", ".join(dict.fromkeys(map(_kind, tampered)))
+        return Problem("G6.tampered", f"Changed while the tests ran: {kinds}.", told=", ".join(tampered))
     if before.is_pytest:
-        return _compare_outcomes(before, after)
+        return _compare_outcomes(before, after, files)
     if after.returncode:
-        return Problem("G6.tests", f"The test command fails (exit status {after.returncode}): {after.tail}")
+        return Problem("G6.tests", f"The test command fails (exit status {after.returncode}).", told=after.tail)
     return None
 
 
-def _compare_outcomes(before: Tested, after: Tested) -> Verdict:
+def _kind(what: str) -> str:
+    """Give what was changed without the names that are made while the code runs."""
+    root = what.partition(".")[0]
+    known = f"a part of {root}" if root in sys.stdlib_module_names or root in _OF_PYTEST else "something else"
+    return next((kind for kind in _KINDS if what.startswith(kind)), known)
+
+
+def _compare_outcomes(before: Tested, after: Tested, files: Files) -> Verdict:
     fresh = {path: why for path, why in after.uncollected.items() if path not in before.uncollected}
     if fresh:
-        return Problem("G6.collection", f"With the change, {_uncollected(fresh)}.")
-    lost = sorted(before.passed - after.passed)
+        told = "\n".join(f"{path}: {why}" for path, why in sorted(fresh.items()))
+        return Problem("G6.collection", f"With the change, {_uncollected(fresh, files)}.", told=told)
+    outcomes = after.outcomes or {}
+    lost = {name: outcomes.get(name, "gone") for name in sorted(before.passed - after.passed)}
     if lost:
-        outcomes = after.outcomes or {}
-        shown = ", ".join(f"{name} ({outcomes.get(name, 'gone')})" for name in lost[:5])
-        more = f" and {len(lost) - 5} more" if len(lost) > 5 else ""
-        return Problem("G6.tests", f"Passed before and not now: {shown}{more}.")
-    return Noted(f"Without the change, too: {_uncollected(before.uncollected)}.") if before.uncollected else None
+        told = "\n".join(f"{name}: {word}" for name, word in lost.items())
+        return Problem("G6.tests", f"Passed before and not now: {_lost(lost, files)}.", told=f"{told}\n{after.tail}")
+    if not before.uncollected:
+        return None
+    return Noted(f"Without the change, too: {_uncollected(before.uncollected, files)}.", _told(before))
 
 
-def _uncollected(files: Mapping[str, str]) -> str:
-    path, why = min(files.items())
-    more = f"; nor can {len(files) - 1} more" if len(files) > 1 else ""
-    return f"{path} cannot be collected: {why.rstrip('.')}{more}"
+def _lost(lost: Mapping[str, str], files: Files) -> str:
+    """Name tests that were lost; those of one function that has several are one."""
+    counted = Counter((files.test(name), word) for name, word in lost.items())
+    shown = [f"{name} ({word}{f', {count} times' if count > 1 else ''})" for (name, word), count in counted.items()]
+    more = f" and {len(shown) - 5} more" if len(shown) > 5 else ""
+    return f"{', '.join(shown[:5])}{more}"
+
+
+def _uncollected(found: Mapping[str, str], files: Files) -> str:
+    path = files.test(min(found))
+    more = f"; nor can {len(found) - 1} more" if len(found) > 1 else ""
+    return f"{path} cannot be collected{more}"

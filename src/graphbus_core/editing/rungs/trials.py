@@ -57,6 +57,10 @@ class Trials:
         """G6: the tests that passed before pass; `are_tests`: it is tests that differ, which may bring plugins."""
         return self._tests.check(base, head, project, are_tests=are_tests)
 
+    def prove_tests(self, base: State, head: State, project: Project) -> Verdict:
+        """G6, before anything is written: the tests fail where they must, too."""
+        return self._tests.prove(base, head, project)
+
     def check_commands(self, base: State, head: State) -> Verdict:
         """G7: the further checks of the configuration find nothing new."""
         return self._checks.check(base, head)

@@ -1,10 +1,11 @@
 """The first process in a jail: a program of its own, run by `python -I -S`, never imported by GraphBus.
 
-    ours -> bubblewrap ------------------> this, pid 1 -> the command
+    ours -> bubblewrap ------------------> this, pid 1 -> the command, behind Landlock
     ours -> this -> unshare, new root ---> this, pid 1 -> the command, behind Landlock
 
 It starts the command, ends everything when the command ends, and tells the exit status over a pipe of its own. No other process
-can look into it or write for it: it is not dumpable, and where it is root the command is not.
+can look into it or write for it: it is not dumpable, and where it is root the command is not. No process can write into the
+memory of another one: `/proc` is read only, and Landlock says so once more where the kernel has it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import os
 import signal
 import struct
 import sys
+from contextlib import suppress
 from typing import Any, NoReturn
 
 NEW = "/new"
@@ -23,6 +25,9 @@ _NS = {"mount": 0x20000, "uts": 0x4000000, "ipc": 0x8000000, "user": 0x10000000,
 _BIND, _REC, _PRIVATE, _NOSUID, _NODEV, _NOEXEC = 4096, 16384, 1 << 18, 2, 4, 8
 _DETACH, _AT_RECURSIVE, _READ_ONLY = 2, 0x8000, 1
 _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41, "riscv64": 41}
+_IOPRIO_SET = {"x86_64": 251, "aarch64": 30, "riscv64": 30}
+_LAST_OF_BEST_EFFORT = 2 << 13 | 7
+_NICER, _FIRST_PID = 5, 300
 _MOUNT_SETATTR, _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 442, 444, 445, 446
 _READ, _READ_FILE, _ALL_1, _FILE_ONLY = 0b1101, 0b101, (1 << 13) - 1, 0b111 | 1 << 14 | 1 << 15
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -44,6 +49,7 @@ def main() -> NoReturn:
     _prctl(_DUMPABLE, 0)
     _prctl(_NO_NEW_PRIVS, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _yield_to_others()
     child = os.fork()
     if child == 0:
         _run(spec, command)
@@ -65,9 +71,9 @@ def _run(spec: Spec, command: list[str]) -> NoReturn:
             os.setresgid(*[spec["drop"]] * 3)
             os.setresuid(*[spec["drop"]] * 3)
         _prctl(_PDEATHSIG, signal.SIGKILL)
-        os.makedirs(spec["temporary"], exist_ok=True)
-        os.chdir(spec["cwd"])
-        if spec["build"]:
+        os.makedirs(spec["home"], exist_ok=True)
+        os.chdir(spec["place"])
+        if spec["build"] or _has_landlock():
             _lock(spec)
         _limit(spec["limits"])
         if spec["filter"]:
@@ -83,6 +89,13 @@ def _run(spec: Spec, command: list[str]) -> NoReturn:
     except OSError as error:
         os.write(2, f"{command[0]}: {error.strerror}\n".encode())
         os._exit(127 if isinstance(error, FileNotFoundError) else 126)
+
+
+def _yield_to_others() -> None:
+    """Let all else on this machine go first, on the processor and on the disk."""
+    os.nice(_NICER)
+    os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    _libc.syscall(ctypes.c_long(_IOPRIO_SET[os.uname().machine]), 1, 0, _LAST_OF_BEST_EFFORT)
 
 
 def _limit(limits: dict[str, int]) -> None:
@@ -108,11 +121,15 @@ def _refuse_calls(steps: bytes) -> None:
 
 def _become_first(spec: Spec) -> None:
     """Leave for new namespaces; who comes back is process 1 in them, and its parent only waits."""
-    user, group = os.geteuid(), os.getegid()
+    user, group, inner = os.geteuid(), os.getegid(), spec["users"]
     kinds = [kind for kind in _NS if kind != "user" or spec["userns"]]
     _check(_libc.unshare(sum(_NS[kind] for kind in kinds)), "unshare")
     if spec["userns"]:
-        for name, text in (("setgroups", "deny"), ("uid_map", f"65534 {user} 1"), ("gid_map", f"65534 {group} 1")):
+        for name, text in (
+            ("setgroups", "deny"),
+            ("uid_map", f"{inner[0]} {user} 1"),
+            ("gid_map", f"{inner[1]} {group} 1"),
+        ):
             with open(f"/proc/self/{name}", "w") as file:
                 file.write(text)
     child = os.fork()
@@ -122,6 +139,8 @@ def _become_first(spec: Spec) -> None:
         code = os.waitstatus_to_exitcode(status)
         os._exit(code if code >= 0 else 128 - code)
     _prctl(_PDEATHSIG, signal.SIGKILL)
+    with suppress(OSError), open("/proc/sys/kernel/ns_last_pid", "w") as file:
+        file.write(str(_FIRST_PID + int.from_bytes(os.urandom(2), "little") // 4))
 
 
 def _build(spec: Spec) -> None:
@@ -133,11 +152,10 @@ def _build(spec: Spec) -> None:
     _pivot("/tmp", "/tmp/old")  # noqa: S108
     os.chdir("/")
     _mount("tmpfs", NEW, "tmpfs", _NOSUID | _NODEV, "mode=0755")
-    for place, size, mode in (("/tmp", spec["disk_bytes"], 0o1777), ("/dev", 65536, 0o755)):  # noqa: S108
-        os.mkdir(NEW + place)
-        _mount(
-            "tmpfs", NEW + place, "tmpfs", _NOSUID | (_NODEV if place != "/dev" else 0), f"size={size},mode={mode:o}"
-        )
+    rooms = [(place, spec["disk_bytes"], 0o1777, _NODEV) for place in spec["own"]]
+    for place, size, mode, no_devices in (*rooms, ("/dev", 65536, 0o755, 0)):
+        os.makedirs(NEW + place)
+        _mount("tmpfs", NEW + place, "tmpfs", _NOSUID | no_devices, f"size={size},nr_inodes=65536,mode={mode:o}")
     os.mkdir(NEW + "/dev/shm")  # noqa: S108
     _mount("tmpfs", NEW + "/dev/shm", "tmpfs", _NOSUID | _NODEV, f"size={spec['shm_bytes']},mode=1777")  # noqa: S108
     os.mkdir(NEW + "/proc")
@@ -147,19 +165,27 @@ def _build(spec: Spec) -> None:
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         os.symlink(f"/proc/self/fd/{number}", f"{NEW}/dev/{name}")
     os.symlink("/proc/self/fd", f"{NEW}/dev/fd")
-    for source, place in spec["reads"]:
+    outer = [read for read in spec["reads"] if not _is_under(read[1], spec["place"])]
+    for source, place in outer:
         _bind("/old" + source, NEW + place, _READ_ONLY)
     for aim, place in spec["links"]:
         os.makedirs(os.path.dirname(NEW + place), exist_ok=True)
         os.symlink(aim, NEW + place)
-    _bind("/old" + spec["cwd"], NEW + spec["cwd"])
+    _bind("/old" + spec["cwd"], NEW + spec["place"])
+    for source, place in spec["reads"]:
+        if _is_under(place, spec["place"]):
+            _bind("/old" + source, NEW + place, _READ_ONLY)
     _check(_libc.umount2(b"/old", _DETACH), "umount2")
     os.chdir(NEW)
     _pivot(".", ".")
     _check(_libc.umount2(b".", _DETACH), "umount2")
     os.chdir("/")
-    for place in ("/dev", "/"):
+    for place in ("/proc", "/dev", "/"):
         _set_attributes(place, _READ_ONLY, 0)
+
+
+def _is_under(path: str, folder: str) -> bool:
+    return path.startswith(f"{folder}/")
 
 
 def _bind(source: str, place: str, attributes: int = 0) -> None:
@@ -207,14 +233,15 @@ def _lock(spec: Spec) -> None:
     known = _ALL_1
     for since, bit in ((2, 13), (3, 14), (5, 15)):
         known |= (version >= since) << bit
-    handled = (ctypes.c_uint64 * 3)(known, 3 if version >= 99 else 0, 3 if version >= 6 else 0)
+    handled = (ctypes.c_uint64 * 3)(known, 0, 3 if version >= 6 else 0)
     rules = _landlock(_CREATE_RULESET, handled, 24 if version >= 6 else 8, 0)
     for _, place in spec["reads"]:
         _allow(rules, place, _READ & known)
-    for place in (spec["cwd"], "/tmp", "/dev/shm"):  # noqa: S108
-        _allow(rules, place, known)
-    for place in ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"):
-        _allow(rules, place, 0b110)
+    for place in (spec["place"], *spec["own"], "/dev/shm", "/dev/pts"):  # noqa: S108
+        if os.path.isdir(place):
+            _allow(rules, place, known)
+    for name, rights in (("null", 0b110), ("zero", 0b100), ("full", 0b110), ("random", 0b110), ("urandom", 0b110)):
+        _allow(rules, f"/dev/{name}", rights)
     for place, rights in (("/", 0b1000), ("/proc", 0b1100), ("/dev", 0b1100)):
         _allow(rules, place, rights)
     _landlock(_RESTRICT_SELF, rules, 0)
@@ -228,6 +255,10 @@ def _allow(rules: int, place: str, rights: int) -> None:
     rule = ctypes.create_string_buffer(rights.to_bytes(8, sys.byteorder) + handle.to_bytes(4, sys.byteorder), 12)
     _landlock(_ADD_RULE, rules, 1, rule, 0)
     os.close(handle)
+
+
+def _has_landlock() -> bool:
+    return bool(_libc.syscall(ctypes.c_long(_CREATE_RULESET), None, 0, 1) > 0)
 
 
 def _landlock(number: int, *arguments: Any) -> int:

@@ -11,21 +11,21 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from graphbus_core.editing.sandboxes.calls import call_filter
 from graphbus_core.editing.sandboxes.limits import Finished, Limits
 from graphbus_core.editing.sandboxes.process import cpu_seconds, environment_of, process_count, run_watched
-from graphbus_core.editing.sandboxes.reach import Reach, reach
+from graphbus_core.editing.sandboxes.reach import SYSTEM, Reach, reach
 from graphbus_core.errors import EditError
 
 Tier = Literal["bubblewrap", "landlock"]
 
-HOME = "/tmp/home"  # noqa: S108 - inside of the jail, where /tmp is its own
+HOME = "/tmp/home"  # noqa: S108 - where the home of the user has no place in the jail
 SHM_BYTES = 64_000_000
 OPEN_FILES = 1024
 _INSIDE = str(Path(__file__).with_name("inside.py"))
-_FIRST_USER, _USERS = 64_000, 1_000
+_FIRST_USER, _USERS, _NOBODY = 64_000, 1_000, 65_534
 _ADMINISTRATOR = 21
 _runs = count(os.getpid())
 _runs_lock = threading.Lock()
@@ -42,6 +42,15 @@ class Jail:
     def __init__(self, tier: Tier, project: Path | None = None) -> None:
         self.tier = tier
         self._project = project
+
+    def seen(self, cwd: Path) -> Path:
+        """Give the real path of the project, where that can be shown: files, tracebacks and settings read as they do outside."""
+        if self._project is None:
+            return cwd.resolve()
+        place = os.path.realpath(self._project)
+        wide = (*SYSTEM, "/etc", "/dev", "/proc", "/tmp", _home())  # noqa: S108
+        is_taken = any(_is_in(taken, place) for taken in wide) or place in (sys.prefix, sys.base_prefix)
+        return cwd.resolve() if is_taken else Path(place)
 
     def run(
         self,
@@ -63,13 +72,14 @@ class Jail:
             _give_away(folder, user)
         shown = reach(self._project, (_INSIDE, *map(str, readable)))
         heard, told = os.pipe()
-        spec = _spec(folder, user, shown, limits) | {"build": self.tier == "landlock", "status": told}
-        number = next(_runs)
-        variables = environment_of(Path(HOME), f"{os.getpid()}-{number}", environment or {})
-        start = [] if self.tier == "landlock" else _bwrap(folder, user, shown, limits)
+        spec = _spec(folder, str(self.seen(cwd)), user, shown, limits)
+        spec |= {"build": self.tier == "landlock", "status": told}
+        variables = environment_of(Path(spec["home"]), environment or {})
+        start = [] if self.tier == "landlock" else _bwrap(spec, shown)
         try:
             whole = [*start, sys.executable, "-I", "-S", _INSIDE, json.dumps(spec), *command]
-            done = run_watched(whole, cwd, variables, limits, weighed=(cwd,), passed=(told,))
+            held = (*spec["own"], "/dev/shm")  # noqa: S108 - of the jail
+            done = run_watched(whole, cwd, variables, limits, weighed=(cwd,), held=held, passed=(told,))
         finally:
             os.close(told)
             with open(heard, "rb") as pipe:
@@ -81,19 +91,34 @@ class Jail:
         return done._replace(returncode=int(said[1])) if len(said) > 1 else done
 
 
-def _spec(folder: str, user: int, shown: Reach, limits: Limits) -> dict[str, object]:
+def _home() -> str:
+    """Give the path of this user's home, at which the jail has an empty one; another where that is in the way of something."""
+    home = os.path.realpath(Path.home())
+    wide = ("/", "/home", "/var", "/opt", "/srv", "/run", "/tmp", *SYSTEM)  # noqa: S108
+    return HOME if home in wide or any(_is_in(home, taken) for taken in (*SYSTEM, "/etc", "/dev", "/proc")) else home
+
+
+def _is_in(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(f"{folder.rstrip('/')}/")
+
+
+def _spec(folder: str, place: str, user: int, shown: Reach, limits: Limits) -> dict[str, Any]:
     bounds = {"CPU": cpu_seconds(limits), "FSIZE": limits.file_size_mb << 20, "NOFILE": OPEN_FILES}
     if limits.memory_mb:
         bounds["AS"] = limits.memory_mb << 20
     if limits.processes:
         bounds["NPROC"] = limits.processes if user else limits.processes + process_count()
+    home = _home()
     return {
         "userns": not user,
+        "users": (os.geteuid() or _NOBODY, os.getegid() or _NOBODY),
         "drop": user,
         "reads": shown.reads,
         "links": shown.links,
         "cwd": folder,
-        "temporary": str(Path(HOME, "tmp")),
+        "place": place,
+        "home": home,
+        "own": ["/tmp"] if _is_in(home, "/tmp") else ["/tmp", home],  # noqa: S108
         "limits": bounds,
         "filter": call_filter(os.uname().machine).hex(),
         "disk_bytes": limits.disk_mb * 1_000_000,
@@ -101,26 +126,35 @@ def _spec(folder: str, user: int, shown: Reach, limits: Limits) -> dict[str, obj
     }
 
 
-def _bwrap(folder: str, user: int, shown: Reach, limits: Limits) -> list[str]:
+def _bwrap(spec: Mapping[str, Any], shown: Reach) -> list[str]:
     rights = ["--cap-drop", "ALL"]
-    if user:
+    place = spec["place"]
+    if spec["drop"]:
         rights += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
     else:
-        rights += ["--unshare-user", "--disable-userns", "--uid", "65534", "--gid", "65534"]
-    reads = [word for source, place in shown.reads for word in ("--ro-bind", source, place)]
-    links = [word for aim, place in shown.links for word in ("--symlink", aim, place)]
-    places = [place for _, place in (*shown.reads, *shown.links)]
-    above = sorted({str(parent) for place in (*places, folder) for parent in Path(place).parents} - {"/", *places})
-    folders = [word for parent in above for word in ("--perms", "0755", "--dir", parent) if parent != "/tmp"]  # noqa: S108
+        user, group = spec["users"]
+        rights += ["--unshare-user", "--disable-userns", "--uid", str(user), "--gid", str(group)]
+    inner = [read for read in shown.reads if _is_in(read[1], place)]
+    outer = [read for read in shown.reads if read not in inner]
+    links = [word for aim, path in shown.links for word in ("--symlink", aim, path)]
+    paths = [path for _, path in (*outer, *shown.links)]
+    own = [
+        word for path in spec["own"] for word in ("--perms", "1777", "--size", str(spec["disk_bytes"]), "--tmpfs", path)
+    ]
+    above = sorted({str(up) for path in (*paths, place) for up in Path(path).parents} - {"/", *spec["own"], *paths})
+    folders = [word for parent in above for word in ("--perms", "0755", "--dir", parent)]
     return [
         *(shutil.which("bwrap") or "bwrap", *rights),
         *("--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
         *("--die-with-parent", "--new-session", "--as-pid-1", "--proc", "/proc", "--dev", "/dev"),
         *("--perms", "1777", "--size", str(SHM_BYTES), "--tmpfs", "/dev/shm"),  # noqa: S108
-        *("--perms", "1777", "--size", str(limits.disk_mb * 1_000_000), "--tmpfs", "/tmp"),  # noqa: S108
-        *(*folders, *reads, *links),
-        *("--bind", folder, folder, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/", "--"),
+        *(*own, *folders, *_read_only(outer), *links, "--bind", spec["cwd"], place, *_read_only(inner)),
+        *("--remount-ro", "/proc", "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/", "--"),
     ]
+
+
+def _read_only(reads: Sequence[tuple[str, str]]) -> list[str]:
+    return [word for source, path in reads for word in ("--ro-bind", source, path)]
 
 
 def _is_root() -> bool:

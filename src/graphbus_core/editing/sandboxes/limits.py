@@ -14,7 +14,7 @@ class Limits(NamedTuple):
         timeout_s: Processor time of it and all that it starts, together with the time in which all of them sleep.
         patience: Wall time, as a multiple of `timeout_s`, after which it is ended and nothing is said of it: a busy machine has
             not let it use its time.
-        memory_mb: Address space of each process; 0: no limit.
+        memory_mb: Address space of each process, and what all of them hold in memory together; 0: no limit.
         file_size_mb: Of each file that it writes.
         processes: How many processes it may have at a time; 0: no limit. Outside of a jail, root is not bound by it.
         output_bytes: What is kept of its output and of its errors, each; the rest is read and dropped.
@@ -52,6 +52,10 @@ class Sandbox(Protocol):
     @property
     def tier(self) -> str:
         """What keeps the command in: `"bubblewrap"`, `"landlock"` or `"process"`."""
+        ...
+
+    def seen(self, cwd: Path) -> Path:
+        """Give the path at which a command sees the folder that it runs in."""
         ...
 
     def run(

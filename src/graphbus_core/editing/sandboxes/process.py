@@ -23,12 +23,14 @@ from pathlib import Path
 from types import FrameType
 
 from graphbus_core.editing.sandboxes.limits import Finished, Limits
+from graphbus_core.editing.sandboxes.memory import Memory
 from graphbus_core.editing.sandboxes.usage import LOOK_S, Usage
 from graphbus_core.errors import NotJudgedError
 from graphbus_core.isolation import end_marked
 
 PASSED_ON = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SYSTEMROOT")
-_MARK = "GRAPHBUS_SANDBOX"
+_MARK = "INVOCATION_ID"
+"""As services of systemd have it: code cannot tell from it that it is tried."""
 _WEIGH_S = 0.2
 _MOST_LEFT = 64
 """How often is read what a pipe holds at the end: it may be a mebibyte, and somebody may fill it again."""
@@ -52,6 +54,10 @@ class ProcessSandbox:
 
     tier = "process"
 
+    def seen(self, cwd: Path) -> Path:
+        """Give the folder itself."""
+        return cwd
+
     def run(
         self,
         command: Sequence[str],
@@ -63,7 +69,7 @@ class ProcessSandbox:
     ) -> Finished:
         """Run a command to its end, then end whatever it has left behind."""
         with private_home() as home:
-            variables = environment_of(home, home.name, environment or {})
+            variables = environment_of(home, {"TMPDIR": str(home / "tmp"), **(environment or {})})
             return run_watched(_limited(command, limits), cwd, variables, limits, weighed=(cwd, home))
 
 
@@ -74,13 +80,15 @@ def run_watched(
     limits: Limits,
     *,
     weighed: Sequence[Path],
+    held: Sequence[str] = (),
     passed: Sequence[int] = (),
 ) -> Finished:
-    """Start a command, listen until it ends, its time is up or it has filled too much of the disk, and end what is left.
+    """Start a command, listen until it ends, its time is up or it holds too much of the disk or the memory, and end what is left.
 
     Args:
         variables: Its whole environment, made by `environment_of`.
         weighed: Folders whose growth counts against `limits.disk_mb`.
+        held: Folders of its own as it sees them, which count against `limits.memory_mb`.
         passed: File descriptors that it inherits.
 
     Raises:
@@ -102,12 +110,14 @@ def run_watched(
                 pass_fds=passed,
             )
         usage = Usage(child)
+        memory = Memory(child.pid, limits.memory_mb << 20, held)
 
         def must_end() -> bool:
-            return usage.look() > limits.timeout_s or scale.weigh() or time.monotonic() > deadline
+            return usage.look() > limits.timeout_s or scale.weigh() or memory.weigh() or time.monotonic() > deadline
 
         output = _listen(child, lambda: usage.has_ended() or must_end(), limits.output_bytes)
-        is_judged = usage.has_ended() or usage.used_s > limits.timeout_s or scale.is_over
+        is_full = scale.is_over or bool(memory.excess)
+        is_judged = usage.has_ended() or usage.used_s > limits.timeout_s or is_full
     finally:
         if child is not None:
             _end_all(child, variables[_MARK])
@@ -117,6 +127,8 @@ def run_watched(
     stdout, stderr = (bytes(part).decode(errors="replace") for part in output)
     if scale.is_over:
         stderr += f"\nended: it wrote more than {limits.disk_mb} MB\n"
+    elif memory.excess:
+        stderr += f"\nended: it held {memory.excess}\n"
     return Finished(child.returncode, stdout, stderr, usage.used_s > limits.timeout_s, usage.used_s)
 
 
@@ -259,16 +271,15 @@ def _remove_empty(folder: str) -> bool:
     return True
 
 
-def environment_of(home: Path, mark: str, more: Mapping[str, str]) -> dict[str, str]:
-    """Give the whole environment of a tried command: an allow list, its private folders, and the mark it is found by."""
+def environment_of(home: Path, more: Mapping[str, str]) -> dict[str, str]:
+    """Give the whole environment of a tried command: an allow list, its home, and the mark by which it is found."""
     return {
         **{name: os.environ[name] for name in PASSED_ON if name in os.environ},
         "HOME": str(home),
-        "TMPDIR": str(home / "tmp"),
-        "PYTHONHASHSEED": "0",
+        "PYTHONHASHSEED": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONNOUSERSITE": "1",
-        _MARK: mark,
+        _MARK: os.urandom(16).hex(),
         **more,
     }
 

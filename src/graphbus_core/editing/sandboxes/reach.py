@@ -86,8 +86,7 @@ def _packages() -> tuple[str, ...]:
 def _is_shown(path: str, project: Path | None) -> bool:
     if _is_wide(path):
         return False
-    inside = project is not None and Path(os.path.realpath(path)).is_relative_to(os.path.realpath(project))
-    return not inside or os.path.isdir(os.path.join(path, "graphbus_core"))
+    return project is None or not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(project))
 
 
 def _is_wide(path: str) -> bool:

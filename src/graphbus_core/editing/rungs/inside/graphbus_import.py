@@ -6,21 +6,21 @@ What is said first is about the imports and cannot be taken back by what the cal
 from __future__ import annotations
 
 import importlib
-import json
 import os
 import sys
 
 import graphbus_line  # type: ignore[import-not-found,unused-ignore]
+import graphbus_raised  # type: ignore[import-not-found,unused-ignore]
 import graphbus_smoke  # type: ignore[import-not-found,unused-ignore]
 
 
 def main() -> None:
     """Import one after the other; whatever one of them raises is an answer."""
-    say, leave = graphbus_line.connect(), os._exit
-    roots, modules, trials = json.loads(sys.argv.pop())
+    say, leave, tell = graphbus_line.connect(), os._exit, graphbus_raised.teller()
+    roots, modules, trials = graphbus_line.take_work()
     call = graphbus_smoke.call
     sys.path[:1] = [*roots, ""]
-    del sys.modules["graphbus_line"], sys.modules["graphbus_smoke"]
+    del sys.modules["graphbus_line"], sys.modules["graphbus_raised"], sys.modules["graphbus_smoke"]
     from graphbus_core.node import GraphBusNode
 
     nodes, errors = {}, {}
@@ -33,7 +33,7 @@ def main() -> None:
                 if isinstance(value, type) and issubclass(value, GraphBusNode) and value.__module__ == name
             )
         except BaseException as error:  # noqa: BLE001 - SystemExit, too, is what becomes of an import
-            errors[name] = f"{type(error).__name__}: {error}"[:500]
+            errors[name] = tell(error)
     say({"nodes": nodes, "errors": errors})
     if trials and not errors:
         call(trials, say)

@@ -6,7 +6,18 @@ import hashlib
 import json
 import os
 import socket
+import sys
 from collections.abc import Callable
+from typing import Any
+
+
+def take_work() -> Any:
+    """Take what is to be done from the command line, and leave one as a running graph has it."""
+    work = json.loads(sys.argv.pop())
+    sys.argv[:] = [os.path.join(os.path.dirname(sys.executable), "graphbus"), "run"]
+    sys.orig_argv[:] = [sys.executable, *sys.argv]
+    sys.modules["__main__"].__dict__["__file__"] = sys.argv[0]
+    return work
 
 
 def connect() -> Callable[[object], None]:

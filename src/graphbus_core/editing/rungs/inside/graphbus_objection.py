@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from types import CoroutineType, FunctionType
@@ -15,7 +14,7 @@ _SKIPS = {"Skipped", "SkipTest"}
 def main() -> None:
     """Load the text as a module, then call every function in it whose name begins with `test`."""
     say, leave = graphbus_line.connect(), os._exit
-    roots, text = json.loads(sys.argv.pop())
+    roots, text = graphbus_line.take_work()
     sys.path[:1] = [*roots, ""]
     del sys.modules["graphbus_line"]
     space: dict[str, object] = {"__name__": "objection", "__file__": "objection.py"}
@@ -26,7 +25,7 @@ def main() -> None:
             if name.startswith("test") and isinstance(test, FunctionType):
                 outcomes[name] = _outcome(test)
     except BaseException as reason:  # noqa: BLE001 - SystemExit, too, is what becomes of it
-        error = f"{type(reason).__name__}: {reason}"[:300]
+        error = type(reason).__name__
     say({"outcomes": outcomes, "error": error})
     leave(0)
 
@@ -40,7 +39,7 @@ def _outcome(test: FunctionType) -> str:
             asyncio.run(result)
     except BaseException as reason:  # noqa: BLE001
         name = type(reason).__name__
-        return "skipped" if name in _SKIPS else f"failed: {name}: {reason}"[:300].rstrip(": ")
+        return "skipped" if name in _SKIPS else f"failed: {name}"
     return "passed"
 
 

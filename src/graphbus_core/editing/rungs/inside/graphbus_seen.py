@@ -43,6 +43,7 @@ class Seen:
         """Look at everything."""
         now = _code()
         self._differs(self._code, now)
+        self.changed.update(name for name in now if name not in self._code and name.rpartition(".")[0] in self._code)
         for name, module in self._modules.items():
             if sys.modules.get(name) is not module:
                 self.changed.add(f"the module {name}")

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 import graphbus_line  # type: ignore[import-not-found,unused-ignore]
+import graphbus_raised  # type: ignore[import-not-found,unused-ignore]
 
 _LONGEST_S = 10
 
@@ -38,9 +39,9 @@ class Alone:
 def main() -> None:
     """Make the calls in a process of their own."""
     say, leave = graphbus_line.connect(), os._exit
-    roots, trials = json.loads(sys.argv.pop())
+    roots, trials = graphbus_line.take_work()
     sys.path[:1] = [*roots, ""]
-    del sys.modules["graphbus_line"]
+    del sys.modules["graphbus_line"], sys.modules["graphbus_raised"]
     call(trials, say)
     leave(0)
 
@@ -73,7 +74,7 @@ def _try(trial: list[Any], value: Any, *, starts: bool) -> list[Any]:
         result = _call(getattr(node, method), trial, value)
     except _WRONG as error:
         is_said = isinstance(error, KeyError) and bool(error.args) and repr(error.args[0]) in repr(value)
-        return ["needs" if is_said or _is_meant(error) else "raises", f"{type(error).__name__}: {error}"[:300]]
+        return ["needs" if is_said or _is_meant(error) else "raises", _tell(error)]
     except BaseException as error:  # noqa: BLE001 - the value may be refused, or something may be missing here
         return ["needs", type(error).__name__]
     try:
@@ -82,6 +83,7 @@ def _try(trial: list[Any], value: Any, *, starts: bool) -> list[Any]:
         return ["needs", "result"]
 
 
+_tell = graphbus_raised.teller()
 _WRONG = (NameError, AttributeError, TypeError, KeyError, RecursionError, NotImplementedError)
 
 
