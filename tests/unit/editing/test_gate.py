@@ -11,15 +11,17 @@ from pathlib import Path
 
 import pytest
 
+from graphbus_core.compiler.discover import ModuleIndex
 from graphbus_core.editing.gate import Gate, check_source
 from graphbus_core.editing.rungs import contract, trial_tree
-from graphbus_core.editing.rungs.capability import check_growth
+from graphbus_core.editing.rungs.capability import ProjectPowers, Side, SourceFiles, check_growth
+from graphbus_core.editing.rungs.capability.allowed import Allowed
 from graphbus_core.editing.rungs.codes import CODES, Problem
 from graphbus_core.editing.rungs.ground import State
-from graphbus_core.editing.rungs.imports import Allowed
 from graphbus_core.editing.sandboxes.limits import Finished, Limits
 from graphbus_core.editing.sandboxes.process import ProcessSandbox
 from graphbus_core.model.config import BuildConfig, GateConfig, SafetyConfig, Settings
+from graphbus_core.model.powers import Powers
 from tests.unit.editing.shop_project import Shop, code_of
 
 ORDERS = "agents/orders.py"
@@ -177,6 +179,11 @@ def test_a_file_that_disappears_adds_no_packages(tmp_path: Path) -> None:
     assert "agents" in shop.gate.allowed.packages
 
 
+def alone() -> ProjectPowers:
+    """A project with nothing around the file, whose package `a` is its own."""
+    return ProjectPowers(SourceFiles(ModuleIndex(root="/", files=(), import_roots=(), roots=()), lambda _: None, Allowed(frozenset({"a"}))))
+
+
 @pytest.mark.parametrize(
     ("before", "after", "code"),
     [
@@ -230,9 +237,9 @@ def test_a_file_that_disappears_adds_no_packages(tmp_path: Path) -> None:
     ],
 )
 def test_growth_is_what_counts(before: str, after: str, code: str) -> None:
-    allowed = Allowed(frozenset({"a"}))
+    old, new = (Side(text.encode(), alone()) for text in (before, after))
 
-    problem = check_growth("f.py", before.encode(), after.encode(), allowed)
+    problem = check_growth("f.py", old, new, Powers())
 
     assert (problem.code if problem else "") == code, problem
 
