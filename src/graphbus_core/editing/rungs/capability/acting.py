@@ -67,7 +67,7 @@ ACTING: Mapping[str, str] = _by_name(
     {
         "G3.files": "write_text write_bytes unlink rmdir touch symlink_to hardlink_to link_to chmod lchmod mkdir "
         "makedirs rmtree truncate rename renames replace write writelines extractall extract copyfile copytree move "
-        "tofile save savez to_csv dump open executescript execute executemany commit",
+        "tofile save savez to_csv dump executescript execute executemany commit",
         "G3.read": "read_text read_bytes iterdir glob rglob walk exists is_file is_dir is_symlink is_mount stat lstat "
         "owner resolve readlink samefile absolute expanduser home cwd read readline readlines fromfile load",
         "G3.process": "system popen Popen check_output check_call run fork execv execve subprocess_exec "

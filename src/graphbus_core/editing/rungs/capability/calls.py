@@ -7,8 +7,7 @@ import re
 import string
 from collections.abc import Callable, Iterator
 
-from graphbus_core.editing.rungs.capability import acting
-from graphbus_core.editing.rungs.capability.judge import Judge
+from graphbus_core.editing.rungs.capability.judge import Judge, opens_to_write
 from graphbus_core.editing.rungs.capability.scopes import Scope
 from graphbus_core.editing.rungs.capability.sources import Value
 
@@ -73,7 +72,7 @@ class Calls:
         if not parts or "" in parts or node.keywords:
             self._notes.sign("G3.reflection", "an attribute of a computed name", node, scope)
         for part in filter(None, parts):
-            if part in acting.ACTING:
+            if not self._judge.is_known(part):
                 self._notes.sign("G3.reflection", f"{part} by its name", node, scope)
             else:
                 self._judge.asked_by_name(part, node, scope)
@@ -116,7 +115,7 @@ class Calls:
             self._notes.sign("G3.base", "a class made by a call of type", node, scope)
 
     def _open(self, _: Value, node: ast.Call, scope: Scope) -> None:
-        if _writes(node):
+        if opens_to_write(node, 1):
             self._notes.sign("G3.files", "opening a file to write", node, scope, way=node)
         else:
             self._notes.sign("G3.read", "opening a file", node, scope, way=node)
@@ -147,13 +146,3 @@ def _is_scalar(node: ast.expr) -> bool:
     if isinstance(node, ast.BinOp):
         return _is_scalar(node.left) and _is_scalar(node.right)
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _SCALARS
-
-
-def _writes(call: ast.Call) -> bool:
-    """Tell whether a file is opened to write, or nobody can know."""
-    if any(isinstance(argument, ast.Starred) for argument in call.args):
-        return True
-    named = [keyword.value for keyword in call.keywords if keyword.arg in ("mode", None)]
-    mode = named[0] if named else call.args[1] if len(call.args) > 1 else None
-    is_read = isinstance(mode, ast.Constant) and isinstance(mode.value, str) and set(mode.value) <= set("rbtU")
-    return mode is not None and not is_read

@@ -11,6 +11,7 @@ from graphbus_core.editing.rungs.capability.sources import BUILTINS, DATA, Sourc
 from graphbus_core.editing.text.symbols import Definition
 
 _OF_MODULES = frozenset({"__name__", "__debug__", "__doc__"})
+_WORST = frozenset({"G3.exec", "G3.process"})
 _ACTS_OF_NODES = frozenset({"publish", "request", "call"})
 _OTHERS = frozenset({"shared", "outside", "module", "class", "symbol"})
 
@@ -79,13 +80,15 @@ class Judge:
         elif name in harmless.CAUGHT_ONLY and use == "type":
             return
         elif name.partition(".")[0] not in BUILTINS:
-            what = f"the name {name}, which nothing here binds"
+            what = f"the name {name.partition('.')[0]}, which nothing here binds"
             self.notes.sign("G3.unknown", what, node, scope, is_counted=False)
         elif name not in _OF_MODULES:
             self._unlisted(f"builtins.{name}", name, place)
 
     def _unlisted(self, name: str, shown: str, place: Place) -> None:
         code = acting.code_of(name)
+        by_attribute = acting.ACTING.get(name.rpartition(".")[2], "")
+        code = by_attribute if by_attribute in _WORST else code
         if not code and self._project.allowed.is_everything:
             return
         way = place.call or place.node
@@ -194,7 +197,10 @@ class Judge:
         way: ast.AST = call or node
         if name in ("format", "format_map"):
             return  # calls.py looks at it
-        if name == "replace":
+        if name == "open":
+            code = "G3.files" if call is None or opens_to_write(call, 0) else "G3.read"
+            self.notes.sign(code, "opening a file", node, scope, way=way)
+        elif name == "replace":
             if call is None or _could_rename(call):
                 self.notes.sign("G3.files", "a call of replace" if call else "replace as a value", node, scope, way=way)
         elif name in harmless.ATTRIBUTES or (name in acting.STREAMS and call is not None and _reads_on(call)):
@@ -208,6 +214,10 @@ class Judge:
             self.notes.sign("G3.reflection", f"the attribute {name}, which is the name of a module", node, scope)
         elif not self._project.allowed.is_everything or name.startswith("_"):
             self.notes.sign("G3.unknown", f"the attribute {name} {UNKNOWN_ATTRIBUTE}", node, scope, is_counted=False)
+
+    def is_known(self, name: str) -> bool:
+        """Tell whether an attribute is one of plain data, or of a class of the project."""
+        return name in harmless.ATTRIBUTES or self._is_defined(name)
 
     def _is_defined(self, name: str) -> bool:
         """Tell whether a class of the project has an attribute of this name: private ones count in their own file only."""
@@ -296,6 +306,16 @@ def _could_rename(call: ast.Call) -> bool:
     if None in named or "target" in named or any(isinstance(argument, ast.Starred) for argument in call.args):
         return True
     return len(call.args) == 1 and not named
+
+
+def opens_to_write(call: ast.Call, position: int) -> bool:
+    """Tell whether a file is opened to write, or nobody can know; `position` is that of the mode."""
+    if any(isinstance(argument, ast.Starred) for argument in call.args):
+        return True
+    named = [keyword.value for keyword in call.keywords if keyword.arg in ("mode", None)]
+    mode = named[0] if named else call.args[position] if len(call.args) > position else None
+    is_read = isinstance(mode, ast.Constant) and isinstance(mode.value, str) and set(mode.value) <= set("rbtU")
+    return mode is not None and not is_read
 
 
 def _reads_on(call: ast.Call) -> bool:

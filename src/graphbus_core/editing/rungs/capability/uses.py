@@ -54,6 +54,7 @@ class _Reader:
             ast.AugAssign: self._augmented,
             ast.MatchClass: self._class_pattern,
             ast.Global: self._global,
+            ast.Delete: self._deleted,
             ast.Import: self._import,
             ast.ImportFrom: self._import_from,
             **dict.fromkeys((ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef), self._definition),
@@ -195,6 +196,13 @@ class _Reader:
     def _global(self, node: ast.Global, scope: Scope, use: Use, call: ast.Call | None) -> None:
         for name in node.names:
             self._notes.sign("G3.patch", f"{GLOBAL}{name}", node, scope, is_counted=False)
+
+    def _deleted(self, node: ast.Delete, scope: Scope, use: Use, call: ast.Call | None) -> None:
+        self._see_all(node.targets, scope)
+        outer = self._file.scopes.module.bindings
+        for target in node.targets:
+            if isinstance(target, ast.Name) and any(isinstance(one.source, Import) for one in outer.get(target.id, ())):
+                self._notes.sign("G3.patch", f"another meaning for {target.id}", node, scope)
 
     def _import(self, node: ast.Import, scope: Scope, use: Use, call: ast.Call | None) -> None:
         project = self._file.project
