@@ -157,7 +157,7 @@ class GateConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     test_command: tuple[str, ...] = ()
     timeout_s: float = 60.0
     memory_mb: int = 2048
-    max_file_size_bytes: int = 1_000_000
+    max_file_size_bytes: int = 100_000
     max_changed_lines: int = 400
     allow_unverified: bool = False
     checks: tuple[tuple[str, ...], ...] = ()

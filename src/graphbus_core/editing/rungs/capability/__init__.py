@@ -17,8 +17,10 @@ defines without power, what the file did before in the same way, and what a pers
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import NamedTuple
 
@@ -32,6 +34,8 @@ from graphbus_core.editing.text.source_text import SourceText
 from graphbus_core.editing.text.symbols import Definition, definitions
 from graphbus_core.model.powers import Powers
 
+_HOST = re.compile(r"'[A-Za-z][A-Za-z0-9+.-]*://([A-Za-z0-9.-]+)(?::\d+)?(?:[/?#]|'$)")
+_VARIABLE = re.compile(r"[\[(]'(\w+)'")
 _WAYS_OUT: dict[str, str] = {
     "G3.network": 'network = ["the host"]',
     "G3.url": 'network = ["the host"]',
@@ -105,15 +109,24 @@ def check_growth(
 
 def permits(powers: Powers, sign: Sign) -> bool:
     """Tell whether a person has declared the power that a sign stands for; a confined run holds it to its limits."""
-    if sign.code == "G3.network":
-        return bool(powers.network)
     if sign.code == "G3.url":
-        hosts = powers.network or ()
-        return any(host == "*" or host.removeprefix("*.") in sign.what for host in hosts)
+        host = _HOST.search(sign.what)
+        return host is not None and _is_one_of(host[1].lower(), powers.network or ())
     if sign.code == "G3.environment":
-        return any(name in sign.what + sign.way for name in powers.environment)
-    declared_for = {"G3.files": bool(powers.write), "G3.read": bool(powers.read), "G3.process": powers.processes}
+        name = _VARIABLE.search(sign.way)
+        return name is not None and _is_one_of(name[1], powers.environment)
+    declared_for = {
+        "G3.network": bool(powers.network),
+        "G3.files": bool(powers.write),
+        "G3.read": bool(powers.read),
+        "G3.process": powers.processes,
+    }
     return declared_for.get(sign.code, False)
+
+
+def _is_one_of(name: str, patterns: Iterable[str]) -> bool:
+    """Compare a name with declared ones, which may begin or end with `*`."""
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def way_out(code: str) -> str:
@@ -145,7 +158,7 @@ class _Text:
                 yield sign
         yield from self._of_references(old)
         yield from declared(self.file, old.defined)
-        yield from (Sign(*found) for found in signs_of_text(self.source))
+        yield from (Sign(*found) for found in signs_of_text(self.source.text, self.file.nodes))
 
     def _of_references(self, old: _Text) -> Iterator[Sign]:
         free: set[int] = set()
@@ -185,7 +198,7 @@ class _Text:
         """Every constant text of the file."""
         return frozenset(
             node.value if isinstance(node.value, str) else repr(node.value)
-            for node in ast.walk(self.file.tree)
+            for node in self.file.nodes
             if isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes))
         )
 

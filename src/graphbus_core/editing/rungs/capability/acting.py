@@ -85,6 +85,9 @@ ACTING: Mapping[str, str] = _by_name(
 )
 """Attributes that act on whatever object has them, where `harmless.ATTRIBUTES` and the project do not say otherwise."""
 
+VARIABLES = _words("os.environ os.environb")
+"""Mappings of environment variables: what is asked of them says which one it is."""
+
 STREAMS = _words("read readline readlines")
 """Attributes that read on in what is open; with a name they would open something."""
 
@@ -110,7 +113,7 @@ PRIVATE_PATH = re.compile(
 """Where keys and what belongs to the machine are kept."""
 
 SUPPRESSION = re.compile(
-    r"#[\s#]*(?:graphbus\s*:|noqa|nosec|nosemgrep|nosonar|lgtm|codeql|gitleaks|trufflehog|skipcq|checkov|bandit|semgrep|type:\s*ignore"
+    r"#[\s#]{0,16}(?:graphbus\s*:|noqa|nosec|nosemgrep|nosonar|lgtm|codeql|gitleaks|trufflehog|skipcq|checkov|bandit|semgrep|type:\s*ignore"
     r"|(?:pragma|pyright|pyre|pytype|mypy|pylint|ruff|flake8|isort|fmt|black|yapf|autopep8|pyrefly|ty|sonar|deepsource|coverage)\b"
     r"\s*[:\[-])",
     re.IGNORECASE,

@@ -12,13 +12,19 @@ from graphbus_core.editing.rungs.capability.sources import SourceFile, Value
 from graphbus_core.editing.text.symbols import Definition, definitions
 
 GUARDED = harmless.GUARDED
+_SILENT = (ast.expr_context, ast.operator, ast.Constant, ast.Call, ast.Subscript, ast.Expr, ast.Return, ast.BinOp)
+"""What most nodes are, and what declares nothing."""
 Found = Iterator[tuple[str, str]]
 
 
 def declared(file: SourceFile, old_classes: frozenset[str]) -> Iterator[Sign]:
     """Give the signs of a file; classes that were there already show each of their bases."""
     names = {id(symbol.node): symbol.name for symbol in definitions(file.tree)}
-    for node in ast.walk(file.tree):
+    for node in file.nodes:
+        if isinstance(node, _SILENT) or (
+            isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load)
+        ):
+            continue
         line = getattr(node, "lineno", 0)
         for code, what in (*of_guarded(node), *_of_secret(node), *_of_comparison(file, node)):
             yield Sign(code, what, line)

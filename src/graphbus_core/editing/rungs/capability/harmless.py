@@ -252,7 +252,7 @@ ATTRIBUTES = _words(
 
 OF_INSTANCES: Mapping[str, frozenset[str]] = {
     **dict.fromkeys(
-        ("io.StringIO", "io.BytesIO"),
+        ("io.StringIO", "io.BytesIO", "builtins.open"),
         _words("write writelines read readline readlines getvalue getbuffer seek tell truncate close closed flush"),
     ),
     **dict.fromkeys(("csv.writer", "csv.DictWriter"), _words("writerow writerows writeheader fieldnames dialect")),

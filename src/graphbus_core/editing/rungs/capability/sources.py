@@ -90,10 +90,15 @@ class SourceFile:
         self._busy: set[tuple[int, int]] = set()
 
     @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """Every node of the tree; what is around a node comes before it."""
+        return list(ast.walk(self.tree))
+
+    @cached_property
     def fields(self) -> dict[str, list[tuple[ast.ClassDef | None, ast.AST | None]]]:
         """Name -> the classes of this file that have an attribute of this name, each with the method if it is one."""
         found: dict[str, list[tuple[ast.ClassDef | None, ast.AST | None]]] = {}
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.ClassDef):
                 for name, bound in self.scopes.of[id(node)].bindings.items():
                     methods = [one.source for one in bound if isinstance(one.source, FUNCTIONS)]
@@ -376,7 +381,7 @@ class SourceFiles:
         """Tell whether a class is an agent or one of those that agents of its file are made of."""
         if file.is_agent(node):
             return True
-        agents = [step for step in ast.walk(file.tree) if isinstance(step, ast.ClassDef) and file.is_agent(step)]
+        agents = [step for step in file.nodes if isinstance(step, ast.ClassDef) and file.is_agent(step)]
         return any(known is node for agent in agents for _, known in file.lineage(agent))
 
 

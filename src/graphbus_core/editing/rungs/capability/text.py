@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 import tokenize
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from graphbus_core.editing.rungs.capability.acting import ADDRESS, INTERNAL, PRIVATE_PATH, SCHEME, SECRET, SUPPRESSION
-from graphbus_core.editing.text.source_text import SourceText, tokens, with_lf
+from graphbus_core.editing.text.source_text import tokens, with_lf
 
 _FOREIGN = frozenset({"CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC"})
 _BLANK_LETTERS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u3164\uffa0\u2800")
@@ -24,9 +24,9 @@ _MOST_MARKS = 3
 Found = tuple[str, str, int]
 
 
-def signs_of_text(source: SourceText) -> Iterator[Found]:
-    """Give code, what it is, and line."""
-    text = with_lf(source.text)
+def signs_of_text(text: str, nodes: Iterable[ast.AST]) -> Iterator[Found]:
+    """Give code, what it is, and line, for a text and the nodes of its tree."""
+    text = with_lf(text)
     for token in tokens(text):
         line = token.start[0]
         if token.type == tokenize.COMMENT:
@@ -35,7 +35,7 @@ def signs_of_text(source: SourceText) -> Iterator[Found]:
             yield from _of_words(token.string, line)
         elif token.type == tokenize.NAME and not token.string.isascii() and _is_imitation(token.string):
             yield "G3.unicode", f"the name {token.string!r}, whose letters imitate others", line
-    for node in ast.walk(source.tree):
+    for node in nodes:
         yield from _of_node(node)
     if not (text.isascii() and text.replace("\n", "").replace("\t", "").isprintable()):
         yield from _odd_characters(text)

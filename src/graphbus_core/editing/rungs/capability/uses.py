@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 
 from graphbus_core.compiler.reading.modules import absolute_name
 from graphbus_core.compiler.reading.syntax import parse_expression
-from graphbus_core.editing.rungs.capability import harmless
+from graphbus_core.editing.rungs.capability import acting, harmless
 from graphbus_core.editing.rungs.capability.calls import Calls
 from graphbus_core.editing.rungs.capability.judge import Judge
 from graphbus_core.editing.rungs.capability.scopes import Import, Scope, annotations_of
@@ -101,6 +101,9 @@ class _Reader:
             self._notes.sign("G3.reflection", f"{node.attr} as a value", node, scope)
 
     def _subscript(self, node: ast.Subscript, scope: Scope, use: Use, call: ast.Call | None) -> None:
+        if any(value.name in acting.VARIABLES for value in self._file.values(node.value, scope)):
+            self._notes.sign("G3.environment", "the use of the environment", node, scope, way=node)
+            return
         is_type = use == "type" or name_of(node.value) == "type"
         if isinstance(node.ctx, ast.Load):
             self._see(node.value, scope, "type" if is_type or use == "call" else "value")

@@ -1,0 +1,219 @@
+"""The rungs that only read: which characters they read, how long they take, and what a person can allow them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from graphbus_core.compiler.project import Project
+from graphbus_core.editing.gate import Gate, check_encoding, check_source
+from graphbus_core.editing.rungs.scope import changed_lines
+from graphbus_core.editing.workspace import Workspace
+from graphbus_core.model.config import BuildConfig, Settings
+from graphbus_core.model.powers import Powers
+from graphbus_core.model.proposals import CodeChange, GateReport, Proposal
+from tests.project_files import write_project
+
+Figure = Callable[[str, object], None]
+
+HEAD = '''"""Orders."""
+
+from __future__ import annotations
+
+import json
+
+from graphbus_core import GraphBusNode, subscribe
+
+
+class Orders(GraphBusNode):
+    """Takes orders."""
+
+    @subscribe("/Order/Placed")
+    def on_placed(self, event):
+        self.total = event["total"]
+'''
+STEP = '''
+    def step_{n}(self, items: list, rate: float = 1.0) -> dict:
+        """Work on the items."""
+        total = sum(item["price"] * item["qty"] for item in items if item.get("ok"))
+        if total > {n}:
+            self.log("large order %s", json.dumps(items))
+        return {{"total": round(total * rate, 2), "count": len(items)}}
+'''
+LAST = '        self.total = event["total"]\n'
+
+
+def judged(tmp_path: Path, line: str, before: str = HEAD, powers: Powers | None = None) -> GateReport:
+    """Let a change that adds a line climb; nothing is run, so that a change without fault ends at G5."""
+    write_project(tmp_path, {"pyproject.toml": '[project]\nname = "shop"\n', "agents/orders.py": before})
+    settings = Settings(powers=powers or Powers())
+    config = BuildConfig(root=str(tmp_path), paths=(str(tmp_path / "agents"),), settings=settings)
+    project = Project.read(config, cache=False)
+    change = CodeChange(
+        file_path="agents/orders.py",
+        target="",
+        change_type="modify",
+        operation="search_replace",
+        old_code=LAST,
+        new_code=f"{LAST}        {line}\n",
+    )
+    proposal = Proposal(
+        proposal_id="P001", round=0, src="Orders", intent="x", title="x", reason="x", code_changes=(change,)
+    )
+    return Gate(project, config, None).check(proposal, Workspace(project))
+
+
+def code_of(report: GateReport) -> str:
+    return report.failure.code if report.failure else ""
+
+
+# --- one text for people, tools and Python ----------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("data", "line"),
+    [
+        (b"# -*- coding: latin-1 -*-\nx = 1\n", 1),
+        (b"#!/usr/bin/python\n# vim: set fileencoding=cp1252 :\nx = 1\n", 1),
+        (b"# coding: rot13\nk = 1\n", 1),
+        (b"# coding: utf-7\nx = 1\n", 1),
+        (b"\xef\xbb\xbf# coding: latin-1\nx = 1\n", 0),
+        ("x = 'ä'\n".encode("latin-1"), 0),
+        (b"x = 1\n# a comment\rimport os\n", 2),
+        (b"x = 1\r\r\ny = 2\r\n", 1),
+        (b"x = '''a\rb'''\n", 1),
+    ],
+)
+def test_a_file_that_python_reads_otherwise_than_people_is_refused(data: bytes, line: int) -> None:
+    problem = check_encoding("f.py", data)
+
+    assert problem
+    assert (problem.code, problem.line) == ("G2.encoding", line)
+    assert check_source("f.py", data, 11) == problem
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"x = 1\n", b"x = 1\r\ny = 2\r\n", "# coding: utf-8\nx = 'ä'\n".encode(), "\ufeffx = 'ä'\n".encode()]
+)
+def test_utf_8_with_one_kind_of_line_ends_is_what_everybody_reads(data: bytes) -> None:
+    assert check_encoding("f.py", data) is None
+
+
+# --- time ---------------------------------------------------------------------------------------
+
+SIZE = 98_000
+LARGE = {
+    "letters": 'x = "' + "a" * SIZE + '"',
+    "addresses": 'x = "' + "://" * (SIZE // 3) + '"',
+    "tokens": 'x = "' + "eyJaaaaaaaa" * (SIZE // 11) + '"',
+    "attributes": 'x = "' + "._" * (SIZE // 2) + '"',
+    "numbers": "x = [" + "1," * (SIZE // 2) + "]",
+    "dotted numbers": 'x = "' + "1." * (SIZE // 2) + '"',
+    "colons": 'x = "' + "a:" * (SIZE // 2) + '"',
+    "hashes": "# " + "#" * SIZE,
+    "marks": 'x = "' + "a\u0301" * (SIZE // 3) + '"',
+    "underscores": 'x = "' + "_" * SIZE + '"',
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_no_text_takes_the_static_rungs_longer_than_its_length(tmp_path: Path, name: str, figure: Figure) -> None:
+    begun = time.process_time()
+    judged(tmp_path, LARGE[name])
+    used_s = time.process_time() - begun
+
+    figure(f"processor time of the static rungs on 98 kB of {name}", f"{used_s:.1f} s")
+    assert used_s < 30  # a pattern that looks at everything from everywhere takes over a hundred
+
+
+def test_the_largest_file_that_is_allowed_climbs_soon(tmp_path: Path, figure: Figure) -> None:
+    before = HEAD
+    number = 0
+    while len(before) + 400 < Settings().gate.max_file_size_bytes:
+        before += STEP.format(n=number)
+        number += 1
+
+    begun = time.process_time()
+    report = judged(tmp_path, "self.count = 1", before)
+    used_s = time.process_time() - begun
+
+    figure("processor time of the static rungs on the largest file", f"{used_s:.1f} s for {len(before)} bytes")
+    assert code_of(report) == "G5.unverified"
+    assert used_s < 30
+
+
+@pytest.mark.parametrize("line", ["x = " + "(a" * 0 + "event" + ".a" * 900, 'x = "a"' + ' + "a"' * 2500])
+def test_code_that_is_nested_without_end_is_refused_with_words(tmp_path: Path, line: str) -> None:
+    report = judged(tmp_path, line)
+
+    assert code_of(report) in ("G2.size", "G1.parse", "G2.compile")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "count"),
+    [
+        ("", "", 0),
+        ("abc", "abc", 0),
+        ("abc", "axc", 1),
+        ("abc", "c", 2),
+        ("abcd", "dcba", 3),
+        ("", "abc", 3),
+        ("ab", "cdef", 4),
+    ],
+)
+def test_lines_that_are_removed_or_added_are_counted(before: str, after: str, count: int) -> None:
+    old, new = ([letter.encode() for letter in text] for text in (before, after))
+
+    assert changed_lines(old, new, 10) == count
+    assert (changed_lines(old, new, 1) > 1) == (count > 1)
+
+
+# --- powers that a person has declared ------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "powers"),
+    [
+        (
+            "import socket; socket.create_connection((event['host'], 80))",
+            "G3.network",
+            Powers(network=("bank.example",)),
+        ),
+        ('x = "https://bank.example/charge"', "G3.url", Powers(network=("bank.example",))),
+        ('open("out.txt", "w").close()', "G3.files", Powers(write=("out.txt",))),
+        ('x = open("rates.txt").read()', "G3.read", Powers(read=("rates.txt",))),
+        ('import subprocess; subprocess.run(["true"])', "G3.process", Powers(processes=True)),
+        ('import os; x = os.environ["REGION"]', "G3.environment", Powers(environment=("REGION",))),
+    ],
+)
+def test_a_power_is_refused_until_it_is_declared(tmp_path: Path, line: str, code: str, powers: Powers) -> None:
+    refused = judged(tmp_path, line)
+
+    assert code_of(refused) == code
+    assert refused.failure
+    assert "[tool.graphbus.powers]" in refused.failure.message
+    assert code_of(judged(tmp_path, line, powers=powers)) in ("G5.unverified", "G4.finding")
+
+
+@pytest.mark.parametrize(
+    ("line", "powers"),
+    [
+        ('x = "https://evil.example/"', Powers(network=("bank.example",))),
+        ('x = "https://bank.example@evil.example/"', Powers(network=("bank.example",))),
+        ('x = "https://evil.example/bank.example"', Powers(network=("bank.example",))),
+        ('import os; x = os.environ.get("KEY", "REGION")', Powers(environment=("REGION",))),
+        ("import os; x = dict(os.environ)", Powers(environment=("REGION",))),
+        ('import os; x = os.environ["KEY"]', Powers(environment=("REGION",))),
+        ("eval(event['text'])", Powers(network=("*",), write=(".",), read=(".",), processes=True, environment=("X",))),
+        ("self._connection.publish('/x', {})", Powers(network=("*",), write=(".",), read=(".",), processes=True)),
+        ("json.dumps = None", Powers(network=("*",), write=(".",), read=(".",), processes=True)),
+        ("event.groupby('x')", Powers(network=("*",), write=(".",), read=(".",), processes=True)),
+    ],
+)
+def test_no_declared_power_is_another_one(tmp_path: Path, line: str, powers: Powers) -> None:
+    report = judged(tmp_path, line, powers=powers)
+
+    assert code_of(report) in ("G3.url", "G3.environment", "G3.exec", "G3.node", "G3.patch", "G3.unknown")
