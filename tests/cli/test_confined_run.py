@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from graphbus_core import build_graph
 from graphbus_core.cli import main
 from tests.conftest import Project
 from tests.fakes.http_site import BEARER, TOKEN
+from tests.patience import PATIENCE_S
 from tests.reading import HEAD
 
 pytestmark = pytest.mark.slow
@@ -66,6 +68,7 @@ class Rates(GraphBusNode):
     def count(self):
         return {{"files": len(os.listdir("/etc"))}}
 """
+REPOSITORY = Path(__file__).parents[2]
 HTTP = """[project]
 name = "rates"
 [tool.graphbus]
@@ -82,7 +85,9 @@ def built(project: Project, powers: str = "", files: Mapping[str, str] | None = 
 def run(root: Path, *words: str, program: tuple[str, ...] = ("-m", "graphbus_core", "run")) -> tuple[int, str, str]:
     command = [sys.executable, *program, *words, "--confined"]
     env = {name: value for name, value in os.environ.items() if not name.startswith("COV")} | {"BANK_KEY": "k"}
-    finished = subprocess.run(command, cwd=root, env=env, capture_output=True, text=True, timeout=60, check=False)
+    finished = subprocess.run(
+        command, cwd=root, env=env, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
     return finished.returncode, finished.stdout, finished.stderr
 
 
@@ -239,16 +244,27 @@ def test_a_served_graph_answers_and_stays_bound(project: Project, program: tuple
         assert process.stderr
         lines = [process.stderr.readline(), process.stderr.readline()]
         ports = {line.split()[1]: int(match[1]) for line in lines if (match := re.search(r":(\d+)/", line))}
-        connection = http.client.HTTPConnection("127.0.0.1", ports["Listening"], timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", ports["Listening"], timeout=PATIENCE_S)
         connection.request("POST", "/call/Rates/count", "{}", BEARER | {"content-type": "application/json"})
         answer = connection.getresponse()
         assert answer.status == 500
         connection.close()
     finally:
         process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, (out, err)
     assert "Rates.count may not read /etc" in err
+
+
+def test_a_confined_graph_keeps_its_state_and_its_dead_letters(tmp_path: Path) -> None:
+    shutil.copytree(REPOSITORY / "examples" / "orders", tmp_path / "orders", ignore=shutil.ignore_patterns(".graphbus"))
+    assert main(["build", str(tmp_path / "orders" / "orders")]) == 0
+
+    status, out, err = run(tmp_path / "orders", "--entrypoint", "orders.main:load")
+
+    assert status == 0, err
+    assert "revenue 13250.00" in out
+    assert "GBE6" not in err
 
 
 def test_powers_are_compared_with_what_the_code_uses(

@@ -14,11 +14,10 @@ from graphbus_core.model.powers import Power
 SEEN: dict[str, Power] = {
     "G3.network": "network",
     "G3.files": "write",
-    "G3.read": "read",
     "G3.process": "processes",
     "G3.environment": "environment",
 }
-"""Code of a sign of rung G3 -> the power that it is of."""
+"""Code of a sign of rung G3 -> the power that it is of. Reading is left out: what a project reads is mostly its own."""
 
 
 class Use(NamedTuple):

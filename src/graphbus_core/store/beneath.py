@@ -45,7 +45,7 @@ class Folder:
             make: Make what is missing of it.
         """
         whole = os.path.abspath(path)
-        with cls(os.open(os.sep, os.O_RDONLY | os.O_DIRECTORY), "") as top:
+        with cls(os.open(os.sep, _STEP), "") as top:
             return top.folder(whole.strip(os.sep), make=make)
 
     def __enter__(self) -> Folder:
