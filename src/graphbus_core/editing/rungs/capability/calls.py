@@ -102,7 +102,8 @@ class Calls:
     def _setattr(self, _: Value, node: ast.Call, scope: Scope) -> None:
         """`object.__setattr__(self, "name", value)`: how a frozen dataclass sets its own fields."""
         name = _literal(node.args[1]) if len(node.args) == 3 and not node.keywords else None
-        if name and all(value.kind == "self" for value in self._file.values(node.args[0], scope)):
+        owners = self._file.values(node.args[0], scope)
+        if name and all(one.kind == "self" and not self._file.is_agent(one.node) for one in owners):
             target = ast.Attribute(node.args[0], name, ast.Store())
             self._judge.written(ast.copy_location(target, node), scope)
         else:

@@ -115,7 +115,7 @@ MODULES: Mapping[str, frozenset[str]] = {
         "hmac": "HMAC compare_digest digest new",
         "html": "escape unescape",
         "http": "HTTPMethod HTTPStatus",
-        "inspect": "isasyncgen isawaitable isclass iscoroutine iscoroutinefunction isfunction isgenerator ismethod",
+        "inspect": "cleandoc isasyncgen isawaitable isclass iscoroutine iscoroutinefunction isfunction isgenerator ismethod",
         "io": "BytesIO DEFAULT_BUFFER_SIZE SEEK_CUR SEEK_END SEEK_SET StringIO TextIOBase UnsupportedOperation",
         "ipaddress": "AddressValueError IPv4Address IPv4Interface IPv4Network IPv6Address IPv6Interface IPv6Network "
         "NetmaskValueError collapse_addresses ip_address ip_interface ip_network summarize_address_range",
@@ -206,7 +206,7 @@ ATTRIBUTES = _words(
     "indices insert intersection intersection_update isdisjoint issubset issuperset items keys maxlen most_common "
     "move_to_end new_child parents pop popitem popleft remove reverse rotate setdefault sort start step subtract "
     "symmetric_difference symmetric_difference_update total union update values maps _asdict _fields _make _replace "
-    "default_factory from_iterable data mapping default metadata kwargs "
+    "default_factory from_iterable getvalue data mapping default metadata kwargs "
     # dates and times
     "astimezone combine ctime date day days dst fold fromisocalendar fromisoformat fromordinal fromtimestamp hour "
     "isocalendar isoformat isoweekday key max microsecond microseconds min minute month now resolution second seconds "
@@ -372,7 +372,7 @@ BASES = _words(
     "typing.NamedTuple typing.Protocol typing.Generic typing_extensions.TypedDict typing_extensions.NamedTuple "
     "typing_extensions.Protocol abc.ABC msgspec.Struct pydantic.BaseModel collections.UserDict collections.UserList "
     "contextlib.AbstractContextManager contextlib.AbstractAsyncContextManager contextlib.ContextDecorator "
-    "logging.LoggerAdapter json.JSONEncoder json.JSONDecoder string.Template "
+    "logging.LoggerAdapter string.Template "
     "collections.abc.Mapping collections.abc.MutableMapping collections.abc.Sequence "
     "collections.abc.Iterator collections.abc.Iterable collections.abc.Set collections.abc.Hashable "
     "collections.abc.Sized"
