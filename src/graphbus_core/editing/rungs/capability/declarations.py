@@ -42,7 +42,11 @@ def _of_own_decorators(file: SourceFile, node: FunctionDefinition) -> Iterator[s
 def _of_bases(file: SourceFile, node: ast.ClassDef, name: str, old_names: frozenset[str]) -> Found:
     scope = file.scopes.of[id(node)].parent or file.scopes.module
     for base in node.bases:
-        is_harmless = all(_is_harmless_base(value) for value in file.values(base, scope))
+        defined = file.scopes.of[id(node)].bindings.keys()
+        is_harmless = all(
+            _is_harmless_base(value) or defined == {harmless.SPECIALISED.get(value.name)}
+            for value in file.values(base, scope)
+        )
         if name in old_names or not is_harmless:
             shown = [value.name for value in file.values(base, scope) if value.name]
             yield "G3.base", f"{shown[0] if shown else ast.unparse(base)} as a base of {name}"

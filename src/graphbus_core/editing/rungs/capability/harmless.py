@@ -379,6 +379,9 @@ BASES = _words(
 )
 """What a new class may be made of; a class that is there already gets no new base."""
 
+SPECIALISED: Mapping[str, str] = {"json.JSONEncoder": "default"}
+"""Bases that are made for one method, which the new class defines, and nothing else."""
+
 CLASS_KEYWORDS = _words(
     "total frozen kw_only omit_defaults forbid_unknown_fields boundary tag tag_field rename gc order"
 )

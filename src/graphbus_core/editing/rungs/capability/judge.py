@@ -66,7 +66,7 @@ class Judge:
         elif use == "call" and last in harmless.MUTATORS and "." in stem and not stem.startswith("builtins."):
             if harmless.makes_objects(stem):
                 return False
-            self.notes.sign("G3.patch", f"changing {stem}", node, scope)
+            self.notes.sign(acting.code_of(name) or "G3.patch", f"changing {stem}", node, scope)
         else:
             return False
         return True
