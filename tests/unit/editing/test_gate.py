@@ -181,7 +181,11 @@ def test_a_file_that_disappears_adds_no_packages(tmp_path: Path) -> None:
 
 def alone() -> ProjectPowers:
     """A project with nothing around the file, whose package `a` is its own."""
-    return ProjectPowers(SourceFiles(ModuleIndex(root="/", files=(), import_roots=(), roots=()), lambda _: None, Allowed(frozenset({"a"}))))
+    return ProjectPowers(
+        SourceFiles(
+            ModuleIndex(root="/", files=(), import_roots=(), roots=()), lambda _: None, Allowed(frozenset({"a"}))
+        )
+    )
 
 
 @pytest.mark.parametrize(
@@ -208,6 +212,31 @@ def alone() -> ProjectPowers:
         ("x = 1", "class A:\n    @property\n    def x(self): return 1\n    @x.setter\n    def x(self, v): pass", ""),
         ("x = 1", "def f(a):\n    a.b = 1\n    del a.c", ""),
         ("x = 1", "def f(cls):\n    cls.b = 1", "G3.patch"),
+        ("x = 1", "class A:\n    n = 0\n    @classmethod\n    def f(cls): cls.n += 1", ""),
+        ("x = 1", "class A:\n    def f(self): pass\n    @classmethod\n    def g(cls): cls.f = print", "G3.patch"),
+        ("x = 1", "class A:\n    def __init__(self): object.__setattr__(self, 'b', 1)", ""),
+        ("x = 1", "class A:\n    def __init__(self, o): object.__setattr__(o, 'b', 1)", "G3.patch"),
+        ("x = 1", "class A:\n    def __init__(self): object.__setattr__(self, '__class__', 1)", "G3.patch"),
+        ("x = 1", "import threading\nl = threading.local()\nl.x = 1\nl.x", ""),
+        ("x = 1", "import threading\nl = threading.local()\nl.write('a')", "G3.files"),
+        ("x = 1", "from types import SimpleNamespace\nn = SimpleNamespace()\nn.system('a')", "G3.process"),
+        ("x = 1", "import asyncio\nasync def f(): asyncio.get_running_loop().stop()", "G3.unknown"),
+        ("x = 1", "import sys\nprint(1, file=sys.stderr)", ""),
+        ("x = 1", "import sys\nf = sys.stderr", "G3.process"),
+        ("x = 1", "def d(f): return f\n@d\ndef g(): pass", ""),
+        ("def g(): pass", "def d(f): return f\n@d\ndef g(): pass", "G3.decorator"),
+        ("x = 1", "import os\ndef d(f): os.remove('a')\n@d\ndef g(): pass", "G3.files"),
+        (
+            "x = 1",
+            "from functools import singledispatch\n@singledispatch\ndef f(x): pass\n@f.register\ndef _(x: int): pass",
+            "",
+        ),
+        ("x = 1", "def f(x): pass\n@f.register\ndef g(x: int): pass", "G3.decorator"),
+        ("x = 1", "import json\nclass A(json.JSONEncoder):\n    def default(self, o): return str(o)", ""),
+        ("x = 1", "import json\nclass A(json.JSONEncoder):\n    def iterencode(self, o): return o", "G3.base"),
+        ("x = 1", "d = {'a': '{x}'}\ndef f(x): return d.get('b', '{x}').format(x=x)", ""),
+        ("x = 1", "d = {'a': '{x}'}\ndef f(x, y): return d.get('b', y).format(x=x)", "G3.reflection"),
+        ("x = 1", "from http import HTTPStatus\nHTTPStatus.NOT_FOUND", ""),
         ("x = 1", "import json\njson.decoder.x = 1", "G3.patch"),
         ("x = 1", "def f(a):\n    super().b = 1", "G3.patch"),
         ("x = 1", "def f(a):\n    other().b = 1", ""),
