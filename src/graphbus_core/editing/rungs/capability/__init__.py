@@ -174,19 +174,21 @@ class _Text:
                     free.add(id(reference.node))
                     if is_first or name in old.defined:
                         continue
+                power = old.sharp.get(name, power)  # which of its powers comes first makes no other sign
             sign = _sign_of(reference, power)
             is_own = reference.home is self.file and reference.texts <= old.texts
             yield sign._replace(way="") if is_own else sign
 
     @cached_property
-    def sharp(self) -> frozenset[str]:
-        """The functions and classes of this text that have a power, by their qualified names."""
-        found = set()
+    def sharp(self) -> dict[str, Power]:
+        """The functions and classes of this text that have a power, by their qualified names, each with its first one."""
+        found = {}
         for symbol in definitions(self.file.tree):
             reference = Reference(self.file, symbol.node, symbol.name, 0, "", frozenset(), runs_at_import=False)
-            if self.project.power_of(reference):
-                found.add(symbol.name)
-        return frozenset(found)
+            power = self.project.power_of(reference)
+            if power:
+                found[symbol.name] = power
+        return found
 
     @cached_property
     def read(self) -> frozenset[str]:

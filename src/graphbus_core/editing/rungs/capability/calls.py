@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 from graphbus_core.editing.rungs.capability.judge import Judge, opens_to_write
 from graphbus_core.editing.rungs.capability.scopes import Scope
-from graphbus_core.editing.rungs.capability.sources import Value
+from graphbus_core.editing.rungs.capability.sources import Value, Values
 
 _SCALARS = frozenset({"str", "int", "float", "len", "round", "bool", "repr", "abs", "format", "hex", "ord", "sum"})
 _SCREENS = frozenset({"sys.stdout", "sys.stderr", "io.StringIO"})
@@ -31,6 +31,7 @@ class Calls:
         self._named: set[str] = set()
         self._kinds: dict[str, Callable[[Value, ast.Call, Scope], None]] = {
             "builtins.getattr": self._getattr,
+            "builtins.object.__setattr__": self._setattr,
             "builtins.hasattr": self._getattr,
             "builtins.type": self._type,
             "builtins.open": self._open,
@@ -41,6 +42,15 @@ class Calls:
     def is_looked_at(self, value: Value) -> bool:
         """Tell whether calls of this function are looked at here, and the function itself need not be judged."""
         return value.kind == "outside" and (value.name in self._kinds or value.name == "builtins.super")
+
+    def is_screen(self, functions: Values, given: ast.keyword, scope: Scope) -> bool:
+        """Tell whether an argument is that of `print(..., file=sys.stderr)`."""
+        prints = all(value.name == "builtins.print" for value in functions)
+        return (
+            prints
+            and given.arg == "file"
+            and all(one.name in _SCREENS for one in self._file.values(given.value, scope))
+        )
 
     def call(self, node: ast.Call, scope: Scope) -> None:
         """Look at a call."""
@@ -87,6 +97,16 @@ class Calls:
             return
         for value in self._file.values(node.args[0], scope):
             self._judge.asked_by_name(name, node, scope, value)
+
+    def _setattr(self, _: Value, node: ast.Call, scope: Scope) -> None:
+        """`object.__setattr__(self, "name", value)`: how a frozen dataclass sets its own fields."""
+        name = _literal(node.args[1]) if len(node.args) == 3 and not node.keywords else None
+        owners = self._file.values(node.args[0], scope)
+        if name and all(one.kind == "self" and not self._file.is_agent(one.node) for one in owners):
+            target = ast.Attribute(node.args[0], name, ast.Store())
+            self._judge.written(ast.copy_location(target, node), scope)
+        else:
+            self._notes.sign("G3.patch", "object.__setattr__ of something else than self", node, scope)
 
     # --- formats --------------------------------------------------------------------------------
 

@@ -14,11 +14,12 @@ from graphbus_core.editing.text.symbols import Definition, definitions
 GUARDED = harmless.GUARDED
 _SILENT = (ast.expr_context, ast.operator, ast.Constant, ast.Call, ast.Subscript, ast.Expr, ast.Return, ast.BinOp)
 """What most nodes are, and what declares nothing."""
+FunctionDefinition = ast.FunctionDef | ast.AsyncFunctionDef
 Found = Iterator[tuple[str, str]]
 
 
-def declared(file: SourceFile, old_classes: frozenset[str]) -> Iterator[Sign]:
-    """Give the signs of a file; classes that were there already show each of their bases."""
+def declared(file: SourceFile, old_names: frozenset[str]) -> Iterator[Sign]:
+    """Give the signs of a file; what was there already shows each of its bases and own decorators."""
     names = {id(symbol.node): symbol.name for symbol in definitions(file.tree)}
     for node in file.nodes:
         if isinstance(node, _SILENT) or (
@@ -28,16 +29,31 @@ def declared(file: SourceFile, old_classes: frozenset[str]) -> Iterator[Sign]:
         line = getattr(node, "lineno", 0)
         for code, what in (*of_guarded(node), *_of_secret(node), *_of_comparison(file, node)):
             yield Sign(code, what, line)
+        if isinstance(node, FunctionDefinition) and names.get(id(node)) in old_names:
+            yield from (Sign("G3.decorator", what, line) for what in _of_own_decorators(file, node))
         if isinstance(node, ast.ClassDef):
-            for code, what in _of_bases(file, node, names.get(id(node), node.name), old_classes):
+            for code, what in _of_bases(file, node, names.get(id(node), node.name), old_names):
                 yield Sign(code, what, line)
 
 
-def _of_bases(file: SourceFile, node: ast.ClassDef, name: str, old_classes: frozenset[str]) -> Found:
+def _of_own_decorators(file: SourceFile, node: FunctionDefinition) -> Iterator[str]:
+    """A decorator of the project on a function that was there before: it may stand between the function and its callers."""
+    scope = file.scopes.of[id(node)].parent or file.scopes.module
+    for decorator in node.decorator_list:
+        function = decorator.func if isinstance(decorator, ast.Call) else decorator
+        if all(value.kind == "symbol" for value in file.values(function, scope)):
+            yield f"@{ast.unparse(function)} on {node.name}"
+
+
+def _of_bases(file: SourceFile, node: ast.ClassDef, name: str, old_names: frozenset[str]) -> Found:
     scope = file.scopes.of[id(node)].parent or file.scopes.module
     for base in node.bases:
-        is_harmless = all(_is_harmless_base(value) for value in file.values(base, scope))
-        if name in old_classes or not is_harmless:
+        defined = file.scopes.of[id(node)].bindings.keys()
+        is_harmless = all(
+            _is_harmless_base(value) or defined == {harmless.SPECIALISED.get(value.name)}
+            for value in file.values(base, scope)
+        )
+        if name in old_names or not is_harmless:
             shown = [value.name for value in file.values(base, scope) if value.name]
             yield "G3.base", f"{shown[0] if shown else ast.unparse(base)} as a base of {name}"
     for keyword in node.keywords:

@@ -64,8 +64,8 @@ MODULES: Mapping[str, frozenset[str]] = {
         "ast": "literal_eval",
         "asyncio": "ALL_COMPLETED Barrier BoundedSemaphore BrokenBarrierError CancelledError Condition Event "
         "FIRST_COMPLETED FIRST_EXCEPTION Future InvalidStateError LifoQueue Lock PriorityQueue Queue QueueEmpty "
-        "QueueFull QueueShutDown Semaphore Task TaskGroup Timeout TimeoutError as_completed create_task gather "
-        "get_running_loop iscoroutine iscoroutinefunction isfuture shield sleep timeout timeout_at to_thread wait "
+        "QueueFull QueueShutDown Semaphore Task TaskGroup Timeout TimeoutError as_completed create_task ensure_future "
+        "gather get_running_loop iscoroutine iscoroutinefunction isfuture shield sleep timeout timeout_at to_thread wait "
         "wait_for",
         "base64": "a85decode a85encode b16decode b16encode b32decode b32encode b32hexdecode b32hexencode b64decode "
         "b64encode b85decode b85encode decodebytes encodebytes standard_b64decode standard_b64encode urlsafe_b64decode "
@@ -73,8 +73,9 @@ MODULES: Mapping[str, frozenset[str]] = {
         "binascii": "Error Incomplete a2b_base64 a2b_hex b2a_base64 b2a_hex crc32 crc_hqx hexlify unhexlify",
         "bisect": "bisect bisect_left bisect_right insort insort_left insort_right",
         "bz2": "compress decompress BZ2Compressor BZ2Decompressor",
-        "calendar": "Calendar FRIDAY IllegalMonthError MONDAY SATURDAY SUNDAY THURSDAY TUESDAY WEDNESDAY day_abbr "
-        "day_name isleap leapdays month_abbr month_name monthrange timegm weekday",
+        "calendar": "Calendar FRIDAY HTMLCalendar IllegalMonthError MONDAY SATURDAY SUNDAY THURSDAY TUESDAY TextCalendar "
+        "WEDNESDAY calendar day_abbr day_name firstweekday isleap leapdays month month_abbr month_name monthcalendar "
+        "monthrange timegm weekday weekheader",
         "cmath": "acos acosh asin asinh atan atanh cos cosh e exp inf infj isclose isfinite isinf isnan log log10 nan "
         "nanj phase pi polar rect sin sinh sqrt tan tanh tau",
         "collections": "ChainMap Counter OrderedDict UserDict UserList UserString defaultdict deque namedtuple",
@@ -95,9 +96,9 @@ MODULES: Mapping[str, frozenset[str]] = {
         "DivisionImpossible DivisionUndefined FloatOperation Inexact InvalidContext InvalidOperation MAX_EMAX MAX_PREC "
         "MIN_EMIN MIN_ETINY Overflow ROUND_05UP ROUND_CEILING ROUND_DOWN ROUND_FLOOR ROUND_HALF_DOWN ROUND_HALF_EVEN "
         "ROUND_HALF_UP ROUND_UP Rounded Subnormal Underflow localcontext",
-        "difflib": "Differ IS_CHARACTER_JUNK IS_LINE_JUNK SequenceMatcher context_diff get_close_matches ndiff restore "
+        "difflib": "Differ HtmlDiff IS_CHARACTER_JUNK IS_LINE_JUNK SequenceMatcher context_diff get_close_matches ndiff restore "
         "unified_diff",
-        "email.utils": "format_datetime formataddr formatdate parseaddr parsedate_to_datetime",
+        "email.utils": "format_datetime formataddr formatdate getaddresses parseaddr parsedate_to_datetime",
         "enum": "CONFORM CONTINUOUS EJECT Enum EnumCheck Flag FlagBoundary IntEnum IntFlag KEEP NAMED_FLAGS ReprEnum "
         "STRICT StrEnum UNIQUE auto member nonmember property unique verify",
         "errno": "EACCES EAGAIN ECONNREFUSED ECONNRESET EEXIST EINTR EINVAL EIO ENOENT ENOSPC EPERM EPIPE ETIMEDOUT "
@@ -114,7 +115,7 @@ MODULES: Mapping[str, frozenset[str]] = {
         "hmac": "HMAC compare_digest digest new",
         "html": "escape unescape",
         "http": "HTTPMethod HTTPStatus",
-        "inspect": "isasyncgen isawaitable isclass iscoroutine iscoroutinefunction isfunction isgenerator ismethod",
+        "inspect": "cleandoc isasyncgen isawaitable isclass iscoroutine iscoroutinefunction isfunction isgenerator ismethod",
         "io": "BytesIO DEFAULT_BUFFER_SIZE SEEK_CUR SEEK_END SEEK_SET StringIO TextIOBase UnsupportedOperation",
         "ipaddress": "AddressValueError IPv4Address IPv4Interface IPv4Network IPv6Address IPv6Interface IPv6Network "
         "NetmaskValueError collapse_addresses ip_address ip_interface ip_network summarize_address_range",
@@ -122,8 +123,8 @@ MODULES: Mapping[str, frozenset[str]] = {
         "dropwhile filterfalse groupby islice pairwise permutations product repeat starmap takewhile tee zip_longest",
         "json": "JSONDecodeError JSONDecoder JSONEncoder dump dumps load loads",
         "keyword": "iskeyword kwlist softkwlist",
-        "logging": "CRITICAL DEBUG ERROR FATAL INFO Logger LoggerAdapter NOTSET NullHandler WARN WARNING getLevelName "
-        "getLogger",
+        "logging": "CRITICAL DEBUG ERROR FATAL INFO Logger LoggerAdapter NOTSET NullHandler WARN WARNING critical debug "
+        "error exception getLevelName getLogger info log warning",
         "lzma": "LZMACompressor LZMADecompressor LZMAError compress decompress",
         "math": "acos acosh asin asinh atan atan2 atanh cbrt ceil comb copysign cos cosh degrees dist e erf erfc exp "
         "exp2 expm1 fabs factorial floor fma fmod frexp fsum gamma gcd hypot inf isclose isfinite isinf isnan isqrt lcm "
@@ -199,50 +200,58 @@ ATTRIBUTES = _words(
     "isdecimal isdigit isidentifier islower isnumeric isprintable isspace istitle isupper join ljust lower lstrip "
     "maketrans partition removeprefix removesuffix rfind rindex rjust rpartition rsplit rstrip split splitlines "
     "startswith strip swapcase title translate upper zfill as_integer_ratio bit_count bit_length conjugate denominator "
-    "from_bytes imag is_integer numerator real to_bytes "
+    "from_bytes imag is_integer numerator real to_bytes cast epsilon major micro "
     # containers
     "add append appendleft clear copy difference difference_update discard elements extend extendleft fromkeys get "
     "indices insert intersection intersection_update isdisjoint issubset issuperset items keys maxlen most_common "
     "move_to_end new_child parents pop popitem popleft remove reverse rotate setdefault sort start step subtract "
     "symmetric_difference symmetric_difference_update total union update values maps _asdict _fields _make _replace "
+    "default_factory from_iterable getvalue data mapping default metadata kwargs "
     # dates and times
     "astimezone combine ctime date day days dst fold fromisocalendar fromisoformat fromordinal fromtimestamp hour "
     "isocalendar isoformat isoweekday key max microsecond microseconds min minute month now resolution second seconds "
     "strftime strptime time timestamp timetuple timetz today toordinal total_seconds tzinfo tzname utc utcfromtimestamp "
-    "utcnow utcoffset utctimetuple weekday year tm_year tm_mon tm_mday tm_hour tm_min tm_sec tm_wday tm_yday "
+    "utcnow utcoffset utctimetuple week weekday year tm_year tm_mon tm_mday tm_hour tm_min tm_sec tm_wday tm_yday "
+    "tm_isdst tm_gmtoff tm_zone "
     # decimals and fractions
     "adjusted as_tuple canonical compare compare_signal compare_total compare_total_mag copy_abs copy_negate copy_sign "
     "create_decimal exp fma from_decimal from_float is_canonical is_finite is_infinite is_nan is_normal is_qnan "
     "is_signed is_snan is_subnormal is_zero limit_denominator ln log10 logb max_mag min_mag minus multiply divide "
     "next_minus next_plus next_toward normalize number_class power prec quantize radix remainder_near rounding "
-    "same_quantum scaleb sqrt to_eng_string to_integral to_integral_exact to_integral_value "
+    "same_quantum scaleb sqrt to_eng_string to_integral to_integral_exact to_integral_value digits exponent sign "
+    "cdf from_samples inv_cdf mean median mode overlap pdf quantiles samples stdev variance zscore intercept slope "
     # patterns, texts, ids, addresses
     "end expand findall finditer flags fullmatch group groupdict groupindex groups lastgroup lastindex match pattern "
     "pos regs search span string sub subn safe_substitute substitute template get_identifiers is_valid fill wrap bytes "
     "bytes_le fields int node urn variant version fragment geturl hostname netloc password path port query scheme "
     "username is_global is_link_local is_loopback is_multicast is_private is_reserved is_unspecified network_address "
     "broadcast_address netmask num_addresses prefixlen subnet_of supernet_of hosts exploded compressed packed "
+    "address_exclude hostmask ip ipv4_mapped max_prefixlen overlaps params reverse_pointer sixtofour subnets supernet "
+    "with_hostmask with_netmask with_prefixlen "
     # paths as names
     "anchor as_posix as_uri drive is_absolute is_relative_to joinpath name parent parts relative_to root stem suffix "
     "suffixes with_name with_segments with_stem with_suffix full_match "
     # enums, statuses, errors
     "value phrase description args add_note errno strerror filename exceptions subgroup derive reason object msg doc "
-    "lineno colno "
+    "lineno colno message encoding offset end_offset end_lineno text is_informational is_success is_redirection "
+    "is_client_error is_server_error "
     # locks, queues, tasks
     "acquire release locked notify notify_all wait wait_for set is_set put put_nowait get_nowait task_done empty full "
     "qsize maxsize cancel cancelled done exception result set_result set_exception add_done_callback "
     "remove_done_callback create_task create_future reset var old_value deadline expired reschedule when n_waiting "
     "broken abort enter_context enter_async_context push push_async_exit callback push_async_callback pop_all "
+    "cancelling uncancel get_name set_name parties "
     # random numbers
-    "betavariate choice choices expovariate gauss normalvariate randbytes randint random randrange sample shuffle "
-    "triangular uniform "
+    "betavariate choice choices expovariate gammavariate gauss getrandbits getstate lognormvariate normalvariate "
+    "paretovariate randbytes randint random randrange sample shuffle triangular uniform vonmisesvariate "
+    "weibullvariate "
     # hashes and packing
     "digest hexdigest block_size digest_size pack unpack unpack_from iter_unpack size ratio quick_ratio get_opcodes "
-    "get_matching_blocks set_seqs set_seq1 set_seq2 "
+    "get_matching_blocks set_seqs set_seq1 set_seq2 real_quick_ratio find_longest_match get_grouped_opcodes a b "
     # functions that remember
     "cache_clear cache_info hits misses currsize "
     # logs
-    "critical debug error info isEnabledFor log warning getChild "
+    "critical debug error info isEnabledFor log warning getChild getEffectiveLevel hasHandlers level extra "
     # events of GraphBus
     "topic src payload event_id causation_id correlation_id hops trail published_by code hint "
     # vectors of bytes
@@ -264,8 +273,26 @@ OF_INSTANCES: Mapping[str, frozenset[str]] = {
     "decimal.localcontext": _words("Emax Emin traps capitals clamp"),
     "threading.current_thread": _words("ident native_id"),
     "string.Template": _words("delimiter"),
+    "random.Random": _words("seed setstate"),
+    "csv.Sniffer": _words("sniff has_header"),
+    "json.JSONEncoder": _words("iterencode"),
+    "json.JSONDecoder": _words("raw_decode"),
+    "contextvars.copy_context": _words("run"),
+    "contextlib.ExitStack": _words("close"),
+    "contextlib.AsyncExitStack": _words("aclose"),
+    **dict.fromkeys(
+        ("calendar.Calendar", "calendar.TextCalendar", "calendar.HTMLCalendar"),
+        _words(
+            "firstweekday itermonthdates itermonthdays itermonthdays2 itermonthdays3 itermonthdays4 iterweekdays "
+            "monthdatescalendar monthdays2calendar monthdayscalendar yeardatescalendar yeardayscalendar formatmonth "
+            "formatweek formatday formatyear formatweekheader formatmonthname"
+        ),
+    ),
 }
 """What else may be touched of an object whose making is seen."""
+
+OPEN = _words("types.SimpleNamespace threading.local")
+"""Objects whose attributes are whatever is set: names of their own, as the keys of a dictionary."""
 
 TYPES_IN_SMALL_LETTERS = _words(
     "array defaultdict deque date datetime time timedelta timezone localcontext local count cycle chain"
@@ -319,6 +346,9 @@ MADE_BY = _words("functools.partial builtins.dict builtins.list builtins.tuple b
                  "builtins.reversed builtins.sorted builtins.enumerate builtins.zip builtins.next")  # fmt: skip
 """What gives back, in one way or another, what it was given."""
 
+GENERIC = _words("functools.singledispatch functools.singledispatchmethod")
+"""Decorators that make a function of which other functions of its file become parts."""
+
 # --- decorators, bases -------------------------------------------------------------------------
 
 DECORATORS = _words(
@@ -342,11 +372,15 @@ BASES = _words(
     "typing.NamedTuple typing.Protocol typing.Generic typing_extensions.TypedDict typing_extensions.NamedTuple "
     "typing_extensions.Protocol abc.ABC msgspec.Struct pydantic.BaseModel collections.UserDict collections.UserList "
     "contextlib.AbstractContextManager contextlib.AbstractAsyncContextManager contextlib.ContextDecorator "
-    "logging.LoggerAdapter collections.abc.Mapping collections.abc.MutableMapping collections.abc.Sequence "
+    "logging.LoggerAdapter string.Template "
+    "collections.abc.Mapping collections.abc.MutableMapping collections.abc.Sequence "
     "collections.abc.Iterator collections.abc.Iterable collections.abc.Set collections.abc.Hashable "
     "collections.abc.Sized"
 )
 """What a new class may be made of; a class that is there already gets no new base."""
+
+SPECIALISED: Mapping[str, str] = {"json.JSONEncoder": "default"}
+"""Bases that are made for one method, which the new class defines, and nothing else."""
 
 CLASS_KEYWORDS = _words(
     "total frozen kw_only omit_defaults forbid_unknown_fields boundary tag tag_field rename gc order"
@@ -372,7 +406,7 @@ VALUES = _words(
 )
 """Built-in values whose comparison everybody, tests included, relies on."""
 
-BOUND_FREELY = _words("__all__ __version__ __author__ __slots__ __doc__")
+BOUND_FREELY = _words("__all__ __version__ __author__ __slots__ __doc__ __match_args__")
 """Internal names that may be bound."""
 
 
@@ -391,6 +425,8 @@ def is_harmless(dotted: str) -> bool:
 def _is_plain(attribute: str, package: str) -> bool:
     if package == "graphbus_core":
         return attribute in ("__init__", *OF_CLASSES)
+    if attribute.isupper() and not attribute.startswith("_"):
+        return True  # a constant of a class: `HTTPStatus.NOT_FOUND`
     return attribute in ATTRIBUTES or attribute in DUNDERS or (attribute == "replace" and package != "pathlib")
 
 

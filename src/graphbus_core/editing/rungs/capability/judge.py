@@ -67,7 +67,7 @@ class Judge:
         elif use == "call" and last in harmless.MUTATORS and "." in stem and not stem.startswith("builtins."):
             if harmless.makes_objects(stem):
                 return False
-            self.notes.sign("G3.patch", f"changing {stem}", node, scope)
+            self.notes.sign(acting.code_of(name) or "G3.patch", f"changing {stem}", node, scope)
         else:
             return False
         return True
@@ -142,7 +142,7 @@ class Judge:
             self.notes.sign("G3.patch", f"changing {ast.unparse(node.value)} of another module or class", node, scope)
         elif isinstance(value.node, ast.ClassDef) and value.home is not None:
             self._member(value, value.home, node, place)
-        elif value.kind != "object" or name not in harmless.OF_INSTANCES.get(value.name, ()):
+        elif value.kind != "object" or not _is_of_instance(value.name, name):
             self._of_data(node, place)
 
     @staticmethod
@@ -154,6 +154,8 @@ class Judge:
         if isinstance(node.value, ast.Attribute) and node.value.attr == "__class__" and name not in harmless.OF_CLASSES:
             return "G3.reflection"
         if _is_internal(name) and not (name == "__class__" and place.use == "base"):
+            if value.kind == "super" and name in harmless.DEFINED_FREELY:
+                return ""
             is_start_of_other = name == "__init__" and value.kind not in ("super", "symbol")
             return "G3.reflection" if name not in harmless.DUNDERS or is_start_of_other else ""
         if name in acting.FRAMES:
@@ -246,6 +248,10 @@ class Judge:
                 for home, step in value.home.lineage(value.node)
                 for bound in home.scopes.of[id(step)].bindings.get(name, ())
             )
+        if value.kind in ("class", "symbol") and value.home is self.file and isinstance(value.node, ast.ClassDef):
+            return not self.file.is_agent(value.node) and self._is_plain_field(name)
+        if value.kind == "object" and value.name in harmless.OPEN:
+            return True
         if value.kind == "object" and self._is_made_here(node.value, scope):
             return value.home is None or not value.home.is_agent(value.node)
         return value.kind in ("data", "object") and self._is_plain_field(name)
@@ -283,6 +289,12 @@ class Judge:
 
 def _is_internal(name: str) -> bool:
     return name.startswith("__") and name.endswith("__") and len(name) > 4
+
+
+def _is_of_instance(made: str, name: str) -> bool:
+    """Tell whether an object that a call of `made` gives may be asked for an attribute."""
+    is_open = made in harmless.OPEN and name not in acting.ACTING and name.lstrip("_") not in acting.MODULES_INSIDE
+    return is_open or name in harmless.OF_INSTANCES.get(made, ())
 
 
 def _is_property(node: Definition) -> bool:

@@ -225,7 +225,13 @@ class SourceFile:
             return value.home.exported(name)
         if not isinstance(value.node, ast.ClassDef) or value.home is None:
             return (DATA,)
-        return (value._replace(kind="class"),) if name == "__class__" else value.home.member(value, name)
+        if name == "__class__":
+            return (value._replace(kind="class"),)
+        found = value.home.member(value, name)
+        is_of_other = value.kind in ("symbol", "class") and (value.home is not self or self.is_agent(value.node))
+        if is_of_other and not value.home._is_enum(value.node):
+            return tuple(Value("shared") if one.kind == "data" else one for one in found)
+        return found
 
     def member(self, value: Value, name: str) -> Values:
         """Give what an attribute of a class of this file, or of an object made of it, may stand for."""
@@ -238,10 +244,7 @@ class SourceFile:
                 found.append(union(*(home.values_of_binding(one) for one in scope.bindings[name])))
             writes = [write for write in home.own_writes(node) if write.attribute == name]
             found += [home.values(write.value, write.scope) for write in writes if write.value is not None]
-        values = union(*found)
-        if value.kind in ("symbol", "class") and not self._is_enum(value.node):
-            return tuple(Value("shared") if one.kind == "data" else one for one in values)
-        return values
+        return union(*found)
 
     def lineage(self, node: ast.AST | None, *, skip_first: bool = False) -> list[tuple[SourceFile, ast.ClassDef]]:
         """Give a class and its bases in the project, the class first."""
@@ -310,6 +313,10 @@ class SourceFile:
             source = self._only_source(node.value, scope)
             parts = [self.constants(value, scope) for value in source.values] if isinstance(source, ast.Dict) else []
             return tuple(text for part in parts for text in part or ()) if parts and all(parts) else None
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "get":
+            found = ast.Subscript(node.func.value, ast.Constant(0), ast.Load())
+            parts = [self.constants(part, scope) for part in (found, *node.args[1:])]
+            return tuple(text for part in parts for text in part or ()) if all(parts) else None
         source = self._only_source(node, scope)
         return self.constants(source, scope) if isinstance(source, ast.Constant) else None
 

@@ -16,7 +16,7 @@ from graphbus_core.editing.rungs.capability.calls import Calls
 from graphbus_core.editing.rungs.capability.judge import Judge
 from graphbus_core.editing.rungs.capability.scopes import Import, Scope, annotations_of
 from graphbus_core.editing.rungs.capability.signs import GLOBAL, Notes, Place, Use
-from graphbus_core.editing.rungs.capability.sources import BUILTINS, SourceFile, name_of
+from graphbus_core.editing.rungs.capability.sources import BUILTINS, SourceFile, Value, name_of
 from graphbus_core.editing.text.symbols import Definition
 
 Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
@@ -134,7 +134,7 @@ class _Reader:
         asks_for_type = any(value.name in ("builtins.isinstance", "builtins.issubclass") for value in functions)
         self._see_all(node.args[:1], scope)
         self._see_all(node.args[1:], scope, "type" if asks_for_type else "value")
-        self._see_all((keyword.value for keyword in node.keywords), scope)
+        self._see_all((one.value for one in node.keywords if not self._calls.is_screen(functions, one, scope)), scope)
         if use == "call":
             self._judge.values(Place(node, scope, use, call))
 
@@ -255,19 +255,43 @@ class _Reader:
     def _decorator(self, decorator: ast.expr, node: Definition, scope: Scope) -> None:
         function = decorator.func if isinstance(decorator, ast.Call) else decorator
         values = self._file.values(function, scope)
-        is_accessor = (
-            isinstance(function, ast.Attribute)
-            and function.attr in ("setter", "getter", "deleter")
-            and isinstance(function.value, ast.Name)
-            and function.value.id == node.name
-        )
-        if not is_accessor and not all(value.name in harmless.DECORATORS for value in values):
+        is_known = self._is_accessor(function, node) or self._is_registration(function, scope)
+        if not is_known and not isinstance(node, ast.ClassDef) and all(value.kind == "symbol" for value in values):
+            self._see(function, scope, "call")  # declarations.py refuses it for what was there before
+        elif not is_known and not all(value.name in harmless.DECORATORS for value in values):
             shown = next((value.name for value in values if value.name), ast.unparse(function))
             self._notes.sign("G3.decorator", f"@{shown} on {node.name}", decorator, scope)
             if not any(value.name in harmless.ONLY_DECORATORS for value in values):
                 self._see(function, scope, "call")
         if isinstance(decorator, ast.Call):
             self._see_all([*decorator.args, *(keyword.value for keyword in decorator.keywords)], scope)
+
+    @staticmethod
+    def _is_accessor(function: ast.expr, node: Definition) -> bool:
+        """Tell whether a decorator is that of a property: `@total.setter` on `total`."""
+        return (
+            isinstance(function, ast.Attribute)
+            and function.attr in ("setter", "getter", "deleter")
+            and isinstance(function.value, ast.Name)
+            and function.value.id == node.name
+        )
+
+    def _is_registration(self, function: ast.expr, scope: Scope) -> bool:
+        """Tell whether a decorator is that of a generic function of this file: `@show.register` below `@singledispatch`."""
+        return (
+            isinstance(function, ast.Attribute)
+            and function.attr == "register"
+            and all(self._is_generic(value) for value in self._file.values(function.value, scope))
+        )
+
+    def _is_generic(self, value: Value) -> bool:
+        decorators = (
+            value.node.decorator_list if isinstance(value.node, Definition) and value.home is self._file else []
+        )
+        of = [
+            found.name for one in decorators for found in self._file.values(one, self._file.scopes.of[id(value.node)])
+        ]
+        return bool(set(of) & harmless.GENERIC)
 
     def _class(self, node: ast.ClassDef, scope: Scope) -> None:
         self._see_all(node.bases, scope, "type")
