@@ -30,7 +30,7 @@ USES: Mapping[str, str] = _by_name(
         "sys._getframemodulename linecache dis symtable weakref sys.exc_info sys.last_traceback builtins.globals "
         "builtins.locals builtins.vars builtins.dir builtins.setattr builtins.delattr builtins.__class__ "
         "builtins.__file__ builtins.__dict__ builtins.getattr builtins.hasattr builtins.type builtins.super "
-        "asyncio.all_tasks",
+        "asyncio.all_tasks contextvars",
         "G3.process": "posix nt subprocess multiprocessing pty signal resource atexit site sysconfig faulthandler "
         "threading sys pwd grp spwd syslog termios tty readline curses tkinter turtle concurrent sched asyncio os "
         "tracemalloc weakref.finalize _thread builtins.exit builtins.quit builtins.BaseException "

@@ -84,7 +84,7 @@ MODULES: Mapping[str, frozenset[str]] = {
         "colorsys": "hls_to_rgb hsv_to_rgb rgb_to_hls rgb_to_hsv rgb_to_yiq yiq_to_rgb",
         "contextlib": "AbstractAsyncContextManager AbstractContextManager AsyncExitStack ContextDecorator ExitStack "
         "aclosing asynccontextmanager closing contextmanager nullcontext suppress",
-        "contextvars": "ContextVar Token copy_context",
+        "contextvars": "ContextVar Token",
         "copy": "copy deepcopy replace",
         "csv": "DictReader DictWriter Error QUOTE_ALL QUOTE_MINIMAL QUOTE_NONE QUOTE_NONNUMERIC Sniffer excel excel_tab "
         "reader unix_dialect writer",
@@ -160,7 +160,7 @@ MODULES: Mapping[str, frozenset[str]] = {
         "process_time_ns sleep strftime strptime struct_time thread_time thread_time_ns time time_ns timezone tzname",
         "tomllib": "TOMLDecodeError loads",
         "traceback": "format_exc format_exception format_exception_only",
-        "types": "AsyncGeneratorType CoroutineType EllipsisType GeneratorType GenericAlias MappingProxyType NoneType "
+        "types": "AsyncGeneratorType CoroutineType EllipsisType GeneratorType MappingProxyType NoneType "
         "NotImplementedType SimpleNamespace TracebackType UnionType",
         "typing": _TYPING,
         "typing_extensions": _TYPING,
@@ -305,7 +305,7 @@ OF_CLASSES = _words("__name__ __qualname__ __doc__ __module__")
 """What may be asked of the class of an object."""
 
 ONLY_DECORATORS = _words(
-    "dataclasses.dataclass functools.total_ordering typing.runtime_checkable enum.unique enum.verify attrs.define "
+    "dataclasses.dataclass functools.wraps functools.total_ordering typing.runtime_checkable enum.unique enum.verify attrs.define "
     "attrs.frozen attr.define attr.frozen graphbus_core.subscribe graphbus_core.publishes graphbus_core.schema_method "
     "graphbus_core.depends_on graphbus_core.decorators.subscribe graphbus_core.decorators.publishes "
     "graphbus_core.decorators.schema_method graphbus_core.decorators.depends_on"
@@ -332,6 +332,9 @@ DECORATORS = _words(
     "graphbus_core.decorators.subscribe graphbus_core.decorators.publishes graphbus_core.decorators.schema_method"
 )
 """What code may newly bear; `@depends_on` changes the graph and is not among them."""
+
+ONLY_IN_WITH = _words("decimal.localcontext")
+"""What changes something for everybody until its block ends."""
 
 BASES = _words(
     "builtins.object builtins.Exception builtins.ValueError builtins.TypeError builtins.KeyError builtins.IndexError "

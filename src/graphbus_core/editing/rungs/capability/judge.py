@@ -61,6 +61,8 @@ class Judge:
         if name in harmless.ONLY_DECORATORS and use != "type":
             code = "G3.node" if name.startswith("graphbus_core.") else "G3.patch"
             self.notes.sign(code, f"{name} other than as a decorator", node, scope)
+        elif name in harmless.ONLY_IN_WITH and use != "type" and place.call not in self.file.contexts:
+            self.notes.sign("G3.patch", f"{name} other than in a with statement", node, scope)
         elif name in harmless.MADE_BY_CALL and use == "call":
             self.notes.sign("G3.base", f"a class made by a call of {name}", node, scope)
         elif use == "call" and last in harmless.MUTATORS and "." in stem and not stem.startswith("builtins."):

@@ -31,7 +31,6 @@ from graphbus_core.editing.rungs.capability.scopes import (
     Scopes,
     Write,
     defaults_of,
-    parameters_of,
 )
 from graphbus_core.editing.text.symbols import Definition
 
@@ -105,6 +104,11 @@ class SourceFile:
                     found.setdefault(name, []).append((None, None))
         return found
 
+    @cached_property
+    def contexts(self) -> frozenset[ast.expr]:
+        """The expressions that stand directly in `with` statements."""
+        return frozenset(node.context_expr for node in ast.walk(self.tree) if isinstance(node, ast.withitem))
+
     # --- what expressions stand for ---------------------------------------------------------
 
     def values(self, node: ast.expr, scope: Scope) -> Values:
@@ -130,7 +134,8 @@ class SourceFile:
         if isinstance(node, _COMPREHENSIONS):
             inner = self.scopes.of[id(node)]
             return self.values(node.value if isinstance(node, ast.DictComp) else node.elt, inner)
-        return union(*(self.values(part, scope) for part in _parts_of(node)))
+        found = union(*(self.values(part, scope) for part in _parts_of(node)))
+        return union(found, (DATA,)) if any(_gives_others(node, value) for value in found) else found
 
     def values_of_name(self, name: str, scope: Scope) -> Values:
         """Give everything that a name may stand for."""
@@ -191,7 +196,8 @@ class SourceFile:
             owner = owner.parent
         if isinstance(function, Definition) and owner is not None and owner.kind == "class":
             kinds = {function.name, *(name_of(decorator) for decorator in function.decorator_list)}
-            if parameters_of(function.args)[0] is parameter and "staticmethod" not in kinds:
+            first = [*function.args.posonlyargs, *function.args.args][:1]
+            if first == [parameter] and "staticmethod" not in kinds:
                 return (Value("class" if kinds & _OF_CLASSES else "self", home=self, node=owner.node),)
         default = defaults_of(function.args).get(parameter.arg)
         return union((DATA,), self.values(default, scope.parent or scope)) if default is not None else (DATA,)
@@ -402,6 +408,15 @@ def _parts_of(node: ast.expr) -> list[ast.expr]:
     if isinstance(node, ast.BinOp):
         return [node.left, node.right]
     return [node.value] if isinstance(node, (ast.NamedExpr, ast.Await, ast.Starred, ast.Subscript)) else []
+
+
+def _gives_others(node: ast.expr, value: Value) -> bool:
+    """Tell whether a part of an object, or what an operator or context makes of it, may be something else altogether."""
+    if value.kind not in ("object", "self", "super", "class"):
+        return False
+    if isinstance(node, (ast.Subscript, ast.Starred)):
+        return True
+    return isinstance(node, (ast.Await, ast.BinOp)) and value.node is not None
 
 
 def _fields_made_by(node: ast.Call) -> Iterator[str]:

@@ -118,7 +118,7 @@ class _Reader:
             self._see_all(parts[:1], scope, "type")
             self._see_all(parts[1:], scope)
         else:
-            self._see_all(parts, scope, "value" if form == "Literal" else use)
+            self._see_all(parts, scope, use if form != "Literal" and self._is_of_types(node.value, scope) else "value")
 
     def _call(self, node: ast.Call, scope: Scope, use: Use, call: ast.Call | None) -> None:
         functions = self._file.values(node.func, scope)
@@ -127,7 +127,7 @@ class _Reader:
         elif isinstance(node.func, ast.Attribute):
             self._see(node.func.value, scope, "base")
         self._calls.call(node, scope)
-        asks_for_type = any(value.name in ("builtins.isinstance", "builtins.issubclass") for value in functions)
+        asks_for_type = all(value.name in ("builtins.isinstance", "builtins.issubclass") for value in functions)
         self._see_all(node.args[:1], scope)
         self._see_all(node.args[1:], scope, "type" if asks_for_type else "value")
         self._see_all((keyword.value for keyword in node.keywords), scope)
@@ -152,9 +152,18 @@ class _Reader:
         self._see_all([getattr(node, name, None) for name in ("elt", "key", "value")], inner)
 
     def _parts(self, node: ast.expr, scope: Scope, use: Use, call: ast.Call | None) -> None:
-        self._see_all(ast.iter_child_nodes(node), scope, "type" if use == "type" else "value")
+        is_type = use == "type" and (not isinstance(node, ast.BinOp) or self._is_of_types(node, scope))
+        self._see_all(ast.iter_child_nodes(node), scope, "type" if is_type else "value")
         if use == "call":
             self._judge.values(Place(node, scope, use, call))
+
+    def _is_of_types(self, node: ast.expr, scope: Scope) -> bool:
+        """Tell whether an expression is made of types and None, so that its operators and brackets only make another type."""
+        if isinstance(node, ast.BinOp):
+            return self._is_of_types(node.left, scope) and self._is_of_types(node.right, scope)
+        if isinstance(node, ast.Constant):
+            return node.value is None or isinstance(node.value, str)
+        return all(value.kind in ("outside", "symbol", "class") for value in self._file.values(node, scope))
 
     def _constant(self, node: ast.Constant, scope: Scope, use: Use, call: ast.Call | None) -> None:
         """A text where a type is expected is read as the expression that it will be."""
