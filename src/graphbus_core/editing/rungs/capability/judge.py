@@ -164,6 +164,8 @@ class Judge:
         name, scope = node.attr, place.scope
         if name in harmless.NODE and home.is_agent(value.node):
             self._of_node(value, node, place)
+        elif value.kind in ("symbol", "class") and home.is_method(value.node, name) and not self._gives_self(value, place):
+            self.notes.sign("G3.patch", f"the method {name} without its object", node, scope)
         elif value.kind == "class" and name in harmless.OF_CLASSES:
             return
         elif not home.has_member(value, name):
@@ -172,6 +174,14 @@ class Judge:
             self.notes.sign(
                 "G3.unknown", f"the private attribute {name} of something else", node, scope, is_counted=False
             )
+
+    def _gives_self(self, owner: Value, place: Place) -> bool:
+        """Tell whether a call passes the object that the function around belongs to, to a method of its class."""
+        first = place.call.args[0] if place.call and place.call.args else None
+        given = self.file.values(first, place.scope) if first is not None else (DATA,)
+        return all(
+            one.kind == "self" and any(step is owner.node for _, step in self.file.lineage(one.node)) for one in given
+        )
 
     def _of_node(self, value: Value, node: ast.Attribute, place: Place) -> None:
         """An attribute of the public interface of a node: for its agent, and for what is public of it."""
@@ -201,11 +211,13 @@ class Judge:
                 self.notes.sign("G3.files", "a call of replace" if call else "replace as a value", node, scope, way=way)
         elif name in harmless.ATTRIBUTES or (name in acting.STREAMS and call is not None and _reads_on(call)):
             return
-        elif self._is_defined(name):
-            self.notes.refer(None, None, name, way, scope)
         elif name in acting.ACTING:
             verb = "a call of" if call is not None else "the attribute"
             self.notes.sign(acting.ACTING[name], f"{verb} {name}", node, scope, way=way)
+            if self._is_defined(name):
+                self.notes.refer(None, None, name, way, scope)
+        elif self._is_defined(name):
+            self.notes.refer(None, None, name, way, scope)
         elif name.lstrip("_") in acting.MODULES_INSIDE:
             self.notes.sign("G3.reflection", f"the attribute {name}, which is the name of a module", node, scope)
         elif not self._project.allowed.is_everything or name.startswith("_"):

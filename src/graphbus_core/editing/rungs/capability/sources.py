@@ -37,6 +37,7 @@ from graphbus_core.editing.text.symbols import Definition
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 BUILTINS = frozenset(dir(builtins)) | {"__file__", "__builtins__", "__class__", "__dict__", "exit", "quit"}
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_WITHOUT_OBJECT = frozenset({"classmethod", "staticmethod", "property", "cached_property"})
 _OF_CLASSES = frozenset({"classmethod", "__init_subclass__", "__new__", "__class_getitem__"})
 
 
@@ -279,6 +280,16 @@ class SourceFile:
         return any(
             name in home.scopes.of[id(node)].bindings or any(write.attribute == name for write in home.own_writes(node))
             for home, node in self.lineage(value.node, skip_first=value.kind == "super")
+        )
+
+    def is_method(self, node: ast.AST | None, name: str) -> bool:
+        """Tell whether a class has a method of this name that takes its object first."""
+        return any(
+            isinstance(bound.source, Definition)
+            and not isinstance(bound.source, ast.ClassDef)
+            and not {name_of(decorator) for decorator in bound.source.decorator_list} & _WITHOUT_OBJECT
+            for home, step in self.lineage(node)
+            for bound in home.scopes.of[id(step)].bindings.get(name, ())
         )
 
     def own_writes(self, node: ast.ClassDef) -> list[Write]:

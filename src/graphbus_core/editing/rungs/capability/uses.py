@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterable
+from functools import cached_property
 
 from graphbus_core.compiler.reading.modules import absolute_name
 from graphbus_core.compiler.reading.syntax import parse_expression
@@ -87,6 +88,25 @@ class _Reader:
     def _name(self, node: ast.Name, scope: Scope, use: Use, call: ast.Call | None) -> None:
         if isinstance(node.ctx, ast.Load):
             self._judge.values(Place(node, scope, use, call))
+            self._method_in_class(node, scope)
+
+    def _method_in_class(self, node: ast.Name, scope: Scope) -> None:
+        """A method in the body of its class, where it is a function that takes anything for its object."""
+        bound = scope.bindings.get(node.id, ()) if scope.kind == "class" else ()
+        is_method = any(isinstance(one.source, (ast.FunctionDef, ast.AsyncFunctionDef)) for one in bound)
+        if is_method and node not in self._bound_again:
+            self._notes.sign("G3.patch", f"the method {node.id} without its object", node, scope)
+
+    @cached_property
+    def _bound_again(self) -> frozenset[ast.expr]:
+        """What stands for itself on the right side of an assignment, or as an accessor of a property."""
+        found: list[ast.expr] = []
+        for node in ast.walk(self._file.tree):
+            if isinstance(node, ast.Assign):
+                found.append(node.value)
+            elif isinstance(node, ast.Call) and name_of(node) == "property":
+                found += [*node.args, *(keyword.value for keyword in node.keywords)]
+        return frozenset(found)
 
     def _attribute(self, node: ast.Attribute, scope: Scope, use: Use, call: ast.Call | None) -> None:
         self._see(node.value, scope, "base")
@@ -265,6 +285,8 @@ class _Reader:
             if not any(value.name in harmless.ONLY_DECORATORS for value in values):
                 self._see(function, scope, "call")
         if isinstance(decorator, ast.Call):
+            if decorator.keywords and any(value.name == "functools.wraps" for value in values):
+                self._notes.sign("G3.patch", "wraps with attributes of its own choice", decorator, scope)
             self._see_all([*decorator.args, *(keyword.value for keyword in decorator.keywords)], scope)
 
     def _class(self, node: ast.ClassDef, scope: Scope) -> None:
