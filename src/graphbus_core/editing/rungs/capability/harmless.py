@@ -6,7 +6,16 @@ Everything else is refused where it is new.
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
+import sys
 from collections.abc import Mapping
+from functools import cache
+
+from graphbus_core.editing.rungs.capability import acting
+
+_CHANGEABLE = 1 << 9
+"""The flag of a class that was made by Python code."""
 
 
 def _words(text: str) -> frozenset[str]:
@@ -395,6 +404,18 @@ def _is_plain(attribute: str, package: str) -> bool:
     if package == "graphbus_core":
         return attribute in ("__init__", *OF_CLASSES)
     return attribute in ATTRIBUTES or attribute in DUNDERS or (attribute == "replace" and package != "pathlib")
+
+
+@cache
+def attributes_of_classes() -> frozenset[str]:
+    """Give the attributes of all classes on the table: whoever is given the class could replace them for everybody."""
+    found = {*NOT_TO_REPLACE - {"state"}, *acting.LEADING}
+    for module, members in MODULES.items():
+        if module.partition(".")[0] in sys.stdlib_module_names:
+            loaded = importlib.import_module(module) if importlib.util.find_spec(module) else None
+            kinds = [kind for kind in (getattr(loaded, name, None) for name in members) if isinstance(kind, type)]
+            found.update(name for kind in kinds if kind.__flags__ & _CHANGEABLE for name in dir(kind))
+    return frozenset(found)
 
 
 def makes_objects(dotted: str) -> bool:

@@ -40,6 +40,8 @@ class Judge:
             elif value.kind == "super" and use == "value":
                 self.notes.sign("G3.reflection", "super() as a value", node, scope)
             elif value.kind == "symbol" and use not in ("base", "type"):
+                if isinstance(value.node, ast.ClassDef) and value.home and value.home.is_agent(value.node):
+                    self.notes.sign("G3.node", f"the class {value.node.name} of an agent as a value", node, scope)
                 self.notes.refer(value.home, value.node, ast.unparse(node), call or node, scope)
 
     def outside(self, name: str, place: Place) -> None:
@@ -58,7 +60,9 @@ class Judge:
         """Handle what is harmless in its usual use only."""
         node, scope, use, _ = place
         stem, _, last = name.rpartition(".")
-        if name in harmless.ONLY_DECORATORS and use != "type":
+        if name.endswith(".GraphBusNode") and use in ("value", "call"):
+            self.notes.sign("G3.node", "the class of all agents as a value", node, scope)
+        elif name in harmless.ONLY_DECORATORS and use != "type":
             code = "G3.node" if name.startswith("graphbus_core.") else "G3.patch"
             self.notes.sign(code, f"{name} other than as a decorator", node, scope)
         elif name in harmless.ONLY_IN_WITH and use != "type" and place.call not in self.file.contexts:
@@ -216,7 +220,7 @@ class Judge:
             self.notes.sign(acting.ACTING[name], f"{verb} {name}", node, scope, way=way)
             if self._is_defined(name):
                 self.notes.refer(None, None, name, way, scope)
-        elif self._is_defined(name):
+        elif self._is_defined(name) and name not in acting.LEADING:
             self.notes.refer(None, None, name, way, scope)
         elif name.lstrip("_") in acting.MODULES_INSIDE:
             self.notes.sign("G3.reflection", f"the attribute {name}, which is the name of a module", node, scope)
@@ -252,7 +256,8 @@ class Judge:
             )
         if value.kind == "object" and self._is_made_here(node.value, scope):
             return value.home is None or not value.home.is_agent(value.node)
-        return value.kind in ("data", "object") and self._is_plain_field(name)
+        is_known = value.kind == "object" and value.home is None
+        return value.kind in ("data", "object") and not is_known and self._is_plain_field(name)
 
     def _is_made_here(self, node: ast.expr, scope: Scope) -> bool:
         """Tell whether a name stands only for objects that this function has made."""
@@ -266,9 +271,11 @@ class Judge:
         )
 
     def _is_plain_field(self, name: str) -> bool:
-        """Tell whether an attribute is a field of a class of the project that is no agent, and a method of none."""
+        """Tell whether an attribute is a field of a class of the project that is no agent, and of no other class."""
         own = [(self.file, owner, method) for owner, method in self.file.fields.get(name, ())]
         found = [*self._project.fields(name), *own]
+        if name in harmless.attributes_of_classes():
+            return False
         return bool(found) and not any(method is not None or home.is_agent(owner) for home, owner, method in found)
 
     def overridden(self, home: SourceFile, node: ast.AST | None, name: str, at: ast.AST, scope: Scope) -> None:
