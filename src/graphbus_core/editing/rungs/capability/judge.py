@@ -168,7 +168,11 @@ class Judge:
         name, scope = node.attr, place.scope
         if name in harmless.NODE and home.is_agent(value.node):
             self._of_node(value, node, place)
-        elif value.kind in ("symbol", "class") and home.is_method(value.node, name) and not self._gives_self(value, place):
+        elif (
+            value.kind in ("symbol", "class")
+            and home.is_method(value.node, name)
+            and not self._gives_self(value, place)
+        ):
             self.notes.sign("G3.patch", f"the method {name} without its object", node, scope)
         elif value.kind == "class" and name in harmless.OF_CLASSES:
             return

@@ -319,11 +319,49 @@ class SourceFile:
             left, right = self.constants(node.body, scope), self.constants(node.orelse, scope)
             return left + right if left and right else None
         if isinstance(node, ast.Subscript):
-            source = self._only_source(node.value, scope)
+            source = self._only_source(node.value, scope) if self._is_only_read(node.value) else None
             parts = [self.constants(value, scope) for value in source.values] if isinstance(source, ast.Dict) else []
             return tuple(text for part in parts for text in part or ()) if parts and all(parts) else None
         source = self._only_source(node, scope)
         return self.constants(source, scope) if isinstance(source, ast.Constant) else None
+
+    def sources(self, node: ast.AST, scope: Scope, seen: set[int]) -> Iterator[ast.AST]:
+        """Give an expression and everything in this file that its names and attributes of `self` are made of."""
+        if id(node) in seen:
+            return
+        seen.add(id(node))
+        for step in ast.walk(node):
+            yield step
+            bound = scope.find(step.id) or () if isinstance(step, ast.Name) else ()
+            origins = [(one.source, one.scope) for one in bound if isinstance(one.source, ast.expr)]
+            if isinstance(step, ast.Attribute):
+                origins += self._origins_of_attribute(step, scope)
+            for source, read_in in origins:
+                yield from self.sources(source, read_in, seen)
+
+    def _origins_of_attribute(self, node: ast.Attribute, scope: Scope) -> Iterator[tuple[ast.expr, Scope]]:
+        for value in self.values(node.value, scope):
+            if value.home is self and isinstance(value.node, ast.ClassDef):
+                bound = self.scopes.of[id(value.node)].bindings.get(node.attr, ())
+                yield from ((one.source, one.scope) for one in bound if isinstance(one.source, ast.expr))
+                writes = [write for write in self.own_writes(value.node) if write.attribute == node.attr]
+                yield from ((write.value, write.scope) for write in writes if write.value is not None)
+
+    def _is_only_read(self, table: ast.expr) -> bool:
+        """Tell whether nothing in this file does more with a table than look into it."""
+        name = name_of(table)
+        looked_into = {
+            id(step.value)
+            for step in ast.walk(self.tree)
+            if isinstance(step, ast.Subscript) and isinstance(step.ctx, ast.Load)
+        }
+        return not any(
+            isinstance(step, (ast.Name, ast.Attribute))
+            and isinstance(step.ctx, ast.Load)
+            and name_of(step) == name
+            and id(step) not in looked_into
+            for step in ast.walk(self.tree)
+        )
 
     def _only_source(self, node: ast.expr, scope: Scope) -> ast.AST | None:
         """Give the one expression that a name, or an attribute of a class of this file, is bound to."""
@@ -333,7 +371,7 @@ class SourceFile:
         elif isinstance(node, ast.Attribute):
             owners = [value for value in self.values(node.value, scope) if value.kind in ("self", "class", "symbol")]
             if len(owners) == 1 and isinstance(owners[0].node, ast.ClassDef) and owners[0].home is self:
-                if any(write.attribute == node.attr for write in self.own_writes(owners[0].node)):
+                if len(self.project.fields(node.attr)) != 1:  # a subclass or method may give it another value
                     return None
                 bound = self.scopes.of[id(owners[0].node)].bindings.get(node.attr)
         if bound is None or len(bound) != 1 or isinstance(bound[0].source, Import):
