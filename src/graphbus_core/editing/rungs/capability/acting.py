@@ -101,12 +101,12 @@ LEADING = _words(
     "add_reader remove_reader add_writer remove_writer call_exception_handler shutdown_asyncgens sock_sendfile sock_sendto "
     "connect_accepted_socket connect_read_pipe connect_write_pipe start_tls sendfile getaddrinfo getnameinfo stop daemon "
     "mutex unfinished_tasks all_tasks_done fileno detach throw athrow seed setstate "
-    "_ready _scheduled _selector _selector_cls _default_executor _csock _ssock _signal_handlers _add_callback _call_soon _run_once "
-    "_run _callback _callbacks _args _kwargs _target _task _tasks _parent_task _context _fut_waiter _current_handle _transports "
-    "_exit_callbacks _asyncgens _exception_handler _task_factory _stopping _add_reader _add_writer _internal_fds _process_events "
-    "_write_to_self _handlers _cache _abc_impl _member_map_ _value2member_map_ _value_ _name_ _registry _mapping"
+    "_ready _scheduled _selector _selector_cls _default_executor _csock _ssock _signal_handlers _add_callback _call_soon "
+    "_run_once _run _callback _callbacks _args _kwargs _target _task _tasks _parent_task _context _fut_waiter _current_handle "
+    "_transports _exit_callbacks _asyncgens _exception_handler _task_factory _stopping _add_reader _add_writer _internal_fds "
+    "_process_events _write_to_self _handlers _cache _abc_impl _member_map_ _value2member_map_ _value_ _name_ _registry _mapping"
 )
-"""Attributes that lead into loops, tasks, threads, logs and tables of others: that the project has one of this name is no excuse."""
+"""Attributes that lead into loops, tasks, threads and logs: that the project has one of this name is no excuse."""
 
 MODULES_INSIDE = _words(
     "os sys io socket shutil subprocess builtins importlib ctypes posix tempfile pickle signal asyncio threading "

@@ -314,9 +314,9 @@ OF_CLASSES = _words("__name__ __qualname__ __doc__ __module__")
 """What may be asked of the class of an object."""
 
 ONLY_DECORATORS = _words(
-    "dataclasses.dataclass functools.wraps functools.total_ordering typing.runtime_checkable enum.unique enum.verify attrs.define "
-    "attrs.frozen attr.define attr.frozen graphbus_core.subscribe graphbus_core.publishes graphbus_core.schema_method "
-    "graphbus_core.depends_on graphbus_core.decorators.subscribe graphbus_core.decorators.publishes "
+    "dataclasses.dataclass functools.wraps functools.total_ordering typing.runtime_checkable enum.unique enum.verify "
+    "attrs.define attrs.frozen attr.define attr.frozen graphbus_core.subscribe graphbus_core.publishes "
+    "graphbus_core.schema_method graphbus_core.depends_on graphbus_core.decorators.subscribe graphbus_core.decorators.publishes "
     "graphbus_core.decorators.schema_method graphbus_core.decorators.depends_on"
 )
 """What changes the class or function that it is given: called by hand it would change those of others."""

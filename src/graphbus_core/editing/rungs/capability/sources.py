@@ -338,6 +338,15 @@ class SourceFile:
                 origins += self._origins_of_attribute(step, scope)
             for source, read_in in origins:
                 yield from self.sources(source, read_in, seen)
+            for one in bound:
+                if isinstance(one.source, Import):
+                    yield from self._sources_elsewhere(one.source, seen)
+
+    def _sources_elsewhere(self, source: Import, seen: set[int]) -> Iterator[ast.AST]:
+        other = self.project.module(source.module)
+        for one in other.scopes.module.bindings.get(source.name, ()) if other else ():
+            if other and isinstance(one.source, ast.expr):
+                yield from other.sources(one.source, one.scope, seen)
 
     def _origins_of_attribute(self, node: ast.Attribute, scope: Scope) -> Iterator[tuple[ast.expr, Scope]]:
         for value in self.values(node.value, scope):

@@ -22,6 +22,7 @@ from graphbus_core.editing.text.symbols import Definition
 
 Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_TYPED = ("typing.TypedDict", "typing.NamedTuple", "typing_extensions.TypedDict", "typing_extensions.NamedTuple")
 _PROGRAMS = (ast.Lambda, *_COMPREHENSIONS, ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom)
 
 
@@ -147,6 +148,9 @@ class _Reader:
         elif isinstance(node.func, ast.Attribute):
             self._see(node.func.value, scope, "base")
         self._calls.call(node, scope)
+        if any(value.name in _TYPED for value in functions):
+            for argument in (*node.args[1:], *(keyword.value for keyword in node.keywords)):
+                self._evaluated(argument, scope, set())
         asks_for_type = all(value.name in ("builtins.isinstance", "builtins.issubclass") for value in functions)
         self._see_all(node.args[:1], scope)
         self._see_all(node.args[1:], scope, "type" if asks_for_type else "value")
@@ -207,7 +211,7 @@ class _Reader:
         self._see_all(node.body, scope)
 
     def _annotated(self, node: ast.AnnAssign, scope: Scope, use: Use, call: ast.Call | None) -> None:
-        self._see(node.annotation, scope, "type")
+        self._annotations([node.annotation], scope)
         self._see_all([node.target, node.value], scope)
 
     def _augmented(self, node: ast.AugAssign, scope: Scope, use: Use, call: ast.Call | None) -> None:
@@ -254,6 +258,49 @@ class _Reader:
             elif value.kind == "outside":
                 self._judge.imported(value.name, node, scope)
 
+    # --- annotations --------------------------------------------------------------------------
+
+    def _annotations(self, nodes: Iterable[ast.expr | None], scope: Scope) -> None:
+        for node in nodes:
+            if node is not None:
+                self._see(node, scope, "type")
+                self._evaluated(node, scope, set())
+
+    def _evaluated(self, node: ast.expr, scope: Scope, seen: set[int]) -> None:
+        """What Python evaluates when it looks annotations up: texts, also those behind a name, are programs."""
+        for step in self._file.sources(node, scope, seen):
+            if isinstance(step, ast.Constant) and isinstance(step.value, str):
+                self._evaluated_text(step, node, scope, seen)
+            elif not self._makes_type(step, scope):
+                self._notes.sign("G3.exec", "an annotation that is computed", node, scope)
+
+    def _evaluated_text(self, text: ast.Constant, node: ast.expr, scope: Scope, seen: set[int]) -> None:
+        try:
+            inner = parse_expression(str(text.value).strip())
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return
+        if any(isinstance(step, (ast.Call, *_PROGRAMS)) for step in ast.walk(inner)):
+            self._notes.sign("G3.exec", "a text that is evaluated as a type", node, scope)
+        elif isinstance(inner, ast.Name):
+            bound = self._file.scopes.module.bindings.get(inner.id, ())
+            for one in bound:
+                if isinstance(one.source, ast.expr) and id(one.source) not in seen:
+                    self._evaluated(one.source, one.scope, seen)
+
+    def _makes_type(self, step: ast.AST, scope: Scope) -> bool:
+        """Tell whether a part of an annotation makes a type, or nothing by itself."""
+        if isinstance(step, ast.BinOp):
+            return isinstance(step.op, ast.BitOr)
+        if isinstance(step, ast.Call):
+            values = self._file.values(step.func, scope)
+            return all(
+                (value.kind == "symbol" and isinstance(value.node, ast.ClassDef))
+                or (value.kind == "outside" and value.name.rpartition(".")[2][:1].isupper())
+                or value.name.endswith(".namedtuple")
+                for value in values
+            )
+        return not isinstance(step, (ast.JoinedStr, *_PROGRAMS))
+
     # --- definitions --------------------------------------------------------------------------
 
     def _definition(self, node: Definition, scope: Scope, use: Use, call: ast.Call | None) -> None:
@@ -267,7 +314,7 @@ class _Reader:
         if _is_internal(node.name) and node.name not in harmless.DEFINED_FREELY:
             self._notes.sign("G3.reflection", f"the method {node.name}", node, scope)
         self._see_all([*node.args.defaults, *node.args.kw_defaults], scope)
-        self._see_all([*annotations_of(node.args), node.returns], around, "type")
+        self._annotations([*annotations_of(node.args), node.returns], around)
         self._see_all(node.body, self._file.scopes.of[id(node)])
 
     def _decorator(self, decorator: ast.expr, node: Definition, scope: Scope) -> None:
@@ -287,6 +334,9 @@ class _Reader:
         if isinstance(decorator, ast.Call):
             if decorator.keywords and any(value.name == "functools.wraps" for value in values):
                 self._notes.sign("G3.patch", "wraps with attributes of its own choice", decorator, scope)
+            if any(value.name.startswith("graphbus_core.") for value in values):
+                for argument in (*decorator.args[1:], *(keyword.value for keyword in decorator.keywords)):
+                    self._evaluated(argument, scope, set())
             self._see_all([*decorator.args, *(keyword.value for keyword in decorator.keywords)], scope)
 
     def _class(self, node: ast.ClassDef, scope: Scope) -> None:
