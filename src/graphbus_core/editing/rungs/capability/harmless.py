@@ -281,6 +281,9 @@ TYPES_IN_SMALL_LETTERS = _words(
 )
 """Members that make objects of their own, beside those that begin with a capital letter."""
 
+MEMBERS_OF_ENUMS = _words("http.HTTPStatus http.HTTPMethod uuid.SafeUUID re.RegexFlag enum.FlagBoundary enum.EnumCheck")
+"""Classes whose call gives a member that everybody shares."""
+
 MUTATORS = _words(
     "add append appendleft clear difference_update discard extend extendleft insert intersection_update move_to_end pop "
     "popitem popleft remove reverse rotate setdefault sort subtract symmetric_difference_update update"
@@ -421,4 +424,4 @@ def attributes_of_classes() -> frozenset[str]:
 def makes_objects(dotted: str) -> bool:
     """Tell whether calling a harmless member makes an object that nobody else holds."""
     last = dotted.rpartition(".")[2]
-    return last[:1].isupper() or last in TYPES_IN_SMALL_LETTERS
+    return dotted not in MEMBERS_OF_ENUMS and (last[:1].isupper() or last in TYPES_IN_SMALL_LETTERS)

@@ -269,7 +269,8 @@ class Judge:
         if not isinstance(node, ast.Name) or function is None or node.id not in function.bindings:
             return False
         return all(
-            value.kind == "object" and (value.node is not None or harmless.makes_objects(value.name))
+            value.kind == "object"
+            and (value.home.makes_objects(value.node) if value.home else harmless.makes_objects(value.name))
             for bound in function.bindings[node.id]
             for value in self.file.values_of_binding(bound)
         )

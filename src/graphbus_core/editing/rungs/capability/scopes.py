@@ -204,8 +204,10 @@ class Scopes:
         elif isinstance(node, ast.Assign):
             for target in node.targets:
                 self._bind_target(target, node.value, scope)
-        elif isinstance(node, (ast.AnnAssign, ast.AugAssign)):
+        elif isinstance(node, ast.AnnAssign):
             self._bind_target(node.target, node.value, scope)
+        elif isinstance(node, ast.AugAssign):
+            self._bind_target(node.target, ast.Await(node.value), scope)
         elif isinstance(node, (ast.For, ast.AsyncFor)):
             self._bind_target(node.target, _part_of(node.iter), scope)
         elif isinstance(node, ast.withitem) and node.optional_vars is not None:

@@ -115,7 +115,11 @@ class _Anonymous(ast.NodeTransformer):
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
         values = self._file.values_of_name(node.id, self._scope)
-        return node if any(value.kind == "outside" for value in values) else _blank()
+        if any(value.kind == "outside" for value in values):
+            return node
+        bound = self._scope.find(node.id) or ()
+        is_changed = len(bound) > 1 and any(isinstance(one.source, ast.arg) for one in bound)
+        return ast.Name("_changed", ast.Load()) if is_changed else _blank()
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         inner: ast.expr = self.visit(node.value)

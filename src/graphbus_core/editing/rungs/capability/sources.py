@@ -37,6 +37,8 @@ from graphbus_core.editing.text.symbols import Definition
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 BUILTINS = frozenset(dir(builtins)) | {"__file__", "__builtins__", "__class__", "__dict__", "exit", "quit"}
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_LEAVING = frozenset({"dataclass", "total_ordering", "final", "runtime_checkable", "define", "frozen"})
+"""Decorators that leave a class what it is."""
 _WITHOUT_OBJECT = frozenset({"classmethod", "staticmethod", "property", "cached_property"})
 _OF_CLASSES = frozenset({"classmethod", "__init_subclass__", "__new__", "__class_getitem__"})
 
@@ -274,6 +276,11 @@ class SourceFile:
         return any(
             value.name in harmless.MADE_BY_CALL for home, step in self.lineage(node) for value in home.bases(step)
         )
+
+    def makes_objects(self, node: ast.AST | None) -> bool:
+        """Tell whether calling a class makes an object that nobody else holds."""
+        decorators = {name_of(one) for _, step in self.lineage(node) for one in step.decorator_list}
+        return not self._is_enum(node) and decorators <= _LEAVING
 
     def has_member(self, value: Value, name: str) -> bool:
         """Tell whether a class, or an object of it, defines an attribute."""

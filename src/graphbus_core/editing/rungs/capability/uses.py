@@ -17,7 +17,7 @@ from graphbus_core.editing.rungs.capability.calls import Calls
 from graphbus_core.editing.rungs.capability.judge import Judge
 from graphbus_core.editing.rungs.capability.scopes import Import, Scope, annotations_of
 from graphbus_core.editing.rungs.capability.signs import GLOBAL, Notes, Place, Use
-from graphbus_core.editing.rungs.capability.sources import BUILTINS, SourceFile, name_of
+from graphbus_core.editing.rungs.capability.sources import BUILTINS, FUNCTIONS, SourceFile, name_of
 from graphbus_core.editing.text.symbols import Definition
 
 Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
@@ -93,9 +93,9 @@ class _Reader:
 
     def _method_in_class(self, node: ast.Name, scope: Scope) -> None:
         """A method in the body of its class, where it is a function that takes anything for its object."""
-        bound = scope.bindings.get(node.id, ()) if scope.kind == "class" else ()
-        is_method = any(isinstance(one.source, (ast.FunctionDef, ast.AsyncFunctionDef)) for one in bound)
-        if is_method and node not in self._bound_again:
+        is_of_class = scope.kind == "class" and node.id in scope.bindings
+        values = self._file.values(node, scope) if is_of_class else ()
+        if any(isinstance(value.node, FUNCTIONS) for value in values) and node not in self._bound_again:
             self._notes.sign("G3.patch", f"the method {node.id} without its object", node, scope)
 
     @cached_property
