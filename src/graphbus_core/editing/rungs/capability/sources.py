@@ -326,7 +326,7 @@ class SourceFile:
             left, right = self.constants(node.body, scope), self.constants(node.orelse, scope)
             return left + right if left and right else None
         if isinstance(node, ast.Subscript):
-            source = self._only_source(node.value, scope) if self._is_only_read(node.value) else None
+            source = self._only_source(node.value, scope) if name_of(node.value) not in self._passed_on else None
             parts = [self.constants(value, scope) for value in source.values] if isinstance(source, ast.Dict) else []
             return tuple(text for part in parts for text in part or ()) if parts and all(parts) else None
         source = self._only_source(node, scope)
@@ -363,20 +363,20 @@ class SourceFile:
                 writes = [write for write in self.own_writes(value.node) if write.attribute == node.attr]
                 yield from ((write.value, write.scope) for write in writes if write.value is not None)
 
-    def _is_only_read(self, table: ast.expr) -> bool:
-        """Tell whether nothing in this file does more with a table than look into it."""
-        name = name_of(table)
+    @cached_property
+    def _passed_on(self) -> frozenset[str]:
+        """The names that this file does more with than look into what they stand for."""
         looked_into = {
             id(step.value)
             for step in ast.walk(self.tree)
             if isinstance(step, ast.Subscript) and isinstance(step.ctx, ast.Load)
         }
-        return not any(
-            isinstance(step, (ast.Name, ast.Attribute))
-            and isinstance(step.ctx, ast.Load)
-            and name_of(step) == name
-            and id(step) not in looked_into
+        return frozenset(
+            name_of(step)
             for step in ast.walk(self.tree)
+            if isinstance(step, (ast.Name, ast.Attribute))
+            and isinstance(step.ctx, ast.Load)
+            and id(step) not in looked_into
         )
 
     def _only_source(self, node: ast.expr, scope: Scope) -> ast.AST | None:
