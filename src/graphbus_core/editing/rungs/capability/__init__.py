@@ -87,7 +87,7 @@ def check_growth(
     """
     try:
         old, new = _Text(path, before), _Text(path, after)
-        known, fresh = _counted(old.signs(old), old.read), _counted(new.signs(old), old.read)
+        known, fresh = _counted(old.signs(old), old), _counted(new.signs(old), old)
     except RecursionError:
         return Problem("G2.size", "The code is nested too deeply to be judged.", path)
     grown = [
@@ -208,15 +208,16 @@ class _Text:
 def _sign_of(reference: Reference, power: Power) -> Sign:
     code = power.sign.code
     what = f"the use of {reference.name}, which {_DOES.get(code, 'acts')} ({power.path})"
-    return Sign(code, what, reference.line, reference.way, True, reference.runs_at_import)
+    return Sign(code, what, reference.line, reference.way, True, reference.runs_at_import, reference.texts)
 
 
-def _counted(found: Iterable[Sign], texts: frozenset[str]) -> dict[tuple[str, str, str], list[Sign]]:
+def _counted(found: Iterable[Sign], old: _Text) -> dict[tuple[str, str, str], list[Sign]]:
     """Sort signs by what counts as the same. One way to read a file is as good as another, as long as it names no other file."""
     counted: dict[tuple[str, str, str], list[Sign]] = {}
     for sign in sorted(found, key=lambda sign: sign.line):
-        is_any_reading = sign.code == "G3.read" and sign.way and sign.texts <= texts
-        key = (sign.code, "reading", "") if is_any_reading else (sign.code, sign.what, sign.way)
+        is_any_reading = sign.code == "G3.read" and sign.way and sign.texts <= old.read
+        way = sign.way if sign.texts <= old.texts else f"{sign.way} of {sorted(sign.texts - old.texts)}"
+        key = (sign.code, "reading", "") if is_any_reading else (sign.code, sign.what, way)
         counted.setdefault(key, []).append(sign)
     return counted
 

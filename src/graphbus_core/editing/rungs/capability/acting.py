@@ -30,7 +30,7 @@ USES: Mapping[str, str] = _by_name(
         "sys._getframemodulename linecache dis symtable weakref sys.exc_info sys.last_traceback builtins.globals "
         "builtins.locals builtins.vars builtins.dir builtins.setattr builtins.delattr builtins.__class__ "
         "builtins.__file__ builtins.__dict__ builtins.getattr builtins.hasattr builtins.type builtins.super "
-        "asyncio.all_tasks",
+        "asyncio.all_tasks contextvars",
         "G3.process": "posix nt subprocess multiprocessing pty signal resource atexit site sysconfig faulthandler "
         "threading sys pwd grp spwd syslog termios tty readline curses tkinter turtle concurrent sched asyncio os "
         "tracemalloc weakref.finalize _thread builtins.exit builtins.quit builtins.BaseException "
@@ -97,6 +97,19 @@ FRAMES = _words(
     "with_traceback cell_contents get_stack print_stack get_coro get_context get_loop _loop _coro _func func"
 )
 """Attributes that lead to the names of others: frames, code, cells and the order of bases."""
+
+LEADING = _words(
+    "handlers handle emit stream buffer manager loggerDict filters formatter propagate disabled addHandler removeHandler "
+    "addFilter removeFilter setLevel setFormatter setStream callHandlers makeRecord createLock registry dispatch "
+    "add_reader remove_reader add_writer remove_writer call_exception_handler shutdown_asyncgens sock_sendfile sock_sendto "
+    "connect_accepted_socket connect_read_pipe connect_write_pipe start_tls sendfile getaddrinfo getnameinfo stop daemon "
+    "mutex unfinished_tasks all_tasks_done fileno detach throw athrow seed setstate "
+    "_ready _scheduled _selector _selector_cls _default_executor _csock _ssock _signal_handlers _add_callback _call_soon "
+    "_run_once _run _callback _callbacks _args _kwargs _target _task _tasks _parent_task _context _fut_waiter _current_handle "
+    "_transports _exit_callbacks _asyncgens _exception_handler _task_factory _stopping _add_reader _add_writer _internal_fds "
+    "_process_events _write_to_self _handlers _cache _abc_impl _member_map_ _value2member_map_ _value_ _name_ _registry _mapping"
+)
+"""Attributes that lead into loops, tasks, threads and logs: that the project has one of this name is no excuse."""
 
 MODULES_INSIDE = _words(
     "os sys io socket shutil subprocess builtins importlib ctypes posix tempfile pickle signal asyncio threading "

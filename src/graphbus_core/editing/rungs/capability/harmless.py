@@ -6,7 +6,16 @@ Everything else is refused where it is new.
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
+import sys
 from collections.abc import Mapping
+from functools import cache
+
+from graphbus_core.editing.rungs.capability import acting
+
+_CHANGEABLE = 1 << 9
+"""The flag of a class that was made by Python code."""
 
 
 def _words(text: str) -> frozenset[str]:
@@ -85,7 +94,7 @@ MODULES: Mapping[str, frozenset[str]] = {
         "colorsys": "hls_to_rgb hsv_to_rgb rgb_to_hls rgb_to_hsv rgb_to_yiq yiq_to_rgb",
         "contextlib": "AbstractAsyncContextManager AbstractContextManager AsyncExitStack ContextDecorator ExitStack "
         "aclosing asynccontextmanager closing contextmanager nullcontext suppress",
-        "contextvars": "ContextVar Token copy_context",
+        "contextvars": "ContextVar Token",
         "copy": "copy deepcopy replace",
         "csv": "DictReader DictWriter Error QUOTE_ALL QUOTE_MINIMAL QUOTE_NONE QUOTE_NONNUMERIC Sniffer excel excel_tab "
         "reader unix_dialect writer",
@@ -161,7 +170,7 @@ MODULES: Mapping[str, frozenset[str]] = {
         "process_time_ns sleep strftime strptime struct_time thread_time thread_time_ns time time_ns timezone tzname",
         "tomllib": "TOMLDecodeError loads",
         "traceback": "format_exc format_exception format_exception_only",
-        "types": "AsyncGeneratorType CoroutineType EllipsisType GeneratorType GenericAlias MappingProxyType NoneType "
+        "types": "AsyncGeneratorType CoroutineType EllipsisType GeneratorType MappingProxyType NoneType "
         "NotImplementedType SimpleNamespace TracebackType UnionType",
         "typing": _TYPING,
         "typing_extensions": _TYPING,
@@ -299,6 +308,9 @@ TYPES_IN_SMALL_LETTERS = _words(
 )
 """Members that make objects of their own, beside those that begin with a capital letter."""
 
+MEMBERS_OF_ENUMS = _words("http.HTTPStatus http.HTTPMethod uuid.SafeUUID re.RegexFlag enum.FlagBoundary enum.EnumCheck")
+"""Classes whose call gives a member that everybody shares."""
+
 MUTATORS = _words(
     "add append appendleft clear difference_update discard extend extendleft insert intersection_update move_to_end pop "
     "popitem popleft remove reverse rotate setdefault sort subtract symmetric_difference_update update"
@@ -332,9 +344,9 @@ OF_CLASSES = _words("__name__ __qualname__ __doc__ __module__")
 """What may be asked of the class of an object."""
 
 ONLY_DECORATORS = _words(
-    "dataclasses.dataclass functools.total_ordering typing.runtime_checkable enum.unique enum.verify attrs.define "
-    "attrs.frozen attr.define attr.frozen graphbus_core.subscribe graphbus_core.publishes graphbus_core.schema_method "
-    "graphbus_core.depends_on graphbus_core.decorators.subscribe graphbus_core.decorators.publishes "
+    "dataclasses.dataclass functools.wraps functools.total_ordering typing.runtime_checkable enum.unique enum.verify "
+    "attrs.define attrs.frozen attr.define attr.frozen graphbus_core.subscribe graphbus_core.publishes "
+    "graphbus_core.schema_method graphbus_core.depends_on graphbus_core.decorators.subscribe graphbus_core.decorators.publishes "
     "graphbus_core.decorators.schema_method graphbus_core.decorators.depends_on"
 )
 """What changes the class or function that it is given: called by hand it would change those of others."""
@@ -362,6 +374,9 @@ DECORATORS = _words(
     "graphbus_core.decorators.subscribe graphbus_core.decorators.publishes graphbus_core.decorators.schema_method"
 )
 """What code may newly bear; `@depends_on` changes the graph and is not among them."""
+
+ONLY_IN_WITH = _words("decimal.localcontext")
+"""What changes something for everybody until its block ends."""
 
 BASES = _words(
     "builtins.object builtins.Exception builtins.ValueError builtins.TypeError builtins.KeyError builtins.IndexError "
@@ -430,7 +445,19 @@ def _is_plain(attribute: str, package: str) -> bool:
     return attribute in ATTRIBUTES or attribute in DUNDERS or (attribute == "replace" and package != "pathlib")
 
 
+@cache
+def attributes_of_classes() -> frozenset[str]:
+    """Give the attributes of all classes on the table: whoever is given the class could replace them for everybody."""
+    found = {*NOT_TO_REPLACE - {"state"}, *acting.LEADING}
+    for module, members in MODULES.items():
+        if module.partition(".")[0] in sys.stdlib_module_names:
+            loaded = importlib.import_module(module) if importlib.util.find_spec(module) else None
+            kinds = [kind for kind in (getattr(loaded, name, None) for name in members) if isinstance(kind, type)]
+            found.update(name for kind in kinds if kind.__flags__ & _CHANGEABLE for name in dir(kind))
+    return frozenset(found)
+
+
 def makes_objects(dotted: str) -> bool:
     """Tell whether calling a harmless member makes an object that nobody else holds."""
     last = dotted.rpartition(".")[2]
-    return last[:1].isupper() or last in TYPES_IN_SMALL_LETTERS
+    return dotted not in MEMBERS_OF_ENUMS and (last[:1].isupper() or last in TYPES_IN_SMALL_LETTERS)

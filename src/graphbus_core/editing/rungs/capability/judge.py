@@ -41,6 +41,8 @@ class Judge:
             elif value.kind == "super" and use == "value":
                 self.notes.sign("G3.reflection", "super() as a value", node, scope)
             elif value.kind == "symbol" and use not in ("base", "type"):
+                if isinstance(value.node, ast.ClassDef) and value.home and value.home.is_agent(value.node):
+                    self.notes.sign("G3.node", f"the class {value.node.name} of an agent as a value", node, scope)
                 self.notes.refer(value.home, value.node, ast.unparse(node), call or node, scope)
 
     def outside(self, name: str, place: Place) -> None:
@@ -59,9 +61,13 @@ class Judge:
         """Handle what is harmless in its usual use only."""
         node, scope, use, _ = place
         stem, _, last = name.rpartition(".")
-        if name in harmless.ONLY_DECORATORS and use != "type":
+        if name.endswith(".GraphBusNode") and use in ("value", "call"):
+            self.notes.sign("G3.node", "the class of all agents as a value", node, scope)
+        elif name in harmless.ONLY_DECORATORS and use != "type":
             code = "G3.node" if name.startswith("graphbus_core.") else "G3.patch"
             self.notes.sign(code, f"{name} other than as a decorator", node, scope)
+        elif name in harmless.ONLY_IN_WITH and use != "type" and place.call not in self.file.contexts:
+            self.notes.sign("G3.patch", f"{name} other than in a with statement", node, scope)
         elif name in harmless.MADE_BY_CALL and use == "call":
             self.notes.sign("G3.base", f"a class made by a call of {name}", node, scope)
         elif use == "call" and last in harmless.MUTATORS and "." in stem and not stem.startswith("builtins."):
@@ -167,6 +173,12 @@ class Judge:
         name, scope = node.attr, place.scope
         if name in harmless.NODE and home.is_agent(value.node):
             self._of_node(value, node, place)
+        elif (
+            value.kind in ("symbol", "class")
+            and home.is_method(value.node, name)
+            and not self._gives_self(value, place)
+        ):
+            self.notes.sign("G3.patch", f"the method {name} without its object", node, scope)
         elif value.kind == "class" and name in harmless.OF_CLASSES:
             return
         elif not home.has_member(value, name):
@@ -175,6 +187,14 @@ class Judge:
             self.notes.sign(
                 "G3.unknown", f"the private attribute {name} of something else", node, scope, is_counted=False
             )
+
+    def _gives_self(self, owner: Value, place: Place) -> bool:
+        """Tell whether a call passes the object that the function around belongs to, to a method of its class."""
+        first = place.call.args[0] if place.call and place.call.args else None
+        given = self.file.values(first, place.scope) if first is not None else (DATA,)
+        return all(
+            one.kind == "self" and any(step is owner.node for _, step in self.file.lineage(one.node)) for one in given
+        )
 
     def _of_node(self, value: Value, node: ast.Attribute, place: Place) -> None:
         """An attribute of the public interface of a node: for its agent, and for what is public of it."""
@@ -207,11 +227,13 @@ class Judge:
                 self.notes.sign("G3.files", "a call of replace" if call else "replace as a value", node, scope, way=way)
         elif name in harmless.ATTRIBUTES or (name in acting.STREAMS and call is not None and _reads_on(call)):
             return
-        elif self._is_defined(name):
-            self.notes.refer(None, None, name, way, scope)
         elif name in acting.ACTING:
             verb = "a call of" if call is not None else "the attribute"
             self.notes.sign(acting.ACTING[name], f"{verb} {name}", node, scope, way=way)
+            if self._is_defined(name):
+                self.notes.refer(None, None, name, way, scope)
+        elif self._is_defined(name) and name not in acting.LEADING:
+            self.notes.refer(None, None, name, way, scope)
         elif name.lstrip("_") in acting.MODULES_INSIDE:
             self.notes.sign("G3.reflection", f"the attribute {name}, which is the name of a module", node, scope)
         elif not self._project.allowed.is_everything or name.startswith("_"):
@@ -254,7 +276,8 @@ class Judge:
             return True
         if value.kind == "object" and self._is_made_here(node.value, scope):
             return value.home is None or not value.home.is_agent(value.node)
-        return value.kind in ("data", "object") and self._is_plain_field(name)
+        is_known = value.kind == "object" and value.home is None
+        return value.kind in ("data", "object") and not is_known and self._is_plain_field(name)
 
     def _is_made_here(self, node: ast.expr, scope: Scope) -> bool:
         """Tell whether a name stands only for objects that this function has made."""
@@ -262,15 +285,18 @@ class Judge:
         if not isinstance(node, ast.Name) or function is None or node.id not in function.bindings:
             return False
         return all(
-            value.kind == "object" and (value.node is not None or harmless.makes_objects(value.name))
+            value.kind == "object"
+            and (value.home.makes_objects(value.node) if value.home else harmless.makes_objects(value.name))
             for bound in function.bindings[node.id]
             for value in self.file.values_of_binding(bound)
         )
 
     def _is_plain_field(self, name: str) -> bool:
-        """Tell whether an attribute is a field of a class of the project that is no agent, and a method of none."""
+        """Tell whether an attribute is a field of a class of the project that is no agent, and of no other class."""
         own = [(self.file, owner, method) for owner, method in self.file.fields.get(name, ())]
         found = [*self._project.fields(name), *own]
+        if name in harmless.attributes_of_classes():
+            return False
         return bool(found) and not any(method is not None or home.is_agent(owner) for home, owner, method in found)
 
     def overridden(self, home: SourceFile, node: ast.AST | None, name: str, at: ast.AST, scope: Scope) -> None:

@@ -108,10 +108,13 @@ class Scopes:
 
     def __init__(self, tree: ast.Module, package: str = "") -> None:
         self._package = package
+        self._nonlocal: list[tuple[Scope, str]] = []
         self.of: dict[int, Scope] = {}
         self.module = Scope("module", tree, None)
         self.of[id(tree)] = self.module
         self._collect_all(tree.body, self.module)
+        for inner, name in self._nonlocal:  # outer functions come before inner ones
+            self._bind_outside(inner, name)
 
     def _collect_all(self, nodes: Sequence[ast.AST | None], scope: Scope) -> None:
         for node in nodes:
@@ -159,17 +162,22 @@ class Scopes:
             for parameter in parameters_of(node.args):
                 inner.bind(parameter.arg, parameter)
         for outside in _declared_outside(body):
-            for name in outside.names:
-                inner.outer[name] = self._outer(outside, name, scope)
+            if isinstance(outside, ast.Global):
+                inner.outer.update(dict.fromkeys(outside.names, self.module))
+            else:
+                self._nonlocal += [(inner, name) for name in outside.names]
         self._collect_all(body, inner)
 
-    def _outer(self, node: ast.Global | ast.Nonlocal, name: str, scope: Scope) -> Scope:
-        step: Scope | None = scope
-        while isinstance(node, ast.Nonlocal) and step is not None:
-            if step.kind == "function" and name in step.bindings:
-                return step
+    @staticmethod
+    def _bind_outside(inner: Scope, name: str) -> None:
+        """Give what binds a `nonlocal` name to the function around; its own binding may stand below the inner function."""
+        step = inner.parent
+        while step is not None:
+            if step.kind == "function" and (name in step.bindings or name in step.outer):
+                inner.outer[name] = home = step.outer.get(name, step)
+                home.bindings.setdefault(name, []).extend(inner.bindings.pop(name, []))
+                return
             step = step.parent
-        return self.module
 
     def _comprehension(self, node: ast.AST, scope: Scope) -> None:
         inner = self.of[id(node)] = Scope("comprehension", node, scope)
@@ -177,7 +185,7 @@ class Scopes:
         for number, generator in enumerate(generators):
             read_in = inner if number else scope
             self._collect(generator.iter, read_in)
-            self._bind_target(generator.target, generator.iter, inner, read_in)
+            self._bind_target(generator.target, _part_of(generator.iter), inner, read_in)
             self._collect_all(generator.ifs, inner)
         self._collect_all([getattr(node, name, None) for name in ("elt", "key", "value")], inner)
 
@@ -196,19 +204,22 @@ class Scopes:
         elif isinstance(node, ast.Assign):
             for target in node.targets:
                 self._bind_target(target, node.value, scope)
-        elif isinstance(node, (ast.AnnAssign, ast.AugAssign)):
+        elif isinstance(node, ast.AnnAssign):
             self._bind_target(node.target, node.value, scope)
+        elif isinstance(node, ast.AugAssign):
+            self._bind_target(node.target, ast.Await(node.value), scope)
         elif isinstance(node, (ast.For, ast.AsyncFor)):
-            self._bind_target(node.target, node.iter, scope)
+            self._bind_target(node.target, _part_of(node.iter), scope)
         elif isinstance(node, ast.withitem) and node.optional_vars is not None:
-            self._bind_target(node.optional_vars, node.context_expr, scope)
+            self._bind_target(node.optional_vars, ast.Await(node.context_expr), scope)
         elif isinstance(node, ast.NamedExpr):
             scope.target.bind(node.target.id, node.value, scope)
         elif isinstance(node, ast.ExceptHandler) and node.name:
             scope.bind(node.name, None)
         elif isinstance(node, ast.Match):
+            part = _part_of(node.subject)
             for name in captures_of(node):
-                scope.bind(name, node.subject)
+                scope.bind(name, part)
         elif isinstance(node, ast.Delete):
             for target in node.targets:
                 self._bind_target(target, None, scope)
@@ -224,11 +235,17 @@ class Scopes:
         elif isinstance(target, ast.Starred):
             self._bind_target(target.value, value, scope, read_in)
         elif isinstance(target, (ast.Tuple, ast.List)):
-            values = _elements(value, len(target.elts)) or [value] * len(target.elts)
+            part = None if value is None else _part_of(value)
+            values = _elements(value, len(target.elts)) or [part] * len(target.elts)
             for part, part_value in zip(target.elts, values, strict=True):
                 self._bind_target(part, part_value, scope, read_in)
         elif isinstance(target, ast.Attribute):
             scope.writes.append(Write(target.value, target.attr, value, read_in))
+
+
+def _part_of(value: ast.expr) -> ast.expr:
+    """Give an expression for a part of the value of another one."""
+    return ast.Starred(value, ast.Load())
 
 
 def _elements(value: ast.expr | None, count: int) -> list[ast.expr | None] | None:

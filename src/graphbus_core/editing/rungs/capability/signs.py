@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from copy import deepcopy
 from typing import Literal, NamedTuple
 
@@ -16,8 +16,10 @@ Use = Literal["value", "call", "base", "type"]
 
 GLOBAL = "another value from inside a function for "
 UNKNOWN_ATTRIBUTE = "of something unknown"
-_MANNERS = frozenset({"r", "rb", "rt", "utf-8", "utf8", "utf-8-sig", "ascii", "latin-1", "strict", "replace", "ignore"})
-"""Texts that say how a file is read, and not which one."""
+_MANNERS = frozenset(
+    {"r", "rb", "rt", "utf-8", "utf8", "utf-8-sig", "ascii", "latin-1", "strict", "replace", "ignore", ".tmp"}
+)
+"""Texts that say how a file is read, or that it is a passing one, and not which one."""
 
 
 class Sign(NamedTuple):
@@ -83,7 +85,7 @@ class Notes:
     ) -> None:
         """Write a sign down."""
         text = self._way(way, scope) if way is not None else ""
-        texts = frozenset(texts_of(way)) if way is not None else frozenset[str]()
+        texts = self._texts(way, scope) if way is not None else frozenset[str]()
         line = getattr(node, "lineno", 0)
         self.signs.append(Sign(code, what, line, text, is_counted, scope.function is None, texts))
 
@@ -91,8 +93,13 @@ class Notes:
         """Write a reference down; `way` is the use, or the import."""
         text = "import" if isinstance(way, (ast.Import, ast.ImportFrom)) else self._way(way, scope)
         line = getattr(way, "lineno", 0)
-        found = Reference(home, node, name, line, text, frozenset(texts_of(way)), scope.function is None)
+        texts = self._texts(way, scope)
+        found = Reference(home, node, name, line, text, texts, scope.function is None)
         self.references.append(found)
+
+    def _texts(self, way: ast.AST, scope: Scope) -> frozenset[str]:
+        """Give every constant of which a use is made, also by way of names."""
+        return frozenset(texts_of(self.file.sources(way, scope, set())))
 
     def _way(self, node: ast.AST, scope: Scope) -> str:
         """Show how something is used; names of data are left out, so that they may be renamed."""
@@ -108,7 +115,11 @@ class _Anonymous(ast.NodeTransformer):
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
         values = self._file.values_of_name(node.id, self._scope)
-        return node if any(value.kind == "outside" for value in values) else _blank()
+        if any(value.kind == "outside" for value in values):
+            return node
+        bound = self._scope.find(node.id) or ()
+        is_changed = len(bound) > 1 and any(isinstance(one.source, ast.arg) for one in bound)
+        return ast.Name("_changed", ast.Load()) if is_changed else _blank()
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         inner: ast.expr = self.visit(node.value)
@@ -133,9 +144,9 @@ def _is_blank(node: ast.AST) -> bool:
     return isinstance(node, ast.Name) and node.id == "_"
 
 
-def texts_of(node: ast.AST) -> Iterator[str]:
+def texts_of(nodes: Iterable[ast.AST]) -> Iterator[str]:
     """Give the constants of a use as text; how a file is opened and read says nothing about which one it is."""
-    for step in ast.walk(node):
+    for step in nodes:
         if (
             isinstance(step, ast.Constant)
             and not isinstance(step.value, (bool, type(None)))

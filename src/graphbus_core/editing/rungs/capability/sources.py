@@ -31,13 +31,15 @@ from graphbus_core.editing.rungs.capability.scopes import (
     Scopes,
     Write,
     defaults_of,
-    parameters_of,
 )
 from graphbus_core.editing.text.symbols import Definition
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 BUILTINS = frozenset(dir(builtins)) | {"__file__", "__builtins__", "__class__", "__dict__", "exit", "quit"}
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_LEAVING = frozenset({"dataclass", "total_ordering", "final", "runtime_checkable", "define", "frozen"})
+"""Decorators that leave a class what it is."""
+_WITHOUT_OBJECT = frozenset({"classmethod", "staticmethod", "property", "cached_property"})
 _OF_CLASSES = frozenset({"classmethod", "__init_subclass__", "__new__", "__class_getitem__"})
 
 
@@ -110,6 +112,11 @@ class SourceFile:
                     found.setdefault(name, []).append((None, None))
         return found
 
+    @cached_property
+    def contexts(self) -> frozenset[ast.expr]:
+        """The expressions that stand directly in `with` statements."""
+        return frozenset(node.context_expr for node in ast.walk(self.tree) if isinstance(node, ast.withitem))
+
     # --- what expressions stand for ---------------------------------------------------------
 
     def values(self, node: ast.expr, scope: Scope) -> Values:
@@ -135,7 +142,8 @@ class SourceFile:
         if isinstance(node, _COMPREHENSIONS):
             inner = self.scopes.of[id(node)]
             return self.values(node.value if isinstance(node, ast.DictComp) else node.elt, inner)
-        return union(*(self.values(part, scope) for part in _parts_of(node)))
+        found = union(*(self.values(part, scope) for part in _parts_of(node)))
+        return union(found, (DATA,)) if any(_gives_others(node, value) for value in found) else found
 
     def values_of_name(self, name: str, scope: Scope) -> Values:
         """Give everything that a name may stand for."""
@@ -196,7 +204,8 @@ class SourceFile:
             owner = owner.parent
         if isinstance(function, Definition) and owner is not None and owner.kind == "class":
             kinds = {function.name, *(name_of(decorator) for decorator in function.decorator_list)}
-            if parameters_of(function.args)[0] is parameter and "staticmethod" not in kinds:
+            first = [*function.args.posonlyargs, *function.args.args][:1]
+            if first == [parameter] and "staticmethod" not in kinds:
                 return (Value("class" if kinds & _OF_CLASSES else "self", home=self, node=owner.node),)
         default = defaults_of(function.args).get(parameter.arg)
         return union((DATA,), self.values(default, scope.parent or scope)) if default is not None else (DATA,)
@@ -276,11 +285,26 @@ class SourceFile:
             value.name in harmless.MADE_BY_CALL for home, step in self.lineage(node) for value in home.bases(step)
         )
 
+    def makes_objects(self, node: ast.AST | None) -> bool:
+        """Tell whether calling a class makes an object that nobody else holds."""
+        decorators = {name_of(one) for _, step in self.lineage(node) for one in step.decorator_list}
+        return not self._is_enum(node) and decorators <= _LEAVING
+
     def has_member(self, value: Value, name: str) -> bool:
         """Tell whether a class, or an object of it, defines an attribute."""
         return any(
             name in home.scopes.of[id(node)].bindings or any(write.attribute == name for write in home.own_writes(node))
             for home, node in self.lineage(value.node, skip_first=value.kind == "super")
+        )
+
+    def is_method(self, node: ast.AST | None, name: str) -> bool:
+        """Tell whether a class has a method of this name that takes its object first."""
+        return any(
+            isinstance(bound.source, Definition)
+            and not isinstance(bound.source, ast.ClassDef)
+            and not {name_of(decorator) for decorator in bound.source.decorator_list} & _WITHOUT_OBJECT
+            for home, step in self.lineage(node)
+            for bound in home.scopes.of[id(step)].bindings.get(name, ())
         )
 
     def own_writes(self, node: ast.ClassDef) -> list[Write]:
@@ -310,7 +334,7 @@ class SourceFile:
             left, right = self.constants(node.body, scope), self.constants(node.orelse, scope)
             return left + right if left and right else None
         if isinstance(node, ast.Subscript):
-            source = self._only_source(node.value, scope)
+            source = self._only_source(node.value, scope) if name_of(node.value) not in self._passed_on else None
             parts = [self.constants(value, scope) for value in source.values] if isinstance(source, ast.Dict) else []
             return tuple(text for part in parts for text in part or ()) if parts and all(parts) else None
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "get":
@@ -320,6 +344,53 @@ class SourceFile:
         source = self._only_source(node, scope)
         return self.constants(source, scope) if isinstance(source, ast.Constant) else None
 
+    def sources(self, node: ast.AST, scope: Scope, seen: set[int]) -> Iterator[ast.AST]:
+        """Give an expression and everything in this file that its names and attributes of `self` are made of."""
+        if id(node) in seen:
+            return
+        seen.add(id(node))
+        for step in ast.walk(node):
+            yield step
+            bound = scope.find(step.id) or () if isinstance(step, ast.Name) else ()
+            origins = [(one.source, one.scope) for one in bound if isinstance(one.source, ast.expr)]
+            if isinstance(step, ast.Attribute):
+                origins += self._origins_of_attribute(step, scope)
+            for source, read_in in origins:
+                yield from self.sources(source, read_in, seen)
+            for one in bound:
+                if isinstance(one.source, Import):
+                    yield from self._sources_elsewhere(one.source, seen)
+
+    def _sources_elsewhere(self, source: Import, seen: set[int]) -> Iterator[ast.AST]:
+        other = self.project.module(source.module)
+        for one in other.scopes.module.bindings.get(source.name, ()) if other else ():
+            if other and isinstance(one.source, ast.expr):
+                yield from other.sources(one.source, one.scope, seen)
+
+    def _origins_of_attribute(self, node: ast.Attribute, scope: Scope) -> Iterator[tuple[ast.expr, Scope]]:
+        for value in self.values(node.value, scope):
+            if value.home is self and isinstance(value.node, ast.ClassDef):
+                bound = self.scopes.of[id(value.node)].bindings.get(node.attr, ())
+                yield from ((one.source, one.scope) for one in bound if isinstance(one.source, ast.expr))
+                writes = [write for write in self.own_writes(value.node) if write.attribute == node.attr]
+                yield from ((write.value, write.scope) for write in writes if write.value is not None)
+
+    @cached_property
+    def _passed_on(self) -> frozenset[str]:
+        """The names that this file does more with than look into what they stand for."""
+        looked_into = {
+            id(step.value)
+            for step in ast.walk(self.tree)
+            if isinstance(step, ast.Subscript) and isinstance(step.ctx, ast.Load)
+        }
+        return frozenset(
+            name_of(step)
+            for step in ast.walk(self.tree)
+            if isinstance(step, (ast.Name, ast.Attribute))
+            and isinstance(step.ctx, ast.Load)
+            and id(step) not in looked_into
+        )
+
     def _only_source(self, node: ast.expr, scope: Scope) -> ast.AST | None:
         """Give the one expression that a name, or an attribute of a class of this file, is bound to."""
         bound: list[Bound] | None = None
@@ -328,7 +399,7 @@ class SourceFile:
         elif isinstance(node, ast.Attribute):
             owners = [value for value in self.values(node.value, scope) if value.kind in ("self", "class", "symbol")]
             if len(owners) == 1 and isinstance(owners[0].node, ast.ClassDef) and owners[0].home is self:
-                if any(write.attribute == node.attr for write in self.own_writes(owners[0].node)):
+                if len(self.project.fields(node.attr)) != 1:  # a subclass or method may give it another value
                     return None
                 bound = self.scopes.of[id(owners[0].node)].bindings.get(node.attr)
         if bound is None or len(bound) != 1 or isinstance(bound[0].source, Import):
@@ -414,6 +485,15 @@ def _parts_of(node: ast.expr) -> list[ast.expr]:
     if isinstance(node, ast.BinOp):
         return [node.left, node.right]
     return [node.value] if isinstance(node, (ast.NamedExpr, ast.Await, ast.Starred, ast.Subscript)) else []
+
+
+def _gives_others(node: ast.expr, value: Value) -> bool:
+    """Tell whether a part of an object, or what an operator or context makes of it, may be something else altogether."""
+    if value.kind not in ("object", "self", "super", "class"):
+        return False
+    if isinstance(node, (ast.Subscript, ast.Starred)):
+        return True
+    return isinstance(node, (ast.Await, ast.BinOp)) and value.node is not None
 
 
 def _fields_made_by(node: ast.Call) -> Iterator[str]:

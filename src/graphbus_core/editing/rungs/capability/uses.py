@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterable
+from functools import cached_property
 
 from graphbus_core.compiler.reading.modules import absolute_name
 from graphbus_core.compiler.reading.syntax import parse_expression
@@ -16,11 +17,12 @@ from graphbus_core.editing.rungs.capability.calls import Calls
 from graphbus_core.editing.rungs.capability.judge import Judge
 from graphbus_core.editing.rungs.capability.scopes import Import, Scope, annotations_of
 from graphbus_core.editing.rungs.capability.signs import GLOBAL, Notes, Place, Use
-from graphbus_core.editing.rungs.capability.sources import BUILTINS, SourceFile, Value, name_of
+from graphbus_core.editing.rungs.capability.sources import BUILTINS, FUNCTIONS, SourceFile, Value, name_of
 from graphbus_core.editing.text.symbols import Definition
 
 Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_TYPED = ("typing.TypedDict", "typing.NamedTuple", "typing_extensions.TypedDict", "typing_extensions.NamedTuple")
 _PROGRAMS = (ast.Lambda, *_COMPREHENSIONS, ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom)
 
 
@@ -88,6 +90,25 @@ class _Reader:
     def _name(self, node: ast.Name, scope: Scope, use: Use, call: ast.Call | None) -> None:
         if isinstance(node.ctx, ast.Load):
             self._judge.values(Place(node, scope, use, call))
+            self._method_in_class(node, scope)
+
+    def _method_in_class(self, node: ast.Name, scope: Scope) -> None:
+        """A method in the body of its class, where it is a function that takes anything for its object."""
+        is_of_class = scope.kind == "class" and node.id in scope.bindings
+        values = self._file.values(node, scope) if is_of_class else ()
+        if any(isinstance(value.node, FUNCTIONS) for value in values) and node not in self._bound_again:
+            self._notes.sign("G3.patch", f"the method {node.id} without its object", node, scope)
+
+    @cached_property
+    def _bound_again(self) -> frozenset[ast.expr]:
+        """What stands for itself on the right side of an assignment, or as an accessor of a property."""
+        found: list[ast.expr] = []
+        for node in ast.walk(self._file.tree):
+            if isinstance(node, ast.Assign):
+                found.append(node.value)
+            elif isinstance(node, ast.Call) and name_of(node) == "property":
+                found += [*node.args, *(keyword.value for keyword in node.keywords)]
+        return frozenset(found)
 
     def _attribute(self, node: ast.Attribute, scope: Scope, use: Use, call: ast.Call | None) -> None:
         self._see(node.value, scope, "base")
@@ -122,7 +143,7 @@ class _Reader:
             self._see_all(parts[:1], scope, "type")
             self._see_all(parts[1:], scope)
         else:
-            self._see_all(parts, scope, "value" if form == "Literal" else use)
+            self._see_all(parts, scope, use if form != "Literal" and self._is_of_types(node.value, scope) else "value")
 
     def _call(self, node: ast.Call, scope: Scope, use: Use, call: ast.Call | None) -> None:
         functions = self._file.values(node.func, scope)
@@ -131,7 +152,10 @@ class _Reader:
         elif isinstance(node.func, ast.Attribute):
             self._see(node.func.value, scope, "base")
         self._calls.call(node, scope)
-        asks_for_type = any(value.name in ("builtins.isinstance", "builtins.issubclass") for value in functions)
+        if any(value.name in _TYPED for value in functions):
+            for argument in (*node.args[1:], *(keyword.value for keyword in node.keywords)):
+                self._evaluated(argument, scope, set())
+        asks_for_type = all(value.name in ("builtins.isinstance", "builtins.issubclass") for value in functions)
         self._see_all(node.args[:1], scope)
         self._see_all(node.args[1:], scope, "type" if asks_for_type else "value")
         self._see_all((one.value for one in node.keywords if not self._calls.is_screen(functions, one, scope)), scope)
@@ -156,9 +180,18 @@ class _Reader:
         self._see_all([getattr(node, name, None) for name in ("elt", "key", "value")], inner)
 
     def _parts(self, node: ast.expr, scope: Scope, use: Use, call: ast.Call | None) -> None:
-        self._see_all(ast.iter_child_nodes(node), scope, "type" if use == "type" else "value")
+        is_type = use == "type" and (not isinstance(node, ast.BinOp) or self._is_of_types(node, scope))
+        self._see_all(ast.iter_child_nodes(node), scope, "type" if is_type else "value")
         if use == "call":
             self._judge.values(Place(node, scope, use, call))
+
+    def _is_of_types(self, node: ast.expr, scope: Scope) -> bool:
+        """Tell whether an expression is made of types and None, so that its operators and brackets only make another type."""
+        if isinstance(node, ast.BinOp):
+            return self._is_of_types(node.left, scope) and self._is_of_types(node.right, scope)
+        if isinstance(node, ast.Constant):
+            return node.value is None or isinstance(node.value, str)
+        return all(value.kind in ("outside", "symbol", "class") for value in self._file.values(node, scope))
 
     def _constant(self, node: ast.Constant, scope: Scope, use: Use, call: ast.Call | None) -> None:
         """A text where a type is expected is read as the expression that it will be."""
@@ -182,7 +215,7 @@ class _Reader:
         self._see_all(node.body, scope)
 
     def _annotated(self, node: ast.AnnAssign, scope: Scope, use: Use, call: ast.Call | None) -> None:
-        self._see(node.annotation, scope, "type")
+        self._annotations([node.annotation], scope)
         self._see_all([node.target, node.value], scope)
 
     def _augmented(self, node: ast.AugAssign, scope: Scope, use: Use, call: ast.Call | None) -> None:
@@ -236,6 +269,49 @@ class _Reader:
             elif value.kind == "outside":
                 self._judge.imported(value.name, node, scope)
 
+    # --- annotations --------------------------------------------------------------------------
+
+    def _annotations(self, nodes: Iterable[ast.expr | None], scope: Scope) -> None:
+        for node in nodes:
+            if node is not None:
+                self._see(node, scope, "type")
+                self._evaluated(node, scope, set())
+
+    def _evaluated(self, node: ast.expr, scope: Scope, seen: set[int]) -> None:
+        """What Python evaluates when it looks annotations up: texts, also those behind a name, are programs."""
+        for step in self._file.sources(node, scope, seen):
+            if isinstance(step, ast.Constant) and isinstance(step.value, str):
+                self._evaluated_text(step, node, scope, seen)
+            elif not self._makes_type(step, scope):
+                self._notes.sign("G3.exec", "an annotation that is computed", node, scope)
+
+    def _evaluated_text(self, text: ast.Constant, node: ast.expr, scope: Scope, seen: set[int]) -> None:
+        try:
+            inner = parse_expression(str(text.value).strip())
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return
+        if any(isinstance(step, (ast.Call, *_PROGRAMS)) for step in ast.walk(inner)):
+            self._notes.sign("G3.exec", "a text that is evaluated as a type", node, scope)
+        elif isinstance(inner, ast.Name):
+            bound = self._file.scopes.module.bindings.get(inner.id, ())
+            for one in bound:
+                if isinstance(one.source, ast.expr) and id(one.source) not in seen:
+                    self._evaluated(one.source, one.scope, seen)
+
+    def _makes_type(self, step: ast.AST, scope: Scope) -> bool:
+        """Tell whether a part of an annotation makes a type, or nothing by itself."""
+        if isinstance(step, ast.BinOp):
+            return isinstance(step.op, ast.BitOr)
+        if isinstance(step, ast.Call):
+            values = self._file.values(step.func, scope)
+            return all(
+                (value.kind == "symbol" and isinstance(value.node, ast.ClassDef))
+                or (value.kind == "outside" and value.name.rpartition(".")[2][:1].isupper())
+                or value.name.endswith(".namedtuple")
+                for value in values
+            )
+        return not isinstance(step, (ast.JoinedStr, *_PROGRAMS))
+
     # --- definitions --------------------------------------------------------------------------
 
     def _definition(self, node: Definition, scope: Scope, use: Use, call: ast.Call | None) -> None:
@@ -249,7 +325,7 @@ class _Reader:
         if _is_internal(node.name) and node.name not in harmless.DEFINED_FREELY:
             self._notes.sign("G3.reflection", f"the method {node.name}", node, scope)
         self._see_all([*node.args.defaults, *node.args.kw_defaults], scope)
-        self._see_all([*annotations_of(node.args), node.returns], around, "type")
+        self._annotations([*annotations_of(node.args), node.returns], around)
         self._see_all(node.body, self._file.scopes.of[id(node)])
 
     def _decorator(self, decorator: ast.expr, node: Definition, scope: Scope) -> None:
@@ -264,6 +340,11 @@ class _Reader:
             if not any(value.name in harmless.ONLY_DECORATORS for value in values):
                 self._see(function, scope, "call")
         if isinstance(decorator, ast.Call):
+            if decorator.keywords and any(value.name == "functools.wraps" for value in values):
+                self._notes.sign("G3.patch", "wraps with attributes of its own choice", decorator, scope)
+            if any(value.name.startswith("graphbus_core.") for value in values):
+                for argument in (*decorator.args[1:], *(keyword.value for keyword in decorator.keywords)):
+                    self._evaluated(argument, scope, set())
             self._see_all([*decorator.args, *(keyword.value for keyword in decorator.keywords)], scope)
 
     @staticmethod
