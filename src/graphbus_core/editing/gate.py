@@ -40,7 +40,7 @@ Contents = dict[str, tuple[bytes, bytes]]
 Hear = Callable[[str, str], object]
 
 _IMPORT_LINE = re.compile(rb"^[ \t]*(?:from[ \t]+([A-Za-z_]\w*)|import[ \t]+([^#\r\n]+))", re.MULTILINE)
-_LONE_RETURN = re.compile(rb"\r(?!\n)")
+_LONE_RETURN = re.compile(r"\r(?!\n)")
 _REQUIRED = re.compile(r"(?:>=|~=|==)\s*3\.(\d+)")
 
 
@@ -71,6 +71,9 @@ class Gate:
         problem = scope.check_scope(proposal, workspace.project)
         if problem:
             return _report(proposal.proposal_id, [_result("G0", problem)])
+        problem = _first(check_returns(change.file_path, change.new_code) for change in proposal.code_changes)
+        if problem:
+            return _report(proposal.proposal_id, [_result("G0", None), _result("G1", problem)])
         try:
             fresh = workspace.edited(proposal.code_changes)
         except EditError as error:
@@ -270,11 +273,16 @@ def check_encoding(path: str, data: bytes) -> Problem | None:
     if encoding not in ("utf-8", "utf-8-sig"):
         message = f"Its coding line says {encoding}. Save the file as UTF-8 and remove that line."
         return Problem("G2.encoding", message, path, 1)
-    lone = _LONE_RETURN.search(data)
-    if lone:
-        message = "A carriage return without a line feed ends a line for Python, and not for other tools. Remove it."
-        return Problem("G2.encoding", message, path, data.count(b"\n", 0, lone.start()) + 1)
-    return None
+    return check_returns(path, data.decode("utf-8"), "G2.encoding")
+
+
+def check_returns(path: str, text: str, code: str = "G1.malformed") -> Problem | None:
+    """Give the place of a carriage return that ends a line for Python alone."""
+    lone = _LONE_RETURN.search(text)
+    if lone is None:
+        return None
+    message = "A carriage return without a line feed ends a line for Python, and not for other tools. Remove it."
+    return Problem(code, message, path, text.count("\n", 0, lone.start()) + 1)
 
 
 def _first(problems: Iterator[Problem | None]) -> Problem | None:

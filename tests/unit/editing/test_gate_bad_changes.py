@@ -418,9 +418,8 @@ def test_another_contract_change_than_the_declared_one_is_refused(shop: Shop) ->
     ("old", "new", "code"),
     [
         (*at_top("1 / 0"), "G5.import"),
-        (*at_top("raise KeyboardInterrupt"), "G5.import"),
+        (*at_top("raise TimeoutError"), "G5.import"),
         (*at_top("from agents.inventory import Missing"), "G5.import"),
-        (*at_top("import json.nothing_here"), "G5.import"),
         (*at_top("x = bytearray(10**11)"), "G5.import"),
         (*at_top("def f(): f()\nf()"), "G5.import"),
         (*at_top("while True: pass"), "G5.timeout"),
@@ -429,7 +428,7 @@ def test_another_contract_change_than_the_declared_one_is_refused(shop: Shop) ->
         (
             "class Referee(GraphBusNode):",
             "Hidden = type(GraphBusNode)('Hidden', (GraphBusNode,), {'__module__': __name__})\n\n\nclass Referee(GraphBusNode):",
-            "G5.nodes",
+            "G3.node",
         ),
     ],
 )
@@ -449,7 +448,7 @@ def test_a_test_that_does_not_pass_any_more_is_refused(tmp_path: Path) -> None:
         ('"status": "confirmed", "total"', '"status": "pending", "total"'),
         ('"""Takes orders."""', '"""Takes other orders."""'),  # a test skips itself
         ('"""Order something."""', '"""Order."""'),  # a test is gone
-        ("        self.publish(CREATED", "        raise KeyboardInterrupt\n        self.publish(CREATED"),
+        ("        self.publish(CREATED", "        raise TimeoutError\n        self.publish(CREATED"),
     ]:
         report = shop.replace(old, new)
         assert code_of(report) == "G6.tests", (new, report.failure)

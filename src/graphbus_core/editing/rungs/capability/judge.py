@@ -219,22 +219,37 @@ class Judge:
         way: ast.AST = call or node
         if name in ("format", "format_map"):
             return  # calls.py looks at it
-        if name == "open":
-            code = "G3.files" if call is None or opens_to_write(call, 0) else "G3.read"
-            self.notes.sign(code, "opening a file", node, scope, way=way)
-        elif name == "replace":
-            if call is None or _could_rename(call):
-                self.notes.sign("G3.files", "a call of replace" if call else "replace as a value", node, scope, way=way)
+        if name in ("open", "replace"):
+            self._of_path(node, place)
         elif name in harmless.ATTRIBUTES or (name in acting.STREAMS and call is not None and _reads_on(call)):
             return
         elif name in acting.ACTING:
             verb = "a call of" if call is not None else "the attribute"
             self.notes.sign(acting.ACTING[name], f"{verb} {name}", node, scope, way=way)
-            if self._is_defined(name):
-                self.notes.refer(None, None, name, way, scope)
-        elif self._is_defined(name) and name not in acting.LEADING:
-            self.notes.refer(None, None, name, way, scope)
-        elif name.lstrip("_") in acting.MODULES_INSIDE:
+            self._refer_to_defined(name, way, scope)
+        elif name in acting.LEADING or not self._refer_to_defined(name, way, scope):
+            self._unknown(name, node, scope)
+
+    def _of_path(self, node: ast.Attribute, place: Place) -> None:
+        """`x.open(...)` and `x.replace(...)`, which read or write if `x` is a path."""
+        name, call = node.attr, place.call
+        way: ast.AST = call or node
+        if name == "open":
+            code = "G3.files" if call is None or opens_to_write(call, 0) else "G3.read"
+            self.notes.sign(code, "opening a file", node, place.scope, way=way)
+        elif call is None or _could_rename(call):
+            what = "a call of replace" if call else "replace as a value"
+            self.notes.sign("G3.files", what, node, place.scope, way=way)
+
+    def _refer_to_defined(self, name: str, way: ast.AST, scope: Scope) -> bool:
+        """Refer to the methods of the project that have this name; False: there is no such attribute."""
+        if not self._is_defined(name):
+            return False
+        self.notes.refer(None, None, name, way, scope)
+        return True
+
+    def _unknown(self, name: str, node: ast.Attribute, scope: Scope) -> None:
+        if name.lstrip("_") in acting.MODULES_INSIDE:
             self.notes.sign("G3.reflection", f"the attribute {name}, which is the name of a module", node, scope)
         elif not self._project.allowed.is_everything or name.startswith("_"):
             self.notes.sign("G3.unknown", f"the attribute {name} {UNKNOWN_ATTRIBUTE}", node, scope, is_counted=False)

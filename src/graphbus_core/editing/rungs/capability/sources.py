@@ -380,12 +380,13 @@ class SourceFile:
         """The names that this file does more with than look into what they stand for."""
         looked_into = {
             id(step.value)
-            for step in ast.walk(self.tree)
-            if isinstance(step, ast.Subscript) and isinstance(step.ctx, ast.Load)
+            for step in self.nodes
+            if (isinstance(step, ast.Subscript) and isinstance(step.ctx, ast.Load))
+            or (isinstance(step, ast.Attribute) and step.attr == "get")
         }
         return frozenset(
             name_of(step)
-            for step in ast.walk(self.tree)
+            for step in self.nodes
             if isinstance(step, (ast.Name, ast.Attribute))
             and isinstance(step.ctx, ast.Load)
             and id(step) not in looked_into
