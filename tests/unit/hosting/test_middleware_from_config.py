@@ -152,9 +152,9 @@ def test_all_that_is_wrong_with_the_middleware_is_said_at_once(shop: Path) -> No
 
 def test_a_module_of_the_project_that_another_one_hides_is_refused(shop: Path) -> None:
     (shop / "json.py").write_text("def timing(handling):\n    yield\n", encoding="utf-8")
-    with pytest.raises(RunError) as caught:
+    with pytest.raises(GraphBusError) as caught:
         log_with(shop, "json:timing")
-    assert caught.value.code == "GBE604"
+    assert caught.value.code == "GBE508"  # the new file takes the name of a module that the agents import
 
 
 def test_a_package_may_hold_the_middleware_itself(shop: Path) -> None:
