@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from graphbus_core import build_graph, run_graph, runtime
-from graphbus_core.errors import Place, RunError, SeveralErrors
+from graphbus_core.errors import GraphBusError, Place, RunError, SeveralErrors
 from graphbus_core.hosting.around import load_middleware
 from graphbus_core.hosting.imports import NodeModules
 from graphbus_core.middleware import Handling
