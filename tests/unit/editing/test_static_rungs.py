@@ -152,6 +152,18 @@ def test_code_that_is_nested_without_end_is_refused_with_words(tmp_path: Path, l
     assert code_of(report) in ("G2.size", "G1.parse", "G2.compile")
 
 
+def test_names_that_stand_for_ever_more_are_refused_after_so_many_steps(tmp_path: Path, figure: Figure) -> None:
+    steps = [
+        f"v{n} = (v{n - 1}, v{n // 2}, v{n // 3}, v{n // 4}); open(v{n}); open(v{n}); open(v{n})" for n in range(1, 380)
+    ]
+    begun = time.process_time()
+
+    report = judged(tmp_path, "v0 = event\n        " + "\n        ".join(steps))
+
+    figure("processor time of the static rungs on names without end", f"{time.process_time() - begun:.1f} s")
+    assert code_of(report) == "G2.size"
+
+
 @pytest.mark.parametrize(
     ("before", "after", "count"),
     [

@@ -27,7 +27,7 @@ from typing import NamedTuple
 from graphbus_core.editing.rungs.capability.declarations import GUARDED, declared, of_guarded
 from graphbus_core.editing.rungs.capability.powers import POWERS, Power, ProjectPowers
 from graphbus_core.editing.rungs.capability.signs import GLOBAL, Reference, Sign
-from graphbus_core.editing.rungs.capability.sources import SourceFile, SourceFiles
+from graphbus_core.editing.rungs.capability.sources import SourceFile, SourceFiles, TooMuchToJudge
 from graphbus_core.editing.rungs.capability.text import signs_of_text
 from graphbus_core.editing.rungs.codes import Problem
 from graphbus_core.editing.text.source_text import SourceText
@@ -90,6 +90,8 @@ def check_growth(
         known, fresh = _counted(old.signs(old), old), _counted(new.signs(old), old)
     except RecursionError:
         return Problem("G2.size", "The code is nested too deeply to be judged.", path)
+    except TooMuchToJudge:
+        return Problem("G2.size", "What the names of this code stand for takes too long to be judged.", path)
     grown = [
         sign
         for key, found in fresh.items()
