@@ -44,7 +44,7 @@ _OF_CLASSES = frozenset({"classmethod", "__init_subclass__", "__new__", "__class
 
 
 MOST_STEPS = 100_000
-"""How many expressions of a project are looked into for one change: ten times what a file of 100 kB takes, and about a second."""
+"""How many expressions of a project are looked into for one changed file: ten times what a file of 100 kB takes, and about a second."""
 
 ValueKind = Literal["data", "shared", "outside", "module", "symbol", "object", "self", "super", "class"]
 
@@ -432,6 +432,10 @@ class SourceFiles:
         self._library = Library(index, read)
         self._files: dict[str, SourceFile] = {}
         self._fields: dict[str, list[Field]] | None = None
+        self._steps = 0
+
+    def begin(self) -> None:
+        """Count anew, for the next file that is judged."""
         self._steps = 0
 
     def step(self) -> None:
