@@ -32,7 +32,14 @@ EDITS = sorted(
     [*(edit for edit in ALL if edit.refused < "G5"), *RUN.values()],
     key=lambda edit: (edit.project, edit.links, edit.timeout_s),
 )
-GROUPS = [(key, list(found)) for key, found in groupby(EDITS, lambda edit: (edit.project, edit.links, edit.timeout_s))]
+AT_ONCE = 200
+"""How many proposals one session is given at most."""
+GROUPS = [
+    (key, edits[at : at + AT_ONCE])
+    for key, found in groupby(EDITS, lambda edit: (edit.project, edit.links, edit.timeout_s))
+    for edits in [list(found)]
+    for at in range(0, len(edits), AT_ONCE)
+]
 
 
 class Colluder:
