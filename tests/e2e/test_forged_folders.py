@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from graphbus_core.cli import main
+from graphbus_core.editing.journal import COMMITTING
 from tests.conftest import Figure
-from tests.fakes.forged_folders import BROKEN, FORGED, SOURCE, Clone
+from tests.fakes.forged_folders import BROKEN, FORGED, SOURCE, Clone, journal
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 READING = (["check"], ["build", "agents"])
@@ -123,3 +124,22 @@ def test_nothing_in_a_forged_folder_is_acted_on(
     figure("forged folders", f"{len(FORGED)} variants, {outside} writes outside, {green} false green")
     assert not wrong, "\n".join(f"{name}: {each}" for name, found in wrong.items() for each in found)
     assert len(FORGED) >= 60
+
+
+def test_who_only_reads_sources_is_told_of_a_foreign_journal_and_who_writes_them_stops(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clone = Clone(tmp_path)
+    journal("agents/farm.py", COMMITTING, "theirs", clone)
+    for command, status in (
+        (["check"], 0),
+        (["build", "agents"], 0),
+        (["check", "--fix"], 4),
+        (["negotiate", "agents", "--model", "rules"], 4),
+        (["undo"], 4),
+    ):
+        assert main(["-C", str(clone.root), *command]) == status, command
+        told = capsys.readouterr().err
+        assert "[GBE328]" in told
+        assert ".graphbus/journal/0001-S001.committing" in told
+    assert (clone.root / "agents/farm.py").read_text() == SOURCE

@@ -163,10 +163,10 @@ def test_commits_that_head_has_are_not_denied(shop: Path, monkeypatch: pytest.Mo
     """The index cannot be renewed any more when HEAD has moved already."""
     really_replace = os.replace
 
-    def refuse(source: str, target: str) -> None:
+    def refuse(source: str, target: str, **folders: int) -> None:
         if Path(target).name == "index":
             raise OSError(28, "No space left on device")
-        really_replace(source, target)
+        really_replace(source, target, **folders)
 
     monkeypatch.setattr(commits.os, "replace", refuse)
     session = Agreed(shop).accept(PRICE)

@@ -5,7 +5,7 @@
     0001-S001              done: all files are new
 
 A state changes by renaming the folder, which a file system does all or not at all. An entry is sealed before it has a state: one
-that this user's GraphBus has not written in this project, as in a clone, is never acted on.
+that this user's GraphBus has not written, as in a clone, is never acted on; one that was interrupted elsewhere neither.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from errno import EACCES, EINVAL, EISDIR, ELOOP, ENOENT, ENOTDIR, ENXIO
 from hashlib import sha256
+from itertools import zip_longest
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
@@ -161,7 +162,7 @@ class Journal:
         try:
             with Folder.at(folder) as opened:
                 data = opened.read(_JOURNAL, _MOST_BYTES)
-                if is_own and opened.read(_SEAL, _MOST_BYTES) != self._seal(data):
+                if is_own and not self._is_sealed(folder, data, opened.read(_SEAL, _MOST_BYTES)):
                     return None
             entry = msgspec.json.decode(data, type=Entry)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -174,7 +175,13 @@ class Journal:
         return entry if is_whole else None
 
     def _seal(self, data: bytes) -> bytes:
-        return seal_of(_PURPOSE, self._place, data).encode()
+        """Give two lines: the seal for this place, and the one for wherever the project is moved or copied to."""
+        return f"{seal_of(_PURPOSE, self._place, data)}\n{seal_of(_PURPOSE, '', data)}\n".encode()
+
+    def _is_sealed(self, folder: Path, data: bytes, seal: bytes) -> bool:
+        """Tell whether an entry is ours. What is ended without being asked for must have begun here; an undo is asked for."""
+        is_here, is_ours = (a == b for a, b in zip_longest(seal.split(b"\n")[:2], self._seal(data).split(b"\n")[:2]))
+        return is_ours and (is_here or not folder.suffix)
 
     def begin(self, entry: Entry, contents: Mapping[str, tuple[bytes, bytes]]) -> Path:
         """Write an entry with the bytes of its files, to the disk and not only to its cache."""

@@ -12,6 +12,10 @@ from graphbus_core.editing.rungs.capability.scopes import Scope
 from graphbus_core.editing.rungs.capability.sources import Value, Values
 
 _SCALARS = frozenset({"str", "int", "float", "len", "round", "bool", "repr", "abs", "format", "hex", "ord", "sum"})
+_MANNERS = frozenset({"mode", "encoding", "errors", "newline", "buffering"})
+_NO_DATA = re.compile(
+    r"(?:^|/)\.|\.(?:toml|cfg|ini|ya?ml|env|pem|key|p12|pfx|lock|pth|py)$|secret|credential|passw", re.IGNORECASE
+)
 _SCREENS = frozenset({"sys.stdout", "sys.stderr", "io.StringIO"})
 _FIELD_ATTRIBUTE = re.compile(r"\.([^.\[\]]+)")
 
@@ -135,9 +139,9 @@ class Calls:
             self._notes.sign("G3.base", "a class made by a call of type", node, scope)
 
     def _open(self, _: Value, node: ast.Call, scope: Scope) -> None:
-        if opens_to_write(node, 1):
+        if opens_to_write(node, 1) or any(keyword.arg not in _MANNERS for keyword in node.keywords):
             self._notes.sign("G3.files", "opening a file to write", node, scope, way=node)
-        else:
+        elif not _is_of_project(node):
             self._notes.sign("G3.read", "opening a file", node, scope, way=node)
 
     def _print(self, node: ast.Call, scope: Scope) -> None:
@@ -145,6 +149,14 @@ class Calls:
             values = self._file.values(keyword.value, scope)
             if keyword.arg in ("file", None) and not {value.name for value in values} <= _SCREENS:
                 self._notes.sign("G3.files", "print into a file", node, scope, way=node)
+
+
+def _is_of_project(node: ast.Call) -> bool:
+    """Tell whether a data file of the project is opened, which agents may read; settings and keys are none."""
+    path = _literal(node.args[0]) if node.args else None
+    if not path or path.startswith(("/", "~")) or ".." in path.split("/"):
+        return False
+    return not _NO_DATA.search(path)
 
 
 def _literal(node: ast.expr) -> str | None:

@@ -10,7 +10,7 @@ from graphbus_core.editing.rungs.capability.signs import UNKNOWN_ATTRIBUTE, Note
 from graphbus_core.editing.rungs.capability.sources import BUILTINS, DATA, SourceFile, Value
 from graphbus_core.editing.text.symbols import Definition
 
-_OF_MODULES = frozenset({"__name__", "__debug__", "__doc__"})
+_OF_MODULES = frozenset({"__name__", "__debug__", "__doc__", "__file__"})
 _WORST = frozenset({"G3.exec", "G3.process"})
 _ACTS_OF_NODES = frozenset({"publish", "request", "call"})
 _OTHERS = frozenset({"shared", "outside", "module", "class", "symbol"})
@@ -86,8 +86,7 @@ class Judge:
         elif name in harmless.CAUGHT_ONLY and use == "type":
             return
         elif name.partition(".")[0] not in BUILTINS:
-            what = f"the name {name.partition('.')[0]}, which nothing here binds"
-            self.notes.sign("G3.unknown", what, node, scope, is_counted=False)
+            return  # nothing binds it: it raises when it runs, which G8 sees
         elif name not in _OF_MODULES:
             self._unlisted(f"builtins.{name}", name, place)
 
@@ -182,7 +181,8 @@ class Judge:
         elif value.kind == "class" and name in harmless.OF_CLASSES:
             return
         elif not home.has_member(value, name):
-            self._of_data(node, place)
+            if value.kind != "self" or not self._raises(home, value, name):
+                self._of_data(node, place)
         elif name.startswith("_") and home is not self.file and value.kind not in ("self", "super", "class"):
             self.notes.sign(
                 "G3.unknown", f"the private attribute {name} of something else", node, scope, is_counted=False
@@ -195,6 +195,18 @@ class Judge:
         return all(
             one.kind == "self" and any(step is owner.node for _, step in self.file.lineage(one.node)) for one in given
         )
+
+    @staticmethod
+    def _raises(home: SourceFile, value: Value, name: str) -> bool:
+        """Tell whether `self` surely has no such attribute: all of its bases are known, and nothing is set by a computed name."""
+        lineage = home.lineage(value.node)
+        bases = [base for above, step in lineage for base in above.bases(step)]
+        are_known = all(
+            base.kind == "symbol" or base.name in harmless.BASES or base.name.endswith(".GraphBusNode")
+            for base in bases
+        )
+        is_plain = not (name in acting.ACTING or name in acting.LEADING or name.lstrip("_") in acting.MODULES_INSIDE)
+        return are_known and is_plain and not any(above.sets_by_name for above, _ in lineage)
 
     def _of_node(self, value: Value, node: ast.Attribute, place: Place) -> None:
         """An attribute of the public interface of a node: for its agent, and for what is public of it."""
