@@ -116,6 +116,9 @@ class BusyMachine:
         self.runs = 0
         self._inner, self._at = inner, at
 
+    def seen(self, cwd: Path) -> Path:
+        return self._inner.seen(cwd)
+
     def run(self, *command: Any, **limits: Any) -> Finished:
         self.runs += 1
         if self.runs == self._at:
