@@ -196,7 +196,7 @@ def test_lines_that_are_removed_or_added_are_counted(before: str, after: str, co
         ),
         ('x = "https://bank.example/charge"', "G3.url", Powers(network=("bank.example",))),
         ('open("out.txt", "w").close()', "G3.files", Powers(write=("out.txt",))),
-        ('x = open("rates.txt").read()', "G3.read", Powers(read=("rates.txt",))),
+        ('x = open("/srv/rates.txt").read()', "G3.read", Powers(read=("/srv/rates.txt",))),
         ('import subprocess; subprocess.run(["true"])', "G3.process", Powers(processes=True)),
         ('import os; x = os.environ["REGION"]', "G3.environment", Powers(environment=("REGION",))),
     ],
@@ -229,3 +229,15 @@ def test_no_declared_power_is_another_one(tmp_path: Path, line: str, powers: Pow
     report = judged(tmp_path, line, powers=powers)
 
     assert code_of(report) in ("G3.url", "G3.environment", "G3.exec", "G3.node", "G3.patch", "G3.unknown")
+
+
+def test_a_helper_with_two_powers_needs_both(tmp_path: Path) -> None:
+    helper = (
+        "import subprocess\n\n\ndef keep(text):\n    open('x.txt', 'w').write(text)\n    subprocess.run(['true'])\n"
+    )
+    write_project(tmp_path, {"lib/__init__.py": "", "lib/keeping.py": helper})
+    line = 'from lib.keeping import keep; keep(event["total"])'
+
+    assert code_of(judged(tmp_path, line, powers=Powers(write=("x.txt",)))) == "G3.process"
+    assert code_of(judged(tmp_path, line, powers=Powers(processes=True))) == "G3.files"
+    assert code_of(judged(tmp_path, line, powers=Powers(write=("x.txt",), processes=True))) == "G5.unverified"

@@ -166,9 +166,10 @@ class _Text:
     def _of_references(self, old: _Text) -> Iterator[Sign]:
         free: set[int] = set()
         for reference in sorted(self.notes.references, key=lambda one: one.line):
-            power = self.project.power_of(reference)
-            if power is None:
+            powers = self.project.powers_of(reference)
+            if not powers:
                 continue
+            is_own = reference.home is self.file and reference.texts <= old.texts
             if reference.home is self.file and reference.node is not None:
                 name = self.names.get(id(reference.node), "")
                 if name not in old.sharp:
@@ -177,21 +178,19 @@ class _Text:
                     free.add(id(reference.node))
                     if is_first or name in old.defined:
                         continue
-                power = old.sharp.get(name, power)  # which of its powers comes first makes no other sign
-            sign = _sign_of(reference, power)
-            is_own = reference.home is self.file and reference.texts <= old.texts
-            yield sign._replace(way="") if is_own else sign
+            for power in powers.values():  # each by itself: one that is declared does not allow another
+                sign = _sign_of(reference, power)
+                yield sign._replace(way="") if is_own else sign
 
     @cached_property
-    def sharp(self) -> dict[str, Power]:
-        """The functions and classes of this text that have a power, by their qualified names, each with its first one."""
-        found = {}
+    def sharp(self) -> frozenset[str]:
+        """The functions and classes of this text that have a power, by their qualified names."""
+        found = set()
         for symbol in definitions(self.file.tree):
             reference = Reference(self.file, symbol.node, symbol.name, 0, "", frozenset(), runs_at_import=False)
-            power = self.project.power_of(reference)
-            if power:
-                found[symbol.name] = power
-        return found
+            if self.project.powers_of(reference):
+                found.add(symbol.name)
+        return frozenset(found)
 
     @cached_property
     def read(self) -> frozenset[str]:

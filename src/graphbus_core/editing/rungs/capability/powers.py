@@ -45,9 +45,12 @@ class ProjectPowers:
             self._notes[file.path] = notes_of(file)
         return self._notes[file.path]
 
-    def power_of(self, reference: Reference) -> Power | None:
-        """Give the first power that something of the project has, its own or that of what it uses; None: it has none."""
-        return next(self._powers_of(reference, set()), None)
+    def powers_of(self, reference: Reference) -> dict[str, Power]:
+        """Give each power that something of the project has, its own or that of what it uses: code -> where it is used first."""
+        found: dict[str, Power] = {}
+        for power in self._powers_of(reference, set()):
+            found.setdefault(power.sign.code, power)
+        return found
 
     def _powers_of(self, reference: Reference, seen: set[tuple[str, int]]) -> Iterator[Power]:
         if reference.home is None:
