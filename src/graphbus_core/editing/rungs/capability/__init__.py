@@ -144,7 +144,6 @@ class _Text:
     def __init__(self, path: str, side: Side) -> None:
         self.source = SourceText(side.text, path)
         self.project = side.project
-        side.project.files.begin()
         file = side.project.files.file(path, tree=self.source.tree)
         if file is None:
             raise RuntimeError(path)

@@ -7,7 +7,7 @@ import ast
 from graphbus_core.editing.rungs.capability import acting, harmless
 from graphbus_core.editing.rungs.capability.scopes import Scope
 from graphbus_core.editing.rungs.capability.signs import UNKNOWN_ATTRIBUTE, Notes, Place
-from graphbus_core.editing.rungs.capability.sources import BUILTINS, DATA, SourceFile, Value
+from graphbus_core.editing.rungs.capability.sources import BUILTINS, DATA, SourceFile, Value, is_internal
 from graphbus_core.editing.text.symbols import Definition
 
 _OF_MODULES = frozenset({"__name__", "__debug__", "__doc__", "__file__"})
@@ -141,7 +141,7 @@ class Judge:
         code = self._hidden(value, node, place)
         if code:
             self.notes.sign(code, f"the attribute {name}", node, scope)
-        elif value.kind == "module" or _is_internal(name):
+        elif value.kind == "module" or is_internal(name):
             return
         elif value.kind == "shared" and name in harmless.MUTATORS and place.use == "call":
             self.notes.sign("G3.patch", f"changing {ast.unparse(node.value)} of another module or class", node, scope)
@@ -155,10 +155,10 @@ class Judge:
         """Give the code for an attribute that leads behind what it belongs to; empty: it does not."""
         name = node.attr
         if value.kind == "module":
-            return "G3.reflection" if _is_internal(name) and name not in harmless.OF_MODULES else ""
+            return "G3.reflection" if is_internal(name) and name not in harmless.OF_MODULES else ""
         if isinstance(node.value, ast.Attribute) and node.value.attr == "__class__" and name not in harmless.OF_CLASSES:
             return "G3.reflection"
-        if _is_internal(name) and not (name == "__class__" and place.use == "base"):
+        if is_internal(name) and not (name == "__class__" and place.use == "base"):
             if value.kind == "super" and name in harmless.DEFINED_FREELY:
                 return ""
             is_start_of_other = name == "__init__" and value.kind not in ("super", "symbol")
@@ -286,7 +286,7 @@ class Judge:
 
     def _may_write(self, value: Value, node: ast.Attribute, scope: Scope) -> bool:
         name = node.attr
-        if _is_internal(name) or name in acting.FRAMES:
+        if is_internal(name) or name in acting.FRAMES:
             return False
         if value.kind == "self" and value.home is not None:
             self.overridden(value.home, value.node, name, node, scope)
@@ -294,8 +294,7 @@ class Judge:
                 value.home.is_agent(value.node) and name in harmless.NODE | harmless.NOT_TO_REPLACE
             ) and not any(
                 isinstance(bound.source, Definition) and not _is_property(bound.source)
-                for home, step in value.home.lineage(value.node)
-                for bound in home.scopes.of[id(step)].bindings.get(name, ())
+                for bound in value.home.bound_in_classes(value.node, name)
             )
         if value.kind in ("class", "symbol") and value.home is self.file and isinstance(value.node, ast.ClassDef):
             return not self.file.is_agent(value.node) and self._is_plain_field(name)
@@ -338,10 +337,6 @@ class Judge:
         """Judge `base[...] = ...`, `del base[...]` and `base += ...`."""
         if not _OTHERS.isdisjoint(value.kind for value in self.file.values(base, scope)):
             self.notes.sign("G3.patch", f"changing {ast.unparse(base)} of another module or class", node, scope)
-
-
-def _is_internal(name: str) -> bool:
-    return name.startswith("__") and name.endswith("__") and len(name) > 4
 
 
 def _is_of_instance(made: str, name: str) -> bool:

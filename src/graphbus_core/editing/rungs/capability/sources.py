@@ -44,7 +44,7 @@ _OF_CLASSES = frozenset({"classmethod", "__init_subclass__", "__new__", "__class
 
 
 MOST_STEPS = 100_000
-"""How many expressions of a project are looked into for one changed file: ten times what 100 kB take, about a second."""
+"""How many expressions of a file are looked into: ten times what 100 kB of ordinary code take, about a second."""
 
 ValueKind = Literal["data", "shared", "outside", "module", "symbol", "object", "self", "super", "class"]
 
@@ -97,6 +97,17 @@ class SourceFile:
         self.scopes = Scopes(tree, self.package)
         self._values: dict[tuple[int, int], tuple[ast.expr, Values]] = {}  # a node that is kept keeps its id
         self._busy: set[tuple[int, int]] = set()
+        self._steps = 0
+
+    def _step(self) -> None:
+        """Count one expression that is looked into.
+
+        Raises:
+            TooMuchToJudge: They are too many. A limit in seconds would depend on the machine.
+        """
+        self._steps += 1
+        if self._steps > MOST_STEPS:
+            raise TooMuchToJudge
 
     @cached_property
     def nodes(self) -> list[ast.AST]:
@@ -132,7 +143,7 @@ class SourceFile:
     @cached_property
     def contexts(self) -> frozenset[ast.expr]:
         """The expressions that stand directly in `with` statements."""
-        return frozenset(node.context_expr for node in ast.walk(self.tree) if isinstance(node, ast.withitem))
+        return frozenset(node.context_expr for node in self.nodes if isinstance(node, ast.withitem))
 
     # --- what expressions stand for ---------------------------------------------------------
 
@@ -142,7 +153,7 @@ class SourceFile:
         if key not in self._values:
             if key in self._busy:
                 return (DATA,)
-            self.project.step()
+            self._step()
             self._busy.add(key)
             try:
                 self._values[key] = node, self._values_of(node, scope)
@@ -308,6 +319,11 @@ class SourceFile:
         decorators = {name_of(one) for _, step in self.lineage(node) for one in step.decorator_list}
         return not self._is_enum(node) and decorators <= _LEAVING
 
+    def bound_in_classes(self, node: ast.AST | None, name: str) -> Iterator[Bound]:
+        """Give every binding of a name in the body of a class and of its bases."""
+        for home, step in self.lineage(node):
+            yield from home.scopes.of[id(step)].bindings.get(name, ())
+
     def has_member(self, value: Value, name: str) -> bool:
         """Tell whether a class, or an object of it, defines an attribute."""
         return any(
@@ -321,8 +337,7 @@ class SourceFile:
             isinstance(bound.source, Definition)
             and not isinstance(bound.source, ast.ClassDef)
             and not {name_of(decorator) for decorator in bound.source.decorator_list} & _WITHOUT_OBJECT
-            for home, step in self.lineage(node)
-            for bound in home.scopes.of[id(step)].bindings.get(name, ())
+            for bound in self.bound_in_classes(node, name)
         )
 
     def own_writes(self, node: ast.ClassDef) -> list[Write]:
@@ -368,7 +383,7 @@ class SourceFile:
             return
         seen.add(id(node))
         for step in ast.walk(node):
-            self.project.step()
+            self._step()
             yield step
             bound = scope.find(step.id) or () if isinstance(step, ast.Name) else ()
             origins = [(one.source, one.scope) for one in bound if isinstance(one.source, ast.expr)]
@@ -442,21 +457,6 @@ class SourceFiles:
         self._library = Library(index, read)
         self._files: dict[str, SourceFile] = {}
         self._fields: dict[str, list[Field]] | None = None
-        self._steps = 0
-
-    def begin(self) -> None:
-        """Count anew, for the next file that is judged."""
-        self._steps = 0
-
-    def step(self) -> None:
-        """Count one expression that is looked into.
-
-        Raises:
-            TooMuchToJudge: They are more than the largest file that is allowed needs. Seconds would depend on the machine.
-        """
-        self._steps += 1
-        if self._steps > MOST_STEPS:
-            raise TooMuchToJudge
 
     def module(self, name: str) -> SourceFile | None:
         """Give a module of the project by its dotted name."""
@@ -496,6 +496,11 @@ class SourceFiles:
             return True
         agents = [step for step in file.nodes if isinstance(step, ast.ClassDef) and file.is_agent(step)]
         return any(known is node for agent in agents for _, known in file.lineage(agent))
+
+
+def is_internal(name: str) -> bool:
+    """Tell whether a name is one that Python itself looks up: two underscores on both sides."""
+    return name.startswith("__") and name.endswith("__") and len(name) > 4
 
 
 def name_of(node: ast.AST) -> str:

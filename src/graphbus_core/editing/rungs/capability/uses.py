@@ -17,7 +17,7 @@ from graphbus_core.editing.rungs.capability.calls import Calls
 from graphbus_core.editing.rungs.capability.judge import Judge
 from graphbus_core.editing.rungs.capability.scopes import Import, Scope, annotations_of
 from graphbus_core.editing.rungs.capability.signs import GLOBAL, Notes, Place, Use
-from graphbus_core.editing.rungs.capability.sources import BUILTINS, FUNCTIONS, SourceFile, Value, name_of
+from graphbus_core.editing.rungs.capability.sources import BUILTINS, FUNCTIONS, SourceFile, Value, is_internal, name_of
 from graphbus_core.editing.text.symbols import Definition
 
 Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
@@ -322,7 +322,7 @@ class _Reader:
         if isinstance(node, ast.ClassDef):
             self._class(node, around)
             return
-        if _is_internal(node.name) and node.name not in harmless.DEFINED_FREELY:
+        if is_internal(node.name) and node.name not in harmless.DEFINED_FREELY:
             self._notes.sign("G3.reflection", f"the method {node.name}", node, scope)
         self._see_all([*node.args.defaults, *node.args.kw_defaults], scope)
         self._annotations([*annotations_of(node.args), node.returns], around)
@@ -382,7 +382,7 @@ class _Reader:
             for name in sorted(inner.bindings.keys() & harmless.NOT_TO_REPLACE):
                 self._notes.sign("G3.node", f"{name} of {node.name}, which replaces that of GraphBus", node, scope)
         for name in sorted(inner.bindings.keys() - harmless.NODE):
-            if not _is_internal(name):
+            if not is_internal(name):
                 self._judge.overridden(self._file, node, name, node, scope)
         self._see_all(node.body, inner)
 
@@ -398,7 +398,7 @@ class _Reader:
                 source for source in sources if not isinstance(source, (Import, Definition)) and not _is_none(source)
             ]
             is_mixed = len(imports) > 1 or (bool(imports or defined) and bool(others or (imports and defined)))
-            if is_mixed or (name in BUILTINS and not _is_internal(name)):
+            if is_mixed or (name in BUILTINS and not is_internal(name)):
                 last = max(sources, key=lambda source: getattr(source, "lineno", 0))
                 at = last if isinstance(last, ast.AST) else self._file.tree.body[0]
                 self._notes.sign("G3.patch", f"another meaning for {name}", at, module)
@@ -406,15 +406,11 @@ class _Reader:
     def _internal_names(self, scope: Scope) -> None:
         """Names that Python itself looks up, bound otherwise than by a definition."""
         for name, bound in scope.bindings.items():
-            if _is_internal(name) and name not in harmless.BOUND_FREELY:
+            if is_internal(name) and name not in harmless.BOUND_FREELY:
                 for one in bound:
                     if not isinstance(one.source, Definition):
                         node = one.source if isinstance(one.source, ast.AST) else scope.node
                         self._notes.sign("G3.reflection", f"binding {name}", node, scope)
-
-
-def _is_internal(name: str) -> bool:
-    return name.startswith("__") and name.endswith("__") and len(name) > 4
 
 
 def _is_none(source: object) -> bool:
