@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -51,9 +51,16 @@ def figure(request: pytest.FixtureRequest) -> Figure:
     return show
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _state_of_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No test leaves state in the home of who runs it; fixtures of any scope have the same key for their seals."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.getbasetemp() / "state"))
+        yield
+
+
 @pytest.fixture(autouse=True)
-def _plain_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Tests see no keys and no terminal preferences of the machine that runs them, and leave no state in its home."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.getbasetemp() / "state"))
+def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests see no keys and no terminal preferences of the machine that runs them."""
     for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "GRAPHBUS_CONFIG"):
         monkeypatch.delenv(name, raising=False)

@@ -207,4 +207,6 @@ def _declared(powers: Powers, places: _Places) -> str:
     variables = f"the variables {', '.join(powers.environment)}" if powers.environment else "no variables"
     reads = f"; reads {', '.join(powers.read)} beside the project" if powers.read else ""
     writes = ", ".join([f"{places.shown(places.state)}", *powers.write])
-    return f"{network}, {'programs' if powers.processes else 'no programs'}, {variables}{reads}; writes {writes} only"
+    return (
+        f"{network}, {'any program' if powers.processes else 'no programs'}, {variables}{reads}; writes {writes} only"
+    )

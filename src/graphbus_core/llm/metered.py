@@ -55,7 +55,7 @@ def allow_all(_worst: Amount) -> str:
 
 
 class Tab:
-    """What one question has cost so far. Written by the thread that answers it.
+    """What one question has cost so far. Written by the thread that answers it, closed by any.
 
     Attributes:
         spent: All of it, what was lost included.
@@ -74,6 +74,9 @@ class Tab:
         self.heard = 0
         self._usage = Usage()
         self._requests = self._cached = self._unpriced = 0
+        self._under_way = Amount()
+        self._is_closed = False
+        self._lock = threading.Lock()
 
     @property
     def spend(self) -> Spend:
@@ -93,21 +96,29 @@ class Tab:
         Raises:
             ModelError: GBE470, the budget does not allow it.
         """
-        refusal = self._permit(self.spent.plus(worst))
-        if refusal:
-            self.refusal = refusal
-            raise ModelError("GBE470", reason=refusal)
+        with self._lock:
+            refusal = (
+                "nobody waits for the answer any more" if self._is_closed else self._permit(self.spent.plus(worst))
+            )
+            if not refusal:
+                self._under_way = worst
+                return
+        self.refusal = refusal
+        raise ModelError("GBE470", reason=refusal)
 
     def take(self, completion: Completion) -> None:
         """Write an answer down; one from our own cache costs nothing."""
-        self._requests += 1
-        if completion.is_cached:
-            self._cached += 1
-            return
-        self._unpriced += completion.cost_usd is None
-        self._usage += completion.usage
-        nano_usd = round((completion.cost_usd or 0.0) * NANO)
-        self.spent = self.spent.plus(Amount(completion.usage.total_tokens, nano_usd))
+        usage = Usage() if completion.is_cached else completion.usage
+        nano_usd = 0 if completion.is_cached else round((completion.cost_usd or 0.0) * NANO)
+        with self._lock:
+            if self._is_closed:
+                return
+            self._under_way = Amount()
+            self._requests += 1
+            self._cached += completion.is_cached
+            self._unpriced += completion.cost_usd is None and not completion.is_cached
+            self._usage += usage
+            self.spent = self.spent.plus(Amount(usage.total_tokens, nano_usd))
 
     def hear(self, characters: int) -> None:
         """Note how much of an answer has come."""
@@ -115,8 +126,23 @@ class Tab:
 
     def lose(self, amount: Amount) -> None:
         """Write down what a failed attempt may have been charged for."""
-        self.lost = self.lost.plus(amount)
-        self.spent = self.spent.plus(amount)
+        with self._lock:
+            self.lost = self.lost.plus(amount)
+            if not self._is_closed:
+                self._under_way = Amount()
+                self.spent = self.spent.plus(amount)
+
+    def close(self) -> bool:
+        """Let no further attempt go out; one that is under way counts with its worst case, for nobody will hear what it costs.
+
+        Returns:
+            Whether it was open.
+        """
+        with self._lock:
+            was_open, self._is_closed = not self._is_closed, True
+            self.spent = self.spent.plus(self._under_way)
+            self._under_way = Amount()
+        return was_open
 
 
 _open = threading.local()
@@ -151,8 +177,7 @@ class _Watched:
 
     def failed(self, error: ModelError) -> None:
         """Expect the worst of a request that may be charged for."""
-        if error.may_be_billed:
-            self._tab.lose(self._worst)
+        self._tab.lose(self._worst if error.may_be_billed else Amount())
 
 
 def watch(price: Price | None) -> OnAttempt:

@@ -105,6 +105,11 @@ class Accounts:
         errors = (line.bill.tab.final_error for line in self._lines)
         return next((error for error in errors if error), None)
 
+    def close(self) -> None:
+        """Nobody waits for the answers that have not come: they count with what they may cost, and nothing more is asked."""
+        for line in self._lines:
+            line.bill.drop()
+
     @property
     def spend(self) -> Spend:
         """What all questions have cost that were answered so far; asked for after every answer, so each bill counts once."""

@@ -138,5 +138,12 @@ class Bill:
 
     def settle(self) -> None:
         """Give back what was set aside and not spent."""
-        self._meter.settle(self._held, self.tab.spent)
-        self.is_settled = True
+        if self.tab.close():
+            self._meter.settle(self._held, self.tab.spent)
+            self.is_settled = True
+
+    def drop(self) -> None:
+        """Settle though the answer has not come; a question that has not been put costs nothing and is not counted."""
+        if self.tab.close():
+            self._meter.settle(self._held, self.tab.spent)
+            self.is_settled = self.tab.spent != Amount()

@@ -211,6 +211,7 @@ class Negotiation:
         try:
             run.negotiate()
         finally:
+            self.accounts.close()
             if run.state.ending:
                 negotiations = engine.conclude(run.state, session)
                 record = SessionRecord(

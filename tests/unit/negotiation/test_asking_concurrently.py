@@ -97,6 +97,38 @@ def test_a_refused_attempt_ends_the_session_by_its_budget() -> None:
     assert answer(question) == Stopped("budget", "up to 11 more tokens after 0, and max_tokens is 10")
 
 
+def test_what_is_under_way_at_the_end_counts_with_its_worst_case_and_no_attempt_follows() -> None:
+    accounts = Accounts(Meter(Budget()))
+    is_sent, may_answer, is_done = threading.Event(), threading.Event(), threading.Event()
+    refused: list[str] = []
+
+    def slow(_view: object) -> None:
+        tab = current_tab()
+        tab.permit(Amount(10, 1_000))
+        tab.lose(Amount(10, 1_000))
+        tab.permit(Amount(20, 2_000))
+        is_sent.set()
+        may_answer.wait()
+        tab.lose(Amount(20, 2_000))
+        try:
+            tab.permit(Amount(40, 4_000))
+        except ModelError as error:
+            refused.append(error.code)
+        is_done.set()
+
+    batch, _ = accounts.admit([asked("a", slow), asked("never", slow)])
+    threading.Thread(target=answer, args=(batch[0],), daemon=True).start()
+    assert is_sent.wait(PATIENCE_S)
+    accounts.close()
+    spend = accounts.spend
+    may_answer.set()
+    assert is_done.wait(PATIENCE_S)
+    assert (spend.calls, spend.cost_usd) == (1, 3e-6)
+    assert accounts.spend == spend, "what comes later changes nothing"
+    assert refused == ["GBE470"]
+    assert accounts.meter.held == Amount()
+
+
 class CostlyAgent(ScriptedAgent):
     """One whose every answer may cost a hundred tokens."""
 
