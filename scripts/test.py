@@ -54,6 +54,7 @@ STEPS = [
     Step("floor plan", [str(BIN / "lint-imports"), "--no-cache"]),
     Step("artifact schemas", [PYTHON, "scripts/schemas.py", "--check"]),
     Step("generated pages", [PYTHON, "scripts/reference.py", "--check"]),
+    Step("weight", [PYTHON, "scripts/weight.py"]),
     Step("tests", FULL_TESTS, is_fast=False),
     Step("coverage", [PYTHON, "scripts/test.py", "--coverage"], is_fast=False),
     Step("guarantees", [PYTHON, "scripts/guarantees.py"], is_fast=False),
