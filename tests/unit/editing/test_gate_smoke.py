@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from graphbus_core.editing.rungs.samples import NoSample, odd, plain, sample
+from graphbus_core.editing.rungs.smoke import NoSample, odd, plain, sample
 from graphbus_core.model.config import GateConfig
 from graphbus_core.model.proposals import RungResult
 from graphbus_core.model.schema import ANY, BOOL, BYTES, DICT, FLOAT, INT, LIST, NULL, STR, UNKNOWN, Field, Schema, Type
