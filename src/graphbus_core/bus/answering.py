@@ -24,7 +24,7 @@ from graphbus_core.errors import DeadlockError, RequestTimeoutError, RunError, d
 from graphbus_core.isolation import Job, attempt
 from graphbus_core.model.messages import Event, child_of
 from graphbus_core.model.payload import freeze
-from graphbus_core.model.proposals import Json
+from graphbus_core.schema.json import Json
 
 R = TypeVar("R")
 

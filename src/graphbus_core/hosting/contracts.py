@@ -16,12 +16,12 @@ from graphbus_core.model.artifacts import BuildArtifacts
 from graphbus_core.model.checks import Gate, generate_gate, generate_plain_gate
 from graphbus_core.model.config import Validation
 from graphbus_core.model.payload import MAX_PAYLOAD_BYTES, freeze
-from graphbus_core.model.proposals import Json
 from graphbus_core.model.schema import ANY, STR, Field, Schema, Type
 from graphbus_core.model.topics import matches
 from graphbus_core.model.typed import Make, UnfitError, is_json_shaped, makers_for
 from graphbus_core.model.validation import Problem, problems_of, refusal
 from graphbus_core.model.values import clipped
+from graphbus_core.schema.json import Json
 
 _FLAT = Type("dict", (STR, ANY))
 """A payload of text, numbers, booleans and None by name."""

@@ -16,10 +16,10 @@ import msgspec
 from graphbus_core.isolation import attempt
 from graphbus_core.model.annotations import Unresolved, annotation_of, meant_by, type_alias_of
 from graphbus_core.model.live_types import hints_of, type_of
-from graphbus_core.model.proposals import Json
 from graphbus_core.model.schema import NULL, Type
 from graphbus_core.model.validation import Problem, problems_in
 from graphbus_core.model.values import Items, clipped, items_of, mapping_of, shown
+from graphbus_core.schema.json import Json
 
 Make = Callable[[Json], Any]
 

@@ -24,9 +24,9 @@ from graphbus_core.editing.rungs.samples import NoSample, odd, plain
 from graphbus_core.editing.rungs.trial_tree import NotCopied
 from graphbus_core.editing.rungs.vetted import Files, Raised, Spot
 from graphbus_core.model.agent import AgentDefinition, MethodSpec, Subscription
-from graphbus_core.model.proposals import Json
 from graphbus_core.model.schema import Schema
 from graphbus_core.model.validation import compile_schema
+from graphbus_core.schema.json import Json
 
 _MOST_VALUES = 24
 LONGEST_S = 20.0

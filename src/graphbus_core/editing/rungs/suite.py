@@ -22,7 +22,7 @@ from graphbus_core.editing.rungs.find_tests import has_tests
 from graphbus_core.editing.rungs.ground import INSIDE, Ground, Heard, Noted, NotRun, State, Verdict, not_copied
 from graphbus_core.editing.rungs.trial_tree import NotCopied
 from graphbus_core.editing.rungs.vetted import Files
-from graphbus_core.model.proposals import Json
+from graphbus_core.schema.json import Json
 
 _LAST_LINES = 12
 _NO_TESTS = 5
