@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from graphbus_core.model.schema import Schema
+from graphbus_core.schema.types import Schema
 
 Operation = Literal[
     "replace_symbol", "add_symbol", "delete_symbol", "set_decorator_argument", "add_import", "search_replace"

@@ -1,1 +1,1 @@
-"""Types of payloads, arguments and results: below `model/`, so that the bus needs nothing of negotiation to know them."""
+"""Types of payloads, arguments and results: reading, relating and checking them, below `model/` and the bus."""

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from graphbus_core.model.schema import STR, Field, Schema, Type
 from graphbus_core.schema.json import Json
+from graphbus_core.schema.types import STR, Field, Schema, Type
 
 _PLAIN: dict[str, list[Json]] = {"bool": [True], "int": [3], "float": [12.5], "str": ["sample"], "null": [None]}
 _ODD: dict[str, list[Json]] = {
