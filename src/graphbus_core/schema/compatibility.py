@@ -14,9 +14,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple
 
-from graphbus_core.schema.types import ANY, BOOL, INT, NULL, STR, Field, Type
-from graphbus_core.schema.validation import problems_in
+from graphbus_core.schema.types import ANY, BOOL, INT, NULL, STR, Field, Type, is_text_of
 
+Word = str | int | bool | None
+"""One value of a literal."""
 Side = Literal["input", "output"]
 """Of a contract: `"input"` is what others pass in, `"output"` is what others read."""
 
@@ -39,13 +40,14 @@ class Fit(NamedTuple):
     reason: str = ""
     lacks_type: bool = False
 
-    @property
-    def severity(self) -> int:
-        """0 for what fits; it grows with the certainty that something is wrong."""
-        return {"fits": 0, "unknown": 1 if self.lacks_type else 2, "unfit": 3}[self.verdict]
-
 
 _FITS = Fit("fits")
+_SEVERITY = {("fits", False): 0, ("unknown", True): 1, ("unknown", False): 2, ("unfit", False): 3}
+
+
+def _severity(fit: Fit) -> int:
+    """0 for what fits; it grows with the certainty that something is wrong."""
+    return _SEVERITY[fit.verdict, fit.lacks_type]
 
 
 def fit_of(wanted: Type, given: Type, *, is_narrowed: bool = False) -> Fit:
@@ -67,7 +69,7 @@ def fit_of(wanted: Type, given: Type, *, is_narrowed: bool = False) -> Fit:
     if given.kind == "union":
         return _fit_of_choices([fit_of(wanted, part, is_narrowed=is_narrowed) for part in given.args], is_narrowed)
     if given.kind in ("literal", "null"):
-        values = given.values if given.kind == "literal" else (None,)
+        values: tuple[Word, ...] = given.values if given.kind == "literal" else (None,)
         return _fit_of_choices([_fit_of_value(wanted, value) for value in values], is_narrowed)
     return (_fit_into_union if wanted.kind == "union" else _fit_into_one)(wanted, given, is_narrowed)
 
@@ -91,7 +93,7 @@ def is_disjoint(one: Type, other: Type) -> bool:
 
 
 def _worst(fits: Iterable[Fit]) -> Fit:
-    return max(fits, key=lambda fit: fit.severity, default=_FITS)
+    return max(fits, key=_severity, default=_FITS)
 
 
 def _misfit(wanted: Type, given: Type) -> Fit:
@@ -110,14 +112,26 @@ def _fit_of_choices(fits: list[Fit], is_narrowed: bool) -> Fit:
     return worst
 
 
-def _fit_of_value(wanted: Type, value: object) -> Fit:
-    return Fit("unfit", f"{wanted} is wanted, {value!r} is given") if problems_in(wanted, value) else _FITS
+def _fit_of_value(wanted: Type, value: Word) -> Fit:
+    return _FITS if _takes(wanted, value) else Fit("unfit", f"{wanted} is wanted, {value!r} is given")
+
+
+def _takes(wanted: Type, value: Word) -> bool:
+    """Tell whether a value is of a type, as `validation.problems_in` does, which would also say what is wrong with it."""
+    if wanted.kind == "union":
+        return any(_takes(choice, value) for choice in wanted.args)
+    if wanted.kind == "literal":
+        return any(type(value) is type(each) and value == each for each in wanted.values)
+    if wanted.kind == "str" and wanted.name:
+        return isinstance(value, str) and is_text_of(wanted.name)(value)
+    kind = _type_of(value).kind
+    return wanted.kind in _OPEN or wanted.kind == kind or (wanted.kind, kind) == ("float", "int")
 
 
 def _fit_into_union(wanted: Type, given: Type, is_narrowed: bool) -> Fit:
     """One choice that takes all of it is enough."""
     fits = [fit_of(choice, given, is_narrowed=is_narrowed) for choice in wanted.args]
-    best = min(fits, key=lambda fit: fit.severity, default=_misfit(wanted, given))
+    best = min(fits, key=_severity, default=_misfit(wanted, given))
     if best.verdict == "fits" or (given == BOOL and _takes_both_truths(wanted)):
         return _FITS
     return best._replace(reason=f"{wanted} is wanted, {given} is given")
@@ -148,7 +162,7 @@ def _fit_into_literal(wanted: Type, given: Type) -> Fit:
 
 
 def _takes_both_truths(wanted: Type) -> bool:
-    return not (problems_in(wanted, True) or problems_in(wanted, False))
+    return _takes(wanted, True) and _takes(wanted, False)
 
 
 def _fit_of_arrays(wanted: Type, given: Type, is_narrowed: bool) -> Fit:
@@ -201,7 +215,7 @@ def _inside(where: str, pairs: Iterable[tuple[Type, Type]], is_narrowed: bool) -
     return worst if worst.verdict == "fits" else worst._replace(reason=f"in its {where}, {worst.reason}")
 
 
-def _type_of(value: str | int | bool | None) -> Type:
+def _type_of(value: Word) -> Type:
     if value is None:
         return NULL
     if isinstance(value, bool):

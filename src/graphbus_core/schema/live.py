@@ -206,7 +206,7 @@ def hints_of(kind: object) -> dict[str, Any]:
     """The annotations of a class or function, with those that are text looked up.
 
     Raises:
-        NameError: One of them is not to be had at run time.
+        NameError: One of them names what does not exist at run time.
     """
     return get_type_hints(kind, include_extras=True)
 
@@ -220,7 +220,7 @@ class _Named(msgspec.Struct, frozen=True):
 
 
 def _annotated_fields_of(kind: type) -> list[tuple[_Named, Any]] | None:
-    """The fields of a class with their annotations; None if it has none declared, or they are not to be had."""
+    """The fields of a class with their annotations; None if it declares none, or they cannot be resolved."""
     named = _fields_of(kind)
     hints, _ = attempt(lambda: hints_of(kind)) if named is not None else (None, None)
     return None if named is None or hints is None else [(each, hints[each.name]) for each in named]
@@ -254,7 +254,7 @@ _MAX_STEPS = 50
 
 
 class Unresolved(str):
-    """The text of an annotation whose names are not to be had at run time."""
+    """The text of an annotation that names what does not exist at run time."""
 
     __slots__ = ()
 
@@ -291,7 +291,7 @@ def type_alias_of(annotation: Any) -> Any:
 
 
 def meant_by(annotation: Any) -> Any:
-    """Give what an annotation stands for when it names a `type` alias; it is given back if that is not to be had."""
+    """Give what an annotation stands for when it names a `type` alias; an alias that cannot be resolved is given back."""
     meant = annotation
     for _ in range(_MAX_STEPS):
         alias = type_alias_of(meant)
@@ -318,7 +318,7 @@ def _evaluate(text: str, scope: dict[str, Any]) -> tuple[object, Exception | Non
 
 
 def _with_inner_texts(annotation: object, scope: dict[str, Any]) -> object:
-    """The annotation with what is text inside of it looked up, as in `list["Item"]`; as it is if that is not to be had."""
+    """The annotation with what is text inside of it resolved, as in `list["Item"]`; unchanged where that fails."""
 
     class Annotated:
         __annotations__ = {"it": annotation}
@@ -331,7 +331,7 @@ def _with_inner_texts(annotation: object, scope: dict[str, Any]) -> object:
 
 
 def _imported_for_checkers(scope: dict[str, Any], text: str) -> dict[str, Any]:
-    """The names of the text that their module imports under `if TYPE_CHECKING:`, as far as they are to be had."""
+    """The names of the text that their module imports under `if TYPE_CHECKING:`, as far as that can be imported."""
     import ast
     from pathlib import Path
 

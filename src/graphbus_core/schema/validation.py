@@ -30,7 +30,7 @@ from graphbus_core.schema.values import (
 )
 
 MAX_PROBLEMS = 8
-"""So many problems of one value are told; that there are more is said."""
+"""A message lists so many problems of one value, and `and more` where there are others."""
 
 _MAX_NAMES = 200
 
