@@ -66,7 +66,7 @@ def test_every_import_contract_of_the_floor_plan_is_kept() -> None:
         ("bus/lanes.py", "import graphbus_core.bus.delivering", "Inside the bus"),
         ("compiler/graph.py", "import graphbus_core.editing.edits", "Floors"),
         ("store/reading.py", "import networkx", "Runtime Mode reaches"),
-        ("model/schema.py", "import httpx", "Runtime Mode reaches"),
+        ("schema/types.py", "import httpx", "Runtime Mode reaches"),
         ("negotiation/votes.py", "import time", "Engine, votes and protocol"),
         ("negotiation/engine.py", "import graphbus_core.bus", "Engine, votes and protocol"),
         ("editing/edits.py", "import rich.table", "Only the command line knows"),

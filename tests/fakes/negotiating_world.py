@@ -24,7 +24,6 @@ from graphbus_core.model.proposals import (
     SchemaChange,
     VoteDecision,
 )
-from graphbus_core.model.schema import INT, STR, Field, Schema
 from graphbus_core.negotiation.engine import begin, conclude, step
 from graphbus_core.negotiation.protocol import (
     Answered,
@@ -47,6 +46,7 @@ from graphbus_core.negotiation.protocol import (
     State,
     Stopped,
 )
+from graphbus_core.schema.types import INT, STR, Field, Schema
 
 QUESTIONS = (AskProposals, AskRepair, AskEvaluations, AskArbitration, AskPerson, CheckProposal, ApplyProposal)
 AGENT_QUESTIONS = (AskProposals, AskRepair, AskEvaluations, AskArbitration)

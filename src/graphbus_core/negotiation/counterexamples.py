@@ -19,9 +19,9 @@ from typing import NamedTuple
 from graphbus_core.compiler.project import Project
 from graphbus_core.editing.text.source_text import parse
 from graphbus_core.model.agent import AgentDefinition, Call, Subscription
-from graphbus_core.model.schema import UNKNOWN, Field, Schema
-from graphbus_core.model.schema_fit import why_not
 from graphbus_core.model.topics import matches
+from graphbus_core.schema.compatibility import why_not
+from graphbus_core.schema.types import UNKNOWN, Field, Schema
 
 
 class Fact(NamedTuple):

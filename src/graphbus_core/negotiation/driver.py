@@ -18,7 +18,7 @@ from graphbus_core.compiler.conflicts import SchemaConflicts
 from graphbus_core.compiler.project import Project
 from graphbus_core.errors import NegotiationError, UsageError
 from graphbus_core.model.config import BuildConfig
-from graphbus_core.model.proposals import Json, Proposal
+from graphbus_core.model.proposals import Proposal
 from graphbus_core.negotiation import engine
 from graphbus_core.negotiation.accounts import Accounts, Costly
 from graphbus_core.negotiation.agents import ActiveAgent, ActiveAgents
@@ -55,6 +55,7 @@ from graphbus_core.negotiation.views import Analyses, Analysis, View
 from graphbus_core.negotiation.votes import latest
 from graphbus_core.negotiation.waiting import Waiting
 from graphbus_core.negotiation.waking import Resting, who_answers
+from graphbus_core.schema.json import Json
 
 
 class Negotiation:

@@ -15,9 +15,9 @@ from pathlib import Path
 import msgspec
 
 from graphbus_core.errors import NegotiationError, Place, did_you_mean
-from graphbus_core.model.payload import MAX_PAYLOAD_BYTES
-from graphbus_core.model.proposals import Json, Negotiations
+from graphbus_core.model.proposals import Negotiations
 from graphbus_core.model.spending import Spend
+from graphbus_core.schema.json import MAX_PAYLOAD_BYTES, Json
 from graphbus_core.store.beneath import Folder, read_plain
 from graphbus_core.store.versions import decode_versioned
 from graphbus_core.store.writing import encode, write_atomic

@@ -17,9 +17,9 @@ from typing import Literal, NamedTuple
 from graphbus_core.model.artifacts import Edge
 from graphbus_core.model.config import SafetyConfig
 from graphbus_core.model.proposals import Consensus, Evidence, Proposal, ProposalEvaluation, SchemaChange
-from graphbus_core.model.schema import Field, Schema
 from graphbus_core.negotiation.admission import is_protected
 from graphbus_core.negotiation.protocol import Case, Ground
+from graphbus_core.schema.types import Field, Schema
 
 Outcome = Literal["accept", "reject", "arbitrate"]
 

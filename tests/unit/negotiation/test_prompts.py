@@ -24,12 +24,12 @@ from graphbus_core.model.proposals import (
     RungResult,
     SchemaChange,
 )
-from graphbus_core.model.schema import STR, Field, Schema
 from graphbus_core.negotiation import prompts, replies
 from graphbus_core.negotiation.views import Analysis, View
 from graphbus_core.negotiation.words.answer_format import EXAMPLES, edit_text
 from graphbus_core.negotiation.words.contract_text import contract_of, map_of
 from graphbus_core.negotiation.words.fences import fenced, mark_for
+from graphbus_core.schema.types import STR, Field, Schema
 from tests.fakes.model_texts import asked_in, data_in, without_data
 from tests.patience import PATIENCE_S
 from tests.project_files import write_project

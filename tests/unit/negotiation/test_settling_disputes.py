@@ -8,7 +8,6 @@ import pytest
 
 from graphbus_core.model.artifacts import Edge
 from graphbus_core.model.proposals import RungResult, SchemaChange
-from graphbus_core.model.schema import Field, Schema, Type
 from graphbus_core.negotiation.protocol import (
     AgentFailed,
     AskArbitration,
@@ -20,6 +19,7 @@ from graphbus_core.negotiation.protocol import (
     ProposalMerged,
     ProposalSentBack,
 )
+from graphbus_core.schema.types import Field, Schema, Type
 from tests.fakes.negotiating_world import World, change, draft, report
 
 ACCEPT, REJECT = "accept", "reject"

@@ -8,7 +8,6 @@ import pytest
 from msgspec.structs import replace
 
 from graphbus_core.errors import NegotiationError
-from graphbus_core.model.payload import MAX_PAYLOAD_BYTES, freeze
 from graphbus_core.model.proposals import Ending
 from graphbus_core.negotiation.transcript import (
     Said,
@@ -24,6 +23,7 @@ from graphbus_core.negotiation.transcript import (
     save_session,
     settle_session,
 )
+from graphbus_core.schema.json import MAX_PAYLOAD_BYTES, freeze
 from tests.fakes.negotiating_world import World, draft
 
 SAID = (Said("/Negotiation/Round", {"round": 1}), Said("/Negotiation/Finished", {"ending": {"reason": "convergence"}}))

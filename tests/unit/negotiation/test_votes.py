@@ -5,7 +5,6 @@ import pytest
 from graphbus_core.model.artifacts import Edge
 from graphbus_core.model.config import SafetyConfig
 from graphbus_core.model.proposals import CodeChange, Evidence, Proposal, ProposalEvaluation, SchemaChange
-from graphbus_core.model.schema import STR, Field, Schema
 from graphbus_core.negotiation.protocol import Case, Ground
 from graphbus_core.negotiation.votes import (
     contradict,
@@ -16,6 +15,7 @@ from graphbus_core.negotiation.votes import (
     neighbours,
     tally,
 )
+from graphbus_core.schema.types import STR, Field, Schema
 from tests.fakes.negotiating_world import report
 
 LETTERS = {"a": "accept", "r": "reject", "x": "abstain", "c": "counter", "d": "defer"}

@@ -13,6 +13,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterator
+from functools import partial
 from signal import SIGPROF
 from typing import NamedTuple
 
@@ -26,9 +27,9 @@ from graphbus_core.editing.rungs.ground import INSIDE, Ground, NotRun, State, Ve
 from graphbus_core.editing.rungs.trial_tree import NotCopied
 from graphbus_core.editing.rungs.vetted import Files, Raised, Spot
 from graphbus_core.model.agent import AgentDefinition, MethodSpec, Subscription
-from graphbus_core.model.proposals import Json
-from graphbus_core.model.schema import STR, Field, Schema, Type
-from graphbus_core.model.validation import compile_schema
+from graphbus_core.schema.json import Json
+from graphbus_core.schema.types import STR, Field, Schema, Type
+from graphbus_core.schema.validation import problems_of
 
 _PLAIN: dict[str, list[Json]] = {"bool": [True], "int": [3], "float": [12.5], "str": ["sample"], "null": [None]}
 _ODD: dict[str, list[Json]] = {
@@ -232,7 +233,7 @@ def _problems(attempt: Attempt, said: Answers, files: Files) -> dict[int, Proble
     found: dict[int, Problem] = {}
     method = attempt.agent.method(attempt.method)
     path, line = attempt.agent.path, method.span.line if method else attempt.agent.span.line
-    is_good = compile_schema(attempt.output) if attempt.output else lambda value: ()
+    is_good = partial(problems_of, attempt.output) if attempt.output else lambda value: ()
     for index, (kind, detail) in enumerate(said):
         value = attempt.values[index]
         if kind == "hangs":

@@ -22,7 +22,7 @@ from graphbus_core.editing.rungs.counterproof import Half, halves
 from graphbus_core.editing.rungs.ground import INSIDE, Ground, Heard, Noted, NotRun, State, Verdict, not_copied
 from graphbus_core.editing.rungs.trial_tree import SKIPPED_FOLDERS, NotCopied
 from graphbus_core.editing.rungs.vetted import Files
-from graphbus_core.model.proposals import Json
+from graphbus_core.schema.json import Json
 
 _TEST_FILES = ("test_*.py", "*_test.py")
 _SECTIONS = {"pytest.ini": "pytest", ".pytest.ini": "pytest", "tox.ini": "pytest", "setup.cfg": "tool:pytest"}

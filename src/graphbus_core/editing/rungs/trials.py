@@ -40,7 +40,7 @@ from graphbus_core.editing.rungs.trial_tree import NotCopied
 from graphbus_core.editing.rungs.vetted import Files, Raised, Spot
 from graphbus_core.editing.sandboxes.limits import Finished, Sandbox
 from graphbus_core.model.config import BuildConfig
-from graphbus_core.model.proposals import Json
+from graphbus_core.schema.json import Json
 
 Failures = dict[str, Problem]
 

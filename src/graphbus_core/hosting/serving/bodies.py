@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from graphbus_core.errors import RunError
-from graphbus_core.model.proposals import Json
+from graphbus_core.schema.json import Json
 
 _MAX_DEPTH = 100
 

@@ -18,7 +18,7 @@ from graphbus_core.errors import GraphBusError, RunError, UsageError, did_you_me
 from graphbus_core.hosting.imports import describe_exception
 from graphbus_core.hosting.instruments.breaks import check_names
 from graphbus_core.isolation import attempt
-from graphbus_core.model.schema import Schema
+from graphbus_core.schema.types import Schema
 
 _LEVELS = ("debug", "info", "warning", "error")
 

@@ -8,7 +8,7 @@ from graphbus_core.cli.running.instruments import Instruments
 from graphbus_core.errors import UsageError
 from graphbus_core.hosting.graph import LiveGraph
 from graphbus_core.model.artifacts import BuildArtifacts
-from graphbus_core.model.schema import Schema
+from graphbus_core.schema.types import Schema
 
 EXAMPLES = {
     "call": "call Stock.take sku=mug count=2",

@@ -15,6 +15,7 @@ from typing import (
     NewType,
     NotRequired,
     Required,
+    TypeVar,
     Union,
     get_args,
     get_origin,
@@ -24,8 +25,7 @@ from typing import (
 import msgspec
 
 from graphbus_core.isolation import attempt
-from graphbus_core.model.annotations import filled, meant_by, type_alias_of
-from graphbus_core.model.schema import (
+from graphbus_core.schema.types import (
     ANY,
     BOOL,
     BYTES,
@@ -35,15 +35,16 @@ from graphbus_core.model.schema import (
     LIST,
     NULL,
     STR,
+    TEXTS,
     UNKNOWN,
     Field,
     Kind,
     Schema,
     Type,
+    left_open,
     union,
 )
-from graphbus_core.model.texts import TEXTS, left_open
-from graphbus_core.model.values import alias_of, plain_of
+from graphbus_core.schema.values import alias_of, plain_of
 
 _PLAIN: dict[object, Type] = {
     str: STR,
@@ -205,7 +206,7 @@ def hints_of(kind: object) -> dict[str, Any]:
     """The annotations of a class or function, with those that are text looked up.
 
     Raises:
-        NameError: One of them is not to be had at run time.
+        NameError: One of them names what does not exist at run time.
     """
     return get_type_hints(kind, include_extras=True)
 
@@ -219,7 +220,7 @@ class _Named(msgspec.Struct, frozen=True):
 
 
 def _annotated_fields_of(kind: type) -> list[tuple[_Named, Any]] | None:
-    """The fields of a class with their annotations; None if it has none declared, or they are not to be had."""
+    """The fields of a class with their annotations; None if it declares none, or they cannot be resolved."""
     named = _fields_of(kind)
     hints, _ = attempt(lambda: hints_of(kind)) if named is not None else (None, None)
     return None if named is None or hints is None else [(each, hints[each.name]) for each in named]
@@ -244,3 +245,105 @@ def _fields_of(kind: Any) -> list[_Named] | None:
             if each.init
         ]
     return None
+
+
+# --- annotations of functions ---------------------------------------------------------------
+
+_MAX_STEPS = 50
+"""From one name to the next: a name may stand for itself."""
+
+
+class Unresolved(str):
+    """The text of an annotation that names what does not exist at run time."""
+
+    __slots__ = ()
+
+
+def annotation_of(function: Any, name: str) -> object:
+    """Give the annotation of a parameter; None for one without, `Unresolved` for one that names what is not there.
+
+    Each parameter is looked up by itself: what another one, or the result, is annotated with does not matter.
+    """
+    written = function.__annotations__.get(name)
+    annotation = meant_by(written)
+    scope = function.__globals__
+    if parameters := getattr(function, "__type_params__", ()):  # `def take[T]`, of Python 3.12
+        scope = scope | {each.__name__: each for each in parameters}
+    for _ in range(_MAX_STEPS):
+        if not isinstance(annotation, str):
+            break
+        found, error = _evaluate(annotation, scope)
+        if error is not None:
+            found, error = _evaluate(annotation, scope | _imported_for_checkers(scope, annotation))
+        if error is not None:
+            return Unresolved(annotation)
+        annotation = meant_by(found)
+    if isinstance(annotation, str) or type_alias_of(annotation) is not None:
+        return Unresolved(written)
+    return _with_inner_texts(annotation, scope) if get_args(annotation) else annotation
+
+
+def type_alias_of(annotation: Any) -> Any:
+    """Give what `type Orders = list[Order]` has made, also of a `Many[Order]`; None for an annotation that names none."""
+    origin = get_origin(annotation)
+    named = annotation if origin is None else origin
+    return named if type(named).__name__ == "TypeAliasType" else None  # Python 3.11 has it in typing_extensions only
+
+
+def meant_by(annotation: Any) -> Any:
+    """Give what an annotation stands for when it names a `type` alias; an alias that cannot be resolved is given back."""
+    meant = annotation
+    for _ in range(_MAX_STEPS):
+        alias = type_alias_of(meant)
+        if alias is None:
+            return meant
+        value, error = attempt(lambda alias=alias: alias.__value__)  # type: ignore[misc]
+        given, wanted = get_args(meant), alias.__type_params__
+        if error is not None or not all(isinstance(each, TypeVar) for each in wanted):
+            break
+        meant = filled(value, dict(zip(wanted, given, strict=False)))
+    return annotation
+
+
+def filled(hint: Any, variables: Mapping[Any, Any]) -> Any:
+    """The annotation with these types in the place of its type variables."""
+    if isinstance(hint, TypeVar):
+        return variables.get(hint, hint)
+    open_ones = () if isinstance(hint, type) and get_origin(hint) is None else getattr(hint, "__parameters__", ())
+    return hint[tuple(variables.get(each, each) for each in open_ones)] if variables and open_ones else hint
+
+
+def _evaluate(text: str, scope: dict[str, Any]) -> tuple[object, Exception | None]:
+    return attempt(lambda: eval(text, scope))  # noqa: S307 - the text is the user's own code
+
+
+def _with_inner_texts(annotation: object, scope: dict[str, Any]) -> object:
+    """The annotation with what is text inside of it resolved, as in `list["Item"]`; unchanged where that fails."""
+
+    class Annotated:
+        __annotations__ = {"it": annotation}
+
+    for look in (lambda: scope, lambda: scope | _imported_for_checkers(scope, repr(annotation))):
+        hints, _ = attempt(lambda look=look: get_type_hints(Annotated, look(), include_extras=True))  # type: ignore[misc]
+        if hints is not None:
+            return hints["it"]
+    return annotation
+
+
+def _imported_for_checkers(scope: dict[str, Any], text: str) -> dict[str, Any]:
+    """The names of the text that their module imports under `if TYPE_CHECKING:`, as far as that can be imported."""
+    import ast
+    from pathlib import Path
+
+    tree, _ = attempt(lambda: ast.parse(Path(scope["__file__"]).read_bytes()))
+    names = {name: scope.get(name) for name in ("__name__", "__package__", "__spec__")}
+    for block in tree.body if tree else ():
+        if not (isinstance(block, ast.If) and ast.unparse(block.test).endswith("TYPE_CHECKING")):
+            continue
+        for statement in block.body:
+            if isinstance(statement, ast.Import | ast.ImportFrom) and any(
+                (each.asname or each.name).partition(".")[0] in text for each in statement.names
+            ):
+                code = compile(ast.Module([statement], []), str(scope["__file__"]), "exec")
+                attempt(lambda code=code: exec(code, names))  # type: ignore[misc]  # noqa: S102 - as above
+    return names

@@ -15,8 +15,10 @@ import msgspec
 
 from graphbus_core.errors import RunError
 from graphbus_core.isolation import attempt
-from graphbus_core.model.proposals import Json
-from graphbus_core.model.values import clipped, items_of, mapping_of, plain_of, shown
+from graphbus_core.schema.values import clipped, items_of, mapping_of, plain_of, shown
+
+Json = Any
+"""A JSON value: dict, list, str, int, float, bool or None."""
 
 MAX_PAYLOAD_BYTES = 1_048_576
 """The limit for one payload. A string counts its characters, a dict or list 2, every other value 4."""

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from graphbus_core.model.values import has_no_number
+from graphbus_core.schema.values import has_no_number
 
 DEEP: list[object] = [math.nan]
 for _ in range(5_000):

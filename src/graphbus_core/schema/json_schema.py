@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
-from graphbus_core.model.schema import Field, Schema, Type
-from graphbus_core.model.texts import FORMATS
+from graphbus_core.schema.types import FORMATS, Field, Schema, Type
 
 JsonSchema = dict[str, Any]
 Refer = Callable[[Type], str | None]

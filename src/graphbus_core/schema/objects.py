@@ -14,12 +14,11 @@ from typing import Any, get_args, get_origin
 import msgspec
 
 from graphbus_core.isolation import attempt
-from graphbus_core.model.annotations import Unresolved, annotation_of, meant_by, type_alias_of
-from graphbus_core.model.live_types import hints_of, type_of
-from graphbus_core.model.proposals import Json
-from graphbus_core.model.schema import NULL, Type
-from graphbus_core.model.validation import Problem, problems_in
-from graphbus_core.model.values import Items, clipped, items_of, mapping_of, shown
+from graphbus_core.schema.json import Json
+from graphbus_core.schema.live import Unresolved, annotation_of, hints_of, meant_by, type_alias_of, type_of
+from graphbus_core.schema.types import NULL, Type
+from graphbus_core.schema.validation import Problem, problems_in
+from graphbus_core.schema.values import Items, clipped, items_of, mapping_of, shown
 
 Make = Callable[[Json], Any]
 

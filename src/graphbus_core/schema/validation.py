@@ -1,7 +1,8 @@
-"""Values against types: a fast yes that `checks` generates once per schema, and here, word for word, what is wrong otherwise.
+"""Values against types, one after the other: what is wrong with a value, word for word.
 
-check = compile_schema(schema)
-check({"total": "12"})    ->   (Problem("total", "float", "str '12'"),)
+    problems_of(schema, {"total": "12"})    ->   (Problem("total", "float", "str '12'"),)
+
+This walk decides what fits; the gates of `checks` only save it for the values that surely do.
 """
 
 from __future__ import annotations
@@ -12,10 +13,8 @@ from typing import Any, NamedTuple
 
 from graphbus_core.errors import RunError, did_you_mean
 from graphbus_core.isolation import attempt
-from graphbus_core.model.checks import Fits, generate
-from graphbus_core.model.schema import NULL, Field, Schema, Type
-from graphbus_core.model.texts import is_text_of
-from graphbus_core.model.values import (
+from graphbus_core.schema.types import NULL, Field, Schema, Type, is_text_of
+from graphbus_core.schema.values import (
     clipped,
     fields_of,
     is_bytes,
@@ -31,7 +30,7 @@ from graphbus_core.model.values import (
 )
 
 MAX_PROBLEMS = 8
-"""So many problems of one value are told; that there are more is said."""
+"""A message lists so many problems of one value, and `and more` where there are others."""
 
 _MAX_NAMES = 200
 
@@ -54,29 +53,16 @@ class Problem(NamedTuple):
         return self._replace(path=name + inner if inner.startswith("[") else _join(name, inner) if inner else name)
 
 
-SchemaCheck = Callable[[Any], tuple[Problem, ...]]
+def problems_of(schema: Schema, value: object, *, is_closed: bool = False) -> tuple[Problem, ...]:
+    """Say what is wrong with a mapping or typed object; nothing for one that fits.
 
-
-def compile_schema(schema: Schema, *, is_closed: bool = False) -> SchemaCheck:
-    """Make a function that gives what is wrong with a mapping or typed object; nothing for one that fits.
-
-    Of many problems it gives the first, one more than `MAX_PROBLEMS`.
+    Of many problems it gives the first, one more than `MAX_PROBLEMS`. Whatever the value is, this raises nothing.
 
     Args:
-        schema: What is expected.
-        is_closed: Fields that the schema does not list are wrong, too.
+        schema: What is expected. What is unknown fits; an int is a float, a bool no int.
+        value: Anything.
+        is_closed: Fields that the schema does not list are wrong, too, unless it is open.
     """
-    fits = generate(schema, is_closed=is_closed)
-    return lambda value: () if fits(value) else problems_of(schema, value, is_closed=is_closed)
-
-
-def compile_type(wanted: Type) -> Fits:
-    """Make a function that tells whether a value is of the type. What is unknown fits; an int is a float, a bool no int."""
-    return generate(wanted)
-
-
-def problems_of(schema: Schema, value: object, *, is_closed: bool = False) -> tuple[Problem, ...]:
-    """Say what is wrong with a value, by reading the schema step by step: slow, and the reference of what is generated."""
     return _first(_of_fields(schema, value, "", refuses_others=is_closed and not schema.is_open), schema)
 
 

@@ -13,9 +13,9 @@ from graphbus_core.bus import MessageBus
 from graphbus_core.bus.signatures import bind
 from graphbus_core.errors import RunError
 from graphbus_core.hosting.declared import methods_of, topics_of
-from graphbus_core.model.live_types import type_of
-from graphbus_core.model.schema import Type
-from graphbus_core.model.typed import UnfitError, maker_of, makers_for, needs_making
+from graphbus_core.schema.live import type_of
+from graphbus_core.schema.objects import UnfitError, maker_of, makers_for, needs_making
+from graphbus_core.schema.types import Type
 from tests.reading import HEAD, read_agent
 
 IS_312 = sys.version_info >= (3, 12)

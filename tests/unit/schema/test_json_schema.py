@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from graphbus_core.model.json_schema import Writer
-from graphbus_core.model.schema import ANY, BOOL, BYTES, DICT, FLOAT, INT, LIST, NULL, STR, UNKNOWN, Field, Schema, Type
+from graphbus_core.schema.json_schema import Writer
+from graphbus_core.schema.types import ANY, BOOL, BYTES, DICT, FLOAT, INT, LIST, NULL, STR, UNKNOWN, Field, Schema, Type
 
 ITEM = Type("record", name="Item", fields=(Field("sku", STR), Field("qty", INT, required=False)))
 IN_PLACE = {
