@@ -28,6 +28,13 @@ class Place(NamedTuple):
         return ":".join([self.path, *(str(number) for number in self[1:] if number)])
 
 
+class Entry(NamedTuple):
+    """What the register holds for one code: the sentence and the hint, both templates over the data of the failure."""
+
+    sentence: str
+    hint: str
+
+
 class GraphBusError(Exception):
     """Root of all failures that GraphBus reports; each one is meant for the eyes of its user, without a traceback.
 
