@@ -77,12 +77,12 @@ class AppliedChanges(msgspec.Struct, frozen=True):
 
 
 def end_interrupted(config: BuildConfig, *, writes_sources: bool) -> tuple[str, ...]:
-    """See `settlement.end_interrupted`, which is loaded only where there is a journal."""
+    """See `apply.end_interrupted`, which is loaded only where there is a journal."""
     if not os.path.lexists(os.path.join(config.artifacts_dir, JOURNAL)):
         return ()
-    from graphbus_core.negotiation import settlement
+    from graphbus_core.negotiation import apply
 
-    return settlement.end_interrupted(config, writes_sources=writes_sources)
+    return apply.end_interrupted(config, writes_sources=writes_sources)
 
 
 # --- 1-7: from a request to a graph ---------------------------------------------------------
@@ -243,7 +243,7 @@ def apply_code_changes(config: BuildConfig, agreement: Agreement) -> AppliedChan
         NegotiationError: The accepted changes do not pass the gate together; or they are written, and the record cannot say so.
         EditError: A file has changed meanwhile, or cannot be written.
     """
-    from graphbus_core.negotiation.settlement import land
+    from graphbus_core.negotiation.apply import land
 
     landed = land(config, *agreement)
     return AppliedChanges(agreement.negotiations, *landed)
@@ -277,7 +277,7 @@ def build_complete(
     applied: AppliedChanges,
 ) -> BuildResult:
     """Sum up, and remember what the result rests on."""
-    from graphbus_core.negotiation.finding import find
+    from graphbus_core.negotiation.rule_agent import find
 
     project = applied.project or classes.project
     findings = find(project)
@@ -363,7 +363,7 @@ def _locked(products: Products) -> BuildResult:
     negotiation, (negotiations, workspace, _) = products[Negotiation], products[Agreement]
     project, manifest = products[AppliedChanges].project, products[BuildArtifacts].manifest
     if project and manifest:
-        write_lock(negotiations, workspace, negotiation.resting, project, manifest.artifacts)
+        write_lock(negotiations, workspace, negotiation.settled, project, manifest.artifacts)
     return products[BuildResult]._replace(spent=negotiation.accounts.spend)
 
 

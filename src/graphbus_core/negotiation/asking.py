@@ -1,28 +1,34 @@
-"""How questions reach the agents: the seam between the driver and whoever runs the agents.
+"""How questions reach the agents, and what their answers cost: the seam between the driver and whoever runs the agents.
 
 An `Ask` takes all questions of a phase at once and gives the replies as they come, in any order: in turn where an answer is
-computed at once, by a crew of threads where it takes a while.
+computed at once, by a pool of threads where it takes a while. Each question has a bill, and proposals bear the cost of the
+questions about them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from queue import Empty, SimpleQueue
 from threading import Event, Thread
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 from msgspec.json import Decoder
 
+from graphbus_core.bus import MessageBus
 from graphbus_core.errors import GraphBusError, ModelError
 from graphbus_core.isolation import attempt
-from graphbus_core.llm.metered import current_tab
-from graphbus_core.model.proposals import Proposal, ProposalEvaluation
+from graphbus_core.llm.client import Bound, Price
+from graphbus_core.llm.metered import NANO, Amount, current_tab, priced
+from graphbus_core.model.proposals import Proposal, ProposalEvaluation, ProposalRecord
+from graphbus_core.model.spending import Spend
 from graphbus_core.negotiation.agents import ActiveAgent
-from graphbus_core.negotiation.budget import Bill
+from graphbus_core.negotiation.budget import Bill, Meter
 from graphbus_core.negotiation.protocol import (
     AgentQuestion,
     Arbitrated,
+    AskArbitration,
     AskEvaluations,
     AskProposals,
     AskRepair,
@@ -87,7 +93,7 @@ def ask_in_turn(batch: Sequence[Asked]) -> Iterator[Reply | Analysed]:
         yield answer(asked)
 
 
-class Crew:
+class WorkerPool:
     """Answers concurrently. Its threads are dropped, not waited for, when nobody wants the replies any more.
 
     Attributes:
@@ -194,3 +200,147 @@ def _told(error: Exception) -> str:
     return (
         f"{error.sentence} [{error.code}]" if isinstance(error, GraphBusError) else f"{type(error).__name__}: {error}"
     )
+
+
+TOPIC = "/Negotiation/Awaited"
+
+
+class Waiting:
+    """Publishes how many answers are awaited and how much of them has come, whenever that changes."""
+
+    def __init__(self, bus: MessageBus) -> None:
+        self._bus = bus
+        self._told = (0, 0)
+
+    def __call__(self, awaited: int, characters: int) -> None:
+        """Tell it, unless it was told already."""
+        if (awaited, characters) != self._told:
+            self._told = (awaited, characters)
+            self._bus.publish(TOPIC, {"awaited": awaited, "characters": characters})
+
+
+# --- what answers cost -------------------------------------------------------------------------
+
+
+@runtime_checkable
+class Costly(Protocol):
+    """An agent whose answers cost something, so that it is asked only when there is a reason to."""
+
+    def worst_case(self, question: AgentQuestion | AskAnalysis, view: View, trials: Sequence[Trial]) -> Bound:
+        """Give what answering a question can need at most."""
+
+
+ROLES: dict[type, str] = {AskEvaluations: "evaluator", AskArbitration: "arbiter"}
+"""Question -> the role in which it is answered; all others are the proposer's."""
+
+
+class _Line(NamedTuple):
+    question: AgentQuestion | AskAnalysis
+    bill: Bill
+
+
+class _Counted(NamedTuple):
+    """What the settled bills come to, which stay as they are; the open ones; and how many there were when they were counted."""
+
+    spend: Spend = Spend()
+    nano_usd: int = 0
+    open_bills: tuple[Bill, ...] = ()
+    known: int = 0
+
+    def anew(self, lines: Sequence[_Line]) -> _Counted:
+        """Count what has been settled since."""
+        spend, nano_usd = self.spend, self.nano_usd
+        open_bills: list[Bill] = []
+        for bill in (*self.open_bills, *(line.bill for line in lines[self.known :])):
+            if bill.is_settled:
+                nano_usd += bill.tab.spent.nano_usd
+                spend = _sum(spend, bill.tab.spend, nano_usd)
+            else:
+                open_bills.append(bill)
+        return _Counted(spend, nano_usd, tuple(open_bills), len(lines))
+
+
+def _sum(spend: Spend, more: Spend, nano_usd: int) -> Spend:
+    """Add up; dollars follow from whole billionths, so that the order of the answers makes no difference."""
+    return Spend(
+        calls=spend.calls + more.calls,
+        requests=spend.requests + more.requests,
+        cached=spend.cached + more.cached,
+        usage=spend.usage + more.usage,
+        cost_usd=nano_usd / NANO,
+        unpriced=spend.unpriced + more.unpriced,
+    )
+
+
+class Accounts:
+    """The bills of a session, in the order in which the questions were put."""
+
+    def __init__(self, meter: Meter) -> None:
+        self.meter = meter
+        self.prices: Mapping[str, Price | None] = {}
+        self._lines: list[_Line] = []
+        self._counted = _Counted()
+
+    def admit(self, batch: Sequence[Asked]) -> tuple[list[Asked], str]:
+        """Set the worst case aside for as many questions as fit, in their order.
+
+        Returns:
+            These with their bills, and why the next one does not fit; empty when all do.
+        """
+        admitted: list[Asked] = []
+        for asked in batch:
+            held = self._worst(asked)
+            refusal = self.meter.hold(held)
+            if refusal:
+                return admitted, refusal
+            bill = Bill(self.meter, held)
+            self._lines.append(_Line(asked.question, bill))
+            admitted.append(asked._replace(bill=bill))
+        return admitted, ""
+
+    def _worst(self, asked: Asked) -> Amount:
+        if not isinstance(asked.agent, Costly):
+            return Amount()
+        role = ROLES.get(type(asked.question), "proposer")
+        return priced(asked.agent.worst_case(asked.question, asked.view, asked.trials), self.prices.get(role))
+
+    @property
+    def final_error(self) -> ModelError | None:
+        """The failure after which no question had a chance, if there was one."""
+        errors = (line.bill.tab.final_error for line in self._lines)
+        return next((error for error in errors if error), None)
+
+    def close(self) -> None:
+        """Nobody waits for the answers that have not come: they count with what they may cost, and nothing more is asked."""
+        for line in self._lines:
+            line.bill.drop()
+
+    @property
+    def spend(self) -> Spend:
+        """What all questions have cost that were answered so far; asked for after every answer, so each bill counts once."""
+        self._counted = self._counted.anew(self._lines)
+        return self._counted.spend
+
+    def costs(self, records: Iterable[ProposalRecord]) -> dict[str, float]:
+        """Share out what questions have cost among the proposals that they were about, or that came of them."""
+        made: defaultdict[tuple[str, int], list[str]] = defaultdict(list)
+        for record in records:
+            proposal = record.proposal
+            if proposal.parent is None:
+                made[proposal.src, proposal.round].append(proposal.proposal_id)
+        shares: defaultdict[str, float] = defaultdict(float)
+        for question, bill in self._lines:
+            about = _about(question, made)
+            for proposal_id in about if bill.is_settled else ():
+                shares[proposal_id] += bill.tab.spent.nano_usd / len(about)
+        return {name: round(share) / NANO for name, share in sorted(shares.items()) if round(share)}
+
+
+def _about(question: AgentQuestion | AskAnalysis, made: Mapping[tuple[str, int], list[str]]) -> Sequence[str]:
+    if isinstance(question, AskProposals):
+        return made.get((question.agent, question.round), ())
+    if isinstance(question, AskRepair):
+        return (question.proposal.proposal_id,)
+    if isinstance(question, AskEvaluations):
+        return [review.proposal.proposal_id for review in question.reviews]
+    return (question.review.proposal.proposal_id,) if isinstance(question, AskArbitration) else ()

@@ -18,8 +18,8 @@ from graphbus_core.llm.recorded import Tape, TapedClient
 from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.model.config import BuildConfig
 from graphbus_core.negotiation.agents import ActiveAgents, activate
-from graphbus_core.negotiation.person import Reviewer
-from graphbus_core.negotiation.waking import Inputs
+from graphbus_core.negotiation.freshness import Inputs
+from graphbus_core.negotiation.session_workspace import Reviewer
 
 _NO_KEY = "no key of a model's provider was found"
 

@@ -20,16 +20,24 @@ from graphbus_core.errors import NegotiationError, UsageError
 from graphbus_core.model.config import BuildConfig
 from graphbus_core.model.proposals import Json, Proposal
 from graphbus_core.negotiation import engine
-from graphbus_core.negotiation.accounts import Accounts, Costly
 from graphbus_core.negotiation.agents import ActiveAgent, ActiveAgents
-from graphbus_core.negotiation.asking import Analysed, Ask, AskAnalysis, Asked, Crew, ask_in_turn
+from graphbus_core.negotiation.asking import (
+    Accounts,
+    Analysed,
+    Ask,
+    AskAnalysis,
+    Asked,
+    Costly,
+    Waiting,
+    WorkerPool,
+    ask_in_turn,
+)
 from graphbus_core.negotiation.backend import Backend
 from graphbus_core.negotiation.budget import Meter
-from graphbus_core.negotiation.finding import Found
+from graphbus_core.negotiation.freshness import SettledAgents, who_answers
 from graphbus_core.negotiation.lock import settled_agents
-from graphbus_core.negotiation.outcome import Outcome
-from graphbus_core.negotiation.person import Reviewer, ask_person
 from graphbus_core.negotiation.protocol import (
+    TOPICS,
     AgentFailed,
     AgentQuestion,
     ApplyProposal,
@@ -40,21 +48,19 @@ from graphbus_core.negotiation.protocol import (
     CheckProposal,
     Command,
     Evaluated,
-    Ground,
+    Participants,
     Proposed,
     ProtocolError,
     Question,
     Reply,
     Stopped,
 )
+from graphbus_core.negotiation.rule_agent import FindingsCache
+from graphbus_core.negotiation.session_workspace import Gate, Outcome, Reviewer, SessionWorkspace, ask_person
 from graphbus_core.negotiation.sessions import Keeper
-from graphbus_core.negotiation.table import Gate, Table
-from graphbus_core.negotiation.topics import TOPICS
 from graphbus_core.negotiation.transcript import RECORD_VERSION, Said, SessionRecord, fit_for_bus
 from graphbus_core.negotiation.views import Analyses, Analysis, View
 from graphbus_core.negotiation.votes import latest
-from graphbus_core.negotiation.waiting import Waiting
-from graphbus_core.negotiation.waking import Resting, who_answers
 
 
 class Negotiation:
@@ -82,8 +88,8 @@ class Negotiation:
         self.meter = Meter(config.settings.budget, clock)
         self.accounts = Accounts(self.meter)
         self.keeper = Keeper(config)
-        self.resting = Resting({}, "")
-        self.found = Found()
+        self.settled = SettledAgents({}, "")
+        self.findings = FindingsCache()
         self.at_rest: list[str] = []
         self.said: list[Said] = []
         self.is_stopped = False
@@ -104,10 +110,10 @@ class Negotiation:
             settled = {} if self.config.force or not agents.models else settled_agents(self.config)
         settled = self.keeper.begin(agents, project, self.backend.tape, settled)
         self.accounts.prices = agents.prices
-        self.resting = Resting(settled, who_answers(agents.models))
+        self.settled = SettledAgents(settled, who_answers(agents.models))
         if self._ask is None:
             width = self.config.settings.llm.concurrency
-            self._ask = Crew(max(width, 1), self.why_stopped, Waiting(self.bus)) if agents.models else ask_in_turn
+            self._ask = WorkerPool(max(width, 1), self.why_stopped, Waiting(self.bus)) if agents.models else ask_in_turn
 
     def analyze(self, agents: ActiveAgents, project: Project) -> Analyses:
         """Let the agents read their own classes, but for those that have nothing to say. Source: seed 001, AGENT_ANALYSIS_PHASE.
@@ -116,7 +122,7 @@ class Negotiation:
             NegotiationError: As `run`.
         """
         self._begin(agents, project)
-        findings = self.found.of(project)
+        findings = self.findings.of(project)
         batch: list[Asked] = []
         for name, agent in agents.items():
             view = View(
@@ -126,7 +132,7 @@ class Negotiation:
                 intent=self.config.settings.intent,
                 goals=self.config.settings.refactoring_goals,
             )
-            if self.is_resting(agent, view):
+            if self.has_settled(agent, view):
                 self.at_rest.append(name)
             elif self.meter.reserve(1):
                 break
@@ -145,9 +151,9 @@ class Negotiation:
                 self.tell(TOPICS[AgentFailed], AgentFailed(name, "analyze", heard[name].failure))
         return self.analyses
 
-    def is_resting(self, agent: ActiveAgent, view: View) -> bool:
+    def has_settled(self, agent: ActiveAgent, view: View) -> bool:
         """Tell whether an agent whose answers cost something has no reason to say another thing than before."""
-        return isinstance(agent, Costly) and self.resting.is_resting(view)
+        return isinstance(agent, Costly) and self.settled.has_settled(view)
 
     def hear(self, batch: Sequence[Asked]) -> Iterator[Reply | Analysed]:
         """Give the answers as they come, wave by wave as the budget allows; a stop between two of them ends it."""
@@ -207,7 +213,7 @@ class Negotiation:
             note["at_rest"] = self.at_rest
         self.tell("/Negotiation/Started", {**started, "allow_unverified": is_unsafe, **note})
         self.meter.start()
-        run = _Run(self, agents, conflicts, Table(project, gate, self.found))
+        run = _Run(self, agents, conflicts, SessionWorkspace(project, gate, self.findings))
         try:
             run.negotiate()
         finally:
@@ -228,11 +234,11 @@ class Negotiation:
                     base=dict(sorted(project.digests.items())),
                 )
                 self.keeper.save(record, self.said)
-        if failure := self.accounts.final_error or run.table.broken:
+        if failure := self.accounts.final_error or run.workspace.broken:
             raise failure
-        if negotiations.ending.reason == "error" and self.resting.failed:
-            raise NegotiationError("GBE426", session=session, reason=next(iter(self.resting.failed.values())))
-        return Outcome(negotiations, run.table.workspace)
+        if negotiations.ending.reason == "error" and self.settled.failed:
+            raise NegotiationError("GBE426", session=session, reason=next(iter(self.settled.failed.values())))
+        return Outcome(negotiations, run.workspace.files)
 
     @property
     def why_ended(self) -> Stopped | None:
@@ -271,16 +277,23 @@ def negotiate(  # noqa: PLR0917 - the products of six stages
 class _Run:
     """One session from its first command to its end: the engine's state, and who answers its questions."""
 
-    def __init__(self, session: Negotiation, agents: ActiveAgents, conflicts: SchemaConflicts, table: Table) -> None:
+    def __init__(
+        self, session: Negotiation, agents: ActiveAgents, conflicts: SchemaConflicts, workspace: SessionWorkspace
+    ) -> None:
         self.session = session
         self.agents = agents
         self.conflicts = conflicts
-        self.table = table
-        project = table.workspace.project
+        self.workspace = workspace
+        project = workspace.files.project
         owners = {path: project.owners(path) for path in project.agent_files}
-        ground = Ground(agents=tuple(agents), arbiters=agents.arbiters, owners=owners, edges=project.graph.edges)
+        participants = Participants(
+            agents=tuple(agents), arbiters=agents.arbiters, owners=owners, edges=project.graph.edges
+        )
         self.state, self._first = engine.begin(
-            ground, session.config.settings.safety, table.workspace.digest, is_reviewed=session.reviewer is not None
+            participants,
+            session.config.settings.safety,
+            workspace.files.digest,
+            is_reviewed=session.reviewer is not None,
         )
 
     def negotiate(self) -> None:
@@ -321,29 +334,29 @@ class _Run:
     def _replies(self, questions: Sequence[Question]) -> Iterator[Reply]:
         for question in questions:
             if isinstance(question, CheckProposal):
-                yield self.table.check(question)
+                yield self.workspace.check(question)
             elif isinstance(question, ApplyProposal):
-                yield self.table.apply(question)
+                yield self.workspace.apply(question)
             elif isinstance(question, AskPerson) and self.session.reviewer:
-                yield ask_person(self.session.reviewer, question, self.table)
+                yield ask_person(self.session.reviewer, question, self.workspace)
             elif isinstance(question, AskEvaluations):
-                self.table.expect(question)
+                self.workspace.expect(question)
         asked = [
             self._prepare(question)
             for question in questions
             if not isinstance(question, CheckProposal | ApplyProposal | AskPerson)
         ]
-        resting = [each.view.name for each in asked if self._is_resting(each)]
-        batch = [each for each in asked if each.view.name not in resting]
+        settled = [each.view.name for each in asked if self._has_settled(each)]
+        batch = [each for each in asked if each.view.name not in settled]
         refusal = self.session.meter.reserve(len(batch))
         if refusal:
             yield Stopped("budget", refusal)
             return
-        yield from (Proposed(name) for name in resting)
+        yield from (Proposed(name) for name in settled)
         yield from self._heard(batch)
 
-    def _is_resting(self, asked: Asked) -> bool:
-        return isinstance(asked.question, AskProposals) and self.session.is_resting(asked.agent, asked.view)
+    def _has_settled(self, asked: Asked) -> bool:
+        return isinstance(asked.question, AskProposals) and self.session.has_settled(asked.agent, asked.view)
 
     def _heard(self, batch: Sequence[Asked]) -> Iterator[Reply]:
         views = {asked.view.name: asked.view for asked in batch}
@@ -351,21 +364,21 @@ class _Run:
             if isinstance(reply, Analysed):
                 raise ProtocolError("driver", "an analysis answers no question of the engine")
             if isinstance(reply, Proposed):
-                self.session.resting.heard(views[reply.agent], reply)
+                self.session.settled.heard(views[reply.agent], reply)
                 if self._is_left_alone(batch):
                     yield Stopped("error", f"nobody could answer: {reply.failure}")
                     return
-            yield self.table.weighed(reply) if isinstance(reply, Evaluated) else reply
+            yield self.workspace.weighed(reply) if isinstance(reply, Evaluated) else reply
 
     def _is_left_alone(self, batch: Sequence[Asked]) -> bool:
         """Tell whether nobody has given a usable answer so far, and of those asked now not one can."""
-        resting = self.session.resting
-        return not resting.has_heard and all(asked.view.name in resting.failed for asked in batch)
+        settled = self.session.settled
+        return not settled.has_heard and all(asked.view.name in settled.failed for asked in batch)
 
     def _prepare(self, question: AgentQuestion) -> Asked:
         name, proposals = _addressed(question)
         limit = question.limit if isinstance(question, AskProposals) else 0
-        trials = tuple(self.table.trial(proposal.proposal_id) for proposal in proposals)
+        trials = tuple(self.workspace.trial(proposal.proposal_id) for proposal in proposals)
         if isinstance(question, AskArbitration):
             trials = tuple(msgspec.structs.replace(trial, dispute=question.reason) for trial in trials)
         return Asked(self.agents[name], question, self._view(name, limit), trials)
@@ -374,8 +387,8 @@ class _Run:
         settings, cases = self.session.config.settings, self.state.cases.values()
         return View(
             name=name,
-            project=self.table.workspace.project,
-            findings=self.table.findings,
+            project=self.workspace.files.project,
+            findings=self.workspace.findings,
             conflicts=tuple(one for one in self.conflicts if name in {one.producer, one.consumer}),
             round=self.state.round,
             limit=limit,

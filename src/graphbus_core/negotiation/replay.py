@@ -27,11 +27,11 @@ from graphbus_core.llm.recorded import Answer, RecordedClient, decode_answers, e
 from graphbus_core.model.config import BuildConfig
 from graphbus_core.model.digests import sha256_hex
 from graphbus_core.model.proposals import Json
+from graphbus_core.negotiation.apply import land
 from graphbus_core.negotiation.backend import Backend
 from graphbus_core.negotiation.driver import Negotiation
 from graphbus_core.negotiation.lock import KeptSession, load_lock, pack, unpack
 from graphbus_core.negotiation.sessions import SessionStart, load_answers, load_start
-from graphbus_core.negotiation.settlement import land
 from graphbus_core.negotiation.transcript import RECORD_VERSION, SessionRecord, list_sessions, load_session
 from graphbus_core.store import writing
 from graphbus_core.store.versions import decode_versioned

@@ -26,6 +26,7 @@ from graphbus_core.llm.recorded import Answer, Tape, decode_answers
 from graphbus_core.model.config import Budget, BuildConfig, BuildRequest, LLMConfig, Settings
 from graphbus_core.model.digests import sha256_hex
 from graphbus_core.negotiation.agents import ActiveAgents
+from graphbus_core.negotiation.freshness import Inputs, who_answers
 from graphbus_core.negotiation.transcript import (
     Said,
     SessionRecord,
@@ -37,7 +38,6 @@ from graphbus_core.negotiation.transcript import (
     save_session,
     sessions_dir,
 )
-from graphbus_core.negotiation.waking import Inputs, who_answers
 from graphbus_core.store.beneath import Folder, read_plain
 from graphbus_core.store.seals import seal_of
 from graphbus_core.store.versions import decode_versioned

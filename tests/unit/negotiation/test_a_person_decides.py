@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from graphbus_core.negotiation.phases.reviewing import MAX_EDITS
+from graphbus_core.negotiation.engine import MAX_EDITS
 from graphbus_core.negotiation.protocol import (
     Answered,
     ApplyProposal,

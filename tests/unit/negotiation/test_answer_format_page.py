@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import get_args
 
 from graphbus_core.model.proposals import Operation
-from graphbus_core.negotiation import replies
-from graphbus_core.negotiation.words import answer_format, edit_blocks, sections
+from graphbus_core.negotiation import answer_format, answers, edit_blocks
 
 PAGE = (Path(__file__).parents[3] / "docs/answer-format.md").read_text(encoding="utf-8")
 
@@ -24,8 +23,8 @@ def test_the_page_and_the_prompt_name_every_operation() -> None:
 
 
 def test_the_page_names_every_key_and_limit() -> None:
-    for key in sections.KEYS - {"responsibility", "dependency", "issue"}:
+    for key in answer_format.KEYS - {"responsibility", "dependency", "issue"}:
         assert f"`{key}`" in PAGE, key
-    for limit in (sections.MAX_ANSWER_BYTES, replies.MAX_PROPOSALS, edit_blocks.MAX_EDITS, sections.MAX_TEXT):
+    for limit in (answer_format.MAX_ANSWER_BYTES, answers.MAX_PROPOSALS, edit_blocks.MAX_EDITS, answer_format.MAX_TEXT):
         assert f"{limit:,}" in PAGE
     assert f"This is version {answer_format.PROTOCOL_VERSION};" in PAGE

@@ -11,8 +11,7 @@ from graphbus_core.errors import ModelError
 from graphbus_core.llm.client import Price
 from graphbus_core.llm.metered import Amount, current_tab
 from graphbus_core.model.config import Budget
-from graphbus_core.negotiation.accounts import Accounts
-from graphbus_core.negotiation.asking import Analysed, AskAnalysis, Asked, Crew, answer, ask_in_turn
+from graphbus_core.negotiation.asking import Accounts, Analysed, AskAnalysis, Asked, WorkerPool, answer, ask_in_turn
 from graphbus_core.negotiation.budget import Meter
 from graphbus_core.negotiation.protocol import Stopped
 from tests.fakes.negotiating_agents import ScriptedAgent
@@ -31,7 +30,7 @@ def asked(name: str, analysis: Any = None) -> Asked:
 def test_a_crew_answers_as_many_questions_at_once_as_it_is_wide() -> None:
     together = threading.Barrier(4)
     batch = [asked(str(n), lambda _view: together.wait(PATIENCE_S) and None) for n in range(4)]
-    replies = list(Crew(4, lambda: None)(batch))
+    replies = list(WorkerPool(4, lambda: None)(batch))
     assert sorted(reply.agent for reply in replies if isinstance(reply, Analysed)) == ["0", "1", "2", "3"]
 
 
@@ -45,7 +44,7 @@ def test_questions_that_have_not_begun_are_dropped_with_the_replies() -> None:
             is_closed.wait(PATIENCE_S)
 
     batch = [asked(str(n), lambda _view, n=n: answer(n)) for n in range(50)]
-    replies = iter(Crew(1, lambda: None)(batch))
+    replies = iter(WorkerPool(1, lambda: None)(batch))
     next(replies)
     replies.close()  # type: ignore[attr-defined]
     is_closed.set()
@@ -59,14 +58,14 @@ def test_questions_that_have_not_begun_are_dropped_with_the_replies() -> None:
 def test_a_stop_is_heard_while_an_answer_is_awaited() -> None:
     release = threading.Event()
     stop = Stopped("manual", "by hand")
-    (reply,) = Crew(2, lambda: stop)([asked("slow", lambda _view: release.wait(PATIENCE_S) and None)])
+    (reply,) = WorkerPool(2, lambda: stop)([asked("slow", lambda _view: release.wait(PATIENCE_S) and None)])
     release.set()
     assert reply is stop
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_thread_that_ends_ends_the_session_instead_of_hanging_it() -> None:
-    (reply,) = Crew(1, lambda: None)([asked("odd", SystemExit())])
+    (reply,) = WorkerPool(1, lambda: None)([asked("odd", SystemExit())])
     for thread in threading.enumerate():
         if thread.name == "graphbus-agent":
             thread.join()

@@ -17,7 +17,7 @@ from graphbus_core.model.config import BuildConfig, SafetyConfig, Settings
 from graphbus_core.model.proposals import CodeChange, Proposal
 from graphbus_core.negotiation.agents import ActiveAgents
 from graphbus_core.negotiation.driver import Negotiation, Outcome
-from graphbus_core.negotiation.person import PersonWord, Sheet
+from graphbus_core.negotiation.session_workspace import PersonWord, Sheet
 from tests.fakes.negotiating_agents import OpenGate, ScriptedAgent, replace_text
 
 SHOP = """\

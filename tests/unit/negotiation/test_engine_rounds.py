@@ -6,7 +6,6 @@ from msgspec.structs import replace
 from graphbus_core.model.artifacts import Edge
 from graphbus_core.model.proposals import Evidence, GateReport, ProposalEvaluation
 from graphbus_core.negotiation.engine import NEXT, begin, call_bound, conclude, step, summarize
-from graphbus_core.negotiation.phases.voting import open_votes
 from graphbus_core.negotiation.protocol import (
     AgentFailed,
     Applied,
@@ -34,7 +33,7 @@ from graphbus_core.negotiation.protocol import (
     State,
     Stopped,
 )
-from graphbus_core.negotiation.turn import MOVES, Turn
+from graphbus_core.negotiation.transitions import MOVES, Turn, open_votes
 from tests.fakes.negotiating_world import World, change, draft, report
 
 
@@ -120,7 +119,7 @@ def test_evaluations_of_one_agent_come_in_one_question_a_round() -> None:
 def test_an_agent_is_not_asked_to_judge_when_nothing_concerns_it() -> None:
     world = World("A", "B", "C", edges=(Edge("A", "B", "topic", "/T"),))
     world.proposes("A", draft("one"))
-    world.edges_after["one"] = world.ground.edges
+    world.edges_after["one"] = world.participants.edges
     world.run()
     assert [one.agent for one in world.questions(AskEvaluations)] == ["B"]
 
@@ -159,7 +158,7 @@ def test_nobody_votes_on_what_the_gate_refuses() -> None:
 def test_a_gate_that_refuses_without_a_reason_still_refuses() -> None:
     world = World("A", "B", max_repairs=0)
     world.proposes("A", draft("one"))
-    state, _ = begin(world.ground, world.safety, "d")
+    state, _ = begin(world.participants, world.safety, "d")
     state, _ = step(state, Proposed("A", (draft("one"),)))
     state, _ = step(state, Proposed("B"))
     state, _ = step(state, Gated("P001", GateReport(proposal_id="P001", passed=False, rungs=())))
@@ -208,7 +207,7 @@ def test_an_author_that_breaks_down_over_a_repair_is_noted() -> None:
     assert [(f.agent, f.task, f.reason) for f in world.announced(AgentFailed)] == [("A", "repair", "it broke down")]
 
 
-# --- two proposals on one ground -------------------------------------------------------------
+# --- two proposals on one text -------------------------------------------------------------
 
 
 def test_the_second_of_two_accepted_proposals_climbs_the_gate_again_on_the_new_ground() -> None:
@@ -389,7 +388,7 @@ def test_a_proposer_that_breaks_down_proposes_nothing() -> None:
 def test_none_or_two_answers_are_an_abstention(count: int, why: str) -> None:
     world = World("A", "B")
     world.proposes("A", draft("one"))
-    state, commands = begin(world.ground, world.safety, "d")
+    state, commands = begin(world.participants, world.safety, "d")
     vote = ProposalEvaluation(proposal_id="P001", evaluator="B", round=1, decision="accept")
     for reply in (Proposed("A", (draft("one"),)), Proposed("B"), Gated("P001", report("P001"))):
         state, commands = step(state, reply)
@@ -459,7 +458,7 @@ def test_a_second_counter_by_the_same_agent_is_a_reject() -> None:
 )
 def test_a_counter_beyond_a_limit_is_a_reject_that_names_the_setting(safety: dict[str, int], why: str) -> None:
     world = World("A", "B", "C")
-    state, _ = begin(world.ground, world.safety, "d")
+    state, _ = begin(world.participants, world.safety, "d")
     for reply in (Proposed("A", (draft("one"),)), Proposed("B"), Proposed("C"), Gated("P001", report("P001"))):
         state, _ = step(state, reply)
     state = replace(state, safety=World(**safety).safety)
@@ -609,7 +608,7 @@ def test_the_world_may_stop_it_and_what_was_committed_stays(reason: str) -> None
     world = World("A", "B")
     world.proposes("A", draft("one"))
     world.proposes("A", draft("two", change("a.py", "1", "2")), round=2)
-    state, commands = begin(world.ground, world.safety, world.digest)
+    state, commands = begin(world.participants, world.safety, world.digest)
     while state.round < 2:
         for question in world.note(commands):
             state, commands = step(state, world.answer(question))
@@ -657,7 +656,7 @@ def test_the_summary_counts_what_is_still_open() -> None:
 
 
 def test_an_answer_that_nobody_asked_for_is_the_driver_s_mistake() -> None:
-    state, _ = begin(World("A", "B").ground, World("A").safety, "d")
+    state, _ = begin(World("A", "B").participants, World("A").safety, "d")
     with pytest.raises(
         ProtocolError, match="the driver broke the protocol: nobody asked to propose X while PROPOSING"
     ) as info:
@@ -668,14 +667,14 @@ def test_an_answer_that_nobody_asked_for_is_the_driver_s_mistake() -> None:
 
 
 def test_a_second_answer_is_the_driver_s_mistake() -> None:
-    state, _ = begin(World("A", "B").ground, World("A").safety, "d")
+    state, _ = begin(World("A", "B").participants, World("A").safety, "d")
     state, _ = step(state, Proposed("A"))
     with pytest.raises(ProtocolError, match="the question to propose A was answered twice"):
         step(state, Proposed("A"))
 
 
 def test_the_outcome_exists_only_at_the_end() -> None:
-    state, _ = begin(World("A", "B").ground, World("A").safety, "d")
+    state, _ = begin(World("A", "B").participants, World("A").safety, "d")
     with pytest.raises(ProtocolError, match="before the end"):
         conclude(state, "S001")
 
@@ -696,7 +695,7 @@ def test_a_decided_proposal_cannot_be_decided_again() -> None:
 def test_nothing_comes_to_a_vote_before_the_gate() -> None:
 
     world = World("A", "B")
-    turn = Turn(State(ground=world.ground, safety=world.safety, digest="d"))
+    turn = Turn(State(participants=world.participants, safety=world.safety, digest="d"))
     turn.cases["P001"] = Case(proposal=draft("one", proposal_id="P001"))
     with pytest.raises(ProtocolError, match="P001 comes to a vote before the gate"):
         open_votes(turn)
@@ -704,7 +703,7 @@ def test_nothing_comes_to_a_vote_before_the_gate() -> None:
 
 def test_a_state_is_never_changed_by_a_step() -> None:
     world = World("A", "B")
-    state, _ = begin(world.ground, world.safety, "d")
+    state, _ = begin(world.participants, world.safety, "d")
     before = repr(state)
     middle, _ = step(state, Proposed("A", (draft("one"),)))
     kept = repr(middle)

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from graphbus_core.compiler.project import Project
-from graphbus_core.negotiation import replies
-from graphbus_core.negotiation.replies import Malformed
+from graphbus_core.negotiation import answers
+from graphbus_core.negotiation.answers import Malformed
+from graphbus_core.negotiation.edit_blocks import left_out, marked
 from graphbus_core.negotiation.views import View
-from graphbus_core.negotiation.words.elisions import left_out, marked
 from tests.fakes import model_texts as texts
 from tests.unit.negotiation.prompted_shop import shop, view_of
 
@@ -151,7 +151,7 @@ def test_a_diff_and_a_listing_are_told_from_code(code: str, what: str) -> None:
 )
 def test_an_edit_with_a_gap_goes_back_with_a_sentence_that_helps(code: str, says: str, view: View) -> None:
     with pytest.raises(Malformed) as caught:
-        replies.read_drafts(
+        answers.read_drafts(
             texts.proposal("x", texts.edit("replace_symbol", "agents/order.py", "Order.place", code)), view
         )
     assert caught.value.faults[0].startswith("Proposal 1: The edit replace_symbol agents/order.py Order.place ")
@@ -161,9 +161,9 @@ def test_an_edit_with_a_gap_goes_back_with_a_sentence_that_helps(code: str, says
 def test_a_quoted_text_that_leaves_lines_out_may_do_so_on_both_sides(view: View) -> None:
     old = '    def place(self, sku: str) -> dict:\n...\n        return {"total": self.total([1.0])}'
     swap = texts.swap("agents/order.py", old, old.replace("1.0", "2.0"), "Order")
-    assert replies.read_drafts(texts.proposal("x", swap), view)
+    assert answers.read_drafts(texts.proposal("x", swap), view)
     with pytest.raises(Malformed):
-        replies.read_drafts(texts.proposal("x", texts.swap("agents/order.py", "LIMIT = 10", "LIMIT = 11\n# ...")), view)
+        answers.read_drafts(texts.proposal("x", texts.swap("agents/order.py", "LIMIT = 10", "LIMIT = 11\n# ...")), view)
 
 
 def test_no_code_of_the_standard_library_is_taken_for_a_gap() -> None:

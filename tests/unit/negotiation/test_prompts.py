@@ -25,11 +25,10 @@ from graphbus_core.model.proposals import (
     SchemaChange,
 )
 from graphbus_core.model.schema import STR, Field, Schema
-from graphbus_core.negotiation import prompts, replies
+from graphbus_core.negotiation import answers, prompts
+from graphbus_core.negotiation.answer_format import EXAMPLES, edit_text
+from graphbus_core.negotiation.prompts import contract_of, fenced, map_of, mark_for
 from graphbus_core.negotiation.views import Analysis, View
-from graphbus_core.negotiation.words.answer_format import EXAMPLES, edit_text
-from graphbus_core.negotiation.words.contract_text import contract_of, map_of
-from graphbus_core.negotiation.words.fences import fenced, mark_for
 from tests.fakes.model_texts import asked_in, data_in, without_data
 from tests.patience import PATIENCE_S
 from tests.project_files import write_project
@@ -355,12 +354,10 @@ def test_the_mark_follows_from_the_content_and_is_not_in_it() -> None:
 
 
 def test_a_mark_that_the_content_guessed_becomes_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    from graphbus_core.negotiation.words import fences
-
-    monkeypatch.setattr(fences, "sha256_hex", lambda data: "ab" * 32)
-    assert fences.mark_for("abab") == "ab" * 6
-    assert fences.mark_for("ab" * 10) == "ab" * 10 + "a"
-    assert len(fences.mark_for("ab" * 32)) == 65
+    monkeypatch.setattr(prompts, "sha256_hex", lambda data: "ab" * 32)
+    assert prompts.mark_for("abab") == "ab" * 6
+    assert prompts.mark_for("ab" * 10) == "ab" * 10 + "a"
+    assert len(prompts.mark_for("ab" * 32)) == 65
 
 
 def test_a_prompt_holds_nothing_of_the_environment(base: Project, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -415,16 +412,16 @@ def test_every_example_parses(base: Project) -> None:
     for task, example in EXAMPLES.items():
         assert example in prompts.ask_analysis(view).shared
         if task == "analyze":
-            assert replies.read_analysis(example).schema_expectations
+            assert answers.read_analysis(example).schema_expectations
         elif task == "propose":
-            (draft,) = replies.read_drafts(example, view)
+            (draft,) = answers.read_drafts(example, view)
             assert [change.operation for change in draft.code_changes] == ["replace_symbol", "search_replace"]
         elif task == "nothing":
-            assert replies.read_drafts(example, view) == ()
+            assert answers.read_drafts(example, view) == ()
         elif task == "evaluate":
-            assert [vote.decision for vote in replies.read_evaluations(example, view, trials)] == ["reject", "counter"]
+            assert [vote.decision for vote in answers.read_evaluations(example, view, trials)] == ["reject", "counter"]
         else:
-            assert replies.read_decision(example, view, trials[0]).decision == "accept"
+            assert answers.read_decision(example, view, trials[0]).decision == "accept"
 
 
 def test_an_edit_is_shown_as_it_would_be_written(base: Project) -> None:
@@ -436,7 +433,7 @@ def test_an_edit_is_shown_as_it_would_be_written(base: Project) -> None:
         new_code='def total(self):\n    """```"""',
     )
     text = f"## proposal\ntitle: x\n{edit_text(change)}"
-    (draft,) = replies.read_drafts(text, view_of(base))
+    (draft,) = answers.read_drafts(text, view_of(base))
     assert draft.code_change.new_code == change.new_code + "\n"
 
 

@@ -9,7 +9,7 @@ import msgspec
 from graphbus_core.model.digests import sha256_hex
 from graphbus_core.model.proposals import GateReport, ProposalEvaluation, RungResult
 from graphbus_core.negotiation import prompts
-from graphbus_core.negotiation.words.answer_format import PROTOCOL_VERSION
+from graphbus_core.negotiation.answer_format import PROTOCOL_VERSION
 from tests.unit.negotiation.prompted_shop import shop, trial_of, view_of
 
 RENDERED = {1: "0c0a52a7b98c46ea"}
@@ -34,5 +34,5 @@ def test_prompts_that_change_have_a_new_version(tmp_path: Path) -> None:
     digest = sha256_hex(msgspec.json.encode(rendered))[:16]
     assert RENDERED.get(PROTOCOL_VERSION) == digest, (
         "The prompts have changed, so that agents that have settled would not be asked again and a replay would find no answers: "
-        f"raise PROTOCOL_VERSION in negotiation/words/answer_format.py, and renew this to {{VERSION: {digest!r}}}."
+        f"raise PROTOCOL_VERSION in negotiation/answer_format.py, and renew this to {{VERSION: {digest!r}}}."
     )

@@ -11,10 +11,10 @@ from graphbus_core.editing.edits import symbol_text
 from graphbus_core.editing.workspace import Workspace
 from graphbus_core.model.digests import sha256_hex
 from graphbus_core.model.proposals import Proposal
-from graphbus_core.negotiation import replies
-from graphbus_core.negotiation.replies import Malformed
+from graphbus_core.negotiation import answers
+from graphbus_core.negotiation.answer_format import MAX_ANSWER_BYTES
+from graphbus_core.negotiation.answers import Malformed
 from graphbus_core.negotiation.views import Trial, View
-from graphbus_core.negotiation.words.sections import MAX_ANSWER_BYTES
 from tests.fakes import model_texts as texts
 from tests.unit.negotiation.prompted_shop import shop, trial_of, view_of
 
@@ -39,7 +39,7 @@ def trials(base: Project) -> tuple[Trial, ...]:
 
 
 def _draft(text: str, view: View) -> Proposal:
-    (draft,) = replies.read_drafts(text, view)
+    (draft,) = answers.read_drafts(text, view)
     return draft
 
 
@@ -172,7 +172,7 @@ def test_the_owner_of_a_named_symbol_is_affected(view: View) -> None:
 
 def test_a_draft_may_depend_on_earlier_ones(view: View) -> None:
     text = texts.proposal("a", EDIT) + texts.proposal("b", EDIT, depends_on=["1", "P004", "none"])
-    first, second = replies.read_drafts(text, view)
+    first, second = answers.read_drafts(text, view)
     assert (first.proposal_id, second.dependencies) == ("1", ("1", "P004"))
 
 
@@ -194,13 +194,13 @@ def test_titles_and_reasons_cannot_steer_a_terminal(view: View) -> None:
 
 
 def test_nothing_is_no_proposal(view: View) -> None:
-    assert replies.read_drafts("There is nothing.\n\n## Nothing\n", view) == ()
-    assert replies.read_repair(texts.nothing(), view, _draft(PROPOSAL, view)) is None
+    assert answers.read_drafts("There is nothing.\n\n## Nothing\n", view) == ()
+    assert answers.read_repair(texts.nothing(), view, _draft(PROPOSAL, view)) is None
 
 
 def test_a_repair_keeps_what_it_does_not_say_anew(view: View) -> None:
     old = _draft(texts.proposal("Old", EDIT, intent="add_validation", reason="Old reason", affects=["Stock"]), view)
-    mended = replies.read_repair(f"## proposal\ntitle: New\n{EDIT}", view, old)
+    mended = answers.read_repair(f"## proposal\ntitle: New\n{EDIT}", view, old)
     assert mended
     assert (mended.title, mended.intent, mended.reason, mended.affects) == (
         "New",
@@ -263,20 +263,20 @@ BAD_PROPOSALS = {
 def test_what_means_nothing_is_malformed_and_says_why(name: str, view: View) -> None:
     text, says = BAD_PROPOSALS[name]
     with pytest.raises(Malformed) as caught:
-        replies.read_drafts(text, view)
+        answers.read_drafts(text, view)
     assert any(says in fault for fault in caught.value.faults), caught.value.faults
 
 
 def test_every_fault_is_told_at_once(view: View) -> None:
     text = PROPOSAL.replace("replace_symbol", "rewrite") + PROPOSAL + "## proposal\ntitle: x\n"
     with pytest.raises(Malformed) as caught:
-        replies.read_drafts(text, view)
+        answers.read_drafts(text, view)
     assert [fault.partition(":")[0] for fault in caught.value.faults] == ["Proposal 1", "Proposal 3"]
 
 
 def test_a_repair_is_one_proposal(view: View) -> None:
     with pytest.raises(Malformed, match="2 proposals"):
-        replies.read_repair(PROPOSAL * 2, view, _draft(PROPOSAL, view))
+        answers.read_repair(PROPOSAL * 2, view, _draft(PROPOSAL, view))
 
 
 # --- evaluations -------------------------------------------------------------------------------
@@ -284,7 +284,7 @@ def test_a_repair_is_one_proposal(view: View) -> None:
 
 def test_evaluations_come_in_the_order_of_the_question(view: View, trials: tuple[Trial, ...]) -> None:
     text = texts.evaluation("P002", "reject", "Breaks it.", concern=["a", "b"], breaks="yes", risk="high")
-    first, second = replies.read_evaluations(text + texts.evaluation("P001"), view, trials)
+    first, second = answers.read_evaluations(text + texts.evaluation("P001"), view, trials)
     assert (first.proposal_id, first.decision, first.confidence) == ("P001", "accept", 0.9)
     assert (second.proposal_id, second.decision, second.concerns) == ("P002", "reject", ("a", "b"))
     assert second.impact_assessment.breaks_contracts
@@ -294,7 +294,7 @@ def test_evaluations_come_in_the_order_of_the_question(view: View, trials: tuple
 @pytest.mark.parametrize("heading", ["p1", "P1", "**P001**", "of P001", ": P001", "P001 (the first)", ""])
 def test_the_number_may_be_written_in_many_ways(heading: str, view: View, trials: tuple[Trial, ...]) -> None:
     text = texts.evaluation("P001").replace("evaluation P001", f"evaluation {heading}")
-    (vote,) = replies.read_evaluations(text, view, trials[:1])
+    (vote,) = answers.read_evaluations(text, view, trials[:1])
     assert vote.proposal_id == "P001"
 
 
@@ -309,7 +309,7 @@ def test_confidence_is_a_number_between_nothing_and_one(
     said: str, heard: float, view: View, trials: tuple[Trial, ...]
 ) -> None:
     text = texts.evaluation("P001").replace("confidence: 0.9", f"confidence: {said}")
-    (vote,) = replies.read_evaluations(text, view, trials[:1])
+    (vote,) = answers.read_evaluations(text, view, trials[:1])
     assert vote.confidence == heard
 
 
@@ -317,14 +317,14 @@ def test_confidence_is_a_number_between_nothing_and_one(
     ("said", "breaks"), [("no", False), ("None.", False), ("nothing", False), ("yes", True), ("Stock.on_placed", True)]
 )
 def test_what_breaks_may_be_named(said: str, breaks: bool, view: View, trials: tuple[Trial, ...]) -> None:
-    (vote,) = replies.read_evaluations(texts.evaluation("P001", breaks=said), view, trials[:1])
+    (vote,) = answers.read_evaluations(texts.evaluation("P001", breaks=said), view, trials[:1])
     assert vote.impact_assessment.breaks_contracts is breaks
 
 
 def test_evidence_is_a_test_or_a_contract(view: View, trials: tuple[Trial, ...]) -> None:
     test = "def test_x():\n    assert False\n"
     parts = texts.evidence("test", test), "### Evidence: contract\nOrder.place loses `total`\n"
-    (vote,) = replies.read_evaluations(texts.evaluation("P001", "reject", "No.", *parts), view, trials[:1])
+    (vote,) = answers.read_evaluations(texts.evaluation("P001", "reject", "No.", *parts), view, trials[:1])
     assert [(item.kind, item.text, item.is_verified) for item in vote.evidence] == [
         ("test", test, False),
         ("contract", "Order.place loses `total`", False),
@@ -333,7 +333,7 @@ def test_evidence_is_a_test_or_a_contract(view: View, trials: tuple[Trial, ...])
 
 def test_a_counter_carries_its_proposal(view: View, trials: tuple[Trial, ...]) -> None:
     text = texts.evaluation("P001", "counter", "Better so.", EDIT, title="Other way")
-    (vote,) = replies.read_evaluations(text, view, trials[:1])
+    (vote,) = answers.read_evaluations(text, view, trials[:1])
     assert vote.counter_proposal
     assert (vote.counter_proposal.title, vote.counter_proposal.parent) == ("Other way", "P001")
     assert (vote.counter_proposal.intent, vote.counter_proposal.reason) == ("test", "Better so.")
@@ -371,26 +371,26 @@ BAD_EVALUATIONS = {
 def test_an_evaluation_that_means_nothing_is_malformed(name: str, view: View, trials: tuple[Trial, ...]) -> None:
     text, says = BAD_EVALUATIONS[name]
     with pytest.raises(Malformed) as caught:
-        replies.read_evaluations(text, view, trials[:1])
+        answers.read_evaluations(text, view, trials[:1])
     assert any(says in fault for fault in caught.value.faults), caught.value.faults
 
 
 def test_headings_without_marks_are_understood(view: View, trials: tuple[Trial, ...]) -> None:
     text = "Evaluation P001:\ndecision: reject\nreasoning: it breaks\n\nevaluation P002\ndecision: accept\nreasoning: fine\n"
-    assert [vote.decision for vote in replies.read_evaluations(text, view, trials)] == ["reject", "accept"]
-    assert replies.read_drafts("nothing\n", view) == ()
+    assert [vote.decision for vote in answers.read_evaluations(text, view, trials)] == ["reject", "accept"]
+    assert answers.read_drafts("nothing\n", view) == ()
 
 
 @pytest.mark.parametrize("tag", ["think", "thinking", "reasoning"])
 def test_what_a_model_was_still_thinking_is_no_vote(tag: str, view: View, trials: tuple[Trial, ...]) -> None:
     with pytest.raises(Malformed):
-        replies.read_evaluations(f"\n<{tag}>\n{texts.evaluation('P001')}", view, trials[:1])
+        answers.read_evaluations(f"\n<{tag}>\n{texts.evaluation('P001')}", view, trials[:1])
 
 
 def test_what_is_usable_of_a_half_bad_answer_is_kept(view: View, trials: tuple[Trial, ...]) -> None:
     text = texts.evaluation("P001", "reject") + texts.evaluation("P002", "perhaps")
     with pytest.raises(Malformed) as caught:
-        replies.read_evaluations(text, view, trials)
+        answers.read_evaluations(text, view, trials)
     assert [vote.proposal_id for vote in caught.value.usable] == ["P001"]
 
 
@@ -398,16 +398,16 @@ def test_what_is_usable_of_a_half_bad_answer_is_kept(view: View, trials: tuple[T
 
 
 def test_the_arbiter_says_yes_or_no(view: View, trials: tuple[Trial, ...]) -> None:
-    word = replies.read_decision(texts.decision("P001", "**Reject**.", "No."), view, trials[0])
+    word = answers.read_decision(texts.decision("P001", "**Reject**.", "No."), view, trials[0])
     assert (word.decision, word.reasoning) == ("reject", "No.")
     for text in (texts.decision("P001", "counter"), texts.decision("P002"), "", texts.evaluation("P001")):
         with pytest.raises(Malformed):
-            replies.read_decision(text, view, trials[0])
+            answers.read_decision(text, view, trials[0])
 
 
 def test_an_analysis_is_read_line_by_line() -> None:
     text = texts.analysis("takes orders", "counts", dependency=["Stock, `Shelf`"], issue=["no check"])
-    found = replies.read_analysis(text + "expects: `/Order/Placed`: sku, total\nExpects: Stock.take: n\n")
+    found = answers.read_analysis(text + "expects: `/Order/Placed`: sku, total\nExpects: Stock.take: n\n")
     assert (found.responsibilities, found.dependencies) == (("takes orders", "counts"), ("Stock", "Shelf"))
     assert found.schema_expectations == {"/Order/Placed": "sku, total", "Stock.take": "n"}
     assert found.potential_issues == ("no check",)
@@ -416,7 +416,7 @@ def test_an_analysis_is_read_line_by_line() -> None:
 @pytest.mark.parametrize("text", ["", "## analysis\n", "responsibility: x\n"])
 def test_an_analysis_that_says_nothing_is_malformed(text: str) -> None:
     with pytest.raises(Malformed):
-        replies.read_analysis(text)
+        answers.read_analysis(text)
 
 
 def test_no_file_outside_of_the_project_is_read(tmp_path: Path) -> None:

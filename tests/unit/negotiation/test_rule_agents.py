@@ -17,8 +17,7 @@ from graphbus_core.model.findings import Finding, Related
 from graphbus_core.model.proposals import GateReport, Proposal, ProposalRecord, SchemaChange
 from graphbus_core.negotiation.agents import ActiveAgents, activate
 from graphbus_core.negotiation.driver import negotiate
-from graphbus_core.negotiation.finding import find, find_for_agents
-from graphbus_core.negotiation.rule_agent import RuleAgent, matching_words
+from graphbus_core.negotiation.rule_agent import RuleAgent, find, find_for_agents, matching_words
 from graphbus_core.negotiation.views import Trial, View
 from tests.fakes.negotiating_agents import OpenGate, ScriptedAgent, replace_text
 from tests.fakes.negotiating_world import report

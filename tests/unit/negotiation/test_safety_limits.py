@@ -10,8 +10,9 @@ from msgspec.structs import replace
 
 from graphbus_core.model.config import SafetyConfig
 from graphbus_core.model.proposals import ProposalEvaluation
-from graphbus_core.negotiation.admission import allowance, is_protected, refuse, refuse_files
 from graphbus_core.negotiation.protocol import AskArbitration, AskEvaluations, AskProposals, AskRepair, DraftsDropped
+from graphbus_core.negotiation.transitions import allowance, refuse, refuse_files
+from graphbus_core.negotiation.votes import path_matches
 from tests.fakes.negotiating_world import World, change, draft
 
 
@@ -212,7 +213,7 @@ def test_no_setting_is_without_a_test(field: str) -> None:
     ],
 )
 def test_protected_patterns_are_for_paths_names_and_folders(path: str, pattern: str, expected: bool) -> None:
-    assert is_protected(path, (pattern,)) is expected
+    assert path_matches(path, (pattern,)) is expected
 
 
 def test_a_proposal_without_a_change_is_refused() -> None:

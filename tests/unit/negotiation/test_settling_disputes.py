@@ -194,7 +194,7 @@ def test_a_merge_is_told() -> None:
     class Merging(World):
         def _check(self, question: CheckProposal) -> Gated:
             proposal_id = question.proposal.proposal_id
-            return Gated(proposal_id, report(proposal_id), self.ground.edges, ("a.py",))
+            return Gated(proposal_id, report(proposal_id), self.participants.edges, ("a.py",))
 
     world = Merging("A", "B")
     world.proposes("A", draft("one"))

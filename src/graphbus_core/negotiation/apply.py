@@ -1,4 +1,4 @@
-"""From an agreement to the source files: the accepted changes are written, and the record of the session says so, or why not."""
+"""From an agreement to the source files: write the accepted changes, and note that in the session's record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model's answer -> what an agent says. Tolerant in form, strict in meaning; nothing here raises anything but `Malformed`.
+"""A model's answer -> typed data. Tolerant in form, strict in meaning: whatever is wrong with an answer raises `Malformed`.
 
 The format is described in docs/answer-format.md.
 """
@@ -12,9 +12,9 @@ from typing import NamedTuple, get_args
 from msgspec.structs import replace
 
 from graphbus_core.model.proposals import Decision, Evidence, Impact, Proposal, ProposalEvaluation, Risk, SchemaChange
+from graphbus_core.negotiation.answer_format import FormError, Part, Section, clean, read_sections
+from graphbus_core.negotiation.edit_blocks import UnusableError, read_edits
 from graphbus_core.negotiation.views import Analysis, Trial, View
-from graphbus_core.negotiation.words.edit_blocks import UnusableError, read_edits
-from graphbus_core.negotiation.words.sections import FormError, Part, Section, clean, read_sections
 
 MAX_PROPOSALS = 20
 MAX_ITEMS = 50

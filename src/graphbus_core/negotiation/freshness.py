@@ -1,6 +1,6 @@
-"""What an agent's answer rests on, and so when there is no reason to ask it again.
+"""Which inputs an agent's answer rests on, and so whether there is a reason to ask it again.
 
-A neighbour's body is none of it: only its contract is.
+Of a neighbour only its contract counts, not its body.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from graphbus_core.compiler.project import Project
 from graphbus_core.model.config import SafetyConfig, Settings
 from graphbus_core.model.digests import sha256_hex
 from graphbus_core.model.findings import Finding
+from graphbus_core.negotiation.answer_format import PROTOCOL_VERSION
 from graphbus_core.negotiation.protocol import Proposed
 from graphbus_core.negotiation.views import View
-from graphbus_core.negotiation.words.answer_format import PROTOCOL_VERSION
 
 _DIGITS = 16
 _ROLES = "proposer evaluator arbiter"
@@ -112,7 +112,7 @@ def differences(was: Inputs, now: Inputs) -> Iterator[str]:
         yield f"the model has changed from {was.model} to {now.model}"
 
 
-class Resting:
+class SettledAgents:
     """Who has nothing to say on its present inputs, in this session or, by the lock, from earlier ones.
 
     Attributes:
@@ -127,11 +127,11 @@ class Resting:
         self.failed: dict[str, str] = {}
         self.has_heard = False
 
-    def is_resting(self, view: View) -> bool:
+    def has_settled(self, view: View) -> bool:
         """Tell whether an agent would be asked what it has answered with nothing already."""
-        return self.is_quiet_on(view.name, self._inputs(view))
+        return self.has_settled_on(view.name, self._inputs(view))
 
-    def is_quiet_on(self, name: str, inputs: Inputs) -> bool:
+    def has_settled_on(self, name: str, inputs: Inputs) -> bool:
         """Tell whether an agent had nothing to say to these inputs."""
         return self._quiet.get(name) == inputs
 
