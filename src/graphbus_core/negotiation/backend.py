@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 
 from graphbus_core.llm.client import Clients, LLMClient, Price
-from graphbus_core.llm.recorded import Tape, TapedClient
+from graphbus_core.llm.recorded import AnswerCache, Tape, TapedClient
 from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.model.config import BuildConfig
 from graphbus_core.negotiation.agents import ActiveAgents, activate
@@ -128,8 +128,7 @@ class Backend:
 
 def _watched(client: LLMClient) -> LLMClient:
     """Let the budget see each attempt."""
-    from graphbus_core.llm.metered import watch
-    from graphbus_core.llm.retrying import RetryingClient
+    from graphbus_core.llm.attempts import RetryingClient, watch
 
     retrying = client if isinstance(client, RetryingClient) else RetryingClient(client, 1, 0, 1024)
     retrying.on_attempt = watch(client.price)
@@ -139,7 +138,7 @@ def _watched(client: LLMClient) -> LLMClient:
 def _warmed(client: LLMClient, config: BuildConfig) -> LLMClient:
     """Fill the provider's cache of prefixes once, where there is one."""
     from graphbus_core.llm.providers import KNOWN
-    from graphbus_core.llm.sharing import WarmingClient
+    from graphbus_core.llm.recorded import WarmingClient
 
     name = client.model.partition(":")[0]
     provider = config.settings.llm.providers.get(name) or KNOWN.get(name)
@@ -148,14 +147,12 @@ def _warmed(client: LLMClient, config: BuildConfig) -> LLMClient:
 
 def _taped(client: LLMClient, tape: Tape, config: BuildConfig) -> LLMClient:
     """Record the answers, and keep them in the cache; a dry run only looks into it."""
-    from graphbus_core.llm.cache import CachedClient
-    from graphbus_core.llm.sharing import PeekingClient
     from graphbus_core.store.cache import CACHE
 
     if not config.settings.llm.use_cache:
         return TapedClient(client, tape)
-    cached = CachedClient(client, Path(config.artifacts_dir, CACHE, "answers"))
-    return TapedClient(PeekingClient(cached, client), tape) if config.dry_run else TapedClient(client, tape, cached)
+    folder = Path(config.artifacts_dir, CACHE, "answers")
+    return TapedClient(client, tape, AnswerCache(client.model, folder, is_read_only=config.dry_run))
 
 
 def _prices_of(clients: Clients) -> dict[str, Price | None]:

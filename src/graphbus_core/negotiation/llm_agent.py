@@ -13,8 +13,7 @@ from typing import NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from graphbus_core.errors import ModelError
-from graphbus_core.llm.client import Bound, Clients, LLMClient, Prompt
-from graphbus_core.llm.counts import estimated
+from graphbus_core.llm.client import Bound, Clients, LLMClient, Prompt, estimated
 from graphbus_core.model.proposals import GateReport, Proposal, ProposalEvaluation
 from graphbus_core.negotiation import answers, prompts
 from graphbus_core.negotiation.answers import Malformed

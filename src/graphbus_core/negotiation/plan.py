@@ -7,8 +7,8 @@ from collections.abc import Iterable
 import msgspec
 
 from graphbus_core.compiler.project import Project
+from graphbus_core.llm.attempts import NANO, priced
 from graphbus_core.llm.client import Bound, Price
-from graphbus_core.llm.metered import NANO, priced
 from graphbus_core.model.config import BuildConfig
 from graphbus_core.negotiation.agents import ActiveAgents
 from graphbus_core.negotiation.asking import AskAnalysis, Costly

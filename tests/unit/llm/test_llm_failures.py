@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from graphbus_core.llm.failures import Told, explain, scrub
-from graphbus_core.llm.providers import Provider
+from graphbus_core.llm.providers import Provider, Told, explain, scrub
 
 KEY = "0123456789-key"
 

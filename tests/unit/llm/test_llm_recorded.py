@@ -11,13 +11,16 @@ from pathlib import Path
 import pytest
 
 from graphbus_core.errors import ModelError
-from graphbus_core.llm.cache import CachedClient
-from graphbus_core.llm.client import Bound, Completion, Price, Prompt
-from graphbus_core.llm.metered import Amount, Tab, current_tab, priced, tab_open, watch, worst_request
-from graphbus_core.llm.recorded import RecordedClient, Tape, TapedClient, decode_answers
-from graphbus_core.llm.retrying import RetryingClient
-from graphbus_core.llm.scripted import ScriptedClient
-from graphbus_core.llm.sharing import PeekingClient, WarmingClient
+from graphbus_core.llm.attempts import Amount, RetryingClient, Tab, current_tab, priced, tab_open, watch, worst_request
+from graphbus_core.llm.client import Bound, Completion, Price, Prompt, ScriptedClient
+from graphbus_core.llm.recorded import (
+    AnswerCache,
+    RecordedClient,
+    Tape,
+    TapedClient,
+    WarmingClient,
+    decode_answers,
+)
 
 PROMPT = Prompt(shared="who", task="what")
 
@@ -162,19 +165,17 @@ def test_one_request_goes_ahead_where_the_provider_caches_prefixes() -> None:
 
 def test_a_dry_run_reads_the_cache_and_leaves_it_as_it_is(tmp_path: Path) -> None:
     model = ScriptedClient(lambda _prompt: "fresh")
-    peeking = PeekingClient(CachedClient(model, tmp_path), model)
+    peeking = TapedClient(model, Tape(), AnswerCache(model.model, tmp_path, is_read_only=True))
     assert peeking.complete(PROMPT, 10).text == "fresh"
     assert list(tmp_path.iterdir()) == []
-    CachedClient(model, tmp_path).complete(PROMPT, 10)
+    TapedClient(model, Tape(), AnswerCache(model.model, tmp_path)).complete(PROMPT, 10)
     assert peeking.complete(PROMPT, 10).is_cached
-    assert (peeking.model, peeking.price) == (model.model, model.price)
-    peeking.close()
 
 
 def test_an_answer_is_on_the_tape_before_it_is_in_the_cache(tmp_path: Path) -> None:
     """Who is killed in between has paid for the answer, and the session that goes on must count it."""
 
-    class Looking(CachedClient):
+    class Looking(AnswerCache):
         def keep(self, prompt: Prompt, max_output_tokens: int, completion: Completion) -> None:
             taped_then.append(decode_answers((tmp_path / "answers.jsonl").read_bytes()))
             super().keep(prompt, max_output_tokens, completion)
@@ -182,7 +183,7 @@ def test_an_answer_is_on_the_tape_before_it_is_in_the_cache(tmp_path: Path) -> N
     taped_then: list[object] = []
     model, tape = ScriptedClient(lambda _prompt: "one"), Tape()
     tape.write_to(tmp_path / "answers.jsonl")
-    client = TapedClient(model, tape, Looking(model, tmp_path))
+    client = TapedClient(model, tape, Looking(model.model, tmp_path))
     assert [client.complete(PROMPT, 10).is_cached for _ in range(2)] == [False, True]
     tape.close()
     assert [answer.key for answer in decode_answers((tmp_path / "answers.jsonl").read_bytes())][1:]

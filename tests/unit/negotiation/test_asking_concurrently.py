@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from graphbus_core.errors import ModelError
+from graphbus_core.llm.attempts import Amount, current_tab
 from graphbus_core.llm.client import Price
-from graphbus_core.llm.metered import Amount, current_tab
 from graphbus_core.model.config import Budget
 from graphbus_core.negotiation.asking import Accounts, Analysed, AskAnalysis, Asked, WorkerPool, answer, ask_in_turn
 from graphbus_core.negotiation.budget import Meter

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from graphbus_core.errors import ModelError
+from graphbus_core.llm.attempts import NANO, Amount
 from graphbus_core.llm.client import Completion
-from graphbus_core.llm.metered import NANO, Amount
 from graphbus_core.model.config import Budget
 from graphbus_core.model.spending import Usage
 from graphbus_core.negotiation.budget import Bill, Meter

@@ -10,8 +10,7 @@ import pytest
 
 from graphbus_core.compiler.project import Project
 from graphbus_core.errors import ModelError
-from graphbus_core.llm.client import Bound, Clients, Completion, Prompt
-from graphbus_core.llm.scripted import ScriptedClient
+from graphbus_core.llm.client import Bound, Clients, Completion, Prompt, ScriptedClient
 from graphbus_core.model.config import BuildConfig, LLMConfig, SafetyConfig, Settings
 from graphbus_core.model.proposals import GateReport
 from graphbus_core.model.spending import Usage
