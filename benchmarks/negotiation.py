@@ -24,7 +24,7 @@ from graphbus_core.model.config import BuildConfig, BuildRequest, SafetyConfig
 from graphbus_core.model.proposals import CodeChange, GateReport, Proposal, ProposalEvaluation, RungResult
 from graphbus_core.negotiation import engine
 from graphbus_core.negotiation.agents import activate
-from graphbus_core.negotiation.driver import negotiate
+from graphbus_core.negotiation.driver import Negotiation
 from graphbus_core.negotiation.protocol import (
     KEYS,
     Applied,
@@ -111,7 +111,9 @@ def talk(config: BuildConfig) -> object:
     """Read the project, let its rule agents negotiate to the end, write nothing."""
     project = Project.read(config, cache=False)
     agents = activate(project.definitions, project.order.order, config)
-    outcome = negotiate(project, config, agents, detect_conflicts(project), OpenGate(), MessageBus())
+    session = Negotiation(config, MessageBus())
+    session.analyze(agents, project)
+    outcome = session.run(project, agents, detect_conflicts(project), OpenGate())
     assert outcome.negotiations.converged
     return outcome
 

@@ -202,21 +202,17 @@ def _told(error: Exception) -> str:
     )
 
 
-TOPIC = "/Negotiation/Awaited"
+def tell_awaited(bus: MessageBus) -> Callable[[int, int], None]:
+    """Give an `on_wait` that publishes whenever something has changed; not in the transcript, for the moment is chance."""
+    last = (0, 0)
 
+    def tell(awaited: int, characters: int) -> None:
+        nonlocal last
+        if (awaited, characters) != last:
+            last = (awaited, characters)
+            bus.publish("/Negotiation/Awaited", {"awaited": awaited, "characters": characters})
 
-class Waiting:
-    """Publishes how many answers are awaited and how much of them has come, whenever that changes."""
-
-    def __init__(self, bus: MessageBus) -> None:
-        self._bus = bus
-        self._told = (0, 0)
-
-    def __call__(self, awaited: int, characters: int) -> None:
-        """Tell it, unless it was told already."""
-        if (awaited, characters) != self._told:
-            self._told = (awaited, characters)
-            self._bus.publish(TOPIC, {"awaited": awaited, "characters": characters})
+    return tell
 
 
 # --- what answers cost -------------------------------------------------------------------------

@@ -28,9 +28,9 @@ from graphbus_core.negotiation.asking import (
     AskAnalysis,
     Asked,
     Costly,
-    Waiting,
     WorkerPool,
     ask_in_turn,
+    tell_awaited,
 )
 from graphbus_core.negotiation.backend import Backend
 from graphbus_core.negotiation.budget import Meter
@@ -95,7 +95,7 @@ class Negotiation:
         self.is_stopped = False
         self.analyses = Analyses()
         self._ask = ask
-        self._ended: Stopped | None = None
+        self.ended: Stopped | None = None
 
     def stop(self) -> None:
         """End the session before the next question, keeping what was accepted. Safe from any thread and any listener."""
@@ -113,7 +113,9 @@ class Negotiation:
         self.settled = SettledAgents(settled, who_answers(agents.models))
         if self._ask is None:
             width = self.config.settings.llm.concurrency
-            self._ask = WorkerPool(max(width, 1), self.why_stopped, Waiting(self.bus)) if agents.models else ask_in_turn
+            self._ask = (
+                WorkerPool(max(width, 1), self.why_stopped, tell_awaited(self.bus)) if agents.models else ask_in_turn
+            )
 
     def analyze(self, agents: ActiveAgents, project: Project) -> Analyses:
         """Let the agents read their own classes, but for those that have nothing to say. Source: seed 001, AGENT_ANALYSIS_PHASE.
@@ -143,7 +145,7 @@ class Negotiation:
             if isinstance(reply, Analysed):
                 heard[reply.agent] = reply
             elif isinstance(reply, Stopped):
-                self._ended = reply
+                self.ended = reply
                 break
         for name in (name for name in agents if name in heard):
             self.analyses[name] = heard[name].analysis
@@ -240,15 +242,10 @@ class Negotiation:
             raise NegotiationError("GBE426", session=session, reason=next(iter(self.settled.failed.values())))
         return Outcome(negotiations, run.workspace.files)
 
-    @property
-    def why_ended(self) -> Stopped | None:
-        """Why it has ended with the analyses already, if it has."""
-        return self._ended
-
     def why_stopped(self) -> Stopped | None:
         """Say why no further answer is waited for, if so."""
-        if self._ended:
-            return self._ended
+        if self.ended:
+            return self.ended
         if self.is_stopped:
             return Stopped("manual", "stopped by hand")
         return Stopped("budget", self.meter.lateness) if self.meter.lateness else None
@@ -258,20 +255,6 @@ class Negotiation:
         data = msgspec.json.decode(msgspec.json.encode(payload))
         self.said.append(Said(topic, data))
         self.bus.publish(topic, fit_for_bus(data))
-
-
-def negotiate(  # noqa: PLR0917 - the products of six stages
-    project: Project,
-    config: BuildConfig,
-    agents: ActiveAgents,
-    conflicts: SchemaConflicts,
-    gate: Gate,
-    bus: MessageBus,
-) -> Outcome:
-    """Run one session whole: analysis and negotiation."""
-    session = Negotiation(config, bus)
-    session.analyze(agents, project)
-    return session.run(project, agents, conflicts, gate)
 
 
 class _Run:
@@ -300,8 +283,8 @@ class _Run:
         """Run the engine until it has ended."""
         try:
             questions = self._announce(self._first)
-            if self.session.why_ended:
-                self._announce(self._step(self.session.why_ended))
+            if self.session.ended:
+                self._announce(self._step(self.session.ended))
             while self.state.phase != "FINISHED":
                 questions = self._announce(self._answer(questions))
         except KeyboardInterrupt:
