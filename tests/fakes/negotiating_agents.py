@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from graphbus_core.bus import MessageBus
+from graphbus_core.compiler.conflicts import detect_conflicts
+from graphbus_core.compiler.project import Project
 from graphbus_core.editing.workspace import Workspace
 from graphbus_core.errors import EditError
 from graphbus_core.model.proposals import CodeChange, GateReport, Proposal, ProposalEvaluation, RungResult
+from graphbus_core.negotiation.agents import ActiveAgents
 from graphbus_core.negotiation.asking import Asked, answer
+from graphbus_core.negotiation.driver import Negotiation
 from graphbus_core.negotiation.protocol import Reply
+from graphbus_core.negotiation.session_workspace import Outcome
 from graphbus_core.negotiation.views import Analysis, Trial, View
 
 
@@ -92,6 +98,13 @@ def ask_backwards(batch: Sequence[Asked]) -> Iterator[Reply]:
         yield answer(asked)
 
 
+def negotiate(project: Project, agents: ActiveAgents) -> Outcome:
+    """Run one session whole, with a gate that lets pass what applies."""
+    session = Negotiation(project.config, MessageBus())
+    session.analyze(agents, project)
+    return session.run(project, agents, detect_conflicts(project), OpenGate())
+
+
 def replace_text(path: str, old: str, new: str, **fields: Any) -> Proposal:
     """A draft that replaces a piece of text in a file."""
     change = CodeChange(
@@ -100,6 +113,3 @@ def replace_text(path: str, old: str, new: str, **fields: Any) -> Proposal:
     return Proposal(
         proposal_id="", round=0, src="", intent="test", title=f"replace {old}", code_changes=(change,), **fields
     )
-
-
-Script = Callable[[dict[str, ScriptedAgent]], None]

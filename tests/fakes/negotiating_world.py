@@ -252,6 +252,14 @@ class World:
         return [announcement for announcement in self.told if isinstance(announcement, kind)]
 
 
+def proposing(*names: str, votes: dict[str, Any] | None = None, **options: Any) -> World:
+    """A world in which A proposes `one` in the first round; `votes` are those on it, by the name of the agent."""
+    world = World(*names, **options)
+    world.proposes("A", draft("one"))
+    world.votes("one", **votes or {})
+    return world
+
+
 class Adversary(World):
     """Answers anything at all: nothing, too much, nonsense, twice, the wrong name, a breakdown. The same question of the
     same seed gets the same answer, whenever it is asked.

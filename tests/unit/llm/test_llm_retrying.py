@@ -187,10 +187,3 @@ def test_closing_ends_a_wait_for_the_next_attempt() -> None:
     client.close()
     thread.join(PATIENCE_S)
     assert failures == ["GBE445"]
-
-
-def test_it_says_the_model_and_the_price_of_the_client_that_it_surrounds() -> None:
-    client = RetryingClient(ScriptedClient(lambda _prompt: "ok", model="scripted:x"))
-    assert client.model == "scripted:x"
-    assert client.price == (0.0, 0.0)
-    assert "RetryingClient" in repr(client)

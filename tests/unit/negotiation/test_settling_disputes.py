@@ -20,17 +20,14 @@ from graphbus_core.negotiation.protocol import (
     ProposalMerged,
     ProposalSentBack,
 )
-from tests.fakes.negotiating_world import World, change, draft, report
+from tests.fakes.negotiating_world import World, change, draft, proposing, report
 
 ACCEPT, REJECT = "accept", "reject"
 
 
 def split(arbiters: tuple[str, ...], **safety: object) -> World:
     """One for, one against."""
-    world = World("A", "B", "C", arbiters=arbiters, **safety)
-    world.proposes("A", draft("one"))
-    world.votes("one", C="reject")
-    return world
+    return proposing("A", "B", "C", arbiters=arbiters, **safety, votes={"C": "reject"})
 
 
 def schema(**fields: str) -> Schema:
