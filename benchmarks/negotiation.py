@@ -23,7 +23,7 @@ from graphbus_core.model.artifacts import Edge
 from graphbus_core.model.config import BuildConfig, BuildRequest, SafetyConfig
 from graphbus_core.model.proposals import CodeChange, GateReport, Proposal, ProposalEvaluation, RungResult
 from graphbus_core.negotiation import engine
-from graphbus_core.negotiation.agents import activate
+from graphbus_core.negotiation.backend import activate
 from graphbus_core.negotiation.driver import Negotiation
 from graphbus_core.negotiation.protocol import (
     KEYS,

@@ -43,10 +43,9 @@ if TYPE_CHECKING:
     from graphbus_core.editing.workspace import Workspace
     from graphbus_core.model.messages import Event
     from graphbus_core.model.proposals import FileChange, GateReport, Negotiations
-    from graphbus_core.negotiation.agents import ActiveAgents
+    from graphbus_core.negotiation.agents import ActiveAgents, Analyses
     from graphbus_core.negotiation.backend import Backend
     from graphbus_core.negotiation.driver import Negotiation
-    from graphbus_core.negotiation.views import Analyses
 
 __all__ = ["BUILD", "STATIC", "Agreement", "AppliedChanges", "BuildResult", "build_graph", "main", "run_build_pipeline"]
 
@@ -197,7 +196,7 @@ def no_engine(config: BuildConfig) -> NoEngine:
 
 def no_analysis(definitions: AgentDefinitions) -> Analyses:
     """In a static build nobody studies anything; the rules alone look for conflicts."""
-    from graphbus_core.negotiation.views import Analyses
+    from graphbus_core.negotiation.agents import Analyses
 
     return Analyses()
 

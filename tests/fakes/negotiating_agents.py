@@ -11,12 +11,11 @@ from graphbus_core.compiler.project import Project
 from graphbus_core.editing.workspace import Workspace
 from graphbus_core.errors import EditError
 from graphbus_core.model.proposals import CodeChange, GateReport, Proposal, ProposalEvaluation, RungResult
-from graphbus_core.negotiation.agents import ActiveAgents
+from graphbus_core.negotiation.agents import ActiveAgents, Analysis, Trial, View
 from graphbus_core.negotiation.asking import Asked, answer
 from graphbus_core.negotiation.driver import Negotiation
 from graphbus_core.negotiation.protocol import Reply
 from graphbus_core.negotiation.session_workspace import Outcome
-from graphbus_core.negotiation.views import Analysis, Trial, View
 
 
 class ScriptedAgent:

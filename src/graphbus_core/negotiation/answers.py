@@ -12,9 +12,9 @@ from typing import NamedTuple, get_args
 from msgspec.structs import replace
 
 from graphbus_core.model.proposals import Decision, Evidence, Impact, Proposal, ProposalEvaluation, Risk, SchemaChange
+from graphbus_core.negotiation.agents import Analysis, Trial, View
 from graphbus_core.negotiation.answer_format import FormError, Part, Section, clean, read_sections
 from graphbus_core.negotiation.edit_blocks import UnusableError, read_edits
-from graphbus_core.negotiation.views import Analysis, Trial, View
 
 MAX_PROPOSALS = 20
 MAX_ITEMS = 50

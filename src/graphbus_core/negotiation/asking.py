@@ -23,7 +23,7 @@ from graphbus_core.llm.attempts import NANO, Amount, current_tab, priced
 from graphbus_core.llm.client import Bound, Price
 from graphbus_core.model.proposals import Proposal, ProposalEvaluation, ProposalRecord
 from graphbus_core.model.spending import Spend
-from graphbus_core.negotiation.agents import ActiveAgent
+from graphbus_core.negotiation.agents import ActiveAgent, Analysis, Trial, View
 from graphbus_core.negotiation.budget import Bill, Meter
 from graphbus_core.negotiation.protocol import (
     AgentQuestion,
@@ -38,7 +38,6 @@ from graphbus_core.negotiation.protocol import (
     Reply,
     Stopped,
 )
-from graphbus_core.negotiation.views import Analysis, Trial, View
 
 T = TypeVar("T")
 _PATIENCE_S = 0.05

@@ -17,8 +17,9 @@ from graphbus_core.llm.client import Clients, LLMClient, Price
 from graphbus_core.llm.recorded import AnswerCache, Tape, TapedClient
 from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.model.config import BuildConfig
-from graphbus_core.negotiation.agents import ActiveAgents, activate
+from graphbus_core.negotiation.agents import ActiveAgent, ActiveAgents, choose_arbiters
 from graphbus_core.negotiation.freshness import Inputs
+from graphbus_core.negotiation.rule_agent import RuleAgent
 from graphbus_core.negotiation.session_workspace import Reviewer
 
 _NO_KEY = "no key of a model's provider was found"
@@ -124,6 +125,41 @@ class Backend:
                 done[id(client)] = _taped(_warmed(_watched(client), config), self.tape, config)
         self._open.callback(self.tape.close)
         return Clients(*(done[id(client)] for client in clients))
+
+
+def activate(
+    definitions: Iterable[AgentDefinition], order: Sequence[str], config: BuildConfig, clients: Clients | None = None
+) -> ActiveAgents:
+    """Make an agent of every class, in the order of activation: by rules, or with models behind it.
+
+    Source: seed 001, ACTIVATE_AGENTS.
+
+    Raises:
+        NegotiationError: GBE401, see `choose_arbiters`.
+    """
+    place = {name: position for position, name in enumerate(order)}
+    ordered = sorted(definitions, key=lambda definition: place.get(definition.name, len(place)))
+    arbiters = choose_arbiters(ordered, config)
+    agents = {one.name: _agent(one.name, one.name in arbiters, config, clients) for one in ordered}
+    first = [agents[name] for name in arbiters]
+    active = ActiveAgents({agent.name: agent for agent in [*(a for a in agents.values() if not a.is_arbiter), *first]})
+    active.models = clients.models if clients else {}
+    return active
+
+
+def _agent(name: str, is_arbiter: bool, config: BuildConfig, clients: Clients | None) -> ActiveAgent:
+    if clients is None:
+        return RuleAgent(name, is_arbiter=is_arbiter)
+    from graphbus_core.negotiation.llm_agent import LLMAgent  # prompts and how answers are read
+
+    llm = config.llm_config
+    return LLMAgent(
+        name,
+        clients,
+        is_arbiter=is_arbiter,
+        max_output_tokens=llm.max_output_tokens,
+        max_prompt_tokens=llm.max_prompt_tokens,
+    )
 
 
 def _watched(client: LLMClient) -> LLMClient:

@@ -20,7 +20,7 @@ from graphbus_core.errors import NegotiationError, UsageError
 from graphbus_core.model.config import BuildConfig
 from graphbus_core.model.proposals import Json, Proposal
 from graphbus_core.negotiation import engine
-from graphbus_core.negotiation.agents import ActiveAgent, ActiveAgents
+from graphbus_core.negotiation.agents import ActiveAgent, ActiveAgents, Analyses, Analysis, View
 from graphbus_core.negotiation.asking import (
     Accounts,
     Analysed,
@@ -59,7 +59,6 @@ from graphbus_core.negotiation.rule_agent import FindingsCache
 from graphbus_core.negotiation.session_workspace import Gate, Outcome, Reviewer, SessionWorkspace, ask_person
 from graphbus_core.negotiation.sessions import Keeper
 from graphbus_core.negotiation.transcript import RECORD_VERSION, Said, SessionRecord, fit_for_bus
-from graphbus_core.negotiation.views import Analyses, Analysis, View
 from graphbus_core.negotiation.votes import latest
 
 

@@ -15,9 +15,9 @@ from graphbus_core.compiler.project import Project
 from graphbus_core.model.config import SafetyConfig, Settings
 from graphbus_core.model.digests import sha256_hex
 from graphbus_core.model.findings import Finding
+from graphbus_core.negotiation.agents import View
 from graphbus_core.negotiation.answer_format import PROTOCOL_VERSION
 from graphbus_core.negotiation.protocol import Proposed
-from graphbus_core.negotiation.views import View
 
 _DIGITS = 16
 _ROLES = "proposer evaluator arbiter"

@@ -16,10 +16,10 @@ from graphbus_core.errors import ModelError
 from graphbus_core.llm.client import Bound, Clients, LLMClient, Prompt, estimated
 from graphbus_core.model.proposals import GateReport, Proposal, ProposalEvaluation
 from graphbus_core.negotiation import answers, prompts
+from graphbus_core.negotiation.agents import Analysis, Trial, View
 from graphbus_core.negotiation.answers import Malformed
 from graphbus_core.negotiation.protocol import AskArbitration, AskEvaluations, AskProposals, AskRepair
 from graphbus_core.negotiation.rule_agent import RuleAgent
-from graphbus_core.negotiation.views import Analysis, Trial, View
 
 T = TypeVar("T")
 

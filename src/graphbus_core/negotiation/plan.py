@@ -10,7 +10,7 @@ from graphbus_core.compiler.project import Project
 from graphbus_core.llm.attempts import NANO, priced
 from graphbus_core.llm.client import Bound, Price
 from graphbus_core.model.config import BuildConfig
-from graphbus_core.negotiation.agents import ActiveAgents
+from graphbus_core.negotiation.agents import ActiveAgents, Analysis, View
 from graphbus_core.negotiation.asking import AskAnalysis, Costly
 from graphbus_core.negotiation.backend import Backend
 from graphbus_core.negotiation.engine import call_bound
@@ -19,7 +19,6 @@ from graphbus_core.negotiation.llm_agent import SENT_BACK_TOKENS
 from graphbus_core.negotiation.lock import settled_agents
 from graphbus_core.negotiation.protocol import AskProposals
 from graphbus_core.negotiation.rule_agent import find_for_agents
-from graphbus_core.negotiation.views import Analysis, View
 
 _BYTES_PER_TOKEN = 4
 _ANSWER_TOKENS = 700

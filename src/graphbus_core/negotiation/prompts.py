@@ -25,8 +25,8 @@ from graphbus_core.model.agent import AgentDefinition, MethodSpec, Parameter, Pu
 from graphbus_core.model.digests import sha256_hex
 from graphbus_core.model.findings import Finding
 from graphbus_core.model.proposals import GateReport, Proposal, ProposalEvaluation, ProposalRecord, SchemaChange
+from graphbus_core.negotiation.agents import Analysis, Trial, View, concerns
 from graphbus_core.negotiation.answer_format import answer_format, clean, edit_text
-from graphbus_core.negotiation.views import Analysis, Trial, View, concerns
 
 BATCH = 4
 """So many proposals are judged in one answer."""

@@ -25,7 +25,7 @@ from graphbus_core.model.proposals import (
     ProposalRecord,
     VoteDecision,
 )
-from graphbus_core.negotiation.views import Analysis, Trial, View, concerns
+from graphbus_core.negotiation.agents import Analysis, Trial, View, concerns
 
 _PRIORITY: dict[Severity, int] = {"error": 30, "warning": 20, "info": 10}
 _CONFLICT = 5

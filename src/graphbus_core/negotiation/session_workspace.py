@@ -46,6 +46,7 @@ from graphbus_core.model.proposals import (
 from graphbus_core.model.schema import UNKNOWN, Field, Schema
 from graphbus_core.model.schema_fit import why_not
 from graphbus_core.model.topics import matches
+from graphbus_core.negotiation.agents import Trial
 from graphbus_core.negotiation.protocol import (
     Answered,
     Applied,
@@ -61,7 +62,6 @@ from graphbus_core.negotiation.protocol import (
     Stopped,
 )
 from graphbus_core.negotiation.rule_agent import FindingsCache
-from graphbus_core.negotiation.views import Trial
 
 
 class Outcome(NamedTuple):

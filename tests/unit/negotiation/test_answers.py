@@ -13,10 +13,10 @@ from graphbus_core.editing.workspace import Workspace
 from graphbus_core.model.digests import sha256_hex
 from graphbus_core.model.proposals import Proposal
 from graphbus_core.negotiation import answers
+from graphbus_core.negotiation.agents import Trial, View
 from graphbus_core.negotiation.answer_format import MAX_ANSWER_BYTES
 from graphbus_core.negotiation.answers import Malformed
 from graphbus_core.negotiation.edit_blocks import left_out, marked
-from graphbus_core.negotiation.views import Trial, View
 from tests.fakes import model_texts as texts
 from tests.unit.negotiation.prompted_shop import shop, trial_of, view_of
 

@@ -17,10 +17,9 @@ from graphbus_core.editing.sandboxes.process import ProcessSandbox
 from graphbus_core.errors import EditError, NegotiationError
 from graphbus_core.model.config import Budget, BuildConfig, SafetyConfig, Settings
 from graphbus_core.model.proposals import Evidence, ProposalEvaluation
-from graphbus_core.negotiation.agents import ActiveAgents
+from graphbus_core.negotiation.agents import ActiveAgents, View
 from graphbus_core.negotiation.driver import Negotiation, Outcome
 from graphbus_core.negotiation.transcript import list_sessions, load_session, load_transcript
-from graphbus_core.negotiation.views import View
 from tests.fakes.negotiating_agents import BrokenGate, OpenGate, ScriptedAgent, ask_backwards, replace_text
 
 FILES = {

@@ -29,9 +29,9 @@ from graphbus_core.model.proposals import (
 )
 from graphbus_core.model.schema import STR, Field, Schema
 from graphbus_core.negotiation import answer_format, answers, edit_blocks, prompts
+from graphbus_core.negotiation.agents import Analysis, View
 from graphbus_core.negotiation.answer_format import EXAMPLES, PROTOCOL_VERSION, edit_text
 from graphbus_core.negotiation.prompts import contract_of, fenced, map_of, mark_for
-from graphbus_core.negotiation.views import Analysis, View
 from tests.fakes.model_texts import asked_in, data_in, without_data
 from tests.patience import PATIENCE_S
 from tests.project_files import write_project

@@ -14,9 +14,9 @@ from graphbus_core.model.agent import SourceSpan
 from graphbus_core.model.config import BuildConfig, SafetyConfig, Settings
 from graphbus_core.model.findings import Finding, Related
 from graphbus_core.model.proposals import GateReport, Proposal, ProposalRecord, SchemaChange
-from graphbus_core.negotiation.agents import ActiveAgents, activate
+from graphbus_core.negotiation.agents import ActiveAgents, Trial, View
+from graphbus_core.negotiation.backend import activate
 from graphbus_core.negotiation.rule_agent import RuleAgent, find, find_for_agents, matching_words
-from graphbus_core.negotiation.views import Trial, View
 from tests.fakes.negotiating_agents import ScriptedAgent, negotiate, replace_text
 from tests.fakes.negotiating_world import report
 
