@@ -142,7 +142,7 @@ class _Rate:
         self._starts_s: deque[float] = deque(maxlen=max(1, per_minute))
 
     def wait(self) -> None:
-        """Take the next free moment and wait for it."""
+        """Reserve the next free moment and sleep until then."""
         if self._per_minute <= 0:
             return
         with self._lock:
@@ -275,7 +275,7 @@ class Tab:
                 self.spent = self.spent.plus(amount)
 
     def close(self) -> bool:
-        """Let no further attempt go out; one that is under way counts with its worst case, for nobody will hear what it costs.
+        """Allow no further attempt; one that is under way counts with its worst case, because its real cost will not be known.
 
         Returns:
             Whether it was open.
@@ -302,7 +302,7 @@ def tab_open(tab: Tab) -> Iterator[Tab]:
 
 
 def current_tab() -> Tab:
-    """Give the tab of this thread; one that nobody will read if there is none."""
+    """Return the tab of this thread, or a new one without a reader."""
     tab: Tab | None = getattr(_open, "tab", None)
     return tab or Tab()
 

@@ -61,7 +61,7 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Price(NamedTuple):
-    """Dollars for a million tokens, at the dearest rate that may apply to input (writing to the provider's cache included)."""
+    """Dollars for a million tokens, at the highest rate that may apply (writing to the provider's cache included)."""
 
     input_usd: float
     output_usd: float

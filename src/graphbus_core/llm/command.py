@@ -222,7 +222,7 @@ class _Exchange:
                 self._process.stdin.close()
 
     def _write(self, pipe: int) -> bool:
-        """False when there is no more to say, or nobody listens."""
+        """False when everything is written or the reader has closed its end."""
         try:
             self._left = self._left[os.write(pipe, self._left[:_CHUNK]) :]
         except BlockingIOError:

@@ -89,7 +89,7 @@ def open_clients(model: str, config: LLMConfig, environ: Mapping[str, str], open
     """Open the clients of all roles: those that the settings name for a role, else `model`. One client for each distinct model.
 
     Args:
-        open_one: `price_client` where nobody will be asked.
+        open_one: `price_client` where no question will follow.
 
     Raises:
         UsageError: As `open_client`; a role cannot be left to the rules when another has a model.
@@ -114,7 +114,7 @@ def open_clients(model: str, config: LLMConfig, environ: Mapping[str, str], open
 
 def price_of(provider: Provider, model: str) -> Price | None:
     """Give the price of a model: what the settings say, else nothing for a server on this machine, else the table of prices that
-    comes with the installed libraries, at the dearest rate that may apply. None: it is not known. Asks no network.
+    comes with the installed libraries, at the highest rate that may apply. None: it is not known. Asks no network.
     """
     from graphbus_core.llm import sdk
 

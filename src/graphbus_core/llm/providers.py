@@ -295,7 +295,7 @@ class Told(NamedTuple):
 
 
 def scrub(text: str, key: str) -> str:
-    """Take out the key and what looks like one, line breaks and signs that nobody can see, and what is too long."""
+    """Remove the key and what looks like one, line breaks and invisible characters, and cut what is too long."""
     if len(key) >= 4:
         text = text.replace(key, "***")
     text = _SECRETS.sub("***", " ".join(text.split()))
@@ -304,7 +304,7 @@ def scrub(text: str, key: str) -> str:
 
 
 def without(answer: str, key: str) -> str:
-    """Take out of an answer the key that a server or a program repeats in it; a word such as `ollama` is no key."""
+    """Remove the key from an answer that repeats it; a short word such as `ollama` is not treated as a key."""
     return answer.replace(key, "***") if len(key) >= _LIKE_A_KEY else answer
 
 

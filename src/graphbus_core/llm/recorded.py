@@ -101,9 +101,9 @@ _WORTH_BYTES = 4 * 1024
 
 
 class WarmingClient(ClientWrapper):
-    """Lets one request go ahead before the others of the same shared prefix: the provider's cache holds it from then on.
+    """Sends one request before the others with the same shared prefix, so that the provider's cache holds it for them.
 
-    Once for each prefix, whatever came of that request.
+    Once for each prefix, whether that request succeeds or not.
     """
 
     def __init__(self, inner: LLMClient) -> None:
@@ -130,7 +130,7 @@ class WarmingClient(ClientWrapper):
             is_warm.set()
 
     def close(self) -> None:
-        """Close the model, and let nobody wait."""
+        """Close the model and release all waiting requests."""
         super().close()
         with self._lock:
             for is_warm in self._warm.values():
@@ -156,7 +156,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What came of one request.
+    """The result of one request.
 
     Attributes:
         key: What was asked, as a digest.
@@ -262,7 +262,7 @@ class Tape:
 
 
 def _write_whole(file: IO[bytes], data: bytes) -> None:
-    """Write all of it; a disk that is nearly full takes a part without a word."""
+    """Write all of it: on a nearly full disk, `write` takes a part without an error."""
     while data:
         data = data[file.write(data) :]
 

@@ -30,7 +30,7 @@ _PATIENCE_S = 2.0
 
 
 class Resident(Protocol):
-    """What lives in the loop and is closed with it."""
+    """An object that is used on the loop and closed with it."""
 
     async def close(self) -> None:
         """Give back what it holds."""
@@ -79,7 +79,7 @@ class LoopThread(Generic[Inhabitant]):
         import asyncio
         from concurrent.futures import CancelledError
 
-        with self._lock:  # after `stop` nobody would run it
+        with self._lock:  # after `stop` it would never run
             if self._is_stopped or self._inhabitant is None or self._loop is None:
                 raise CancelledError
             return asyncio.run_coroutine_threadsafe(work(self._inhabitant), self._loop)
@@ -128,7 +128,7 @@ async def _wind_up(inhabitant: Resident) -> None:
 
 
 async def _settle() -> None:
-    """Wait for what has been asked of the loop meanwhile: generators that nobody holds any more are ended by tasks."""
+    """Wait for tasks that were created meanwhile: the loop closes abandoned generators with tasks."""
     import asyncio
 
     await asyncio.sleep(0)

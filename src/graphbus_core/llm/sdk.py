@@ -352,7 +352,7 @@ def _root(failure: BaseException) -> str:
 
 
 def known_price(prices: str, model: str) -> Price | None:
-    """Give the dearest rates that a model of the table of prices may have, at any time of the day, for prompts of any size and
+    """Return the highest rates that a model of the table of prices may have, at any time of the day, for prompts of any size and
     with writing to the provider's cache; None when the table does not know it.
     """
     inputs: list[float] = []

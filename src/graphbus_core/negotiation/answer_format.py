@@ -1,4 +1,4 @@
-"""How a model answers: what it is told about the format (docs/answer-format.md), and how the form of its answer is read.
+"""How a model answers: the format as prompts describe it (docs/answer-format.md), and the parser of its form.
 
     ## proposal                                section: word and rest of its heading
     title: Refuse negative prices             line
@@ -185,7 +185,7 @@ KEYS = frozenset(
     }
 )
 _LONG = frozenset({"responsibility", "issue", "title", "reason", "reasoning", "concern", "suggestion"})
-"""What is told in words may go on in the next lines, up to a blank one."""
+"""Prose values may continue on the next lines, up to a blank one."""
 
 MAX_ANSWER_BYTES = 1_000_000
 MAX_TEXT = 4_000

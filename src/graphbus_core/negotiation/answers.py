@@ -114,7 +114,7 @@ def read_drafts(text: str, view: View) -> tuple[Proposal, ...]:
 
 
 def read_repair(text: str, view: View, refused: Proposal) -> Proposal | None:
-    """Read the mended proposal, or None for `## nothing`; what it does not say anew stays as it was.
+    """Read the repaired proposal, or None for `## nothing`; fields that it leaves out keep their old values.
 
     Raises:
         Malformed: As `read_drafts`, or there is more than one.
@@ -161,7 +161,7 @@ def read_decision(text: str, view: View, trial: Trial) -> ProposalEvaluation:
 
 
 def _assigned(sections: Sequence[Section], asked: tuple[str, ...], word: str) -> tuple[dict[str, Section], list[str]]:
-    """Give each asked proposal its one section, and say what is amiss."""
+    """Assign each proposal that was asked about its one section, and list what is wrong."""
     numbers = {int(name[1:]): name for name in asked if _NUMBER.fullmatch(name)}
     found: dict[str, list[Section]] = {name: [] for name in asked}
     faults: list[str] = []

@@ -69,10 +69,10 @@ def end_interrupted(config: BuildConfig, *, writes_sources: bool) -> tuple[str, 
     """End every promotion and undo that an earlier process left unfinished, so that nobody reads half of a change.
 
     Args:
-        writes_sources: Nothing is written to files that somebody else's journal may be about. Who only reads them is told of it.
+        writes_sources: The caller is going to write source files. Then a foreign journal is an error; else it is only reported.
 
     Returns:
-        What to tell a person, a sentence each.
+        The messages for the user, one sentence each.
 
     Raises:
         EditError: One cannot be brought to its end; GBE328, one is none of ours, or GBE322, it lies behind a link.
@@ -100,6 +100,6 @@ def recover_sessions(config: BuildConfig) -> tuple[Recovered, ...]:
 
 
 def refuse_session(config: BuildConfig, session: str, reason: str) -> None:
-    """Keep why nothing was written, if the session is kept: what refused it is more important than its record."""
+    """Note in the record why nothing was written; a failure to do so must not hide that reason."""
     with suppress(NegotiationError):
         settle_session(config.artifacts_dir, session, refusal=reason)

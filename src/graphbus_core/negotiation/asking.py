@@ -1,4 +1,4 @@
-"""How questions reach the agents, and what their answers cost: the seam between the driver and whoever runs the agents.
+"""How questions reach the agents, and what their answers cost: the seam between the driver and the agents.
 
 An `Ask` takes all questions of a phase at once and gives the replies as they come, in any order: in turn where an answer is
 computed at once, by a pool of threads where it takes a while. Each question has a bill, and proposals bear the cost of the
@@ -41,7 +41,7 @@ from graphbus_core.negotiation.protocol import (
 
 T = TypeVar("T")
 _PATIENCE_S = 0.05
-"""How long nobody looks whether the session was stopped."""
+"""How often a waiting pool checks whether the session was stopped."""
 
 _DRAFTS: Decoder[tuple[Proposal, ...]] = Decoder(tuple[Proposal, ...])
 _MENDED: Decoder[Proposal | None] = Decoder(Proposal | None)
@@ -51,13 +51,13 @@ _ANALYSIS: Decoder[Analysis] = Decoder(Analysis)
 
 
 class AskAnalysis(msgspec.Struct, frozen=True, tag=True):
-    """What do you make of your own class? Put before the engine begins."""
+    """Ask an agent to analyze its own class, before the engine begins."""
 
     agent: str
 
 
 class Analysed(msgspec.Struct, frozen=True, tag=True):
-    """What an agent makes of its class: an empty analysis and the reason when it fails."""
+    """The analysis of an agent's own class; when it fails, an empty one and the reason."""
 
     agent: str
     analysis: Analysis = Analysis()
@@ -69,7 +69,7 @@ class Asked(NamedTuple):
 
     Attributes:
         trials: The proposals that it is about, in their order.
-        bill: What the answer may cost and has cost; None where nobody counts.
+        bill: What the answer may cost and has cost; None where costs are not counted.
     """
 
     agent: ActiveAgent
@@ -93,12 +93,12 @@ def ask_in_turn(batch: Sequence[Asked]) -> Iterator[Reply | Analysed]:
 
 
 class WorkerPool:
-    """Answers concurrently. Its threads are dropped, not waited for, when nobody wants the replies any more.
+    """Answers questions concurrently. When the caller stops reading replies, its threads are abandoned, not joined.
 
     Attributes:
         width: How many questions are answered at the same time.
-        why_stopped: Asked while answers are awaited, so that a stop does not wait for a model.
-        on_wait: Told meanwhile how many answers are awaited, and how many characters of them have come; (0, 0) at the end.
+        why_stopped: Called while answers are awaited, so that a stop does not wait for a model.
+        on_wait: Called meanwhile with the number of awaited answers and of the characters received so far; (0, 0) at the end.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class WorkerPool:
 
 
 def _work(open_questions: SimpleQueue[Asked], replies: SimpleQueue[Reply | Analysed | None], is_over: Event) -> None:
-    """Answer question after question until there is none left or nobody waits."""
+    """Answer questions until there are none left or the caller has stopped reading replies."""
     while not is_over.is_set():
         reply = None
         try:
@@ -187,7 +187,7 @@ def _answer(asked: Asked) -> Reply | Analysed:
 
 
 def _hear(speak: Callable[[], object], decoder: Decoder[T]) -> tuple[T | None, str]:
-    """Give what an agent says if it is of the right kind through and through, else why it is nothing."""
+    """Return the answer of an agent if its whole content has the right types, else the reason why it is not used."""
     said, error = attempt(lambda: decoder.decode(msgspec.json.encode(speak())))
     if isinstance(error, ModelError) and error.is_final:
         current_tab().final_error = error
@@ -195,7 +195,7 @@ def _hear(speak: Callable[[], object], decoder: Decoder[T]) -> tuple[T | None, s
 
 
 def _told(error: Exception) -> str:
-    """A refusal of ours as its sentence; anything else with its kind."""
+    """The message of a GraphBus error; of any other one its type as well."""
     return (
         f"{error.sentence} [{error.code}]" if isinstance(error, GraphBusError) else f"{type(error).__name__}: {error}"
     )
@@ -306,7 +306,7 @@ class Accounts:
         return next((error for error in errors if error), None)
 
     def close(self) -> None:
-        """Nobody waits for the answers that have not come: they count with what they may cost, and nothing more is asked."""
+        """End the accounts: answers that are still awaited count with their worst case, and no further attempt is made."""
         for line in self._lines:
             line.bill.drop()
 
@@ -317,7 +317,7 @@ class Accounts:
         return self._counted.spend
 
     def costs(self, records: Iterable[ProposalRecord]) -> dict[str, float]:
-        """Share out what questions have cost among the proposals that they were about, or that came of them."""
+        """Divide the cost of the questions among the proposals that they were about or that resulted from them."""
         made: defaultdict[tuple[str, int], list[str]] = defaultdict(list)
         for record in records:
             proposal = record.proposal

@@ -38,7 +38,7 @@ class Backend:
     Attributes:
         tape: The answers of the session.
         settled: The agents that need not be asked, and the inputs on which they have settled; None: as the lock says.
-        note: Why it is the rules that negotiate, if nobody has chosen them.
+        note: Why the rules negotiate although they were not chosen.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Backend:
     def activate(
         self, config: BuildConfig, definitions: Iterable[AgentDefinition], order: Sequence[str]
     ) -> ActiveAgents:
-        """Bring an agent to life for every class. Except in a dry run no other negotiation of the project runs from here on.
+        """Make an active agent of every class. Except in a dry run, no other negotiation of the project can run from here on.
 
         Raises:
             UsageError: The settings name a model that there is not.

@@ -153,11 +153,11 @@ class Negotiation:
         return self.analyses
 
     def has_settled(self, agent: ActiveAgent, view: View) -> bool:
-        """Tell whether an agent whose answers cost something has no reason to say another thing than before."""
+        """True if asking the agent costs something and its inputs have not changed since it had nothing to propose."""
         return isinstance(agent, Costly) and self.settled.has_settled(view)
 
     def hear(self, batch: Sequence[Asked]) -> Iterator[Reply | Analysed]:
-        """Give the answers as they come, wave by wave as the budget allows; a stop between two of them ends it."""
+        """Yield the replies as they arrive, in waves as large as the budget allows, until the session is stopped."""
         rest = list(batch)
         while rest:
             wave, refusal = self.accounts.admit(rest)
@@ -175,7 +175,7 @@ class Negotiation:
             yield Stopped("budget", self.meter.overdraft)
 
     def _tell_spent(self, reply: Reply | Analysed) -> None:
-        """Say what it has cost so far; not in the transcript, for the order of the answers is chance."""
+        """Publish the cost so far. It is not in the transcript, because the order of the answers is not deterministic."""
         spend, budget = self.accounts.spend, self.config.settings.budget
         if spend.requests and not isinstance(reply, Stopped):
             amounts = {"requests": spend.requests, "cached": spend.cached, "tokens": spend.usage.total_tokens}
@@ -242,7 +242,7 @@ class Negotiation:
         return Outcome(negotiations, run.workspace.files)
 
     def why_stopped(self) -> Stopped | None:
-        """Say why no further answer is waited for, if so."""
+        """Return why the session stops, or None while it goes on."""
         if self.ended:
             return self.ended
         if self.is_stopped:
@@ -250,7 +250,7 @@ class Negotiation:
         return Stopped("budget", self.meter.lateness) if self.meter.lateness else None
 
     def tell(self, topic: str, payload: Json) -> None:
-        """Write an event into the transcript and publish it, shortened if it is too large for the bus."""
+        """Add an event to the transcript and publish it, shortened if it is too large for the bus."""
         data = msgspec.json.decode(msgspec.json.encode(payload))
         self.said.append(Said(topic, data))
         self.bus.publish(topic, fit_for_bus(data))
@@ -353,7 +353,7 @@ class _Run:
             yield self.workspace.weighed(reply) if isinstance(reply, Evaluated) else reply
 
     def _is_left_alone(self, batch: Sequence[Asked]) -> bool:
-        """Tell whether nobody has given a usable answer so far, and of those asked now not one can."""
+        """True if there was no usable answer so far, and none of the agents that are asked now can give one."""
         settled = self.session.settled
         return not settled.has_heard and all(asked.view.name in settled.failed for asked in batch)
 

@@ -87,7 +87,7 @@ NEXT: dict[Phase, Phase] = {
 
 
 def begin(participants: Participants, safety: SafetyConfig, digest: str, *, is_reviewed: bool = False) -> Step:
-    """Open a negotiation on a workspace in the state `digest`; with `is_reviewed` a person is asked before each commit."""
+    """Start a negotiation on a workspace with this digest; with `is_reviewed` a person is asked before each commit."""
     seen = frozenset({digest})
     turn = Turn(State(participants=participants, safety=safety, digest=digest, seen=seen, is_reviewed=is_reviewed))
     _finish_if_due(turn)
@@ -162,7 +162,7 @@ def _finish_if_due(turn: Turn) -> None:
 def _finish(turn: Turn, reason: TerminationReason, detail: str) -> None:
     for case in list(turn.cases.values()):
         if case.turned_down and not case.agreed and not is_decided(case):
-            turn.close(case, "rejected", case.turned_down)  # nobody has wanted it after all
+            turn.close(case, "rejected", case.turned_down)  # the person was not shown it, or did not want it
     state = turn.state
     ending = Ending(
         terminated=True,
@@ -205,7 +205,7 @@ def _advance(turn: Turn, case: Case) -> None:
     elif case.agreed and not is_fresh and _contradicts(turn, case):
         return
     elif not is_fresh:
-        # An earlier commit of this round may have moved the ground under it: the gate speaks again.
+        # An earlier commit of this round may have made it stale, so it passes the gate again.
         turn.ask(CheckProposal(case.proposal))
     elif not case.agreed or (state.is_reviewed and not case.is_approved):
         ask_person(turn, case)
@@ -338,7 +338,7 @@ def ask_person(turn: Turn, case: Case) -> None:
 
 
 def take_answer(turn: Turn, reply: Answered) -> None:
-    """Do as the person says; nobody votes on it again."""
+    """Carry out the person's verdict; there is no further vote."""
     case = turn.cases[reply.proposal_id]
     turn.tell(PersonAnswered(case.proposal_id, reply.verdict, reply.reason))
     if reply.verdict == "edit":
@@ -407,7 +407,7 @@ _TAKE: dict[tuple[Phase, Task], Callable[[Turn, Any], object]] = {
 """What a reply does in a phase; no other replies exist there."""
 
 
-# --- what came of it -------------------------------------------------------------------------
+# --- the outcome ---------------------------------------------------------------------------------
 
 
 def summarize(state: State) -> Summary:
@@ -425,7 +425,7 @@ def summarize(state: State) -> Summary:
 
 
 def conclude(state: State, session: str) -> Negotiations:
-    """Give the whole story of a finished negotiation.
+    """Return the records of a finished negotiation.
 
     Raises:
         ProtocolError: It is not finished.
@@ -437,7 +437,7 @@ def conclude(state: State, session: str) -> Negotiations:
 
 
 def record_of(case: Case) -> ProposalRecord:
-    """Give a proposal's story so far."""
+    """Return the record of a proposal so far."""
     return ProposalRecord(
         proposal=case.proposal,
         status=case.status,

@@ -113,12 +113,12 @@ def differences(was: Inputs, now: Inputs) -> Iterator[str]:
 
 
 class SettledAgents:
-    """Who has nothing to say on its present inputs, in this session or, by the lock, from earlier ones.
+    """The agents that had nothing to propose on their present inputs, in this session or, by the lock, in an earlier one.
 
     Attributes:
         model: Who answers for the agents.
         failed: Agent -> why it gave no usable answer when it was last asked what it would change.
-        has_heard: Somebody has given a usable answer to that.
+        has_heard: At least one agent has given a usable answer to that question.
     """
 
     def __init__(self, settled: Mapping[str, Inputs], model: str) -> None:
@@ -128,15 +128,15 @@ class SettledAgents:
         self.has_heard = False
 
     def has_settled(self, view: View) -> bool:
-        """Tell whether an agent would be asked what it has answered with nothing already."""
+        """True if the agent already had nothing to propose on the inputs that it would be asked with."""
         return self.has_settled_on(view.name, self._inputs(view))
 
     def has_settled_on(self, name: str, inputs: Inputs) -> bool:
-        """Tell whether an agent had nothing to say to these inputs."""
+        """True if the agent had nothing to propose on these inputs."""
         return self._quiet.get(name) == inputs
 
     def heard(self, view: View, reply: Proposed) -> None:
-        """Note who has nothing to propose, and who could not answer."""
+        """Note whether the agent had nothing to propose or could not answer."""
         self.failed.pop(view.name, None)
         if reply.failure:
             self.failed[view.name] = reply.failure

@@ -61,11 +61,11 @@ def unpack(text: str) -> bytes:
 
 
 class AgentLock(msgspec.Struct, frozen=True, kw_only=True):
-    """One agent: what it was asked on last, and whether it has nothing more to say to that.
+    """One agent: the inputs of its last question, and whether it has nothing more to propose on them.
 
     Attributes:
         whole: Digest of the rest. Two sessions differ in it, so that a merge cannot make one block of both without a conflict: on
-            the source of one and a neighbour of the other, nobody has settled.
+            the source of one and a neighbour of the other, no session has settled.
     """
 
     inputs: Inputs
@@ -159,7 +159,7 @@ def agents_after(negotiations: Negotiations, settled: SettledAgents, project: Pr
     """Give every agent as a session leaves it.
 
     Who had nothing to say to its present inputs has settled, and everybody has when the session converged; but not one that gave
-    no usable answer, nor one whose change nobody could verify: it may pass another time.
+    no usable answer, nor one whose change could not be verified: it may pass another time.
     """
     findings = find_for_agents(project)
     arbiters = choose_arbiters(project.definitions, project.config)
@@ -186,7 +186,7 @@ def write_lock(
     project: Project,
     artifacts: Mapping[str, str],
 ) -> None:
-    """Write down who has settled and how the session went; a session in which nobody had anything to say changes nothing.
+    """Write which agents have settled, and the session for replay; a session without proposals changes nothing.
 
     Args:
         workspace: It holds every accepted change.
@@ -218,7 +218,7 @@ def write_lock(
 
 
 def _left_alone(last: Lock | None, config: BuildConfig) -> Mapping[str, AgentLock]:
-    """Give the agents of the last lock when this session did not cover what that one did: they may be where nobody looked."""
+    """Return the agents of the last lock if this session did not cover all its paths: they may be in a part that was not read."""
     before = last.session.start.paths if last and last.session else ()
     return last.agents if last and not _are_below(before, config) else {}
 

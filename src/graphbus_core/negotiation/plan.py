@@ -53,8 +53,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What a negotiation can cost.
 
     Attributes:
-        asked: Of the agents, those that have something to say: the others have settled.
-        note: Why the rules negotiate, if nobody has chosen them.
+        asked: How many agents have not settled, and so are asked.
+        note: Why the rules negotiate although they were not chosen.
         prices: Model -> dollars for a million tokens of input and of output; null where it is not known.
     """
 
@@ -119,7 +119,7 @@ def plan(config: BuildConfig, project: Project, backend: Backend) -> Plan:
         call_bound(safety, len(agents), arbiters) - known,
         min(len(views) // 5, arbiters and len(views)),
     )
-    if not views:  # nobody begins, so that nothing comes up on which others could be asked
+    if not views:  # without a proposal there is nothing to ask the others about
         calls = dict.fromkeys(calls, (0, 0))
     return Plan(
         agents=len(agents),

@@ -2,7 +2,7 @@
 
     engine -- questions ------> driver --> agents, gate, workspace, a person
     engine <-- replies -------- driver <--
-    engine -- announcements --> driver --> the bus, for whoever listens
+    engine -- announcements --> driver --> the bus, for any listener
 
 Every question has a key, and the engine awaits exactly one reply with the same key.
 """
@@ -30,7 +30,7 @@ from graphbus_core.model.proposals import (
 
 
 class AskProposals(msgspec.Struct, frozen=True, tag=True):
-    """What would you change? At most `limit` proposals are taken."""
+    """Ask an agent what it would change; at most `limit` proposals are taken."""
 
     round: int
     agent: str
@@ -38,7 +38,7 @@ class AskProposals(msgspec.Struct, frozen=True, tag=True):
 
 
 class AskRepair(msgspec.Struct, frozen=True, tag=True):
-    """The gate refused your proposal: can you mend it?"""
+    """Ask the author to repair a proposal that the gate refused."""
 
     round: int
     agent: str
@@ -54,7 +54,7 @@ class Review(msgspec.Struct, frozen=True):
 
 
 class AskEvaluations(msgspec.Struct, frozen=True, tag=True):
-    """What do these proposals break on your side? All of one agent's inbox of a round at once."""
+    """Ask an agent what proposals break on its side: all that it votes on in a round, at once."""
 
     round: int
     agent: str
@@ -72,7 +72,7 @@ class AskArbitration(msgspec.Struct, frozen=True, tag=True):
 
 
 class AskPerson(msgspec.Struct, frozen=True, tag=True):
-    """Shall this be committed?
+    """Ask a person whether a proposal shall be committed.
 
     Attributes:
         agreed: How the agents accepted it; None for one that they rejected, and that a person may accept all the same.
@@ -87,13 +87,13 @@ class AskPerson(msgspec.Struct, frozen=True, tag=True):
 
 
 class CheckProposal(msgspec.Struct, frozen=True, tag=True):
-    """Let the proposal climb the gate, on the workspace as it is now."""
+    """Ask the gate to check a proposal on the present workspace."""
 
     proposal: Proposal
 
 
 class ApplyProposal(msgspec.Struct, frozen=True, tag=True):
-    """Make the change in the virtual workspace."""
+    """Ask the workspace to make a change."""
 
     proposal: Proposal
 
@@ -120,7 +120,7 @@ class Proposed(msgspec.Struct, frozen=True, tag=True):
 
 
 class Repaired(msgspec.Struct, frozen=True, tag=True):
-    """The mended proposal, or None when its author gives up."""
+    """The repaired proposal, or None when its author gives up."""
 
     proposal_id: str
     proposal: Proposal | None = None
@@ -136,7 +136,7 @@ class Evaluated(msgspec.Struct, frozen=True, tag=True):
 
 
 class Arbitrated(msgspec.Struct, frozen=True, tag=True):
-    """An arbiter's word; None or anything but accept and reject is none."""
+    """The decision of an arbiter; anything but accept and reject counts as no decision."""
 
     proposal_id: str
     arbiter: str
@@ -176,7 +176,7 @@ class Applied(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
 
 class Answered(msgspec.Struct, frozen=True, tag=True):
-    """A person's word on a change; with `edit`, `proposal` is the person's own text in its place."""
+    """The verdict of a person on a change; with `edit`, `proposal` is the person's own text in its place."""
 
     proposal_id: str
     verdict: PersonVerdict
@@ -185,7 +185,7 @@ class Answered(msgspec.Struct, frozen=True, tag=True):
 
 
 class Stopped(msgspec.Struct, frozen=True, tag=True):
-    """The world ends the negotiation, in whatever phase it is: the budget is spent, a person says so, the gate is broken."""
+    """The driver ends the negotiation in whatever phase it is: no budget left, a person stops it, the gate fails."""
 
     reason: Literal["manual", "budget", "error"]
     detail: str = ""
@@ -226,7 +226,7 @@ class AgentFailed(msgspec.Struct, frozen=True):
 
 
 class ProposalGated(msgspec.Struct, frozen=True):
-    """The gate has spoken."""
+    """The gate has accepted or refused a proposal."""
 
     proposal_id: str
     report: GateReport
@@ -261,7 +261,7 @@ class ProposalPostponed(msgspec.Struct, frozen=True):
 
 
 class ProposalArbitrated(msgspec.Struct, frozen=True):
-    """An arbiter has spoken in a dispute; when several are asked, each does."""
+    """An arbiter has decided a dispute; when several are asked, one event for each."""
 
     proposal_id: str
     arbiter: str
@@ -431,7 +431,7 @@ class Participants(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
-    """A proposal on its way.
+    """A proposal and what has happened to it so far.
 
     Attributes:
         depth: How many counter-proposals deep it is.

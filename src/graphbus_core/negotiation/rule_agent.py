@@ -196,7 +196,7 @@ def _priority(finding: Finding, view: View) -> int:
 def _was_turned_down(finding: Finding, fix: Fix, history: Iterable[ProposalRecord]) -> bool:
     """Tell whether others rejected a fix of this finding, or a limit or the gate refused this very change.
 
-    A change that was refused because the ground had moved may be proposed again: it is written for other text now.
+    A change that was refused as stale may be proposed again: it is written for other text now.
     """
     for record in history:
         is_same = record.proposal.finding == finding.code and record.proposal.reason.startswith(finding.message)
@@ -282,7 +282,7 @@ class FindingsCache:
 
         Args:
             project: Where.
-            before: The project that it came of by a change: then only what the change concerns is looked at.
+            before: The project before a change; then only what the change concerns is checked again.
         """
         known = self._known.get(project)
         if known is None:

@@ -65,7 +65,7 @@ from graphbus_core.negotiation.rule_agent import FindingsCache
 
 
 class Outcome(NamedTuple):
-    """What came of it, and the workspace that holds every accepted change."""
+    """The records of a session, and the workspace that holds every accepted change."""
 
     negotiations: Negotiations
     workspace: Workspace
@@ -122,7 +122,7 @@ class SessionWorkspace:
     """The workspace of one session, and the trials of its proposals.
 
     Attributes:
-        broken: Why a change could not be judged at all; then the session has come to no result, and nothing of it may land.
+        broken: Why the gate or a test failed to judge a change; then the session has no result, and nothing of it is applied.
     """
 
     def __init__(self, project: Project, gate: Gate, cache: FindingsCache | None = None) -> None:
@@ -143,7 +143,7 @@ class SessionWorkspace:
         return self._tried[proposal_id].trial
 
     def check(self, question: CheckProposal) -> Reply:
-        """Let a proposal climb the gate; a gate that breaks down ends the session."""
+        """Check a proposal at the gate; if the gate itself fails, the session ends."""
         proposal = question.proposal
         try:
             report = self.gate.check(proposal, self.files)
@@ -202,7 +202,7 @@ class SessionWorkspace:
                 asked.append(question.agent)
 
     def weighed(self, reply: Evaluated) -> Evaluated | Stopped:
-        """Let no agent vouch for its own evidence: only what was computed or run here is a verified objection."""
+        """Verify the evidence of votes: only what is computed or run here verifies an objection, never an agent's own claim."""
         votes: list[ProposalEvaluation] = []
         for vote in reply.evaluations:
             try:
@@ -278,7 +278,7 @@ class Sheet(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PersonWord(msgspec.Struct, frozen=True):
-    """What a person says; `texts` are the files as the person wants them, for the verdict `edit`."""
+    """The verdict of a person; `texts` are the files as the person wants them, for the verdict `edit`."""
 
     verdict: PersonVerdict
     reason: str = ""
@@ -286,10 +286,10 @@ class PersonWord(msgspec.Struct, frozen=True):
 
 
 class Reviewer(Protocol):
-    """Asks a person. Whatever is not a clear yes is none."""
+    """Asks a person. Only an explicit yes accepts a change."""
 
     def decide(self, sheet: Sheet) -> PersonWord:
-        """Show a change and give the person's word on it."""
+        """Show a change and return the person's verdict on it."""
 
 
 def ask_person(reviewer: Reviewer, question: AskPerson, workspace: SessionWorkspace) -> Answered:

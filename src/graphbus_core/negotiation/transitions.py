@@ -58,7 +58,7 @@ MOVES: dict[Status, frozenset[Status]] = {
 
 
 def is_decided(case: Case) -> bool:
-    """Tell whether a proposal's story is over."""
+    """True if a proposal can no longer change its status."""
     return not MOVES[case.status]
 
 
@@ -119,7 +119,7 @@ class Turn:
         ]
 
     def done(self) -> Step:
-        """Give the step as it stands."""
+        """Return the finished step."""
         return Step(self.state, tuple(self.commands))
 
 
@@ -191,7 +191,7 @@ def open_round(turn: Turn) -> None:
 
 
 def _reopen(turn: Turn) -> None:
-    """Put what was deferred, or countered in vain, before its evaluators again; drop what has lost a dependency."""
+    """Reopen what was deferred, and what was countered without success; reject what has lost a dependency."""
     cases = turn.cases
     for case in list(cases.values()):
         if case.status == "deferred" or (case.status == "countered" and _is_countered_in_vain(case, cases)):
@@ -278,7 +278,7 @@ CONFLICT = "G1.conflict"
 
 
 def open_gate(turn: Turn) -> None:
-    """Ask the gate about every proposal on which it has not spoken for this state of the workspace."""
+    """Ask the gate about every proposal that it has not checked on the present workspace."""
     for case in turn.ready():
         if case.gate is None or case.gated_on != turn.state.digest:
             turn.ask(CheckProposal(case.proposal))
@@ -294,7 +294,7 @@ def note_report(turn: Turn, reply: Gated) -> Case:
 
 
 def take_report(turn: Turn, reply: Gated) -> None:
-    """Let a proposal pass, or send it back to its author, or refuse it."""
+    """Accept the report of the gate: the proposal passes, goes back to its author, or is refused."""
     case = note_report(turn, reply)
     if reply.report.passed:
         return
@@ -336,7 +336,7 @@ def failure_of(report: GateReport | None) -> str:
 
 
 def take_repair(turn: Turn, reply: Repaired) -> None:
-    """Send a mended proposal to the gate again."""
+    """Send a repaired proposal to the gate again."""
     case = take_fitted(turn, reply)
     if case:
         turn.ask(CheckProposal(case.proposal))
@@ -401,7 +401,7 @@ def review_of(case: Case) -> Review:
     """Give what judges are shown.
 
     Raises:
-        ProtocolError: The gate has not spoken yet: the engine broke the protocol.
+        ProtocolError: The gate has not checked it yet: the engine broke the protocol.
     """
     if case.gate is None:
         raise ProtocolError("engine", f"{case.proposal_id} comes to a vote before the gate")
@@ -500,7 +500,7 @@ def _settle(turn: Turn, case: Case, verdict: votes.Verdict) -> None:
 
 
 def take_arbitration(turn: Turn, reply: Arbitrated) -> None:
-    """Do as the arbiters say, once all who were asked have spoken."""
+    """Carry out the decision of the arbiters, once all who were asked have answered."""
     verdict = hear_judge(turn, reply)
     if verdict:
         _settle(turn, turn.cases[reply.proposal_id], verdict)
@@ -515,7 +515,7 @@ def ask_judges(turn: Turn, case: Case, reason: str) -> None:
 
 
 def hear_judge(turn: Turn, reply: Arbitrated) -> votes.Verdict | None:
-    """Keep the word of an arbiter; give what all words come to after the last one."""
+    """Keep the decision of an arbiter; after the last one, return the verdict of all."""
     case = turn.cases[reply.proposal_id]
     if reply.failure:
         turn.tell(AgentFailed(reply.arbiter, "arbitrate", reply.failure))

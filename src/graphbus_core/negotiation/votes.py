@@ -193,7 +193,7 @@ def electorate(case: Case, participants: Participants, safety: SafetyConfig, cou
 
 
 def _affected(case: Case, participants: Participants, countered: str) -> tuple[set[str], ...]:
-    """Give the affected agents in groups: first whom the change concerns in fact, last whom its author names."""
+    """Return the affected agents in groups: first those that the change computably concerns, last those that its author names."""
     proposal = case.proposal
     owners = owners_of(proposal, participants)
     return (
