@@ -1,4 +1,4 @@
-"""A crew of threads that answers questions, and what becomes of those that nobody waits for."""
+"""A pool of threads that answers questions, what becomes of abandoned ones, and what a session may cost."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from graphbus_core.errors import ModelError
-from graphbus_core.llm.attempts import Amount, current_tab
-from graphbus_core.llm.client import Price
+from graphbus_core.llm.attempts import NANO, Amount, current_tab
+from graphbus_core.llm.client import Bound, Completion, Price
 from graphbus_core.model.config import Budget
+from graphbus_core.model.spending import Usage
 from graphbus_core.negotiation.asking import Accounts, Analysed, AskAnalysis, Asked, WorkerPool, answer, ask_in_turn
-from graphbus_core.negotiation.budget import Meter
+from graphbus_core.negotiation.budget import Bill, Meter
 from graphbus_core.negotiation.protocol import Stopped
 from tests.fakes.negotiating_agents import ScriptedAgent
 from tests.patience import PATIENCE_S
@@ -27,7 +28,7 @@ def asked(name: str, analysis: Any = None) -> Asked:
     return Asked(agent, AskAnalysis(name), VIEW)
 
 
-def test_a_crew_answers_as_many_questions_at_once_as_it_is_wide() -> None:
+def test_a_pool_answers_as_many_questions_at_once_as_it_is_wide() -> None:
     together = threading.Barrier(4)
     batch = [asked(str(n), lambda _view: together.wait(PATIENCE_S) and None) for n in range(4)]
     replies = list(WorkerPool(4, lambda: None)(batch))
@@ -48,10 +49,10 @@ def test_questions_that_have_not_begun_are_dropped_with_the_replies() -> None:
     next(replies)
     replies.close()  # type: ignore[attr-defined]
     is_closed.set()
-    crew = [thread for thread in threading.enumerate() if thread.name == "graphbus-agent"]
-    for thread in crew:
+    pool = [thread for thread in threading.enumerate() if thread.name == "graphbus-agent"]
+    for thread in pool:
         thread.join(PATIENCE_S)
-    assert not any(thread.is_alive() for thread in crew)
+    assert not any(thread.is_alive() for thread in pool)
     assert seen in ([0], [0, 1])
 
 
@@ -132,8 +133,6 @@ class CostlyAgent(ScriptedAgent):
     """One whose every answer may cost a hundred tokens."""
 
     def worst_case(self, question: object, view: object, trials: object) -> Any:
-        from graphbus_core.llm.client import Bound
-
         return Bound(1, 60, 40)
 
 
@@ -157,3 +156,51 @@ def test_dollars_are_refused_with_both_figures() -> None:
     assert meter.hold(Amount(5, 0)) == ""
     meter.settle(Amount(0, 400_000_000), Amount(0, 1))
     assert meter.hold(Amount(0, 200_000_000)) == ""
+
+
+# --- the budget ------------------------------------------------------------------------------
+
+
+class Clock:
+    """A clock that a test turns."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def test_calls_are_reserved_before_they_are_made_and_never_beyond_the_limit() -> None:
+    meter = Meter(Budget(max_calls=3))
+    assert meter.reserve(2) == ""
+    assert meter.reserve(2) == "2 more calls after 2, and max_calls is 3"
+    assert meter.calls == 2, "what is refused is not charged"
+    assert meter.reserve(1) == ""
+
+
+def test_the_time_runs_from_the_start_of_the_loop() -> None:
+    clock = Clock()
+    meter, unlimited = Meter(Budget(max_seconds=5.0), clock), Meter(Budget(max_seconds=0.0), clock)
+    clock.now_s += 60
+    meter.start()
+    clock.now_s += 4.9
+    assert meter.reserve(1) == ""
+    clock.now_s += 0.1
+    assert meter.reserve(1) == "max_seconds is 5"
+    assert unlimited.reserve(1) == ""
+
+
+def test_an_answer_beyond_its_worst_case_leaves_room_for_nothing_not_even_for_what_was_set_aside() -> None:
+    meter = Meter(Budget(max_usd=1.0))
+    lying, waiting = Bill(meter, Amount(10, NANO // 2)), Bill(meter, Amount())
+    meter.hold(Amount(10, NANO // 2))
+    usage = Usage(input_tokens=5, output_tokens=10**9)
+    with lying.running() as tab:
+        tab.take(Completion(text="", model="stub:m", usage=usage, cost_usd=2.5))
+        with pytest.raises(ModelError, match=r"more than was set aside for an answer: \$2.50 so far, and max_usd is 1"):
+            tab.permit(Amount(1, 1))
+    assert (meter.held, meter.spent.nano_usd) == (Amount(), 2.5 * NANO)
+    with waiting.running() as tab, pytest.raises(ModelError):
+        tab.permit(Amount())
+    assert meter.overdraft
