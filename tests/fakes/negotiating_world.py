@@ -81,6 +81,17 @@ def draft(title: str, *changes: CodeChange, **fields: Any) -> Proposal:
     )
 
 
+def counter(title: str, **fields: object) -> ProposalEvaluation:
+    """A vote that proposes something else."""
+    return ProposalEvaluation(
+        proposal_id="",
+        evaluator="",
+        round=0,
+        decision="counter",
+        counter_proposal=draft(title, change("a.py", "0", "2"), **fields),
+    )
+
+
 def report(proposal_id: str, passed: bool = True, **fields: Any) -> GateReport:
     """What a gate with one rung says."""
     rung = (
@@ -134,6 +145,10 @@ class World:
 
     def gate_says(self, title: str, *passes: bool) -> None:
         self.refusals[title] = list(passes)
+
+    def statuses(self) -> dict[str, str]:
+        """Run it, and give what became of each proposal by its title."""
+        return {record.proposal.title: record.status for record in self.run().records}
 
     # --- what the engine asks ---
 
