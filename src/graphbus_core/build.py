@@ -43,10 +43,9 @@ if TYPE_CHECKING:
     from graphbus_core.editing.workspace import Workspace
     from graphbus_core.model.messages import Event
     from graphbus_core.model.proposals import FileChange, GateReport, Negotiations
-    from graphbus_core.negotiation.agents import ActiveAgents
+    from graphbus_core.negotiation.agents import ActiveAgents, Analyses
     from graphbus_core.negotiation.backend import Backend
     from graphbus_core.negotiation.driver import Negotiation
-    from graphbus_core.negotiation.views import Analyses
 
 __all__ = ["BUILD", "STATIC", "Agreement", "AppliedChanges", "BuildResult", "build_graph", "main", "run_build_pipeline"]
 
@@ -83,12 +82,12 @@ class AppliedChanges(msgspec.Struct, frozen=True):
 
 
 def end_interrupted(config: BuildConfig, *, writes_sources: bool) -> tuple[str, ...]:
-    """See `settlement.end_interrupted`, which is loaded only where there is a journal."""
+    """See `apply.end_interrupted`, which is loaded only where there is a journal."""
     if not os.path.lexists(os.path.join(config.artifacts_dir, JOURNAL)):
         return ()
-    from graphbus_core.negotiation import settlement
+    from graphbus_core.negotiation import apply
 
-    return settlement.end_interrupted(config, writes_sources=writes_sources)
+    return apply.end_interrupted(config, writes_sources=writes_sources)
 
 
 # --- 1-7: from a request to a graph ---------------------------------------------------------
@@ -227,7 +226,7 @@ def no_engine(config: BuildConfig) -> NoEngine:
 
 def no_analysis(definitions: AgentDefinitions) -> Analyses:
     """In a static build nobody studies anything; the rules alone look for conflicts."""
-    from graphbus_core.negotiation.views import Analyses
+    from graphbus_core.negotiation.agents import Analyses
 
     return Analyses()
 
@@ -273,7 +272,7 @@ def apply_code_changes(config: BuildConfig, agreement: Agreement) -> AppliedChan
         NegotiationError: The accepted changes do not pass the gate together; or they are written, and the record cannot say so.
         EditError: A file has changed meanwhile, or cannot be written.
     """
-    from graphbus_core.negotiation.settlement import land
+    from graphbus_core.negotiation.apply import land
 
     landed = land(config, *agreement)
     return AppliedChanges(agreement.negotiations, *landed)
@@ -302,7 +301,7 @@ def build_complete(
     config: BuildConfig, classes: NodeClasses, artifacts: BuildArtifacts, applied: AppliedChanges
 ) -> BuildResult:
     """Sum up, and remember what the result rests on."""
-    from graphbus_core.negotiation.finding import find
+    from graphbus_core.negotiation.rule_agent import find
 
     project = applied.project or classes.project
     findings = find(project)
@@ -336,7 +335,7 @@ def negotiated_build_complete(  # noqa: PLR0917 - the products of six stages
         from graphbus_core.negotiation.lock import write_lock
 
         written = artifacts.manifest.artifacts
-        write_lock(*agreement[:2], negotiation.resting, applied.project, written)
+        write_lock(*agreement[:2], negotiation.settled, applied.project, written)
     return result._replace(spent=negotiation.accounts.spend)
 
 

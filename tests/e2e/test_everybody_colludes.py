@@ -17,10 +17,9 @@ from graphbus_core.editing.sandboxes import choose
 from graphbus_core.llm.client import Bound
 from graphbus_core.model.config import BuildConfig
 from graphbus_core.model.proposals import GateReport, Negotiations, Proposal, ProposalEvaluation
-from graphbus_core.negotiation.agents import ActiveAgents, choose_arbiters
+from graphbus_core.negotiation.agents import ActiveAgents, Analysis, Trial, View, choose_arbiters
+from graphbus_core.negotiation.apply import land
 from graphbus_core.negotiation.driver import Negotiation
-from graphbus_core.negotiation.settlement import land
-from graphbus_core.negotiation.views import Analysis, Trial, View
 from tests.conftest import Figure
 from tests.corpora import BASES, BadEdit, bad_edits, config_of, write
 
