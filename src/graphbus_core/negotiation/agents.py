@@ -6,21 +6,18 @@ An agent of any kind answers the same five questions with typed data. It never a
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import msgspec
 
 from graphbus_core.compiler.conflicts import SchemaConflict
 from graphbus_core.compiler.project import Project
 from graphbus_core.errors import NegotiationError, did_you_mean
+from graphbus_core.llm.client import Price
 from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.model.config import BuildConfig
 from graphbus_core.model.findings import Finding
 from graphbus_core.model.proposals import GateReport, Proposal, ProposalEvaluation, ProposalRecord
-
-if TYPE_CHECKING:
-    from graphbus_core.llm.client import Price  # a static build loads nothing of models
-
 
 # --- what an agent sees ------------------------------------------------------------------------
 
