@@ -98,6 +98,7 @@ class Rude:
         return hash("a")
 
 
+RECORD = Type("record", name="R", fields=(Field("a", STR),))
 REFUSED = object()
 HOSTILE = [
     'a"); import os; os._exit(3); ("',
@@ -275,23 +276,7 @@ def passes(schema: Schema, value: object, *, is_closed: bool = False) -> bool:
     return given_back is value
 
 
-def is_plain(value: object) -> bool:
-    """Whether a value is what JSON becomes in Python, with ints of a common length."""
-    if type(value) is dict:
-        return all(type(key) is str and is_plain(item) for key, item in value.items())
-    if type(value) is list:
-        return all(map(is_plain, value))
-    return value is None or type(value) in {str, bool, float} or (type(value) is int and abs(value) < 1 << 63)
-
-
-def has_usual_names(schema: Schema | Type) -> bool:
-    """Whether msgspec can have the names of the fields."""
-    usual = all(each.name.isprintable() and not {*each.name} & {*'"\\'} for each in schema.fields)
-    inner = [each.type for each in schema.fields] + (list(schema.args) if isinstance(schema, Type) else [])
-    return usual and all(map(has_usual_names, inner))
-
-
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(st.data(), schemas(), st.booleans())
 def test_what_msgspec_lets_pass_the_walk_finds_nothing_wrong_with(
     data: st.DataObject, schema: Schema, is_closed: bool
@@ -339,17 +324,6 @@ def test_a_checked_call_hands_on_the_value_of_each_name_and_gives_back_what_is_p
         assert released == [result] or released[0] is result
 
 
-@settings(max_examples=300)
-@given(st.data(), types())
-def test_they_agree_on_single_types_too(data: st.DataObject, wanted: Type) -> None:
-    schema, value = Schema((Field("x", wanted),)), {"x": data.draw(fitting(wanted) | VALUES)}
-    is_right = not problems_of(schema, value)
-    if passes(schema, value):
-        assert is_right
-    elif is_right and is_plain(value) and has_usual_names(schema):  # else it is only slower
-        assert "bool" in str(wanted) or "Literal" in str(wanted) or "dict[" in str(wanted), (wanted, value)
-
-
 @settings(max_examples=200)
 @given(st.data(), schemas())
 def test_what_the_gate_of_payloads_lets_pass_fits_and_is_json_within_its_limit(
@@ -366,17 +340,29 @@ def test_what_the_gate_of_payloads_lets_pass_fits_and_is_json_within_its_limit(
 @given(st.lists(st.sampled_from(HOSTILE) | st.text(), min_size=1, unique=True))
 def test_a_field_name_is_data_whatever_it_says(names: list[str]) -> None:
     schema = Schema(tuple(Field(name, STR) for name in names))
-    given_ = {name: name for name in names}
-    for gate in (
-        gate_for(schema, lambda _other: REFUSED, is_closed=True),
-        payload_gate_for(schema, lambda _other: REFUSED, limit=MAX_PAYLOAD_BYTES),
-    ):
-        if gate is not None and has_usual_names(schema):
-            assert gate(given_) is given_
-            assert gate(given_ | {names[0]: 1}) is REFUSED
-            assert gate({name: name for name in names[1:]}) is REFUSED
-            if names[0] + "!" not in names:
-                assert gate(given_ | {names[0] + "!": ""}) is REFUSED
+    right = {name: name for name in names}
+    gate = gate_for(schema, lambda other: not problems_of(schema, other, is_closed=True), is_closed=True)
+    assert gate(right) in (right, True)
+    assert gate(right | {names[0]: 1}) is False
+    assert gate({name: name for name in names[1:]}) is False
+    assert gate(right | {"".join(names) + "!": ""}) is False
+
+
+USUAL = [
+    (Type("list", (RECORD,)), [{"a": "x"}, {"a": "y", "b": 1}]),
+    (Type("dict", (STR, Type("list", (FLOAT,)))), {"x": [1, 2.5]}),
+    (Type("union", (RECORD, NULL)), None),
+    (Type("union", (INT, Type("list", (INT,)))), [1]),
+    (Type("tuple", (INT, TEXTS[0])), [1, "2026-01-31"]),
+    (Type("literal", values=("a", 1, None)), "a"),
+    (Type("set"), [1]),
+    (BYTES, b"x"),
+]
+
+
+@pytest.mark.parametrize(("wanted", "value"), USUAL)
+def test_usual_values_are_not_walked_through(wanted: Type, value: object) -> None:
+    assert passes(Schema((Field("x", wanted),)), {"x": value})
 
 
 @given(VALUES)
@@ -409,7 +395,6 @@ def test_a_schema_nested_deeply_is_checked_to_its_end() -> None:
     assert "[0][0][0]: expected str, got int 1" in str(problems_of(schema, {"x": bad})[0])
 
 
-RECORD = Type("record", name="R", fields=(Field("a", STR),))
 LAX = {
     "a set is no list": (Type("list", (INT,)), {1}),
     "text is no bytes, though it may stand for them": (BYTES, "eA=="),

@@ -113,7 +113,14 @@ def call_for(
 
 
 def _is_scalar(field: Field) -> bool:
-    return field.type.kind in _SCALARS and not field.type.name
+    of = _without_none(field.type) or field.type
+    return of.kind in _SCALARS and not of.name
+
+
+def _without_none(of: Type) -> Type | None:
+    """`str` of `str | None`; None for a type that is no choice of that kind."""
+    others = [choice for choice in of.args if choice != NULL]
+    return others[0] if of.kind == "union" and len(others) == 1 and len(of.args) == 2 else None
 
 
 def _accept(value: Any, by: tuple[Fits | None, type]) -> None:
@@ -145,9 +152,8 @@ def _annotation_of(wanted: Type, scalars: Mapping[str, Any] = _SCALARS) -> Any:
     """What msgspec knows the type as; a class of its own that `_look` is asked about where it knows none."""
     if wanted.kind in scalars and not wanted.name:
         return scalars[wanted.kind]
-    others = [choice for choice in wanted.args if choice != NULL]
-    if wanted.kind == "union" and len(others) == 1 and len(wanted.args) == 2:
-        return _annotation_of(others[0], scalars) | None
+    if present := _without_none(wanted):
+        return _annotation_of(present, scalars) | None
     make = _ANNOTATIONS.get(wanted.kind)
     return (make(wanted) if make else None) or type("Other", (_Other,), {"fits": staticmethod(_fits_of(wanted))})
 
@@ -227,8 +233,8 @@ def _shape_of(wanted: Type) -> _Shape | None:
     if wanted.kind in ("dict", "record"):
         inside = _shape_of_record(wanted.fields) if wanted.kind == "record" else _shape_of_entries(wanted)
         return _Shape(_DICTS | {type(None)}, inside)
-    others = [choice for choice in wanted.args if choice != NULL]
-    return _shape_of(others[0]) if wanted.kind == "union" and len(others) == 1 else None
+    present = _without_none(wanted)
+    return _shape_of(present) if present else None
 
 
 def _shape_of_record(fields: tuple[Field, ...]) -> Fits | None:

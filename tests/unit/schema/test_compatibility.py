@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from graphbus_core.schema.compatibility import fit_of, is_disjoint, why_not
 from graphbus_core.schema.types import ANY, BOOL, BYTES, DICT, FLOAT, INT, LIST, NULL, STR, UNKNOWN, Field, Type
+from graphbus_core.schema.validation import problems_in
 
 
 def union(*parts: Type) -> Type:
@@ -287,33 +288,7 @@ def hashable(kind: Type) -> list[object]:
 
 
 def is_a(value: object, kind: Type) -> bool:
-    """Tell whether the value is of the type; values of an unknown type are of every type."""
-    if type(value) is object or kind.kind in {"unknown", "any"}:
-        return True
-    if kind.kind == "union":
-        return any(is_a(value, part) for part in kind.args)
-    if kind.kind == "literal":
-        return any(type(value) is type(choice) and value == choice for choice in kind.values)
-    plain = {"null": type(None), "bool": bool, "int": int, "str": str, "bytes": bytes}
-    if kind.kind in plain:
-        return type(value) is plain[kind.kind]
-    if kind.kind == "float":
-        return type(value) in {int, float}
-    if kind.kind in {"list", "set"}:
-        return isinstance(value, list) and all(is_a(item, part) for item in value for part in kind.args)
-    if kind.kind == "tuple":
-        return (
-            isinstance(value, list)
-            and len(value) == len(kind.args)
-            and all(is_a(item, part) for item, part in zip(value, kind.args, strict=True))
-        )
-    if not isinstance(value, dict):
-        return False
-    if kind.kind == "dict":
-        return not kind.args or all(is_a(key, kind.args[0]) and is_a(item, kind.args[1]) for key, item in value.items())
-    return all(
-        is_a(value[field.name], field.type) if field.name in value else not field.required for field in kind.fields
-    )
+    return not problems_in(kind, value)
 
 
 @given(TYPES)

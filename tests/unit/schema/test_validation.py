@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from functools import partial
 from types import MappingProxyType
@@ -14,6 +15,7 @@ import pytest
 from graphbus_core.schema.json import freeze
 from graphbus_core.schema.types import ANY, BOOL, BYTES, DICT, FLOAT, INT, LIST, NULL, STR, UNKNOWN, Field, Schema, Type
 from graphbus_core.schema.validation import problems_in, problems_of
+from graphbus_core.schema.values import has_no_number
 
 ITEM = Type("record", name="Item", fields=(Field("sku", STR), Field("qty", INT, required=False)))
 LISTS = Type("list", args=(INT,))
@@ -116,3 +118,23 @@ def test_what_is_told_can_be_written_anywhere_and_obeyed_nowhere() -> None:
         assert told.isprintable()
         assert told.encode()
     assert check({})[2].path == "a\\nb"
+
+
+DEEP: list[object] = [math.nan]
+for _ in range(5_000):
+    DEEP = [DEEP]
+
+
+@pytest.mark.parametrize(
+    ("value", "is_so"),
+    [
+        (math.nan, True),
+        (-math.inf, True),
+        ({"a": [1, {"b": (2.0, math.inf)}]}, True),
+        (DEEP, True),
+        ({"a": [1.5, "nan", None, True, {}]}, False),
+        (1e308, False),
+    ],
+)
+def test_what_json_has_no_number_for_is_found(value: object, is_so: bool) -> None:
+    assert has_no_number(value) is is_so
