@@ -1,4 +1,4 @@
-"""Changes: what is different between two states of a graph, and whom it lets down."""
+"""What is different between two states of a graph, and whom that breaks."""
 
 from __future__ import annotations
 
@@ -33,9 +33,11 @@ ChangeKind = Literal[
 ]
 Effect = Literal["breaking", "settled", "compatible"]
 
+NOWHERE = SourceSpan("", 0, 0, 0, 0)
+
 
 class Broken(NamedTuple):
-    """An edge of the new graph whose other end a change lets down.
+    """An edge of the new graph that a change breaks at its other end.
 
     Attributes:
         edge: `"Checkout → Stock.reserve"`.
@@ -51,28 +53,32 @@ class Broken(NamedTuple):
 
 
 class Change(NamedTuple):
-    """One thing that is different.
+    """One thing that is different; a row of `graphbus contract diff`.
 
     Attributes:
         kind: What has happened.
-        place: `"Stock.reserve"`, `"/Order/Placed"`, `"Stock"`.
-        what: Which part of it: `"input"`, `"output"`, `"payload"`, `"Mail.on_placed"`, or empty.
-        path: The field, `"items[].sku"`, or empty.
-        is_breaking: Somebody who relied on it as it was can be let down: whether somebody is, `effect` says.
-        is_certain: False where a type is not known; then it is not called breaking.
+        place: `"Stock.reserve"`, `"/Order/Placed"`, `"Stock"`; empty while two schemas are compared by themselves.
+        why: One sentence, or for a field a clause that follows the title.
+        span: Where it is in the source.
+        part: Which part of the place: `"input"`, `"output"`, `"payload"`, `"Mail.on_placed"`, or empty.
+        field: The path of the field, `"items[].sku"`, or empty.
+        is_breaking: Those who relied on the old state can fail; whether somebody does, `effect` says.
+        is_certain: False where a type is not known; then the change is not called breaking.
         is_public: Others than the agents of this graph may rely on it.
-        why: One sentence.
         breaks: The edges of this graph that it breaks.
         example: As the one item of a tuple, a value that was fine and is refused now.
         is_new_value: The example is a value that may come now and never came before.
+        is_new_place: `span` is a place of the new state.
+        name: The field at the top of the path, as it is now; for what was removed as it was.
+        was: For a field with another name: the old one.
     """
 
     kind: ChangeKind
     place: str
     why: str
-    span: SourceSpan
-    what: str = ""
-    path: str = ""
+    span: SourceSpan = NOWHERE
+    part: str = ""
+    field: str = ""
     is_breaking: bool = False
     is_certain: bool = True
     is_public: bool = False
@@ -82,10 +88,12 @@ class Change(NamedTuple):
     example: tuple[Any, ...] = ()
     is_new_value: bool = False
     is_new_place: bool = True
+    name: str = ""
+    was: str = ""
 
     @property
     def effect(self) -> Effect:
-        """`breaking`: somebody is let down. `settled`: nobody is, for all who relied on it have changed with it."""
+        """`breaking`: somebody fails. `settled`: nobody does, because all who relied on it have changed with it."""
         if any(broken.is_certain for broken in self.breaks):
             return "breaking"
         if not self.is_breaking:
@@ -94,11 +102,11 @@ class Change(NamedTuple):
 
     @property
     def breaks_outside(self) -> bool:
-        """True when others than the agents of this graph are let down."""
+        """True when it breaks others than the agents of this graph."""
         return self.is_breaking and self.is_public
 
     @property
     def title(self) -> str:
         """The place in one line: `"Stock.reserve: input items[].sku"`."""
-        part = " ".join(filter(None, (self.what, self.path)))
+        part = " ".join(filter(None, (self.part, self.field)))
         return f"{self.place}: {part}" if part else self.place

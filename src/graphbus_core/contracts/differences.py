@@ -1,52 +1,58 @@
-"""What differs between two schemas, field by field, and who is let down by it.
+"""What differs between two schemas, field by field, and whether it breaks those who rely on the old one.
 
-side "input": others give these fields, the contract takes them: it may take more, never less
-side "output": the contract gives them, others take them: it may give less, never in an old place what was not given before
+side "input": others give these fields and the contract takes them: it may take more, never less
+side "output": the contract gives them and others take them: it may give more fields, and no new values in an old one
+
+`_EFFECTS` is the table of all cases but one: a type that changes is decided by `subsets.refusal`, here and nowhere else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
+from graphbus_core.contracts.changes import Change, ChangeKind
 from graphbus_core.contracts.samples import witness
-from graphbus_core.contracts.subsets import Refusal, is_same, refusal
+from graphbus_core.contracts.subsets import is_same, refusal
 from graphbus_core.model.schema import Field, Schema, Type
 from graphbus_core.model.schema_fit import Side
 
-DifferenceKind = Literal["added", "removed", "renamed", "required", "optional", "type", "opened", "closed"]
 
-
-class Difference(NamedTuple):
-    """One thing that differs.
-
-    Attributes:
-        path: `"items[].sku"`; empty for the whole.
-        is_breaking: Those who relied on it as it was may be let down.
-        is_certain: False when that rests on a type that is not known; then it is not called breaking.
-        why: One clause, to follow the name of the place.
-        before: What was there, `""` for nothing.
-        example: As the one item of a tuple, a value that was fine and is refused now, if one was found.
-        is_new_value: The example is a value that may come now and never came before.
-        name: The field at the top of the path, as it is now; for what was removed as it was.
-        was: For a field with another name: the old one.
-    """
-
-    kind: DifferenceKind
-    path: str
-    is_breaking: bool
+class _Effect(NamedTuple):
     why: str
-    before: str = ""
-    after: str = ""
+    is_breaking: bool = False
     is_certain: bool = True
-    example: tuple[Any, ...] = ()
-    name: str = ""
-    was: str = ""
-    is_new_value: bool = False
+
+
+_EFFECTS: Mapping[tuple[ChangeKind, Side, str], _Effect] = {
+    ("field-added", "input", "required"): _Effect("has to be given now", is_breaking=True),
+    ("field-added", "input", "optional"): _Effect("is new and may be left out"),
+    ("field-added", "input", "optional, was open"): _Effect("is new and may be left out", is_certain=False),
+    ("field-added", "output", ""): _Effect("is new; who does not know it does not look at it"),
+    ("field-removed", "input", "refused"): _Effect("is no longer taken", is_breaking=True),
+    ("field-removed", "input", "ignored"): _Effect("is not looked at any more"),
+    ("field-removed", "output", "required"): _Effect("is no longer there", is_breaking=True),
+    ("field-removed", "output", "required, is open"): _Effect(
+        "may still be among the fields that are not listed", is_certain=False
+    ),
+    ("field-removed", "output", "optional"): _Effect("is no longer there, and could be missing before"),
+    ("field-required", "input", ""): _Effect("has to be given now", is_breaking=True),
+    ("field-required", "output", ""): _Effect("is always there now"),
+    ("field-optional", "input", ""): _Effect("may be left out now"),
+    ("field-optional", "output", ""): _Effect("may be missing now", is_breaking=True),
+    ("fields-opened", "input", ""): _Effect("further fields may be there"),
+    ("fields-opened", "output", ""): _Effect("further fields may be there"),
+    ("fields-closed", "input", "refused"): _Effect(
+        "fields that it does not list are no longer taken", is_breaking=True
+    ),
+    ("fields-closed", "input", "ignored"): _Effect("fields that it does not list are no longer taken"),
+    ("fields-closed", "output", ""): _Effect("fields that it does not list are no longer there"),
+}
+"""What happened, who gives, under which condition -> how it is said, and whether it breaks somebody."""
 
 
 class _Level(NamedTuple):
-    """Where the walk is: the two field lists belong to one of these."""
+    """Where the walk is; `is_closed` and what follows are about the outermost fields only."""
 
     side: Side
     path: str = ""
@@ -59,200 +65,160 @@ class _Level(NamedTuple):
         """The path of a field here."""
         return f"{self.path}.{name}" if self.path else name
 
-    def below(self, path: str, name: str) -> _Level:
-        """The level of what is inside of a field."""
-        return _Level(self.side, path, self.top or name)
+    def differs(
+        self, kind: ChangeKind, name: str = "", condition: str = "", before: str = "", after: str = ""
+    ) -> Change:
+        """The difference of a field here, or of all fields, as the table has it."""
+        why, is_breaking, is_certain = _EFFECTS[kind, self.side, condition]
+        found = Change(kind, "", why, is_breaking=is_breaking, is_certain=is_certain, before=before, after=after)
+        return found._replace(field=self.at(name) if name else "", name=self.top or name)
 
 
-def differences(before: Schema, after: Schema, side: Side, *, is_closed: bool = False) -> tuple[Difference, ...]:
+def differences(before: Schema, after: Schema, side: Side, *, is_closed: bool = False) -> tuple[Change, ...]:
     """Give what differs, in the order of the old schema, then what is new.
 
     Args:
-        before: As it was.
-        after: As it is.
+        before: The old schema.
+        after: The new one.
         side: Who gives.
         is_closed: The input refuses fields that it does not list, as arguments of methods are.
     """
     level = _Level(side, "", "", is_closed, before.is_open, after.is_open)
-    return (*_openness(before, after, level), *_fields(before.fields, after.fields, level))
+    return (*_openness(level), *_fields(before.fields, after.fields, level))
 
 
-def type_differences(before: Type, after: Type, side: Side, path: str) -> tuple[Difference, ...]:
+def type_differences(before: Type, after: Type, side: Side, path: str) -> tuple[Change, ...]:
     """The same for two types, e.g. of what a handler answers."""
     return tuple(_types(before, after, _Level(side, path, path)))
 
 
-def _openness(before: Schema, after: Schema, level: _Level) -> Iterator[Difference]:
-    if before.is_open == after.is_open:
-        return
-    if after.is_open:
-        yield Difference("opened", "", False, "further fields may be there", "", "...")
-    else:
-        is_breaking = level.side == "input" and level.is_closed
-        what = "are no longer taken" if level.side == "input" else "are no longer there"
-        yield Difference("closed", "", is_breaking, f"fields that it does not list {what}", "...", "")
+def _openness(level: _Level) -> Iterator[Change]:
+    if level.is_open and not level.was_open:
+        yield level.differs("fields-opened", after="...")
+    elif level.was_open and not level.is_open:
+        condition = "" if level.side == "output" else "refused" if level.is_closed else "ignored"
+        yield level.differs("fields-closed", condition=condition, before="...")
 
 
-def _fields(before: Sequence[Field], after: Sequence[Field], level: _Level) -> Iterator[Difference]:
+def _fields(before: Sequence[Field], after: Sequence[Field], level: _Level) -> Iterator[Change]:
     old, new = {field.name: field for field in before}, {field.name: field for field in after}
-    gone = [field for field in before if field.name not in new]
-    fresh = [field for field in after if field.name not in old]
-    if len(gone) == len(fresh) == 1 and _is_renamed(gone[0], fresh[0], level):
-        yield _renamed(gone[0], fresh[0], level)
-        gone, fresh = [], []
-    for was in before:
-        if was in gone:
-            yield _removed(was, level)
-        elif was.name in new:
-            yield from _kept(was, new[was.name], level)
-    for field in fresh:
-        yield _added(field, level)
+    removed = {name: _removed(field, level) for name, field in old.items() if name not in new}
+    added = {name: _added(field, level) for name, field in new.items() if name not in old}
+    if len(removed) == len(added) == 1:
+        (was,), (now,) = removed, added
+        if _is_renamed(old[was], new[now]) and (removed[was].is_breaking or added[now].is_breaking):
+            yield Change(
+                "field-renamed", "", f"is called {now!r} now", field=level.at(was), is_breaking=True, before=was, after=now,
+                name=level.top or now, was=level.top or was,
+            )  # fmt: skip
+            removed, added = {}, {}
+    for name, field in old.items():
+        if name in removed:
+            yield removed[name]
+        elif name in new:
+            yield from _kept(field, new[name], level)
+    yield from added.values()
 
 
-def _is_renamed(gone: Field, fresh: Field, level: _Level) -> bool:
+def _is_renamed(gone: Field, fresh: Field) -> bool:
     is_one = is_same(gone.type, fresh.type) and gone.required == fresh.required
-    return (
-        is_one
-        and gone.type.kind != "unknown"
-        and (_removed(gone, level).is_breaking or _added(fresh, level).is_breaking)
-    )
+    return is_one and gone.type.kind != "unknown"
 
 
-def _renamed(gone: Field, fresh: Field, level: _Level) -> Difference:
-    return Difference(
-        "renamed", level.at(gone.name), True, f"is called {fresh.name!r} now", gone.name, fresh.name,
-        name=level.top or fresh.name, was=level.top or gone.name,
-    )  # fmt: skip
-
-
-def _removed(field: Field, level: _Level) -> Difference:
-    kept_open = level.is_open
+def _removed(field: Field, level: _Level) -> Change:
     if level.side == "input":
-        is_breaking, is_certain = level.is_closed and not kept_open, True
-        why = "is no longer taken" if is_breaking else "is not looked at any more"
+        condition = "refused" if level.is_closed and not level.is_open else "ignored"
+    elif not field.required:
+        condition = "optional"
     else:
-        is_breaking, is_certain = field.required and not kept_open, not (field.required and kept_open)
-        why = "is no longer there" if field.required else "is no longer there, and could be missing before"
-        why = why if is_certain else "may still be among the fields that are not listed"
-    return Difference(
-        "removed", level.at(field.name), is_breaking, why, str(field.type), "", is_certain, name=level.top or field.name
-    )
+        condition = "required, is open" if level.is_open else "required"
+    return level.differs("field-removed", field.name, condition, before=str(field.type))
 
 
-def _added(field: Field, level: _Level) -> Difference:
-    is_breaking = level.side == "input" and field.required
-    is_doubtful = level.side == "input" and level.was_open and not is_breaking
-    if level.side == "output":
-        why = "is new; who does not know it does not look at it"
-    else:
-        why = "has to be given now" if field.required else "is new and may be left out"
-    return Difference(
-        "added", level.at(field.name), is_breaking, why, "", str(field.type), not is_doubtful, name=level.top or field.name
-    )  # fmt: skip
+def _added(field: Field, level: _Level) -> Change:
+    condition = ""
+    if level.side == "input":
+        condition = "required" if field.required else "optional, was open" if level.was_open else "optional"
+    return level.differs("field-added", field.name, condition, after=str(field.type))
 
 
-def _kept(was: Field, now: Field, level: _Level) -> Iterator[Difference]:
-    path, top = level.at(was.name), level.top or was.name
+def _kept(was: Field, now: Field, level: _Level) -> Iterator[Change]:
     if was.required != now.required:
-        is_loss = now.required == (level.side == "input")
-        why = {
-            ("input", True): "has to be given now",
-            ("input", False): "may be left out now",
-            ("output", True): "is always there now",
-            ("output", False): "may be missing now",
-        }[level.side, now.required]
-        yield Difference("required" if now.required else "optional", path, is_loss, why, name=top)
-    yield from _types(was.type, now.type, level.below(path, was.name))
+        yield level.differs("field-required" if now.required else "field-optional", now.name)
+    yield from _types(was.type, now.type, _Level(level.side, level.at(was.name), level.top or was.name))
 
 
 # --- types ---------------------------------------------------------------------------------
 
 
-def _types(before: Type, after: Type, level: _Level) -> Iterator[Difference]:
+def _types(before: Type, after: Type, level: _Level) -> Iterator[Change]:
     if is_same(before, after):
         return
-    pair = _same_container(before, after)
-    if pair is not None:
-        yield from pair_differences(pair, level)
-    else:
-        yield from _leaf(before, after, level)
-
-
-class _Pairs(NamedTuple):
-    """What two containers of one kind hold: fields, or types with what to add to the path."""
-
-    fields: tuple[Sequence[Field], Sequence[Field]] | None = None
-    inner: tuple[tuple[str, Type, Type], ...] = ()
-
-
-def pair_differences(pairs: _Pairs, level: _Level) -> Iterator[Difference]:
-    """Walk into both."""
-    if pairs.fields:
-        yield from _fields(*pairs.fields, level)
-    for step, was, now in pairs.inner:
+    if before.kind == after.kind == "union":
+        before, after = _one_choice(before, after) or (before, after)
+    if before.kind == after.kind == "record":
+        yield from _fields(before.fields, after.fields, level)
+        return
+    inside = _inside(before, after)
+    for step, was, now in inside:
         yield from _types(was, now, level._replace(path=level.path + step))
+    if not inside:
+        yield from _whole(before, after, level)
 
 
-def _same_container(before: Type, after: Type) -> _Pairs | None:
-    """Pair the insides of two types, where each difference inside is a difference of the whole and the other way round."""
-    if before.kind != after.kind or before.kind in ("literal", "unknown", "any"):
-        return None
-    if before.kind == "record":
-        return _Pairs((before.fields, after.fields))
-    if before.kind == "union":
-        return _one_choice(before, after)
-    if not before.args or len(before.args) != len(after.args):
-        return None
+def _inside(before: Type, after: Type) -> list[tuple[str, Type, Type]]:
+    """What two containers hold, with the step of the path, where a difference inside is one of the whole; else nothing."""
+    is_pair = before.kind == after.kind and before.args and len(before.args) == len(after.args)
+    if not is_pair or before.kind in ("union", "literal"):
+        return []
     if before.kind == "dict":
-        return _Pairs(inner=((".*", before.args[1], after.args[1]),)) if before.args[0] == after.args[0] else None
+        return [(".*", before.args[1], after.args[1])] if before.args[0] == after.args[0] else []
     steps = [f"[{at}]" for at in range(len(before.args))] if before.kind == "tuple" else ["[]"]
-    return _Pairs(inner=tuple(zip(steps, before.args, after.args, strict=True)))
+    return list(zip(steps, before.args, after.args, strict=True))
 
 
-def _one_choice(before: Type, after: Type) -> _Pairs | None:
-    """Two unions that differ in one container each, e.g. `Order | None` of another Order."""
+def _one_choice(before: Type, after: Type) -> tuple[Type, Type] | None:
+    """The one container in which two unions differ, e.g. `Order | None` of another Order."""
     was = [part for part in before.args if part not in after.args]
     now = [part for part in after.args if part not in before.args]
     if len(was) != 1 or len(now) != 1 or was[0].kind != now[0].kind or was[0].kind not in ("record", "list", "dict"):
         return None
     others = {part.kind for part in before.args} - {was[0].kind}
     is_apart = not others & {"record", "dict", "list", "tuple", "set", "unknown", "any"}
-    return _same_container(was[0], now[0]) if is_apart else None
+    is_walked = was[0].kind == "record" or _inside(was[0], now[0])
+    return (was[0], now[0]) if is_apart and is_walked else None
 
 
-def _leaf(before: Type, after: Type, level: _Level) -> Iterator[Difference]:
-    takes, sent = (after, before) if level.side == "input" else (before, after)
+def _whole(before: Type, after: Type, level: _Level) -> Iterator[Change]:
+    """Two types that are compared as sets of values."""
+    is_input = level.side == "input"
+    takes, sent = (after, before) if is_input else (before, after)
     found = refusal(takes, sent)
     if not found and not refusal(sent, takes):
         return  # another way to write the same
+    is_unknown = "unknown" in (before.kind, after.kind) or (found is not None and not found.is_certain)
     is_breaking = found is not None and found.is_certain
-    is_known = "unknown" not in (before.kind, after.kind)
-    yield Difference(
-        "type",
-        level.path,
-        is_breaking,
-        _why(before, after, level.side, found),
-        str(before),
-        str(after),
-        is_breaking or (is_known and found is None),
-        witness(takes, sent) if is_breaking else (),
-        level.top,
-        is_new_value=level.side == "output",
+    why = f"was {before}, is {after} now: it {_direction(level.side, is_breaking=is_breaking)}"
+    if is_unknown and before.kind == "unknown":
+        why = f"nothing was known of it, it is {after} now"
+    elif is_unknown:
+        why = f"it was {before}, and is not known any more"
+    yield Change(
+        "type-changed",
+        "",
+        why,
+        field=level.path,
+        is_breaking=is_breaking,
+        is_certain=is_breaking or not is_unknown,
+        before=str(before),
+        after=str(after),
+        example=witness(takes, sent) if is_breaking else (),
+        is_new_value=not is_input,
+        name=level.top,
     )
 
 
-def _why(before: Type, after: Type, side: Side, found: Refusal | None) -> str:
-    if "unknown" in (before.kind, after.kind) or (found and not found.is_certain):
-        known = after if before.kind == "unknown" else before
-        return (
-            f"nothing was known of it, it is {known} now"
-            if known is after
-            else f"it was {known}, and is not known any more"
-        )
-    verb = "takes" if side == "input" else "gives"
-    more, less = (
-        ("more than before", "less than before") if side == "input" else ("what it never gave", "less than before")
-    )
-    if found:
-        return f"was {before}, is {after} now: it {verb} {less if side == 'input' else more}"
-    return f"was {before}, is {after} now: it {verb} {more if side == 'input' else less}"
+def _direction(side: Side, *, is_breaking: bool) -> str:
+    if side == "input":
+        return "takes less than before" if is_breaking else "takes more than before"
+    return "gives what it never gave" if is_breaking else "gives less than before"

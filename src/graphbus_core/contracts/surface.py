@@ -71,19 +71,31 @@ class Surface:
         return {topic: tuple(each) for topic, each in sorted(found.items())}
 
     @cached_property
+    def handlers(self) -> tuple[Handler, ...]:
+        """All handlers, also those of a computed topic."""
+        return tuple(
+            Handler(agent, subscription, *needs_of(subscription))
+            for agent in self.agents.values()
+            for subscription in agent.subscriptions
+        )
+
+    @cached_property
     def heard(self) -> dict[str, tuple[Handler, ...]]:
         """Topic or pattern -> its handlers."""
         found: dict[str, list[Handler]] = {}
-        for agent in self.agents.values():
-            for subscription in agent.subscriptions:
-                if subscription.topic:
-                    handler = Handler(agent, subscription, *needs_of(subscription))
-                    found.setdefault(subscription.topic, []).append(handler)
+        for handler in self.handlers:
+            if handler.subscription.topic:
+                found.setdefault(handler.subscription.topic, []).append(handler)
         return {topic: tuple(each) for topic, each in sorted(found.items())}
+
+    @cached_property
+    def _patterns(self) -> tuple[str, ...]:
+        return tuple(filter(is_pattern, self.heard))
 
     def hearers(self, topic: str) -> tuple[Handler, ...]:
         """Every handler that an event of the topic reaches."""
-        return tuple(handler for name, found in self.heard.items() if matches(name, topic) for handler in found)
+        names = {topic, *(pattern for pattern in self._patterns if matches(pattern, topic))}
+        return tuple(handler for name in sorted(names) for handler in self.heard.get(name, ()))
 
     def reached(self, topic: str) -> tuple[str, ...]:
         """The topics that a subscription to `topic`, which may be a pattern, hears of, as far as they are known."""
@@ -117,9 +129,13 @@ class Surface:
                     seen.add(call.span)
                     yield caller, call
 
-    def is_requested(self, topic: str) -> bool:
-        """True when somebody waits for an answer to the topic."""
-        return any(each.publication.is_request for each in self.said.get(topic, ()))
+    def asked(self, topic: str) -> tuple[Said, ...]:
+        """Every publication to the topic that waits for an answer."""
+        return tuple(each for each in self.said.get(topic, ()) if each.publication.is_request)
+
+    def is_fed(self, topic: str) -> bool:
+        """True when agents publish to the topic or pattern, or others may."""
+        return bool(self.speakers(topic)) or any(map(self.is_external, self.reached(topic)))
 
 
 def merged(payloads: list[Schema | None]) -> Schema | None:

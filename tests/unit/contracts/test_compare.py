@@ -172,7 +172,7 @@ def test_a_payload_with_other_values_may_break_a_handler_that_did_not_change(tmp
 def test_a_change_that_every_end_has_made_with_it_breaks_nobody(tmp_path: Path) -> None:
     new = shop("int").replace("qty", "count") + MAIL.replace("qty", "count")
     found = changes(tmp_path, shop("int") + MAIL, new)
-    assert [(told(each), each.is_breaking) for each in found if each.what == "payload"] == [
+    assert [(told(each), each.is_breaking) for each in found if each.part == "payload"] == [
         ("settled field-renamed /Order/Sold: payload qty", True)
     ]
     assert not any(each.effect == "breaking" for each in found)

@@ -150,7 +150,7 @@ def _of_artifacts(folder: str) -> Validated:
     if manifest and not look(folder, manifest):
         found = _of_sources(tuple(os.path.normpath(os.path.join(root, path)) for path in manifest.roots))
         return found._replace(state=found.state._replace(label=folder))
-    from graphbus_core.contracts.recorded import Recorded, surely
+    from graphbus_core.contracts.edges import Recorded, surely
 
     evidence = Recorded(artifacts)
     findings = surely(rules.check(evidence, has_text=False))

@@ -152,7 +152,7 @@ def _change_lines(change: Change, root: str) -> Iterator[str]:
 
 def said(change: Change, strong: Callable[[str], str]) -> str:
     """The change in one sentence: where something speaks of a field, its title comes first."""
-    if change.path or change.kind in (
+    if change.field or change.kind in (
         "schema-known",
         "schema-unknown",
         "fields-opened",
@@ -262,7 +262,7 @@ def _markdown_row(change: Change, root: str) -> str:
 
 def said_in_markdown(change: Change) -> str:
     """The change in one sentence, without paint."""
-    title = f"{_code(change.title)} " if change.path or not change.why.startswith(change.place) else ""
+    title = f"{_code(change.title)} " if change.field or not change.why.startswith(change.place) else ""
     doubt = "" if change.is_certain else " (not certain)"
     return f"{title}{_escaped(change.why)}{doubt}"
 
