@@ -208,7 +208,7 @@ class _Comparison:
         is_public = self._is_public(topic)
         head = Change("type-changed", topic, "", after.subscription.span, after.name, is_public=is_public)
         yield from self._needs(head, before.needs, after)
-        method = after.agent.method(after.subscription.method)
+        method = after.method
         if method and not method.has_schema and (self._new.asked(topic) or is_public):
             found = type_differences(answer_of(before), answer_of(after), "output", "answer")
             head = head._replace(span=method.span)

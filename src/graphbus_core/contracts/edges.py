@@ -284,9 +284,8 @@ def _event(source: str, topic: str, said: Sequence[Said], target: Handler | str,
         return _Ends(Edge(kind, source, topic, target, (*given[:1],), unknown=unknown), frozenset(given))
     heard = target.subscription
     taken = {heard.span} | {each.span for each in heard.reads} | {each.span for each in heard.fields}
-    method = target.agent.method(heard.method)
     edge = Edge(kind, source, topic, target.name, (*given[:1], heard.span), unknown=unknown)
-    return _Ends(edge, frozenset(given), frozenset(taken), frozenset([method.span] if method else []))
+    return _Ends(edge, frozenset(given), frozenset(taken), frozenset([target.method.span] if target.method else []))
 
 
 def _unknown_payload(said: Iterable[Said]) -> str:

@@ -25,6 +25,11 @@ class Handler(NamedTuple):
         """`"Agent.method"`."""
         return f"{self.agent.name}.{self.subscription.method}"
 
+    @property
+    def method(self) -> MethodSpec | None:
+        """The method, where its class has it."""
+        return self.agent.method(self.subscription.method)
+
 
 class Said(NamedTuple):
     """A publication and the agent that makes it."""
@@ -170,5 +175,4 @@ def needs_of(subscription: Subscription) -> tuple[Schema, bool]:
 
 def answer_of(handler: Handler) -> Type:
     """What the handler of a request answers, as far as its annotation says."""
-    method = handler.agent.method(handler.subscription.method)
-    return method.returns if method else UNKNOWN
+    return handler.method.returns if handler.method else UNKNOWN

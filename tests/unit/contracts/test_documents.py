@@ -10,8 +10,7 @@ import jsonschema
 import pytest
 
 from graphbus_core import build_graph
-from graphbus_core.contracts.documents import asyncapi
-from graphbus_core.contracts.documents import jsonschema as documents
+from graphbus_core.contracts import asyncapi, documents
 from graphbus_core.model.artifacts import BuildArtifacts
 from graphbus_core.model.project_info import ProjectInfo
 from graphbus_core.store import load

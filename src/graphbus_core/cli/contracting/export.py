@@ -127,16 +127,16 @@ def _describe(form: str, artifacts: BuildArtifacts, about: _About) -> Document:
         from graphbus_core.hosting.serving import openapi
 
         return openapi.document(artifacts, about.info, wait_limit_s=about.wait_limit_s)
-    from graphbus_core.contracts.documents import asyncapi, jsonschema
+    from graphbus_core.contracts import asyncapi, documents
 
-    write = asyncapi.document if form == "asyncapi" else jsonschema.bundle
+    write = asyncapi.document if form == "asyncapi" else documents.bundle
     return write(artifacts, about.info)
 
 
 def _describe_singly(artifacts: BuildArtifacts) -> Mapping[str, Document]:
-    from graphbus_core.contracts.documents import jsonschema
+    from graphbus_core.contracts import documents
 
-    return jsonschema.single(artifacts)
+    return documents.single(artifacts)
 
 
 def _as_json(document: Document) -> str:
