@@ -13,41 +13,34 @@ from graphbus_core.model.agent import SourceSpan
 from graphbus_core.model.findings import Finding
 
 _LEVELS = {"error": "error", "warning": "warning", "info": "notice"}
+_EDGE = ("kind", "source", "topic", "target", "verdict", "unknown")
+_CHANGE = ("kind", "effect", "place", "part", "field", "before", "after", "why", "is_certain")
 
 
 def edges_document(validation: Validation) -> dict[str, Any]:
     """All edges with their verdicts; paths are relative to the project root, lines count from 1."""
     return {
-        "edges": [_edge_document(edge) for edge in validation.edges],
-        "others": [_finding_document(finding) for finding in validation.others],
+        "edges": [_edge(edge) for edge in validation.edges],
+        "others": [_finding(finding) for finding in validation.others],
         "summary": {verdict: validation.count(verdict) for verdict in ("fits", "unfit", "unknown")},
     }
 
 
-def _edge_document(edge: Edge) -> dict[str, Any]:
-    return {
-        "kind": edge.kind,
-        "source": edge.source,
-        "topic": edge.topic,
-        "target": edge.target,
-        "verdict": edge.verdict,
-        "unknown": edge.unknown,
-        "places": [_place_document(span) for span in edge.spans],
-        "findings": [_finding_document(finding) for finding in edge.findings],
-    }
+def _edge(edge: Edge) -> dict[str, Any]:
+    places, findings = [_place(span) for span in edge.spans], [_finding(each) for each in edge.findings]
+    return {**_fields(edge, _EDGE), "places": places, "findings": findings}
 
 
-def _finding_document(finding: Finding) -> dict[str, Any]:
-    return {
-        "code": finding.code,
-        "severity": finding.severity,
-        **_place_document(finding.span),
-        "message": finding.message,
-        "hint": finding.hint,
-    }
+def _finding(finding: Finding) -> dict[str, Any]:
+    head, tail = _fields(finding, ("code", "severity")), _fields(finding, ("message", "hint"))
+    return {**head, **_place(finding.span), **tail}
 
 
-def _place_document(span: SourceSpan) -> dict[str, Any]:
+def _fields(of: Any, names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: getattr(of, name) for name in names}
+
+
+def _place(span: SourceSpan) -> dict[str, Any]:
     return {"path": span.path, "line": span.line}
 
 
@@ -57,7 +50,7 @@ def changes_document(comparison: Comparison) -> dict[str, Any]:
     return {
         "old": comparison.old,
         "new": comparison.new,
-        "changes": [_change_document(change) for change in comparison.changes],
+        "changes": [_change(change) for change in comparison.changes],
         "summary": {effect: len(comparison.of(effect)) for effect in ("breaking", "settled", "compatible")},
         "version": {
             "level": suggestion.level,
@@ -70,32 +63,19 @@ def changes_document(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def _change_document(change: Change) -> dict[str, Any]:
+def _change(change: Change) -> dict[str, Any]:
     return {
-        "kind": change.kind,
-        "effect": change.effect,
-        "place": change.place,
-        "part": change.part,
-        "field": change.field,
-        "before": change.before,
-        "after": change.after,
-        "why": change.why,
-        "is_certain": change.is_certain,
+        **_fields(change, _CHANGE),
         "outside": change.breaks_outside,
-        "breaks": [_broken_document(broken) for broken in change.breaks],
+        "breaks": [_broken(broken) for broken in change.breaks],
         "example": list(change.example) if _is_json(change.example) else [],
-        "at": {**_place_document(change.span), "state": "new" if change.is_new_place else "old"},
+        "at": {**_place(change.span), "state": "new" if change.is_new_place else "old"},
     }
 
 
-def _broken_document(broken: Broken) -> dict[str, Any]:
-    return {
-        "edge": broken.edge,
-        "agent": broken.agent,
-        **_place_document(broken.span),
-        "why": broken.why,
-        "is_certain": broken.is_certain,
-    }
+def _broken(broken: Broken) -> dict[str, Any]:
+    head, tail = _fields(broken, ("edge", "agent")), _fields(broken, ("why", "is_certain"))
+    return {**head, **_place(broken.span), **tail}
 
 
 def _is_json(value: object) -> bool:
@@ -110,46 +90,40 @@ def _is_json(value: object) -> bool:
 
 
 def edge_annotations(validation: Validation, root: str) -> Iterator[str]:
-    """One for each finding, at its line, and one for each end that it concerns."""
-    told: set[tuple[str, str]] = set()
+    """One for each finding at its line, with the first edge that it concerns."""
     edges = [(edge_title(edge), finding) for edge in validation.edges for finding in edge.findings]
+    told: set[tuple[str, str]] = set()
     for title, finding in [*edges, *(("", finding) for finding in validation.others)]:
-        where = place(finding.span, root)
-        if (where, finding.message) not in told:
-            told.add((where, finding.message))
-            yield annotation(
-                _LEVELS[finding.severity],
-                _at(finding.span, root),
-                f"{finding.code} {title}".rstrip(),
-                [finding.message, finding.hint],
-            )
+        key = (place(finding.span, root), finding.message)
+        if key not in told:
+            told.add(key)
+            at, head = _at(finding.span, root), f"{finding.code} {title}".rstrip()
+            yield annotation(_LEVELS[finding.severity], at, head, [finding.message, finding.hint])
 
 
-def change_annotations(
-    comparison: Comparison, *, checks_version: bool = False, is_allowed: bool = False
-) -> Iterator[str]:
-    """An error for each change that breaks somebody, beside the change; a warning at each line that it breaks.
+def change_annotations(comparison: Comparison) -> Iterator[str]:
+    """An error for each change that breaks somebody, beside the change, and a warning at each line that it breaks.
 
-    Args:
-        comparison: What has changed.
-        checks_version: A version that is too low is an error.
-        is_allowed: What breaks somebody is no error, but a warning.
+    What is allowed to break somebody is a warning itself. The version and what to do come last.
     """
+    level, root = "warning" if comparison.is_allowed else "error", comparison.root
     for change in comparison.of("breaking"):
-        at = _at(change.span, comparison.root) if change.is_new_place else {}
         lines = [change.why, *([f"Breaks {outside(change)}."] if change.breaks_outside else [])]
         lines += [
-            f"{verb(each).capitalize()} {each.edge}: {each.why} ({annotated(comparison.root, each.span.path)}:{each.span.line})."
+            f"{verb(each).capitalize()} {each.edge}: {each.why} ({annotated(root, each.span.path)}:{each.span.line})."
             for each in change.breaks
         ]
-        yield annotation("warning" if is_allowed else "error", at, f"Contract broken: {change.title}", lines)
+        at = _at(change.span, root) if change.is_new_place else {}
+        yield annotation(level, at, f"Contract broken: {change.title}", lines)
         for broken in change.breaks:
             title = f"{'Broken' if broken.is_certain else 'Perhaps broken'} by {change.title}"
-            yield annotation("warning", _at(broken.span, comparison.root), title, [f"{broken.edge}: {broken.why}"])
+            yield annotation("warning", _at(broken.span, root), title, [f"{broken.edge}: {broken.why}"])
     suggestion = comparison.suggestion
     if suggestion.is_enough is False:
         text = f"{suggestion.current} → {suggestion.least} because {suggestion.because}"
-        yield annotation("error" if checks_version else "notice", {}, "Version", [text])
+        yield annotation("error" if comparison.checks_version else "notice", {}, "Version", [text])
+    if comparison.way_out:
+        yield annotation("notice", {}, "If it is meant", [comparison.way_out])
 
 
 def _at(span: SourceSpan, root: str) -> dict[str, Any]:

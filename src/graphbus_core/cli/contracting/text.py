@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from graphbus_core.cli import console
@@ -23,17 +23,22 @@ MARKS: dict[Verdict | Effect, tuple[str, console.Role]] = {
     "breaking": ("✗", "bad"),
     "settled": ("~", "warn"),
 }
-NOBODY = "nobody: nothing in the graph needs it as it was"
+_NOBODY = "nobody: nothing in the graph needs it as it was"
 _KINDS = {"method": "method", "call": "call", "depends_on": "depends on", "topic": "event", "request": "request"}
+_TITLED = frozenset({"schema-known", "schema-unknown", "fields-opened", "fields-closed", "type-changed"})
+"""What is said of these kinds is a clause that follows the title."""
 _WIDEST = 90
 _MOST_EXAMPLE_CHARS = 80
 
 
 class Comparison(NamedTuple):
-    """Two states, what differs between them and what that means for the version.
+    """Two states, what differs between them, what that means for the version, and what the command line allows.
 
     Attributes:
         root: Of the new state, on disk; empty if it is a revision.
+        is_allowed: What breaks somebody does not fail.
+        may_announce: A version that is raised far enough would allow it.
+        checks_version: A version that is too low fails.
     """
 
     old: str
@@ -41,6 +46,9 @@ class Comparison(NamedTuple):
     changes: tuple[Change, ...]
     suggestion: Suggestion
     root: str = ""
+    is_allowed: bool = False
+    may_announce: bool = False
+    checks_version: bool = False
 
     def of(self, effect: Effect) -> tuple[Change, ...]:
         """The changes of one effect."""
@@ -48,14 +56,38 @@ class Comparison(NamedTuple):
 
     @property
     def breaks(self) -> bool:
-        """True when somebody is let down."""
+        """True when it breaks somebody."""
         return bool(self.of("breaking"))
+
+    @property
+    def is_version_low(self) -> bool:
+        """True when the version fails."""
+        return self.checks_version and self.suggestion.is_enough is False
+
+    @property
+    def fails(self) -> bool:
+        """True when the command fails."""
+        return self.is_version_low or (self.breaks and not self.is_allowed)
+
+    @property
+    def way_out(self) -> str:
+        """What to do if the changes are meant, where a raised version is an answer."""
+        if not self.breaks or not self.may_announce or self.is_allowed:
+            return ""
+        found, least = self.suggestion.found, self.suggestion.least
+        if not self.suggestion.current or not found:
+            return "If it is meant, it can be announced once pyproject.toml gives a `version`, before and after."
+        return f"If it is meant, raise `version` in pyproject.toml from {found} to {least} at least."
 
 
 def place(span: SourceSpan, root: str) -> str:
     """A place as seen from the working directory; below no root as the project has it."""
     path = os.path.relpath(os.path.join(root, span.path)) if root else span.path
     return f"{path}:{span.line}"
+
+
+def _dim_place(span: SourceSpan, root: str) -> str:
+    return paint(plain(place(span, root)), "dim")
 
 
 # --- edges ------------------------------------------------------------------------------------
@@ -89,16 +121,15 @@ def edge_lines(validation: Validation, root: str, *, only_open: bool = False) ->
 def _edge_line(edge: Edge, root: str, width: int) -> str:
     mark, role = MARKS[edge.verdict]
     kind = paint(f"{_KINDS[edge.kind]:<10}", "dim")
-    where = paint(plain(place(edge.spans[0], root)), "dim")
     note = f"  {paint(plain(edge.unknown), 'warn')}" if edge.verdict == "unknown" else ""
-    return f"{paint(mark, role)} {kind} {plain(edge_title(edge)):<{width}}  {where}{note}"
+    return f"{paint(mark, role)} {kind} {plain(edge_title(edge)):<{width}}  {_dim_place(edge.spans[0], root)}{note}"
 
 
 def _finding_lines(finding: Finding, root: str) -> Iterator[str]:
     is_note = finding.severity == "info"
     role: console.Role = "name" if is_note else "bad" if finding.severity == "error" else "warn"
     label = f"{paint(finding.code, role)}{' note:' if is_note else ''}"
-    yield f"      {label} {plain(finding.message)}  {paint(plain(place(finding.span, root)), 'dim')}"
+    yield f"      {label} {plain(finding.message)}  {_dim_place(finding.span, root)}"
     if finding.hint and not is_note:
         yield f"      {paint('help:', 'name')} {plain(finding.hint)}"
 
@@ -121,51 +152,41 @@ def edge_summary(validation: Validation) -> str:
 
 
 def change_lines(comparison: Comparison) -> Iterator[str]:
-    """What differs, what breaks first, each with those whom it lets down; then the version."""
+    """What differs, what breaks first, each with those whom it breaks; then the version."""
     yield paint(f"{plain(comparison.old)} → {plain(comparison.new)}", "strong")
     yield ""
     for change in comparison.changes:
         yield from _change_lines(change, comparison.root)
     if comparison.changes:
+        mark, role = MARKS["breaking" if comparison.breaks else "compatible"]
         yield ""
-    yield from _verdict(comparison, paint)
+        yield f"{paint(mark, role)} {_counts(comparison)}."
+    else:
+        yield f"{paint('✓', 'good')} No contract has changed."
+    yield _version(comparison.suggestion)
 
 
 def _change_lines(change: Change, root: str) -> Iterator[str]:
     mark, role = MARKS[change.effect]
+    is_titled = change.field or change.kind in _TITLED
+    title = f"{paint(plain(change.title), 'strong')} " if is_titled else ""
     doubt = "" if change.is_certain else paint(" (not certain)", "warn")
-    where = f"  {paint(plain(place(change.span, root if change.is_new_place else '')), 'dim')}"
-    yield f"{paint(mark, role)} {said(change, lambda text: paint(plain(text), 'strong'))}{doubt}{where}"
+    where = _dim_place(change.span, root if change.is_new_place else "")
+    yield f"{paint(mark, role)} {title}{plain(change.why)}{doubt}  {where}"
     if change.effect == "compatible":
         return
     if change.example:
         fate = "may come now, and never came before" if change.is_new_value else "was fine, and is refused now"
-        yield f"    e.g. {plain(shown(change.example[0]))} {fate}"
+        yield f"    e.g. {plain(_cut(repr(change.example[0])))} {fate}"
     if change.breaks_outside:
         yield f"    breaks {outside(change)}"
     for broken in change.breaks:
-        where = paint(plain(place(broken.span, root)), "dim")
-        yield f"    {verb(broken)} {plain(broken.edge)}: {plain(broken.why)}  {where}"
+        yield f"    {verb(broken)} {plain(broken.edge)}: {plain(broken.why)}  {_dim_place(broken.span, root)}"
     if change.effect == "settled":
-        yield f"    breaks {NOBODY}"
+        yield f"    breaks {_NOBODY}"
 
 
-def said(change: Change, strong: Callable[[str], str]) -> str:
-    """The change in one sentence: where something speaks of a field, its title comes first."""
-    if change.field or change.kind in (
-        "schema-known",
-        "schema-unknown",
-        "fields-opened",
-        "fields-closed",
-        "type-changed",
-    ):
-        return f"{strong(change.title)} {plain(change.why)}"
-    return plain(change.why)
-
-
-def shown(value: object) -> str:
-    """A value as Python writes it, cut."""
-    text = repr(value)
+def _cut(text: str) -> str:
     return text if len(text) <= _MOST_EXAMPLE_CHARS else f"{text[: _MOST_EXAMPLE_CHARS - 3]}..."
 
 
@@ -181,39 +202,41 @@ def verb(broken: Broken) -> str:
     return "breaks" if broken.is_certain else "may break"
 
 
-def _verdict(comparison: Comparison, painted: Callable[[str, console.Role], str]) -> Iterator[str]:
-    if not comparison.changes:
-        yield f"{painted('✓', 'good')} No contract has changed."
-    else:
-        mark, role = MARKS["breaking" if comparison.breaks else "compatible"]
-        yield f"{painted(mark, role)} {counts(comparison)}."
-    yield from version_lines(comparison.suggestion)
-
-
-def counts(comparison: Comparison) -> str:
+def _counts(comparison: Comparison) -> str:
     """`1 change breaks somebody, 2 are compatible`."""
-    breaking, settled, compatible = (len(comparison.of(each)) for each in ("breaking", "settled", "compatible"))
-    verbs = (
-        (breaking, "breaks somebody", "break somebody"),
-        (settled, "breaks nobody who is left", "break nobody who is left"),
-        (compatible, "is compatible", "are compatible"),
-    )
-    there = [(number, one if number == 1 else many) for number, one, many in verbs if number]
-    return ", ".join(f"{number if at else counted(number, 'change')} {does}" for at, (number, does) in enumerate(there))
+    verbs: dict[Effect, tuple[str, str]] = {
+        "breaking": ("breaks somebody", "break somebody"),
+        "settled": ("breaks nobody who is left", "break nobody who is left"),
+        "compatible": ("is compatible", "are compatible"),
+    }
+    found = [(len(comparison.of(effect)), forms) for effect, forms in verbs.items()]
+    (first, does), *rest = [(number, one if number == 1 else many) for number, (one, many) in found if number]
+    return ", ".join([f"{counted(first, 'change')} {does}", *(f"{number} {does}" for number, does in rest)])
 
 
-def version_lines(suggestion: Suggestion) -> Iterator[str]:
+def _version(suggestion: Suggestion) -> str:
     """What the version should be, and whether it is high enough already."""
     least, found = suggestion.least, suggestion.found
     if not suggestion.current:
         step = {"none": "stays as it is", "patch": "a patch", "minor": "a minor version", "major": "a major version"}
-        yield f"Version: {step[suggestion.level]}, because {suggestion.because}."
-    elif least == suggestion.current:
-        yield f"Version: {least} stays, because {suggestion.because}."
-    elif suggestion.is_enough:
-        yield f"Version: {suggestion.current} → {least} because {suggestion.because}; {found} is enough."
-    else:
-        yield f"Version: {suggestion.current} → {least} because {suggestion.because}."
+        return f"Version: {step[suggestion.level]}, because {suggestion.because}."
+    if least == suggestion.current:
+        return f"Version: {least} stays, because {suggestion.because}."
+    enough = f"; {found} is enough" if suggestion.is_enough else ""
+    return f"Version: {suggestion.current} → {least} because {suggestion.because}{enough}."
+
+
+def conclusion(comparison: Comparison) -> Iterator[str]:
+    """What the version has to do with the exit status: it is too low, or raising it is an answer to what breaks."""
+    suggestion = comparison.suggestion
+    if comparison.is_version_low:
+        mark = paint("✗", "bad")
+        yield f"{mark} pyproject.toml says {suggestion.found}: it has to be {suggestion.least} at least."
+    elif comparison.way_out:
+        yield comparison.way_out
+    elif comparison.breaks and comparison.may_announce:
+        mark = paint("✓", "good")
+        yield f"{mark} It is announced: pyproject.toml has gone from {suggestion.current} to {suggestion.found}."
 
 
 # --- Markdown ---------------------------------------------------------------------------------
@@ -221,21 +244,18 @@ def version_lines(suggestion: Suggestion) -> Iterator[str]:
 
 def as_markdown(comparison: Comparison | None, validation: Validation | None, root: str) -> Iterator[str]:
     """A comment for a pull request; what comes from sources cannot become markup."""
-    yield "### Contracts"
-    yield ""
+    yield from ("### Contracts", "")
     if validation is not None:
         yield from _markdown_edges(validation, root)
     if comparison is None:
         return
-    yield f"{_escaped(comparison.old)} → {_escaped(comparison.new)}: " + (
-        f"**{counts(comparison)}**." if comparison.changes else "no contract has changed."
-    )
-    yield ""
+    said = f"**{_counts(comparison)}**." if comparison.changes else "no contract has changed."
+    yield from (f"{_escaped(comparison.old)} → {_escaped(comparison.new)}: {said}", "")
     if comparison.changes:
         yield from ("| | change | whom it breaks |", "|---|---|---|")
         yield from (_markdown_row(change, comparison.root) for change in comparison.changes)
         yield ""
-    yield from map(_escaped, version_lines(comparison.suggestion))
+    yield _escaped(_version(comparison.suggestion))
 
 
 def _markdown_edges(validation: Validation, root: str) -> Iterator[str]:
@@ -245,31 +265,23 @@ def _markdown_edges(validation: Validation, root: str) -> Iterator[str]:
     yield ""
     for edge in unfit:
         yield f"- ✗ {_code(edge_title(edge))}"
-        yield from (
-            f"  - {finding.code}: {_escaped(finding.message)} ({_code(place(finding.span, root))})"
-            for finding in edge.findings
-            if finding.severity != "info"
-        )
+        for finding in (each for each in edge.findings if each.severity != "info"):
+            yield f"  - {finding.code}: {_escaped(finding.message)} ({_code(place(finding.span, root))})"
     if unfit:
         yield ""
 
 
 def _markdown_row(change: Change, root: str) -> str:
-    text = said_in_markdown(change)
-    where = place(change.span, root if change.is_new_place else "")
-    return f"| {MARKS[change.effect][0]} | {text}<br>{_code(where)} | {'<br>'.join(_let_down(change, root))} |"
-
-
-def said_in_markdown(change: Change) -> str:
-    """The change in one sentence, without paint."""
     title = f"{_code(change.title)} " if change.field or not change.why.startswith(change.place) else ""
     doubt = "" if change.is_certain else " (not certain)"
-    return f"{title}{_escaped(change.why)}{doubt}"
+    where = _code(place(change.span, root if change.is_new_place else ""))
+    broken = "<br>".join(_markdown_broken(change, root))
+    return f"| {MARKS[change.effect][0]} | {title}{_escaped(change.why)}{doubt}<br>{where} | {broken} |"
 
 
-def _let_down(change: Change, root: str) -> Iterator[str]:
+def _markdown_broken(change: Change, root: str) -> Iterator[str]:
     if change.effect == "settled":
-        yield NOBODY
+        yield _NOBODY
     if change.breaks_outside:
         yield _escaped(outside(change))
     for broken in change.breaks if change.effect != "compatible" else ():
@@ -288,9 +300,3 @@ def _code(text: str) -> str:
     """Text as code: it cannot leave its backticks nor its cell."""
     fence = "``" if "`" in text else "`"
     return f"{fence}{plain(text).replace(chr(10), ' ').replace('|', chr(92) + '|')}{fence}"
-
-
-def written(lines: Iterable[str]) -> None:
-    """Write lines to stdout."""
-    for line in lines:
-        console.out(line)
