@@ -10,12 +10,21 @@ from typing import Any, NamedTuple
 
 import click
 
+from graphbus_core import settings
 from graphbus_core.cli import console
+from graphbus_core.cli.contracting.states import is_artifacts
 from graphbus_core.cli.shipping import writing
 from graphbus_core.cli.shipping.writing import Wish
+from graphbus_core.compiler.description import History, describe
+from graphbus_core.compiler.project import Project
+from graphbus_core.contracts import asyncapi
+from graphbus_core.contracts import documents as contract_documents
+from graphbus_core.deploy import yaml
 from graphbus_core.errors import DeployError, UsageError, raise_all
 from graphbus_core.model.artifacts import BuildArtifacts
+from graphbus_core.model.config import BuildRequest, RuntimeRequest
 from graphbus_core.model.project_info import ProjectInfo
+from graphbus_core.store.migration import load_any
 
 Document = Mapping[str, Any]
 
@@ -57,36 +66,26 @@ def export(*, path: str, form: str, output: str, as_yaml: bool, **wished: bool) 
       graphbus contract export --format asyncapi --output asyncapi.json --check
     """
     wish = Wish(**wished)
-    _check_options(wish, output)
+    given = {"--force": wish.is_forced, "--check": wish.is_check, "--diff": wish.is_diff}
+    if not output and any(given.values()):
+        option = next(option for option, is_given in given.items() if is_given)
+        raise UsageError("GBE131", option=option, needed="--output")
     artifacts, about = _read(path)
     suffix, render = ("yaml", _as_yaml) if as_yaml else ("json", _as_json)
-    if not output:
-        console.out(render(_describe(form, artifacts, about)), end="")
-        return
     place = Path(output)
-    is_folder = output.endswith(("/", os.sep)) or place.is_dir()
-    if not is_folder:
-        documents = {place.name: _describe(form, artifacts, about)}
-    elif form == "jsonschema":
-        documents = {f"{name}.{suffix}": each for name, each in _describe_singly(artifacts).items()}
+    is_folder = output.endswith(("/", os.sep)) or (bool(output) and place.is_dir())
+    if is_folder and form == "jsonschema":
+        documents = {f"{name}.{suffix}": render(each) for name, each in contract_documents.single(artifacts).items()}
     else:
-        documents = {f"{form}.{suffix}": _describe(form, artifacts, about)}
+        name = f"{form}.{suffix}" if is_folder else place.name
+        documents = {name: render(_describe(form, artifacts, about))}
+    if not output:
+        console.out(*documents.values(), end="")
+        return
     folder = place if is_folder else place.parent
-    states = writing.write(folder, {name: render(each) for name, each in documents.items()}, wish)
+    states = writing.write(folder, documents, wish)
     if wish.as_json:
         console.emit_json({"format": form, "folder": str(folder), "files": states})
-
-
-def _check_options(wish: Wish, output: str) -> None:
-    """Options about files need a file.
-
-    Raises:
-        UsageError: GBE131.
-    """
-    given = {"--force": wish.is_forced, "--check": wish.is_check, "--diff": wish.is_diff}
-    useless = next((option for option, is_given in given.items() if is_given), "")
-    if useless and not output:
-        raise UsageError("GBE131", option=useless, needed="--output")
 
 
 class _About(NamedTuple):
@@ -102,18 +101,11 @@ def _read(path: str) -> tuple[BuildArtifacts, _About]:
     Raises:
         GraphBusError: What is wrong with the artifacts or the sources.
     """
-    from graphbus_core import settings, store
-    from graphbus_core.model.config import BuildRequest, RuntimeRequest
-    from graphbus_core.store.migration import load_any
-
     folder = Path(path)
-    if path and (folder / store.MANIFEST).is_file():
+    if path and is_artifacts(path):
         serve = settings.resolve_run(RuntimeRequest(artifacts=path)).settings.serve
         info = settings.project_info(settings.find_root([folder.resolve().parent]))
         return load_any(folder)[0], _About(info, serve.call_timeout_s)
-    from graphbus_core.compiler.description import History, describe
-    from graphbus_core.compiler.project import Project
-
     project = Project.read(settings.resolve_build(BuildRequest(paths=(path,) if path else ())))
     raise_all(project.errors)
     if not project.definitions:  # an empty document would be taken for a promise of nothing
@@ -127,16 +119,8 @@ def _describe(form: str, artifacts: BuildArtifacts, about: _About) -> Document:
         from graphbus_core.hosting.serving import openapi
 
         return openapi.document(artifacts, about.info, wait_limit_s=about.wait_limit_s)
-    from graphbus_core.contracts import asyncapi, documents
-
-    write = asyncapi.document if form == "asyncapi" else documents.bundle
+    write = asyncapi.document if form == "asyncapi" else contract_documents.bundle
     return write(artifacts, about.info)
-
-
-def _describe_singly(artifacts: BuildArtifacts) -> Mapping[str, Document]:
-    from graphbus_core.contracts import documents
-
-    return documents.single(artifacts)
 
 
 def _as_json(document: Document) -> str:
@@ -146,6 +130,4 @@ def _as_json(document: Document) -> str:
 
 
 def _as_yaml(document: Document) -> str:
-    from graphbus_core.deploy import yaml
-
     return yaml.render(document)

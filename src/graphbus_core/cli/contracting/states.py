@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,15 +15,19 @@ from graphbus_core.compiler.description import History, describe
 from graphbus_core.compiler.project import Project
 from graphbus_core.compiler.rules import COVERED_ERRORS
 from graphbus_core.contracts.surface import Surface
+from graphbus_core.editing import revisions
 from graphbus_core.editing.git import Repository
-from graphbus_core.errors import DeployError, GraphBusError, UsageError, raise_all
+from graphbus_core.errors import BuildError, DeployError, GraphBusError, UsageError, raise_all
 from graphbus_core.model.artifacts import SCHEMA_VERSION
 from graphbus_core.model.config import BuildConfig, BuildRequest
 from graphbus_core.store.migration import load_any
 
-MANIFEST = "manifest.json"
 _REVISION = "rev:"
 _PYPROJECT = "pyproject.toml"
+_WHY_NO_REVISION = {
+    "GBE344": "there is no git repository here",
+    "GBE432": "the repository has no such commit",
+}
 
 
 class State(NamedTuple):
@@ -45,11 +48,11 @@ class State(NamedTuple):
 
 def is_artifacts(path: str) -> bool:
     """True for a folder that a build has written."""
-    return os.path.isfile(os.path.join(path, MANIFEST))
+    return os.path.isfile(os.path.join(path, store.MANIFEST))
 
 
 def read_state(name: str, paths: Sequence[str]) -> State:
-    """Read what a person calls so; without a name the working tree.
+    """Read what a person calls so; without a name the working tree. Nothing is run and nothing written.
 
     Args:
         name: A folder or a revision.
@@ -58,42 +61,34 @@ def read_state(name: str, paths: Sequence[str]) -> State:
     Raises:
         UsageError: GBE171, it is neither.
     """
-    if not name:
-        return read_tree(paths or default_paths(), "the working tree")
-    if name.startswith(_REVISION):
+    if name.startswith(_REVISION) or (name and not os.path.exists(name)):
         return read_revision(name.removeprefix(_REVISION), paths)
-    if is_artifacts(name):
-        return read_artifacts(name)
-    if os.path.exists(name):
-        return read_tree((name,), name)
-    return read_revision(name, paths)
+    if name and is_artifacts(name):
+        return _read_artifacts(name)
+    sources = (name,) if name else tuple(paths or default_paths())
+    config = settings.resolve_build(BuildRequest(paths=sources))
+    project = Project.read(config)
+    raise_all(_unreadable(project))
+    if not project.definitions:
+        raise DeployError("GBE746", path=name or "the working tree")
+    return _state(name or "the working tree", project, config.root)
 
 
-def read_artifacts(folder: str) -> State:
-    """Read a folder that a build has written; the version is that of the project around it, if it is there."""
+def _read_artifacts(folder: str) -> State:
+    """The version is that of the project around the folder, if it is there."""
     artifacts = load_any(Path(folder))[0]
     manifest = artifacts.manifest
     root = store.project_root(folder, manifest) if manifest else folder
     return State(folder, Surface.of(artifacts), version_of(root), root)
 
 
-def read_tree(paths: Sequence[str], label: str) -> State:
-    """Read sources; nothing is run and nothing written."""
-    config = settings.resolve_build(BuildRequest(paths=tuple(paths)))
-    return _state(config, label, config.root)
+def _state(label: str, project: Project, root: str = "") -> State:
+    surface = Surface.of(describe(project, History()))
+    return State(label, surface, version_of(project.config.root), root)
 
 
-def _state(config: BuildConfig, label: str, root: str = "", *, cache: bool = True) -> State:
-    project = Project.read(config, cache=cache)
-    unreadable = [error for error in project.errors if error.code not in COVERED_ERRORS]
-    if unreadable and root:
-        raise_all(unreadable)
-    if unreadable:
-        first = unreadable[0]
-        raise DeployError("GBE745", state=label, reason=f"{first.where}: {first.sentence}".rstrip("."))
-    if root and not project.definitions:
-        raise DeployError("GBE746", path=" ".join(config.paths) if label == "" else label)
-    return State(label, Surface.of(describe(project, History())), version_of(config.root), root)
+def _unreadable(project: Project) -> list[BuildError]:
+    return [error for error in project.errors if error.code not in COVERED_ERRORS]
 
 
 # --- revisions ------------------------------------------------------------------------------
@@ -107,42 +102,35 @@ def read_revision(name: str, paths: Sequence[str], *, is_merge_base: bool = Fals
         paths: What to read, as seen from the working directory.
         is_merge_base: Read the commit from which HEAD has left it instead; `origin/NAME` stands in for a name that is not here.
     """
-    from graphbus_core.editing import revisions
-
     root = settings.find_root([Path(path) for path in paths] or [Path.cwd()])
     try:
         repository = revisions.repository_of(root)
-        commit, label = _commit(repository, name, is_merge_base=is_merge_base)
+        commit, label = _merge_base(repository, name) if is_merge_base else (repository.resolve(name), name)
     except GraphBusError as error:
-        if error.code not in ("GBE344", "GBE432"):
+        if error.code not in _WHY_NO_REVISION:
             raise
-        reason = "there is no git repository here" if error.code == "GBE344" else "the repository has no such commit"
-        raise UsageError("GBE171", name=name, reason=reason) from None
-    with ExitStack() as stack:
-        tree = stack.enter_context(revisions.tree_at(repository, commit, _is_read))
-        wanted = _below(root, paths or default_paths())
-        present = [tree / path for path in wanted if (tree / path).exists()]
-        label = f"{label} ({commit[:7]})"
+        raise UsageError("GBE171", name=name, reason=_WHY_NO_REVISION[error.code]) from None
+    label = f"{label} ({commit[:7]})"
+    with revisions.tree_at(repository, commit, _is_read) as tree:
+        wanted = [tree / os.path.relpath(os.path.realpath(path), root) for path in paths or default_paths()]
+        present = tuple(str(path) for path in wanted if path.exists())
         if not present:  # the agents came later
             return State(label, Surface((), ()), version_of(tree))
-        config = BuildConfig(root=str(tree), paths=tuple(map(str, present)), settings=settings.load(tree), dry_run=True)
-        return _state(config, label, cache=False)
+        config = BuildConfig(root=str(tree), paths=present, settings=settings.load(tree), dry_run=True)
+        project = Project.read(config, cache=False)
+        if unreadable := _unreadable(project):
+            reason = f"{unreadable[0].where}: {unreadable[0].sentence}".rstrip(".")
+            raise DeployError("GBE745", state=label, reason=reason)
+        return _state(label, project)
 
 
-def _commit(repository: Repository, name: str, *, is_merge_base: bool) -> tuple[str, str]:
-    """The commit, and how to call it."""
-    if not is_merge_base:
-        return repository.resolve(name), name
-    called = name
-    try:
-        commit = repository.resolve(name)
-    except GraphBusError:
-        called = f"origin/{name}"
-        try:
-            commit = repository.resolve(called)
-        except GraphBusError:
-            repository.resolve(name)  # speaks of the name that was given
-            raise
+def _merge_base(repository: Repository, name: str) -> tuple[str, str]:
+    """The commit from which HEAD has left a name, and how to call it."""
+    called, commit = name, _find(repository, name)
+    if not commit:
+        called, commit = f"origin/{name}", _find(repository, f"origin/{name}")
+    if not commit:
+        repository.resolve(name)  # the refusal speaks of the name that was given
     status, output, _ = repository.git.attempt("merge-base", commit, "HEAD")
     if status:
         return commit, f"{called}, which has no commit in common with HEAD"
@@ -150,12 +138,15 @@ def _commit(repository: Repository, name: str, *, is_merge_base: bool) -> tuple[
     return base, called if base == commit else f"where HEAD left {called}"
 
 
+def _find(repository: Repository, name: str) -> str:
+    try:
+        return repository.resolve(name)
+    except GraphBusError:
+        return ""
+
+
 def _is_read(path: str) -> bool:
     return path.endswith(".py") or path == _PYPROJECT
-
-
-def _below(root: Path, paths: Sequence[str]) -> list[str]:
-    return [os.path.relpath(os.path.realpath(path), root) for path in paths]
 
 
 def default_paths() -> tuple[str, ...]:
