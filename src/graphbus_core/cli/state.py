@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Collection, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
+from graphbus_core import store
 from graphbus_core.cli import console
-from graphbus_core.cli.running import state_change, state_text
+from graphbus_core.cli.checking.formats import counted
+from graphbus_core.cli.running import state_change
+from graphbus_core.cli.running.kept_files import ARTIFACTS, AS_JSON, OF_ARTIFACTS, YES, opened, path_of
 from graphbus_core.cli.running.state_change import Made, Wish
-from graphbus_core.cli.running.state_text import count
 from graphbus_core.errors import ArtifactError, Place, RunError, UsageError, did_you_mean
 from graphbus_core.hosting.state import FILE
 from graphbus_core.hosting.state_file import (
@@ -30,17 +31,25 @@ from graphbus_core.hosting.state_file import (
     plan_reset,
     render,
 )
+from graphbus_core.model.artifacts import GraphArtifact
 from graphbus_core.model.values import clipped
 
-_ARTIFACTS = ".graphbus"
+Function = TypeVar("Function", bound=Callable[..., Any])
+
 _AGENT = click.argument("agent", default="", metavar="[AGENT]")
-_AS_JSON = click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
-_OF_ARTIFACTS = click.option(
-    "--artifacts", default=_ARTIFACTS, metavar="DIR", help="The artifact folder of the graph (.graphbus)."
-)
-_YES = click.option("--yes", "is_sure", is_flag=True, help="Do not ask.")
-_DRY_RUN = click.option("--dry-run", "is_dry", is_flag=True, help="Show what would change; change nothing.")
-_NO_BACKUP = click.option("--no-backup", is_flag=True, help="Keep nothing of what was there before.")
+
+
+def _changing(command: Function) -> Function:
+    """Add the options of a command that changes states, by the names of the fields of `Wish`."""
+    for option in (
+        AS_JSON,
+        OF_ARTIFACTS,
+        YES,
+        click.option("--no-backup", is_flag=True, help="Keep nothing of what was there before."),
+        click.option("--dry-run", "is_dry", is_flag=True, help="Show what would change; change nothing."),
+    ):
+        command = option(command)
+    return command
 
 
 @click.group("state", short_help="Look at states, export, import and empty them.")
@@ -60,8 +69,8 @@ def state() -> None:
 
 @state.command("ls", short_help="List agents, or the keys of one.")
 @_AGENT
-@_OF_ARTIFACTS
-@_AS_JSON
+@OF_ARTIFACTS
+@AS_JSON
 def ls(*, agent: str, artifacts: str, as_json: bool) -> None:
     """List the agents that keep something, or the keys of AGENT with the begin of their values.
 
@@ -83,12 +92,12 @@ def ls(*, agent: str, artifacts: str, as_json: bool) -> None:
         console.emit_json({"agents": agents, "version": found.version})
         return
     if found.agents:
-        rows = [state_text.agent_row(name, keys) for name, keys in found.agents.items()]
+        rows = [state_change.agent_row(name, keys) for name, keys in found.agents.items()]
         console.table(("AGENT", "KEYS", "SIZE", "VERSION"), rows, right=("KEYS", "SIZE", "VERSION"))
     else:
         console.say("No agent keeps anything here.")
     if lost:
-        console.say(f"No agent of the graph is called {state_text.listed(lost)}.")
+        console.say(f"No agent of the graph is called {state_change.listed(lost)}.")
 
 
 def _list_keys(agent: str, keys: dict[str, Kept], *, as_json: bool) -> None:
@@ -96,7 +105,7 @@ def _list_keys(agent: str, keys: dict[str, Kept], *, as_json: bool) -> None:
         facts = [{"key": key, "version": kept.version, "size_bytes": len(kept.text)} for key, kept in keys.items()]
         console.emit_json({"agent": agent, "keys": facts})
     elif keys:
-        rows = [state_text.key_row(key, kept) for key, kept in keys.items()]
+        rows = [state_change.key_row(key, kept) for key, kept in keys.items()]
         console.table(("KEY", "VERSION", "SIZE", "VALUE"), rows, right=("VERSION", "SIZE"))
     else:
         console.say(f"{agent} keeps nothing.")
@@ -105,8 +114,8 @@ def _list_keys(agent: str, keys: dict[str, Kept], *, as_json: bool) -> None:
 @state.command("show", short_help="Show the values of an agent.")
 @click.argument("agent")
 @click.argument("key", default=None, required=False)
-@_OF_ARTIFACTS
-@_AS_JSON
+@OF_ARTIFACTS
+@AS_JSON
 def show(*, agent: str, key: str | None, artifacts: str, as_json: bool) -> None:
     """Show what AGENT keeps under KEY, or everything that it keeps, as JSON.
 
@@ -122,21 +131,21 @@ def show(*, agent: str, key: str | None, artifacts: str, as_json: bool) -> None:
         if as_json:
             console.emit_json({"agent": agent, "keys": {name: _entry(kept) for name, kept in keys.items()}})
         else:
-            console.out(state_text.at_length(_joined(keys)))
+            console.out(state_change.at_length(_joined(keys)))
         return
     _check_key(agent, key, keys)
     if as_json:
         console.emit_json({"agent": agent, "key": key, **_entry(keys[key])})
     else:
-        console.out(state_text.at_length(keys[key].text))
+        console.out(state_change.at_length(keys[key].text))
 
 
 @state.command("export", short_help="Write states to a file.")
 @_AGENT
 @click.option("--output", "-o", default="-", metavar="FILE", help="Where to; `-`, the default: stdout.")
 @click.option("--force", "is_forced", is_flag=True, help="Write over a file that is there.")
-@_OF_ARTIFACTS
-@_AS_JSON
+@OF_ARTIFACTS
+@AS_JSON
 def export(*, agent: str, output: str, is_forced: bool, artifacts: str, as_json: bool) -> None:
     """Write the states of all agents, or of AGENT, as one JSON document: values and versions, all of one moment.
 
@@ -161,7 +170,7 @@ def export(*, agent: str, output: str, is_forced: bool, artifacts: str, as_json:
     if as_json:
         console.emit_json({"output": output, "agents": len(found.agents), "keys": keys, "version": found.version})
     else:
-        told = f"{count(keys, 'key')} of {count(len(found.agents), 'agent')}"
+        told = f"{counted(keys, 'key')} of {counted(len(found.agents), 'agent')}"
         console.out(f"Exported {told} to {console.plain(output)}.")
 
 
@@ -169,22 +178,8 @@ def export(*, agent: str, output: str, is_forced: bool, artifacts: str, as_json:
 @click.argument("file")
 @click.option("--merge", "is_merge", is_flag=True, help="Keep the keys that FILE does not name.")
 @click.option("--force", "is_forced", is_flag=True, help="Also for agents that the graph does not have.")
-@_DRY_RUN
-@_NO_BACKUP
-@_YES
-@_OF_ARTIFACTS
-@_AS_JSON
-def import_(
-    *,
-    file: str,
-    is_merge: bool,
-    is_forced: bool,
-    is_dry: bool,
-    no_backup: bool,
-    is_sure: bool,
-    artifacts: str,
-    as_json: bool,
-) -> None:
+@_changing
+def import_(*, file: str, is_merge: bool, is_forced: bool, artifacts: str, **wished: bool) -> None:
     """Take the states in FILE, which `graphbus state export` has written; `-` is stdin.
 
     Each agent in FILE gets exactly the keys that FILE has for it; other agents keep theirs. With --merge keys that FILE does not
@@ -202,9 +197,10 @@ def import_(
     wanted = parse(_read(file), "stdin" if file == "-" else file)
     if not is_forced:
         _check_agents(wanted.agents, artifacts)
-    wish = Wish("import", is_sure=is_sure, is_dry=is_dry, has_backup=not no_backup, as_json=as_json)
+    wish = Wish("import", **wished)
     plan = plan_import(wanted.agents, is_merge=is_merge)
-    made = state_change.make(_path(artifacts), wanted.agents, plan, wish, after_version=wanted.version)
+    path = path_of(artifacts, FILE)
+    made = state_change.make(path, wanted.agents, plan, wish, after_version=wanted.version)
     _tell(made, wish, artifacts)
 
 
@@ -212,22 +208,8 @@ def import_(
 @_AGENT
 @click.argument("key", default=None, required=False)
 @click.option("--all", "is_all", is_flag=True, help="Of all agents.")
-@_DRY_RUN
-@_NO_BACKUP
-@_YES
-@_OF_ARTIFACTS
-@_AS_JSON
-def reset(
-    *,
-    agent: str,
-    key: str | None,
-    is_all: bool,
-    is_dry: bool,
-    no_backup: bool,
-    is_sure: bool,
-    artifacts: str,
-    as_json: bool,
-) -> None:
+@_changing
+def reset(*, agent: str, key: str | None, is_all: bool, artifacts: str, **wished: bool) -> None:
     """Remove KEY from the state of AGENT, or all of its keys, or with --all those of all agents.
 
     It shows what goes, and asks first. What was removed is kept in a file beside the states.
@@ -246,44 +228,12 @@ def reset(
     found = _look(agent, artifacts)
     if key is not None:
         _check_key(agent, key, found.agents[agent])
-    wish = Wish("reset", is_sure=is_sure, is_dry=is_dry, has_backup=not no_backup, as_json=as_json)
-
-    def removed(before: Snapshot) -> Snapshot:
-        agents = {
-            name: {each: kept for each, kept in keys.items() if key is None or each == key}
-            for name, keys in before.agents.items()
-        }
-        return before._replace(agents=agents)
-
-    made = state_change.make(_path(artifacts), [agent] if agent else None, plan_reset(key), wish, kept=removed)
+    wish, path = Wish("reset", **wished), path_of(artifacts, FILE)
+    made = state_change.make(path, [agent] if agent else None, plan_reset(key), wish)
     _tell(made, wish, artifacts)
 
 
 # --- what the commands share ----------------------------------------------------------------
-
-
-def _path(artifacts: str) -> Path:
-    from graphbus_core import settings
-    from graphbus_core.model.config import RuntimeRequest
-
-    return Path(settings.resolve_run(RuntimeRequest(artifacts=artifacts)).state_dir) / FILE
-
-
-@contextmanager
-def _open(artifacts: str) -> Iterator[StateFile | None]:
-    """Open the file of the project; None when there is none, and none is made.
-
-    Raises:
-        ArtifactError: GBE501 there is no such folder either.
-    """
-    path = _path(artifacts)
-    if not path.exists():
-        if not Path(artifacts).is_dir():
-            raise ArtifactError("GBE501", where=Place(artifacts))
-        yield None
-        return
-    with closing(StateFile(str(path))) as file:
-        yield file
 
 
 def _look(agent: str, artifacts: str) -> Snapshot:
@@ -292,7 +242,7 @@ def _look(agent: str, artifacts: str) -> Snapshot:
     Raises:
         UsageError: GBE175 nobody knows that one.
     """
-    with _open(artifacts) as file:
+    with opened(artifacts, FILE, StateFile) as file:
         if file is None:
             found, names = Snapshot(0, {agent: {}} if agent else {}), []
         else:
@@ -313,9 +263,6 @@ def _agents_of_graph(artifacts: str) -> tuple[str, ...] | None:
 
 
 def _read_agents(artifacts: str) -> tuple[str, ...]:
-    from graphbus_core import store
-    from graphbus_core.model.artifacts import GraphArtifact
-
     return store.load_artifact(Path(artifacts), GraphArtifact).nodes
 
 
@@ -357,9 +304,9 @@ def _tell(made: Made, wish: Wish, artifacts: str) -> None:
     if not made.changes:
         console.out("Nothing to change.")
     elif wish.is_dry:
-        console.say(f"{count(len(made.changes), 'key')} would change; nothing was written.")
+        console.say(f"{counted(len(made.changes), 'key')} would change; nothing was written.")
     else:
-        console.out(f"Changed {count(len(made.changes), 'key')}.")
+        console.out(f"Changed {counted(len(made.changes), 'key')}.")
     if made.backup is not None:
         console.say(f"To take that back: {console.plain(shlex.join(_undo(made, made.backup, wish, artifacts)))}")
 
@@ -372,7 +319,7 @@ def _undo(made: Made, backup: Path, wish: Wish, artifacts: str) -> Iterator[str]
     known = _agents_of_graph(artifacts) or ()
     if any(change.agent not in known for change in made.changes):
         yield "--force"
-    if artifacts != _ARTIFACTS:
+    if artifacts != ARTIFACTS:
         yield from ("--artifacts", artifacts)
 
 
@@ -389,7 +336,7 @@ def _change(change: Change) -> dict[str, str]:
 
 def _facts(agent: str, keys: dict[str, Kept]) -> dict[str, Any]:
     version = max((kept.version for kept in keys.values()), default=0)
-    return {"agent": agent, "keys": len(keys), "size_bytes": state_text.size_of(keys), "version": version}
+    return {"agent": agent, "keys": len(keys), "size_bytes": state_change.size_of(keys), "version": version}
 
 
 def _entry(kept: Kept) -> dict[str, Any]:
