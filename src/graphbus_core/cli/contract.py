@@ -125,13 +125,13 @@ def contract(context: click.Context, /, *, against: str | None, paths: tuple[str
     """Validate what agents promise each other: every `@schema_method` and every edge. No code of yours is run.
 
     PATH is a folder or file with agents, or a folder with artifacts; without PATH it is what the artifacts here describe,
-    else the project. Every edge is told with its verdict: it holds, it does not, or it cannot be known. It is the verdict of
+    else the project. Every edge is shown with its verdict: it holds, it does not, or it cannot be known. It is the verdict of
     `graphbus check`, by edge. A folder that is called like a subcommand is written ./diff.
 
-    With --against the changes since then are told as well, for pull requests: REV is a branch, tag or commit, and
+    With --against the changes since then are shown as well, for pull requests: REV is a branch, tag or commit, and
     origin/REV stands in for a branch that is not here.
 
-    Exit status: 0 everything holds; 3 it does not, or somebody is let down by a change; 2 wrong usage.
+    Exit status: 0 everything holds; 3 it does not, or a change breaks somebody; 2 wrong usage.
 
     \b
     Examples:
@@ -164,10 +164,10 @@ def diff(*, old: str, new: str, paths: tuple[str, ...], **wished: Any) -> int:
     `rev:NAME` is a revision in any case. A revision is read from git; nothing is checked out and no code of yours is run.
     Without --path the agents are where the artifacts here say, else anywhere in the project.
 
-    A change is breaking if somebody who relied on the contract is let down: agents of the graph that did not change with
-    it, or others, for methods and for external_topics. The next version follows from that.
+    A change is breaking if those who relied on the contract can fail: agents of the graph that did not change with it, or
+    others, for methods and for external_topics. The next version follows from that.
 
-    Exit status: 0 nobody is let down; 3 somebody is, or --check-version fails; 2 wrong usage.
+    Exit status: 0 no change breaks anybody; 3 one does, or --check-version fails; 2 wrong usage.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""The edges of a graph, and whether both of their ends fit: what the rules of `graphbus check` find, told by edge.
+"""The edges of a graph, and whether both of their ends fit: what the rules of `graphbus check` find, by edge.
 
 method      Agent.method                          its schemas against its own code, called or not
 call        Caller → Agent.method                 arguments against the input schema

@@ -1,4 +1,4 @@
-"""Dead letters on disk: `dead_letters.sqlite3` in the state folder, and the one who writes them there while a graph runs."""
+"""Dead letters on disk: `dead_letters.sqlite3` in the state folder, and the keeper that writes it while a graph runs."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class KeptLetter(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         id: Its number; never used twice.
-        replays: How often somebody has tried to replay it.
+        replays: How often a replay of it has begun.
         is_replaying: It is being replayed, or was when a process ended.
         has_payload: False when the payload was no JSON, and so could not be kept.
     """
@@ -128,7 +128,7 @@ class DeadLetterFile:
 
         Args:
             topic: Only of this topic.
-            limit: Only the last so many; 0: all.
+            limit: How many at most, the last ones; 0: all.
             is_short: Without payloads and tracebacks, which may be large.
         """
         condition, values = _of_topic(topic)
@@ -175,10 +175,10 @@ class DeadLetterFile:
 
     @contextmanager
     def replaying(self) -> Iterator[None]:
-        """Be the only process that replays; the end of this one, however it comes, lets the next one in.
+        """Hold the lock of the one process that may replay; it is free when the process ends, in whatever way.
 
         Raises:
-            RunError: GBE644 when another one is at it.
+            RunError: GBE644 when another process holds it.
         """
         import fcntl
 
@@ -199,16 +199,16 @@ class DeadLetterFile:
             os.close(lock)
 
     def begin_replay(self, number: int) -> None:
-        """Note that a letter is about to be delivered: after the end of the process it can be seen what was under way."""
+        """Mark a letter as being delivered; the mark stays if the process is killed."""
         with self._database.change() as connection:
             connection.execute("UPDATE letters SET is_replaying = 1, replays = replays + 1 WHERE id = ?", (number,))
 
     def end_replay(self, kept: KeptLetter, failed: Sequence[DeadLetter]) -> None:
-        """Write down what came of a replay, all or nothing: the letter goes, and what has failed stays.
+        """Write the result of a replay, all or nothing: a letter that was handled goes, one that failed again stays.
 
         Args:
             kept: What was replayed.
-            failed: What has died of its event meanwhile; for a letter with a subscription its own further attempts.
+            failed: The dead letters of its event since; for a letter with a subscription its own further attempts.
         """
         with self._database.change() as connection:
             if not kept.letter.subscription or not failed:
@@ -220,7 +220,7 @@ class DeadLetterFile:
             connection.execute(_FAILED_AGAIN, {**_row_of(failed[-1]), "attempts": attempts, "id": kept.id})
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._database.close()
 
     def _drop_the_oldest(self, connection: Any) -> None:
@@ -233,7 +233,8 @@ class DeadLetterFile:
 class Keeper:
     """Writes the dead letters of a running graph to their file. Only `open` raises.
 
-    What cannot be written is logged and tried again with later letters and at the end, without holding up deliveries for long.
+    Letters that cannot be written are logged and tried again with later ones and at the end; a delivery waits for the file for a
+    quarter of a second at most.
     """
 
     def __init__(self, path: str) -> None:
@@ -259,7 +260,7 @@ class Keeper:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Write what is kept meanwhile in few goes: a bus that is closed may leave a hundred thousand."""
+        """Collect letters and write them in few transactions: a bus that is closed may leave a hundred thousand."""
         with self._writing:
             self._gathering += 1
         try:
@@ -284,9 +285,9 @@ class Keeper:
                 self._write()
 
     def replayed(self, letter: DeadLetter, died: Sequence[DeadLetter]) -> None:
-        """Note what came of a letter that was delivered once more: it goes, or has failed again, and what has died is kept.
+        """Write the result of a replay: the letter goes, or has failed again; the dead letters since then are kept.
 
-        What cannot be noted is logged; the letter stays on disk then, and what has died of it is in it.
+        A result that cannot be written is logged; the letter stays on disk then.
         """
         with self._writing:
             for index, each in enumerate(self._pending):
@@ -296,7 +297,7 @@ class Keeper:
                     return
             _, error = attempt(lambda: self._note(letter, died))
             if error is not None:
-                _log.error("what came of a replay is not written to %s: %s", self._path, _tell(error))
+                _log.error("the result of a replay is not written to %s: %s", self._path, _sentence(error))
 
     def _note(self, letter: DeadLetter, died: Sequence[DeadLetter]) -> None:
         file = self._opened()
@@ -308,7 +309,7 @@ class Keeper:
         file.end_replay(kept, died)
 
     def close(self) -> None:
-        """Try a last time to write what waits, and let go of the file."""
+        """Try a last time to write what waits, and close the file."""
         with self._writing:
             self._is_closed = True
             if self._pending:
@@ -324,7 +325,7 @@ class Keeper:
             self._pending.clear()
             return
         self._not_before = monotonic() + _PAUSE_S
-        _log.error("%s not written to %s: %s", _count(self._pending), self._path, _tell(error))
+        _log.error("%s not written to %s: %s", _count(self._pending), self._path, _sentence(error))
 
     def _write_or_raise(self) -> None:
         self._opened().add(self._pending)
@@ -335,7 +336,7 @@ class Keeper:
         return self._file
 
 
-def _tell(error: Exception) -> str:
+def _sentence(error: Exception) -> str:
     return error.sentence if isinstance(error, RunError) else f"{type(error).__name__}: {error}"
 
 

@@ -75,7 +75,7 @@ class StateFile:
         self._database = open_database(path)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._database.close()
 
     def snapshot(self, agents: Iterable[str] | None = None) -> Snapshot:
@@ -193,7 +193,7 @@ def render(snapshot: Snapshot) -> bytes:
 
 
 def parse(data: bytes, path: str) -> Snapshot:
-    """Read what `render` has written; every part of it is looked at before any is used.
+    """Read what `render` has written; all of it is checked before any of it is used.
 
     Args:
         data: The document.

@@ -25,7 +25,7 @@ LONGEST_CELL = 60
 
 class _File(Protocol):
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
 
 
 F = TypeVar("F", bound=_File)
@@ -59,11 +59,14 @@ def opened(artifacts: str, name: str, open_file: Callable[[str], F]) -> Iterator
 
 
 def ask(question: str, nobody: UsageError) -> None:
-    """Go on only after a yes.
+    """Ask for a confirmation.
 
     Args:
-        question: What the person is asked.
-        nobody: Is raised where there is no person.
+        question: What is asked.
+        nobody: Raised without a terminal.
+
+    Raises:
+        Abort: The answer was no.
     """
     if not sys.stdin.isatty():
         raise nobody

@@ -45,7 +45,7 @@ class Made(NamedTuple):
 
 
 def make(path: Path, agents: Collection[str] | None, plan: Plan, wish: Wish, *, after_version: int = 0) -> Made:
-    """Show what a plan changes, ask, and do it; who changes the states meanwhile is not lost, but seen by the plan.
+    """Show what a plan changes, ask, and do it; the plan is made again from what the file has then.
 
     Args:
         path: The file of states.
@@ -55,7 +55,7 @@ def make(path: Path, agents: Collection[str] | None, plan: Plan, wish: Wish, *, 
         after_version: As `StateFile.change` takes it.
 
     Raises:
-        UsageError: GBE177 there is nobody to ask.
+        UsageError: GBE177 there is no terminal to ask on.
         RunError: GBE699 the backup cannot be written; GBE643-645. Nothing is changed then.
     """
     expected = preview(path, agents, plan)
