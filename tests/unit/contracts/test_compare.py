@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from graphbus_core.contracts.changes import Change
+from graphbus_core.contracts.changes import Change, differences, type_differences
 from graphbus_core.contracts.compare import compare
-from graphbus_core.contracts.differences import differences, type_differences
 from graphbus_core.contracts.surface import Surface
 from graphbus_core.model.config import Settings
 from graphbus_core.model.schema import FLOAT, INT, NULL, STR, UNKNOWN, Field, Schema, Type, union

@@ -12,13 +12,12 @@ import click
 
 from graphbus_core import settings
 from graphbus_core.cli import console
-from graphbus_core.cli.contracting.states import is_artifacts
+from graphbus_core.cli.contracting.check import is_artifacts
 from graphbus_core.cli.shipping import writing
 from graphbus_core.cli.shipping.writing import Wish
 from graphbus_core.compiler.description import History, describe
 from graphbus_core.compiler.project import Project
-from graphbus_core.contracts import asyncapi
-from graphbus_core.contracts import documents as contract_documents
+from graphbus_core.contracts import documents
 from graphbus_core.deploy import yaml
 from graphbus_core.errors import DeployError, UsageError, raise_all
 from graphbus_core.model.artifacts import BuildArtifacts
@@ -75,15 +74,15 @@ def export(*, path: str, form: str, output: str, as_yaml: bool, **wished: bool) 
     place = Path(output)
     is_folder = output.endswith(("/", os.sep)) or (bool(output) and place.is_dir())
     if is_folder and form == "jsonschema":
-        documents = {f"{name}.{suffix}": render(each) for name, each in contract_documents.single(artifacts).items()}
+        files = {f"{name}.{suffix}": render(each) for name, each in documents.single(artifacts).items()}
     else:
         name = f"{form}.{suffix}" if is_folder else place.name
-        documents = {name: render(_describe(form, artifacts, about))}
+        files = {name: render(_describe(form, artifacts, about))}
     if not output:
-        console.out(*documents.values(), end="")
+        console.out(*files.values(), end="")
         return
     folder = place if is_folder else place.parent
-    states = writing.write(folder, documents, wish)
+    states = writing.write(folder, files, wish)
     if wish.as_json:
         console.emit_json({"format": form, "folder": str(folder), "files": states})
 
@@ -119,7 +118,7 @@ def _describe(form: str, artifacts: BuildArtifacts, about: _About) -> Document:
         from graphbus_core.hosting.serving import openapi
 
         return openapi.document(artifacts, about.info, wait_limit_s=about.wait_limit_s)
-    write = asyncapi.document if form == "asyncapi" else contract_documents.bundle
+    write = documents.asyncapi if form == "asyncapi" else documents.bundle
     return write(artifacts, about.info)
 
 
