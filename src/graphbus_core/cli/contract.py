@@ -2,7 +2,7 @@
 
 contract [PATH]...   every method and edge, validated; with --against, what has changed since a revision
 contract diff        two states of the graph, compared
-contract export      the promises in formats that others read                  cli/contracting/export.py
+contract export      the promises in formats that others read
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import click
 
+from graphbus_core.cli.shipping import writing
 from graphbus_core.errors import UsageError, did_you_mean
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -20,18 +21,6 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 class PathsOrPart(click.Group):
     """A command with subcommands: the first word decides. `diff` is the subcommand, `./diff` a folder."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """`diff` and `export`."""
-        return sorted({*super().list_commands(ctx), "export"})
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Give a subcommand; `export` is imported when it is asked for."""
-        if cmd_name == "export":
-            from graphbus_core.cli.contracting.export import export
-
-            return export
-        return super().get_command(ctx, cmd_name)
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Leave out [PATH]... where a subcommand takes the words."""
@@ -42,9 +31,8 @@ class PathsOrPart(click.Group):
         """Give the words to the subcommand that the first one names, else to this command."""
         at = self._first_word(args)
         word = args[at] if at < len(args) else ""
-        commands = self.list_commands(ctx)
-        is_part = word in commands
-        if word and not is_part and not os.path.exists(word) and (near := did_you_mean(word, commands)):
+        is_part = word in self.commands
+        if word and not is_part and not os.path.exists(word) and (near := did_you_mean(word, self.commands)):
             raise _refusal(f"There is no folder and no command {word!r}.{near}", ctx.command_path)
         if is_part:  # its options may stand before its name
             args = [word, *args[:at], *args[at + 1 :]]
@@ -182,3 +170,44 @@ def diff(*, old: str, new: str, paths: tuple[str, ...], **wished: Any) -> int:
     from graphbus_core.cli.contracting import check
 
     return check.compare(old, new, paths, check.Wanted(form, **wished))
+
+
+@contract.command("export", short_help="Write the contracts as JSON Schema, OpenAPI or AsyncAPI.")
+@click.argument("path", metavar="[PATH]", default="")
+@click.option(
+    "--format", "form", required=True, type=click.Choice(["jsonschema", "openapi", "asyncapi"]), help="What is written."
+)
+@click.option(
+    "--output",
+    "-o",
+    default="",
+    metavar="FILE|DIR",
+    help="Where to; a folder ends with `/` or is there. Default: stdout.",
+)
+@click.option("--yaml", "as_yaml", is_flag=True, help="YAML instead of JSON.")
+@writing.options
+def export(*, path: str, form: str, output: str, as_yaml: bool, **wished: bool) -> None:
+    """Write what agents promise in a format that others read. No code of yours is run.
+
+    PATH is a folder with sources, or one with artifacts. Without PATH the working directory is read. The same contracts
+    give the same bytes.
+
+    \b
+    jsonschema  payloads of topics, arguments and results (draft 2020-12):
+                one document, or with a folder as --output one for each
+    openapi     what `graphbus run --serve` offers over HTTP (OpenAPI 3.1)
+    asyncapi    topics with their payloads and both ends (AsyncAPI 3.0)
+
+    Exit status: 0 done; 2 wrong usage; 3 sources cannot be read; 6 artifacts cannot; 8 a file is there already, or with --check
+    differs.
+
+    \b
+    Examples:
+      graphbus contract export --format asyncapi
+      graphbus contract export agents/ --format jsonschema --output schemas/
+      graphbus contract export .graphbus/ --format openapi --yaml
+      graphbus contract export --format asyncapi --output asyncapi.json --check
+    """
+    from graphbus_core.cli.contracting.export import write
+
+    write(path, form, output, writing.Wish(**wished), as_yaml=as_yaml)

@@ -8,8 +8,6 @@ from json import dumps
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import click
-
 from graphbus_core import settings
 from graphbus_core.cli import console
 from graphbus_core.cli.contracting.check import is_artifacts
@@ -28,43 +26,13 @@ from graphbus_core.store.migration import load_any
 Document = Mapping[str, Any]
 
 
-@click.command("export", short_help="Write the contracts as JSON Schema, OpenAPI or AsyncAPI.")
-@click.argument("path", metavar="[PATH]", default="")
-@click.option(
-    "--format", "form", required=True, type=click.Choice(["jsonschema", "openapi", "asyncapi"]), help="What is written."
-)
-@click.option(
-    "--output",
-    "-o",
-    default="",
-    metavar="FILE|DIR",
-    help="Where to; a folder ends with `/` or is there. Default: stdout.",
-)
-@click.option("--yaml", "as_yaml", is_flag=True, help="YAML instead of JSON.")
-@writing.options
-def export(*, path: str, form: str, output: str, as_yaml: bool, **wished: bool) -> None:
-    """Write what agents promise in a format that others read. No code of yours is run.
+def write(path: str, form: str, output: str, wish: Wish, *, as_yaml: bool) -> None:
+    """Describe the contracts and write them, to stdout without `output`.
 
-    PATH is a folder with sources, or one with artifacts. Without PATH the working directory is read. The same contracts
-    give the same bytes.
-
-    \b
-    jsonschema  payloads of topics, arguments and results (draft 2020-12):
-                one document, or with a folder as --output one for each
-    openapi     what `graphbus run --serve` offers over HTTP (OpenAPI 3.1)
-    asyncapi    topics with their payloads and both ends (AsyncAPI 3.0)
-
-    Exit status: 0 done; 2 wrong usage; 3 sources cannot be read; 6 artifacts cannot; 8 a file is there already, or with --check
-    differs.
-
-    \b
-    Examples:
-      graphbus contract export --format asyncapi
-      graphbus contract export agents/ --format jsonschema --output schemas/
-      graphbus contract export .graphbus/ --format openapi --yaml
-      graphbus contract export --format asyncapi --output asyncapi.json --check
+    Raises:
+        UsageError: GBE131, an option about files without a file.
+        GraphBusError: The sources or artifacts cannot be read, or a file not be written.
     """
-    wish = Wish(**wished)
     given = {"--force": wish.is_forced, "--check": wish.is_check, "--diff": wish.is_diff}
     if not output and any(given.values()):
         option = next(option for option, is_given in given.items() if is_given)
