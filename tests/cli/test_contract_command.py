@@ -159,21 +159,26 @@ def test_the_first_word_may_be_a_subcommand_and_a_path_may_be_called_alike(
 # --- two states -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("before", [["--json"], ["--format", "json"], ["--format=json", "--current", "diff"]])
-def test_options_may_stand_before_a_subcommand(
-    before: list[str], shop: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    version = ["--current", "1.0.0"]
-    assert main(["contract", *before, "diff", "HEAD", *version]) == 0
-    assert document(capsys)["new"] == "the working tree"
+def test_options_may_stand_before_a_subcommand(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for before in (["--json"], ["--format", "json"], ["--format=json", "--current", "diff"]):
+        assert main(["contract", *before, "diff", "HEAD", "--current", "1.0.0"]) == 0
+        assert document(capsys)["new"] == "the working tree"
 
 
-@pytest.mark.parametrize("form", ["text", "json", "github", "markdown"])
-def test_a_renamed_field_is_told_in_every_form(form: str, shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    change(shop)
-    assert main(["contract", "diff", "HEAD", "--path", "agents/", "--format", form]) == 3
+FORMS = ("text", "json", "github", "markdown")
+
+
+def assert_forms(name: str, command: list[str], shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     commit = subprocess.run(["git", "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout[:7]
-    assert_golden(f"renamed.{form}", capsys.readouterr().out.replace(commit, "0123456"))
+    for form in FORMS:
+        assert main(["contract", *command, "--format", form]) == 3
+        shown = capsys.readouterr().out.replace(commit, "0123456").replace(str(shop), "/shop")
+        assert_golden(f"{name}.{form}", shown)
+
+
+def test_a_renamed_field_is_told_in_every_form(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    change(shop)
+    assert_forms("renamed", ["diff", "HEAD", "--path", "agents/"], shop, capsys)
 
 
 def test_a_revision_and_artifacts_of_it_are_the_same(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -265,17 +270,16 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_be_done_is_refused(case: str, shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments, status, code, sentence = REFUSED[case]
+def test_what_cannot_be_done_is_refused(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (shop / "empty").mkdir()
     (shop / "damaged").mkdir()
     (shop / "damaged" / "manifest.json").write_text('{"schema_version": 99}', encoding="utf-8")
-    assert main(arguments) == status
-    streams = capsys.readouterr()
-    assert streams.out == "" or "--json" in arguments
-    assert code in streams.err
-    assert sentence in streams.err
+    for case, (arguments, status, code, sentence) in REFUSED.items():
+        assert main(arguments) == status, case
+        streams = capsys.readouterr()
+        assert streams.out == "" or "--json" in arguments
+        assert code in streams.err
+        assert sentence in streams.err
 
 
 def test_a_revision_with_files_that_cannot_be_read_is_refused(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -311,16 +315,12 @@ class Stock(GraphBusNode):
 """
 
 
-@pytest.mark.parametrize("form", ["text", "json", "github", "markdown"])
 def test_edges_and_changes_of_a_pull_request_are_told_in_every_form(
-    form: str, shop: Path, capsys: pytest.CaptureFixture[str]
+    shop: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     change(shop, EVERYTHING)
     change(shop, SHOP.replace('event["left"]', 'event["rest"]'), "agents/shop.py")
-    assert main(["contract", "agents/", "--against", "main", "--check-version", "--format", form]) == 3
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout[:7]
-    shown = capsys.readouterr().out.replace(commit, "0123456").replace(str(shop), "/shop")
-    assert_golden(f"pull_request.{form}", shown)
+    assert_forms("pull_request", ["agents/", "--against", "main", "--check-version"], shop, capsys)
 
 
 # --- pull requests ----------------------------------------------------------------------------

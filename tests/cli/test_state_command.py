@@ -188,28 +188,26 @@ def test_state_is_found_from_another_folder(
     assert kept(carrier)["Clerk"] == {"name": "x"}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "said"),
-    [
-        (("ls", "Carier"), "GBE175", "Did you mean 'Carrier'?"),
-        (("show", "Nobody"), "GBE175", "no state of Nobody"),
-        (("show", "Carrier", "parcel"), "GBE176", "Did you mean 'parcels'?"),
-        (("export", "Nobody"), "GBE175", "no state of Nobody"),
-        (("reset", "Nobody", "--yes"), "GBE175", "no state of Nobody"),
-        (("reset", "Carrier", "nothing", "--yes"), "GBE176", "no key 'nothing'"),
-        (("reset",), "GBE178", "No agent is named"),
-        (("reset", "Carrier", "--all"), "GBE132", "all are all"),
-        (("reset", "Carrier"), "GBE177", "nobody to ask"),
-    ],
-)
-def test_what_cannot_be_done_is_refused_and_nothing_changes(
-    run: Run, carrier: Path, arguments: tuple[str, ...], code: str, said: str
-) -> None:
+REFUSED = [
+    (("ls", "Carier"), "GBE175", "Did you mean 'Carrier'?"),
+    (("show", "Nobody"), "GBE175", "no state of Nobody"),
+    (("show", "Carrier", "parcel"), "GBE176", "Did you mean 'parcels'?"),
+    (("export", "Nobody"), "GBE175", "no state of Nobody"),
+    (("reset", "Nobody", "--yes"), "GBE175", "no state of Nobody"),
+    (("reset", "Carrier", "nothing", "--yes"), "GBE176", "no key 'nothing'"),
+    (("reset",), "GBE178", "No agent is named"),
+    (("reset", "Carrier", "--all"), "GBE132", "all are all"),
+    (("reset", "Carrier"), "GBE177", "nobody to ask"),
+]
+
+
+def test_what_cannot_be_done_is_refused_and_nothing_changes(run: Run, carrier: Path) -> None:
     before = kept(carrier)
-    refused = run(*arguments)
-    assert (refused.status, refused.out.startswith("-") or refused.out == "") == (2, True)
-    assert f"[{code}]" in refused.err
-    assert said in refused.err
+    for arguments, code, said in REFUSED:
+        refused = run(*arguments)
+        assert (refused.status, refused.out.startswith("-") or refused.out == "") == (2, True), arguments
+        assert f"[{code}]" in refused.err
+        assert said in refused.err
     assert kept(carrier) == before
 
 
@@ -328,50 +326,49 @@ GOOD = '{"format": "graphbus-state", "format_version": 1, "version": 1, "agents"
 DEEP = "[" * 200 + "]" * 200
 
 
-@pytest.mark.parametrize(
-    ("text", "code", "said"),
-    [
-        (GOOD + '{"Carrier": {"a": {"value": NaN, "version": 1}}}}', "GBE697", "NaN is no number of JSON"),
-        (GOOD + '{"Carrier": {"a": {"value": -Infinity, "version": 1}}}}', "GBE697", "-Infinity is no number"),
-        (GOOD + '{"Carrier": {"a": {"value": 1e999, "version": 1}}}}', "GBE641", "a is inf, which JSON"),
-        (
-            GOOD + '{"Carrier": {"a": {"value": 1, "version": 1}, "a": {"value": 2, "version": 1}}}}',
-            "GBE697",
-            "'a' stands",
-        ),
-        (GOOD + '{"Carrier": {"a": {"value": {"b": 1, "b": 2}, "version": 1}}}}', "GBE697", "'b' stands twice"),
-        (GOOD + '{"Carrier": {"a": {"value": ' + DEEP + ', "version": 1}}}}', "GBE641", "deep"),
-        (GOOD + "[" * 100_000, "GBE697", "nested too deep"),
-        (GOOD + '{"Carrier": {"a": {"value": "' + "x" * 1_100_000 + '", "version": 1}}}}', "GBE642", "more than"),
-        (GOOD + '{"Carrier": {"a": {"value": ' + "9" * 5000 + ', "version": 1}}}}', "GBE697", "digits"),
-        (GOOD + '{"Carrier": {"\\ud800": {"value": 1, "version": 1}}}}', "GBE641", "half of a character"),
-        (GOOD + '{"Carrier": {"a": {"value": 1, "version": -1}}}}', "GBE697", "is no version"),
-        (GOOD + '{"Carrier": {"a": {"value": 1, "version": true}}}}', "GBE697", "is no version"),
-        (GOOD + '{"Carrier": {"a": {"version": 1}}}}', "GBE697", "has no `value`"),
-        (GOOD + '{"Carrier": {"a": {"value": 1, "version": 1, "c": 1}}}}', "GBE697", "'c', which is unknown"),
-        (GOOD + '{"Carrier": [1]}}', "GBE697", "the state of Carrier is no object"),
-        (GOOD + "3}", "GBE697", "`agents` is no object"),
-        (GOOD + '{"Carrier": {}}', "GBE697", "line 1, column"),
-        (GOOD.replace('sion": 1', 'sion": 2', 1) + "{}}", "GBE697", "`format_version` is not 1"),
-        (GOOD.replace("graphbus-state", "other") + "{}}", "GBE697", "`format` is not"),
-        (GOOD + '{"Nobody": {}}}', "GBE698", "Nobody"),
-        ("[]", "GBE697", "the document is no object"),
-        ("", "GBE697", "line 1, column 1"),
-        ("\ufeff{}", "GBE697", "BOM"),
-        (b"\xff\xfe", "GBE697", "UTF-8"),
-        (None, "GBE697", "no such file"),
-    ],
-)
-def test_what_is_no_export_is_refused_whole(
-    run: Run, carrier: Path, text: str | bytes | None, code: str, said: str
-) -> None:
+NO_EXPORTS: list[tuple[str | bytes | None, str, str]] = [
+    (GOOD + '{"Carrier": {"a": {"value": NaN, "version": 1}}}}', "GBE697", "NaN is no number of JSON"),
+    (GOOD + '{"Carrier": {"a": {"value": -Infinity, "version": 1}}}}', "GBE697", "-Infinity is no number"),
+    (GOOD + '{"Carrier": {"a": {"value": 1e999, "version": 1}}}}', "GBE641", "a is inf, which JSON"),
+    (
+        GOOD + '{"Carrier": {"a": {"value": 1, "version": 1}, "a": {"value": 2, "version": 1}}}}',
+        "GBE697",
+        "'a' stands",
+    ),
+    (GOOD + '{"Carrier": {"a": {"value": {"b": 1, "b": 2}, "version": 1}}}}', "GBE697", "'b' stands twice"),
+    (GOOD + '{"Carrier": {"a": {"value": ' + DEEP + ', "version": 1}}}}', "GBE641", "deep"),
+    (GOOD + "[" * 100_000, "GBE697", "nested too deep"),
+    (GOOD + '{"Carrier": {"a": {"value": "' + "x" * 1_100_000 + '", "version": 1}}}}', "GBE642", "more than"),
+    (GOOD + '{"Carrier": {"a": {"value": ' + "9" * 5000 + ', "version": 1}}}}', "GBE697", "digits"),
+    (GOOD + '{"Carrier": {"\\ud800": {"value": 1, "version": 1}}}}', "GBE641", "half of a character"),
+    (GOOD + '{"Carrier": {"a": {"value": 1, "version": -1}}}}', "GBE697", "`int` >= 0"),
+    (GOOD + '{"Carrier": {"a": {"value": 1, "version": true}}}}', "GBE697", "got `bool`"),
+    (GOOD + '{"Carrier": {"a": {"version": 1}}}}', "GBE697", "Carrier a: Object missing required field `value`"),
+    (GOOD + '{"Carrier": {"a": {"value": 1, "version": 1, "c": 1}}}}', "GBE697", "unknown field `c`"),
+    (GOOD + '{"Carrier": [1]}}', "GBE697", "Carrier: Expected `object`"),
+    (GOOD + "3}", "GBE697", "got `int` - at `$.agents`"),
+    (GOOD + '{"Carrier": {}}', "GBE697", "line 1, column"),
+    (GOOD.replace('sion": 1', 'sion": 2', 1) + "{}}", "GBE697", "at `$.format_version`"),
+    (GOOD.replace("graphbus-state", "other") + "{}}", "GBE697", "at `$.format`"),
+    (GOOD + '{"Nobody": {}}}', "GBE698", "Nobody"),
+    ("[]", "GBE697", "the document: Expected `object`"),
+    ("", "GBE697", "line 1, column 1"),
+    ("\ufeff{}", "GBE697", "BOM"),
+    (b"\xff\xfe", "GBE697", "UTF-8"),
+    (None, "GBE697", "no such file"),
+]
+
+
+def test_what_is_no_export_is_refused_whole(run: Run, carrier: Path, shop: Path) -> None:
     before = kept(carrier), versions(carrier)
-    if text is not None:
-        Path("a.json").write_bytes(text if isinstance(text, bytes) else text.encode())
-    refused = run("import", "a.json", "--yes")
-    assert (refused.status, refused.out) == (7, "")
-    assert f"[{code}]" in refused.err
-    assert said in refused.err
+    for text, code, said in NO_EXPORTS:
+        (shop / "a.json").unlink(missing_ok=True)
+        if text is not None:
+            (shop / "a.json").write_bytes(text if isinstance(text, bytes) else text.encode())
+        refused = run("import", "a.json", "--yes")
+        assert (refused.status, refused.out) == (7, ""), said
+        assert f"[{code}]" in refused.err
+        assert said in refused.err
     assert (kept(carrier), versions(carrier)) == before
     assert not list(carrier.parent.glob("*.json")), "no backup of a change that was none"
 

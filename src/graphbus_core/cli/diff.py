@@ -12,7 +12,7 @@ import msgspec
 
 from graphbus_core.cli import console
 from graphbus_core.cli.console import paint, plain
-from graphbus_core.contracts.artifact_changes import Change, FieldChange, Sign, bare, compare
+from graphbus_core.contracts.builds import Change, FieldChange, Sign, bare, compare
 from graphbus_core.errors import BuildError, UsageError
 from graphbus_core.model.agent import SourceSpan
 from graphbus_core.model.artifacts import BuildArtifacts

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
-from pathlib import Path
+from json import dumps
 from typing import Any
 
 import click
 
 from graphbus_core.cli import console
-from graphbus_core.errors import ArtifactError, Place, UsageError
+from graphbus_core.cli.checking.formats import counted
+from graphbus_core.cli.running.kept_files import (
+    ARTIFACTS,
+    AS_JSON,
+    LONGEST_CELL,
+    OF_ARTIFACTS,
+    YES,
+    ask,
+    opened,
+    resolved,
+)
+from graphbus_core.errors import UsageError
 from graphbus_core.hosting.dead_letters import FILE, DeadLetterFile, KeptLetter
 from graphbus_core.schema.values import clipped
 
 _HINT = "Set `keep_dead_letters = true` in [tool.graphbus.runtime] to keep them from the next run on."
-_NUMBERS = click.argument("numbers", nargs=-1, type=click.IntRange(min=1), metavar="[ID]...")
-_AS_JSON = click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
-_OF_ARTIFACTS = click.option(
-    "--artifacts", default=".graphbus", metavar="DIR", help="The artifact folder of the graph (.graphbus)."
-)
-_LONGEST_CELL = 60
 _LAST_MOMENT = 253_402_214_400.0
 """The last day of the year 9999."""
 _MOST_DIGITS = 18
@@ -47,8 +51,8 @@ def dlq() -> None:
 @dlq.command("ls", short_help="List the dead letters, the last one at the end.")
 @click.option("--topic", default="", metavar="TOPIC", help="Only of this topic.")
 @click.option("--limit", default=50, type=click.IntRange(min=0), metavar="N", help="The last so many (50); 0: all.")
-@_OF_ARTIFACTS
-@_AS_JSON
+@OF_ARTIFACTS
+@AS_JSON
 def ls(*, topic: str, limit: int, artifacts: str, as_json: bool) -> None:
     """List the dead letters of the project, the last one at the end.
 
@@ -59,8 +63,7 @@ def ls(*, topic: str, limit: int, artifacts: str, as_json: bool) -> None:
       graphbus dlq ls
       graphbus dlq ls --topic /Order/Placed --limit 10 --json
     """
-    with _open(artifacts) as file:
-        keeps = _keeps(artifacts)
+    with opened(artifacts, FILE, DeadLetterFile) as file:
         letters = [] if file is None else file.letters(topic=topic, limit=limit, is_short=True)
         count = 0 if file is None else file.count(topic=topic)
         dropped = 0 if file is None else file.dropped
@@ -73,7 +76,7 @@ def ls(*, topic: str, limit: int, artifacts: str, as_json: bool) -> None:
         )
     else:
         console.say(f"No dead letters{f' of {topic}' if topic else ''} are kept here.")
-        if not keeps:
+        if not resolved(artifacts).settings.keep_dead_letters:
             console.say(_HINT)
     if count > len(letters):
         console.say(f"{count - len(letters)} older ones are not shown; `--limit 0` shows all.")
@@ -83,8 +86,8 @@ def ls(*, topic: str, limit: int, artifacts: str, as_json: bool) -> None:
 
 @dlq.command("show", short_help="Show everything that is known of one.")
 @click.argument("number", type=click.IntRange(min=1), metavar="ID")
-@_OF_ARTIFACTS
-@_AS_JSON
+@OF_ARTIFACTS
+@AS_JSON
 def show(*, number: int, artifacts: str, as_json: bool) -> None:
     """Show everything that is known of a dead letter: ids, times, the way it came, traceback and payload.
 
@@ -95,7 +98,7 @@ def show(*, number: int, artifacts: str, as_json: bool) -> None:
       graphbus dlq show 3
       graphbus dlq show 3 --json
     """
-    with _open(artifacts) as file:
+    with opened(artifacts, FILE, DeadLetterFile) as file:
         kept = _find(file, number)
     if as_json:
         console.emit_json(_facts(kept, is_whole=True))
@@ -106,15 +109,19 @@ def show(*, number: int, artifacts: str, as_json: bool) -> None:
     if letter.traceback:
         console.out(f"\n{console.plain(letter.traceback.rstrip())}")
     console.out()
-    console.out(console.plain(_as_json(letter.event.payload)) if kept.has_payload else "The payload was no JSON.")
+    console.out(
+        console.plain(dumps(letter.event.payload, indent=2, ensure_ascii=False))
+        if kept.has_payload
+        else "The payload was no JSON."
+    )
 
 
 @dlq.command("drop", short_help="Forget dead letters.")
-@_NUMBERS
+@click.argument("numbers", nargs=-1, type=click.IntRange(min=1), metavar="[ID]...")
 @click.option("--all", "is_all", is_flag=True, help="All of them.")
-@click.option("--yes", "is_sure", is_flag=True, help="Do not ask.")
-@_OF_ARTIFACTS
-@_AS_JSON
+@YES
+@OF_ARTIFACTS
+@AS_JSON
 def drop(*, numbers: tuple[int, ...], is_all: bool, is_sure: bool, artifacts: str, as_json: bool) -> None:
     """Forget dead letters: those with the given IDs, or all. It asks first.
 
@@ -125,22 +132,22 @@ def drop(*, numbers: tuple[int, ...], is_all: bool, is_sure: bool, artifacts: st
       graphbus dlq drop 3 4
       graphbus dlq drop --all --yes
     """
-    with _open(artifacts) as file:
+    with opened(artifacts, FILE, DeadLetterFile) as file:
         chosen = _choose(file, numbers, is_all=is_all)
         if chosen and not is_sure:
-            _ask(f"Drop {_count(len(chosen))}?")
+            ask(f"Drop {counted(len(chosen), 'dead letter')}?", UsageError("GBE153"))
         removed = file.remove(chosen) if file is not None else 0
     if as_json:
         console.emit_json({"dropped": chosen})
     else:
-        console.out(f"Dropped {_count(removed)}.")
+        console.out(f"Dropped {counted(removed, 'dead letter')}.")
 
 
 @dlq.command("replay", short_help="Deliver dead letters once more.")
 @click.argument("words", nargs=-1, metavar="[ID]... [ARTIFACTS]")
 @click.option("--all", "is_all", is_flag=True, help="All of them.")
 @click.option("--allow-drift", is_flag=True, help="Start although source files differ from what was built.")
-@_AS_JSON
+@AS_JSON
 def replay(*, words: tuple[str, ...], is_all: bool, allow_drift: bool, as_json: bool) -> int:
     """Deliver dead letters once more: those with the given IDs, or all, the oldest first.
 
@@ -163,8 +170,8 @@ def replay(*, words: tuple[str, ...], is_all: bool, allow_drift: bool, as_json: 
         raise UsageError(
             "GBE110", message="Only one folder with artifacts can be given.", command="graphbus dlq replay"
         )
-    artifacts = folders[0] if folders else ".graphbus"
-    with _open(artifacts) as file:
+    artifacts = folders[0] if folders else ARTIFACTS
+    with opened(artifacts, FILE, DeadLetterFile) as file:
         chosen = _choose(file, [_number(word) for word in words if word.isdecimal()], is_all=is_all)
         if file is None or not chosen:
             console.say("No dead letters are kept here.")
@@ -173,37 +180,9 @@ def replay(*, words: tuple[str, ...], is_all: bool, allow_drift: bool, as_json: 
             return replay_letters(file, chosen, artifacts, allow_drift=allow_drift, as_json=as_json)
 
 
-@contextmanager
-def _open(artifacts: str) -> Iterator[DeadLetterFile | None]:
-    """Open the file of the project; None when there is none, and none is made.
-
-    Raises:
-        ArtifactError: GBE501 there is no such folder either.
-    """
-    from graphbus_core import settings
-    from graphbus_core.model.config import RuntimeRequest
-
-    path = Path(settings.resolve_run(RuntimeRequest(artifacts=artifacts)).state_dir) / FILE
-    if not path.exists():
-        if not Path(artifacts).is_dir():
-            raise ArtifactError("GBE501", where=Place(artifacts))
-        yield None
-        return
-    with closing(DeadLetterFile(str(path))) as file:
-        yield file
-
-
-def _keeps(artifacts: str) -> bool:
-    """True when the runs of the project keep their dead letters."""
-    from graphbus_core import settings
-    from graphbus_core.model.config import RuntimeRequest
-
-    return settings.resolve_run(RuntimeRequest(artifacts=artifacts)).settings.keep_dead_letters
-
-
 def _number(word: str) -> int:
     if len(word) > _MOST_DIGITS:
-        raise UsageError("GBE151", number=clipped(word, _LONGEST_CELL))
+        raise UsageError("GBE151", number=clipped(word, LONGEST_CELL))
     return int(word)
 
 
@@ -225,21 +204,9 @@ def _find(file: DeadLetterFile | None, number: int) -> KeptLetter:
     return kept
 
 
-def _ask(question: str) -> None:
-    import sys
-
-    if not sys.stdin.isatty():
-        raise UsageError("GBE153")
-    click.confirm(question, abort=True, err=True)
-
-
-def _count(number: int) -> str:
-    return f"{number} dead letter{'' if number == 1 else 's'}"
-
-
 def _row(kept: KeptLetter) -> tuple[str, ...]:
     letter = kept.letter
-    error = letter.error if len(letter.error) <= _LONGEST_CELL else f"{letter.error[: _LONGEST_CELL - 1]}…"
+    error = letter.error if len(letter.error) <= LONGEST_CELL else f"{letter.error[: LONGEST_CELL - 1]}…"
     cells = (letter.event.topic, letter.subscription or "(none reached)", str(letter.attempts), error)
     return str(kept.id), _age(letter.timestamp), *(console.plain(cell).replace("\n", " ") for cell in cells)
 
@@ -290,37 +257,18 @@ def _lines(kept: KeptLetter) -> Iterator[tuple[str, str]]:
 
 
 def _facts(kept: KeptLetter, *, is_whole: bool = False) -> dict[str, Any]:
+    """A letter as JSON data: with `is_whole` everything that is known, else what a list tells."""
     letter, event = kept.letter, kept.letter.event
-    facts: dict[str, Any] = {
-        "id": kept.id,
-        "topic": event.topic,
-        "subscription": letter.subscription,
-        "reason": letter.reason,
-        "error": letter.error,
-        "place": letter.place,
-        "attempts": letter.attempts,
-        "replays": kept.replays,
-        "first_timestamp": letter.first_timestamp,
-        "timestamp": letter.timestamp,
-        "event_id": event.event_id,
-    }
+    of_kept = ["id", "replays"]
+    of_letter = ["subscription", "reason", "error", "place", "attempts", "first_timestamp", "timestamp"]
+    of_event = ["topic", "event_id"]
     if is_whole:
-        facts |= {
-            "causation_id": event.causation_id,
-            "correlation_id": event.correlation_id,
-            "published": event.timestamp,
-            "src": event.src,
-            "hops": event.hops,
-            "trail": event.trail,
-            "has_payload": kept.has_payload,
-            "payload": event.payload,
-            "traceback": letter.traceback,
-            "is_replaying": kept.is_replaying,
-        }
-    return facts
-
-
-def _as_json(value: Any) -> str:
-    from json import dumps
-
-    return dumps(value, indent=2, ensure_ascii=False)
+        of_kept += ["has_payload", "is_replaying"]
+        of_letter += ["traceback"]
+        of_event += ["causation_id", "correlation_id", "src", "hops", "trail", "payload"]
+    facts = {
+        name: getattr(of, name)
+        for of, names in ((kept, of_kept), (letter, of_letter), (event, of_event))
+        for name in names
+    }
+    return facts | ({"published": event.timestamp} if is_whole else {})

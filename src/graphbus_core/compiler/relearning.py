@@ -11,7 +11,7 @@ from graphbus_core.compiler.reading.imports import needed_by
 from graphbus_core.errors import ArtifactError, Place, raise_all
 from graphbus_core.model.artifacts import SCHEMA_VERSION, BuildArtifacts
 from graphbus_core.model.config import BuildConfig
-from graphbus_core.store.upgrades import Learned
+from graphbus_core.store.migration import Learned
 
 
 def learn_imports(folder: Path, artifacts: BuildArtifacts) -> Learned:

@@ -1,34 +1,28 @@
 """Two states of a graph, compared: every promise that is different, whether that breaks it, and for whom.
 
-methods      arguments are taken, results are given; whoever reaches the graph over HTTP or Python may call them
-topics       publishers give payloads, handlers take them, and answer requests; `external_topics` belong to others as well
 agents       are called and depended on by name
+methods      take arguments and give results; whoever reaches the graph over HTTP or Python may call them
+topics       publishers give payloads; with `external_topics` others give and take them as well
+handlers     take payloads and answer requests
+
+`changes` says how two schemas differ, `Consumers` who relies on what; `compare` brings each place together with its old state.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from graphbus_core.contracts.changes import Broken, Change, ChangeKind
-from graphbus_core.contracts.differences import Difference, DifferenceKind, differences, type_differences
-from graphbus_core.contracts.letdown import States, distinct
-from graphbus_core.contracts.surface import Handler, Surface, answer_of, merged
-from graphbus_core.model.agent import AgentDefinition, MethodSpec
-from graphbus_core.schema.types import Schema
+import msgspec
 
-_KINDS: Mapping[DifferenceKind, ChangeKind] = {
-    "added": "field-added",
-    "removed": "field-removed",
-    "renamed": "field-renamed",
-    "required": "field-required",
-    "optional": "field-optional",
-    "type": "type-changed",
-    "opened": "fields-opened",
-    "closed": "fields-closed",
-}
+from graphbus_core.contracts.changes import Broken, Change, ChangeKind, differences, type_differences
+from graphbus_core.contracts.surface import Handler, Said, Surface, answer_of, merged
+from graphbus_core.model.agent import AgentDefinition, Call, MethodSpec, SourceSpan
+from graphbus_core.schema.compatibility import Side, why_not
+from graphbus_core.schema.types import Field, Schema
+
 _RANK = {"breaking": 0, "settled": 1, "compatible": 2}
 
-LetDown = Callable[[Difference], Iterable[Broken]]
+Breaks = Callable[[Change], Iterable[Broken]]
 
 
 def compare(old: Surface, new: Surface) -> tuple[Change, ...]:
@@ -38,72 +32,59 @@ def compare(old: Surface, new: Surface) -> tuple[Change, ...]:
         old: The promises as they were.
         new: The promises as they are; what a change breaks are edges of this state.
     """
-    comparison = _Comparison(old, new)
-    found = [*comparison.agents(), *comparison.methods(), *comparison.payloads(), *comparison.handlers()]
+    names = _renamed(old, new)
+    comparison = _Comparison(_with_names(old, names), new)
+    found = [*comparison.agents(names), *comparison.methods(), *comparison.topics(), *comparison.handlers()]
     return tuple(
-        sorted(found, key=lambda change: (_RANK[change.effect], change.place, change.what, change.path, change.kind))
+        sorted(found, key=lambda change: (_RANK[change.effect], change.place, change.part, change.field, change.kind))
     )
 
 
 class _Comparison:
+    """Both states; agents have the names of the new one."""
+
     def __init__(self, old: Surface, new: Surface) -> None:
-        self._names = _renamed(old, new)
-        self._old = _with_names(old, self._names)
+        self._old = old
         self._new = new
-        self._was = old
-        self._states = States(self._old, new)
+        self._consumers = Consumers(old, new)
+
+    def _is_public(self, topic: str) -> bool:
+        return self._old.is_external(topic) or self._new.is_external(topic)
 
     # --- agents -------------------------------------------------------------------------
 
-    def agents(self) -> Iterator[Change]:
+    def agents(self, renamed: Mapping[str, str]) -> Iterator[Change]:
         """Find agents that have come, gone, or go by another name, and what they depend on."""
-        for before, after in self._names.items():
-            agent = self._new.agents[after]
-            breaks = self._gone(before)
-            why = f"{before} is called {after} now"
-            yield self._agent_change("agent-renamed", agent, before, why, breaks, is_breaking=True)
-        for name in self._old.agents.keys() - self._new.agents.keys():
-            agent = self._old.agents[name]
-            breaks = self._gone(name)
-            yield self._agent_change("agent-removed", agent, name, f"{name} is gone", breaks, is_breaking=True)
-        for name in self._new.agents.keys() - self._old.agents.keys():
-            yield self._agent_change("agent-added", self._new.agents[name], name, f"{name} is new", ())
-        for name in self._old.agents.keys() & self._new.agents.keys():
-            yield from self._dependencies(self._old.agents[name], self._new.agents[name])
+        old, new = self._old.agents, self._new.agents
+        for before, after in renamed.items():
+            yield self._lost("agent-renamed", new[after], before, f"{before} is called {after} now")
+        for name in old.keys() - new.keys():
+            yield self._lost("agent-removed", old[name], name, f"{name} is gone")._replace(is_new_place=False)
+        for name in new.keys() - old.keys():
+            is_public = _has_methods(new[name])
+            yield Change("agent-added", name, f"{name} is new", new[name].name_span, is_public=is_public)
+        for name in old.keys() & new.keys():
+            yield from self._dependencies(old[name], new[name])
 
-    def _gone(self, name: str) -> tuple[Broken, ...]:
-        return distinct([*self._states.callers_of_gone(name), *self._states.dependants_of_gone(name)])
-
-    @staticmethod
-    def _agent_change(
-        kind: ChangeKind,
-        agent: AgentDefinition,
-        place: str,
-        why: str,
-        breaks: tuple[Broken, ...],
-        *,
-        is_breaking: bool = False,
-    ) -> Change:
-        is_public = any(method.has_schema for method in agent.methods)
-        return Change(kind, place, why, agent.name_span, is_breaking=is_breaking, is_public=is_public, breaks=breaks,
-                      is_new_place=kind != "agent-removed")  # fmt: skip
+    def _lost(self, kind: ChangeKind, agent: AgentDefinition, name: str, why: str) -> Change:
+        """An agent that nobody finds under its old name any more."""
+        breaks = distinct(self._consumers.of_gone_agent(name))
+        is_public = _has_methods(agent)
+        return Change(kind, name, why, agent.name_span, is_breaking=True, is_public=is_public, breaks=breaks)
 
     def _dependencies(self, before: AgentDefinition, after: AgentDefinition) -> Iterator[Change]:
-        was = {each.name: each for each in before.dependencies}
-        now = {each.name: each for each in after.dependencies}
+        was, now = ({each.name: each for each in agent.dependencies} for agent in (before, after))
         for name in now.keys() - was.keys():
             yield Change("dependency-added", after.name, f"{after.name} depends on {name} now", now[name].span)
         for name in was.keys() - now.keys():
-            calls = [] if name == after.name else [call for call in after.calls if call.agent == name]
+            is_called = name != after.name and name in self._new.agents
             breaks = distinct(
                 Broken(f"{after.name} → {name}.{call.method or '?'}", after.name, call.span, "calls it all the same")
-                for call in calls
-                if name in self._new.agents
+                for call in after.calls
+                if is_called and call.agent == name
             )
-            why = f"{after.name} no longer depends on {name}"
-            yield Change(
-                "dependency-removed", after.name, why, after.name_span, is_breaking=bool(breaks), breaks=breaks
-            )
+            why, is_breaking = f"{after.name} no longer depends on {name}", bool(breaks)
+            yield Change("dependency-removed", after.name, why, after.name_span, is_breaking=is_breaking, breaks=breaks)
 
     # --- methods ------------------------------------------------------------------------
 
@@ -112,105 +93,94 @@ class _Comparison:
         for agent in sorted(self._old.agents.keys() & self._new.agents.keys()):
             was, now = self._old.methods(agent), self._new.methods(agent)
             for name in sorted(was.keys() | now.keys()):
+                place = f"{agent}.{name}"
                 if name not in now:
                     yield self._method_gone(agent, was[name])
                 elif name not in was:
-                    yield Change(
-                        "method-added", f"{agent}.{name}", f"{agent}.{name} is new", now[name].span, is_public=True
-                    )
+                    yield Change("method-added", place, f"{place} is new", now[name].span, is_public=True)
                 else:
                     yield from self._method(agent, was[name], now[name])
 
     def _method_gone(self, agent: str, method: MethodSpec) -> Change:
         left = self._new.agents[agent].method(method.name)
-        why = "has no @schema_method any more" if left else "is gone"
-        breaks = distinct(self._states.callers_of_gone(agent, method.name))
         place = f"{agent}.{method.name}"
-        span = left.span if left else method.span
-        return Change("method-removed", place, f"{place} {why}", span, is_breaking=True, is_public=True, breaks=breaks,
+        why = f"{place} has no @schema_method any more" if left else f"{place} is gone"
+        breaks = distinct(self._consumers.of_gone_method(agent, method.name))
+        return Change("method-removed", place, why, (left or method).span, is_breaking=True, is_public=True, breaks=breaks,
                       is_new_place=left is not None)  # fmt: skip
 
     def _method(self, agent: str, was: MethodSpec, now: MethodSpec) -> Iterator[Change]:
-        place, span = f"{agent}.{now.name}", now.schema_span or now.span
-        head = Change("type-changed", place, "", span, is_public=True)
+        head = Change("type-changed", f"{agent}.{now.name}", "", now.schema_span or now.span, is_public=True)
+        inputs = was.input_schema or Schema(), now.input_schema or Schema()
+        yield from _schemas(
+            head._replace(part="input"), was.input_schema, now.input_schema, "input",
+            lambda change: self._consumers.of_input(agent, now.name, change, inputs), is_closed=True,
+        )  # fmt: skip
+        yield from _schemas(
+            head._replace(part="output"), was.output_schema, now.output_schema, "output",
+            lambda change: self._consumers.of_output(agent, now.name, change),
+        )  # fmt: skip
 
-        def calls(difference: Difference) -> Iterator[Broken]:
-            pair = was.input_schema or Schema(), now.input_schema or Schema()
-            return self._states.callers_of_input(agent, now.name, difference, pair)
+    # --- topics -------------------------------------------------------------------------
 
-        def reads(difference: Difference) -> Iterable[Broken]:
-            return self._states.callers_of_output(agent, now.name) if difference.is_breaking else ()
-
-        yield from _schemas(head._replace(what="input"), was.input_schema, now.input_schema, calls)
-        yield from _schemas(head._replace(what="output"), was.output_schema, now.output_schema, reads)
-
-    # --- topics: what is given ----------------------------------------------------------
-
-    def payloads(self) -> Iterator[Change]:
+    def topics(self) -> Iterator[Change]:
         """Find topics that are published or no longer, by whom, and what differs in their payloads."""
         for topic in sorted(self._old.said.keys() | self._new.said.keys()):
             was, now = self._old.said.get(topic, ()), self._new.said.get(topic, ())
-            head = Change("topic-added", topic, "", (now or was)[0].publication.span, is_public=self._is_public(topic))
+            span, why = (now or was)[0].publication.span, f"{topic} is published now"
+            head = Change("topic-added", topic, why, span, is_public=self._is_public(topic))
             if not now:
                 yield self._topic_gone(head)
             elif not was:
-                yield head._replace(why=f"{topic} is published now")
+                yield head
             else:
-                yield from self._publishers(head, {each.agent.name for each in was}, {each.agent.name for each in now})
-                yield from self._payload(head._replace(what="payload"), topic)
+                yield from _publishers(head, {each.agent.name for each in was}, {each.agent.name for each in now})
+                yield from self._payload(head._replace(part="payload"), topic)
 
     def _topic_gone(self, head: Change) -> Change:
-        head = head._replace(kind="topic-removed", why=f"nobody publishes {head.place} any more", is_new_place=False)
-        if self._states.may_be_computed_now(head.place):
-            why = f"{head.place} is published by that name no more; a topic that is computed now may be the same"
+        topic = head.place
+        head = head._replace(kind="topic-removed", is_new_place=False)
+        if any(not self._consumers.is_untouched(each.agent) for each in self._new.may_compute(topic)):
+            why = f"{topic} is published by that name no more; a topic that is computed now may be the same"
             return head._replace(why=why, is_certain=False)
-        return head._replace(is_breaking=True, breaks=distinct(self._states.hearers_of_gone(head.place)))
-
-    def _publishers(self, head: Change, was: set[str], now: set[str]) -> Iterator[Change]:
-        others = ", ".join(sorted(now))
-        for name in sorted(now - was):
-            yield head._replace(kind="publisher-added", why=f"{name} publishes {head.place} as well", what=name)
-        for name in sorted(was - now):
-            yield head._replace(
-                kind="publisher-removed", why=f"{name} no longer publishes {head.place}; {others} still does", what=name
-            )
+        breaks = distinct(self._consumers.of_gone_topic(topic))
+        return head._replace(why=f"nobody publishes {topic} any more", is_breaking=True, breaks=breaks)
 
     def _payload(self, head: Change, topic: str) -> Iterator[Change]:
         before, after = self._old.payload(topic), self._new.payload(topic)
-        declared = [each.publication for each in self._new.said[topic] if each.publication.is_declared]
-        head = head._replace(span=declared[0].span) if declared else head
+        declared = [each.publication.span for each in self._new.said[topic] if each.publication.is_declared]
+        head = head._replace(span=declared[0]) if declared else head
         was_declared = any(each.publication.is_declared for each in self._old.said[topic])
         if before is not None and after is None and not was_declared:
             why = "cannot be read from the code any more"
             yield head._replace(kind="schema-unknown", why=why, before=str(before), is_certain=False)
             return
         yield from _schemas(
-            head, before, after, lambda each: self._states.hearers_of_payload(topic, each, (before, after)), "output"
+            head, before, after, "output", lambda change: self._consumers.of_payload(topic, change, before, after)
         )
 
-    def _is_public(self, topic: str) -> bool:
-        return self._was.is_external(topic) or self._new.is_external(topic)
-
-    # --- topics: what is taken ----------------------------------------------------------
+    # --- handlers -----------------------------------------------------------------------
 
     def handlers(self) -> Iterator[Change]:
         """Find handlers that have come or gone, and what differs in what they take and answer."""
         for topic in sorted(self._old.heard.keys() | self._new.heard.keys()):
             was, now = self._old.heard.get(topic, ()), self._new.heard.get(topic, ())
-            pairs = _paired(was, now)
-            for handler in (each for each in was if each not in [before for before, _ in pairs]):
-                still = next((each for each in self._new.hearers(topic) if each.name == handler.name), None)
-                yield from self._handler(topic, handler, still) if still else (self._handler_gone(topic, handler),)
-            for handler in (each for each in now if each not in [after for _, after in pairs]):
-                before = next((each for each in self._old.hearers(topic) if each.name == handler.name), None)
-                yield from self._handler(topic, before, handler) if before else self._handler_new(topic, handler, was)
-            for before, after in pairs:
-                yield from self._handler(topic, before, after)
+            fresh = list(now)
+            for before in was:
+                after = _same(before, was, now) or _named(before.name, self._new.hearers(topic))
+                fresh = [each for each in fresh if each != after]
+                yield from self._handler(topic, before, after) if after else [self._handler_gone(topic, before)]
+            for handler in fresh:
+                before_by_pattern = _named(handler.name, self._old.hearers(topic))
+                if before_by_pattern:
+                    yield from self._handler(topic, before_by_pattern, handler)
+                else:
+                    yield from self._handler_new(topic, handler, was)
 
     def _handler_gone(self, topic: str, handler: Handler) -> Change:
         reached = {*self._old.reached(topic), *self._new.reached(topic)}
         unheard = [each for each in sorted(reached) if not self._new.hearers(each)]
-        breaks = distinct(broken for each in unheard for broken in self._states.askers_of_gone(each))
+        breaks = distinct(broken for each in unheard for broken in self._consumers.of_gone_answer(each))
         lost = [each for each in unheard if self._is_public(each)]
         why = f"{handler.name} no longer hears {topic}"
         if lost and topic not in lost:
@@ -222,92 +192,82 @@ class _Comparison:
                       is_new_place=False)  # fmt: skip
 
     def _handler_new(self, topic: str, handler: Handler, others: tuple[Handler, ...]) -> Iterator[Change]:
-        span, is_public = handler.subscription.span, self._is_public(topic)
         asked = [each for each in self._new.reached(topic) if not self._is_public(each)]
-        breaks = distinct(broken for each in asked for broken in self._states.askers_of_many(each))
+        breaks = distinct(broken for each in asked for broken in self._consumers.of_second_answer(each))
         why = f"{handler.name} hears {topic} now"
-        yield Change("handler-added", topic, why, span, handler.name, is_public=is_public, is_breaking=bool(breaks),
-                     breaks=breaks)  # fmt: skip
+        head = Change("handler-added", topic, why, handler.subscription.span, handler.name,
+                      is_public=self._is_public(topic))  # fmt: skip
+        yield head._replace(is_breaking=bool(breaks), breaks=breaks)
         known = merged([each.needs for each in others])
         if known is not None:  # who publishes from outside knows what the others take
-            head = Change("type-changed", topic, "", span, handler.name, is_public=is_public)
-            yield from (
-                change
-                for change in _schemas(
-                    head, known, handler.needs, lambda each: self._states.speakers_to(handler, each, known), "input"
-                )
-                if change.is_breaking
-            )
+            yield from (change for change in self._needs(head, known, handler) if change.is_breaking)
 
     def _handler(self, topic: str, before: Handler, after: Handler) -> Iterator[Change]:
-        head = Change("type-changed", topic, "", after.subscription.span, after.name, is_public=self._is_public(topic))
-        yield from _schemas(
-            head, before.needs, after.needs, lambda each: self._states.speakers_to(after, each, before.needs), "input"
-        )
-        method = after.agent.method(after.subscription.method)
-        is_asked = self._new.is_requested(topic) or self._is_public(topic)
-        if is_asked and method and not method.has_schema:
+        is_public = self._is_public(topic)
+        head = Change("type-changed", topic, "", after.subscription.span, after.name, is_public=is_public)
+        yield from self._needs(head, before.needs, after)
+        method = after.method
+        if method and not method.has_schema and (self._new.asked(topic) or is_public):
             found = type_differences(answer_of(before), answer_of(after), "output", "answer")
-            yield from (self._answer(head._replace(span=method.span), each) for each in found)
+            head = head._replace(span=method.span)
+            yield from (_at(head, each, self._consumers.of_answer(topic, each)) for each in found)
 
-    def _answer(self, head: Change, difference: Difference) -> Change:
-        return _change(head, difference, self._states.askers(head.place) if difference.is_breaking else ())
+    def _needs(self, head: Change, before: Schema, handler: Handler) -> Iterator[Change]:
+        return _schemas(
+            head, before, handler.needs, "input", lambda change: self._consumers.of_handler(handler, change, before)
+        )
+
+
+def _has_methods(agent: AgentDefinition) -> bool:
+    return any(method.has_schema for method in agent.methods)
+
+
+def _publishers(head: Change, was: set[str], now: set[str]) -> Iterator[Change]:
+    others = ", ".join(sorted(now))
+    for name in sorted(now - was):
+        yield head._replace(kind="publisher-added", why=f"{name} publishes {head.place} as well", part=name)
+    for name in sorted(was - now):
+        why = f"{name} no longer publishes {head.place}; {others} still does"
+        yield head._replace(kind="publisher-removed", why=why, part=name)
+
+
+def _named(name: str, handlers: Iterable[Handler]) -> Handler | None:
+    return next((each for each in handlers if each.name == name), None)
+
+
+def _same(before: Handler, was: Iterable[Handler], now: Iterable[Handler]) -> Handler | None:
+    """The same handler now; one that is alone in its agent may have another name."""
+    mine = [each for each in was if each.agent.name == before.agent.name]
+    theirs = [each for each in now if each.agent.name == before.agent.name]
+    return _named(before.name, theirs) or (theirs[0] if len(mine) == len(theirs) == 1 else None)
 
 
 # --- one schema after the other ------------------------------------------------------------
 
 
 def _schemas(
-    head: Change, before: Schema | None, after: Schema | None, let_down: LetDown, side: str = ""
+    head: Change, before: Schema | None, after: Schema | None, side: Side, breaks: Breaks, *, is_closed: bool = False
 ) -> Iterator[Change]:
-    """Compare two schemas; of methods (no `side`) the part says who gives, and further arguments are refused."""
-    is_input = (side or head.what) == "input"
-    if before is None and after is None:
-        return
-    if before is None:
-        yield head._replace(
-            kind="schema-known", why="nothing was known of it, it is declared now", after=str(after), is_certain=False
-        )
-    elif after is None:
-        is_breaking = not is_input
-        why = (
-            "anything is let in now, as far as can be read"
-            if is_input
-            else "what was promised is gone, or cannot be read any more"
-        )
-        whole = Difference("removed", "", is_breaking, why, name="")
-        breaks = distinct(let_down(whole)) if is_breaking else ()
-        yield head._replace(kind="schema-unknown", why=why, before=str(before), is_breaking=is_breaking, breaks=breaks)
-    else:
-        found = differences(before, after, "input" if is_input else "output", is_closed=is_input and not side)
-        yield from (_change(head, each, let_down(each)) for each in found)
+    if before is not None and after is not None:
+        for change in differences(before, after, side, is_closed=is_closed):
+            yield _at(head, change, breaks(change))
+    elif after is not None:
+        why = "nothing was known of it, it is declared now"
+        yield head._replace(kind="schema-known", why=why, after=str(after), is_certain=False)
+    elif before is not None:
+        head = head._replace(kind="schema-unknown", before=str(before))
+        if side == "input":
+            yield head._replace(why="anything is let in now, as far as can be read")
+            return
+        head = head._replace(why="what was promised is gone, or cannot be read any more", is_breaking=True)
+        yield head._replace(breaks=distinct(breaks(head)))
 
 
-def _change(head: Change, difference: Difference, let_down: Iterable[Broken]) -> Change:
-    return head._replace(
-        kind=_KINDS[difference.kind],
-        path=difference.path,
-        why=difference.why,
-        before=difference.before,
-        after=difference.after,
-        is_breaking=difference.is_breaking,
-        is_certain=difference.is_certain,
-        breaks=distinct(let_down),
-        example=difference.example,
-        is_new_value=difference.is_new_value,
+def _at(head: Change, change: Change, breaks: Iterable[Broken]) -> Change:
+    """A difference of two schemas at its place."""
+    return change._replace(
+        place=head.place, span=head.span, part=head.part, is_public=head.is_public, breaks=distinct(breaks)
     )
-
-
-def _paired(was: tuple[Handler, ...], now: tuple[Handler, ...]) -> list[tuple[Handler, Handler]]:
-    """The same handlers before and after; one that is alone in its agent may have another name."""
-    pairs = []
-    for before in was:
-        same = [each for each in now if each.name == before.name]
-        mine = [each for each in was if each.agent.name == before.agent.name]
-        theirs = [each for each in now if each.agent.name == before.agent.name]
-        if same or len(mine) == len(theirs) == 1:
-            pairs.append((before, (same or theirs)[0]))
-    return pairs
 
 
 # --- agents under another name ---------------------------------------------------------------
@@ -315,14 +275,13 @@ def _paired(was: tuple[Handler, ...], now: tuple[Handler, ...]) -> list[tuple[Ha
 
 def _renamed(old: Surface, new: Surface) -> dict[str, str]:
     """Old -> new name of each agent that is gone, where exactly one that is new promises, hears and says the same."""
-    gone = [agent for name, agent in old.agents.items() if name not in new.agents]
-    fresh = [agent for name, agent in new.agents.items() if name not in old.agents]
+    gone = {name: _shape(agent) for name, agent in old.agents.items() if name not in new.agents}
+    fresh = {name: _shape(agent) for name, agent in new.agents.items() if name not in old.agents}
     found = {}
-    for agent in gone:
-        alike = [each for each in fresh if _shape(each) == _shape(agent)]
-        rivals = [each for each in gone if _shape(each) == _shape(agent)]
-        if len(alike) == len(rivals) == 1 and any(_shape(agent)):
-            found[agent.name] = alike[0].name
+    for name, shape in gone.items():
+        alike = [each for each, other in fresh.items() if other == shape]
+        if any(shape) and len(alike) == 1 and list(gone.values()).count(shape) == 1:
+            found[name] = alike[0]
     return found
 
 
@@ -336,9 +295,187 @@ def _shape(agent: AgentDefinition) -> tuple[frozenset[str], ...]:
 
 def _with_names(old: Surface, names: Mapping[str, str]) -> Surface:
     """The old state, with agents under the names that they have now."""
-    if not names:
-        return old
-    import msgspec
+    agents = (msgspec.structs.replace(each, name=names.get(name, name)) for name, each in old.agents.items())
+    return Surface(agents, old.topics) if names else old
 
-    agents = [msgspec.structs.replace(each, name=names.get(name, name)) for name, each in old.agents.items()]
-    return Surface(agents, old.topics)
+
+# --- who relies on what has changed -----------------------------------------------------------------
+
+
+class Consumers:
+    """The ends of the new graph, each beside what it was."""
+
+    def __init__(self, old: Surface, new: Surface) -> None:
+        self.old = old
+        self.new = new
+
+    def is_untouched(self, agent: AgentDefinition) -> bool:
+        """True when the text of a class is what it was."""
+        was = self.old.agents.get(agent.name)
+        return was is not None and was.source_digest == agent.source_digest
+
+    # --- methods ------------------------------------------------------------------------
+
+    def of_gone_agent(self, agent: str) -> Iterator[Broken]:
+        """Calls to an agent that is no longer there, and agents that depend on it."""
+        yield from self.of_gone_method(agent, "")
+        for other in self.new.agents.values():
+            for dependency in other.dependencies:
+                if dependency.name == agent:
+                    yield Broken(f"{other.name} → {agent}", other.name, dependency.span, "still depends on it")
+
+    def of_gone_method(self, agent: str, method: str) -> Iterator[Broken]:
+        """Calls to a method that is no longer there."""
+        for caller, call in self.new.calls(agent, method):
+            yield _call(caller, call, "still calls it")
+
+    def of_input(self, agent: str, method: str, change: Change, pair: tuple[Schema, Schema]) -> Iterator[Broken]:
+        """Calls whose arguments the new input refuses; of a change that breaks nothing, those that it took before."""
+        before, after = pair
+        for caller, call in self.new.calls(agent, method) if change.name else ():
+            why, is_certain = self._misfit(caller, call, change, after)
+            was_unfit = not change.is_breaking and self._misfit(caller, call, change, before)[0]
+            if why and not was_unfit:
+                yield _call(caller, call, why, is_certain=is_certain)
+
+    def _misfit(self, caller: AgentDefinition, call: Call, change: Change, after: Schema) -> tuple[str, bool]:
+        was, name = change.was or change.name, change.name
+        wanted, given = after.get(name), call.arguments.get(name)
+        if call.arguments.get(was) and not after.get(was) and not after.is_open:
+            return f"still gives {was!r}", True
+        if wanted and wanted.required and not given:
+            return (f"may not give {name!r}", False) if call.has_unknown else (f"gives no {name!r}", True)
+        if not wanted or not given:
+            return "", True
+        reason = why_not(wanted.type, given.type, is_narrowed=True)
+        if reason:
+            return f"gives an unfit {name!r}: {reason}", True
+        is_unknown = given.type.kind in ("unknown", "any") and change.kind == "type-changed"
+        is_doubtful = change.is_breaking and is_unknown and self.is_untouched(caller)
+        return (f"gives a {name!r} that is not known", False) if is_doubtful else ("", True)
+
+    def of_output(self, agent: str, method: str, change: Change) -> Iterator[Broken]:
+        """Calls in classes that did not change: what they read of the result is not known, and is what it was."""
+        for caller, call in self.new.calls(agent, method) if change.is_breaking else ():
+            if self.is_untouched(caller):
+                yield _call(caller, call, "reads the result as it was", is_certain=False)
+
+    # --- payloads -----------------------------------------------------------------------
+
+    def of_gone_topic(self, topic: str) -> Iterator[Broken]:
+        """Handlers of a topic that nobody publishes any more; not those of a pattern that others still feed."""
+        is_certain = not (self.new.may_compute(topic) or self.new.is_external(topic))
+        for handler in self.new.hearers(topic):
+            if handler.subscription.topic == topic or not self.new.is_fed(handler.subscription.topic):
+                why = "still waits for it" if is_certain else "still waits for it, and may get it from elsewhere"
+                yield _handler(topic, handler, why, is_certain=is_certain)
+
+    def of_payload(self, topic: str, change: Change, before: Schema | None, after: Schema | None) -> Iterator[Broken]:
+        """Handlers that cannot take the new payload; of a change that breaks nothing, those that took the old one."""
+        if after is None:
+            yield from self._of_unknown_payload(topic)
+            return
+        name = change.was or change.name
+        for handler in self.new.hearers(topic):
+            need = handler.needs.get(name)
+            why, is_certain = _unmet(need, after)
+            if not change.is_breaking and _unmet(need, before)[0]:
+                continue
+            if not why and change.is_breaking and self._may_rely(handler, need, change):
+                why, is_certain = f"takes {name!r} as it was" if need else "passes the payload on as it was", False
+            if why:
+                yield _handler(topic, handler, why, _place_of(handler, name), is_certain=is_certain)
+
+    def _of_unknown_payload(self, topic: str) -> Iterator[Broken]:
+        for handler in self.new.hearers(topic):
+            needed = [repr(field.name) for field in handler.needs.fields if field.required]
+            if self.is_untouched(handler.agent) and (needed or not handler.is_whole):
+                why = f"needs {', '.join(needed)}" if needed else "passes the payload on as it was"
+                yield _handler(topic, handler, why, is_certain=False)
+
+    def _may_rely(self, handler: Handler, need: Field | None, change: Change) -> bool:
+        if not self.is_untouched(handler.agent):
+            return False
+        return not handler.is_whole if need is None else need.type.kind == "unknown" and change.kind == "type-changed"
+
+    # --- handlers -----------------------------------------------------------------------
+
+    def of_handler(self, handler: Handler, change: Change, before: Schema) -> Iterator[Broken]:
+        """Publications that a handler no longer takes; of a change that breaks nothing, those that it took before."""
+        was, need = before.get(change.was or change.name), handler.needs.get(change.name)
+        for said in self.new.speakers(handler.subscription.topic) if need else ():
+            why, is_certain = self._says_too_little(said, need, change)
+            was_unfit = not change.is_breaking and _unmet(was, said.publication.payload)[0]
+            if why and not was_unfit:
+                yield _publication(said, why, handler.name, is_certain=is_certain)
+
+    def _says_too_little(self, said: Said, need: Field | None, change: Change) -> tuple[str, bool]:
+        payload = said.publication.payload
+        if payload is None:  # what is declared is kept at run time
+            payload = self.new.payload(said.publication.topic)
+        if payload is None:
+            is_doubtful = change.is_breaking and self.is_untouched(said.agent)
+            return ("publishes what is not known", False) if is_doubtful else ("", True)
+        why, is_certain = _unmet(need, payload)
+        why = why.replace("needs", "does not send" if is_certain else "may not send")
+        return why.removesuffix(", which may be missing"), is_certain
+
+    def of_gone_answer(self, topic: str) -> Iterator[Broken]:
+        """Requests that nobody answers any more."""
+        for said in self.new.asked(topic) if not self.new.hearers(topic) else ():
+            yield _publication(said, "still asks, and nobody answers")
+
+    def of_second_answer(self, topic: str) -> Iterator[Broken]:
+        """Requests that more than one handler would answer now."""
+        is_new = len(self.old.hearers(topic)) < 2 <= len(self.new.hearers(topic))
+        for said in self.new.asked(topic) if is_new else ():
+            yield _publication(said, "asks, and more than one handler would answer")
+
+    def of_answer(self, topic: str, change: Change) -> Iterator[Broken]:
+        """Requests in classes that did not change: what they read of the answer is what it was."""
+        for said in self.new.speakers(topic) if change.is_breaking else ():
+            if said.publication.is_request and self.is_untouched(said.agent):
+                yield _publication(said, "reads the answer as it was", is_certain=False)
+
+
+def distinct(found: Iterable[Broken]) -> tuple[Broken, ...]:
+    """Give each place once, by place."""
+    kept = {(broken.span, broken.edge): broken for broken in found}
+    return tuple(sorted(kept.values(), key=lambda each: (each.span.path, each.span.line, each.span.column, each.edge)))
+
+
+def _call(caller: AgentDefinition, call: Call, why: str, *, is_certain: bool = True) -> Broken:
+    return Broken(f"{caller.name} → {call.agent}.{call.method or '?'}", caller.name, call.span, why, is_certain)
+
+
+def _handler(
+    topic: str, handler: Handler, why: str, span: SourceSpan | None = None, *, is_certain: bool = True
+) -> Broken:
+    return Broken(f"{topic} → {handler.name}", handler.agent.name, span or handler.subscription.span, why, is_certain)
+
+
+def _publication(said: Said, why: str, target: str = "", *, is_certain: bool = True) -> Broken:
+    edge = " → ".join(filter(None, (said.agent.name, said.publication.topic, target)))
+    return Broken(edge, said.agent.name, said.publication.span, why, is_certain)
+
+
+def _unmet(need: Field | None, payload: Schema | None) -> tuple[str, bool]:
+    """Say why a payload does not give what is needed, empty if it does, and whether that is certain, as the rules see it."""
+    if payload is None or need is None:
+        return "", True
+    found = payload.get(need.name)
+    if found is None:
+        is_owed = need.required and not payload.is_open
+        return f"needs {need.name!r}" if is_owed else "", True
+    reason = why_not(need.type, found.type, is_narrowed=True)
+    if reason:
+        return f"takes another {need.name!r}: {reason}", True
+    is_doubtful = need.required and not found.required
+    return f"needs {need.name!r}, which may be missing" if is_doubtful else "", False
+
+
+def _place_of(handler: Handler, name: str) -> SourceSpan:
+    subscription = handler.subscription
+    found = [each.span for each in subscription.reads if each.key == name]
+    found += [each.span for each in subscription.fields if each.name == name]
+    return found[0] if found else subscription.span

@@ -1,4 +1,4 @@
-"""The edges of a graph, and whether both of their ends fit: what the rules of `graphbus check` find, told by edge.
+"""The edges of a graph, and whether both of their ends fit: what the rules of `graphbus check` find, by edge.
 
 method      Agent.method                          its schemas against its own code, called or not
 call        Caller → Agent.method                 arguments against the input schema
@@ -11,27 +11,39 @@ An edge is unfit exactly when a rule finds something at one of its ends. What is
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from graphbus_core.compiler.rules.wiring import Heard, Sent, Wiring
-from graphbus_core.contracts.surface import needs_of
+from graphbus_core.compiler.rules.wiring import Wiring
+from graphbus_core.contracts.surface import Handler, Said, Surface
+from graphbus_core.errors import BuildError
 from graphbus_core.model.agent import AgentDefinition, Call, MethodSpec, SourceSpan
+from graphbus_core.model.artifacts import BuildArtifacts
+from graphbus_core.model.config import BuildConfig, Settings
 from graphbus_core.model.findings import Finding
-from graphbus_core.model.topics import is_pattern, matches
 
 EdgeKind = Literal["method", "call", "depends_on", "topic", "request"]
 Verdict = Literal["fits", "unfit", "unknown"]
 
-CODES = frozenset(
-    {"GB001", "GB002", "GB003", "GB004", "GB005", "GB010", "GB011", "GB101", "GB102", "GB103", "GB104", "GB105", "GB110",
-     "GB310", "GB311"}
-)  # fmt: skip
-"""The rules that speak of promises between agents; the others are about style and bodies."""
-
 OUTSIDE = "(outside)"
 NOBODY = "(nobody)"
 ELSEWHERE = "(other code)"
+
+_KINDS: tuple[EdgeKind, ...] = ("method", "call", "depends_on", "topic", "request")
+_EVENTS: frozenset[EdgeKind] = frozenset({"topic", "request"})
+_CALLS: frozenset[EdgeKind] = frozenset({"call", "depends_on"})
+_AT: Mapping[str, tuple[tuple[frozenset[EdgeKind], Literal["given", "taken", "body"]], ...]] = {
+    **dict.fromkeys(("GB002", "GB004", "GB005"), ((_EVENTS, "given"),)),
+    **dict.fromkeys(("GB010", "GB011"), ((_CALLS, "given"),)),
+    **dict.fromkeys(("GB101", "GB102", "GB103", "GB104", "GB105"), ((frozenset({"method"}), "given"),)),
+    **dict.fromkeys(("GB001", "GB310", "GB311"), ((_EVENTS, "taken"), (_EVENTS, "body"))),
+    **dict.fromkeys(("GB003", "GB110"), ((frozenset({"call"}), "given"), (_EVENTS, "taken"))),
+}
+"""Rule -> the edges that it speaks of, and the end of them at which it reports."""
+
+CODES = frozenset(_AT)
+"""The rules that speak of promises between agents; the others are about style and bodies."""
 
 
 class Edge(NamedTuple):
@@ -80,12 +92,21 @@ class Validation(NamedTuple):
 
 
 class _Ends(NamedTuple):
-    """An edge, and where a finding must be to be about it; `partners`: agents of a `depends_on` edge."""
+    """An edge, and the places at which a finding is about it; `body` is the handler."""
 
     edge: Edge
     given: frozenset[SourceSpan] = frozenset()
     taken: frozenset[SourceSpan] = frozenset()
-    body: SourceSpan | None = None
+    body: frozenset[SourceSpan] = frozenset()
+
+    def has(self, finding: Finding) -> bool:
+        """True when a finding is reported at one of these places."""
+        return any(
+            self.edge.kind in kinds and any(_is_in(finding.span, place) for place in self.body)
+            if end == "body"
+            else self.edge.kind in kinds and finding.span in (self.given if end == "given" else self.taken)
+            for kinds, end in _AT[finding.code]
+        )
 
 
 def validate(wiring: Wiring, findings: Sequence[Finding]) -> Validation:
@@ -95,35 +116,33 @@ def validate(wiring: Wiring, findings: Sequence[Finding]) -> Validation:
         wiring: The graph.
         findings: What `rules.check` finds in it; codes outside of `CODES` are left out.
     """
-    ends = [*_methods(wiring), *_calls(wiring), *_dependencies(wiring), *_topics(wiring)]
-    in_file: dict[str, list[int]] = {}
+    surface = Surface(wiring.agents.values(), ())
+    ends = [*_methods(surface), *_calls(surface), *_dependencies(surface), *_Topics(surface, wiring).edges()]
+    in_file: dict[str, list[int]] = defaultdict(list)
     for number, each in enumerate(ends):
-        bodies = [each.body] if each.body else []
-        for path in {span.path for span in (*each.given, *each.taken, *bodies)}:
-            in_file.setdefault(path, []).append(number)
-    told: dict[int, list[Finding]] = {}
+        for path in {span.path for span in each.given | each.taken | each.body}:
+            in_file[path].append(number)
+    found: dict[int, list[Finding]] = defaultdict(list)
     others = []
     for finding in (each for each in findings if each.code in CODES):
-        places = _places(finding, ends, in_file.get(finding.span.path, ()))
-        for place in places:
-            told.setdefault(place, []).append(finding)
-        if not places:
+        numbers = _about(finding, ends, in_file[finding.span.path])
+        for number in numbers:
+            found[number].append(finding)
+        if not numbers:
             others.append(finding)
-    edges = (each.edge._replace(findings=tuple(told.get(number, ()))) for number, each in enumerate(ends))
+    edges = (each.edge._replace(findings=tuple(found[number])) for number, each in enumerate(ends))
     return Validation(tuple(sorted(edges, key=_order)), tuple(others))
 
 
-_ORDER = ("method", "call", "depends_on", "topic", "request")
-
-
 def _order(edge: Edge) -> tuple[object, ...]:
-    return _ORDER.index(edge.kind), edge.topic, edge.source, edge.target, edge.spans[0].line
+    return _KINDS.index(edge.kind), edge.topic, edge.source, edge.target, edge.spans[0].line
 
 
-# --- findings to edges -------------------------------------------------------------------------
+def _is_in(span: SourceSpan, body: SourceSpan) -> bool:
+    return body.path == span.path and body.line <= span.line <= body.end_line
 
 
-def _places(finding: Finding, ends: Sequence[_Ends], near: Sequence[int]) -> list[int]:
+def _about(finding: Finding, ends: Sequence[_Ends], near: Sequence[int]) -> list[int]:
     """The numbers of the edges that a finding is about: those with both of its places, else with the one it is reported at.
 
     Args:
@@ -131,36 +150,20 @@ def _places(finding: Finding, ends: Sequence[_Ends], near: Sequence[int]) -> lis
         ends: All edges.
         near: The numbers of those that have an end in the file of the finding.
     """
-    here = [number for number in near if _is_at(finding, ends[number])]
+    here = [number for number in near if ends[number].has(finding)]
     others = {related.span for related in finding.related}
-    both = [number for number in here if others & (ends[number].given | ends[number].taken) - {finding.span}]
-    if finding.code == "GB011":
+    if finding.code == "GB011":  # a circle of dependencies
         return here + [
             number for number, each in enumerate(ends) if each.edge.kind == "depends_on" and others & each.given
         ]
-    return both if both and finding.code in ("GB003", "GB110") else here or _handed_on(finding, ends)
-
-
-def _is_at(finding: Finding, ends: _Ends) -> bool:
-    span, kind, code = finding.span, ends.edge.kind, finding.code
-    if code in ("GB310", "GB311", "GB001"):
-        is_inside = bool(ends.body) and _holds(ends.body, span)
-        return kind in ("topic", "request") and (span in ends.taken or is_inside)
-    if code.startswith("GB10"):
-        return kind == "method" and span in ends.given
-    if code in ("GB002", "GB004", "GB005"):
-        return kind in ("topic", "request") and span in ends.given
-    if code in ("GB010", "GB011"):
-        return kind in ("call", "depends_on") and span in ends.given
-    return (kind == "call" and span in ends.given) or (kind in ("topic", "request") and span in ends.taken)
-
-
-def _holds(body: SourceSpan | None, span: SourceSpan) -> bool:
-    return body is not None and body.path == span.path and body.line <= span.line <= body.end_line
+    if finding.code not in ("GB003", "GB110"):
+        return here
+    both = [number for number in here if others & (ends[number].given | ends[number].taken) - {finding.span}]
+    return both or here or _handed_on(finding, ends)
 
 
 def _handed_on(finding: Finding, ends: Sequence[_Ends]) -> list[int]:
-    """A result that is handed on without a word in the code: it goes along the dependency between the two."""
+    """The dependency between the two agents of a result that is handed on without a call in the code."""
     agents = {finding.agent, *(related.agent for related in finding.related)}
     return [
         number
@@ -172,14 +175,13 @@ def _handed_on(finding: Finding, ends: Sequence[_Ends]) -> list[int]:
 # --- methods, calls, dependencies ----------------------------------------------------------------
 
 
-def _methods(wiring: Wiring) -> Iterator[_Ends]:
-    for agent in wiring.agents.values():
-        for method in agent.methods:
-            if method.has_schema:
-                span = method.schema_span or method.span
-                edge = Edge("method", agent.name, "", f"{agent.name}.{method.name}", (span,), unknown=_unread(method))
-                places = [method.span, span, *(each.span for each in method.parameters)]
-                yield _Ends(edge, frozenset([*places, *(each.span for each in method.returned)]))
+def _methods(surface: Surface) -> Iterator[_Ends]:
+    for agent in surface.agents.values():
+        for method in surface.methods(agent.name).values():
+            span = method.schema_span or method.span
+            edge = Edge("method", agent.name, "", f"{agent.name}.{method.name}", (span,), unknown=_unread(method))
+            given, returned = ({each.span for each in found} for found in (method.parameters, method.returned))
+            yield _Ends(edge, frozenset({method.span, span} | given | returned))
 
 
 def _unread(method: MethodSpec) -> str:
@@ -189,10 +191,10 @@ def _unread(method: MethodSpec) -> str:
     return "its input schema cannot be read" if method.output_schema else "it declares no schema that can be read"
 
 
-def _calls(wiring: Wiring) -> Iterator[_Ends]:
-    for agent in wiring.agents.values():
+def _calls(surface: Surface) -> Iterator[_Ends]:
+    for agent in surface.agents.values():
         for call in agent.calls:
-            callee = wiring.agents.get(call.agent)
+            callee = surface.agents.get(call.agent)
             method = callee.method(call.method) if callee else None
             target = f"{call.agent or '?'}.{call.method or '?'}"
             spans = (call.span, *([method.schema_span or method.span] if method else []))
@@ -212,10 +214,10 @@ def _unknown_call(call: Call, callee: AgentDefinition | None, method: MethodSpec
     return "some of the arguments are computed at run time" if call.has_unknown else ""
 
 
-def _dependencies(wiring: Wiring) -> Iterator[_Ends]:
-    for agent in wiring.agents.values():
+def _dependencies(surface: Surface) -> Iterator[_Ends]:
+    for agent in surface.agents.values():
         for dependency in agent.dependencies:
-            other = wiring.agents.get(dependency.name)
+            other = surface.agents.get(dependency.name)
             spans = (dependency.span, *([other.name_span] if other else []))
             unknown = "" if other else "the agent is not in this graph"
             edge = Edge("depends_on", agent.name, "", dependency.name, spans, unknown=unknown)
@@ -225,100 +227,137 @@ def _dependencies(wiring: Wiring) -> Iterator[_Ends]:
 # --- topics --------------------------------------------------------------------------------------
 
 
-def _topics(wiring: Wiring) -> Iterator[_Ends]:
-    sent = [Sent(agent, each) for agent in wiring.agents.values() for each in agent.publications]
-    heard = [Heard(agent, each) for agent in wiring.agents.values() for each in agent.subscriptions]
-    by_topic: dict[str, list[Heard]] = {}
-    for each_heard in heard:
-        by_topic.setdefault(each_heard.topic, []).append(each_heard)
-    patterns = [topic for topic in by_topic if is_pattern(topic)]
-    groups: dict[tuple[str, str], list[Sent]] = {}
-    for each in sent:
-        key = (each.agent.name, each.topic or f"{each.publication.prefix}?")
-        groups.setdefault(key, []).append(each)
-    reached: set[tuple[str, str, str]] = set()
-    for (_, topic), publications in groups.items():
-        is_known = bool(publications[0].topic)
-        names = [topic, *(name for name in patterns if matches(name, topic))] if is_known else []
-        hearers = [each for name in names for each in by_topic.get(name, ())]
-        reached.update((each.agent.name, each.subscription.method, each.topic) for each in hearers)
-        for hearer in hearers:
-            yield _topic_edge(topic, publications, hearer)
-        if not hearers or wiring.is_external(topic):
-            yield _open_end(topic, publications, wiring)
-    for hearer in heard:
-        key_of = (hearer.agent.name, hearer.subscription.method, hearer.topic)
-        if key_of not in reached or wiring.is_external(hearer.topic):
-            yield _open_start(hearer, wiring)
+class _Topics:
+    """The edges of events: each publisher with each handler that it reaches, and the ends that meet nobody here."""
+
+    def __init__(self, surface: Surface, wiring: Wiring) -> None:
+        self._surface = surface
+        self._wiring = wiring
+
+    def edges(self) -> Iterator[_Ends]:
+        """All of them; the publications of one agent to one topic are one end."""
+        groups: dict[tuple[str, str], list[Said]] = defaultdict(list)
+        for agent in self._surface.agents.values():
+            for each in agent.publications:
+                groups[agent.name, each.topic or f"{each.prefix}?"].append(Said(agent, each))
+        reached: set[tuple[str, str]] = set()
+        for (source, topic), said in groups.items():
+            hearers = self._surface.hearers(topic) if said[0].publication.topic else ()
+            reached.update((each.name, each.subscription.topic) for each in hearers)
+            for hearer in hearers:
+                yield _event(source, topic, said, hearer, _unknown_payload(said) or _unknown_needs(said, hearer))
+            if not hearers or self._wiring.is_external(topic):
+                yield self._open_end(source, topic, said)
+        for hearer in self._surface.handlers:
+            heard = hearer.subscription.topic
+            if (hearer.name, heard) not in reached or self._wiring.is_external(heard):
+                yield self._open_start(hearer)
+
+    def _open_end(self, source: str, topic: str, said: Sequence[Said]) -> _Ends:
+        is_computed, is_external = not said[0].publication.topic, self._wiring.is_external(topic)
+        unknown = _unknown_payload(said)
+        if is_computed:
+            unknown = "the topic is computed at run time"
+        elif not is_external and self._wiring.has_unknown_subscribers:
+            unknown = "a subscription whose topic is computed may hear it"
+        target = OUTSIDE if is_external else "?" if is_computed else NOBODY
+        return _event(source, topic, said, target, unknown)
+
+    def _open_start(self, hearer: Handler) -> _Ends:
+        topic = hearer.subscription.topic
+        source, unknown = NOBODY, "nobody in this graph publishes it; other code may"
+        if not topic:
+            source, unknown = "?", "the topic is computed at run time"
+        elif self._wiring.is_external(topic):
+            source, unknown = OUTSIDE, "" if hearer.is_whole else f"what {hearer.name} needs is not known"
+        elif self._wiring.has_unknown_publishers(topic):
+            source, unknown = "?", "a topic that is computed at run time may be this one"
+        elif not self._wiring.publishers(topic):
+            source = ELSEWHERE
+        return _event(source, topic or "?", (), hearer, unknown)
 
 
-def _topic_edge(topic: str, publications: Sequence[Sent], hearer: Heard) -> _Ends:
-    unknown = _unknown_payload(publications) or _unknown_needs(publications, hearer)
-    return _event(topic, publications, hearer, (publications[0].agent.name, hearer.name), unknown)
+def _event(source: str, topic: str, said: Sequence[Said], target: Handler | str, unknown: str) -> _Ends:
+    kind: EdgeKind = "request" if any(each.publication.is_request for each in said) else "topic"
+    given = [span for each in said for span in (each.publication.span, each.publication.payload_span) if span]
+    if isinstance(target, str):
+        return _Ends(Edge(kind, source, topic, target, (*given[:1],), unknown=unknown), frozenset(given))
+    heard = target.subscription
+    taken = {heard.span} | {each.span for each in heard.reads} | {each.span for each in heard.fields}
+    edge = Edge(kind, source, topic, target.name, (*given[:1], heard.span), unknown=unknown)
+    return _Ends(edge, frozenset(given), frozenset(taken), frozenset([target.method.span] if target.method else []))
 
 
-def _open_end(topic: str, publications: Sequence[Sent], wiring: Wiring) -> _Ends:
-    is_external = wiring.is_external(topic)
-    unknown = _unknown_payload(publications)
-    if not publications[0].topic:
-        unknown = "the topic is computed at run time"
-    elif not is_external and wiring.has_unknown_subscribers:
-        unknown = "a subscription whose topic is computed may hear it"
-    target = OUTSIDE if is_external else "?" if not publications[0].topic else NOBODY
-    return _event(topic, publications, None, (publications[0].agent.name, target), unknown)
-
-
-def _open_start(hearer: Heard, wiring: Wiring) -> _Ends:
-    source, unknown = NOBODY, "nobody in this graph publishes it; other code may"
-    if not hearer.topic:
-        source, unknown = "?", "the topic is computed at run time"
-    elif wiring.is_external(hearer.topic):
-        source, unknown = OUTSIDE, "" if needs_of(hearer.subscription)[1] else f"what {hearer.name} needs is not known"
-    elif wiring.has_unknown_publishers(hearer.topic):
-        source, unknown = "?", "a topic that is computed at run time may be this one"
-    elif not wiring.publishers(hearer.topic):
-        source = ELSEWHERE
-    return _event(hearer.topic or "?", (), hearer, (source, hearer.name), unknown)
-
-
-def _event(
-    topic: str, publications: Sequence[Sent], hearer: Heard | None, ends: tuple[str, str], unknown: str
-) -> _Ends:
-    said = [each.publication for each in publications]
-    kind: EdgeKind = "request" if said and any(each.is_request for each in said) else "topic"
-    given = [span for each in said for span in (each.span, each.payload_span) if span]
-    taken = list(_taken(hearer)) if hearer else []
-    spans = (*given[:1], *taken[:1])
-    method = hearer.agent.method(hearer.subscription.method) if hearer else None
-    source, target = ends
-    edge = Edge(kind, source, topic, target, spans, unknown=unknown)
-    return _Ends(edge, frozenset(given), frozenset(taken), method.span if method else None)
-
-
-def _taken(hearer: Heard) -> Iterator[SourceSpan]:
-    yield hearer.subscription.span
-    yield from (each.span for each in hearer.subscription.reads)
-    yield from (each.span for each in hearer.subscription.fields)
-
-
-def _unknown_payload(publications: Sequence[Sent]) -> str:
+def _unknown_payload(said: Iterable[Said]) -> str:
     """What is declared is kept at run time, whatever is passed to `publish`."""
-    if any(each.publication.is_declared and each.publication.payload is not None for each in publications):
+    if any(each.publication.is_declared and each.publication.payload is not None for each in said):
         return ""
-    for each in publications:
-        if each.publication.payload is None:
-            return f"what {each.agent.name} publishes is not known"
-    return ""
+    unknown = [each.agent.name for each in said if each.publication.payload is None]
+    return f"what {unknown[0]} publishes is not known" if unknown else ""
 
 
-def _unknown_needs(publications: Sequence[Sent], hearer: Heard) -> str:
-    needs, is_whole = needs_of(hearer.subscription)
-    if not is_whole:
+def _unknown_needs(said: Iterable[Said], hearer: Handler) -> str:
+    if not hearer.is_whole:
         return f"what {hearer.name} needs of the payload is not known"
-    for each in publications:
-        payload = each.publication.payload
-        if payload is not None and payload.is_open:
-            missing = [field.name for field in needs.fields if field.required and field.name not in payload.names]
-            if missing:
-                return f"whether {each.agent.name} sends {missing[0]!r} is not known"
+    for agent, publication in said:
+        payload = publication.payload
+        for field in hearer.needs.fields if payload is not None and payload.is_open else ():
+            if field.required and payload and field.name not in payload.names:
+                return f"whether {agent.name} sends {field.name!r} is not known"
     return ""
+
+
+# --- artifacts whose sources are not at hand ---------------------------------------------------------
+
+_NEEDS_ALL_FILES = frozenset({"GB001", "GB002", "GB005"})
+
+
+class _NoText(NamedTuple):
+    """A file of which nothing is known."""
+
+    path: str
+    data: bytes = b""
+    text: str = ""
+    utf8: bytes = b""
+    line_starts: tuple[int, ...] = (0,)
+    newline: str = "\n"
+
+
+class _NoFiles(NamedTuple):
+    files: tuple[_NoText, ...] = ()
+
+
+class Recorded:
+    """Artifacts as evidence for the rules.
+
+    What only the text of a handler can show is not known; no rule takes that for a fault.
+    """
+
+    def __init__(self, artifacts: BuildArtifacts) -> None:
+        external = tuple(topic.name for topic in artifacts.topics.topics if topic.is_external)
+        self.config = BuildConfig(root="", paths=(), settings=Settings(external_topics=external))
+        self.index = _NoFiles()
+        self.definitions: tuple[AgentDefinition, ...] = artifacts.agents.agents
+        self.errors: tuple[BuildError, ...] = ()
+        self.local_findings: tuple[Finding, ...] = ()
+
+    def source(self, path: str) -> _NoText:
+        """Give a file without its text."""
+        return _NoText(path)
+
+    def ignores(self, path: str) -> Sequence[tuple[int, tuple[str, ...]]]:
+        """Give no comments: they are in the text."""
+        return ()
+
+
+def surely(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Leave out what rests on the absence of something that a file without agents may hold, e.g. `main.py`.
+
+    A request with several answers, or a topic that is none, needs no other file.
+    """
+    return tuple(
+        each
+        for each in findings
+        if each.code not in _NEEDS_ALL_FILES
+        or (each.severity == "error" and (each.code == "GB001" or bool(each.related)))
+    )

@@ -25,6 +25,11 @@ class Handler(NamedTuple):
         """`"Agent.method"`."""
         return f"{self.agent.name}.{self.subscription.method}"
 
+    @property
+    def method(self) -> MethodSpec | None:
+        """The method, where its class has it."""
+        return self.agent.method(self.subscription.method)
+
 
 class Said(NamedTuple):
     """A publication and the agent that makes it."""
@@ -71,19 +76,31 @@ class Surface:
         return {topic: tuple(each) for topic, each in sorted(found.items())}
 
     @cached_property
+    def handlers(self) -> tuple[Handler, ...]:
+        """All handlers, also those of a computed topic."""
+        return tuple(
+            Handler(agent, subscription, *needs_of(subscription))
+            for agent in self.agents.values()
+            for subscription in agent.subscriptions
+        )
+
+    @cached_property
     def heard(self) -> dict[str, tuple[Handler, ...]]:
         """Topic or pattern -> its handlers."""
         found: dict[str, list[Handler]] = {}
-        for agent in self.agents.values():
-            for subscription in agent.subscriptions:
-                if subscription.topic:
-                    handler = Handler(agent, subscription, *needs_of(subscription))
-                    found.setdefault(subscription.topic, []).append(handler)
+        for handler in self.handlers:
+            if handler.subscription.topic:
+                found.setdefault(handler.subscription.topic, []).append(handler)
         return {topic: tuple(each) for topic, each in sorted(found.items())}
+
+    @cached_property
+    def _patterns(self) -> tuple[str, ...]:
+        return tuple(filter(is_pattern, self.heard))
 
     def hearers(self, topic: str) -> tuple[Handler, ...]:
         """Every handler that an event of the topic reaches."""
-        return tuple(handler for name, found in self.heard.items() if matches(name, topic) for handler in found)
+        names = {topic, *(pattern for pattern in self._patterns if matches(pattern, topic))}
+        return tuple(handler for name in sorted(names) for handler in self.heard.get(name, ()))
 
     def reached(self, topic: str) -> tuple[str, ...]:
         """The topics that a subscription to `topic`, which may be a pattern, hears of, as far as they are known."""
@@ -117,9 +134,13 @@ class Surface:
                     seen.add(call.span)
                     yield caller, call
 
-    def is_requested(self, topic: str) -> bool:
-        """True when somebody waits for an answer to the topic."""
-        return any(each.publication.is_request for each in self.said.get(topic, ()))
+    def asked(self, topic: str) -> tuple[Said, ...]:
+        """Every publication to the topic that waits for an answer."""
+        return tuple(each for each in self.said.get(topic, ()) if each.publication.is_request)
+
+    def is_fed(self, topic: str) -> bool:
+        """True when agents publish to the topic or pattern, or others may."""
+        return bool(self.speakers(topic)) or any(map(self.is_external, self.reached(topic)))
 
 
 def merged(payloads: list[Schema | None]) -> Schema | None:
@@ -154,5 +175,4 @@ def needs_of(subscription: Subscription) -> tuple[Schema, bool]:
 
 def answer_of(handler: Handler) -> Type:
     """What the handler of a request answers, as far as its annotation says."""
-    method = handler.agent.method(handler.subscription.method)
-    return method.returns if method else UNKNOWN
+    return handler.method.returns if handler.method else UNKNOWN

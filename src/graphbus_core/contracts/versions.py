@@ -26,23 +26,19 @@ _VERSION = re.compile(
 )
 
 
+_MARKS = {"alpha": "a", "beta": "b", "c": "rc", "pre": "rc"}
+
+
 class Version(NamedTuple):
     """A version: three numbers, and for a pre-release its mark and number."""
 
-    major: int
-    minor: int
-    patch: int
+    release: tuple[int, int, int]
     mark: str = ""
     number: int = 0
 
     def __str__(self) -> str:
         mark = f".{self.mark}" if self.mark == "dev" else self.mark
-        return f"{self.major}.{self.minor}.{self.patch}" + (f"{mark}{self.number}" if self.mark else "")
-
-    @property
-    def release(self) -> tuple[int, int, int]:
-        """Its three numbers."""
-        return self[:3]
+        return ".".join(map(str, self.release)) + (f"{mark}{self.number}" if mark else "")
 
     @property
     def order(self) -> tuple[tuple[int, int, int], bool, str, int]:
@@ -79,11 +75,9 @@ def parse(text: str) -> Version:
     found = _VERSION.fullmatch(text.strip())
     if not found:
         raise UsageError("GBE170", version=text)
-    numbers = [int(part) for part in found["release"].split(".")]
-    major, minor, patch = [*numbers, 0, 0][:3]
+    major, minor, patch = [*map(int, found["release"].split(".")), 0, 0][:3]
     mark = (found["pre"] or "").lower()
-    mark = {"alpha": "a", "beta": "b", "c": "rc", "pre": "rc"}.get(mark, mark)
-    return Version(major, minor, patch, mark, int(found["number"] or 0) if mark else 0)
+    return Version((major, minor, patch), _MARKS.get(mark, mark), int(found["number"] or 0) if mark else 0)
 
 
 def level_of(changes: Iterable[Change]) -> Level:
@@ -108,13 +102,14 @@ def suggest(changes: Sequence[Change], current: str, found: str = "") -> Suggest
         UsageError: GBE170 for a version that is none.
     """
     level = level_of(changes)
+    why = _because(changes, level)
     now = parse(found) if found else None
     if not current:
-        return Suggestion(level, "", "", found, None, because(changes, level))
+        return Suggestion(level, "", "", found, None, why)
     before = parse(current)
     least = next_version(before, level)
     is_enough = None if now is None else _says_enough(now, least)
-    return Suggestion(level, str(before), str(least), str(now) if now else "", is_enough, because(changes, level))
+    return Suggestion(level, str(before), str(least), str(now or ""), is_enough, why)
 
 
 def _says_enough(now: Version, least: Version) -> bool:
@@ -127,25 +122,24 @@ def next_version(current: Version, level: Level) -> Version:
     """Give the lowest version after `current` that announces a change of this level."""
     if level == "none":
         return current
-    if current.mark and _covers(current, level):
-        return current._replace(number=current.number + 1)
     major, minor, patch = current.release
-    if level == "major" and major:
-        return Version(major + 1, 0, 0)
-    if (level == "minor" and major) or (level == "major" and not major):
-        return Version(major, minor + 1, 0)
-    return Version(major, minor, patch + 1)
+    steps = {"major": (major + 1, 0, 0), "minor": (major, minor + 1, 0), "patch": (major, minor, patch + 1)}
+    if not major:  # before 1.0.0 each level is one place further right
+        steps["minor"], steps["major"] = steps["patch"], steps["minor"]
+    if current.mark and _announces(current, level):
+        return current._replace(number=current.number + 1)
+    return Version(steps[level])
 
 
-def _covers(current: Version, level: Level) -> bool:
-    """Tell whether the release that a pre-release announces is a step of this level already."""
+def _announces(current: Version, level: Level) -> bool:
+    """Tell whether the release that a pre-release stands before is a step of this level already."""
     major, minor, patch = current.release
     if level == "major":
         return patch == 0 and (minor == 0 or major == 0)
     return patch == 0 if level == "minor" and major else True
 
 
-def because(changes: Sequence[Change], level: Level) -> str:
+def _because(changes: Sequence[Change], level: Level) -> str:
     """Say what is decisive for a level, in one clause."""
     if level == "major":
         broken = [change for change in changes if change.breaks_outside]

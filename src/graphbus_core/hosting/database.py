@@ -1,4 +1,4 @@
-"""SQLite files of a running graph: opened with care, never written over when they are somebody else's.
+"""SQLite files of a running graph. A file of another program is refused, and never written over.
 
 Every failure of SQLite becomes a refusal that names the file. This module is imported only where such a file is used.
 """
@@ -52,7 +52,7 @@ class Database:
         timeout_s: How long to wait for other processes that write to it.
 
     Raises:
-        RunError: GBE643 it is damaged, of another program or of a newer GraphBus, GBE644 others do not let go of it, GBE645 it
+        RunError: GBE643 it is damaged, of another program or of a newer GraphBus, GBE644 another process holds it, GBE645 it
             cannot be opened or made.
     """
 
@@ -87,7 +87,7 @@ class Database:
 
     @contextmanager
     def look(self) -> Iterator[sqlite3.Connection]:
-        """Give the connection for reading: everything that is read is of one moment, and nobody waits for it.
+        """Give the connection for reading a snapshot; writers do not wait for it.
 
         Raises:
             RunError: GBE643, GBE644, GBE645.
@@ -117,7 +117,7 @@ class Database:
                     connection.execute("ROLLBACK")
 
     def close(self) -> None:
-        """Let go of the file. Closing twice does nothing."""
+        """Close the file. Closing twice does nothing."""
         with self._in_use:
             self._connection.close()
 
@@ -147,7 +147,7 @@ class Database:
             raise self._refuse("GBE645", reason=(error.strerror or str(error)).lower()) from None
 
     def _prepare(self, timeout_s: float) -> None:
-        self._connection.execute("BEGIN")  # all that is looked at is of one moment
+        self._connection.execute("BEGIN")  # the three pragmas are read from one snapshot
         try:
             is_ours = self._is_ours()
         finally:

@@ -1,4 +1,4 @@
-"""Dead letters on disk: `dead_letters.sqlite3` in the state folder, and the one who writes them there while a graph runs."""
+"""Dead letters on disk: `dead_letters.sqlite3` in the state folder, and the keeper that writes it while a graph runs."""
 
 from __future__ import annotations
 
@@ -35,11 +35,29 @@ _PENDING = 1000
 _MOST = (1 << 63) - 1
 """No letter has a larger number, and SQLite knows none."""
 
-_SHORT = (
-    "topic, src, event_time, hops, event_id, causation_id, correlation_id, trail, subscription, reason, error, place,"
-    " attempts, first_time, last_time"
-)
-_COLUMNS = f"{_SHORT}, traceback, payload"
+_OF_EVENT = {
+    "topic": "topic",
+    "src": "src",
+    "event_time": "timestamp",
+    "hops": "hops",
+    "event_id": "event_id",
+    "causation_id": "causation_id",
+    "correlation_id": "correlation_id",
+}
+"""Column -> the field of an event that is kept in it."""
+_OF_LETTER = {
+    "subscription": "subscription",
+    "reason": "reason",
+    "error": "error",
+    "place": "place",
+    "attempts": "attempts",
+    "first_time": "first_timestamp",
+    "last_time": "timestamp",
+    "traceback": "traceback",
+}
+"""Column -> the field of a dead letter."""
+_WRITTEN = (*_OF_EVENT, *_OF_LETTER, "trail", "payload")
+_READ = (*_WRITTEN, "id", "replays", "is_replaying", "has_payload")
 _TABLES = (  # what is long stands at the end of a row, so that the rest is read without it
     "CREATE TABLE letters (id INTEGER PRIMARY KEY AUTOINCREMENT, topic TEXT NOT NULL, src TEXT NOT NULL,"
     " event_time REAL NOT NULL, hops INTEGER NOT NULL, event_id TEXT NOT NULL, causation_id TEXT NOT NULL,"
@@ -51,13 +69,13 @@ _TABLES = (  # what is long stands at the end of a row, so that the rest is read
     "CREATE TABLE dropped (number INTEGER NOT NULL)",
     "INSERT INTO dropped VALUES (0)",
 )
-_INSERT = f"INSERT INTO letters ({_COLUMNS}) VALUES ({', '.join('?' * 17)})"  # noqa: S608 - our own names
-_STANDING = "id, replays, is_replaying, payload IS NOT NULL"
-_SELECT = f"SELECT {_STANDING}, {_COLUMNS} FROM letters"  # noqa: S608 - our own names
-_LIST = f"SELECT {_STANDING}, {_SHORT}, '', NULL FROM letters"  # noqa: S608 - our own names
+_INSERT = f"INSERT INTO letters ({', '.join(_WRITTEN)}) VALUES (:{', :'.join(_WRITTEN)})"  # noqa: S608 - our own names
+_SELECT = f"SELECT {', '.join(_READ[:-1])}, payload IS NOT NULL FROM letters"  # noqa: S608 - our own names
+_LIST = _SELECT.replace("traceback, trail, payload,", "'', trail, NULL,")
+"""Without what may be large."""
 _FAILED_AGAIN = (
-    "UPDATE letters SET error = ?, place = ?, traceback = ?, reason = ?, last_time = ?, attempts = attempts + ?,"
-    " is_replaying = 0 WHERE id = ?"
+    "UPDATE letters SET error = :error, place = :place, traceback = :traceback, reason = :reason, last_time = :last_time,"
+    " attempts = attempts + :attempts, is_replaying = 0 WHERE id = :id"
 )
 _TOO_MANY = "SELECT id FROM letters ORDER BY id DESC LIMIT 1 OFFSET ?"
 
@@ -67,7 +85,7 @@ class KeptLetter(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         id: Its number; never used twice.
-        replays: How often somebody has tried to replay it.
+        replays: How often a replay of it has begun.
         is_replaying: It is being replayed, or was when a process ended.
         has_payload: False when the payload was no JSON, and so could not be kept.
     """
@@ -110,41 +128,43 @@ class DeadLetterFile:
 
         Args:
             topic: Only of this topic.
-            limit: Only the last so many; 0: all.
+            limit: How many at most, the last ones; 0: all.
             is_short: Without payloads and tracebacks, which may be large.
         """
-        condition, values = (" WHERE topic = ?", [topic]) if topic else ("", [])
+        condition, values = _of_topic(topic)
         query = f"{_LIST if is_short else _SELECT}{condition} ORDER BY id DESC LIMIT ?"
-        with self._database.use() as connection:
-            rows = connection.execute(query, [*values, min(limit, _MOST) or -1]).fetchall()
+        rows = self._ask(query, *values, min(limit, _MOST) or -1)
         return [_letter_of(row) for row in reversed(rows)]
 
     def numbers(self) -> list[int]:
         """Give the numbers of all letters, oldest first."""
-        with self._database.use() as connection:
-            return [number for (number,) in connection.execute("SELECT id FROM letters ORDER BY id")]
+        return [number for (number,) in self._ask("SELECT id FROM letters ORDER BY id")]
 
     def count(self, *, topic: str = "") -> int:
         """Count the letters, of all topics or one."""
-        condition, values = (" WHERE topic = ?", [topic]) if topic else ("", [])
-        with self._database.use() as connection:
-            (number,) = connection.execute(f"SELECT count(*) FROM letters{condition}", values).fetchone()  # noqa: S608
-        return int(number)
+        condition, values = _of_topic(topic)
+        return int(self._ask(f"SELECT count(*) FROM letters{condition}", *values)[0][0])  # noqa: S608
 
     @property
     def dropped(self) -> int:
         """How many letters there was no room for."""
-        with self._database.use() as connection:
-            (number,) = connection.execute("SELECT number FROM dropped").fetchone()
-        return int(number)
+        return int(self._ask("SELECT number FROM dropped")[0][0])
 
     def find(self, number: int) -> KeptLetter | None:
         """Give one letter, or None."""
-        if number > _MOST:
-            return None
+        rows = self._ask(f"{_SELECT} WHERE id = ?", number) if number <= _MOST else []
+        return _letter_of(rows[0]) if rows else None
+
+    def find_by_event(self, letter: DeadLetter) -> KeptLetter | None:
+        """Give what is kept of the same event for the same subscription, or None."""
+        query = f"{_SELECT} WHERE event_id = ? AND subscription = ? ORDER BY id DESC LIMIT 1"
+        rows = self._ask(query, letter.event.event_id, letter.subscription)
+        return _letter_of(rows[0]) if rows else None
+
+    def _ask(self, query: str, *values: object) -> list[Sequence[Any]]:
         with self._database.use() as connection:
-            row = connection.execute(f"{_SELECT} WHERE id = ?", (number,)).fetchone()
-        return None if row is None else _letter_of(row)
+            found: list[Sequence[Any]] = connection.execute(query, values).fetchall()
+            return found
 
     def remove(self, numbers: Iterable[int]) -> int:
         """Delete letters, and give how many there were."""
@@ -153,19 +173,12 @@ class DeadLetterFile:
             connection.executemany("DELETE FROM letters WHERE id = ?", [(number,) for number in numbers])
             return int(connection.total_changes - before)
 
-    def find_by_event(self, letter: DeadLetter) -> KeptLetter | None:
-        """Give what is kept of the same event for the same subscription, or None."""
-        condition = "WHERE event_id = ? AND subscription = ? ORDER BY id DESC LIMIT 1"
-        with self._database.use() as connection:
-            row = connection.execute(f"{_SELECT} {condition}", (letter.event.event_id, letter.subscription)).fetchone()
-        return None if row is None else _letter_of(row)
-
     @contextmanager
     def replaying(self) -> Iterator[None]:
-        """Be the only process that replays; the end of this one, however it comes, lets the next one in.
+        """Hold the lock of the one process that may replay; it is free when the process ends, in whatever way.
 
         Raises:
-            RunError: GBE644 when another one is at it.
+            RunError: GBE644 when another process holds it.
         """
         import fcntl
 
@@ -186,16 +199,16 @@ class DeadLetterFile:
             os.close(lock)
 
     def begin_replay(self, number: int) -> None:
-        """Note that a letter is about to be delivered: after the end of the process it can be seen what was under way."""
+        """Mark a letter as being delivered; the mark stays if the process is killed."""
         with self._database.change() as connection:
             connection.execute("UPDATE letters SET is_replaying = 1, replays = replays + 1 WHERE id = ?", (number,))
 
     def end_replay(self, kept: KeptLetter, failed: Sequence[DeadLetter]) -> None:
-        """Write down what came of a replay, all or nothing: the letter goes, and what has failed stays.
+        """Write the result of a replay, all or nothing: a letter that was handled goes, one that failed again stays.
 
         Args:
             kept: What was replayed.
-            failed: What has died of its event meanwhile; for a letter with a subscription its own further attempts.
+            failed: The dead letters of its event since; for a letter with a subscription its own further attempts.
         """
         with self._database.change() as connection:
             if not kept.letter.subscription or not failed:
@@ -203,12 +216,11 @@ class DeadLetterFile:
                 connection.execute("DELETE FROM letters WHERE id = ?", (kept.id,))
                 self._drop_the_oldest(connection)
                 return
-            last, attempts = failed[-1], sum(letter.attempts for letter in failed)
-            values = (last.error, last.place, last.traceback, last.reason, last.timestamp, attempts, kept.id)
-            connection.execute(_FAILED_AGAIN, values)
+            attempts = sum(letter.attempts for letter in failed)
+            connection.execute(_FAILED_AGAIN, {**_row_of(failed[-1]), "attempts": attempts, "id": kept.id})
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._database.close()
 
     def _drop_the_oldest(self, connection: Any) -> None:
@@ -221,7 +233,8 @@ class DeadLetterFile:
 class Keeper:
     """Writes the dead letters of a running graph to their file. Only `open` raises.
 
-    What cannot be written is logged and tried again with later letters and at the end, without holding up deliveries for long.
+    Letters that cannot be written are logged and tried again with later ones and at the end; a delivery waits for the file for a
+    quarter of a second at most.
     """
 
     def __init__(self, path: str) -> None:
@@ -247,7 +260,7 @@ class Keeper:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Write what is kept meanwhile in few goes: a bus that is closed may leave a hundred thousand."""
+        """Collect letters and write them in few transactions: a bus that is closed may leave a hundred thousand."""
         with self._writing:
             self._gathering += 1
         try:
@@ -272,9 +285,9 @@ class Keeper:
                 self._write()
 
     def replayed(self, letter: DeadLetter, died: Sequence[DeadLetter]) -> None:
-        """Note what came of a letter that was delivered once more: it goes, or has failed again, and what has died is kept.
+        """Write the result of a replay: the letter goes, or has failed again; the dead letters since then are kept.
 
-        What cannot be noted is logged; the letter stays on disk then, and what has died of it is in it.
+        A result that cannot be written is logged; the letter stays on disk then.
         """
         with self._writing:
             for index, each in enumerate(self._pending):
@@ -284,7 +297,7 @@ class Keeper:
                     return
             _, error = attempt(lambda: self._note(letter, died))
             if error is not None:
-                _log.error("what came of a replay is not written to %s: %s", self._path, _tell(error))
+                _log.error("the result of a replay is not written to %s: %s", self._path, _sentence(error))
 
     def _note(self, letter: DeadLetter, died: Sequence[DeadLetter]) -> None:
         file = self._opened()
@@ -296,7 +309,7 @@ class Keeper:
         file.end_replay(kept, died)
 
     def close(self) -> None:
-        """Try a last time to write what waits, and let go of the file."""
+        """Try a last time to write what waits, and close the file."""
         with self._writing:
             self._is_closed = True
             if self._pending:
@@ -312,7 +325,7 @@ class Keeper:
             self._pending.clear()
             return
         self._not_before = monotonic() + _PAUSE_S
-        _log.error("%s not written to %s: %s", _count(self._pending), self._path, _tell(error))
+        _log.error("%s not written to %s: %s", _count(self._pending), self._path, _sentence(error))
 
     def _write_or_raise(self) -> None:
         self._opened().add(self._pending)
@@ -323,7 +336,7 @@ class Keeper:
         return self._file
 
 
-def _tell(error: Exception) -> str:
+def _sentence(error: Exception) -> str:
     return error.sentence if isinstance(error, RunError) else f"{type(error).__name__}: {error}"
 
 
@@ -331,29 +344,17 @@ def _count(letters: deque[DeadLetter]) -> str:
     return "1 dead letter is" if len(letters) == 1 else f"{len(letters)} dead letters are"
 
 
-def _row_of(letter: DeadLetter) -> tuple[Any, ...]:
+def _of_topic(topic: str) -> tuple[str, tuple[str, ...]]:
+    return (" WHERE topic = ?", (topic,)) if topic else ("", ())
+
+
+def _row_of(letter: DeadLetter) -> dict[str, Any]:
     event = letter.event
     payload, error = attempt(lambda: _encode(event.payload))
-    row = (
-        event.topic,
-        event.src,
-        event.timestamp,
-        event.hops,
-        event.event_id,
-        event.causation_id,
-        event.correlation_id,
-        _encode(event.trail),
-        letter.subscription,
-        letter.reason,
-        letter.error,
-        letter.place,
-        letter.attempts,
-        letter.first_timestamp,
-        letter.timestamp,
-        letter.traceback,
-        None if error else payload,
-    )
-    return tuple(_storable(cell) if isinstance(cell, str) else cell for cell in row)
+    row = {column: getattr(event, field) for column, field in _OF_EVENT.items()}
+    row |= {column: getattr(letter, field) for column, field in _OF_LETTER.items()}
+    row |= {"trail": _encode(event.trail), "payload": None if error else payload}
+    return {column: _storable(cell) if isinstance(cell, str) else cell for column, cell in row.items()}
 
 
 def _storable(text: str) -> str:
@@ -361,39 +362,19 @@ def _storable(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def _letter_of(row: Sequence[Any]) -> KeptLetter:
-    number, replays, is_replaying, has_payload, topic, src, event_time, hops, *rest = row
-    event_id, causation_id, correlation_id, trail, subscription, reason, error, place, *figures = rest
-    attempts, first_time, last_time, traceback, payload = figures
+def _letter_of(cells: Sequence[Any]) -> KeptLetter:
+    row = dict(zip(_READ, cells, strict=True))
+    payload = row["payload"]
     value, wrong = attempt(lambda: None if payload is None else _decode(payload))
-    event = restore_event(
-        topic,
-        value,
-        src,
-        event_time,
-        hops=hops,
-        event_id=event_id,
-        causation_id=causation_id,
-        correlation_id=correlation_id,
-        trail=[(heard, by) for heard, by in _decode(trail)],
-    )
-    letter = DeadLetter(
-        event=event,
-        subscription=subscription,
-        reason=reason,
-        error=error,
-        timestamp=last_time,
-        place=place,
-        first_timestamp=first_time,
-        attempts=attempts,
-        traceback=traceback,
-    )
+    trail = [(heard, by) for heard, by in _decode(row["trail"])]
+    of_event = {field: row[column] for column, field in _OF_EVENT.items()}
+    of_letter = {field: row[column] for column, field in _OF_LETTER.items()}
     return KeptLetter(
-        id=number,
-        letter=letter,
-        replays=replays,
-        is_replaying=bool(is_replaying),
-        has_payload=bool(has_payload and wrong is None),
+        id=row["id"],
+        letter=DeadLetter(event=restore_event(payload=value, trail=trail, **of_event), **of_letter),
+        replays=row["replays"],
+        is_replaying=bool(row["is_replaying"]),
+        has_payload=bool(row["has_payload"] and wrong is None),
     )
 
 

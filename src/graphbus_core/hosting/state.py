@@ -64,7 +64,7 @@ class States:
         return state
 
     def close(self) -> None:
-        """Let go of the file; whoever uses a state afterwards is refused."""
+        """Close the file; states refuse every use afterwards."""
         with self._opening:
             self._is_closed = True
             if self._database is not None:
@@ -334,7 +334,7 @@ class _Transaction:
     Attributes:
         seen: Key -> the version that was read.
         texts: Key -> what was read.
-        keys: All keys that there were, if somebody has asked for them.
+        keys: All keys that there were, if they were listed.
         is_over: A task that was started inside may still run after it.
     """
 

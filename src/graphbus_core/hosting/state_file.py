@@ -1,21 +1,20 @@
-"""The file of states from outside of a running graph: looked at, exported, imported and emptied, also while a graph uses it.
+"""The file of states from outside of a running graph: read, exported, imported and emptied, also while a graph uses it.
 
 What is exported is of one moment. What is changed is changed whole, in one transaction, or not at all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from json import JSONDecodeError, dumps, loads
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+
+import msgspec
 
 from graphbus_core.errors import Place, RunError
 from graphbus_core.hosting.state import check_key, encode, open_database
 from graphbus_core.schema.json import Json
 from graphbus_core.schema.values import clipped
-
-FORMAT = "graphbus-state"
-FORMAT_VERSION = 1
 
 _MOST = (1 << 62) - 1
 """Versions below that; SQLite counts to twice as many."""
@@ -37,6 +36,7 @@ class Kept(NamedTuple):
         return loads(self.text)
 
 
+T = TypeVar("T")
 Contents = dict[str, dict[str, Kept]]
 """Agent -> key -> what is kept under it; both in their order."""
 
@@ -75,7 +75,7 @@ class StateFile:
         self._database = open_database(path)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._database.close()
 
     def snapshot(self, agents: Iterable[str] | None = None) -> Snapshot:
@@ -140,16 +140,13 @@ def plan_import(wanted: Contents, *, is_merge: bool) -> Plan:
     """Each agent of the import gets its keys, and with `is_merge` keeps those that the import does not name."""
 
     def plan(now: Snapshot) -> list[Change]:
-        changes = []
+        changes: list[Change] = []
         for agent, keys in wanted.items():
-            old = now.agents.get(agent, {})
-            gone = () if is_merge else old.keys() - keys.keys()
-            for key in sorted(keys.keys() | gone):
-                before = old[key].text if key in old else None
-                after = keys[key].text if key in keys else None
-                if before != after:
-                    changes.append(Change(agent, key, before, after))
-        return changes
+            old = {key: kept.text for key, kept in now.agents.get(agent, {}).items()}
+            new = {key: kept.text for key, kept in keys.items()}
+            names = sorted(new if is_merge else {*old, *new})
+            changes += [Change(agent, key, old.get(key), new.get(key)) for key in names]
+        return [change for change in changes if change.before != change.after]
 
     return plan
 
@@ -158,35 +155,45 @@ def plan_reset(key: str | None) -> Plan:
     """One key goes, or all do."""
 
     def plan(now: Snapshot) -> list[Change]:
-        return [
-            Change(agent, name, kept.text, None)
-            for agent, keys in now.agents.items()
-            for name, kept in keys.items()
-            if key is None or name == key
-        ]
+        kept = ((agent, name, kept.text) for agent, keys in now.agents.items() for name, kept in keys.items())
+        return [Change(agent, name, text, None) for agent, name, text in kept if key in (None, name)]
 
     return plan
 
 
 # --- as a document --------------------------------------------------------------------------
 
+_Version = Annotated[int, msgspec.Meta(ge=0, le=_MOST)]
+
+
+class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One key in an export."""
+
+    value: Any
+    version: _Version
+
+
+class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An export; the states are converted one by one, so that a refusal names agent and key."""
+
+    format: Literal["graphbus-state"]
+    format_version: Literal[1]
+    version: _Version
+    agents: dict[str, Any]
+
 
 def render(snapshot: Snapshot) -> bytes:
     """Write states as one JSON document, in ASCII: a value may have what no terminal and no UTF-8 takes."""
-    document = {
-        "format": FORMAT,
-        "format_version": FORMAT_VERSION,
-        "version": snapshot.version,
-        "agents": {
-            agent: {key: {"value": kept.value, "version": kept.version} for key, kept in keys.items()}
-            for agent, keys in snapshot.agents.items()
-        },
+    agents = {
+        agent: {key: {"value": kept.value, "version": kept.version} for key, kept in keys.items()}
+        for agent, keys in snapshot.agents.items()
     }
-    return f"{dumps(document, indent=2)}\n".encode()
+    head = {"format": "graphbus-state", "format_version": 1, "version": snapshot.version}
+    return f"{dumps({**head, 'agents': agents}, indent=2)}\n".encode()
 
 
 def parse(data: bytes, path: str) -> Snapshot:
-    """Read what `render` has written; every part of it is looked at before any is used.
+    """Read what `render` has written; all of it is checked before any of it is used.
 
     Args:
         data: The document.
@@ -196,9 +203,7 @@ def parse(data: bytes, path: str) -> Snapshot:
         RunError: GBE697 it is no export; GBE641, GBE642 a value that no state can have.
     """
     try:
-        text = data.decode("utf-8")
-        document = loads(text, parse_constant=_refuse_constant, parse_int=_integer, object_pairs_hook=_unique)
-        return _read_document(document)
+        return _read(_decoded(data))
     except RecursionError:
         reason = "it is nested too deep"
     except UnicodeDecodeError:
@@ -210,46 +215,33 @@ def parse(data: bytes, path: str) -> Snapshot:
     raise RunError("GBE697", where=Place(path), reason=reason)
 
 
-def _read_document(document: Json) -> Snapshot:
-    fields = _fields(document, "the document", ("format", "format_version", "version", "agents"))
-    if fields["format"] != FORMAT:
-        raise ValueError(f"its `format` is not {FORMAT!r}")
-    if fields["format_version"] != FORMAT_VERSION:
-        raise ValueError(f"its `format_version` is not {FORMAT_VERSION}, the one that this GraphBus knows")
-    agents = _mapping(fields["agents"], "`agents`")
-    version = _version(fields["version"], "`version`")
-    return Snapshot(version, {agent: dict(_read_keys(agent, keys)) for agent, keys in sorted(agents.items())})
+def _decoded(data: bytes) -> Json:
+    """Decode JSON as the standard library does, which reads integers of any size; what it lets pass is refused here."""
+    return loads(
+        data.decode("utf-8"), parse_constant=_refuse_constant, parse_int=_integer, object_pairs_hook=_without_repetition
+    )
 
 
-def _read_keys(agent: str, keys: Json) -> Iterator[tuple[str, Kept]]:
+def _read(content: Json) -> Snapshot:
+    document = _converted(content, _Document, "the document")
+    agents = sorted(document.agents.items())
+    return Snapshot(document.version, {agent: _read_keys(agent, keys) for agent, keys in agents})
+
+
+def _read_keys(agent: str, content: Json) -> dict[str, Kept]:
     check_key(agent, agent)
-    for key, entry in sorted(_mapping(keys, f"the state of {clipped(agent)}").items()):
-        where = f"{clipped(agent)} {clipped(key)}"
-        fields = _fields(entry, where, ("value", "version"))
-        yield key, Kept(encode(agent, key, fields["value"]), _version(fields["version"], f"the version of {where}"))
+    found = {}
+    for key, value in sorted(_converted(content, dict[str, Any], clipped(agent)).items()):
+        entry = _converted(value, _Entry, f"{clipped(agent)} {clipped(key)}")
+        found[key] = Kept(encode(agent, key, entry.value), entry.version)
+    return found
 
 
-def _fields(value: Json, what: str, names: Sequence[str]) -> Mapping[str, Json]:
-    fields = _mapping(value, what)
-    for name in names:
-        if name not in fields:
-            raise ValueError(f"{what} has no `{name}`")
-    for name in fields:
-        if name not in names:
-            raise ValueError(f"{what} has {clipped(name)!r}, which is unknown")
-    return fields
-
-
-def _mapping(value: Json, what: str) -> dict[str, Json]:
-    if not isinstance(value, dict):
-        raise ValueError(f"{what} is no object")
-    return value
-
-
-def _version(value: Json, what: str) -> int:
-    if type(value) is not int or not 0 <= value <= _MOST:
-        raise ValueError(f"{what} is no version")
-    return value
+def _converted(content: Json, kind: type[T], where: str) -> T:
+    try:
+        return msgspec.convert(content, kind)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"{where}: {error}") from None
 
 
 def _integer(text: str) -> Json:
@@ -263,10 +255,10 @@ def _refuse_constant(name: str) -> Json:
     raise ValueError(f"{name} is no number of JSON")
 
 
-def _unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+def _without_repetition(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        seen = iter(found)  # it has each name where it stood first
-        twice = next(name for name, _ in pairs if name != next(seen, None))
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"the name {clipped(twice)!r} stands twice in one object")
     return found

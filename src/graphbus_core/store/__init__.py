@@ -3,8 +3,7 @@
     reading     load, verify                         cache       what only saves time
     drift       do sources fit the artifacts?        stamps      what changed since
     writing     all files or none
-    upgrades    old formats -> that of today         migration   the same for a folder
-    versions    what else says its version
+    migration   old formats -> that of today         versions    what else says its version
 
 The first two are offered here. Who needs the others imports them: a graph that starts only reads and verifies.
 """

@@ -2,6 +2,9 @@
 
     verify the digests of before  ->  upgrade  ->  decode  ->  keep the old files  ->  replace, manifest last  ->  drop the old
 
+An upgrade is a chain of pure functions on JSON data, one for each step from a format to the next. A step is written when the
+format is raised, and never changed afterwards: `tests/projects/frozen/` holds it to what it did.
+
 The manifest is replaced last. So a migration that is killed leaves an old manifest, and those old files that it replaced already
 are in `before-migration/`: their digests prove them, and the next migration takes them from there.
 """
@@ -21,10 +24,63 @@ from graphbus_core.model.artifacts import SCHEMA_VERSION, BuildArtifacts, Manife
 from graphbus_core.model.digests import sha256_hex
 from graphbus_core.store.beneath import Folder, anchored
 from graphbus_core.store.reading import ARTIFACTS, MANIFEST, decode, load, read_file, read_version, reason_of, shown
-from graphbus_core.store.upgrades import UPGRADES, Learned, Upgrade, unsaid_by, upgrade
 from graphbus_core.store.writing import format_json, locked, write_together
 
 KEPT = "before-migration"
+
+Documents = Mapping[str, Any]
+"""File name -> content, as JSON data."""
+
+
+class Learned(NamedTuple):
+    """What a step needs to know and the old artifacts do not say; it is read from the sources.
+
+    Attributes:
+        imports: Path -> sha256 of the files that agents import.
+        third_party: The packages of other people that all files import.
+    """
+
+    imports: Mapping[str, str] = {}
+    third_party: tuple[str, ...] = ()
+
+
+Upgrade = Callable[[Documents, Learned], Documents]
+
+
+def to_2(documents: Documents, learned: Learned) -> Documents:
+    """Let the manifest name what agents import."""
+    said = {"imports": dict(learned.imports), "third_party": list(learned.third_party)}
+    return {**documents, MANIFEST: {**documents[MANIFEST], **said}}
+
+
+UPGRADES: Mapping[int, Upgrade] = {1: to_2}
+"""Format -> what makes the next one of it."""
+
+UNSAID: Mapping[int, frozenset[str]] = {1: frozenset({"imports", "third_party"})}
+"""Format -> what its manifest does not say and the next one does: with `Learned()` it is empty, which means nothing."""
+
+
+def upgrade(
+    documents: Documents, version: int, learned: Learned, upgrades: Mapping[int, Upgrade] = UPGRADES
+) -> Documents:
+    """Go all steps from a format to that of today.
+
+    Raises:
+        ArtifactError: GBE513 when no way leads there.
+    """
+    for number in range(version, max(version, SCHEMA_VERSION)):
+        step = upgrades.get(number)
+        if step is None:
+            raise ArtifactError("GBE513", version=version, oldest=min(upgrades, default=SCHEMA_VERSION))
+        documents = step(documents, learned)
+        documents = {**documents, MANIFEST: {**documents[MANIFEST], "schema_version": number + 1}}
+    return documents
+
+
+def unsaid_by(version: int) -> frozenset[str]:
+    """Give the fields of the manifest that artifacts of this format do not say."""
+    return frozenset().union(*(fields for number, fields in UNSAID.items() if number >= version))
+
 
 Learn = Callable[[BuildArtifacts], Learned]
 

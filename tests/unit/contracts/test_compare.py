@@ -1,4 +1,4 @@
-"""What has changed between two states of a graph, in which direction, and whom it lets down."""
+"""What has changed between two states of a graph, in which direction, and whom it breaks."""
 
 from __future__ import annotations
 
@@ -6,22 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from graphbus_core.contracts.changes import Change
+from graphbus_core.contracts.changes import Change, differences, type_differences
 from graphbus_core.contracts.compare import compare
 from graphbus_core.contracts.surface import Surface
 from graphbus_core.model.config import Settings
+from graphbus_core.schema.compatibility import Side
+from graphbus_core.schema.types import FLOAT, INT, NULL, STR, UNKNOWN, Field, Schema, Type, union
 from tests.checking import Files, read
 
-EXTERNAL = Settings(external_topics=("/Out/*",))
-
-
-def surface(folder: Path, files: Files) -> Surface:
-    project = read(folder, files, EXTERNAL)
-    return Surface(project.definitions, project.graph.topics)
+EXTERNAL = Settings(external_topics=("/Out/**", "/Fixed/A", "/Fixed/B"))
 
 
 def changes(tmp_path: Path, old: Files, new: Files) -> tuple[Change, ...]:
-    return compare(surface(tmp_path / "old", old), surface(tmp_path / "new", new))
+    projects = [read(tmp_path / name, files, EXTERNAL) for name, files in (("old", old), ("new", new))]
+    before, after = (Surface(project.definitions, project.graph.topics) for project in projects)
+    return compare(before, after)
 
 
 def told(change: Change) -> str:
@@ -108,6 +107,14 @@ INPUTS = {
     "anything was taken": ('{"sku": object}', '{"sku": str}', "breaking type-changed Stock.take: input sku [outside]"),
     "another class of the same fields": ('{"a": {"x": int}}', '{"a": {"x": int}}', ""),
 }
+OUTPUTS = {
+    "a field is new": ('{"n": int}', '{"n": int, "m": str}', "compatible field-added Stock.take: output m"),
+    "a field is gone": ('{"n": int, "m": str}', '{"n": int}', "breaking field-removed Stock.take: output m [outside]"),
+    "it gives less": ('{"n": float}', '{"n": int}', "compatible type-changed Stock.take: output n"),
+    "it gives more": ('{"n": int}', '{"n": int | None}', "breaking type-changed Stock.take: output n [outside]"),
+    "what was promised is gone": ('{"n": int}', "make()", "breaking schema-unknown Stock.take: output [outside]"),
+    "a promise is new": ("make()", '{"n": int}', "compatible schema-known Stock.take: output (doubt)"),
+}
 
 
 @pytest.mark.parametrize(("before", "after", "expected"), INPUTS.values(), ids=[*INPUTS])
@@ -117,16 +124,6 @@ def test_arguments_may_be_taken_in_more_ways_and_never_in_fewer(
     head = "from typing import Literal, NotRequired\nfrom elsewhere import Money\n"
     found = [told(each) for each in changes(tmp_path, head + method(before), head + method(after))]
     assert found == ([expected] if expected else [])
-
-
-OUTPUTS = {
-    "a field is new": ('{"n": int}', '{"n": int, "m": str}', "compatible field-added Stock.take: output m"),
-    "a field is gone": ('{"n": int, "m": str}', '{"n": int}', "breaking field-removed Stock.take: output m [outside]"),
-    "it gives less": ('{"n": float}', '{"n": int}', "compatible type-changed Stock.take: output n"),
-    "it gives more": ('{"n": int}', '{"n": int | None}', "breaking type-changed Stock.take: output n [outside]"),
-    "what was promised is gone": ('{"n": int}', "make()", "breaking schema-unknown Stock.take: output [outside]"),
-    "a promise is new": ("make()", '{"n": int}', "compatible schema-known Stock.take: output (doubt)"),
-}
 
 
 @pytest.mark.parametrize(("before", "after", "expected"), OUTPUTS.values(), ids=[*OUTPUTS])
@@ -172,7 +169,7 @@ def test_a_payload_with_other_values_may_break_a_handler_that_did_not_change(tmp
 def test_a_change_that_every_end_has_made_with_it_breaks_nobody(tmp_path: Path) -> None:
     new = shop("int").replace("qty", "count") + MAIL.replace("qty", "count")
     found = changes(tmp_path, shop("int") + MAIL, new)
-    assert [(told(each), each.is_breaking) for each in found if each.what == "payload"] == [
+    assert [(told(each), each.is_breaking) for each in found if each.part == "payload"] == [
         ("settled field-renamed /Order/Sold: payload qty", True)
     ]
     assert not any(each.effect == "breaking" for each in found)
@@ -232,11 +229,46 @@ CALLS = {
 
 @pytest.mark.parametrize(("old", "new", "expected"), CALLS.values(), ids=[*CALLS])
 def test_calls_that_a_change_lets_down_are_named(old: str, new: str, expected: str, tmp_path: Path) -> None:
-    found = [told(each) for each in changes(tmp_path, old, new)]
-    assert expected in found
+    assert expected in [told(each) for each in changes(tmp_path, old, new)]
 
 
-AGENTS = {
+def say(topic: str, name: str = "A") -> str:
+    return f"""
+class {name}(GraphBusNode):
+    def go(self):
+        self.publish({topic}, {{"n": 1}})
+"""
+
+
+HEAR = """
+class Ear(GraphBusNode):
+    @subscribe("{}")
+    def on_it(self, n: int): ...
+"""
+COMPUTED = say("self.topic", "Any")
+NOTHING = "class Ear(GraphBusNode): ..."
+READ = """
+class Reader(GraphBusNode):
+    @subscribe("/T/A")
+    def on_it(self, event):
+        return event["n"]
+"""
+ASKER = """
+class Asker(GraphBusNode):
+    def go(self):
+        return self.request("/T/Q", {"n": 1})
+"""
+ASK = """
+class A(GraphBusNode):
+    def go(self):
+        return self.request("/Q", {"n": 1})
+class Ear(GraphBusNode):
+    @subscribe("/Q")
+    def on_it(self, n: int) -> int:
+        return n
+"""
+
+GRAPHS = {
     "an agent is gone": (
         method("{}") + CALLER.format(""),
         CALLER.format(""),
@@ -267,56 +299,36 @@ AGENTS = {
         method("{}") + CALLER.format("").replace('@depends_on("Stock")\n', ""),
         ["breaking dependency-removed Shop [Shop]"],
     ),
-}
-
-
-@pytest.mark.parametrize(("old", "new", "expected"), AGENTS.values(), ids=[*AGENTS])
-def test_agents_come_and_go(old: str, new: str, expected: list[str], tmp_path: Path) -> None:
-    assert [told(each) for each in changes(tmp_path, old, new)] == expected
-
-
-SAY = """
-class {}(GraphBusNode):
-    def go(self):
-        self.publish("{}", {{"n": 1}})
-"""
-HEAR = """
-class Ear(GraphBusNode):
-    @subscribe("{}")
-    def on_it(self, n: int): ...
-"""
-
-TOPICS = {
     "nobody publishes it any more": (
-        SAY.format("A", "/T") + HEAR.format("/T"),
+        say('"/T"') + HEAR.format("/T"),
         "class A(GraphBusNode): ...\n" + HEAR.format("/T"),
         ["breaking topic-removed /T [Ear]"],
     ),
-    "nobody has heard it": (SAY.format("A", "/T"), "class A(GraphBusNode): ...", ["settled topic-removed /T"]),
+    "nobody has heard it": (say('"/T"'), "class A(GraphBusNode): ...", ["settled topic-removed /T"]),
     "it was for others": (
-        SAY.format("A", "/Out/T"),
+        say('"/Out/T"'),
         "class A(GraphBusNode): ...",
         ["breaking topic-removed /Out/T [outside]"],
     ),
     "somebody else still does": (
-        SAY.format("A", "/T") + SAY.format("B", "/T"),
-        "class A(GraphBusNode): ...\n" + SAY.format("B", "/T"),
+        say('"/T"') + say('"/T"', "B"),
+        "class A(GraphBusNode): ...\n" + say('"/T"', "B"),
         ["compatible publisher-removed /T: A"],
     ),
-    "a topic is new": ("class A(GraphBusNode): ...", SAY.format("A", "/T"), ["compatible topic-added /T"]),
+    "a topic is new": ("class A(GraphBusNode): ...", say('"/T"'), ["compatible topic-added /T"]),
     "what others publish is no longer handled": (
         HEAR.format("/Out/T"),
         "class Ear(GraphBusNode): ...",
         ["breaking handler-removed /Out/T: Ear.on_it [outside]"],
     ),
     "what the graph publishes is no longer handled": (
-        SAY.format("A", "/T") + HEAR.format("/T"),
-        SAY.format("A", "/T") + "class Ear(GraphBusNode): ...",
+        say('"/T"') + HEAR.format("/T"),
+        say('"/T"') + "class Ear(GraphBusNode): ...",
         ["compatible handler-removed /T: Ear.on_it"],
     ),
     "a handler needs what nobody sends": (
-        SAY.format("A", "/T") + HEAR.format("/T"),
-        SAY.format("A", "/T") + HEAR.format("/T").replace("n: int", "n: int, m: int"),
+        say('"/T"') + HEAR.format("/T"),
+        say('"/T"') + HEAR.format("/T").replace("n: int", "n: int, m: int"),
         ["breaking field-added /T: Ear.on_it m [A]"],
     ),
     "another handler needs more from outside": (
@@ -328,33 +340,116 @@ TOPICS = {
             "compatible agent-added Eye",
         ],
     ),
+    "the last topic that a pattern matches is gone": (
+        say('"/T/A"') + HEAR.format("/T/*"),
+        say('"/X/A"') + HEAR.format("/T/*"),
+        ["breaking topic-removed /T/A [Ear]", "compatible topic-added /X/A"],
+    ),
+    "another topic that the pattern matches": (
+        say('"/T/A"') + HEAR.format("/T/*"),
+        say('"/T/B"') + HEAR.format("/T/*"),
+        ["settled topic-removed /T/A", "compatible topic-added /T/B"],
+    ),
+    "the pattern hears the outside as well": (
+        say('"/Out/Sub/A"') + HEAR.format("/Out/**"),
+        HEAR.format("/Out/**") + "class A(GraphBusNode): ...",
+        ["breaking topic-removed /Out/Sub/A [outside]"],
+    ),
+    "a handler may hear it from the outside all the same": (
+        say('"/Out/A"') + HEAR.format("/Out/A"),
+        HEAR.format("/Out/A") + "class A(GraphBusNode): ...",
+        ["breaking topic-removed /Out/A [outside Ear?]"],
+    ),
+    "the topic is computed now": (
+        say('"/T/A"') + HEAR.format("/T/A"),
+        say('f"/T/{self.kind}"') + HEAR.format("/T/A"),
+        ["compatible topic-removed /T/A (doubt)"],
+    ),
+    "the computed topic cannot be this one": (
+        say('"/T/A"') + HEAR.format("/T/A"),
+        say('f"/X/{self.kind}"') + HEAR.format("/T/A"),
+        ["breaking topic-removed /T/A [Ear]"],
+    ),
+    "somebody else computed a topic all along": (
+        say('"/T/A"') + HEAR.format("/T/A") + COMPUTED,
+        "class A(GraphBusNode): ..." + HEAR.format("/T/A") + COMPUTED,
+        ["breaking topic-removed /T/A [Ear?]"],
+    ),
+    "a pattern takes the place of an external topic": (
+        HEAR.format("/Out/T"),
+        HEAR.format("/Out/*"),
+        ["compatible handler-added /Out/*: Ear.on_it"],
+    ),
+    "a pattern takes the place of a topic, and needs more": (
+        say('"/T/A"') + HEAR.format("/T/A"),
+        say('"/T/A"') + HEAR.format("/T/*").replace("n: int", "n: int, m: int"),
+        ["breaking field-added /T/A: Ear.on_it m [A]", "compatible handler-added /T/*: Ear.on_it"],
+    ),
+    "a pattern is narrowed to the only topic": (
+        say('"/T/A"') + HEAR.format("/T/*"),
+        say('"/T/A"') + HEAR.format("/T/A"),
+        ["compatible handler-removed /T/*: Ear.on_it"],
+    ),
+    "a pattern was what heard an external topic": (
+        HEAR.format("/Fixed/*"),
+        NOTHING,
+        ["breaking handler-removed /Fixed/*: Ear.on_it [outside]"],
+    ),
+    "a pattern is narrowed, and an external topic is not heard any more": (
+        HEAR.format("/Fixed/*"),
+        HEAR.format("/Fixed/A"),
+        ["breaking handler-removed /Fixed/*: Ear.on_it [outside]"],
+    ),
+    "a pattern was what answered": (
+        ASKER + HEAR.format("/T/*"),
+        ASKER + NOTHING,
+        ["breaking handler-removed /T/*: Ear.on_it [Asker]"],
+    ),
+    "two would answer now": (
+        ASKER + HEAR.format("/T/Q"),
+        ASKER + HEAR.format("/T/Q") + HEAR.format("/T/*").replace("Ear", "Eye"),
+        ["breaking handler-added /T/*: Eye.on_it [Asker]", "compatible agent-added Eye"],
+    ),
+    "another agent answers instead": (
+        ASKER + HEAR.format("/T/Q"),
+        ASKER + NOTHING + HEAR.format("/T/Q").replace("Ear", "Eye"),
+        [
+            "compatible handler-removed /T/Q: Ear.on_it",
+            "compatible handler-added /T/Q: Eye.on_it",
+            "compatible agent-added Eye",
+        ],
+    ),
+    "a payload that was never declared cannot be read any more": (
+        say('"/T/A"') + READ,
+        say('"/T/A"').replace('{"n": 1}', "self.made()") + READ,
+        ["compatible schema-unknown /T/A: payload (doubt)"],
+    ),
+    "a payload is not declared any more": (
+        '@publishes("/T/A", {"n": int})' + say('"/T/A"').replace('{"n": 1}', "self.made()") + READ,
+        say('"/T/A"').replace('{"n": 1}', "self.made()") + READ,
+        ["breaking schema-unknown /T/A: payload [Reader?]"],
+    ),
+    "the answer to a request is given": (
+        ASK,
+        ASK.replace("-> int", "-> str"),
+        ["breaking type-changed /Q: Ear.on_it answer [A?]"],
+    ),
+    "a request that nobody answers any more is broken": (
+        ASK,
+        ASK.partition("class Ear")[0] + "class Ear(GraphBusNode): ...",
+        ["breaking handler-removed /Q: Ear.on_it [A]"],
+    ),
+    "a change of bodies and comments is none of contracts": (
+        ASK,
+        ASK.replace("return n", "# twice\n        return n + n"),
+        [],
+    ),
 }
 
 
-@pytest.mark.parametrize(("old", "new", "expected"), TOPICS.values(), ids=[*TOPICS])
-def test_topics_come_and_go(old: str, new: str, expected: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(("old", "new", "expected"), GRAPHS.values(), ids=[*GRAPHS])
+def test_who_is_reached_decides_what_breaks(old: str, new: str, expected: list[str], tmp_path: Path) -> None:
     assert [told(each) for each in changes(tmp_path, old, new)] == expected
-
-
-ASK = """
-class A(GraphBusNode):
-    def go(self):
-        return self.request("/Q", {"n": 1})
-class Ear(GraphBusNode):
-    @subscribe("/Q")
-    def on_it(self, n: int) -> int:
-        return n
-"""
-
-
-def test_the_answer_to_a_request_is_given(tmp_path: Path) -> None:
-    found = changes(tmp_path, ASK, ASK.replace("-> int", "-> str"))
-    assert [told(each) for each in found] == ["breaking type-changed /Q: Ear.on_it answer [A?]"]
-
-
-def test_a_request_that_nobody_answers_any_more_is_broken(tmp_path: Path) -> None:
-    found = changes(tmp_path, ASK, ASK.partition("class Ear")[0] + "class Ear(GraphBusNode): ...")
-    assert [told(each) for each in found] == ["breaking handler-removed /Q: Ear.on_it [A]"]
 
 
 def test_nothing_differs_from_itself(tmp_path: Path) -> None:
@@ -362,5 +457,78 @@ def test_nothing_differs_from_itself(tmp_path: Path) -> None:
     assert changes(tmp_path, everything, everything) == ()
 
 
-def test_a_change_of_bodies_and_comments_is_none_of_contracts(tmp_path: Path) -> None:
-    assert changes(tmp_path, ASK, ASK.replace("return n", "# twice\n        return n + n")) == ()
+# --- one schema after the other ------------------------------------------------------------------
+
+
+SAME = [
+    (union(INT, STR), union(STR, INT)),
+    (Type("literal", values=("a", "b")), Type("literal", values=("b", "a"))),
+    (FLOAT, union(INT, FLOAT)),
+]
+
+
+@pytest.mark.parametrize(("before", "after"), SAME)
+def test_types_with_the_same_values_are_no_change(before: Type, after: Type) -> None:
+    for one, other in ((before, after), (after, before)):
+        assert type_differences(one, other, "input", "x") == type_differences(one, other, "output", "x") == ()
+
+
+@pytest.mark.parametrize("side", ["input", "output"])
+@pytest.mark.parametrize(("before", "after"), [(INT, UNKNOWN), (UNKNOWN, INT)])
+def test_where_one_type_is_not_known_nothing_is_certain(side: Side, before: Type, after: Type) -> None:
+    (found,) = type_differences(before, after, side, "x")
+    assert (found.is_breaking, found.is_certain) == (False, False)
+    assert "known" in found.why
+
+
+@pytest.mark.parametrize(("side", "is_new"), [("input", False), ("output", True)])
+def test_an_example_says_whether_it_is_refused_now_or_comes_now(side: Side, *, is_new: bool) -> None:
+    one, other = (FLOAT, INT) if side == "input" else (INT, FLOAT)
+    (found,) = type_differences(one, other, side, "x")
+    assert (found.example, found.is_new_value) == ((0.5,), is_new)
+
+
+A, B = Field("a", INT), Field("b", STR)
+MAYBE = Field("b", STR, required=False)
+
+
+def kinds(found: tuple[Change, ...]) -> list[tuple[str, str, bool, bool]]:
+    return [(each.kind, each.field, each.is_breaking, each.is_certain) for each in found]
+
+
+CASES = {
+    "arguments that were let in are refused": (
+        Schema((A,), is_open=True), Schema((A,)), "input", [("fields-closed", "", True, True)]),
+    "further arguments are let in": (Schema((A,)), Schema((A,), is_open=True), "input", [("fields-opened", "", False, True)]),
+    "a result may hold more": (Schema((A,)), Schema((A,), is_open=True), "output", [("fields-opened", "", False, True)]),
+    "a result holds no more": (Schema((A,), is_open=True), Schema((A,)), "output", [("fields-closed", "", False, True)]),
+    "a field may still be there": (
+        Schema((A, B), is_open=True), Schema((A,), is_open=True), "output", [("field-removed", "b", False, False)]),
+    "an argument is still let in": (
+        Schema((A, B), is_open=True), Schema((A,), is_open=True), "input", [("field-removed", "b", False, True)]),
+    "who gave it already may have given another type": (
+        Schema((A,), is_open=True), Schema((A, MAYBE), is_open=True), "input", [("field-added", "b", False, False)]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_not_listed_is_taken_into_account(case: str) -> None:
+    before, after, side, expected = CASES[case]
+    assert (
+        kinds(differences(before, after, "input" if side == "input" else "output", is_closed=side == "input"))
+        == expected
+    )
+
+
+def test_inside_of_optional_and_fixed_containers_the_field_is_named() -> None:
+    old = union(Type("record", fields=(A, B)), NULL)
+    new = union(Type("record", fields=(A, Field("b", INT))), NULL)
+    assert kinds(type_differences(old, new, "output", "answer")) == [("type-changed", "answer.b", True, True)]
+    pair = type_differences(Type("tuple", (INT, STR)), Type("tuple", (INT, INT)), "input", "answer")
+    assert kinds(pair) == [("type-changed", "answer[1]", True, True)]
+
+
+def test_two_names_of_one_shape_are_one_type() -> None:
+    old, new = (Type("record", name=name, fields=(A,)) for name in ("Old", "New"))
+    assert type_differences(old, new, "output", "answer") == ()
+    assert type_differences(union(old, STR), union(new, STR), "output", "answer") == ()

@@ -10,8 +10,7 @@ import jsonschema
 import pytest
 
 from graphbus_core import build_graph
-from graphbus_core.contracts.documents import asyncapi
-from graphbus_core.contracts.documents import jsonschema as documents
+from graphbus_core.contracts import documents
 from graphbus_core.model.artifacts import BuildArtifacts
 from graphbus_core.model.project_info import ProjectInfo
 from graphbus_core.store import load
@@ -93,7 +92,7 @@ def artifacts(tmp_path_factory: pytest.TempPathFactory) -> BuildArtifacts:
 
 @pytest.fixture(scope="module")
 def document(artifacts: BuildArtifacts) -> dict[str, Any]:
-    return asyncapi.document(artifacts, INFO)
+    return documents.asyncapi(artifacts, INFO)
 
 
 # --- AsyncAPI -------------------------------------------------------------------------------
@@ -166,7 +165,7 @@ def test_no_line_number_changes_a_document(artifacts: BuildArtifacts, tmp_path: 
     moved = {**FILES, "agents/station.py": "\n\n\n" + FILES["agents/station.py"]}
     build_graph(write_project(tmp_path, moved) / "agents")
     again = load(tmp_path / ".graphbus")
-    assert asyncapi.document(again, INFO) == asyncapi.document(artifacts, INFO)
+    assert documents.asyncapi(again, INFO) == documents.asyncapi(artifacts, INFO)
     assert documents.bundle(again, INFO) == documents.bundle(artifacts, INFO)
 
 
@@ -175,7 +174,7 @@ def test_a_graph_without_agents_and_a_project_without_a_name_have_documents() ->
 
     nothing = GraphArtifact(nodes=(), edges=(), activation_order=(), generations=())
     empty = BuildArtifacts(graph=nothing, agents=AgentsArtifact(()), topics=TopicsArtifact(()))
-    assert asyncapi.document(empty, ProjectInfo())["info"] == {"title": "GraphBus", "version": "0"}
+    assert documents.asyncapi(empty, ProjectInfo())["info"] == {"title": "GraphBus", "version": "0"}
     assert documents.bundle(empty, ProjectInfo())["$defs"] == {}
 
 
@@ -293,7 +292,7 @@ def test_what_cannot_be_read_or_is_computed_is_said_to_be_so(tmp_path: Path) -> 
     defined = documents.bundle(artifacts, INFO)["$defs"]
     assert defined["One.take.Arguments"]["description"] == "The contract of the method cannot be read."
     assert "type" not in defined["One.take.Arguments"]
-    document = asyncapi.document(artifacts, INFO)
+    document = documents.asyncapi(artifacts, INFO)
     assert {name: each["address"] for name, each in document["channels"].items()} == {
         "**": "/{rest}",
         "Price.**": "/Price/{rest}",

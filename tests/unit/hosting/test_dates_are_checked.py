@@ -205,7 +205,7 @@ def test_a_date_in_the_place_of_a_text_is_a_change(
     for name, kind in (("before", before), ("after", after)):
         project = read(tmp_path / name, {"stock.py": STOCK.format(kind=kind)})
         states.append(Surface(project.definitions, project.graph.topics))
-    effects = {change.what: str(change.effect) for change in compare(*states)}
+    effects = {change.part: str(change.effect) for change in compare(*states)}
     assert effects == {"input": taking, "output": giving}
 
 

@@ -27,8 +27,8 @@ FROZEN: dict[int, dict[str, str]] = {
 """Format -> artifact -> digest of its shape.
 
 An entry is never changed. A field that is new raises SCHEMA_VERSION, and so does one that goes or becomes something else; then a
-new entry is added here, a step to `store/upgrades.py`, samples of the format that ends to `tests/projects/frozen/`, and a line to
-docs/artifacts.md.
+new entry is added here, a step to `store/migration.py`, samples of the format that ends to `tests/projects/frozen/`, and a line
+to docs/artifacts.md.
 """
 WORDS = frozenset({"description", "title", "$schema"})
 

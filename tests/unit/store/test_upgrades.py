@@ -22,8 +22,8 @@ from graphbus_core.errors import ArtifactError, SeveralErrors
 from graphbus_core.model.artifacts import SCHEMA_VERSION, BuildArtifacts
 from graphbus_core.model.config import BuildRequest
 from graphbus_core.store import migration, writing
+from graphbus_core.store.migration import UNSAID, UPGRADES, Documents, Learned, to_2, unsaid_by, upgrade
 from graphbus_core.store.reading import MOST_ARTIFACT_BYTES
-from graphbus_core.store.upgrades import UNSAID, UPGRADES, Documents, Learned, to_2, unsaid_by, upgrade
 from tests.fakes.frozen_artifacts import FROZEN, SAMPLES, contents, thaw
 from tests.patience import PATIENCE_S
 

@@ -8,85 +8,51 @@ from json import dumps
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import click
-
+from graphbus_core import settings
 from graphbus_core.cli import console
+from graphbus_core.cli.contracting.check import is_artifacts
 from graphbus_core.cli.shipping import writing
 from graphbus_core.cli.shipping.writing import Wish
+from graphbus_core.compiler.description import History, describe
+from graphbus_core.compiler.project import Project
+from graphbus_core.contracts import documents
+from graphbus_core.deploy import yaml
 from graphbus_core.errors import DeployError, UsageError, raise_all
 from graphbus_core.model.artifacts import BuildArtifacts
+from graphbus_core.model.config import BuildRequest, RuntimeRequest
 from graphbus_core.model.project_info import ProjectInfo
+from graphbus_core.store.migration import load_any
 
 Document = Mapping[str, Any]
 
 
-@click.command("export", short_help="Write the contracts as JSON Schema, OpenAPI or AsyncAPI.")
-@click.argument("path", metavar="[PATH]", default="")
-@click.option(
-    "--format", "form", required=True, type=click.Choice(["jsonschema", "openapi", "asyncapi"]), help="What is written."
-)
-@click.option(
-    "--output",
-    "-o",
-    default="",
-    metavar="FILE|DIR",
-    help="Where to; a folder ends with `/` or is there. Default: stdout.",
-)
-@click.option("--yaml", "as_yaml", is_flag=True, help="YAML instead of JSON.")
-@writing.options
-def export(*, path: str, form: str, output: str, as_yaml: bool, **wished: bool) -> None:
-    """Write what agents promise in a format that others read. No code of yours is run.
-
-    PATH is a folder with sources, or one with artifacts. Without PATH the working directory is read. The same contracts
-    give the same bytes.
-
-    \b
-    jsonschema  payloads of topics, arguments and results (draft 2020-12):
-                one document, or with a folder as --output one for each
-    openapi     what `graphbus run --serve` offers over HTTP (OpenAPI 3.1)
-    asyncapi    topics with their payloads and both ends (AsyncAPI 3.0)
-
-    Exit status: 0 done; 2 wrong usage; 3 sources cannot be read; 6 artifacts cannot; 8 a file is there already, or with --check
-    differs.
-
-    \b
-    Examples:
-      graphbus contract export --format asyncapi
-      graphbus contract export agents/ --format jsonschema --output schemas/
-      graphbus contract export .graphbus/ --format openapi --yaml
-      graphbus contract export --format asyncapi --output asyncapi.json --check
-    """
-    wish = Wish(**wished)
-    _check_options(wish, output)
-    artifacts, about = _read(path)
-    suffix, render = ("yaml", _as_yaml) if as_yaml else ("json", _as_json)
-    if not output:
-        console.out(render(_describe(form, artifacts, about)), end="")
-        return
-    place = Path(output)
-    is_folder = output.endswith(("/", os.sep)) or place.is_dir()
-    if not is_folder:
-        documents = {place.name: _describe(form, artifacts, about)}
-    elif form == "jsonschema":
-        documents = {f"{name}.{suffix}": each for name, each in _describe_singly(artifacts).items()}
-    else:
-        documents = {f"{form}.{suffix}": _describe(form, artifacts, about)}
-    folder = place if is_folder else place.parent
-    states = writing.write(folder, {name: render(each) for name, each in documents.items()}, wish)
-    if wish.as_json:
-        console.emit_json({"format": form, "folder": str(folder), "files": states})
-
-
-def _check_options(wish: Wish, output: str) -> None:
-    """Options about files need a file.
+def write(path: str, form: str, output: str, wish: Wish, *, as_yaml: bool) -> None:
+    """Describe the contracts and write them, to stdout without `output`.
 
     Raises:
-        UsageError: GBE131.
+        UsageError: GBE131, an option about files without a file.
+        GraphBusError: The sources or artifacts cannot be read, or a file not be written.
     """
     given = {"--force": wish.is_forced, "--check": wish.is_check, "--diff": wish.is_diff}
-    useless = next((option for option, is_given in given.items() if is_given), "")
-    if useless and not output:
-        raise UsageError("GBE131", option=useless, needed="--output")
+    if not output and any(given.values()):
+        option = next(option for option, is_given in given.items() if is_given)
+        raise UsageError("GBE131", option=option, needed="--output")
+    artifacts, about = _read(path)
+    suffix, render = ("yaml", _as_yaml) if as_yaml else ("json", _as_json)
+    place = Path(output)
+    is_folder = output.endswith(("/", os.sep)) or (bool(output) and place.is_dir())
+    if is_folder and form == "jsonschema":
+        files = {f"{name}.{suffix}": render(each) for name, each in documents.single(artifacts).items()}
+    else:
+        name = f"{form}.{suffix}" if is_folder else place.name
+        files = {name: render(_describe(form, artifacts, about))}
+    if not output:
+        console.out(*files.values(), end="")
+        return
+    folder = place if is_folder else place.parent
+    states = writing.write(folder, files, wish)
+    if wish.as_json:
+        console.emit_json({"format": form, "folder": str(folder), "files": states})
 
 
 class _About(NamedTuple):
@@ -102,18 +68,11 @@ def _read(path: str) -> tuple[BuildArtifacts, _About]:
     Raises:
         GraphBusError: What is wrong with the artifacts or the sources.
     """
-    from graphbus_core import settings, store
-    from graphbus_core.model.config import BuildRequest, RuntimeRequest
-    from graphbus_core.store.migration import load_any
-
     folder = Path(path)
-    if path and (folder / store.MANIFEST).is_file():
+    if path and is_artifacts(path):
         serve = settings.resolve_run(RuntimeRequest(artifacts=path)).settings.serve
         info = settings.project_info(settings.find_root([folder.resolve().parent]))
         return load_any(folder)[0], _About(info, serve.call_timeout_s)
-    from graphbus_core.compiler.description import History, describe
-    from graphbus_core.compiler.project import Project
-
     project = Project.read(settings.resolve_build(BuildRequest(paths=(path,) if path else ())))
     raise_all(project.errors)
     if not project.definitions:  # an empty document would be taken for a promise of nothing
@@ -127,16 +86,8 @@ def _describe(form: str, artifacts: BuildArtifacts, about: _About) -> Document:
         from graphbus_core.hosting.serving import openapi
 
         return openapi.document(artifacts, about.info, wait_limit_s=about.wait_limit_s)
-    from graphbus_core.contracts.documents import asyncapi, jsonschema
-
-    write = asyncapi.document if form == "asyncapi" else jsonschema.bundle
+    write = documents.asyncapi if form == "asyncapi" else documents.bundle
     return write(artifacts, about.info)
-
-
-def _describe_singly(artifacts: BuildArtifacts) -> Mapping[str, Document]:
-    from graphbus_core.contracts.documents import jsonschema
-
-    return jsonschema.single(artifacts)
 
 
 def _as_json(document: Document) -> str:
@@ -146,6 +97,4 @@ def _as_json(document: Document) -> str:
 
 
 def _as_yaml(document: Document) -> str:
-    from graphbus_core.deploy import yaml
-
     return yaml.render(document)

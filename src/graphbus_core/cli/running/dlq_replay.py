@@ -1,4 +1,4 @@
-"""`graphbus dlq replay`: the graph is started, each letter delivered again, and the file told what came of it."""
+"""`graphbus dlq replay`: start the graph, deliver each letter again, and write the result to the file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FAILED = RunError.exit_status
 
 
 class Outcome(NamedTuple):
-    """What came of one letter.
+    """The result of one letter.
 
     Attributes:
         number: Of the letter.
@@ -37,7 +37,7 @@ class Outcome(NamedTuple):
 def replay_letters(
     file: DeadLetterFile, numbers: Sequence[int], artifacts: str, *, allow_drift: bool, as_json: bool
 ) -> int:
-    """Replay letters, the oldest first, and say what came of each; gives the exit status.
+    """Replay letters, the oldest first, and print each result; gives the exit status.
 
     Raises:
         GraphBusError: What `graphbus run` refuses; then nothing was delivered.
@@ -55,7 +55,7 @@ def replay_letters(
     except Stopped as stopped:
         status = stopped.exit_status
     finally:
-        replaying.note()  # what the grace has brought to its end
+        replaying.note_finished()  # during the grace
     outcomes = replaying.outcomes
     _conclude(outcomes, len(numbers), replaying.unfinished, as_json=as_json)
     if status is None:
@@ -64,7 +64,7 @@ def replay_letters(
 
 
 class _Replaying:
-    """Letters of the file that are being delivered, and what came of them."""
+    """Letters of the file that are being delivered, and the results so far."""
 
     def __init__(self, file: DeadLetterFile, print_line: Callable[[Outcome], None] | None) -> None:
         self._file = file
@@ -75,43 +75,46 @@ class _Replaying:
 
     @property
     def unfinished(self) -> int:
-        """How many letters have begun and not come to their end."""
+        """How many letters have begun and have no result."""
         return len(self._running)
 
     def run(self, graph: LiveGraph, numbers: Sequence[int]) -> None:
-        """Deliver them, and wait for what comes of it."""
+        """Deliver them, and wait for the results."""
         if graph.bus.keeper is None:  # what dies of a replay is kept, whatever the project says of other runs
             keeper = Keeper(self._file.path)
             graph.bus.keeper = keeper
             graph.at_end(keeper.close)
-        self._replays = replays = Replays(graph.bus, graph)
+        self._replays = Replays(graph.bus, graph, self._note)
         for number in numbers:
-            self._deliver(graph, replays, number)
-            self.note()
-        replays.wait()
+            self._deliver(graph, self._replays, number)
+        self._replays.wait()
 
-    def note(self) -> None:
-        """Write down what has come to its end."""
-        for letter, died in () if self._replays is None else self._replays.finished():
-            kept = self._running.pop(id(letter))
-            self._file.end_replay(kept, died)
-            self._add(kept.id, _where(kept), _tell(died))
+    def note_finished(self) -> None:
+        """Write down the results that there are."""
+        if self._replays is not None:
+            self._replays.note_finished()
+
+    def _note(self, letter: DeadLetter, died: Sequence[DeadLetter]) -> None:
+        kept = self._running.pop(id(letter))
+        self._file.end_replay(kept, died)
+        self._add(kept.id, _where(kept), "; ".join(dict.fromkeys(each.error for each in died)))
 
     def _deliver(self, graph: LiveGraph, replays: Replays, number: int) -> None:
-        kept = self._file.find(number)  # one at a time: each may be large, and somebody may drop it meanwhile
+        kept = self._file.find(number)  # one at a time: each may be large, and may be dropped in between
         if kept is None:
             self._add(number, "", "it was dropped meanwhile")
-        elif not kept.has_payload:
+            return
+        try:
+            find_subscription(graph.bus, kept.letter)
+        except RunError as gone:
+            self._add(number, _where(kept), gone.sentence.rstrip("."))
+            return
+        if not kept.has_payload:
             self._add(number, _where(kept), "its payload was no JSON and could not be kept")
-        else:
-            try:
-                find_subscription(graph.bus, kept.letter)
-            except RunError as gone:
-                self._add(number, _where(kept), gone.sentence.rstrip("."))
-                return
-            self._file.begin_replay(number)
-            self._running[id(kept.letter)] = kept
-            replays.deliver(kept.letter)
+            return
+        self._file.begin_replay(number)
+        self._running[id(kept.letter)] = kept
+        replays.deliver(kept.letter)
 
     def _add(self, number: int, where: str, error: str) -> None:
         self.outcomes.append(Outcome(number, where, error))
@@ -121,11 +124,6 @@ class _Replaying:
 
 def _where(kept: KeptLetter) -> str:
     return f"{kept.letter.event.topic} > {kept.letter.subscription or 'all handlers'}"
-
-
-def _tell(died: Sequence[DeadLetter]) -> str:
-    """What went wrong, in one line; nothing when nothing did."""
-    return "; ".join(dict.fromkeys(letter.error for letter in died))
 
 
 def _line(outcome: Outcome) -> str:
