@@ -10,11 +10,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphbus_core.deploy.kubernetes.files import generate, overlay
-from graphbus_core.deploy.kubernetes.network import Destination, read_destination
-from graphbus_core.deploy.kubernetes.plan import Plan, Pod, check_fixed, parts_of_image, plan_pods
-from graphbus_core.deploy.kubernetes.toml import render_toml
-from graphbus_core.deploy.names import as_label
+from graphbus_core.deploy.kubernetes.manifests import generate, overlay
+from graphbus_core.deploy.kubernetes.plan import Destination, Plan, Pod, check_fixed, plan_pods, read_destination
+from graphbus_core.deploy.names import as_label, parts_of_image
 from graphbus_core.errors import DeployError
 from graphbus_core.model.config import RuntimeSettings, ServeConfig
 
@@ -139,23 +137,6 @@ def test_whatever_the_settings_are_the_files_say_them(
     assert config["metadata"]["namespace"] == namespace
     if is_served:
         assert said["serve"]["allowed_hosts"][4:] == [each for each in dict.fromkeys(hosts) if each != name]
-
-
-@given(
-    st.dictionaries(
-        st.from_regex(r"[a-z_]{1,8}", fullmatch=True),
-        st.one_of(
-            st.text(),
-            st.booleans(),
-            st.integers(-(2**63), 2**63 - 1),
-            st.floats(allow_nan=False, allow_infinity=False),
-            st.lists(st.text(), max_size=3),
-            st.dictionaries(st.from_regex(r"[a-z]{1,4}", fullmatch=True), st.text(), min_size=1, max_size=3),
-        ),
-    )
-)
-def test_toml_means_the_data(table: dict[str, Any]) -> None:
-    assert tomllib.loads(render_toml(table)) == table
 
 
 @pytest.mark.parametrize(
