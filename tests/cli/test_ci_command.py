@@ -159,11 +159,6 @@ def test_folders_that_a_forge_would_read_as_something_else_are_refused(
     assert "cannot stand in a pipeline as a path" in refusal(capsys, "github")
 
 
-def test_dollars_are_passed_on_to_the_last_digit(shop: Path) -> None:
-    assert main(["ci", "github", "--negotiate", "--max-usd", "1234567.25"]) == 0
-    assert "--max-usd 1234567.25 " in (shop / ".github/workflows/graphbus-negotiate.yml").read_text()
-
-
 def test_artifacts_say_where_the_agents_are(shop: Path) -> None:
     (shop / "agents").rename(shop / "shop")
     assert main(["build", "shop"]) == 0
@@ -172,12 +167,6 @@ def test_artifacts_say_where_the_agents_are(shop: Path) -> None:
     (shop / ".graphbus" / "agents.json").write_text("{")
     assert main(["ci", "github", "--force"]) == 0
     assert "run: graphbus check --format github" in (shop / WORKFLOW).read_text(), "damaged artifacts say nothing"
-
-
-def test_the_test_command_of_the_settings_is_the_test_command_of_the_jobs(shop: Path) -> None:
-    write_project(shop, {"pyproject.toml": '[tool.graphbus.gate]\ntest_command = ["python", "-m", "pytest", "-x"]\n'})
-    assert main(["ci", "github"]) == 0
-    assert "run: python -m pytest -x\n" in (shop / WORKFLOW).read_text()
 
 
 def test_outside_of_a_repository_it_writes_and_says_so(
@@ -219,12 +208,6 @@ def test_the_branch_that_the_remote_calls_its_own_is_shipped_from(shop: Path) ->
     git(shop, "symbolic-ref", "refs/remotes/origin/HEAD", "refs/remotes/origin/trunk")
     assert main(["ci", "github"]) == 0
     assert "refs/heads/trunk" in (shop / WORKFLOW).read_text()
-
-
-def test_without_git_nobody_asks_for_branches(shop: Path, monkeypatch: pytest.MonkeyPatch, capsys: Streams) -> None:
-    monkeypatch.setenv("PATH", "")
-    assert main(["ci", "github", "--branch", "trunk"]) == 0
-    assert "has no branch" not in capsys.readouterr().err
 
 
 # --- where GraphBus comes from -----------------------------------------------------------------

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 
 from graphbus_core.cli import console
 from graphbus_core.cli.shipping import engine as engines
@@ -21,23 +21,6 @@ from graphbus_core.deploy.names import as_label, check_image, refusal
 from graphbus_core.errors import UsageError
 from graphbus_core.model.config import RuntimeRequest
 from graphbus_core.settings import find_root, resolve_run
-
-
-class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What was given to `build` beside what the image and its files are to be like; named as its parameters."""
-
-    tag: str
-    engine: engines.Name | None
-    runs: bool
-    writes_only: bool
-    wanted: Wanted
-    wish: writing.Wish
-
-    @property
-    def builds(self) -> bool:
-        """The image is to be built now, not only its files."""
-        return not (self.writes_only or self.wish.is_check or self.wish.is_diff)
-
 
 _MOST_LEFT_OUT = 10
 _engine = click.option(
@@ -89,7 +72,7 @@ def docker() -> None:
     "--output", "-o", default="", metavar="DIR", help="Where to write, below the project (the project itself)."
 )
 @writing.options
-def build(**given: Any) -> None:
+def build(*, tag: str, engine: engines.Name | None, runs: bool, writes_only: bool, **given: Any) -> None:
     """Write a Dockerfile for the graph in ARTIFACTS, a folder (.graphbus by default), and build the image.
 
     The image has Python, the runtime and the agents: no command line, nothing that builds or negotiates, no model. Its base is
@@ -108,31 +91,36 @@ def build(**given: Any) -> None:
       graphbus docker build --serve --run
       graphbus docker build --check
     """
-    wanted = Wanted(**{name: given.pop(name) for name in Wanted._fields})
-    wish = writing.Wish(**{name: given.pop(name) for name in writing.Wish._fields})
-    options = Options(**given, wanted=wanted, wish=wish)
-    _refuse_contradictions(options)
+    wanted = Wanted(**{name: given[name] for name in Wanted._fields})
+    wish = writing.Wish(**{name: given[name] for name in writing.Wish._fields})
+    if runs:
+        _refuse_run(
+            {"--no-build": writes_only, "--check": wish.is_check, "--diff": wish.is_diff, "--json": wish.as_json}
+        )
+    if wanted.base and wanted.python:
+        raise UsageError("GBE132", option="--base", other="--python", reason="an image brings its own Python")
     image = plan_image(wanted)
-    tag = _check_tag(options.tag) if options.tag else name_image(image.root)
-    engine = _engine_for(options)
+    tag = _check_tag(tag) if tag else name_image(image.root)
+    builds = not (writes_only or wish.is_check or wish.is_diff)
+    found = _find_engine(engine, is_needed=runs or bool(engine)) if builds else Engine(engine or "docker")
     states = writing.write(Path(os.path.relpath(image.root)), image.files, wish)
     if not wish.is_check:
         _say_left_out(image)
-    command = engines.build_command(engine.name, tag, image.dockerfile)
-    is_built = options.builds and not engine.missing
+    command = engines.build_command(found.name, tag, image.dockerfile)
+    is_built = builds and not found.missing
     if is_built:
         programs.run(command, image.root)
-    elif options.builds:
-        _say_no_engine(engine, command, image)
+    elif builds:
+        _say_no_engine(found, command, image)
     if wish.as_json:
         left_out = [each.path for each in image.left_out]
         facts = {"files": states, "image": tag, "command": command, "is_built": is_built, "left_out": left_out}
         console.emit_json(facts)
     elif is_built:
         console.out(f"{console.paint('built', 'good')}        {tag}")
-    if options.runs:
+    if runs:
         start = _start(image.root, tag, HEALTH_PORT, SERVE_PORT if wanted.is_served else None)
-        programs.become(engines.run_command(engine.name, start), image.root)
+        programs.become(engines.run_command(found.name, start), image.root)
 
 
 @docker.command("run", short_help="Run the image with as few rights as it needs.")
@@ -189,16 +177,11 @@ def run(
     programs.become(engines.run_command(found.name, start), root)
 
 
-def _refuse_contradictions(options: Options) -> None:
-    wish = options.wish
-    unbuilt = {"--no-build": options.writes_only, "--check": wish.is_check, "--diff": wish.is_diff}
-    for option, is_given in unbuilt.items():
-        if options.runs and is_given:
-            raise UsageError("GBE132", option="--run", other=option, reason="what is not built cannot be run")
-    if options.wanted.base and options.wanted.python:
-        raise UsageError("GBE132", option="--base", other="--python", reason="an image brings its own Python")
-    if options.runs and wish.as_json:
-        raise UsageError("GBE132", option="--run", other="--json", reason="the graph talks on stdout")
+def _refuse_run(others: Mapping[str, bool]) -> None:
+    for option, is_given in others.items():
+        if is_given:
+            reason = "the graph talks on stdout" if option == "--json" else "what is not built cannot be run"
+            raise UsageError("GBE132", option="--run", other=option, reason=reason)
 
 
 def _check_tag(tag: str) -> str:
@@ -222,12 +205,10 @@ def _start(root: Path, image: str, port: int, serve_port: int | None) -> Start:
     )
 
 
-def _engine_for(options: Options) -> Engine:
-    """Find an engine before anything is written, if the command is useless without one; where nothing is built, any will do."""
-    if not options.builds:
-        return Engine(options.engine or "docker")
-    if options.runs or options.engine:
-        return engines.demand_engine(options.engine, otherwise="write the files alone with --no-build")
+def _find_engine(wanted: engines.Name | None, *, is_needed: bool) -> Engine:
+    """Find an engine before anything is written, if the command is useless without one."""
+    if is_needed:
+        return engines.demand_engine(wanted, otherwise="write the files alone with --no-build")
     return engines.find_engine(None)
 
 

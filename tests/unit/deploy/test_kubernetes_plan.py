@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphbus_core.deploy.kubernetes.manifests import generate, overlay
-from graphbus_core.deploy.kubernetes.plan import Destination, Plan, Pod, check_fixed, plan_pods, read_destination
+from graphbus_core.deploy.kubernetes.plan import Destination, Plan, Pod, plan_pods, read_destination
 from graphbus_core.deploy.names import as_label, parts_of_image
 from graphbus_core.errors import DeployError
 from graphbus_core.model.config import RuntimeSettings, ServeConfig
@@ -39,11 +39,6 @@ def test_parts_of_an_image(image: str, parts: tuple[str, str, str]) -> None:
     assert parts_of_image(image) == parts
 
 
-@pytest.mark.parametrize("image", ["a:1", f"a@{DIGEST}", f"a:latest@{DIGEST}", "localhost:5000/a:v1"])
-def test_an_image_with_a_tag_or_a_digest_is_fixed(image: str) -> None:
-    assert check_fixed(image) == image
-
-
 @pytest.mark.parametrize(
     ("image", "version", "label"),
     [
@@ -57,13 +52,6 @@ def test_an_image_with_a_tag_or_a_digest_is_fixed(image: str) -> None:
 )
 def test_the_label_of_the_version(image: str, version: str, label: str) -> None:
     assert make_plan(image=image, version=version).version_label == label
-
-
-@pytest.mark.parametrize(
-    ("grace_s", "is_served", "given"), [(10.0, False, 20), (0.0, False, 10), (2.5, False, 13), (10.0, True, 25)]
-)
-def test_the_time_to_end(grace_s: float, is_served: bool, given: int) -> None:
-    assert make_plan(runtime=RuntimeSettings(grace_s=grace_s), is_served=is_served).grace_s == given
 
 
 @pytest.mark.parametrize(
@@ -96,11 +84,6 @@ def test_what_is_no_quantity(field: str, text: str) -> None:
     with pytest.raises(DeployError) as refusal:
         generate(make_plan(**{field: text}))
     assert refusal.value.code == "GBE703"
-
-
-@pytest.mark.parametrize("text", ["1", "0.5", "0.25", "100m", "1.5", "12"])
-def test_amounts_of_cpu(text: str) -> None:
-    assert generate(make_plan(cpu=text, cpu_limit=text))
 
 
 @given(st.lists(st.from_regex(r"[A-Z][A-Za-z0-9]{0,12}", fullmatch=True), min_size=1, max_size=6, unique=True))

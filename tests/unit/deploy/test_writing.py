@@ -30,13 +30,6 @@ def test_new_files_are_written_and_named(tmp_path: Path, capsys: pytest.CaptureF
     ]
 
 
-def test_the_second_time_nothing_changes(tmp_path: Path) -> None:
-    write(tmp_path, FILES, Wish())
-    before = (tmp_path / "a.txt").stat().st_mtime_ns
-    assert set(write(tmp_path, FILES, Wish()).values()) == {"same"}
-    assert (tmp_path / "a.txt").stat().st_mtime_ns == before
-
-
 def test_a_file_of_other_content_is_not_overwritten_and_the_others_are_not_written(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("mine\n")
     with pytest.raises(DeployError, match=r"1 file would be overwritten, with other content: a\.txt") as refusal:
