@@ -26,6 +26,16 @@ class Requirement(NamedTuple):
     text: str
 
 
+def entries(text: str) -> Iterator[tuple[int, str]]:
+    """Yield each entry of a file with the number of its first line; a backslash continues it, comments are left out."""
+    number = 1
+    for entry in re.split(r"(?<!\\)\n", text + "\n"):
+        line = " ".join(re.sub(r"(^|\s)#.*", "", each).rstrip("\\ \t\r") for each in entry.split("\n")).strip()
+        if line:
+            yield number, line
+        number += entry.count("\n") + 1
+
+
 def read_hashed(text: str, path: str) -> tuple[Requirement, ...]:
     """Read a file of requirements, every one of which must have its hashes.
 
@@ -33,7 +43,7 @@ def read_hashed(text: str, path: str) -> tuple[Requirement, ...]:
         DeployError: GBE711 for anything else, with the line.
     """
     found = []
-    for number, line in _entries(text.removeprefix("\ufeff")):
+    for number, line in entries(text.removeprefix("\ufeff")):
         name = None if line.startswith("-") else _NAME.match(line)
         reason = _fault_of_option(line) if line.startswith("-") else _fault(line, name)
         if reason:
@@ -86,13 +96,3 @@ def _fault(line: str, name: re.Match[str] | None) -> str:
 
 def _normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
-
-
-def _entries(text: str) -> Iterator[tuple[int, str]]:
-    """Yield each entry with the number of its first line; a backslash continues it, comments are left out."""
-    number = 1
-    for entry in re.split(r"(?<!\\)\n", text + "\n"):
-        line = " ".join(re.sub(r"(^|\s)#.*", "", each).rstrip("\\ \t\r") for each in entry.split("\n")).strip()
-        if line:
-            yield number, line
-        number += entry.count("\n") + 1

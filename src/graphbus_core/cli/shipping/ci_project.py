@@ -15,6 +15,7 @@ from graphbus_core import __version__
 from graphbus_core.cli.shipping.programs import ask
 from graphbus_core.cli.shipping.project import text_of
 from graphbus_core.deploy.pipelines.plan import check_plain
+from graphbus_core.deploy.requirements import entries
 from graphbus_core.errors import DeployError, GraphBusError, Place, UsageError
 from graphbus_core.model.config import Settings
 from graphbus_core.settings import find_root, load, project_table
@@ -113,14 +114,14 @@ def read_requirements(named: Sequence[str], root: Path) -> Requirements:
     existing = (tuple(name for name in usual if (root / name).is_file()) for usual in _USUAL)
     paths = [Path(name) for name in named] or [root / name for name in next(filter(None, existing), _USUAL[0][:1])]
     files = tuple(_below(path, root) for path in paths)
-    entries = [entry for path in files for entry in _entries(root, path, set())]
-    is_offline = any(text.startswith("--no-index") for _, text in entries)
-    for where, text in entries:
+    found = [entry for path in files for entry in _entries(root, path, set())]
+    is_offline = any(text.startswith("--no-index") for _, text in found)
+    for where, text in found:
         if _FOREIGN.match(text) and "--hash=" not in text and not is_offline:
             raise DeployError("GBE739", where=where)
-    packages = [text for _, text in entries if not text.startswith("-") or text.startswith(("-e", "--editable"))]
+    packages = [text for _, text in found if not text.startswith("-") or text.startswith(("-e", "--editable"))]
     has_hashes = bool(packages) and all("--hash=" in text for text in packages)
-    return Requirements(files, has_hashes, any("git+" in text for _, text in entries))
+    return Requirements(files, has_hashes, any("git+" in text for _, text in found))
 
 
 def _entries(root: Path, path: str, seen: set[str]) -> Iterator[tuple[Place, str]]:
@@ -132,15 +133,12 @@ def _entries(root: Path, path: str, seen: set[str]) -> Iterator[tuple[Place, str
         text = (root / path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         raise DeployError("GBE736", path=path, command=advise(path)) from None
-    number = 1
-    for lines in re.split(r"(?<!\\)\n", text):
-        entry = re.sub(r"(?:^|\s)#.*", "", lines.replace("\\\n", " ")).strip()
+    for number, entry in entries(text):
         included = _INCLUDE.match(entry)
         if included:
             yield from _entries(root, Path(os.path.normpath(Path(path).parent / included[1])).as_posix(), seen)
-        elif entry:
+        else:
             yield Place(path, number), entry
-        number += lines.count("\n") + 1
 
 
 def advise(path: str) -> str:
