@@ -235,14 +235,6 @@ def test_the_usual_files_are_found(shop: Path, files: dict[str, str], taken: str
     assert f"{taken}\n" in (shop / WORKFLOW).read_text()
 
 
-@pytest.mark.parametrize("usual", ["requirements/dev.txt", "dev/requirements.txt"])
-def test_a_file_in_a_folder_is_found_when_there_is_none_at_the_top(shop: Path, usual: str) -> None:
-    (shop / "requirements.txt").unlink()
-    write_project(shop, {usual: PINNED})
-    assert main(["ci", "github"]) == 0
-    assert f"--requirement {usual}\n" in (shop / WORKFLOW).read_text()
-
-
 @pytest.mark.parametrize(
     "line",
     ["graphbus", "graphbus==0.1.0", "GraphBus[llm]>=0.1", "graphbus ; python_version > '3'", "graphbus~=1.0  # ours"],
@@ -316,13 +308,6 @@ def test_without_hashes_it_says_who_decides_what_is_installed(shop: Path, capsys
 def test_what_makes_no_pipeline_is_refused(shop: Path, arguments: list[str], said: str, capsys: Streams) -> None:
     assert said in refusal(capsys, *arguments)
     assert not (shop / ".github").exists()
-
-
-def test_a_python_that_the_project_forbids_is_refused(shop: Path, capsys: Streams) -> None:
-    write_project(shop, {"pyproject.toml": '[project]\nname = "shop"\nrequires-python = ">=3.12"\n'})
-    assert "The project does not allow Python 3.11: it requires >=3.12." in refusal(
-        capsys, "github", "--python", "3.11"
-    )
 
 
 # --- the negotiation ---------------------------------------------------------------------------

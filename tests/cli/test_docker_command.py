@@ -280,13 +280,6 @@ def test_artifacts_that_are_older_than_their_sources_make_no_image(
     assert files_of(shop) == []
 
 
-def test_a_project_without_a_version_has_no_name_for_its_image(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (shop / "pyproject.toml").write_text('[project]\nname = "shop"\n')
-    assert main(["docker", "build"]) == 8
-    assert "the project has no `version`. [GBE716]" in capsys.readouterr().err
-    assert main(["docker", "build", "--tag", "shop"]) == 0
-
-
 @pytest.mark.parametrize(
     ("text", "code"),
     [("data = [\n", "GBE104"), ("project = 5\n", "GBE716"), ('[project]\nname = 5\nversion = ["x"]\n', "GBE716")],

@@ -64,14 +64,6 @@ FILES = [
 ]
 
 
-def test_the_second_time_nothing_differs_and_check_says_so(stations: Path) -> None:
-    assert main(GENERATE) == 0
-    before = read_all(stations / "k8s")
-    assert main(GENERATE) == 0
-    assert main([*GENERATE, "--check"]) == 0
-    assert read_all(stations / "k8s") == before
-
-
 def test_the_head_says_how_to_write_the_same_again(stations: Path) -> None:
     options = ["--image", "ghcr.io/acme/weather:2", "--allow-from", "a", "--allow-from", "b", "--serve"]
     assert main([*GENERATE, *options, "--output", "x y", "--force"]) == 0
@@ -126,15 +118,6 @@ def test_whatever_else_is_in_the_folder_is_let_be(stations: Path, capsys: pytest
     Path("k8s/latin.yaml").write_bytes(b"\xe4")
     assert main(GENERATE) == 0
     assert "no longer part" not in capsys.readouterr().err
-
-
-def test_json(stations: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*GENERATE, "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
-    assert document["namespace"] == "weather"
-    assert document["image"] == "stations:2.1.0"
-    assert document["files"] == dict.fromkeys(FILES, "new")
-    assert document["left_over"] == []
 
 
 @pytest.mark.parametrize(

@@ -284,16 +284,6 @@ def test_no_gitlab_job_needs_one_of_a_later_stage(name: str) -> None:
         assert all(stages.index(stage[each]) <= stages.index(own) for each in needed)
 
 
-def test_projects_of_one_repository_do_not_get_into_each_other_s_way() -> None:
-    assert set(files_of("github", "everything")) == {
-        ".github/workflows/graphbus-shop.yml",
-        ".github/workflows/graphbus-shop-negotiate.yml",
-    }
-    [(path, text)] = files_of("gitlab", "everything").items()
-    assert path == ".gitlab/graphbus-shop.yml"
-    assert all(key.startswith(("graphbus-shop-", ".graphbus-shop")) for key in yaml.safe_load(str(text)))
-
-
 @pytest.mark.parametrize(("path", "status"), [(".github/workflows/x.yml", 1), ("shop/agents/a.py", 0)])
 def test_a_change_of_the_pipeline_is_refused_also_from_a_folder_of_the_repository(
     path: str, status: int, tmp_path: Path
