@@ -27,17 +27,17 @@ _UNCOPIED = re.compile(r"""^(?:--|<<)|[*?\[\]\\"'`]""")
 
 
 class Wanted(NamedTuple):
-    """What was asked for on the command line, named as its parameters; empty: what follows from the project."""
+    """What was asked for, named as the parameters of the command, in the order in which the command is shown again."""
 
-    artifacts: str
     output: str
-    base: str
-    may_float: bool
-    python: str
     requirements: str
+    python: str
+    base: str
     includes: tuple[str, ...]
     optional: tuple[str, ...]
+    may_float: bool
     is_served: bool
+    artifacts: str
 
 
 class Image(NamedTuple):
@@ -84,16 +84,11 @@ def _plan(project: Project, wanted: Wanted, wheel: str) -> ImagePlan:
     normalized = {
         "output": output,
         "requirements": requirements,
-        "python": wanted.python,
-        "base": wanted.base,
         "includes": tuple(path.rstrip("/") for path in includes),
-        "optional": wanted.optional,
-        "may_float": wanted.may_float,
-        "is_served": wanted.is_served,
         "artifacts": artifacts,
     }
     return ImagePlan(
-        command=command_line("graphbus docker build", normalized),
+        command=command_line("graphbus docker build", {**wanted._asdict(), **normalized}),
         base=base,
         folder=f"{output}/{_FOLDER}".removeprefix("/"),
         wheel=wheel,
