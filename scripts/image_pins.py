@@ -1,4 +1,4 @@
-"""Write what an image installs, from our own lock: `deploy/image/pins/*.txt`; `--check` only compares.
+"""Write what an image installs, from our own lock: `deploy/lock/*.txt`; `--check` only compares.
 
 Only what the runtime needs is taken over: the lock of an extra also holds what the command line needs.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 LOCKS = ROOT / "requirements"
-PINS = ROOT / "src" / "graphbus_core" / "deploy" / "image" / "pins"
+PINS = ROOT / "src" / "graphbus_core" / "deploy" / "lock"
 NEEDED = {"runtime": ("msgspec",), "serve": ("starlette", "uvicorn"), "otel": ("opentelemetry-api",)}
 """Lock -> what the runtime imports of it, itself and by others."""
 OLD_PYTHON = re.compile(r"python_version < .3\.(?:[89]|1[01])\b")

@@ -159,11 +159,6 @@ def test_folders_that_a_forge_would_read_as_something_else_are_refused(
     assert "cannot stand in a pipeline as a path" in refusal(capsys, "github")
 
 
-def test_dollars_are_passed_on_to_the_last_digit(shop: Path) -> None:
-    assert main(["ci", "github", "--negotiate", "--max-usd", "1234567.25"]) == 0
-    assert "--max-usd 1234567.25 " in (shop / ".github/workflows/graphbus-negotiate.yml").read_text()
-
-
 def test_artifacts_say_where_the_agents_are(shop: Path) -> None:
     (shop / "agents").rename(shop / "shop")
     assert main(["build", "shop"]) == 0
@@ -172,12 +167,6 @@ def test_artifacts_say_where_the_agents_are(shop: Path) -> None:
     (shop / ".graphbus" / "agents.json").write_text("{")
     assert main(["ci", "github", "--force"]) == 0
     assert "run: graphbus check --format github" in (shop / WORKFLOW).read_text(), "damaged artifacts say nothing"
-
-
-def test_the_test_command_of_the_settings_is_the_test_command_of_the_jobs(shop: Path) -> None:
-    write_project(shop, {"pyproject.toml": '[tool.graphbus.gate]\ntest_command = ["python", "-m", "pytest", "-x"]\n'})
-    assert main(["ci", "github"]) == 0
-    assert "run: python -m pytest -x\n" in (shop / WORKFLOW).read_text()
 
 
 def test_outside_of_a_repository_it_writes_and_says_so(
@@ -221,12 +210,6 @@ def test_the_branch_that_the_remote_calls_its_own_is_shipped_from(shop: Path) ->
     assert "refs/heads/trunk" in (shop / WORKFLOW).read_text()
 
 
-def test_without_git_nobody_asks_for_branches(shop: Path, monkeypatch: pytest.MonkeyPatch, capsys: Streams) -> None:
-    monkeypatch.setenv("PATH", "")
-    assert main(["ci", "github", "--branch", "trunk"]) == 0
-    assert "has no branch" not in capsys.readouterr().err
-
-
 # --- where GraphBus comes from -----------------------------------------------------------------
 
 
@@ -250,14 +233,6 @@ def test_the_usual_files_are_found(shop: Path, files: dict[str, str], taken: str
     write_project(shop, files)
     assert main(["ci", "github"]) == 0
     assert f"{taken}\n" in (shop / WORKFLOW).read_text()
-
-
-@pytest.mark.parametrize("usual", ["requirements/dev.txt", "dev/requirements.txt"])
-def test_a_file_in_a_folder_is_found_when_there_is_none_at_the_top(shop: Path, usual: str) -> None:
-    (shop / "requirements.txt").unlink()
-    write_project(shop, {usual: PINNED})
-    assert main(["ci", "github"]) == 0
-    assert f"--requirement {usual}\n" in (shop / WORKFLOW).read_text()
 
 
 @pytest.mark.parametrize(
@@ -333,13 +308,6 @@ def test_without_hashes_it_says_who_decides_what_is_installed(shop: Path, capsys
 def test_what_makes_no_pipeline_is_refused(shop: Path, arguments: list[str], said: str, capsys: Streams) -> None:
     assert said in refusal(capsys, *arguments)
     assert not (shop / ".github").exists()
-
-
-def test_a_python_that_the_project_forbids_is_refused(shop: Path, capsys: Streams) -> None:
-    write_project(shop, {"pyproject.toml": '[project]\nname = "shop"\nrequires-python = ">=3.12"\n'})
-    assert "The project does not allow Python 3.11: it requires >=3.12." in refusal(
-        capsys, "github", "--python", "3.11"
-    )
 
 
 # --- the negotiation ---------------------------------------------------------------------------

@@ -146,15 +146,6 @@ def test_only_what_a_run_needs_is_let_through(shop: Path) -> None:
     assert "FROM docker.io/library/python:3.12." in (shop / "Dockerfile").read_text()
 
 
-def test_what_is_included_is_let_through(shop: Path) -> None:
-    assert (
-        main(["docker", "build", "--no-build", "--include", "agents/rates.json", "--base", "a/b:1", "--allow-unpinned"])
-        == 0
-    )
-    assert "!agents/rates.json" in (shop / ".dockerignore").read_text().splitlines()
-    assert "FROM a/b:1 AS libraries" in (shop / "Dockerfile").read_text()
-
-
 def test_a_file_that_agents_name_and_nobody_includes_is_told(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (shop / "agents" / "prices.py").write_text('ALL = 7\nRATES = "rates.json"\n')
     build_graph("agents")
@@ -227,20 +218,6 @@ def test_other_names_are_carried_over_as_they_are(shop: Path, name: str) -> None
     assert f"COPY {name}/ {name}/\n" in text or f"COPY {json.dumps([f'{name}/'] * 2)}" in text.replace("\\\\$", "$")
 
 
-def test_a_label_that_readers_would_take_for_different_things_is_left_out(shop: Path) -> None:
-    pyproject = shop / "pyproject.toml"
-    pyproject.write_text(pyproject.read_text().replace("\n\n[tool", "\ndescription = 'ends with \\'\n\n[tool"))
-    assert main(["docker", "build", "--no-build"]) == 0
-    assert "image.description" not in (shop / "Dockerfile").read_text()
-
-
-def test_the_second_time_all_is_as_it_was(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main(["docker", "build"])
-    capsys.readouterr()
-    assert main(["docker", "build", "--check"]) == 0
-    assert "as it was    Dockerfile\n" in capsys.readouterr().out
-
-
 def test_a_dockerfile_of_the_user_is_not_overwritten(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (shop / "Dockerfile").write_text("FROM scratch\n")
     assert main(["docker", "build"]) == 8
@@ -301,13 +278,6 @@ def test_artifacts_that_are_older_than_their_sources_make_no_image(
     told = capsys.readouterr().err
     assert told.count("[GBE508]") == 2
     assert files_of(shop) == []
-
-
-def test_a_project_without_a_version_has_no_name_for_its_image(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (shop / "pyproject.toml").write_text('[project]\nname = "shop"\n')
-    assert main(["docker", "build"]) == 8
-    assert "the project has no `version`. [GBE716]" in capsys.readouterr().err
-    assert main(["docker", "build", "--tag", "shop"]) == 0
 
 
 @pytest.mark.parametrize(

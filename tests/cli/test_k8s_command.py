@@ -64,14 +64,6 @@ FILES = [
 ]
 
 
-def test_the_second_time_nothing_differs_and_check_says_so(stations: Path) -> None:
-    assert main(GENERATE) == 0
-    before = read_all(stations / "k8s")
-    assert main(GENERATE) == 0
-    assert main([*GENERATE, "--check"]) == 0
-    assert read_all(stations / "k8s") == before
-
-
 def test_the_head_says_how_to_write_the_same_again(stations: Path) -> None:
     options = ["--image", "ghcr.io/acme/weather:2", "--allow-from", "a", "--allow-from", "b", "--serve"]
     assert main([*GENERATE, *options, "--output", "x y", "--force"]) == 0
@@ -128,22 +120,6 @@ def test_whatever_else_is_in_the_folder_is_let_be(stations: Path, capsys: pytest
     assert "no longer part" not in capsys.readouterr().err
 
 
-def test_what_is_said_twice_stands_there_once(stations: Path) -> None:
-    assert main([*GENERATE, *["--allow-from", "a", "--allow-egress", "b:1"] * 2]) == 0
-    spec = yaml.safe_load(Path("k8s/networkpolicy.yaml").read_text())["spec"]
-    assert len(spec["ingress"][0]["from"]) == 2
-    assert len(spec["egress"]) == 2
-
-
-def test_json(stations: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*GENERATE, "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
-    assert document["namespace"] == "weather"
-    assert document["image"] == "stations:2.1.0"
-    assert document["files"] == dict.fromkeys(FILES, "new")
-    assert document["left_over"] == []
-
-
 @pytest.mark.parametrize(
     ("options", "code", "said"),
     [
@@ -197,34 +173,6 @@ def test_artifacts_in_another_folder_are_there_in_the_pod_as_well(stations: Path
 def test_a_secret_for_a_token_that_nobody_asks_for_is_a_mistake(stations: Path, capsys: Any) -> None:
     assert main([*GENERATE, "--token-secret", "x"]) == 2
     assert "GBE131" in capsys.readouterr().err
-
-
-def test_a_namespace_is_needed(stations: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["k8s", "generate"]) == 2
-    assert "--namespace" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("options", "path", "value"),
-    [
-        (["--image", "a:1@sha256:" + "0" * 64], ("image",), "a:1@sha256:" + "0" * 64),
-        (["--cpu", "0.25"], ("resources", "requests", "cpu"), "0.25"),
-        (["--cpu-limit", "2"], ("resources", "limits", "cpu"), "2"),
-        (["--memory", "1Gi"], ("resources", "limits", "memory"), "1Gi"),
-    ],
-)
-def test_values_arrive(stations: Path, options: list[str], path: tuple[str, ...], value: str) -> None:
-    assert main([*GENERATE, *options]) == 0
-    found = the_deployment()["spec"]["template"]["spec"]["containers"][0]
-    for key in path:
-        found = found[key]
-    assert found == value
-
-
-def test_a_missing_artifact_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main(GENERATE) == 6
-    assert "GBE501" in capsys.readouterr().err
 
 
 def test_sources_that_have_changed_since(stations: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -308,19 +256,6 @@ def test_agents_that_need_each_other_are_not_parted(
     assert "GBE722" in error
     assert "--topology single" in error
     assert main(GENERATE) == 0
-
-
-def test_an_edge_from_an_agent_to_itself_is_not_cut(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = (
-        "class Only(GraphBusNode):\n    @subscribe('/A/B')\n    def on(self): self.publish(f'/A/{self}', {})\n"
-        "class Deaf(GraphBusNode):\n    @subscribe('/C/D')\n    def on(self): ...\n"
-    )
-    about = '[project]\nname = "x"\nversion = "1"\n[tool.graphbus]\nexternal_topics = ["/C/D", "/A/B"]\n'
-    root = project({"pyproject.toml": about, "agents/__init__.py": "", "agents/a.py": NODE + text})
-    build_graph(root / "agents")
-    monkeypatch.chdir(root)
-    assert main([*GENERATE, "--topology", "per-agent"]) == 0
-    assert {path.parent.name for path in Path("k8s").glob("*/deployment.yaml")} == {"only", "deaf"}
 
 
 @pytest.mark.parametrize(

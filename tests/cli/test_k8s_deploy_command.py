@@ -305,16 +305,6 @@ def test_a_kubectl_that_cannot_be_started(
     assert "GBE731" in error
 
 
-def test_a_kubectl_that_is_gone_before_it_is_needed_again(
-    place: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stand_in(place, monkeypatch, 'kustomize) echo "kind: ConfigMap"; rm "$0";;')
-    assert main(["k8s", "deploy", "--yes"]) == 8
-    assert (
-        "has ended with status 126, it cannot be started: No such file or directory. [GBE705]" in capfd.readouterr().err
-    )
-
-
 def test_a_kubectl_that_is_killed_is_told_from_one_that_fails(
     place: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

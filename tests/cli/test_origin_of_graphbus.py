@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from graphbus_core.cli import main
-from graphbus_core.cli.shipping import ci_origin
-from tests.unit.editing.git_project import git, make_repository
+from graphbus_core.cli.shipping.ci_project import advise
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 DIGEST = "a" * 64
@@ -79,18 +78,15 @@ def test_what_nobody_else_can_reach_is_left_to_the_reader(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     installed(tmp_path, UNKNOWN[name], monkeypatch)
-    assert "https://..." in ci_origin.advise("requirements.txt")
+    assert "https://..." in advise("requirements.txt")
 
 
-def test_a_checkout_is_installed_from_its_remote_if_that_has_the_commit(
+def test_a_folder_of_this_machine_becomes_a_wheel_that_can_be_committed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    checkout = make_repository(tmp_path / "my checkout", {"pyproject.toml": "[project]\n"})
-    installed(tmp_path / "site", {"url": checkout.as_uri(), "dir_info": {"editable": True}}, monkeypatch)
-    git(checkout, "remote", "add", "origin", "git@git.example.org:team/bus.git")
-    assert "pip wheel --no-deps --wheel-dir wheels '" in ci_origin.advise("r.txt"), "nobody else has the commit"
-    git(checkout, "update-ref", "refs/remotes/origin/main", "HEAD")
-    commit = git(checkout, "rev-parse", "HEAD").strip()
-    assert f"git+ssh://git@git.example.org/team/bus.git@{commit}" in ci_origin.advise("r.txt")
-    (checkout / "pyproject.toml").write_text("[project]\nname='x'\n")
-    assert "pip wheel" in ci_origin.advise("r.txt"), "what is not committed would be lost"
+    folder = tmp_path / "my checkout"
+    installed(tmp_path / "site", {"url": folder.as_uri(), "dir_info": {"editable": True}}, monkeypatch)
+    assert advise("r.txt") == (
+        f"python -m pip wheel --no-deps --wheel-dir wheels '{folder}' && "
+        "printf '%s\\n' ./wheels/graphbus-0.1.0-py3-none-any.whl pytest > r.txt"
+    )

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Iterator
 from math import isfinite
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 import click
-import msgspec
 
 from graphbus_core.cli import console
 from graphbus_core.cli.shipping import writing
@@ -23,7 +21,8 @@ from graphbus_core.cli.shipping.ci_project import (
     read_requirements,
 )
 from graphbus_core.deploy.facts import Files
-from graphbus_core.deploy.names import as_label, check_label
+from graphbus_core.deploy.names import as_label, check_label, refusal
+from graphbus_core.deploy.pins import choose_python
 from graphbus_core.deploy.pipelines import github, gitlab
 from graphbus_core.deploy.pipelines.plan import (
     Negotiation,
@@ -32,37 +31,33 @@ from graphbus_core.deploy.pipelines.plan import (
     check_cron,
     check_environment,
     check_plain,
-    choose_python,
 )
 from graphbus_core.deploy.pipelines.steps import SWITCH, Forge, amount
-from graphbus_core.errors import DeployError, UsageError
+from graphbus_core.errors import UsageError
 from graphbus_core.llm.providers import COMMAND, KNOWN, RULES, parse, providers_of
 from graphbus_core.model.config import LLMConfig
 
 _FORGES: tuple[Forge, ...] = get_args(Forge)
 _CRON = "23 4 * * 1"
 _MAX_USD = 5.0
-_OF_A_NEGOTIATION = ("schedule", "model", "max_usd")
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What was given; the fields are named as the parameters of `ci`."""
+class Options(NamedTuple):
+    """What was asked for, named as the parameters of `ci`, in the order in which the command is shown again."""
 
-    forge: str
     paths: tuple[str, ...]
     requirements: tuple[str, ...]
     installs: tuple[str, ...]
     python: str
     branch: str
     environment: str
-    has_image: bool
-    has_deploy: bool
-    has_negotiation: bool
     schedule: str | None
     model: str | None
     max_usd: float | None
     name: str
-    output: str
+    has_image: bool
+    has_deploy: bool
+    has_negotiation: bool
 
 
 @click.command("ci", short_help="Write the pipeline of GitHub or GitLab.", no_args_is_help=True)
@@ -97,7 +92,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 )
 @click.option("--output", "-o", default="", metavar="DIR", help="Where to write (the top of the repository).")
 @writing.options
-def ci(**given: Any) -> int:
+def ci(*, forge: Forge, output: str, **given: Any) -> None:
     """Write the pipeline of a forge: what it does with each pull request, and with each commit on main.
 
     Pull requests: the agents are checked and built, the lock of a negotiation is proved, contracts are compared with the target
@@ -115,34 +110,31 @@ def ci(**given: Any) -> int:
       graphbus ci github --no-deploy --install "pip install --no-deps -e ."
       graphbus ci github --check
     """
-    wish = writing.Wish(**{field: given[field] for field in writing.Wish._fields})
-    options = msgspec.convert({key: each for key, each in given.items() if key not in writing.Wish._fields}, Options)
+    wish = writing.Wish(**{name: given.pop(name) for name in writing.Wish._fields})
+    options = Options(**given)
     _check_usage(options)
     checkout = look_around()
-    plan = _make_plan(options, checkout)
-    folder = Path(options.output or os.path.relpath(checkout.top))
-    files = _files(options.forge, plan, checkout.top)
-    states = writing.write(folder, files, wish)
+    plan = make_plan(forge, options, checkout)
+    files = _files(forge, plan, checkout.top)
+    states = writing.write(Path(output or os.path.relpath(checkout.top)), files, wish)
     if wish.as_json:
-        facts = {"forge": options.forge, "command": plan.command, "python": plan.python, "branch": plan.branch}
+        facts = {"forge": forge, "command": plan.command, "python": plan.python, "branch": plan.branch}
         console.emit_json({**facts, "paths": plan.paths, "requirements": plan.requirements, "files": states})
-        return 0
-    if not wish.is_check:
-        for line in _notes(options, plan, checkout, files):
+    elif not wish.is_check:
+        for line in _notes(forge, plan, checkout, files):
             console.say(console.plain(line))
-    return 0
 
 
 def _check_usage(options: Options) -> None:
-    alone = next((name for name in _OF_A_NEGOTIATION if getattr(options, name) is not None), None)
+    alone = next((name for name in ("schedule", "model", "max_usd") if getattr(options, name) is not None), None)
     if alone and not options.has_negotiation:
         raise UsageError("GBE131", option=f"--{alone.replace('_', '-')}", needed="--negotiate")
     if options.max_usd is not None and not isfinite(options.max_usd):
         raise UsageError("GBE145", got=f"{options.max_usd:g}")
 
 
-def _make_plan(options: Options, checkout: Checkout) -> Plan:
-    """Say what the pipeline is made from.
+def make_plan(forge: Forge, options: Options, checkout: Checkout) -> Plan:
+    """Decide what the pipeline is made from.
 
     Raises:
         DeployError: GBE703, GBE713, GBE736-739.
@@ -165,7 +157,18 @@ def _make_plan(options: Options, checkout: Checkout) -> Plan:
         environment=check_environment(options.environment),
         negotiation=_negotiation(options, checkout.settings.llm) if options.has_negotiation else None,
     )
-    return plan._replace(command=_command(options, plan))
+    return plan._replace(command=_command(forge, options, plan))
+
+
+def _command(forge: Forge, options: Options, plan: Plan) -> str:
+    """The command that writes the same again, wherever the artifacts of the last build are."""
+    changed = {
+        "paths": plan.paths,
+        "requirements": plan.requirements if options.requirements else (),
+        "branch": "" if plan.branch == Plan().branch else plan.branch,
+        "max_usd": None if options.max_usd is None else amount(options.max_usd),
+    }
+    return writing.command_line(f"graphbus ci {forge}", {**options._asdict(), **changed})
 
 
 def _name(wanted: str, folder: str) -> str:
@@ -175,7 +178,7 @@ def _name(wanted: str, folder: str) -> str:
     name = as_label(Path(folder).name)
     if folder and not name:
         reason = f"nothing of the folder {folder} can be in the name of a job; give one with --name"
-        raise DeployError("GBE703", value=repr(folder), kind="name of a project", reason=reason, example="--name shop")
+        raise refusal(folder, "name of a project", reason, "--name shop")
     return name
 
 
@@ -195,30 +198,7 @@ def _negotiation(options: Options, config: LLMConfig) -> Negotiation:
     )
 
 
-def _command(options: Options, plan: Plan) -> str:
-    """The command that writes the same again, wherever the artifacts of the last build are."""
-    words = ["graphbus", "ci", options.forge, *plan.paths]
-    chosen: list[tuple[str, str | None]] = [
-        *(("--requirements", name) for name in (plan.requirements if options.requirements else ())),
-        *(("--install", line) for line in plan.installs),
-        ("--python", options.python),
-        ("--branch", "" if plan.branch == Plan().branch else plan.branch),
-        ("--environment", "" if plan.environment == Plan().environment else plan.environment),
-        ("--schedule", options.schedule),
-        ("--model", options.model),
-        ("--max-usd", "" if options.max_usd is None else amount(options.max_usd)),
-        ("--name", options.name),
-    ]
-    words += [word for option, value in chosen if value for word in (option, value)]
-    flags = {
-        "--no-image": not options.has_image,
-        "--no-deploy": not options.has_deploy,
-        "--negotiate": options.has_negotiation,
-    }
-    return shlex.join([*words, *(flag for flag, is_set in flags.items() if is_set)])
-
-
-def _files(forge: str, plan: Plan, top: Path) -> Files:
+def _files(forge: Forge, plan: Plan, top: Path) -> Files:
     if forge == "github":
         return github.generate(plan)
     return gitlab.generate(plan, is_included=bool(plan.folder) or _has_own_pipeline(top))
@@ -232,7 +212,7 @@ def _has_own_pipeline(top: Path) -> bool:
         return False
 
 
-def _notes(options: Options, plan: Plan, checkout: Checkout, files: Files) -> Iterator[str]:
+def _notes(forge: Forge, plan: Plan, checkout: Checkout, files: Files) -> Iterator[str]:
     """What is left to do."""
     if not checkout.is_repository:
         yield "There is no git repository here: a forge reads these files from the top of one."
@@ -242,10 +222,10 @@ def _notes(options: Options, plan: Plan, checkout: Checkout, files: Files) -> It
         yield f"{', '.join(plan.requirements)}: not all have hashes, so that an index decides what is installed."
     if gitlab.included(plan) in files:
         yield f"Add to {gitlab.PIPELINE}:\n\n  include:\n    - local: {gitlab.included(plan)}\n"
-    if plan.has_image and options.forge == "gitlab":
+    if plan.has_image and forge == "gitlab":
         yield "To build the image: give the project a privileged runner, for Docker in Docker."
     if plan.has_deploy:
-        secret = "the secret KUBECONFIG" if options.forge == "github" else "the variable KUBECONFIG, of type file"
+        secret = "the secret KUBECONFIG" if forge == "github" else "the variable KUBECONFIG, of type file"
         yield (
             f"To deploy: commit k8s/ (`graphbus k8s generate`), give the environment {plan.environment} {secret}, "
             f"then set the variable {SWITCH} to true."
@@ -253,10 +233,10 @@ def _notes(options: Options, plan: Plan, checkout: Checkout, files: Files) -> It
     if plan.negotiation:
         keys = " and ".join(plan.negotiation.keys)
         held = f"give the environment negotiation {keys}; " if keys else ""
-        yield f"To negotiate: {held}{_start(options.forge, plan.negotiation)}"
+        yield f"To negotiate: {held}{_start(forge, plan.negotiation)}"
 
 
-def _start(forge: str, negotiation: Negotiation) -> str:
+def _start(forge: Forge, negotiation: Negotiation) -> str:
     if forge == "github":
         return "let Actions create pull requests (Settings > Actions > General)."
     return (

@@ -4,64 +4,27 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 
 from graphbus_core.cli import console
-from graphbus_core.cli.shipping import docker_engine, writing
-from graphbus_core.cli.shipping.docker_engine import Engine, Name, Start
-from graphbus_core.cli.shipping.docker_plan import Image, Wanted, name_image, plan_image
-from graphbus_core.cli.shipping.programs import run as run_program
+from graphbus_core.cli.shipping import engine as engines
+from graphbus_core.cli.shipping import programs, writing
+from graphbus_core.cli.shipping.engine import Engine, Start
+from graphbus_core.cli.shipping.image import Image, Wanted, plan_image
+from graphbus_core.cli.shipping.project import name_image
 from graphbus_core.deploy.facts import HEALTH_PORT, SERVE_PORT
-from graphbus_core.deploy.names import as_label, check_image
-from graphbus_core.errors import DeployError, UsageError
+from graphbus_core.deploy.names import as_label, check_image, refusal
+from graphbus_core.errors import UsageError
 from graphbus_core.model.config import RuntimeRequest
 from graphbus_core.settings import find_root, resolve_run
 
-
-class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What was given to `build`; the fields are named as its parameters."""
-
-    artifacts: str
-    tag: str
-    engine: Name | None
-    runs: bool
-    writes_only: bool
-    output: str
-    base: str
-    may_float: bool
-    python: str
-    requirements: str
-    includes: tuple[str, ...]
-    optional: tuple[str, ...]
-    is_served: bool
-    is_forced: bool
-    is_check: bool
-    is_diff: bool
-    as_json: bool
-
-    @property
-    def builds(self) -> bool:
-        """The files are for an image that is to be built now."""
-        return not (self.writes_only or self.is_check or self.is_diff)
-
-    @property
-    def wanted(self) -> Wanted:
-        """What the image is to be like."""
-        return Wanted(**{name: getattr(self, name) for name in Wanted._fields})
-
-    @property
-    def wish(self) -> writing.Wish:
-        """How its files are written."""
-        return writing.Wish(**{name: getattr(self, name) for name in writing.Wish._fields})
-
-
 _MOST_LEFT_OUT = 10
 _engine = click.option(
-    "--engine", type=click.Choice(docker_engine.ENGINES), help="What builds and runs images (the first that answers)."
+    "--engine", type=click.Choice(engines.ENGINES), help="What builds and runs images (the first that answers)."
 )
 _serve = click.option("--serve", "is_served", is_flag=True, help="Take calls and events over HTTP.")
 
@@ -109,7 +72,7 @@ def docker() -> None:
     "--output", "-o", default="", metavar="DIR", help="Where to write, below the project (the project itself)."
 )
 @writing.options
-def build(**given: Any) -> int:
+def build(*, tag: str, engine: engines.Name | None, runs: bool, writes_only: bool, **given: Any) -> None:
     """Write a Dockerfile for the graph in ARTIFACTS, a folder (.graphbus by default), and build the image.
 
     The image has Python, the runtime and the agents: no command line, nothing that builds or negotiates, no model. Its base is
@@ -128,42 +91,36 @@ def build(**given: Any) -> int:
       graphbus docker build --serve --run
       graphbus docker build --check
     """
-    options = msgspec.convert(given, Options)
-    _refuse_contradictions(options)
-    image = plan_image(options.wanted)
-    tag = _check_tag(options.tag) if options.tag else name_image(image.root)
-    engine = _engine_for(options)
-    states = writing.write(Path(os.path.relpath(image.root)), image.files, options.wish)
-    if not options.is_check:
+    wanted = Wanted(**{name: given[name] for name in Wanted._fields})
+    wish = writing.Wish(**{name: given[name] for name in writing.Wish._fields})
+    if runs:
+        _refuse_run(
+            {"--no-build": writes_only, "--check": wish.is_check, "--diff": wish.is_diff, "--json": wish.as_json}
+        )
+    if wanted.base and wanted.python:
+        raise UsageError("GBE132", option="--base", other="--python", reason="an image brings its own Python")
+    image = plan_image(wanted)
+    tag = _check_tag(tag) if tag else name_image(image.root)
+    builds = not (writes_only or wish.is_check or wish.is_diff)
+    found = _find_engine(engine, is_needed=runs or bool(engine)) if builds else Engine(engine or "docker")
+    states = writing.write(Path(os.path.relpath(image.root)), image.files, wish)
+    if not wish.is_check:
         _say_left_out(image)
-    command = docker_engine.build_command(engine.name, tag, image.dockerfile)
-    is_built = options.builds and not engine.missing
+    command = engines.build_command(found.name, tag, image.dockerfile)
+    is_built = builds and not found.missing
     if is_built:
-        run_program(command, image.root)
-    elif options.builds:
-        _say_no_engine(engine, command, image)
-    if options.as_json:
+        programs.run(command, image.root)
+    elif builds:
+        _say_no_engine(found, command, image)
+    if wish.as_json:
         left_out = [each.path for each in image.left_out]
         facts = {"files": states, "image": tag, "command": command, "is_built": is_built, "left_out": left_out}
         console.emit_json(facts)
     elif is_built:
         console.out(f"{console.paint('built', 'good')}        {tag}")
-    if options.runs:
-        start = _start(image.root, tag, HEALTH_PORT, SERVE_PORT if options.is_served else None)
-        docker_engine.become(docker_engine.run_command(engine.name, start), image.root)
-    return 0
-
-
-class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What was given to `run`; the fields are named as its parameters."""
-
-    arguments: tuple[str, ...]
-    tag: str
-    engine: Name | None
-    is_served: bool
-    port: int
-    serve_port: int | None
-    is_dry: bool
+    if runs:
+        start = _start(image.root, tag, HEALTH_PORT, SERVE_PORT if wanted.is_served else None)
+        programs.become(engines.run_command(found.name, start), image.root)
 
 
 @docker.command("run", short_help="Run the image with as few rights as it needs.")
@@ -182,7 +139,16 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     "--serve-port", type=click.IntRange(1, 65535), metavar="PORT", help="Of this machine, for calls and events (8765)."
 )
 @click.option("--dry-run", "is_dry", is_flag=True, help="Show the command alone.")
-def run(**given: Any) -> int:
+def run(
+    *,
+    arguments: tuple[str, ...],
+    tag: str,
+    engine: engines.Name | None,
+    is_served: bool,
+    port: int,
+    serve_port: int | None,
+    is_dry: bool,
+) -> None:
     """Run the image of the project that this folder is in: read-only, without capabilities, and reachable from here alone.
 
     What the graph keeps goes into the volume NAME-state. ARGUMENTS are added to those of the image; see
@@ -198,42 +164,31 @@ def run(**given: Any) -> int:
       graphbus docker run --tag ghcr.io/acme/shop:1.4.2 --port 9090
       graphbus docker run -- --entrypoint my_shop.main:run
     """
-    options = msgspec.convert(given, RunOptions)
-    if options.serve_port is not None and not options.is_served:
+    if serve_port is not None and not is_served:
         raise UsageError("GBE131", option="--serve-port", needed="--serve")
     root = find_root([Path()])
-    image = check_image(options.tag) if options.tag else name_image(root)
-    start = _start(root, image, options.port, (options.serve_port or SERVE_PORT) if options.is_served else None)
-    start = start._replace(arguments=options.arguments)
-    if options.is_dry:
-        engine = docker_engine.find_engine(options.engine)
-        console.out(shlex.join(docker_engine.run_command(engine.name, start)))
-        return 0
-    engine = docker_engine.demand_engine(options.engine, otherwise="see what would be run with --dry-run")
-    docker_engine.become(docker_engine.run_command(engine.name, start), root)
-    return 0
+    image = check_image(tag) if tag else name_image(root)
+    start = _start(root, image, port, (serve_port or SERVE_PORT) if is_served else None)
+    start = start._replace(arguments=arguments)
+    if is_dry:
+        console.out(shlex.join(engines.run_command(engines.find_engine(engine).name, start)))
+        return
+    found = engines.demand_engine(engine, otherwise="see what would be run with --dry-run")
+    programs.become(engines.run_command(found.name, start), root)
 
 
-def _refuse_contradictions(options: Options) -> None:
-    for option, is_given in (
-        ("--no-build", options.writes_only),
-        ("--check", options.is_check),
-        ("--diff", options.is_diff),
-    ):
-        if options.runs and is_given:
-            raise UsageError("GBE132", option="--run", other=option, reason="what is not built cannot be run")
-    if options.base and options.python:
-        raise UsageError("GBE132", option="--base", other="--python", reason="an image brings its own Python")
-    if options.runs and options.as_json:
-        raise UsageError("GBE132", option="--run", other="--json", reason="the graph talks on stdout")
+def _refuse_run(others: Mapping[str, bool]) -> None:
+    for option, is_given in others.items():
+        if is_given:
+            reason = "the graph talks on stdout" if option == "--json" else "what is not built cannot be run"
+            raise UsageError("GBE132", option="--run", other=option, reason=reason)
 
 
 def _check_tag(tag: str) -> str:
-    """What is built cannot be called by a digest: nobody knows it before."""
+    """Return the tag of a new image, which cannot be a digest: nobody knows it before the build."""
     name, at, _ = check_image(tag).partition("@")
     if at:
-        reason = "an image gets its digest when it is built"
-        raise DeployError("GBE703", value=repr(tag), kind="name for a new image", reason=reason, example=name)
+        raise refusal(tag, "name for a new image", "an image gets its digest when it is built", name)
     return tag
 
 
@@ -250,21 +205,18 @@ def _start(root: Path, image: str, port: int, serve_port: int | None) -> Start:
     )
 
 
-def _engine_for(options: Options) -> Engine:
-    """Look for one, before anything is written where nothing else will do; where nothing is built, any will do."""
-    if not options.builds:
-        return Engine(options.engine or "docker")
-    if options.runs or options.engine:
-        return docker_engine.demand_engine(options.engine, otherwise="write the files alone with --no-build")
-    return docker_engine.find_engine(None)
+def _find_engine(wanted: engines.Name | None, *, is_needed: bool) -> Engine:
+    """Find an engine before anything is written, if the command is useless without one."""
+    if is_needed:
+        return engines.demand_engine(wanted, otherwise="write the files alone with --no-build")
+    return engines.find_engine(None)
 
 
 def _say_left_out(image: Image) -> None:
-    """What is missing would be met when the graph runs; whether it is needed, only the user knows."""
+    """Warn of what would only be missed when the graph runs; whether it is needed, only the user knows."""
     for path, source, line in image.left_out[:_MOST_LEFT_OUT]:
-        console.say(
-            console.plain(f"{source}:{line} names {path}, which does not go into the image without --include {path}")
-        )
+        said = f"{source}:{line} names {path}, which does not go into the image without --include {path}"
+        console.say(console.plain(said))
     if len(image.left_out) > _MOST_LEFT_OUT:
         console.say(f"and {len(image.left_out) - _MOST_LEFT_OUT} more; --json has them all")
 

@@ -2,49 +2,31 @@
 
 from __future__ import annotations
 
-import shlex
+import ast
+import os
 from collections.abc import Iterator, Mapping
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 
+from graphbus_core import store
 from graphbus_core.cli import console
 from graphbus_core.cli.shipping import writing
 from graphbus_core.cli.shipping.k8s_deploy import deploy as deploy_folder
-from graphbus_core.cli.shipping.k8s_project import Project, read_project
-from graphbus_core.deploy.kubernetes.files import KUSTOMIZATION, MARK
-from graphbus_core.deploy.kubernetes.files import generate as generate_files
-from graphbus_core.deploy.kubernetes.plan import Plan, Topology, check_name, plan_pods
-from graphbus_core.deploy.kubernetes.topology import refuse_cuts
+from graphbus_core.cli.shipping.project import Project, name_image, read_project, text_of
+from graphbus_core.compiler.reading.syntax import parse
+from graphbus_core.deploy.kubernetes.manifests import KUSTOMIZATION, MARK
+from graphbus_core.deploy.kubernetes.manifests import generate as generate_files
+from graphbus_core.deploy.kubernetes.plan import Plan, Topology, check_name, plan_pods, refuse_cuts
+from graphbus_core.deploy.names import as_label
 from graphbus_core.errors import UsageError
 
+_ARTIFACTS = ".graphbus"
 _STATE_SIZE = "1Gi"
 _NO_STATE = "none"
 _NOT_OF_THE_PLAN = frozenset({"artifacts", "output", *writing.Wish._fields})
-
-
-class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What was given to `generate`; the fields are named as its parameters."""
-
-    artifacts: str
-    namespace: str
-    topology: Topology
-    image: str
-    name: str
-    is_served: bool
-    token_secret: str
-    pull_secret: str
-    cpu: str
-    cpu_limit: str
-    memory: str
-    state: str
-    admitted: tuple[str, ...]
-    destinations: tuple[str, ...]
-    makes_namespace: bool
-    output: str
 
 
 @click.group("k8s", short_help="Write manifests for Kubernetes, and apply them.")
@@ -102,7 +84,7 @@ def k8s() -> None:
 @click.option("--create-namespace", "makes_namespace", is_flag=True, help="Write the namespace, too.")
 @click.option("--output", "-o", default="k8s", metavar="DIR", help="Where to write (k8s).")
 @writing.options
-def generate(**given: Any) -> int:
+def generate(*, artifacts: str, topology: Topology, output: str, **given: Any) -> None:
     """Write a kustomization for the graph in ARTIFACTS, a folder (.graphbus by default), for Kubernetes 1.30 or newer.
 
     The pods are restricted, have probes and may reach nothing but what you name. There is one replica of each: two would be two
@@ -119,23 +101,20 @@ def generate(**given: Any) -> int:
       graphbus k8s generate -n staging --topology per-agent -o deploy/staging
       graphbus k8s generate -n production --check
     """
-    wish = writing.Wish(**{field: given[field] for field in writing.Wish._fields})
-    options = msgspec.convert({key: each for key, each in given.items() if key not in writing.Wish._fields}, Options)
-    if options.token_secret and not options.is_served:
+    wish = writing.Wish(**{name: given.pop(name) for name in writing.Wish._fields})
+    if given["token_secret"] and not given["is_served"]:
         raise UsageError("GBE131", option="--token-secret", needed="--serve")
-    project = read_project(options.artifacts)
-    plan = make_plan(options, project, _command(given))
+    plan = make_plan(read_project(artifacts), topology, **given, command=_command())
     files = generate_files(plan)
-    folder = Path(options.output)
+    folder = Path(output)
     states = writing.write(folder, files, wish)
     left = sorted(_left_over(folder, files))
     if wish.as_json:
-        facts = {"namespace": plan.namespace, "image": plan.image, "topology": options.topology}
-        console.emit_json({**facts, "output": options.output, "files": states, "left_over": left})
-        return 0
+        facts = {"namespace": plan.namespace, "image": plan.image, "topology": topology}
+        console.emit_json({**facts, "output": output, "files": states, "left_over": left})
+        return
     for line in _notes(plan, left):
         console.say(console.plain(line))
-    return 0
 
 
 @k8s.command("deploy", short_help="Apply a kustomization with kubectl, and wait for it.")
@@ -178,57 +157,87 @@ def deploy(
     )
 
 
-def make_plan(options: Options, project: Project, command: str) -> Plan:
-    """Say what shall run, from what was asked for and what the project is.
+def make_plan(
+    project: Project,
+    topology: Topology,
+    *,
+    name: str,
+    image: str,
+    state: str,
+    is_served: bool,
+    token_secret: str,
+    admitted: tuple[str, ...],
+    destinations: tuple[str, ...],
+    **given: Any,
+) -> Plan:
+    """Decide what shall run, from what was asked for and what the project is.
+
+    Args:
+        project: A project that is built.
+        topology: Which agents run together.
+        given: Further fields of the plan. Where a text is empty, it follows from the project.
 
     Raises:
         DeployError: GBE703, GBE716, GBE722-724.
     """
-    from graphbus_core.cli.shipping.docker_plan import name_image
-
-    if options.topology == "per-agent":
+    if topology == "per-agent":
         refuse_cuts(project.artifacts)
-    name = check_name(options.name or project.name)
-    keepers = frozenset(project.agents) if options.state or project.settings.keep_dead_letters else project.keepers
-    state = options.state or _STATE_SIZE
-    pods = plan_pods(name, options.topology, project.agents, frozenset() if state == _NO_STATE else keepers)
+    name = check_name(name or as_label(text_of(project.about, "name") or project.root.name))
+    settings = project.run.settings
+    agents = tuple(agent.name for agent in project.artifacts.agents.agents)
+    keepers = frozenset(agents) if state or settings.keep_dead_letters else _find_keepers(project)
+    pods = plan_pods(name, topology, agents, frozenset() if state == _NO_STATE else keepers)
     return Plan(
         name=name,
-        namespace=options.namespace,
-        image=options.image or name_image(project.root, option="--image"),
-        command=command,
-        version=project.version,
-        runtime=project.settings,
-        powers=project.powers,
+        image=image or name_image(project.root, option="--image"),
+        version=text_of(project.about, "version"),
+        runtime=settings,
+        powers=project.run.powers,
         pods=pods,
-        artifacts=project.folder,
-        is_served=options.is_served,
-        token_secret=(options.token_secret or f"{name}-token") if options.is_served else "",
-        pull_secret=options.pull_secret,
-        cpu=options.cpu,
-        cpu_limit=options.cpu_limit,
-        memory=options.memory,
-        state="" if state == _NO_STATE else state,
-        admitted=tuple(dict.fromkeys(options.admitted)),
-        destinations=tuple(dict.fromkeys(options.destinations)),
-        makes_namespace=options.makes_namespace,
+        artifacts=_artifacts(project),
+        is_served=is_served,
+        token_secret=(token_secret or f"{name}-token") if is_served else "",
+        state="" if state == _NO_STATE else state or _STATE_SIZE,
+        admitted=tuple(dict.fromkeys(admitted)),
+        destinations=tuple(dict.fromkeys(destinations)),
+        **given,
     )
 
 
-def _command(given: Mapping[str, Any]) -> str:
+def _artifacts(project: Project) -> str:
+    """The artifact folder as an image has it, relative to the project."""
+    below = Path(os.path.relpath(os.path.realpath(project.folder), os.path.realpath(project.root))).as_posix()
+    return _ARTIFACTS if below.startswith("..") else below
+
+
+def _find_keepers(project: Project) -> frozenset[str]:
+    """Find the agents whose class, or a base class of it in the project, uses `self.state`."""
+    paths = (project.root / path for path in store.files_of(project.manifest) if path.endswith(".py"))
+    nodes = (node for path in paths for node in ast.walk(parse(path.read_bytes())))
+    classes = {node.name: node for node in nodes if isinstance(node, ast.ClassDef)}
+    return frozenset(
+        agent.name for agent in project.artifacts.agents.agents if _keeps_state(agent.name, classes, set())
+    )
+
+
+def _keeps_state(name: str, classes: Mapping[str, ast.ClassDef], seen: set[str]) -> bool:
+    node = classes.get(name)
+    if node is None or name in seen:
+        return False
+    seen.add(name)
+    bases = (base.id if isinstance(base, ast.Name) else getattr(base, "attr", "") for base in node.bases)
+    return any(map(_is_state, ast.walk(node))) or any(_keeps_state(base, classes, seen) for base in bases)
+
+
+def _is_state(node: ast.AST) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr == "state" and getattr(node.value, "id", "") == "self"
+
+
+def _command() -> str:
     """The command that says the same again, without where it reads and writes."""
-    context = click.get_current_context()
-    words = ["graphbus", "k8s", "generate"]
-    for parameter in context.command.params:
-        value = given.get(parameter.name or "")
-        if parameter.name in _NOT_OF_THE_PLAN or value == parameter.get_default(context):
-            continue
-        option = parameter.opts[0]
-        if value is True:
-            words.append(option)
-        else:
-            words += [part for each in (value if isinstance(value, tuple) else (value,)) for part in (option, each)]
-    return shlex.join(words)
+    given = click.get_current_context().params
+    names = [each.name for each in click.get_current_context().command.params if each.name not in _NOT_OF_THE_PLAN]
+    return writing.command_line("graphbus k8s generate", {name: given[name] for name in names if name})
 
 
 def _left_over(folder: Path, files: Mapping[str, object]) -> Iterator[str]:

@@ -13,10 +13,11 @@ HOME = "/app"
 """The project in the image; its artifacts are in `/app/.graphbus`. Nobody may write there."""
 STATE = "/var/lib/graphbus"
 """What a running graph writes: the one folder of a container that is not read-only."""
-CONFIG = "/etc/graphbus/graphbus.toml"
+CONFIG_FOLDER = "/etc/graphbus"
+CONFIG = f"{CONFIG_FOLDER}/graphbus.toml"
 """Settings of the place where it runs, for `GRAPHBUS_CONFIG`."""
 USER_ID = 65532
-"""Nobody in particular: it has no name, no home and no shell."""
+"""A user without a name, a home and a shell."""
 HEALTH_PORT = 8080
 """`/livez /readyz /startupz /metrics`, without a token."""
 SERVE_PORT = 8765
@@ -27,9 +28,9 @@ CONFINED_RUNTIME = ("python", "-m", "graphbus_core.runtime", "--confined")
 
 
 def folders_to_write(powers: Powers) -> tuple[str, ...]:
-    """Give the folders of a container that agents may write to beside the state: those declared with a `/` at their end.
+    """Return the folders of a container that agents may write to, beside the state: those declared with a `/` at their end.
 
-    Others are files, or nobody knows; who declares them mounts them.
+    Other paths are files, or unknown; whoever declares them mounts them.
     """
     declared = (path.removeprefix("./").rstrip("/") for path in powers.write if path.endswith("/"))
     places = (path if path.startswith("/") else f"{HOME}/{path}" for path in declared)

@@ -1,8 +1,8 @@
-"""YAML from data: the one emitter. What it writes means the same in YAML 1.1 and 1.2, and keeps the order of the data.
+"""YAML from data, with comments. The text means the same in YAML 1.1 and 1.2 and keeps the order of the data.
 
     render({"on": Noted("push", "every branch"), "run": "make test\\nmake demo\\n"})
 
-Plain style only where no parser could take a text for anything else; else double quotes, whose escapes are those of JSON.
+A text is written plain if no parser can take it for anything else; otherwise in double quotes, with the escapes of JSON.
 """
 
 from __future__ import annotations
@@ -17,139 +17,98 @@ Scalar = str | int | float | bool | None
 
 _SIGN = "[A-Za-z0-9_./@+=-]"
 _INSIDE = "[A-Za-z0-9_./@+=(),-]"
-_SAFE = re.compile(
+_PLAIN = re.compile(
     rf"(?:\.?/|--)?[A-Za-z_](?:{_SIGN}|:(?={_SIGN}))*(?: (?:{_INSIDE}|(?<=[A-Za-z0-9]):(?={_SIGN}))+)*"
     r"|[1-9][0-9]*(?:[KMGT]i|[mMGT])"
 )
-"""Text that is plain in any parser: it begins like a word, a path or an option, and has no sign with a meaning; a
-colon only inside of a word, where it has none. What begins with a digit may be a time or a number of some base, unless it is a
-quantity."""
+"""Begins like a word, a path or an option, and has no sign with a meaning; a colon only inside of a word. A text that begins
+with a digit may be a time or a number of some base, unless it is a quantity."""
 _WORDS = frozenset(["y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf"])
-_BLOCK = re.compile(r"[^\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\ufeff\ud800-\udfff\ufffe\uffff]+")
-_ASTRAL = re.compile(r"\\u(d[89ab][0-9a-f]{2})\\u(d[c-f][0-9a-f]{2})")
+_BLOCK = re.compile(r"(?![ \n])[^\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\ufeff\ud800-\udfff\ufffe\uffff]+")
+_LOST_IN_A_BLOCK = re.compile(r"^ +$|\n\n\Z", re.MULTILINE)
 _INDENT = "  "
 
 
 class Noted(NamedTuple):
-    """A value with a comment for people: at the end of the line of a scalar, above a mapping or a list."""
+    """A value with a comment: at the end of the line of a scalar or a key, above a mapping or a list in a list."""
 
-    value: Node
+    value: Scalar | Mapping[str, Node] | Sequence[Node]
     note: str
 
 
 Node = Scalar | Noted | Mapping[str, "Node"] | Sequence["Node"]
+Object = dict[str, Node]
 
 
 def render(document: Node, *, head: str = "") -> str:
-    """Give one YAML document as text, with a final newline.
+    """Return one YAML document as text, with a final newline.
 
     Args:
         document: Mappings with string keys, lists, scalars; each may be `Noted`.
         head: Comment lines at the top, without their `#`.
 
     Raises:
-        ValueError: A number that is not finite, or a comment of more than one line.
+        ValueError: A number that is not finite, or a comment of several lines at the end of a line.
     """
-    lines = [*_comment(head), *_lines(document, "")]
-    return "\n".join(lines) + "\n"
+    return "".join(f"{line}\n" for line in (*_comment(head), *_lines(document, "")))
 
 
 def _lines(node: Node, indent: str) -> Iterator[str]:
-    """The lines of a node that stands alone, at this depth."""
-    value, note = _parted(node)
-    if isinstance(value, Mapping) and value:
-        yield from (f"{indent}{line}" for line in _comment(note))
-        for key, each in value.items():
-            yield from _entry(f"{indent}{_scalar(key)}:", each, indent)
-    elif value and _is_list(value):
-        yield from (f"{indent}{line}" for line in _comment(note))
-        for each in value:
-            yield from _item(each, indent)
+    """Yield the lines of a document, or of what stands below a key or behind a dash."""
+    value, note = node if isinstance(node, Noted) else (node, "")
+    if not _is_nested(value):
+        yield f"{_inline(value)}{_tail(note)}"
+        return
+    yield from _comment(note)
+    if isinstance(value, Mapping):
+        entries = [(f"{indent}{_inline(key)}:", each) for key, each in value.items()]
     else:
-        yield f"{indent}{_inline(value)}{_tail(note)}"
+        entries = [(f"{indent}-", each) for each in value]
+    for begin, each in entries:
+        yield from _entry(begin, each, indent)
 
 
-def _entry(key: str, node: Node, indent: str) -> Iterator[str]:
-    """`key: value`, or the key and the value below it."""
-    value, note = _parted(node)
+def _entry(begin: str, node: Node, indent: str) -> Iterator[str]:
+    """Yield `key: value` or `- value`; a mapping or a list stands below its key, or begins on the line of its dash."""
+    value, note = node if isinstance(node, Noted) else (node, "")
     if isinstance(value, str) and _is_block(value):
-        yield from _block(f"{key} ", value, note, indent)
-    elif value and (isinstance(value, Mapping) or _is_list(value)):
-        yield f"{key}{_tail(note)}"
+        chomped = "" if value.endswith("\n") else "-"
+        yield f"{begin} |{chomped}{_tail(note)}"
+        lines = value.removesuffix("\n").split("\n")
+        yield from (f"{indent}{_INDENT}{line}" if line else "" for line in lines)
+    elif not _is_nested(value):
+        yield f"{begin} {_inline(value)}{_tail(note)}"
+    elif begin.endswith(":"):
+        yield f"{begin}{_tail(note)}"
         yield from _lines(value, indent + _INDENT)
     else:
-        yield f"{key} {_inline(value)}{_tail(note)}"
-
-
-def _item(node: Node, indent: str) -> Iterator[str]:
-    """`- value`; what is a mapping or a list begins on the line of its dash."""
-    value, note = _parted(node)
-    if isinstance(value, str) and _is_block(value):
-        yield from _block(f"{indent}- ", value, note, indent)
-        return
-    if isinstance(value, Mapping) or _is_list(value):
         yield from (f"{indent}{line}" for line in _comment(note))
-        note = ""
-    first, *rest = _lines(Noted(value, note) if note else value, indent + _INDENT)
-    yield f"{indent}- {first[len(indent) + len(_INDENT) :]}"
-    yield from rest
-
-
-def _block(begin: str, text: str, note: str, indent: str) -> Iterator[str]:
-    """Lines as they are. The number says how deep they stand where the first of them begins with a space."""
-    depth = str(len(_INDENT)) if text.lstrip("\n").startswith(" ") or text.startswith("\n") else ""
-    body = text.removesuffix("\n")
-    chomp = "-" if body == text else "+" if body.endswith("\n") or not body else ""
-    yield f"{begin}|{depth}{chomp}{_tail(note)}"
-    yield from (f"{indent}{_INDENT}{line}" if line else "" for line in body.split("\n"))
-
-
-def _parted(node: Node) -> tuple[Scalar | Mapping[str, Node] | Sequence[Node], str]:
-    return (_parted(node.value)[0], node.note) if isinstance(node, Noted) else (node, "")
-
-
-def _is_list(value: object) -> TypeGuard[Sequence[Node]]:
-    return isinstance(value, Sequence) and not isinstance(value, str)
-
-
-def _inline(value: object) -> str:
-    if isinstance(value, Mapping):
-        return "{}"
-    if _is_list(value):
-        return "[]"
-    return _scalar(value)
-
-
-def _scalar(value: object) -> str:
-    if isinstance(value, str) and _SAFE.fullmatch(value) and value.lower() not in _WORDS:
-        return value
-    if isinstance(value, float):
-        return _float(value)
-    text = dumps(value, ensure_ascii=not (isinstance(value, str) and value.isprintable()))
-    return _ASTRAL.sub(_joined, text) if isinstance(value, str) else text
-
-
-def _joined(pair: re.Match[str]) -> str:
-    """JSON writes a character beyond the first plane as two halves; YAML has an escape of eight digits."""
-    high, low = int(pair[1], 16), int(pair[2], 16)
-    return f"\\U{0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00):08x}"
-
-
-def _float(value: float) -> str:
-    if not isfinite(value):
-        raise ValueError(f"{value} is no finite number")
-    text = repr(value)
-    mantissa, sign, exponent = text.partition("e")
-    if not sign:
-        return text
-    mantissa = mantissa if "." in mantissa else f"{mantissa}.0"  # without a point, YAML 1.1 reads a text
-    return f"{mantissa}e{exponent if exponent[0] in '+-' else f'+{exponent}'}"
+        first, *rest = _lines(value, indent + _INDENT)
+        yield f"{begin} {first.lstrip()}"
+        yield from rest
 
 
 def _is_block(text: str) -> bool:
-    return (
-        "\n" in text and bool(_BLOCK.fullmatch(text)) and all(line.strip(" ") or not line for line in text.split("\n"))
-    )
+    return "\n" in text and bool(_BLOCK.fullmatch(text)) and not _LOST_IN_A_BLOCK.search(text)
+
+
+def _is_nested(value: object) -> TypeGuard[Mapping[str, Node] | Sequence[Node]]:
+    return isinstance(value, Mapping | Sequence) and not isinstance(value, str) and bool(value)
+
+
+def _inline(value: object) -> str:
+    """Return a scalar or an empty collection as one word."""
+    if isinstance(value, str):
+        return value if _PLAIN.fullmatch(value) and value.lower() not in _WORDS else _quoted(value)
+    if isinstance(value, float) and not isfinite(value):
+        raise ValueError(f"{value} is no finite number")
+    text = dumps(value)
+    return text if "." in text else text.replace("e-", ".0e-").replace("e+", ".0e+")  # YAML 1.1 reads 1e-05 as a text
+
+
+def _quoted(text: str) -> str:
+    """Quote as JSON does; what is left that nobody can see, and YAML may not contain, is written by its number."""
+    return "".join(each if each.isprintable() else f"\\U{ord(each):08x}" for each in dumps(text, ensure_ascii=False))
 
 
 def _tail(note: str) -> str:

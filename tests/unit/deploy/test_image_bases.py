@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from graphbus_core.deploy.image.bases import BASES, DEFAULT, check_base, choose_base
+from graphbus_core.deploy.pins import DEFAULT_PYTHON, check_base, choose_python
 from graphbus_core.errors import DeployError
 
 DIGEST = f"@sha256:{'a' * 64}"
@@ -32,28 +32,26 @@ DIGEST = f"@sha256:{'a' * 64}"
     ],
 )
 def test_the_default_is_taken_where_the_project_allows_it(requires: str, version: str) -> None:
-    assert choose_base("", requires) == BASES[version]
+    assert choose_python("", requires) == version
 
 
 def test_the_default_is_the_python_that_graphbus_is_tested_with() -> None:
     pyproject = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text("utf-8"))
-    assert pyproject["tool"]["mypy"]["python_version"] == DEFAULT
-    assert f">={DEFAULT}" == pyproject["project"]["requires-python"]
+    assert pyproject["tool"]["mypy"]["python_version"] == DEFAULT_PYTHON
+    assert f">={DEFAULT_PYTHON}" == pyproject["project"]["requires-python"]
 
 
-def test_a_version_that_was_asked_for_is_taken() -> None:
-    assert choose_base("3.13", ">=3.11") == BASES["3.13"]
-
-
-def test_a_version_that_the_project_does_not_allow_is_refused() -> None:
+def test_a_version_that_was_asked_for_is_taken_if_the_project_allows_it() -> None:
+    assert choose_python("3.13", ">=3.11") == "3.13"
+    assert choose_python("3.14", ">=3.12,!=3.13.*") == "3.14"
     with pytest.raises(DeployError, match="GBE738"):
-        choose_base("3.11", ">=3.13")
+        choose_python("3.11", ">=3.13")
 
 
 @pytest.mark.parametrize(("python", "requires"), [("3.10", ""), ("3", ""), ("", "<3.11"), ("", "==2.7.18")])
 def test_there_is_no_image_for_every_python(python: str, requires: str) -> None:
     with pytest.raises(DeployError, match=r"GBE713") as refusal:
-        choose_base(python, requires)
+        choose_python(python, requires)
     assert "3.11, 3.12, 3.13, 3.14" in (refusal.value.hint or "")
 
 

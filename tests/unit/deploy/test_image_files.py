@@ -10,11 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from graphbus_core.deploy.facts import HEALTH_PORT, SERVE_PORT, STATE, USER_ID
-from graphbus_core.deploy.image import dockerfile, ignored
-from graphbus_core.deploy.image.bases import BASES
-from graphbus_core.deploy.image.files import generate
-from graphbus_core.deploy.image.plan import ImagePlan
+from graphbus_core.deploy.facts import USER_ID
+from graphbus_core.deploy.image import ImagePlan, generate, render_dockerfile, render_ignore_file
+from graphbus_core.deploy.pins import BASES
 from tests.patience import PATIENCE_S
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "docker"
@@ -45,22 +43,17 @@ RICH = PLAIN._replace(
 PLANS = {"plain": PLAIN, "rich": RICH}
 
 
-def texts(plan: ImagePlan) -> dict[str, str]:
-    files = generate(plan, requirements="msgspec==1\n", wheel=b"zip")
-    return {Path(path).name: text for path, text in files.items() if isinstance(text, str)}
-
-
 @pytest.mark.parametrize("name", PLANS)
 @pytest.mark.parametrize("kind", ["Dockerfile", "dockerignore"])
 def test_the_text_is_what_it_was(name: str, kind: str) -> None:
     plan = PLANS[name]
-    made = dockerfile.render(plan) if kind == "Dockerfile" else ignored.render(plan)
+    made = render_dockerfile(plan) if kind == "Dockerfile" else render_ignore_file(plan)
     assert made == (GOLDEN / f"{name}.{kind}").read_text("utf-8")
 
 
 @pytest.mark.parametrize("name", PLANS)
 def test_hadolint_has_nothing_to_say(name: str) -> None:
-    assert hadolint(dockerfile.render(PLANS[name])) == ""
+    assert hadolint(render_dockerfile(PLANS[name])) == ""
 
 
 @pytest.mark.parametrize(
@@ -75,7 +68,7 @@ def test_hadolint_has_nothing_to_say(name: str) -> None:
 )
 def test_hadolint_bites(broken: object, rule: str) -> None:
     assert callable(broken)
-    assert rule in hadolint(broken(dockerfile.render(PLAIN)))
+    assert rule in hadolint(broken(render_dockerfile(PLAIN)))
 
 
 def hadolint(text: str) -> str:
@@ -85,27 +78,11 @@ def hadolint(text: str) -> str:
 
 
 def test_no_instruction_fetches_anything_but_the_base_and_what_has_a_hash() -> None:
-    text = dockerfile.render(RICH)
+    text = render_dockerfile(RICH)
     assert "syntax=" not in text
     assert re.findall(r"^FROM (\S+)", text, re.MULTILINE) == [BASE, "libraries", BASE]
     assert re.findall(r"^ADD |curl|wget|apt-get|https?://", text, re.MULTILINE) == []
     assert text.count("pip --python") == text.count("--require-hashes") == 1
-
-
-def test_the_container_is_nobody_and_hears_sigterm() -> None:
-    last = dockerfile.render(PLAIN).rpartition("\nFROM ")[2].splitlines()
-    assert f"USER {USER_ID}:{USER_ID}" in last
-    assert "STOPSIGNAL SIGTERM" in last
-    assert f'VOLUME ["{STATE}"]' in last
-    assert f"EXPOSE {HEALTH_PORT}" in last
-    assert 'ENTRYPOINT ["python", "-m", "graphbus_core.runtime", "--confined"]' in last
-    assert 'CMD ["--health", "0.0.0.0:8080"]' in last
-
-
-def test_a_graph_that_is_served_opens_one_more_port() -> None:
-    text = dockerfile.render(RICH)
-    assert f"EXPOSE {HEALTH_PORT} {SERVE_PORT}" in text
-    assert f'"--serve", "0.0.0.0:{SERVE_PORT}"]' in text
 
 
 def test_what_lies_elsewhere_is_found_there() -> None:
@@ -116,10 +93,6 @@ def test_what_lies_elsewhere_is_found_there() -> None:
         "deploy/docker/requirements.txt",
         f"deploy/docker/{RICH.wheel}",
     }
-    assert (
-        'ENTRYPOINT ["python", "-m", "graphbus_core.runtime", "--confined", "--artifacts", "build/graph"]'
-        in dockerfile.render(RICH)
-    )
 
 
 @pytest.mark.parametrize("image", BASES.values())
@@ -129,5 +102,5 @@ def test_every_base_is_pinned_by_the_digest_of_a_version(image: str) -> None:
 
 if __name__ == "__main__":
     for each, its_plan in PLANS.items():
-        (GOLDEN / f"{each}.Dockerfile").write_text(dockerfile.render(its_plan), "utf-8")
-        (GOLDEN / f"{each}.dockerignore").write_text(ignored.render(its_plan), "utf-8")
+        (GOLDEN / f"{each}.Dockerfile").write_text(render_dockerfile(its_plan), "utf-8")
+        (GOLDEN / f"{each}.dockerignore").write_text(render_ignore_file(its_plan), "utf-8")

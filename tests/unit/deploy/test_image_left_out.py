@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from graphbus_core.cli.shipping.docker_left_out import LeftOut, find_left_out
-from graphbus_core.deploy.image.plan import ImagePlan
+from graphbus_core.cli.shipping.left_out import LeftOut, find_left_out
+from graphbus_core.deploy.image import ImagePlan
 from tests.project_files import write_project
 
 PLAN = ImagePlan(
@@ -87,7 +87,3 @@ def test_modules_that_were_included_are_read_as_well(tmp_path: Path, source: str
         LeftOut("src/plugins/__init__.py", source, 2),
         LeftOut("src/plugins/tax.py", source, 2),
     ]
-
-
-def test_a_relative_import_is_followed(tmp_path: Path) -> None:
-    assert left_out(tmp_path, "from ..plugins import tax\n")[-1].path == "src/plugins/tax.py"

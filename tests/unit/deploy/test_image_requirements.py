@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from graphbus_core.deploy.image.requirements import join, read_hashed
+from graphbus_core.deploy.requirements import join, read_hashed
 from graphbus_core.errors import DeployError
 from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[3]
-PINS = ROOT / "src" / "graphbus_core" / "deploy" / "image" / "pins"
+PINS = ROOT / "src" / "graphbus_core" / "deploy" / "lock"
 HASH = f"--hash=sha256:{'0' * 64}"
 GOOD = f"""\
 # made by a tool
@@ -66,7 +66,7 @@ def test_anything_else_is_refused_with_its_line(text: str, line: int, reason: st
 def test_what_the_project_pins_itself_is_left_to_it_and_nothing_comes_twice() -> None:
     pins = f"msgspec==0.22 {HASH}\ntyping-extensions==1 {HASH}\n", f"Typing_Extensions==1 {HASH}\n"
     theirs = read_hashed(f"msgspec==0.23 {HASH}\n", "requirements.txt")
-    text = join(pins, "r.whl", "f" * 64, theirs, "docker")
+    text = join(pins, "docker/r.whl", "f" * 64, theirs)
     assert [line for line in text.splitlines() if not line.startswith((" ", "#"))] == [
         "./docker/r.whl \\",
         "typing-extensions==1 \\",

@@ -10,10 +10,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphbus_core.deploy.kubernetes.files import generate, overlay
-from graphbus_core.deploy.kubernetes.network import Destination, read_destination
-from graphbus_core.deploy.kubernetes.plan import Plan, Pod, check_fixed, parts_of_image, plan_pods
-from graphbus_core.deploy.kubernetes.toml import render_toml
+from graphbus_core.deploy.kubernetes.manifests import generate, overlay
+from graphbus_core.deploy.kubernetes.plan import Destination, Plan, Pod, plan_pods, read_destination
 from graphbus_core.deploy.names import as_label
 from graphbus_core.errors import DeployError
 from graphbus_core.model.config import RuntimeSettings, ServeConfig
@@ -25,25 +23,6 @@ LABELS = st.from_regex(r"[a-z]([a-z0-9-]{0,20}[a-z0-9])?", fullmatch=True)
 def make_plan(**changes: Any) -> Plan:
     pods = (Pod(name="shop", component="graph"),)
     return Plan(**{"name": "shop", "namespace": "n", "image": "shop:1", "command": "c", "pods": pods, **changes})
-
-
-@pytest.mark.parametrize(
-    ("image", "parts"),
-    [
-        ("shop:1.2", ("shop", "1.2", "")),
-        ("localhost:5000/shop", ("localhost:5000/shop", "", "")),
-        ("localhost:5000/a/shop:1", ("localhost:5000/a/shop", "1", "")),
-        (f"ghcr.io/acme/shop@{DIGEST}", ("ghcr.io/acme/shop", "", DIGEST)),
-        (f"ghcr.io/acme/shop:1@{DIGEST}", ("ghcr.io/acme/shop", "1", DIGEST)),
-    ],
-)
-def test_parts_of_an_image(image: str, parts: tuple[str, str, str]) -> None:
-    assert parts_of_image(image) == parts
-
-
-@pytest.mark.parametrize("image", ["a:1", f"a@{DIGEST}", f"a:latest@{DIGEST}", "localhost:5000/a:v1"])
-def test_an_image_with_a_tag_or_a_digest_is_fixed(image: str) -> None:
-    assert check_fixed(image) == image
 
 
 @pytest.mark.parametrize(
@@ -59,13 +38,6 @@ def test_an_image_with_a_tag_or_a_digest_is_fixed(image: str) -> None:
 )
 def test_the_label_of_the_version(image: str, version: str, label: str) -> None:
     assert make_plan(image=image, version=version).version_label == label
-
-
-@pytest.mark.parametrize(
-    ("grace_s", "is_served", "given"), [(10.0, False, 20), (0.0, False, 10), (2.5, False, 13), (10.0, True, 25)]
-)
-def test_the_time_to_end(grace_s: float, is_served: bool, given: int) -> None:
-    assert make_plan(runtime=RuntimeSettings(grace_s=grace_s), is_served=is_served).grace_s == given
 
 
 @pytest.mark.parametrize(
@@ -92,17 +64,20 @@ def test_what_is_no_destination(text: str) -> None:
     assert refusal.value.code == "GBE703"
 
 
-@pytest.mark.parametrize("field", ["memory", "cpu", "cpu_limit", "state"])
-@pytest.mark.parametrize("text", ["x", "-1", "1e3", "1 Gi", "Gi", "0", "0m", "0Gi", "0.0", "1Gi\n", "٣Gi"])
+NO_BYTES = ("x", "-1", "1 Gi", "Gi", "0", "0Gi", "1Gi\n", "٣Gi", "1.5Gi")
+NO_CPU = ("x", "-1", "1e3", "0", "0m", "0.0", "1\n", "٣", "1Gi")
+
+
+@pytest.mark.parametrize(
+    ("field", "text"),
+    [
+        *((field, text) for field in ("memory", "state") for text in NO_BYTES),
+        *((field, text) for field in ("cpu", "cpu_limit") for text in NO_CPU),
+    ],
+)
 def test_what_is_no_quantity(field: str, text: str) -> None:
-    with pytest.raises(DeployError) as refusal:
+    with pytest.raises(DeployError, match="GBE703"):
         generate(make_plan(**{field: text}))
-    assert refusal.value.code == "GBE703"
-
-
-@pytest.mark.parametrize("text", ["1", "0.5", "0.25", "100m", "1.5", "12"])
-def test_amounts_of_cpu(text: str) -> None:
-    assert generate(make_plan(cpu=text, cpu_limit=text))
 
 
 @given(st.lists(st.from_regex(r"[A-Z][A-Za-z0-9]{0,12}", fullmatch=True), min_size=1, max_size=6, unique=True))
@@ -139,23 +114,6 @@ def test_whatever_the_settings_are_the_files_say_them(
     assert config["metadata"]["namespace"] == namespace
     if is_served:
         assert said["serve"]["allowed_hosts"][4:] == [each for each in dict.fromkeys(hosts) if each != name]
-
-
-@given(
-    st.dictionaries(
-        st.from_regex(r"[a-z_]{1,8}", fullmatch=True),
-        st.one_of(
-            st.text(),
-            st.booleans(),
-            st.integers(-(2**63), 2**63 - 1),
-            st.floats(allow_nan=False, allow_infinity=False),
-            st.lists(st.text(), max_size=3),
-            st.dictionaries(st.from_regex(r"[a-z]{1,4}", fullmatch=True), st.text(), min_size=1, max_size=3),
-        ),
-    )
-)
-def test_toml_means_the_data(table: dict[str, Any]) -> None:
-    assert tomllib.loads(render_toml(table)) == table
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Names that others check later and less kindly."""
+"""Names that a cluster or a registry would refuse later."""
 
 from __future__ import annotations
 
@@ -6,10 +6,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphbus_core.deploy.names import as_label, check_image, check_label
+from graphbus_core.deploy.names import as_label, check_image, check_label, parts_of_image
 from graphbus_core.errors import DeployError
 
-DIGEST = "@sha256:" + "0" * 64
+DIGEST = "sha256:" + "0" * 64
+IMAGES = {
+    "shop": ("shop", "", ""),
+    "shop:1.2": ("shop", "1.2", ""),
+    "a__b/c-d.e": ("a__b/c-d.e", "", ""),
+    "localhost:5000/shop": ("localhost:5000/shop", "", ""),
+    "localhost:5000/a/shop:1": ("localhost:5000/a/shop", "1", ""),
+    f"ghcr.io/acme/shop@{DIGEST}": ("ghcr.io/acme/shop", "", DIGEST),
+    f"ghcr.io/acme/shop:1@{DIGEST}": ("ghcr.io/acme/shop", "1", DIGEST),
+}
+NO_IMAGES = ["", "Shop", "shop:", "shop:a b", "/shop", "shop/", "a//b", "shop@sha256:12", "shop;rm", "-x", "a" * 600,
+             "shop\n", "http://a/b"]  # fmt: skip
+NAMES = {"OrderProcessor": "order-processor", "HTTPServer": "http-server", "my_shop": "my-shop", "Ümlaut": "mlaut",
+         "--": "", "A1b": "a1b"}  # fmt: skip
 
 
 @pytest.mark.parametrize("label", ["a", "shop", "shop-2", "0x", "a" * 63])
@@ -21,64 +34,24 @@ def test_labels(label: str) -> None:
 def test_what_is_no_label_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(DeployError, match="is no namespace") as refusal:
         check_label(text, "namespace")
-    assert refusal.value.code == "GBE703"
-    assert refusal.value.status == 8
+    assert (refusal.value.code, refusal.value.status) == ("GBE703", 8)
 
 
-@pytest.mark.parametrize(
-    "image",
-    [
-        "shop",
-        "shop:1.2",
-        "acme/shop",
-        "ghcr.io/acme/shop:1.2",
-        "localhost:5000/shop",
-        f"ghcr.io/a/b{DIGEST}",
-        f"a:1{DIGEST}",
-        "a__b/c-d.e",
-    ],
-)
-def test_images(image: str) -> None:
+@pytest.mark.parametrize("image", IMAGES)
+def test_images_and_their_parts(image: str) -> None:
     assert check_image(image) == image
+    assert parts_of_image(image) == IMAGES[image]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "Shop",
-        "shop:",
-        "shop:a b",
-        "/shop",
-        "shop/",
-        "a//b",
-        "shop@sha256:12",
-        "shop;rm",
-        "-x",
-        "a" * 600,
-        "shop\n",
-        "http://a/b",
-    ],
-)
+@pytest.mark.parametrize("text", NO_IMAGES)
 def test_what_is_no_image_is_refused(text: str) -> None:
-    with pytest.raises(DeployError) as refusal:
+    with pytest.raises(DeployError, match="GBE703"):
         check_image(text)
-    assert refusal.value.code == "GBE703"
 
 
-@pytest.mark.parametrize(
-    ("text", "label"),
-    [
-        ("OrderProcessor", "order-processor"),
-        ("HTTPServer", "http-server"),
-        ("my_shop", "my-shop"),
-        ("Ümlaut", "mlaut"),
-        ("--", ""),
-        ("A1b", "a1b"),
-    ],
-)
-def test_a_label_is_made_of_any_text(text: str, label: str) -> None:
-    assert as_label(text) == label
+@pytest.mark.parametrize("text", NAMES)
+def test_a_label_is_made_of_any_text(text: str) -> None:
+    assert as_label(text) == NAMES[text]
 
 
 @given(st.text())

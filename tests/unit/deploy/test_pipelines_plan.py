@@ -1,4 +1,4 @@
-"""What may get into a pipeline, and what is refused: branches, schedules, environments, paths, versions of Python."""
+"""What may get into a pipeline, and what is refused: branches, schedules, environments, paths and commands."""
 
 from __future__ import annotations
 
@@ -6,20 +6,16 @@ from collections.abc import Callable
 
 import pytest
 
-from graphbus_core.deploy.pipelines.plan import (
-    check_branch,
-    check_cron,
-    check_environment,
-    check_plain,
-    choose_python,
-)
+from graphbus_core.deploy.pipelines.plan import check_branch, check_cron, check_environment, check_plain
 from graphbus_core.errors import DeployError
 
 
-def code_of(action: Callable[..., object], *arguments: str) -> str:
-    with pytest.raises(DeployError) as refused:
-        action(*arguments)
-    return refused.value.code
+def check_path(text: str) -> str:
+    return check_plain(text, "path")
+
+
+def check_command(text: str) -> str:
+    return check_plain(text, "command")
 
 
 @pytest.mark.parametrize(
@@ -59,68 +55,35 @@ def test_what_is_no_schedule_is_refused_with_the_field_that_is_wrong(cron: str, 
     assert said in refused.value.sentence
 
 
-@pytest.mark.parametrize("branch", ["main", "release/1.x", "a_b-c", "v1.0"])
-def test_the_name_of_a_branch_is_taken(branch: str) -> None:
-    assert check_branch(branch) == branch
-
-
-@pytest.mark.parametrize(
-    "branch",
-    ["", "*", "HEAD", "refs/heads/main", "release/**", "!main", "a b", "-x", "a..b", "a/", "/a", "a//b",
-     "x.lock", "x.", ".x", "a'b", "$(x)", "a\n", "ä" * 3, "x" * 201],
+TAKEN: list[tuple[Callable[..., str], str]] = [
+    *((check_branch, text) for text in ("main", "release/1.x", "a_b-c", "v1.0")),
+    *((check_environment, text) for text in ("production", "eu-west/prod 1", "Prod_2.0")),
+    *((check_path, text) for text in ("agents", "my agents", "ä/ö.txt", "a'b", "a & b", "x#y")),
+    (check_command, "-x"),
+]
+NO_BRANCHES = (
+    "", "*", "HEAD", "refs/heads/main", "release/**", "!main", "a b", "-x", "a..b", "a/", "/a", "a//b",
+    "x.lock", "x.", ".x", "a'b", "$(x)", "a\n", "ä" * 3, "x" * 201,
 )  # fmt: skip
-def test_what_is_no_branch_or_a_pattern_is_refused(branch: str) -> None:
-    assert code_of(check_branch, branch) == "GBE703"
+NO_ENVIRONMENTS = ("", " x", "x ", "a:b", "${{ x }}", "x" * 64, "a\nb")
+NO_COMMANDS = ("", "a\nb", "a\rb", "x\x00", "\x1b[0m", "a\u2028b", "${{ secrets.KEY }}")
+NO_PATHS = ("--option", "$HOME", "a*", "a?", "[a]", "{a,b}", "a\\b", "#a", "!a", "~a", " a", "a ")
+REFUSED = [
+    *((check_branch, text, "GBE703") for text in NO_BRANCHES),
+    *((check_environment, text, "GBE703") for text in NO_ENVIRONMENTS),
+    *((check_command, text, "GBE737") for text in NO_COMMANDS),
+    *((check_path, text, "GBE737") for text in (*NO_COMMANDS, *NO_PATHS)),
+]
 
 
-@pytest.mark.parametrize("name", ["production", "eu-west/prod 1", "Prod_2.0"])
-def test_the_name_of_an_environment_is_taken(name: str) -> None:
-    assert check_environment(name) == name
+@pytest.mark.parametrize(("check", "text"), TAKEN)
+def test_what_may_stand_in_a_pipeline_is_taken(check: Callable[..., str], text: str) -> None:
+    assert check(text) == text
 
 
-@pytest.mark.parametrize("name", ["", " x", "x ", "a:b", "${{ x }}", "x" * 64, "a\nb"])
-def test_what_is_no_environment_is_refused(name: str) -> None:
-    assert code_of(check_environment, name) == "GBE703"
-
-
-@pytest.mark.parametrize("text", ["agents", "my agents", "ä/ö.txt", "a'b", "a & b", "x#y"])
-def test_one_line_of_text_may_stand_in_a_script(text: str) -> None:
-    assert check_plain(text, "path") == text
-
-
-@pytest.mark.parametrize("text", ["", "a\nb", "a\rb", "x\x00", "\x1b[0m", "a\u2028b", "${{ secrets.KEY }}", "--option",
-                                  "$HOME", "a*", "a?", "[a]", "{a,b}", "a\\b", "#a", "!a", "~a", " a", "a "])  # fmt: skip
-def test_what_a_forge_or_a_shell_would_take_for_something_else_is_refused(text: str) -> None:
-    assert code_of(check_plain, text, "path") == "GBE737"
-
-
-def test_a_command_may_begin_with_a_hyphen_but_a_path_may_not() -> None:
-    assert check_plain("-x", "command") == "-x"
-
-
-@pytest.mark.parametrize(
-    ("wanted", "requires", "chosen"),
-    [
-        ("", "", "3.11"),
-        ("", ">=3.11", "3.11"),
-        ("", ">=3.12,<3.14", "3.12"),
-        ("", "~=3.14", "3.14"),
-        ("3.11", "", "3.11"),
-        ("3.12", ">=3.11", "3.12"),
-        ("3.14", ">=3.12,!=3.13.*", "3.14"),
-    ],
-)
-def test_the_python_of_the_jobs_is_that_of_the_image_unless_another_is_wanted(
-    wanted: str, requires: str, chosen: str
+@pytest.mark.parametrize(("check", "text", "code"), REFUSED)
+def test_what_a_forge_or_a_shell_would_take_for_something_else_is_refused(
+    check: Callable[..., str], text: str, code: str
 ) -> None:
-    assert choose_python(wanted, requires) == chosen
-
-
-@pytest.mark.parametrize(
-    ("wanted", "requires", "code"),
-    [("3.10", "", "GBE713"), ("3", "", "GBE713"), ("", "<3.11", "GBE713"), ("3.11", ">=3.12", "GBE738")],
-)
-def test_a_python_that_there_is_not_or_that_the_project_forbids_is_refused(
-    wanted: str, requires: str, code: str
-) -> None:
-    assert code_of(choose_python, wanted, requires) == code
+    with pytest.raises(DeployError, match=code):
+        check(text)

@@ -21,22 +21,6 @@ def on_disk(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_new_files_are_written_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert write(tmp_path, FILES, Wish()) == {"a.txt": "new", "below/b.bin": "new"}
-    assert on_disk(tmp_path) == {"a.txt": b"one\n", "below/b.bin": b"\x00\x01"}
-    assert capsys.readouterr().out.splitlines() == [
-        f"written      {tmp_path}/a.txt",
-        f"written      {tmp_path}/below/b.bin",
-    ]
-
-
-def test_the_second_time_nothing_changes(tmp_path: Path) -> None:
-    write(tmp_path, FILES, Wish())
-    before = (tmp_path / "a.txt").stat().st_mtime_ns
-    assert set(write(tmp_path, FILES, Wish()).values()) == {"same"}
-    assert (tmp_path / "a.txt").stat().st_mtime_ns == before
-
-
 def test_a_file_of_other_content_is_not_overwritten_and_the_others_are_not_written(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("mine\n")
     with pytest.raises(DeployError, match=r"1 file would be overwritten, with other content: a\.txt") as refusal:
@@ -54,24 +38,6 @@ def test_with_force_it_is_and_what_changes_is_shown(tmp_path: Path, capsys: pyte
     talk = capsys.readouterr().err
     assert "-mine" in talk
     assert "+one" in talk
-
-
-def test_a_diff_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "a.txt").write_text("mine\n")
-    write(tmp_path, FILES, Wish(is_diff=True))
-    assert on_disk(tmp_path) == {"a.txt": b"mine\n"}
-    shown = capsys.readouterr().out
-    assert "--- a/a.txt" in shown
-    assert "New file of bytes: below/b.bin" in shown
-
-
-def test_a_check_fails_for_what_differs_and_for_what_lacks(tmp_path: Path) -> None:
-    with pytest.raises(DeployError) as refusal:
-        write(tmp_path, FILES, Wish(is_check=True))
-    assert refusal.value.code == "GBE706"
-    assert on_disk(tmp_path) == {}
-    write(tmp_path, FILES, Wish())
-    write(tmp_path, FILES, Wish(is_check=True))
 
 
 def test_where_one_cannot_be_written_none_is(tmp_path: Path) -> None:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
-import subprocess
-import tomllib
+import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+from urllib.parse import unquote, urlsplit, urlunsplit
 
-from graphbus_core.cli.shipping.ci_origin import advise
+from graphbus_core import __version__
+from graphbus_core.cli.shipping.programs import ask
+from graphbus_core.cli.shipping.project import text_of
 from graphbus_core.deploy.pipelines.plan import check_plain
+from graphbus_core.deploy.requirements import entries
 from graphbus_core.errors import DeployError, GraphBusError, Place, UsageError
 from graphbus_core.model.config import Settings
-from graphbus_core.settings import PROJECT_FILE, find_root, load
+from graphbus_core.settings import find_root, load, project_table
 
 _USUAL = (("requirements.txt", "requirements-dev.txt"), ("requirements/dev.txt",), ("dev/requirements.txt",))
 _FOREIGN = re.compile(r"graphbus\s*(?:\[[^]]*\]\s*)?(?:$|[=<>!~;])", re.IGNORECASE)
@@ -40,7 +44,7 @@ class Checkout(NamedTuple):
 
 
 class Requirements(NamedTuple):
-    """Files that say what is installed, whether each line of them bears a hash, and whether git has to fetch some of it."""
+    """Files that say what is installed, whether each line of them has a hash, and whether git has to fetch some of it."""
 
     files: tuple[str, ...]
     has_hashes: bool
@@ -54,33 +58,19 @@ def look_around() -> Checkout:
         UsageError: What reading the settings raises.
     """
     root = find_root([Path()])
-    above = (folder for folder in (root, *root.parents) if (folder / ".git").exists())
-    top = next(above, None)
-    settings = load(root)  # refuses a file that is not TOML
+    top = next((folder for folder in (root, *root.parents) if (folder / ".git").exists()), None)
     return Checkout(
         root=root,
         top=top or root,
-        folder=check_plain(_relative(root, top), "path") if top and top != root else "",
+        folder=check_plain(root.relative_to(top).as_posix(), "path") if top and top != root else "",
         is_repository=top is not None,
-        settings=settings,
-        requires_python=_requires_python(root / PROJECT_FILE),
+        settings=load(root),
+        requires_python=text_of(project_table(root), "requires-python"),
     )
 
 
-def _requires_python(path: Path) -> str:
-    if not path.is_file():
-        return ""
-    about = tomllib.loads(path.read_text(encoding="utf-8")).get("project", {})
-    required = about.get("requires-python", "") if isinstance(about, dict) else ""
-    return required if isinstance(required, str) else ""
-
-
-def _relative(path: Path, folder: Path) -> str:
-    return Path(os.path.relpath(path, folder)).as_posix()
-
-
 def place_agents(named: Sequence[str], checkout: Checkout) -> tuple[str, ...]:
-    """Give the paths with agents as they are called from the project's root.
+    """Return the paths with agents, relative to the project.
 
     Without a path: those of the last build, else `agents`, else all of the project.
 
@@ -100,47 +90,42 @@ def _below(path: Path, root: Path) -> str:
     resolved = path.resolve()
     if not resolved.is_relative_to(root):
         raise DeployError("GBE737", value=repr(str(path)), kind="path")
-    return check_plain(_relative(resolved, root), "path")
+    return check_plain(resolved.relative_to(root).as_posix(), "path")
 
 
 def _built(root: Path) -> tuple[str, ...]:
     from graphbus_core import store
 
-    folder = root / ".graphbus"
-    if not (folder / "manifest.json").is_file():
+    if not (root / ".graphbus" / "manifest.json").is_file():
         return ()
     try:
-        manifest = store.load(folder, without=("negotiations.json", "modified_files.json")).manifest
+        manifest = store.load(root / ".graphbus", without=("negotiations.json", "modified_files.json")).manifest
     except GraphBusError:
         return ()  # what an older version or half a build has left behind says nothing
     return tuple(check_plain(path, "path") for path in manifest.roots) if manifest else ()
 
 
 def read_requirements(named: Sequence[str], root: Path) -> Requirements:
-    """Find the files that say what the jobs install, and look whether GraphBus can only be ours.
+    """Find the files that say what the jobs install, and refuse a line that would install another package called graphbus.
 
     Raises:
         DeployError: GBE736, GBE737, GBE739.
     """
-    files = tuple(named) or next(filter(None, (_existing(usual, root) for usual in _USUAL)), (_USUAL[0][0],))
-    paths = [_below(Path(name) if named else root / name, root) for name in files]
-    entries = [entry for path in paths for entry in _entries(root, path, set())]
-    for where, text, is_hashed in entries:
-        if _FOREIGN.match(text) and not is_hashed and not any(each.startswith("--no-index") for _, each, _ in entries):
+    existing = (tuple(name for name in usual if (root / name).is_file()) for usual in _USUAL)
+    paths = [Path(name) for name in named] or [root / name for name in next(filter(None, existing), _USUAL[0][:1])]
+    files = tuple(_below(path, root) for path in paths)
+    found = [entry for path in files for entry in _entries(root, path, set())]
+    is_offline = any(text.startswith("--no-index") for _, text in found)
+    for where, text in found:
+        if _FOREIGN.match(text) and "--hash=" not in text and not is_offline:
             raise DeployError("GBE739", where=where)
-    wanted = [
-        is_hashed for _, text, is_hashed in entries if not text.startswith("-") or text.startswith(("-e", "--editable"))
-    ]
-    has_git = any("git+" in text for _, text, _ in entries)
-    return Requirements(tuple(paths), bool(wanted) and all(wanted), has_git)
+    packages = [text for _, text in found if not text.startswith("-") or text.startswith(("-e", "--editable"))]
+    has_hashes = bool(packages) and all("--hash=" in text for text in packages)
+    return Requirements(files, has_hashes, any("git+" in text for _, text in found))
 
 
-def _existing(names: Sequence[str], root: Path) -> tuple[str, ...]:
-    return tuple(name for name in names if (root / name).is_file())
-
-
-def _entries(root: Path, path: str, seen: set[str]) -> Iterator[tuple[Place, str, bool]]:
-    """Each requirement or option of a file and of those that it includes, with its line, and whether it bears a hash."""
+def _entries(root: Path, path: str, seen: set[str]) -> Iterator[tuple[Place, str]]:
+    """Yield each requirement or option of a file and of those that it includes, with its line."""
     if path in seen:
         return
     seen.add(path)
@@ -148,25 +133,63 @@ def _entries(root: Path, path: str, seen: set[str]) -> Iterator[tuple[Place, str
         text = (root / path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         raise DeployError("GBE736", path=path, command=advise(path)) from None
-    number = 1
-    for lines in re.split(r"(?<!\\)\n", text):
-        entry = re.sub(r"(?:^|\s)#.*", "", lines.replace("\\\n", " ")).strip()
+    for number, entry in entries(text):
         included = _INCLUDE.match(entry)
         if included:
             yield from _entries(root, Path(os.path.normpath(Path(path).parent / included[1])).as_posix(), seen)
-        elif entry:
-            yield Place(path, number), entry, "--hash=" in entry
-        number += lines.count("\n") + 1
+        else:
+            yield Place(path, number), entry
+
+
+def advise(path: str) -> str:
+    """Return the command that writes a file with the GraphBus that is installed; `https://...` where its origin is unknown."""
+    about = _installed_from()
+    line = _requirement(about)
+    folder = unquote(urlsplit(str(about.get("url", ""))).path) if "dir_info" in about else ""
+    wheel = f"graphbus-{__version__}-py3-none-any.whl"
+    if line or not folder:
+        line = line or f"graphbus @ https://.../{wheel}"
+        return f"printf '%s\\n' {shlex.quote(line)} pytest > {shlex.quote(path)}"
+    made = shlex.join(["python", "-m", "pip", "wheel", "--no-deps", "--wheel-dir", "wheels", folder])
+    return f"{made} && printf '%s\\n' ./wheels/{wheel} pytest > {shlex.quote(path)}"
+
+
+def _installed_from() -> dict[str, Any]:
+    """What pip has recorded (PEP 610): nothing for a package that came from an index."""
+    from importlib.metadata import PackageNotFoundError, distribution
+
+    try:
+        found = json.loads(distribution("graphbus").read_text("direct_url.json") or "{}")
+    except (PackageNotFoundError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _requirement(about: dict[str, Any]) -> str:
+    """The line by which others can install the same; empty if its origin is this machine, or unknown.
+
+    A password in the address would be committed, so it is left out.
+    """
+    parts = urlsplit(str(about.get("url", "")))
+    user, _, host = parts.netloc.rpartition("@")
+    kept = f"{user.partition(':')[0]}@" if parts.scheme == "ssh" and user else ""
+    url = urlunsplit(parts._replace(netloc=f"{kept}{host}", fragment=""))
+    if parts.scheme in ("https", "ssh") and "vcs_info" in about:
+        return f"graphbus @ git+{url}@{about['vcs_info']['commit_id']}"
+    if parts.scheme == "https":
+        digest = about.get("archive_info", {}).get("hashes", {}).get("sha256")
+        return f"graphbus @ {url}" + (f" --hash=sha256:{digest}" if digest else "")
+    return ""
 
 
 def has_branch(top: Path, branch: str) -> bool:
-    """False when the repository has branches, here or on a remote, and none of this name; true when that cannot be seen."""
+    """False if the repository has branches, here or on a remote, and none of this name; true if that cannot be seen."""
     listed = _branches(top)
     return not listed or branch in listed
 
 
 def main_branch(top: Path) -> str:
-    """Give the branch that is shipped from: main, unless the repository has none and calls another one its own."""
+    """Return the branch that is shipped from: main, unless the repository has none and calls another one its own."""
     listed = _branches(top)
     if "main" in listed:
         return "main"
@@ -182,8 +205,5 @@ def _branches(top: Path) -> frozenset[str]:
 
 
 def _git(top: Path, *arguments: str) -> str:
-    """What git says; nothing where it fails or is not there."""
-    try:
-        return subprocess.run(["git", *arguments], cwd=top, capture_output=True, text=True, check=False).stdout.strip()
-    except OSError:
-        return ""
+    """The output of git; empty if it fails or is not there."""
+    return ask(["git", *arguments], top).text.strip()

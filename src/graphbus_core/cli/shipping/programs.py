@@ -1,122 +1,127 @@
-"""Programs of others that take what is generated: found on PATH, started with a list, heard as they speak."""
+"""Programs of others that take what is generated: found on PATH, started with a list of words, shown as they run."""
 
 from __future__ import annotations
 
+import os
+import shlex
 import shutil
+import signal
 import subprocess
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from graphbus_core.cli import console
 from graphbus_core.errors import DeployError
 
-
-def find(names: Sequence[str], *, otherwise: str) -> str:
-    """Give the first of these programs that is on PATH.
-
-    Raises:
-        DeployError: GBE704.
-    """
-    for name in names:
-        found = shutil.which(name)
-        if found:
-            return found
-    raise DeployError("GBE704", program=" or ".join(names), otherwise=otherwise)
-
-
 _NOT_STARTED = 126
-"""What a shell says of a file that it cannot execute."""
+"""The status by which a shell says that a file cannot be executed."""
 
 
 class Answer(NamedTuple):
-    """What a program has said: its output, and the last line of its complaint."""
+    """How a program ended: its status, its output, and the last line of its complaint."""
 
     status: int
     text: str
     reason: str
 
 
-def ask(command: Sequence[str], cwd: Path) -> Answer:
-    """Run a program and take what it says; a status other than 0 is for the caller to judge."""
+def find(name: str, *, otherwise: str) -> str:
+    """Return the path of a program.
+
+    Raises:
+        DeployError: GBE704.
+    """
+    found = shutil.which(name)
+    if not found:
+        raise DeployError("GBE704", program=name, otherwise=otherwise)
+    return found
+
+
+def ask(command: Sequence[str], cwd: Path | None = None, timeout_s: float | None = None) -> Answer:
+    """Run a program and return what it says; a status other than 0 is for the caller to judge."""
     try:
-        finished = subprocess.run(
+        done = subprocess.run(
             command,
             cwd=cwd,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             encoding="utf-8",
             errors="replace",
+            timeout=timeout_s,
             check=False,
         )
     except OSError as error:
-        return Answer(_NOT_STARTED, "", _lacking(error))
-    complaint = finished.stderr.strip().splitlines()
-    reason = complaint[-1].removeprefix("error: ").rstrip(".") if complaint else f"status {_said(finished.returncode)}"
-    return Answer(finished.returncode, finished.stdout, reason)
+        return Answer(_NOT_STARTED, "", f"it cannot be started: {error.strerror}")
+    except subprocess.TimeoutExpired as error:
+        return Answer(_NOT_STARTED, "", f"nothing in {error.timeout:.0f} seconds")
+    complaint = done.stderr.strip().splitlines()
+    reason = complaint[-1].removeprefix("error: ").rstrip(".") if complaint else f"status {_said(done.returncode)}"
+    return Answer(done.returncode, done.stdout, reason)
 
 
 def run(command: Sequence[str], cwd: Path) -> None:
-    """Run a program at this terminal: what it says is seen at once, and goes to stderr, so that stdout stays ours.
+    """Run a program at this terminal. What it says is seen at once, and goes to stderr, so that stdout stays ours.
 
     Raises:
-        DeployError: GBE705 it failed.
+        DeployError: GBE705 it failed, or could not be started.
     """
-    import shlex
-
-    console.say(console.paint(f"$ {console.plain(shlex.join(command))}", "dim"))
-    console.flush()
-    shown = shlex.join(command[:3])
+    _show(command)
     try:
-        status = _run_to_its_end(command, cwd)
-    except OSError as error:
-        raise DeployError("GBE705", command=shown, status=f"{_NOT_STARTED}, {_lacking(error)}") from None
-    if status:
-        raise DeployError("GBE705", command=shown, status=_said(status))
-
-
-def _run_to_its_end(command: Sequence[str], cwd: Path) -> int:
-    """Give its status. Who ends us ends it first: a build that nobody waits for any more would go on. Ctrl-C it hears itself."""
-    import os
-    import signal
-    import sys
-
-    received: list[int] = []
-    started: list[subprocess.Popen[bytes]] = []
-
-    def hand_on(number: int, _frame: object) -> None:
-        received.append(number)
-        for process in started:
-            process.send_signal(number)
-
-    heard = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) is not signal.SIG_IGN]
-    before = {
-        number: signal.signal(number, hand_on) for number in heard
-    }  # first: it may be ended as soon as it has begun
-    try:
-        with subprocess.Popen(command, cwd=cwd, stdout=sys.stderr) as process:
-            started.append(process)
-            for number in received:  # while it was started
-                process.send_signal(number)
+        with _signals_as_exceptions(), subprocess.Popen(command, cwd=cwd, stdout=sys.stderr) as process:
             try:
                 status = process.wait()
             finally:
-                if process.poll() is None:  # this wait has been broken off
-                    process.kill()
+                if process.poll() is None:  # the wait was broken off; without this, the program would go on
+                    process.terminate()
+    except OSError as error:
+        reason = f"{_NOT_STARTED}, it cannot be started: {error.strerror}"
+        raise DeployError("GBE705", command=shlex.join(command[:3]), status=reason) from None
+    if status:
+        raise DeployError("GBE705", command=shlex.join(command[:3]), status=_said(status))
+
+
+def become(command: list[str], cwd: Path) -> NoReturn:
+    """Let a program replace this process, so that Ctrl-C and SIGTERM reach it directly.
+
+    Raises:
+        DeployError: GBE705 it cannot be started.
+    """
+    _show(command)
+    os.chdir(cwd)
+    try:
+        os.execvp(command[0], command)  # noqa: S606 - a shell is what it must not have
+    except OSError:
+        raise DeployError("GBE705", command=shlex.join(command[:2]), status=127) from None
+
+
+def _show(command: Sequence[str]) -> None:
+    console.say(console.paint(f"$ {console.plain(shlex.join(command))}", "dim"))
+    console.flush()
+
+
+@contextmanager
+def _signals_as_exceptions() -> Iterator[None]:
+    """Raise where this process would end at once, so that it can end another one first; then let the signal do its work."""
+    received: list[int] = []
+
+    def leave(number: int, _frame: object) -> None:
+        received.append(number)
+        raise SystemExit(128 + number)
+
+    heard = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, leave) for number in heard}
+    try:
+        yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    if received:
-        os.kill(os.getpid(), received[0])
-    return status
-
-
-def _lacking(error: OSError) -> str:
-    return f"it cannot be started: {error.strerror}"
+        if received:
+            os.kill(os.getpid(), received[0])
 
 
 def _said(status: int) -> str:
-    """As a shell has it: what a signal has ended is 128 and its number."""
-    import signal
-
+    """Name a status as a shell does: what a signal has ended is 128 and its number."""
     return str(status) if status >= 0 else f"{128 - status}, by {signal.Signals(-status).name}"

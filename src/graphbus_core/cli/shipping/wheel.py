@@ -1,45 +1,37 @@
-"""The wheel that goes into an image: Runtime Mode alone, made of the package as it is installed, the same bytes every time.
+"""The wheel that goes into an image: the modules of Runtime Mode, as they are installed, as the same bytes every time.
 
-What is not in it cannot be imported in a container: no build wing, no command line, and nothing that asks a model.
+What its doors do not import is not in it, and so cannot be imported in a container: the build, the command line, everything that
+asks a model.
 """
 
 from __future__ import annotations
 
 from base64 import urlsafe_b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from hashlib import sha256
 from io import BytesIO
+from modulefinder import ModuleFinder
 from pathlib import Path
 from typing import NamedTuple
 from zipfile import ZIP_STORED, ZipFile, ZipInfo
 
 import graphbus_core
 
-NAME = "graphbus_runtime"
-FLOORS = (
-    "__init__",
-    "bus",
-    "clock",
-    "collector",
-    "confinement",
-    "decorators",
-    "errors",
-    "hosting",
-    "isolation",
-    "log",
-    "middleware",
-    "model",
-    "node",
-    "pipeline",
-    "runtime",
-    "settings",
-    "store",
-    "tables",
-)
-"""The packages and modules of `graphbus_core` that Runtime Mode consists of."""
-REQUIRES = ("msgspec>=0.20",)
-_MODE = 0o644 << 16
-_FIRST_TIME = (1980, 1, 1, 0, 0, 0)
+DOORS = ("graphbus_core.runtime", "graphbus_core.hosting.serving.health")
+"""The two commands of a container. The names that agents import come with the package itself."""
+LEFT_BEHIND = "graphbus_core.build"
+"""The package names `build_graph` as well, for those who have it."""
+_NAME = "graphbus_runtime"
+_METADATA = f"""\
+Metadata-Version: 2.4
+Name: {_NAME.replace("_", "-")}
+Version: {graphbus_core.__version__}
+Summary: Runtime Mode of GraphBus, without what builds.
+License-Expression: MIT
+Requires-Python: >=3.11
+Requires-Dist: msgspec>=0.20
+"""
+_WHEEL = "Wheel-Version: 1.0\nGenerator: graphbus\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 
 
 class Wheel(NamedTuple):
@@ -50,37 +42,33 @@ class Wheel(NamedTuple):
 
     @property
     def sha256(self) -> str:
-        """As files of requirements write it."""
+        """The hash, as files of requirements write it."""
         return sha256(self.data).hexdigest()
 
 
 def make_wheel() -> Wheel:
     """Pack the runtime. Nothing is compressed: compressors differ between machines, and the hash must not."""
-    version = graphbus_core.__version__
-    package = Path(graphbus_core.__file__).parent
-    files = {f"graphbus_core/{path}": data for path, data in _modules(package)}
-    files["graphbus_core/py.typed"] = b""
-    about = f"{NAME}-{version}.dist-info"
-    files |= {f"{about}/{name}": text.encode() for name, text in _about(version).items()}
+    about = f"{_NAME}-{graphbus_core.__version__}.dist-info"
+    files = {**_modules(), f"{about}/METADATA": _METADATA.encode(), f"{about}/WHEEL": _WHEEL.encode()}
     files[f"{about}/RECORD"] = _record(files, f"{about}/RECORD")
-    return Wheel(f"{NAME}-{version}-py3-none-any.whl", _zip(files))
+    packed = BytesIO()
+    with ZipFile(packed, "w", ZIP_STORED) as archive:
+        for path, data in sorted(files.items()):
+            entry = ZipInfo(path)  # of 1980
+            entry.create_system, entry.external_attr = 3, 0o644 << 16  # as on POSIX, wherever it is made
+            archive.writestr(entry, data)
+    return Wheel(f"{_NAME}-{graphbus_core.__version__}-py3-none-any.whl", packed.getvalue())
 
 
-def _modules(package: Path) -> Iterator[tuple[str, bytes]]:
-    for floor in FLOORS:
-        place = package / floor
-        found = sorted(place.rglob("*.py")) if place.is_dir() else [package / f"{floor}.py"]
-        yield from ((path.relative_to(package).as_posix(), path.read_bytes()) for path in found)
-
-
-def _about(version: str) -> dict[str, str]:
-    requires = "".join(f"Requires-Dist: {each}\n" for each in REQUIRES)
-    return {
-        "METADATA": f"Metadata-Version: 2.4\nName: {NAME.replace('_', '-')}\nVersion: {version}\n"
-        f"Summary: Runtime Mode of GraphBus, without what builds.\nLicense-Expression: MIT\n"
-        f"Requires-Python: >=3.11\n{requires}",
-        "WHEEL": "Wheel-Version: 1.0\nGenerator: graphbus\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-    }
+def _modules() -> dict[str, bytes]:
+    """Follow every import of the doors within the package, also those inside of functions."""
+    top = Path(graphbus_core.__file__).parents[1]
+    finder = ModuleFinder(path=[str(top)], excludes=[LEFT_BEHIND])
+    for door in DOORS:
+        finder.import_hook(door)
+    names = (getattr(module, "__file__", None) for module in finder.modules.values())
+    modules = {Path(name).relative_to(top).as_posix(): Path(name).read_bytes() for name in names if name}
+    return {**modules, "graphbus_core/py.typed": b""}
 
 
 def _record(files: Mapping[str, bytes], own: str) -> bytes:
@@ -89,13 +77,3 @@ def _record(files: Mapping[str, bytes], own: str) -> bytes:
         for path, data in sorted(files.items())
     ]
     return ("\n".join([*lines, f"{own},,"]) + "\n").encode()
-
-
-def _zip(files: Mapping[str, bytes]) -> bytes:
-    packed = BytesIO()
-    with ZipFile(packed, "w", ZIP_STORED) as archive:
-        for path, data in sorted(files.items()):
-            entry = ZipInfo(path, _FIRST_TIME)
-            entry.create_system, entry.external_attr = 3, _MODE  # as on POSIX, wherever it is made
-            archive.writestr(entry, data)
-    return packed.getvalue()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -20,8 +21,11 @@ from graphbus_core.store.beneath import Folder
 Function = TypeVar("Function", bound=Callable[..., Any])
 State = Literal["new", "same", "changed"]
 
-_ROLES: Mapping[State, console.Role] = {"new": "good", "same": "dim", "changed": "warn"}
-_SAID: Mapping[State, str] = {"new": "written", "same": "as it was", "changed": "overwritten"}
+_SAID: Mapping[State, tuple[str, console.Role]] = {
+    "new": ("written", "good"),
+    "same": ("as it was", "dim"),
+    "changed": ("overwritten", "warn"),
+}
 
 
 class Wish(NamedTuple):
@@ -35,22 +39,38 @@ class Wish(NamedTuple):
 
 def options(command: Function) -> Function:
     """Add --force, --check, --diff and --json to a command, by the names of the fields of `Wish`."""
-    for option in (
-        click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout."),
-        click.option("--diff", "is_diff", is_flag=True, help="Show what would change; write nothing."),
-        click.option(
-            "--check", "is_check", is_flag=True, help="Write nothing; fail if a file differs from what it would be."
-        ),
-        click.option(
-            "--force", "is_forced", is_flag=True, help="Overwrite files of other content, and show what changes."
-        ),
+    for words, text in (
+        (("--json", "as_json"), "Write one JSON document to stdout."),
+        (("--diff", "is_diff"), "Show what would change; write nothing."),
+        (("--check", "is_check"), "Write nothing; fail if a file differs from what it would be."),
+        (("--force", "is_forced"), "Overwrite files of other content, and show what changes."),
     ):
-        command = option(command)
+        command = click.option(*words, is_flag=True, help=text)(command)
     return command
 
 
+def command_line(command: str, values: Mapping[str, object]) -> str:
+    """Return the line that calls the running command with these values again; what is empty or a default is left out.
+
+    Args:
+        command: The words before the options.
+        values: The values by the names of the parameters, in the order in which they are written.
+    """
+    context = click.get_current_context()
+    parameters = {parameter.name: parameter for parameter in context.command.params}
+    words = shlex.split(command)
+    for name, value in values.items():
+        parameter = parameters[name]
+        if value == parameter.get_default(context) or value in ("", (), None):
+            continue
+        option = [] if isinstance(parameter, click.Argument) else [parameter.opts[0]]
+        each = value if isinstance(value, tuple) else (value,)
+        words += option if isinstance(value, bool) else [word for one in each for word in (*option, str(one))]
+    return shlex.join(words)
+
+
 def write(folder: Path, files: Files, wish: Wish) -> dict[str, State]:
-    """Write files below a folder, and say what became of each; with --json the caller says it.
+    """Write files below a folder, and print what became of each; with --json the caller prints it.
 
     Returns:
         Path -> what it is beside the file that was there.
@@ -58,28 +78,27 @@ def write(folder: Path, files: Files, wish: Wish) -> dict[str, State]:
     Raises:
         DeployError: GBE701 a file would be overwritten, GBE702 one cannot be written, GBE706 with `is_check`, one differs.
     """
-    states = {path: _state(folder / path, content) for path, content in files.items()}
-    changed = [path for path, state in states.items() if state == "changed"]
+    data = {path: content.encode() if isinstance(content, str) else content for path, content in files.items()}
+    states = {path: _state(folder / path, content) for path, content in data.items()}
+    stale = [path for path, state in states.items() if state != "same"]
+    changed = [path for path in stale if states[path] == "changed"]
     if wish.is_diff or (wish.is_forced and changed):
-        _show_changes(folder, {path: files[path] for path, state in states.items() if state != "same"}, wish)
+        _show_changes(folder, {path: files[path] for path in stale}, wish)
     if wish.is_diff:
         return states
-    if wish.is_check:
-        stale = [path for path, state in states.items() if state != "same"]
-        if stale:
-            raise DeployError("GBE706", count=_count(len(stale)), names=", ".join(stale))
-    elif changed and not wish.is_forced:
-        raise DeployError("GBE701", count=_count(len(changed)), names=", ".join(changed))
-    else:
-        _write_all(folder, {path: _bytes(files[path]) for path, state in states.items() if state != "same"})
+    if wish.is_check and stale:
+        raise DeployError("GBE706", count=_count(stale), names=", ".join(stale))
+    if changed and not wish.is_forced:
+        raise DeployError("GBE701", count=_count(changed), names=", ".join(changed))
+    _write_all(folder, {path: data[path] for path in stale})
     if not wish.as_json:
         for path, state in states.items():
-            shown = plain(os.path.normpath(os.path.join(folder, path)))
-            console.out(f"{paint(f'{_SAID[state]:<12}', _ROLES[state])} {shown}")
+            said, role = _SAID[state]
+            console.out(f"{paint(f'{said:<12}', role)} {plain(os.path.normpath(folder / path))}")
     return states
 
 
-def _state(place: Path, content: str | bytes) -> State:
+def _state(place: Path, content: bytes) -> State:
     try:
         if place.is_symlink() and not place.exists():
             raise OSError("A link that leads nowhere")
@@ -89,18 +108,16 @@ def _state(place: Path, content: str | bytes) -> State:
     except FileNotFoundError:
         return "new"
     except OSError as error:
-        raise DeployError(
-            "GBE702", where=Place(str(place)), path=place.name, reason=error.strerror or str(error)
-        ) from None
-    return "same" if before == _bytes(content) else "changed"
+        raise _unwritable(place, error) from None
+    return "same" if before == content else "changed"
 
 
-def _bytes(content: str | bytes) -> bytes:
-    return content.encode() if isinstance(content, str) else content
+def _unwritable(place: Path, error: OSError) -> DeployError:
+    return DeployError("GBE702", where=Place(str(place)), path=place.name, reason=error.strerror or str(error))
 
 
 def _show_changes(folder: Path, files: Files, wish: Wish) -> None:
-    """On stdout, if that is what is asked for; else as talk, beside the result."""
+    """On stdout if the changes are what was asked for; on stderr if they are shown beside the result."""
     from difflib import unified_diff
 
     for path, content in files.items():
@@ -116,7 +133,7 @@ def _show_changes(folder: Path, files: Files, wish: Wish) -> None:
 
 
 def _write_all(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write all beside their places first: a full disk or a missing permission is met before anything is replaced."""
+    """Write all beside their places first, so that a full disk or a missing permission is met before anything is replaced."""
     ready: list[tuple[Folder, str, str]] = []
     place = folder
     with ExitStack() as opened:
@@ -133,14 +150,12 @@ def _write_all(folder: Path, files: Mapping[str, bytes]) -> None:
             for above, beside, name in ready:
                 above.replace(beside, name)
         except OSError as error:
-            raise DeployError(
-                "GBE702", where=Place(str(place)), path=place.name, reason=error.strerror or str(error)
-            ) from None
+            raise _unwritable(place, error) from None
         finally:
             for above, beside, _ in ready:
                 with suppress(OSError):  # it is not there, or nothing can be done
                     above.remove(beside)
 
 
-def _count(number: int) -> str:
-    return f"{number} file{'' if number == 1 else 's'}"
+def _count(paths: list[str]) -> str:
+    return f"{len(paths)} file{'' if len(paths) == 1 else 's'}"

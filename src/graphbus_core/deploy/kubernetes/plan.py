@@ -3,35 +3,40 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
+from ipaddress import ip_network
+from itertools import combinations, permutations
 from math import ceil
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
-from graphbus_core.deploy.names import as_label, check_image, check_label
+from graphbus_core.deploy.names import LONGEST_LABEL, as_label, check_image, check_label, parts_of_image, refusal
 from graphbus_core.errors import DeployError
+from graphbus_core.model.agent import AgentDefinition
+from graphbus_core.model.artifacts import BuildArtifacts
 from graphbus_core.model.config import RuntimeSettings
 from graphbus_core.model.powers import Powers
 
 Topology = Literal["single", "per-agent"]
 
-_IMAGE_EXAMPLE = "ghcr.io/acme/shop:1.4.2"
 _BYTES = re.compile(r"[1-9][0-9]*(?:Ki|Mi|Gi|Ti|M|G|T)")
+_NO_BYTES = "it is a number above 0 with one of Ki, Mi, Gi, Ti, M, G, T"
 _CPU = re.compile(r"[1-9][0-9]*m?|0\.[0-9]{0,2}[1-9]|[1-9][0-9]*\.[0-9]{1,3}")
-_LONGEST_LABEL = 63
+_NO_CPU = "it is a number of cores above 0, or of thousandths of one with m"
+_MOST_PORT = 65_535
 _MARGIN_S = 10
 LEAVING_S = 5
 """How long a served pod goes on answering after it was taken out of its service: the news takes time to reach every node."""
 
 
-class Pod(msgspec.Struct, frozen=True, kw_only=True):
+class Pod(NamedTuple):
     """One pod: all agents of a graph, or one of them.
 
     Attributes:
         name: Of its deployment and service.
-        component: Which part of the application it is.
+        component: The part of the application that it is.
         agent: The only agent that runs in it; empty: all.
         keeps_state: What it writes must outlive it.
     """
@@ -42,19 +47,27 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True):
     keeps_state: bool = False
 
 
+class Destination(NamedTuple):
+    """What a pod may reach: addresses or the pods of a namespace, on one port or all (0)."""
+
+    cidr: str
+    namespace: str = ""
+    port: int = 0
+
+
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What shall run, and how.
 
     Attributes:
         name: Of the application, a label.
         artifacts: The artifact folder, relative to the project.
-        command: How the files were asked for, for the head of the kustomization.
+        command: The command that writes the same files again.
         version: Of the application, as people know it.
         is_served: Calls and events are taken over HTTP.
         token_secret: The secret with the token, under the key `token`.
         pull_secret: The secret to pull the image with; empty: it needs none.
         state: Size of the volume for what a pod keeps; empty: nothing is kept.
-        admitted: Namespaces from which pods may be reached, beside their own.
+        admitted: Namespaces whose pods may reach these pods, beside their own.
         destinations: `CIDR[:PORT]` or `NAMESPACE[:PORT]` that pods may reach; none: what follows from the powers.
         powers: What agents may do beyond computing.
         makes_namespace: The namespace is part of the files.
@@ -84,8 +97,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     def grace_s(self) -> int:
         """How long a pod gets to end: longer than the graph needs at most.
 
-        `grace_s` is for everything that is under way, requests and events. The margin is for what comes after it: `on_stop` of
-        the agents, dead letters on their way to the disk, the servers.
+        The `grace_s` of the runtime is for requests and events that are under way. The margin is for what comes after them:
+        `on_stop` of the agents, dead letters that are written, the servers.
         """
         leaving_s = LEAVING_S if self.is_served else 0
         return leaving_s + ceil(self.runtime.grace_s) + _MARGIN_S
@@ -94,8 +107,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     def version_label(self) -> str:
         """The version as the value of a label: the tag of the image, else the version of the project; may be empty."""
         _, tag, _ = parts_of_image(self.image)
-        text = re.sub(r"[^A-Za-z0-9._-]+", "-", tag or self.version)[:_LONGEST_LABEL]
-        return text.strip("-._")
+        return re.sub(r"[^A-Za-z0-9._-]+", "-", tag or self.version)[:LONGEST_LABEL].strip("-._")
 
 
 def check_plan(plan: Plan) -> None:
@@ -112,17 +124,18 @@ def check_plan(plan: Plan) -> None:
         check_label(secret, "name of a secret")
     for admitted in plan.admitted:
         check_label(admitted, "name of a namespace")
-    for value, pattern, kind, example in (
-        (plan.memory, _BYTES, "amount of memory", "256Mi"),
-        (plan.state, _BYTES, "size of a volume", "1Gi"),
-        (plan.cpu, _CPU, "amount of CPU", "100m"),
-        (plan.cpu_limit, _CPU, "amount of CPU", "500m"),
+    for value, pattern, kind, reason, example in (
+        (plan.memory, _BYTES, "amount of memory", _NO_BYTES, "256Mi"),
+        (plan.state, _BYTES, "size of a volume", _NO_BYTES, "1Gi"),
+        (plan.cpu, _CPU, "amount of CPU", _NO_CPU, "100m"),
+        (plan.cpu_limit, _CPU, "amount of CPU", _NO_CPU, "500m"),
     ):
         if value and not pattern.fullmatch(value):
-            raise DeployError("GBE703", value=repr(value), kind=kind, reason=_reason(pattern), example=example)
+            raise refusal(value, kind, reason, example)
     if plan.cpu_limit and _cores(plan.cpu_limit) < _cores(plan.cpu):
-        reason = f"it is less than what is reserved, {plan.cpu}"
-        raise DeployError("GBE703", value=repr(plan.cpu_limit), kind="limit of CPU", reason=reason, example=plan.cpu)
+        raise refusal(plan.cpu_limit, "limit of CPU", f"it is less than what is reserved, {plan.cpu}", plan.cpu)
+    for destination in plan.destinations:
+        read_destination(destination)
 
 
 def _cores(amount: str) -> Fraction:
@@ -130,43 +143,56 @@ def _cores(amount: str) -> Fraction:
 
 
 def check_name(name: str) -> str:
-    """Give back a name that a service can have, too: it begins with a letter.
+    """Return a name that a service can have as well: it begins with a letter.
 
     Raises:
         DeployError: GBE703.
     """
-    check_label(name, "name of an application")
-    if not name[0].isalpha():
-        reason = "the name of a service begins with a letter"
-        raise DeployError(
-            "GBE703", value=repr(name), kind="name of an application", reason=reason, example=f"shop-{name}"
-        )
+    kind = "name of an application"
+    if not check_label(name, kind)[0].isalpha():
+        raise refusal(name, kind, "the name of a service begins with a letter", f"shop-{name}")
     return name
 
 
 def check_fixed(image: str) -> str:
-    """Give back the reference of an image that says which one: with a tag other than `latest`, or a digest.
+    """Return the reference of an image if its content cannot change: it has a tag other than `latest`, or a digest.
 
     Raises:
         DeployError: GBE703 for what is no reference, GBE720.
     """
-    check_image(image)
-    _, tag, digest = parts_of_image(image)
+    _, tag, digest = parts_of_image(check_image(image))
     if not digest and tag in ("", "latest"):
-        raise DeployError("GBE720", image=image, example=_IMAGE_EXAMPLE)
+        raise DeployError("GBE720", image=image, example="ghcr.io/acme/shop:1.4.2")
     return image
 
 
-def parts_of_image(image: str) -> tuple[str, str, str]:
-    """Name, tag and digest of a reference; a colon before the last slash is that of a port."""
-    name, _, digest = image.partition("@")
-    folder, slash, last = name.rpartition("/")
-    base, _, tag = last.partition(":")
-    return f"{folder}{slash}{base}", tag, digest
+def read_destination(text: str) -> Destination:
+    """Parse `CIDR[:PORT]` or `NAMESPACE[:PORT]`.
+
+    Raises:
+        DeployError: GBE703.
+    """
+    address, slash, rest = text.rpartition("/")
+    first, colon, digits = rest.partition(":")
+    if "%" in address:
+        raise _no_destination(text, "the address is one of a single machine's network")
+    try:
+        cidr = str(ip_network(f"{address}/{first}")) if slash else ""
+    except ValueError as error:
+        raise _no_destination(text, f"{error}".rstrip(".")) from None
+    namespace = "" if slash else check_label(first, "destination")
+    port = int(digits) if digits.isascii() and digits.isdecimal() else 0
+    if colon and not 0 < port <= _MOST_PORT:
+        raise _no_destination(text, f"a port is a number from 1 to {_MOST_PORT}")
+    return Destination(cidr, namespace, port)
+
+
+def _no_destination(text: str, reason: str) -> DeployError:
+    return refusal(text, "destination", reason, "10.0.0.0/8:5432, or database:5432")
 
 
 def plan_pods(name: str, topology: Topology, agents: Sequence[str], keepers: frozenset[str]) -> tuple[Pod, ...]:
-    """Say which pods there are.
+    """Decide which pods there are.
 
     Args:
         keepers: The agents whose state must outlive their pod.
@@ -190,7 +216,43 @@ def plan_pods(name: str, topology: Topology, agents: Sequence[str], keepers: fro
     )
 
 
-def _reason(pattern: re.Pattern[str]) -> str:
-    if pattern is _CPU:
-        return "it is a number of cores above 0, or of thousandths of one with m"
-    return "it is a number above 0 with one of Ki, Mi, Gi, Ti, M, G, T"
+def refuse_cuts(artifacts: BuildArtifacts) -> None:
+    """Make sure that no agent needs another one in its process: a bus ends where its process ends.
+
+    Raises:
+        DeployError: GBE722 with every edge that would be cut.
+    """
+    cuts = sorted(set(find_cuts(artifacts)))
+    if cuts:
+        count = f"{len(cuts)} edge{'' if len(cuts) == 1 else 's'}"
+        raise DeployError("GBE722", count=count, edges="; ".join(cuts))
+
+
+def find_cuts(artifacts: BuildArtifacts) -> Iterator[str]:
+    """Describe each edge between two agents, and each possible one: what is unknown at build time counts as an edge."""
+    for edge in artifacts.graph.edges:
+        if edge.source != edge.target:
+            label = f"call of {edge.label}" if edge.kind == "call" else edge.label or edge.kind
+            yield f"{edge.source} -> {edge.target} ({label})"
+    for topic in artifacts.topics.topics:
+        for first, second in combinations(sorted(set(topic.subscribers)), 2):
+            yield f"{first} and {second} both hear {topic.name}"
+    for agent, other in permutations(artifacts.agents.agents, 2):
+        yield from _find_uncertain(agent, other)
+
+
+def _find_uncertain(agent: AgentDefinition, other: AgentDefinition) -> Iterator[str]:
+    """Describe what may be an edge: a computed topic may be any with its prefix, a computed call may be of any agent."""
+    for said in agent.publications:
+        for heard in other.subscriptions:
+            if not said.topic and _may_meet(said.prefix, heard.topic):
+                yield f"{agent.name} -> {other.name} (a computed topic, {said.prefix or '/'}…)"
+            elif said.topic and not heard.topic:
+                yield f"{agent.name} -> {other.name} (hears a computed topic, perhaps {said.topic})"
+    if any(call.has_unknown and not call.agent for call in agent.calls):
+        yield f"{agent.name} -> {other.name} (a computed call)"
+
+
+def _may_meet(prefix: str, heard: str) -> bool:
+    certain = heard.partition("*")[0]
+    return not heard or certain.startswith(prefix) or (len(certain) < len(heard) and prefix.startswith(certain))

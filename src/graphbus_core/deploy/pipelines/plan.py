@@ -1,4 +1,4 @@
-"""What a pipeline is made from, and the checks that nothing passes which a shell or a forge would take for something else."""
+"""What a pipeline is made from, and the checks that let nothing pass which a shell or a forge would take for something else."""
 
 from __future__ import annotations
 
@@ -6,21 +6,26 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from graphbus_core.deploy.image.bases import BASES, DEFAULT, choose_base
+from graphbus_core.deploy.names import refusal
+from graphbus_core.deploy.pins import DEFAULT_PYTHON
 from graphbus_core.errors import DeployError
 
-_BRANCH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*(?:/[A-Za-z0-9_][A-Za-z0-9._-]*)*")
-_ENVIRONMENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./ -]{0,62}")
+_BRANCH = re.compile(r"(?!HEAD$|refs/)[A-Za-z0-9_][A-Za-z0-9._-]*(?:/[A-Za-z0-9_][A-Za-z0-9._-]*)*(?<!\.)(?<!\.lock)")
+_ENVIRONMENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./ -]{0,62}(?<! )")
 _PATTERN = re.compile(r"[*?\[\]{}$\\]|^[-#!~\s]|\s$")
 """What one of the forges reads as a pattern, a variable or a comment where a path is expected."""
 _PLAIN = re.compile(r"(?:(?!\$\{\{)[^\x00-\x1f\x7f-\x9f\u2028\u2029])+")
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 _FIELDS = (
     ("minute", 0, 59, ()),
     ("hour", 0, 23, ()),
     ("day of the month", 1, 31, ()),
-    ("month", 1, 12, ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")),
-    ("day of the week", 0, 7, ("sun", "mon", "tue", "wed", "thu", "fri", "sat")),
+    ("month", 1, 12, _MONTHS),
+    ("day of the week", 0, 7, _DAYS),
 )
+_PART = re.compile(r"(?:\*|([a-z0-9]+)(?:-([a-z0-9]+))?)(?:/([0-9]+))?")
+"""One of the parts of a field that commas separate: `*`, `5`, `1-5`, each with `/STEP` behind it."""
 
 
 class Negotiation(NamedTuple):
@@ -67,7 +72,7 @@ class Plan(NamedTuple):
     has_git: bool = False
     installs: tuple[str, ...] = ()
     test: tuple[str, ...] = ("python", "-m", "pytest")
-    python: str = DEFAULT
+    python: str = DEFAULT_PYTHON
     branch: str = "main"
     folder: str = ""
     name: str = ""
@@ -83,34 +88,31 @@ class Plan(NamedTuple):
 
 
 def check_branch(value: str) -> str:
-    """Give the value back when it is the name of one branch, and no pattern.
+    """Return the value if it is the name of one branch, and no pattern.
 
     Raises:
         DeployError: GBE703.
     """
-    is_other = value == "HEAD" or value.startswith("refs/") or value.endswith((".", ".lock")) or ".." in value
-    if not _BRANCH.fullmatch(value) or is_other or len(value) > 200:
+    if not _BRANCH.fullmatch(value) or ".." in value or len(value) > 200:
         reason = "it may have letters, digits, dots, hyphens and `_`, in parts with / between them"
-        raise DeployError("GBE703", value=repr(value), kind="name of a branch", reason=reason, example="main")
+        raise refusal(value, "name of a branch", reason, "main")
     return value
 
 
 def check_environment(value: str) -> str:
-    """Give the value back when both forges take it as the name of an environment.
+    """Return the value if both forges take it as the name of an environment.
 
     Raises:
         DeployError: GBE703.
     """
-    if not _ENVIRONMENT.fullmatch(value) or value.endswith(" "):
+    if not _ENVIRONMENT.fullmatch(value):
         reason = "it may have letters, digits, spaces, slashes, dots, hyphens and `_`"
-        raise DeployError(
-            "GBE703", value=repr(value), kind="name of an environment", reason=reason, example="production"
-        )
+        raise refusal(value, "name of an environment", reason, "production")
     return value
 
 
 def check_plain(value: str, kind: str) -> str:
-    """Give the value back when it can stand in a script: one line, and nothing that a forge would put a value into.
+    """Return the value if it can stand in a script: one line, and nothing that a forge would put a value into.
 
     Raises:
         DeployError: GBE737.
@@ -121,60 +123,27 @@ def check_plain(value: str, kind: str) -> str:
 
 
 def check_cron(value: str) -> str:
-    """Give the five fields back, with one space between them.
+    """Return the five fields, with one space between them.
 
     Raises:
         DeployError: GBE703.
     """
     fields = value.split()
     if len(fields) != len(_FIELDS):
-        raise _no_cron(value, f"it has {len(fields)} fields, not {len(_FIELDS)}")
+        raise refusal(value, "schedule", f"it has {len(fields)} fields, not {len(_FIELDS)}", "23 4 * * 1")
     for field, (name, least, most, words) in zip(fields, _FIELDS, strict=True):
         for part in field.split(","):
             if not _is_part(part.lower(), least, most, words):
-                raise _no_cron(value, f"{part!r} is no {name} ({least}-{most})")
+                raise refusal(value, "schedule", f"{part!r} is no {name} ({least}-{most})", "23 4 * * 1")
     return " ".join(fields)
 
 
-def _no_cron(value: str, reason: str) -> DeployError:
-    return DeployError("GBE703", value=repr(value), kind="schedule", reason=reason, example="23 4 * * 1")
-
-
 def _is_part(part: str, least: int, most: int, words: Sequence[str]) -> bool:
-    """One of the parts of a field that commas separate: `*`, `5`, `1-5`, each with `/STEP` behind it."""
-    span, has_step, step = part.partition("/")
-    if has_step and not (step.isdecimal() and step.isascii() and 1 <= int(step) <= most):
+    numbers = {text: number for number in range(least, most + 1) for text in (f"{number}", f"{number:02}")}
+    numbers |= {word: number for number, word in enumerate(words, least)}
+    found = _PART.fullmatch(part)
+    if found is None:
         return False
-    if span == "*":
-        return True
-    ends = [_number(end, least, words) for end in span.split("-", 1)]
-    return all(least <= end <= most for end in ends) and ends == sorted(ends) and (len(ends) == 2 or not has_step)
-
-
-def _number(text: str, least: int, words: Sequence[str]) -> int:
-    if text in words:
-        return words.index(text) + least
-    return int(text) if text.isdecimal() and text.isascii() and len(text) <= 2 else -1
-
-
-def choose_python(wanted: str, requires: str) -> str:
-    """Give the minor version of Python that the jobs run: that of the image, unless another one is wanted.
-
-    Args:
-        wanted: The version that was asked for; empty: the one that images have.
-        requires: `requires-python` of the project; empty: any.
-
-    Raises:
-        DeployError: GBE713 no version that there is an image of, GBE738 not one that the project allows.
-    """
-    if not wanted:
-        return _version_of(choose_base("", requires))
-    choose_base(wanted, "")
-    try:
-        return _version_of(choose_base("", f"{requires}, =={wanted}.*"))
-    except DeployError:
-        raise DeployError("GBE738", wanted=wanted, requires=requires) from None
-
-
-def _version_of(image: str) -> str:
-    return next(version for version, base in BASES.items() if base == image)
+    ends = [numbers.get(end, -1) for end in found.groups()[:2] if end]
+    is_step = found[3] is None or (1 <= int(found[3]) <= most and len(ends) != 1)
+    return is_step and -1 not in ends and ends == sorted(ends)

@@ -4,7 +4,8 @@
     on main              check  build  frozen  test  ->  image  ->  deploy
     on a schedule        negotiate  ->  propose
 
-A step says by name which variables it needs; the forge says where each comes from. Nothing else of a forge gets into a script.
+A step names the variables that it needs; the module of a forge says where each comes from. Nothing else of a forge gets into a
+script.
 """
 
 from __future__ import annotations
@@ -21,10 +22,9 @@ LOCK = ".graphbus/negotiation.lock"
 REPORT = "graphbus-report.html"
 BUNDLE = "negotiation.bundle"
 SWITCH = "GRAPHBUS_DEPLOY"
-"""The variable that lets the deployment begin: before a cluster is there, main stays green."""
+"""The variable that enables the deployment: as long as there is no cluster, main stays green."""
 IMAGE = "GRAPHBUS_IMAGE"
-"""The variable with the image that was pushed, by its digest; a name that no project has given to something else."""
-_QUOTED_BASE = '"$GRAPHBUS_BASE"'
+"""The variable with the image that was pushed, by its digest."""
 
 
 class Step(NamedTuple):
@@ -35,7 +35,7 @@ class Step(NamedTuple):
         run: One line, or lines with a newline at the end of each.
         needs: The variables that the forge has to give.
         note: Why it is like this.
-        key: By which other steps and jobs of GitHub read what it tells.
+        key: The name by which other steps and jobs of GitHub read its outputs.
     """
 
     name: str
@@ -51,8 +51,9 @@ class Job(NamedTuple):
     Attributes:
         key: Its name in files.
         name: Its name for people.
-        note: What it proves or makes.
+        note: What it proves.
         minutes: When to give it up.
+        steps: What it does, one after the other.
         programs: What the image of a bare Python lacks, by the names of Debian.
     """
 
@@ -65,73 +66,56 @@ class Job(NamedTuple):
 
 
 def command(*words: str) -> str:
-    """Give words as a line of bash."""
+    """Quote words as a line of bash; empty ones are left out."""
     return shlex.join(word for word in words if word)
 
 
 def lines(*texts: str) -> str:
-    """Give several lines of bash."""
+    """Join several lines of bash."""
     return "".join(f"{text}\n" for text in texts)
 
 
-def amount(usd: float) -> str:
-    """Give dollars as an option takes them, to the last digit."""
-    return f"{usd:.6f}".rstrip("0").rstrip(".")
+def head(plan: Plan) -> str:
+    """Return the comment that a pipeline begins with."""
+    return f"Written by `{plan.command}`, which writes it again;\nwith --check it tells whether anything differs."
 
 
 def install(plan: Plan) -> Step:
-    """What makes GraphBus and the project's own packages available."""
+    """Make GraphBus and the project's own packages available."""
     named = [word for name in plan.requirements for word in ("--requirement", name)]
-    hashed = "--require-hashes" if plan.has_hashes else ""
+    first = command("python", "-m", "pip", "install", "--require-hashes" if plan.has_hashes else "", *named)
     note = "" if plan.has_hashes else "Without hashes an index decides what is installed."
-    first = command("python", "-m", "pip", "install", hashed, *named)
     return Step("Install", lines(first, *plan.installs, "graphbus --version"), note=note)
 
 
 def verifying(plan: Plan, forge: Forge) -> tuple[Job, ...]:
-    """The jobs that look at a change. They need no secret, run no model and write nothing back."""
+    """Return the jobs that look at a change. They need no secret, run no model and write nothing back."""
     reporting = ("--format", "github") if forge == "github" else ()
+    check = Step("Check the agents", command("graphbus", "check", *plan.paths, *reporting))
+    compare = command("graphbus", "contract", *plan.paths, *reporting, "--allow-announced", "--against")
+    contract = Step("Compare the contracts", lines(f'{compare} "$GRAPHBUS_BASE"'), ("GRAPHBUS_BASE",))
+    reads = "Reads the agents and runs none of them: what does not fit together is shown at its line."
+    proves = "If a negotiation is committed: proof without a model that it covers the sources as they are."
+    compares = (
+        "Contracts and topics beside those of the target branch: what breaks, and for whom. A raised version allows it."
+    )
     return (
-        Job(
-            "check",
-            "Check",
-            "Reads the agents and runs none of them: what does not fit together is shown at its line.",
-            10,
-            (Step("Check the agents", command("graphbus", "check", *plan.paths, *reporting)),),
-        ),
+        Job("check", "Check", reads, 10, (check,)),
         Job("build", "Build", "The static build: no model, no key, no network.", 10, _building(plan)),
-        Job(
-            "frozen",
-            "Lock",
-            "If a negotiation is committed: proof without a model that it covers the sources as they are.",
-            10,
-            (_frozen(plan),),
-        ),
-        Job(
-            "contract",
-            "Contracts",
-            "Contracts and topics beside those of the target branch: what breaks, and for whom. A raised version allows it.",
-            10,
-            (_comparing(plan, reporting),),
-            ("git",),
-        ),
+        Job("frozen", "Lock", proves, 10, (_proving(plan),)),
+        Job("contract", "Contracts", compares, 10, (contract,), ("git",)),
         Job("test", "Tests", "The project's own tests.", 20, (Step("Test", command(*plan.test)),)),
     )
 
 
 def _building(plan: Plan) -> tuple[Step, ...]:
-    verified = Step("Verify the artifacts", "graphbus validate")
+    build = Step("Build the graph", command("graphbus", "build", *plan.paths))
     if plan.has_image:
-        return preparing(plan)._replace(name="Build the graph, and what its image is made of"), verified
-    return Step("Build the graph", command("graphbus", "build", *plan.paths)), verified
+        build = preparing(plan)._replace(name="Build the graph, and what its image is made of")
+    return build, Step("Verify the artifacts", "graphbus validate")
 
 
-def _comparing(plan: Plan, reporting: Sequence[str]) -> Step:
-    words = ("graphbus", "contract", *plan.paths, *reporting, "--allow-announced", "--against")
-    return Step("Compare the contracts", lines(f"{command(*words)} {_QUOTED_BASE}"), ("GRAPHBUS_BASE",))
-
-
-def _frozen(plan: Plan) -> Step:
+def _proving(plan: Plan) -> Step:
     script = lines(
         f"if [ -f {LOCK} ]; then",
         f"  {command('graphbus', 'build', *plan.paths, '--frozen')}",
@@ -142,19 +126,20 @@ def _frozen(plan: Plan) -> Step:
     return Step("Prove the lock", script)
 
 
-def negotiating(plan: Plan, negotiation: Negotiation, told: str) -> tuple[Step, ...]:
-    """Negotiate, and pack what came of it.
+def negotiating(plan: Plan, negotiation: Negotiation, *announcement: str) -> tuple[Step, ...]:
+    """Negotiate, and pack the commits that came of it.
 
     Args:
         plan: The project.
         negotiation: Who negotiates, and for how much.
-        told: A line that tells the forge that there is something to propose.
+        announcement: Lines that make known to the forge that there is something to propose.
     """
-    model = ["--model", negotiation.model] if negotiation.model else []
-    words = [*model, "--max-usd", amount(negotiation.max_usd), "--commit"]
+    model = ("--model", negotiation.model) if negotiation.model else ()
+    words = (*plan.paths, *model, "--max-usd", amount(negotiation.max_usd), "--commit")
+    identity = lines('git config user.name "$COMMITTER_NAME"', 'git config user.email "$COMMITTER_EMAIL"')
     packing = lines(
         f"if [ -f {LOCK} ]; then git add --force {LOCK}; fi",
-        f'if git diff --cached --quiet && [ "$(git rev-parse HEAD)" = {_QUOTED_BASE} ]; then',
+        'if git diff --cached --quiet && [ "$(git rev-parse HEAD)" = "$GRAPHBUS_BASE" ]; then',
         '  echo "The agents have nothing to propose."',
         "  exit 0",
         "fi",
@@ -163,18 +148,22 @@ def negotiating(plan: Plan, negotiation: Negotiation, told: str) -> tuple[Step, 
         f"git add --force {REPORT}",
         'git commit --quiet --message "Tell how the agents agreed"',
         f'git bundle create {BUNDLE} HEAD "^$GRAPHBUS_BASE"',
-        *([told] if told else []),
+        *announcement,
     )
-    identity = lines('git config user.name "$COMMITTER_NAME"', 'git config user.email "$COMMITTER_EMAIL"')
     return (
         Step("Say who commits", identity, ("COMMITTER_NAME", "COMMITTER_EMAIL")),
-        Step("Negotiate", command("graphbus", "negotiate", *plan.paths, *words), negotiation.keys),
+        Step("Negotiate", command("graphbus", "negotiate", *words), negotiation.keys),
         Step("Pack the result", packing, ("GRAPHBUS_BASE",), key="pack"),
     )
 
 
+def amount(usd: float) -> str:
+    """Return dollars as an option takes them, to the last digit."""
+    return f"{usd:.6f}".rstrip("0").rstrip(".")
+
+
 def preparing(plan: Plan) -> Step:
-    """What an image is built from, beside the sources."""
+    """Make what an image is built from, beside the sources."""
     script = lines(
         command("graphbus", "build", *plan.paths),
         "if [ ! -f Dockerfile ]; then graphbus docker build --no-build; fi",
@@ -183,12 +172,12 @@ def preparing(plan: Plan) -> Step:
 
 
 def deploying() -> str:
-    """The line that gives the cluster the manifests as they are committed, with the image that was pushed."""
+    """Return the line that applies the manifests as they are committed, with the image that was pushed."""
     return f'graphbus k8s deploy --yes --image "${IMAGE}"'
 
 
 def unpacking(guarded: Sequence[str]) -> str:
-    """The begin of `propose`: the commits are fetched, not applied, and those that change the pipeline itself are refused."""
+    """Begin `propose`: the commits are fetched, not applied; those that change the guarded files of the pipeline are refused."""
     return lines(
         f'git fetch --quiet "$PWD/{BUNDLE}" HEAD',
         f"if ! git diff --quiet HEAD FETCH_HEAD -- {command(*guarded)}; then",
