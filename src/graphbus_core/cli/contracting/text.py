@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from graphbus_core.cli import console
-from graphbus_core.cli.checking.formats import counted
-from graphbus_core.cli.console import paint, plain
+from graphbus_core.cli.console import counted, paint, plain
 from graphbus_core.contracts.changes import Broken, Change, Effect
 from graphbus_core.contracts.edges import Edge, Validation, Verdict
 from graphbus_core.contracts.versions import Suggestion

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from graphbus_core.cli.console import Role, paint, plain
+from graphbus_core.cli.console import Role, counted, paint, plain
 from graphbus_core.model.proposals import (
     CodeChange,
     CommitRecord,
@@ -404,11 +404,6 @@ def _names(names: Iterable[str]) -> str:
 
 def _one_line(text: str) -> str:
     return plain(" ".join(text.split()))
-
-
-def counted(number: int, noun: str) -> str:
-    """Give `1 file`, `2 files`."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def spent_so_far(amounts: Mapping[str, Any]) -> str:

@@ -7,11 +7,12 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from graphbus_core.cli.negotiating.live import counted
+from graphbus_core.cli.console import counted
 from graphbus_core.cli.report.diffs import FileDiff, diff_values, diffs_of
 from graphbus_core.cli.report.graph import graph_values, links
 from graphbus_core.cli.report.story import VOTES, Case, Step, Story
 from graphbus_core.cli.report.template import Value, Values, fill
+from graphbus_core.editing.rungs.codes import RUNGS
 from graphbus_core.model.proposals import (
     Consensus,
     GateReport,
@@ -41,13 +42,6 @@ _CONSENSUS: dict[Consensus, str] = {
     "override": "a person decided",
 }
 _LETTERS: dict[VoteDecision, str] = {"accept": "A", "reject": "R", "counter": "C", "defer": "D", "abstain": "–"}
-_RUNGS = dict(
-    zip(
-        (f"G{number}" for number in range(9)),
-        ("Scope", "Apply", "Parse", "Capability", "Contract", "Import", "Tests", "Checks", "Smoke"),
-        strict=True,
-    )
-)
 _RESULTS = {"passed": "Passed", "failed": "Refused", "not_run": "Not run"}
 _LEAST_USD = 0.00005
 
@@ -274,7 +268,7 @@ def _rung(rung: RungResult) -> Values:
     place = f"{rung.path}:{rung.line}" if rung.path and rung.line else rung.path
     return {
         "rung": rung.rung,
-        "rung_name": _RUNGS.get(rung.rung),
+        "rung_name": RUNGS.get(rung.rung, "").capitalize(),
         "result": rung.status,
         "result_name": _RESULTS[rung.status],
         "code": rung.code,
