@@ -91,6 +91,11 @@ def _visible(character: str) -> str:
     return character
 
 
+def one_line(text: str) -> str:
+    """Give a text from elsewhere on one line, safe to show."""
+    return plain(" ".join(text.split()))
+
+
 def counted(number: int, noun: str) -> str:
     """Give a number with its noun: `1 file`, `2 files`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from graphbus_core.cli import console
-from graphbus_core.cli.console import columns, counted, paint, plain
+from graphbus_core.cli.console import columns, counted, one_line, paint, plain
 from graphbus_core.cli.negotiating import proposal_text
 from graphbus_core.cli.negotiating.proposal_text import STATUS_ROLES, Shown, cost, proposal_of
 from graphbus_core.editing.promotion import fate_of
@@ -291,7 +291,7 @@ def _fate(record: SessionRecord, config: BuildConfig) -> str:
         return "written, then undone"
     if fate or record.is_applied:
         return "written to the source files"
-    return f"not written: {plain(' '.join(record.refusal.split()))}" if record.refusal else "not written"
+    return f"not written: {one_line(record.refusal)}" if record.refusal else "not written"
 
 
 def _show_list(
@@ -370,7 +370,7 @@ def line_of(event: Said) -> str:
         told = _TOLD.get(kind, _as_it_is)(event.payload)
     except (KeyError, TypeError, AttributeError):  # of another version, or cut for the bus
         told = _as_it_is(event.payload)
-    return f"{paint(kind.ljust(_KIND_WIDTH), 'dim')}  {plain(' '.join(told.split()))}"
+    return f"{paint(kind.ljust(_KIND_WIDTH), 'dim')}  {one_line(told)}"
 
 
 def _as_it_is(payload: Any) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from graphbus_core.cli.console import Role, columns, folded, paint, plain
+from graphbus_core.cli.console import Role, columns, folded, one_line, paint, plain
 from graphbus_core.editing.rungs.codes import RUNGS
 from graphbus_core.model.proposals import (
     CodeChange,
@@ -238,7 +238,7 @@ def _proof(evidence: Evidence) -> Iterator[str]:
     else:
         yield f"{evidence.kind} evidence, {state}: {plain(first)}"
     if evidence.detail:
-        yield f"  {plain(' '.join(evidence.detail.split()))}"
+        yield f"  {one_line(evidence.detail)}"
 
 
 def _wishes(vote: ProposalEvaluation) -> Iterator[str]:
@@ -248,7 +248,7 @@ def _wishes(vote: ProposalEvaluation) -> Iterator[str]:
         files = f" ({', '.join(counter.files)})" if counter.code_changes else ""
         yield f"counter-proposal: {plain(counter.title or counter.intent)}{plain(files)}"
         if counter.reason:
-            yield f"  {plain(' '.join(counter.reason.split()))}"
+            yield f"  {one_line(counter.reason)}"
 
 
 # --- a person, and the outcome ------------------------------------------------------------------
