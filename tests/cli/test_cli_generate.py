@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from graphbus_core.cli import main
-from graphbus_core.cli.agent_text import snake
+from graphbus_core.cli.generate import snake
 from tests.patience import PATIENCE_S
 from tests.project_files import write_project
 

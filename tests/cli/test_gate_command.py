@@ -240,13 +240,13 @@ def test_a_worktree_is_read_like_any_other(shop: Path, capsys: pytest.CaptureFix
     assert "G6.tests" in capsys.readouterr().out
 
 
-def test_a_patch_and_a_new_text_are_judged_without_git(
+def test_a_patch_and_a_new_text_are_judged_without_a_repository(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = write_project(tmp_path, FILES)
     monkeypatch.chdir(root / "agents")
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
-    patch = "--- a/agents/shop.py\n+++ b/agents/shop.py\n@@ -3,2 +3,2 @@\n-LIMIT = 3\n+LIMIT = 4\n"
+    patch = "--- a/agents/shop.py\n+++ b/agents/shop.py\n@@ -3,2 +3,2 @@\n-LIMIT = 3\n+LIMIT = 4\n \n"
     (tmp_path / "change.patch").write_text(patch)
     (tmp_path / "new.py").write_text(SHOP.lstrip().replace("LIMIT = 3", "LIMIT = 1 + 2"))
     before = contents(root)

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from graphbus_core.cli import main
 from graphbus_core.cli.completing.answer import complete
-from graphbus_core.cli.negotiating.transcript_text import line_of
+from graphbus_core.cli.inspect_negotiation import line_of
 from graphbus_core.model.proposals import (
     CodeChange,
     Evidence,

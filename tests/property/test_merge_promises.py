@@ -12,8 +12,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from graphbus_core.editing.edits import find_symbol
-from graphbus_core.editing.merge import merge
-from graphbus_core.editing.text.lines import merge_lines
+from graphbus_core.editing.merge import merge, merge_lines
 from graphbus_core.editing.text.source_text import SourceText
 from graphbus_core.editing.text.symbols import Definition, definitions
 from graphbus_core.errors import EditError

@@ -40,7 +40,7 @@ COMMANDS: dict[str, Entry] = {
     "check": Entry("graphbus_core.cli.check:check", "Find what does not fit together, and mend what is safe.", "Build"),
     "gate": Entry("graphbus_core.cli.gate:gate", "Judge a change that another tool or a person made.", "Build"),
     "build": Entry("graphbus_core.cli.build:build", "Write the artifacts; let the agents negotiate first.", "Build"),
-    "negotiate": Entry("graphbus_core.cli.negotiate:negotiate", "Let the agents improve the code.", "Build"),
+    "negotiate": Entry("graphbus_core.cli.build:negotiate", "Let the agents improve the code.", "Build"),
     "undo": Entry("graphbus_core.cli.undo:undo", "Take back what a negotiation changed.", "Build"),
     "migrate": Entry("graphbus_core.cli.migrate:migrate", "Bring artifacts to the format of today.", "Build"),
     "inspect": Entry("graphbus_core.cli.inspect:inspect", "Show agents, topics and the graph.", "Look"),
@@ -201,7 +201,7 @@ def _invoke(arguments: list[str]) -> int:
         console.say(nothing.format_message())
         status = nothing.exit_code
     except click.ClickException as refusal:
-        from graphbus_core.cli.misspelt import as_usage_error
+        from graphbus_core.cli.suggestions import as_usage_error
 
         raise as_usage_error(refusal, graphbus, arguments) from refusal
     return status if isinstance(status, int) else 0

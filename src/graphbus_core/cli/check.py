@@ -231,7 +231,7 @@ def _show_diff(project: Project, wanted: Wanted, only: Collection[str] | None) -
             console.diff(diff)
         for error in errors:
             console.error(error)
-        console.say(f"{len(mended.fixed)} to mend in {formats.counted(len(diffs), 'file')}; nothing was written.")
+        console.say(f"{len(mended.fixed)} to mend in {console.counted(len(diffs), 'file')}; nothing was written.")
     return FAILED if (diffs or errors) and not wanted.is_exit_zero else 0
 
 

@@ -91,6 +91,16 @@ def _visible(character: str) -> str:
     return character
 
 
+def one_line(text: str) -> str:
+    """Give a text from elsewhere on one line, safe to show."""
+    return plain(" ".join(text.split()))
+
+
+def counted(number: int, noun: str) -> str:
+    """Give a number with its noun: `1 file`, `2 files`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def out(text: str = "", *, end: str = "\n") -> None:
     """Write a result to stdout."""
     status("")
@@ -348,3 +358,33 @@ def _abandon(stream: IO[str]) -> None:
     void = os.open(os.devnull, os.O_WRONLY)
     os.dup2(void, stream.fileno())
     os.close(void)
+
+
+# --- long texts, folded to the width of the terminal -------------------------------------------
+
+_LEAST = 20
+"""In less room than this, folding makes nothing easier to read."""
+
+
+def columns() -> int:
+    """Give the width of the terminal that stdout is; 0 where it is none, and every line is as long as it is."""
+    return _columns() if sys.stdout.isatty() else 0
+
+
+def folded(prefix: str, text: str, indent: int, outer: int = 0) -> Iterator[str]:
+    """Give a prefix, which may be painted, and a text behind it; all lines but the first are indented.
+
+    Args:
+        outer: So many columns will stand before each of the lines.
+    """
+    from textwrap import wrap
+
+    room = columns() - indent - outer
+    lines = [
+        part
+        for line in text.split("\n")
+        for part in (wrap(line, room, break_long_words=False, break_on_hyphens=False) if room >= _LEAST else [line])
+        or [""]
+    ]
+    yield f"{prefix}{lines[0]}"
+    yield from (f"{' ' * indent}{line}".rstrip() for line in lines[1:])

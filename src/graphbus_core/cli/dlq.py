@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from graphbus_core.cli import console
-from graphbus_core.cli.checking.formats import counted
+from graphbus_core.cli.console import counted
 from graphbus_core.cli.running.kept_files import (
     ARTIFACTS,
     AS_JSON,

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import click
 import msgspec
 
 from graphbus_core.cli import console
-from graphbus_core.cli.console import paint, plain
-from graphbus_core.cli.negotiating import proposal_text, transcript_text
-from graphbus_core.cli.negotiating.folding import columns
-from graphbus_core.cli.negotiating.live import counted
+from graphbus_core.cli.console import columns, counted, one_line, paint, plain
+from graphbus_core.cli.negotiating import proposal_text
 from graphbus_core.cli.negotiating.proposal_text import STATUS_ROLES, Shown, cost, proposal_of
 from graphbus_core.editing.promotion import fate_of
 from graphbus_core.errors import NegotiationError, did_you_mean
@@ -210,7 +208,7 @@ def _transcript(config: BuildConfig, record: SessionRecord, proposal: str, *, as
     if as_json:
         console.emit_json({"session": record.session, "events": said})
         return
-    for line in transcript_text.lines_of(said):
+    for line in lines_of(said):
         console.out(line)
 
 
@@ -293,7 +291,7 @@ def _fate(record: SessionRecord, config: BuildConfig) -> str:
         return "written, then undone"
     if fate or record.is_applied:
         return "written to the source files"
-    return f"not written: {plain(' '.join(record.refusal.split()))}" if record.refusal else "not written"
+    return f"not written: {one_line(record.refusal)}" if record.refusal else "not written"
 
 
 def _show_list(
@@ -358,3 +356,100 @@ def _votes(one: ProposalRecord) -> str:
     decisions = [vote.decision for vote in latest if not vote.is_arbiter]
     said = f"{decisions.count('accept')}/{decisions.count('accept') + decisions.count('reject')}" if decisions else "-"
     return f"{said} {one.commit.consensus_type}" if one.commit else said
+
+
+# --- the events of a session, one line each ----------------------------------------------------
+
+_KIND_WIDTH = 10
+
+
+def line_of(event: Said) -> str:
+    """Give an event as a line: its kind, and what is worth knowing of it."""
+    kind = event.topic.rpartition("/")[2]
+    try:
+        told = _TOLD.get(kind, _as_it_is)(event.payload)
+    except (KeyError, TypeError, AttributeError):  # of another version, or cut for the bus
+        told = _as_it_is(event.payload)
+    return f"{paint(kind.ljust(_KIND_WIDTH), 'dim')}  {one_line(told)}"
+
+
+def _as_it_is(payload: Any) -> str:
+    return msgspec.json.encode(payload).decode()
+
+
+def _started(payload: Mapping[str, Any]) -> str:
+    agents = payload.get("agents", ())
+    return ", ".join(agents) if isinstance(agents, list) else _as_it_is(payload)
+
+
+def _proposed(payload: Mapping[str, Any]) -> str:
+    proposal = payload["proposal"]
+    return f"{proposal['proposal_id']} {proposal['src']}: {proposal.get('title') or proposal['intent']}"
+
+
+def _gated(payload: Mapping[str, Any]) -> str:
+    report = payload["report"]
+    failed = [rung for rung in report["rungs"] if rung["status"] == "failed"]
+    why = " ".join(f"{rung.get('code', rung['rung'])} {rung.get('message', '')}" for rung in failed)
+    return f"{payload['proposal_id']} {'passed' if report['passed'] else f'refused: {why}'}"
+
+
+def _evaluated(payload: Mapping[str, Any]) -> str:
+    vote = payload["evaluation"]
+    return f"{vote['proposal_id']} {vote['evaluator']}: {vote['decision']}{_because(vote.get('reasoning'))}"
+
+
+def _arbitrated(payload: Mapping[str, Any]) -> str:
+    vote = payload["evaluation"]
+    count = f"{payload['accepts']} for, {payload['rejects']} against"
+    return (
+        f"{payload['proposal_id']} {payload['arbiter']} ({count}): {vote['decision']}{_because(vote.get('reasoning'))}"
+    )
+
+
+def _committed(payload: Mapping[str, Any]) -> str:
+    commit = payload["commit"]
+    return f"{commit['proposal_id']} {commit['commit_id']}: {commit['consensus_type']}, {', '.join(commit['files_modified'])}"
+
+
+def _finished(payload: Mapping[str, Any]) -> str:
+    ending = payload["ending"]
+    return f"{ending['reason'].replace('_', ' ')}{_because(ending.get('detail'))}"
+
+
+def _because(reason: object) -> str:
+    return f": {reason}" if reason else ""
+
+
+def _of(*keys: str) -> Callable[[Mapping[str, Any]], str]:
+    """Tell the values of these keys, the last one as a reason."""
+
+    def told(payload: Mapping[str, Any]) -> str:
+        *first, last = (payload.get(key, "") for key in keys)
+        return " ".join(str(value) for value in first) + _because(last)
+
+    return told
+
+
+_TOLD: dict[str, Callable[[Any], str]] = {
+    "Started": _started,
+    "Round": lambda payload: str(payload["round"]),
+    "Proposed": _proposed,
+    "Dropped": _of("agent", "count", "reason"),
+    "Failed": _of("agent", "task", "reason"),
+    "Gated": _gated,
+    "Merged": lambda payload: f"{payload['proposal_id']} into {', '.join(payload['files'])}",
+    "SentBack": _of("proposal_id", "reason"),
+    "Evaluated": _evaluated,
+    "Postponed": _of("proposal_id", "status", "reason"),
+    "Arbitrated": _arbitrated,
+    "Reviewed": _of("proposal_id", "verdict", "reason"),
+    "Committed": _committed,
+    "Rejected": _of("proposal_id", "status", "reason"),
+    "Finished": _finished,
+}
+
+
+def lines_of(said: tuple[Said, ...]) -> Iterator[str]:
+    """Give all of them."""
+    return map(line_of, said)

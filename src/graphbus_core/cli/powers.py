@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import get_args
+from typing import NamedTuple, get_args
 
 import click
 
@@ -11,7 +11,8 @@ from graphbus_core import settings
 from graphbus_core.cli import console
 from graphbus_core.cli.console import paint, plain
 from graphbus_core.compiler.project import Project
-from graphbus_core.editing.powers_used import SEEN, Use, powers_used
+from graphbus_core.editing.rungs.capability.sources import Allowed, SourceFiles
+from graphbus_core.editing.rungs.capability.uses import notes_of
 from graphbus_core.errors import BuildError, raise_all
 from graphbus_core.model.config import BuildRequest
 from graphbus_core.model.powers import Power, Powers
@@ -82,3 +83,37 @@ def _rows(declared: Powers, uses: Sequence[Use]) -> Iterator[tuple[str, str, str
         more = f" and {len(places) - _MOST_PLACES} more" if len(places) > _MOST_PLACES else ""
         nowhere = "nowhere" if power in SEEN.values() else "(not looked for)"
         yield power, words, ", ".join(places[:_MOST_PLACES]) + more or nowhere
+
+
+# --- what the code uses, read from its text ----------------------------------------------------
+
+SEEN: dict[str, Power] = {
+    "G3.network": "network",
+    "G3.files": "write",
+    "G3.process": "processes",
+    "G3.environment": "environment",
+}
+"""Code of a sign of rung G3 -> the power that it is of. Reading is left out: what a project reads is mostly its own."""
+
+
+class Use(NamedTuple):
+    """One place where a power is used."""
+
+    path: str
+    line: int
+    power: Power
+    what: str
+
+
+def powers_used(project: Project) -> tuple[Use, ...]:
+    """Give every use, by place."""
+    paths = {*project.agent_files, *(path for path in project.imports.files if path.endswith(".py"))}
+    files = SourceFiles(project.index, project.reader, Allowed(frozenset(), is_everything=True))
+    return tuple(sorted({use for path in paths for use in _uses(files, path)}))
+
+
+def _uses(files: SourceFiles, path: str) -> Iterator[Use]:
+    file = files.file(path)
+    for sign in notes_of(file).signs if file else ():
+        if sign.code in SEEN and not sign.what.startswith("the import of"):
+            yield Use(path, sign.line, SEEN[sign.code], sign.what)

@@ -28,7 +28,7 @@ def replay(session: str, verify: bool, as_json: bool) -> None:
       graphbus replay S001
     """
     from graphbus_core import settings
-    from graphbus_core.cli.negotiating.live import counted
+    from graphbus_core.cli.console import counted
     from graphbus_core.errors import NegotiationError
     from graphbus_core.model.config import BuildConfig
     from graphbus_core.negotiation.replay import replay as run_again

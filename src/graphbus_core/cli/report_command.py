@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Literal
 
@@ -57,9 +58,7 @@ def report(*, session: str, output: str, form: Format | None, as_json: bool, for
 
         made = page(story)
     else:
-        from graphbus_core.cli.report.facts import facts
-
-        made = facts(story)
+        made = f"{json.dumps(story.facts(), indent=2)}\n".encode("ascii")
     if output == _STDOUT:
         console.out(made.decode("ascii"), end="")
         return

@@ -19,8 +19,7 @@ import click
 
 from graphbus_core import store
 from graphbus_core.cli import console
-from graphbus_core.cli.checking.formats import counted
-from graphbus_core.cli.console import Role, paint, plain
+from graphbus_core.cli.console import Role, counted, paint, plain
 from graphbus_core.cli.running.kept_files import (
     ARTIFACTS,
     AS_JSON,

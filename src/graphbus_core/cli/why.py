@@ -12,8 +12,7 @@ from typing import NamedTuple
 import click
 
 from graphbus_core.cli import console
-from graphbus_core.cli.console import paint, plain
-from graphbus_core.cli.negotiating.folding import folded
+from graphbus_core.cli.console import folded, paint, plain
 from graphbus_core.errors import EditError, NegotiationError, Place, did_you_mean
 from graphbus_core.model.config import BuildConfig
 from graphbus_core.negotiation.provenance import Decided, Origin, Vote, decided_files, lines_of, trace

@@ -19,7 +19,7 @@ from functools import lru_cache
 from itertools import zip_longest
 from typing import NamedTuple
 
-from graphbus_core.editing.text import ladder, placement, splicing
+from graphbus_core.editing.text import ladder, placement
 from graphbus_core.editing.text.decorators import with_arguments
 from graphbus_core.editing.text.indentation import described, fitted, statements_of, trimmed
 from graphbus_core.editing.text.source_text import SourceText, parse, with_lf
@@ -182,7 +182,7 @@ def _search_replace(source: SourceText, change: CodeChange) -> Edit:
         nearest = _nearest_lines(region, change.old_code, first)
         raise EditError("GBE307", where=source.place(first), target=_named(change), nearest=nearest)
     mask = _blank(change) if change.target else _forget
-    return Edit(splicing.spliced(source, start, end, found), mask, mask)
+    return Edit(ladder.spliced(source, start, end, found), mask, mask)
 
 
 _OPERATIONS: dict[str, Callable[[SourceText, CodeChange], Edit]] = {

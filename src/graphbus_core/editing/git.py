@@ -138,6 +138,15 @@ class Git:
         """Give the fields that a command prints, each with a NUL behind it."""
         return _text(self.run(*arguments, stdin=stdin)).split("\0")[:-1]
 
+    def forbid_filters(self) -> frozenset[str]:
+        """Let no filter program run that the settings name; give their names: `{"filter.lfs"}`."""
+        keys = self.fields("config", "--list", "--name-only", "-z")
+        filters = frozenset(match[1] for match in map(_FILTER_KEY.fullmatch, keys) if match)
+        for name in filters:
+            self.settings |= {f"{name}.{key}": "" for key in ("clean", "smudge", "process")}
+            self.settings[f"{name}.required"] = "false"
+        return filters
+
     def _environment(self) -> dict[str, str]:
         passed = {name: value for name, value in os.environ.items() if _PASSED.fullmatch(name)}
         given = {"GIT_CONFIG_COUNT": str(len(self.settings))}
@@ -178,12 +187,7 @@ class Repository:
         if is_inside != "true":
             return None
         _check_obedience(git)
-        keys = git.fields("config", "--list", "--name-only", "-z")
-        filters = frozenset(match[1] for match in map(_FILTER_KEY.fullmatch, keys) if match)
-        for name in filters:
-            git.settings |= {f"{name}.{key}": "" for key in ("clean", "smudge", "process")}
-            git.settings[f"{name}.required"] = "false"
-        return cls(git, prefix.removesuffix("\n"), filters)
+        return cls(git, prefix.removesuffix("\n"), git.forbid_filters())
 
     def head(self) -> str:
         """Give the id of the commit that is checked out; empty before the first commit."""
@@ -252,16 +256,6 @@ class Repository:
         """Give what differs in the index from HEAD, sorted by path; before the first commit, all that is staged."""
         base = self.head() or _text(self.git.run("hash-object", "-t", "tree", "--stdin")).strip()
         return tuple(sorted(self._compared(self.git, "diff-index", "--cached", base)))
-
-    def is_dirty(self, path: str) -> bool:
-        """True unless a file is in HEAD and neither the index nor the work tree has anything else."""
-        head = self.head()
-        if not head or not self.entries(head, (path,)):
-            return True
-        return any(
-            one.path == path
-            for one in (*self._differing(head), *self._compared(self.git, "diff-index", "--cached", head))
-        )
 
     def _differing(self, commit: str) -> tuple[FileState, ...]:
         with self.copied_index() as git:  # `git diff` refreshes the index that it reads

@@ -11,10 +11,15 @@ Line ends, byte order mark and encoding are those of the files; a side that alon
 
 from __future__ import annotations
 
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
-from graphbus_core.editing.text import blocks, lines
 from graphbus_core.editing.text.source_text import SourceText, parse
+from graphbus_core.editing.text.symbols import Definition
 from graphbus_core.errors import EditError
 
 Kind = TypeVar("Kind")
@@ -30,7 +35,7 @@ class Merged(NamedTuple):
     """
 
     data: bytes | None
-    conflicts: tuple[lines.Conflict, ...] = ()
+    conflicts: tuple[Conflict, ...] = ()
     reason: str = ""
 
 
@@ -46,15 +51,15 @@ def merge(base: bytes, ours: bytes, theirs: bytes) -> Merged:
         return Merged(theirs)
     sides = [SourceText(data) for data in (base, ours, theirs)]
     encoding = pick(*(side.encoding for side in sides))
-    layouts = [lines.layout_of(side) for side in sides]
+    layouts = [layout_of(side) for side in sides]
     if any(layout.newline is None for layout in layouts):
-        layouts = [lines.verbatim(side) for side in sides]
+        layouts = [verbatim(side) for side in sides]
     was, mine, its = (layout.lines for layout in layouts)
-    found = blocks.merge_blocks(was, mine, its) or lines.merge_lines(was, mine, its)
+    found = merge_blocks(was, mine, its) or merge_lines(was, mine, its)
     if isinstance(found, tuple):
-        return Merged(None, blocks.conflicts_of(was, mine, its) or found)
+        return Merged(None, conflicts_of(was, mine, its) or found)
     newline, is_ended = pick(*(layout.newline for layout in layouts)), pick(*(layout.is_ended for layout in layouts))
-    return _written(lines.Layout(found, newline, is_ended), encoding)
+    return _written(Layout(found, newline, is_ended), encoding)
 
 
 def pick(base: Kind, ours: Kind, theirs: Kind) -> Kind:
@@ -62,7 +67,7 @@ def pick(base: Kind, ours: Kind, theirs: Kind) -> Kind:
     return theirs if ours == base else ours
 
 
-def _written(layout: lines.Layout, encoding: str) -> Merged:
+def _written(layout: Layout, encoding: str) -> Merged:
     text = layout.text
     try:
         parse(text)
@@ -74,3 +79,389 @@ def _written(layout: lines.Layout, encoding: str) -> Merged:
     if merged.text != text:
         return Merged(None, (), f"it would not be read as {encoding}")
     return Merged(merged.data)
+
+
+# --- by lines ----------------------------------------------------------------------------------
+
+_NEWLINE = re.compile(r"\r\n|\r|\n")
+
+
+class Conflict(NamedTuple):
+    """What both sides changed in different ways.
+
+    Attributes:
+        symbol: Where, by qualified name; empty outside of symbols or when it is not known.
+        ours: The text of the one side.
+        theirs: The text of the other.
+    """
+
+    symbol: str
+    ours: str
+    theirs: str
+
+
+class Layout(NamedTuple):
+    """A text as lines without their ends.
+
+    Attributes:
+        newline: The one line end of the text, `""` when the lines bear their own; None when there is more than one kind.
+        is_ended: The last line has a line end.
+    """
+
+    lines: list[str]
+    newline: str | None
+    is_ended: bool
+
+    @property
+    def text(self) -> str:
+        """The lines put together."""
+        newline = self.newline or ""
+        text = newline.join(self.lines)
+        if self.is_ended:
+            return text + newline if self.lines else text
+        return text if newline else text.removesuffix("\n").removesuffix("\r")
+
+
+def layout_of(source: SourceText) -> Layout:
+    """Take a text apart at its line ends; its `newline` is None when they are of more than one kind."""
+    kinds = set(_NEWLINE.findall(source.text))
+    newline = kinds.pop() if len(kinds) == 1 else "\n"
+    if kinds:
+        return Layout([], None, True)
+    found = source.text.split(newline)
+    is_ended = not found[-1]
+    return Layout(found[:-1] if is_ended else found, newline, is_ended or not source.text)
+
+
+def verbatim(source: SourceText) -> Layout:
+    """Take a text apart into lines that bear their own ends; the last one gets an LF if it has none."""
+    ends = [0, *(match.end() for match in _NEWLINE.finditer(source.text)), len(source.text)]
+    found = [source.text[start:end] for start, end in pairwise(ends) if end > start]
+    is_ended = not found or found[-1].endswith(("\n", "\r"))
+    if not is_ended:
+        found[-1] += "\n"
+    return Layout(found, "", is_ended)
+
+
+class _Region(NamedTuple):
+    """A piece of the base and what the sides have made of it."""
+
+    base: list[str]
+    ours: list[str]
+    theirs: list[str]
+
+
+def merge_lines(
+    base: list[str], ours: list[str], theirs: list[str], symbol: str = ""
+) -> list[str] | tuple[Conflict, ...]:
+    """Merge two changes of a text line by line; give the lines, or what contradicts each other."""
+    merged: list[str] = []
+    conflicts: list[Conflict] = []
+    for region in _regions(base, ours, theirs):
+        if region.ours in (region.base, region.theirs):
+            merged += region.theirs
+        elif region.theirs == region.base:
+            merged += region.ours
+        else:
+            conflicts.append(Conflict("", "\n".join(region.ours), "\n".join(region.theirs)))
+    return tuple(conflicts) or merged
+
+
+def _regions(base: list[str], ours: list[str], theirs: list[str]) -> Iterator[_Region]:
+    """Give the text piece by piece: what all three share, and what lies between."""
+    at, ours_at, theirs_at = 0, 0, 0
+    for start, ours_start, theirs_start, size in _shared(base, ours, theirs):
+        if (start, ours_start, theirs_start) != (at, ours_at, theirs_at):
+            yield _Region(base[at:start], ours[ours_at:ours_start], theirs[theirs_at:theirs_start])
+        at, ours_at, theirs_at = start + size, ours_start + size, theirs_start + size
+        same = base[start:at]
+        yield _Region(same, same, same)
+
+
+def _shared(base: list[str], ours: list[str], theirs: list[str]) -> Iterator[tuple[int, int, int, int]]:
+    """Give the runs of lines that all three have: where in each, and how long; at last an empty one at the end."""
+    one, other = _matches(base, ours), _matches(base, theirs)
+    left, right = next(one, None), next(other, None)
+    while left and right:
+        start, end = max(left[0], right[0]), min(left[0] + left[2], right[0] + right[2])
+        if start < end:
+            yield start, left[1] + start - left[0], right[1] + start - right[0], end - start
+        if left[0] + left[2] < right[0] + right[2]:
+            left = next(one, None)
+        else:
+            right = next(other, None)
+    yield len(base), len(ours), len(theirs), 0
+
+
+def _matches(base: list[str], other: list[str]) -> Iterator[tuple[int, int, int]]:
+    from difflib import SequenceMatcher
+
+    for match in SequenceMatcher(None, base, other, autojunk=False).get_matching_blocks():
+        yield match.a, match.b, match.size
+
+
+# --- by blocks ----------------------------------------------------------------------------------
+#
+# Every line belongs to exactly one block: a definition with the lines above it, an import, or a run of other statements. A
+# class is a block of blocks. Where the blocks of three versions cannot be told apart, lines must do.
+
+Key = tuple[str, str]
+MAX_LINE = 120
+
+
+class Block(NamedTuple):
+    """One block: its key is the same in all versions; `parts` are the blocks of a class."""
+
+    key: Key
+    lines: list[str]
+    parts: dict[Key, Block] = {}  # noqa: RUF012 - never filled
+
+    @property
+    def is_class(self) -> bool:
+        """True for a class whose body stands on lines of its own."""
+        return bool(self.parts)
+
+
+Blocks = dict[Key, Block]
+
+
+class _Unclear(Exception):  # noqa: N818 - it is an answer, not a failure
+    """The blocks cannot be told apart."""
+
+
+def merge_blocks(base: list[str], ours: list[str], theirs: list[str]) -> list[str] | None:
+    """Merge two changes of a Python text block by block; None when that gives no clear answer."""
+    try:
+        merged = _merge(*(_of_text(lines) for lines in (base, ours, theirs)))
+    except _Unclear:
+        return None
+    return [line for block in merged for line in block]
+
+
+# --- taking a text apart ---------------------------------------------------------------------
+
+
+def _of_text(lines: list[str]) -> Blocks:
+    try:
+        tree = parse("\n".join(line.rstrip("\r\n") for line in lines))
+    except SyntaxError:
+        raise _Unclear from None
+    found = _blocks(tree.body, lines, 1, "")
+    used = sum(len(block.lines) for block in found.values())
+    used += _keep_remark(found, [*lines[used:], ""])
+    if used < len(lines):
+        found["tail", ""] = Block(("tail", ""), lines[used:])
+    return found
+
+
+def _blocks(body: list[ast.stmt], lines: list[str], first: int, owner: str) -> Blocks:
+    """Cut a list of statements at its definitions, imports and names; `first` is the line where it begins."""
+    found: Blocks = {}
+    last, key = first - 1, ("run", owner)
+    for node in body:
+        end = node.end_lineno or node.lineno
+        own = _key(node, owner)
+        if own is None and key[0] != "run":
+            key = "run", f"{owner} {key}"
+        if _start(node) > last and own is not None:
+            last += _keep_remark(found, lines[last : _start(node) - 1])
+            key = _numbered(own, found)
+            found[key] = Block(key, lines[last:end], _parts(node, lines, last + 1, key[1]))
+        else:  # a further statement of a run, or one that shares a line with what is before it
+            before = found[key].lines if key in found else []
+            found[key] = Block(key, before + lines[last:end])
+        last = end
+    return found
+
+
+def _keep_remark(found: Blocks, between: list[str]) -> int:
+    """Make the comments that a blank line parts from what follows a block of their own; give how many lines that took."""
+    blank = [index for index, line in enumerate(between) if index and not line.strip() and between[index - 1].strip()]
+    remark = between[: blank[-1]] if blank else []
+    if remark:
+        key = _numbered(("remark", "\n".join(remark).strip()), found)
+        found[key] = Block(key, remark)
+    return len(remark)
+
+
+def _numbered(key: Key, known: Blocks) -> Key:
+    """Tell overloads and second assignments apart by their order."""
+    count = 2
+    fresh = key
+    while fresh in known:
+        fresh = key[0], f"{key[1]}#{count}"
+        count += 1
+    return fresh
+
+
+def _parts(node: ast.stmt, lines: list[str], first: int, name: str) -> Blocks:
+    if not isinstance(node, ast.ClassDef) or _start(node.body[0]) == node.lineno:
+        return {}
+    inside = _start(node.body[0])
+    head = ("head", name)
+    return {head: Block(head, lines[first - 1 : inside - 1]), **_blocks(node.body, lines, inside, f"{name}.")}
+
+
+def _start(node: ast.stmt) -> int:
+    decorators = node.decorator_list if isinstance(node, Definition) else []
+    return min([node.lineno, *(decorator.lineno for decorator in decorators)])
+
+
+def _key(node: ast.stmt, owner: str) -> Key | None:
+    if isinstance(node, Definition):
+        return "definition", owner + node.name
+    if isinstance(node, ast.ImportFrom):
+        return "from", f"{owner}{'.' * node.level}{node.module or ''}"
+    if isinstance(node, ast.Import):
+        return "import", owner + ast.unparse(node)
+    if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+        return "name", owner + node.targets[0].id
+    if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+        return "name", owner + node.target.id
+    return None
+
+
+# --- putting them together -------------------------------------------------------------------
+
+
+def _merge(base: Blocks, ours: Blocks, theirs: Blocks) -> list[list[str]]:
+    """Give the merged blocks in order; what only one side has is put where that side has it."""
+    _check_names(base, ours, theirs)
+    anchors = [key for key in base if key in ours and key in theirs]
+    for side in (ours, theirs):
+        if [key for key in side if key in anchors] != anchors:
+            raise _Unclear  # one side has moved blocks about
+    gaps, others = _gaps(ours, anchors), _gaps(theirs, anchors)
+    lost = _gaps(base, anchors)
+    merged: list[list[str]] = []
+    for index, key in enumerate([None, *anchors]):
+        if key is not None:
+            merged.append(_merge_block(base[key], ours[key], theirs[key]))
+        merged += _merge_gap(_Gap(base, ours, theirs), lost[index], gaps[index], others[index])
+    return merged
+
+
+def _check_names(base: Blocks, ours: Blocks, theirs: Blocks) -> None:
+    """Give up where a key does not mean the same block in all versions.
+
+    Definitions of one name are told apart by their order, which is another one when there are more or fewer of them. A run is
+    known by the block before it, so that one that is gone and one that is new may be the same.
+    """
+    counts = [Counter((key[0], key[1].partition("#")[0]) for key in side) for side in (base, ours, theirs)]
+    for name in {**counts[0], **counts[1], **counts[2]}:
+        numbers = [count[name] for count in counts]
+        if name[0] not in ("run", "remark") and max(numbers) > 1 and min(numbers) != max(numbers):
+            raise _Unclear
+    was = {key for key in base if key[0] == "run"}
+    for side in (ours, theirs):
+        runs = {key for key in side if key[0] == "run"}
+        if runs - was and was - runs:
+            raise _Unclear
+
+
+class _Gap(NamedTuple):
+    base: Blocks
+    ours: Blocks
+    theirs: Blocks
+
+
+def _gaps(blocks: Blocks, anchors: Sequence[Key]) -> list[list[Key]]:
+    """Give the keys before the first anchor, between the first and the second, and so on."""
+    gaps: list[list[Key]] = [[]]
+    for key in blocks:
+        if key in anchors:
+            gaps.append([])
+        else:
+            gaps[-1].append(key)
+    return gaps
+
+
+def _merge_gap(sides: _Gap, lost: list[Key], ours: list[Key], theirs: list[Key]) -> list[list[str]]:
+    """Merge what is not in all three: additions of both sides stay, what one side has deleted goes."""
+    added, also = [key for key in ours if key not in sides.base], [key for key in theirs if key not in sides.base]
+    if added and also and any(key not in ours and key not in theirs for key in lost):
+        raise _Unclear  # both have replaced the same block: that is no addition
+    merged: list[list[str]] = []
+    for key in ours:
+        merged += _one_sided(key, sides.ours, sides.base, sides.theirs)
+    for key in theirs:
+        if key not in sides.ours:
+            merged += _one_sided(key, sides.theirs, sides.base, sides.ours)
+    return merged
+
+
+def _one_sided(key: Key, side: Blocks, base: Blocks, other: Blocks) -> list[list[str]]:
+    if key in base:  # the other side has deleted it
+        if side[key].lines != base[key].lines:
+            raise _Unclear
+        return []
+    if key not in other:
+        return [side[key].lines]
+    return [_merge_block(Block(key, []), side[key], other[key])]
+
+
+def _merge_block(base: Block, ours: Block, theirs: Block) -> list[str]:
+    if theirs.lines in (ours.lines, base.lines):
+        return ours.lines
+    if ours.lines == base.lines:
+        return theirs.lines
+    if base.is_class and ours.is_class and theirs.is_class:
+        return [line for block in _merge(base.parts, ours.parts, theirs.parts) for line in block]
+    if base.key[0] == "from":
+        return _merge_names(base, ours, theirs)
+    found = merge_lines(base.lines, ours.lines, theirs.lines)
+    if isinstance(found, tuple):
+        raise _Unclear
+    return found
+
+
+def _merge_names(base: Block, ours: Block, theirs: Block) -> list[str]:
+    """Merge the names of `from ... import ...` as sets."""
+    was, mine, its = (_names(block) for block in (base, ours, theirs))
+    kept = [name for name in mine if name in its or name not in was]
+    kept += [name for name in its if name not in mine and name not in was]
+    first = next(index for index, line in enumerate(ours.lines) if line.strip())
+    start = ours.lines[first].partition(" import ")[0] + " import "
+    if not kept:
+        raise _Unclear  # nothing is left
+    blanks = ours.lines[:first]
+    line = start + ", ".join(kept)
+    if len(line) <= MAX_LINE:
+        return [*blanks, line]
+    return [*blanks, f"{start}(", *(f"    {name}," for name in kept), ")"]
+
+
+def _names(block: Block) -> list[str]:
+    text = "\n".join(block.lines)
+    if "#" in text or "\r" in text or text.endswith("\n"):
+        raise _Unclear  # a comment has its place; and lines that bear their own ends are not made anew
+    if not text:
+        return []
+    try:
+        body = parse(text).body
+    except SyntaxError:
+        raise _Unclear from None  # it is indented
+    if len(body) != 1 or not isinstance(body[0], ast.ImportFrom):
+        raise _Unclear  # another statement shares its line
+    return [ast.unparse(alias) for alias in body[0].names]
+
+
+def conflicts_of(base: list[str], ours: list[str], theirs: list[str]) -> tuple[Conflict, ...]:
+    """Name the definitions that both sides have changed in different ways, as far as the texts can be taken apart."""
+    try:
+        sides = [_flat(_of_text(lines)) for lines in (base, ours, theirs)]
+    except _Unclear:
+        return ()
+    was, mine, its = sides
+    keys = [key for key in {**was, **mine, **its} if key[0] == "definition"]
+    both = [key for key in keys if was.get(key) != mine.get(key) != its.get(key) != was.get(key)]
+    innermost = [key for key in both if not any(other[1].startswith(f"{key[1]}.") for other in both)]
+    return tuple(Conflict(key[1], "\n".join(mine.get(key, ())), "\n".join(its.get(key, ()))) for key in innermost)
+
+
+def _flat(blocks: Blocks) -> dict[Key, list[str]]:
+    found: dict[Key, list[str]] = {}
+    for key, block in blocks.items():
+        found[key] = block.lines
+        found.update(_flat(block.parts))
+    return found

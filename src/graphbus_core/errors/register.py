@@ -279,13 +279,14 @@ REGISTER: dict[str, Entry] = {
         "There is no agent in this project.",
         "Go to the folder of a project with agents, or give it with `graphbus -C`.",
     ),
-    "GBE341": Entry("Hunk {number} of the patch for {path} does not apply: {reason}.", "{nearest}"),
+    "GBE341": Entry("The patch for {path} does not apply: {reason}.", "Make it again from the text that is there now."),
     "GBE342": Entry(
         "The patch cannot be read: {reason}.", "Give a unified diff of text files, as `git diff` makes it."
     ),
     "GBE343": Entry("{path} cannot be read: {reason}.", "Give a file that is there, or `-` for standard input."),
     "GBE344": Entry(
-        "There is no git repository here, so there is nothing to compare with.", "`--patch` and `--new` need none."
+        "There is no git repository here, so there is nothing to compare with.",
+        "`--patch` and `--new` need no repository.",
     ),
     # Negotiations: exit status 5
     "GBE401": Entry(

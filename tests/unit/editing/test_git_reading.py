@@ -135,16 +135,6 @@ def test_what_changed_is_told_by_kind(tmp_path: Path) -> None:
         FileState("new.py", "added"),
     )
     assert repository.staged() == (FileState("d.py", "deleted"),)
-    dirty = {name: repository.is_dirty(name) for name in ("a.py", "b.py", "c.py", "d.py", "new.py", "x.log", "no.py")}
-    assert dirty == {
-        "a.py": True,
-        "b.py": True,
-        "c.py": False,
-        "d.py": True,
-        "new.py": True,
-        "x.log": True,
-        "no.py": True,
-    }
 
 
 def test_odd_names_are_names(tmp_path: Path) -> None:
@@ -154,10 +144,8 @@ def test_odd_names_are_names(tmp_path: Path) -> None:
     assert repository.list_files("HEAD") == tuple(sorted(ODD))
     for name in ODD:
         assert repository.read("HEAD", name) == f"# {name!r}\n".encode()
-        assert not repository.is_dirty(name)
         assert repository.entries("HEAD", (name,))[name][0] == "100644"
         (tmp_path / "odd" / name).write_text("changed\n")
-        assert repository.is_dirty(name)
     assert [state.path for state in repository.changed()] == sorted(ODD)
 
 
@@ -190,7 +178,6 @@ def test_line_ends_are_those_of_a_checkout(tmp_path: Path) -> None:
     assert repository.read("HEAD", "a.py") == b"A = 1\r\nB = 2\r\n"
     (tmp_path / "a.py").write_bytes(b"A = 1\r\nB = 2\r\n")
     assert repository.changed() == ()
-    assert not repository.is_dirty("a.py")
 
 
 def test_nothing_that_a_repository_names_is_run(tmp_path: Path) -> None:
@@ -220,7 +207,6 @@ def test_nothing_that_a_repository_names_is_run(tmp_path: Path) -> None:
     assert repository.read("HEAD", "a.py") == b"A = 1\n"
     assert FileState("a.py", "modified") in repository.changed()
     assert repository.staged() == ()
-    assert repository.is_dirty("a.py")
     assert repository.list_files(STAGED)
     assert not (tmp_path / "ran").exists()
 
@@ -244,6 +230,5 @@ def test_reading_leaves_the_index_and_the_objects_alone(tmp_path: Path) -> None:
     repository = found(tmp_path)
     repository.changed()
     repository.staged()
-    repository.is_dirty("a.py")
     repository.read("HEAD", "a.py")
     assert {path: path.read_bytes() for path in (tmp_path / ".git").rglob("*") if path.is_file()} == before

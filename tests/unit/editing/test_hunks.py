@@ -93,30 +93,6 @@ def test_a_first_line_that_also_ends_another_line_is_refused_and_not_confused() 
     assert caught.value.code == "GBE308"
 
 
-def test_hunks_between_which_the_file_does_not_parse_become_one_edit() -> None:
-    diff = _hunk(
-        " def second(x):",
-        "-    y = x + 2",
-        "+    y = (x + 2",
-        "@@",
-        "-    return y",
-        "+    )",
-        "+    return y",
-        " ",
-        " ",
-        " maximum = 1",
-    )
-    changes = changes_of_diff(diff, lambda _path: TEXT)
-    assert len(changes) == 1
-    assert _applied(diff) == TEXT.replace("y = x + 2\n", "y = (x + 2\n    )\n")
-
-
-def test_a_hunk_whose_lines_an_earlier_hunk_adds_is_taken_together_with_it() -> None:
-    text = "a = 1\nb = 2\nc = 3\nd = 4\n"
-    diff = _hunk("-a = 1", "+d = 4", "@@", "-d = 4", "+e = 5")
-    assert _applied(diff, text) == "d = 4\nb = 2\nc = 3\ne = 5\n"
-
-
 @pytest.mark.parametrize(
     ("diff", "code", "says"),
     [

@@ -6,8 +6,7 @@ import codecs
 
 import pytest
 
-from graphbus_core.editing.merge import merge
-from graphbus_core.editing.text.lines import Conflict, merge_lines
+from graphbus_core.editing.merge import Conflict, merge, merge_lines
 
 BASE = '''\
 """Orders."""

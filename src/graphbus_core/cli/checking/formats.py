@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -165,7 +165,7 @@ def _summary(report: Report) -> Iterator[str]:
 
 
 def _extent(report: Report) -> str:
-    return f"{counted(report.agents, 'agent')} in {counted(report.files, 'file')}"
+    return f"{console.counted(report.agents, 'agent')} in {console.counted(report.files, 'file')}"
 
 
 def _nothing_to_say(report: Report) -> str:
@@ -184,14 +184,14 @@ def counts(findings: Sequence[Finding], errors: Sequence[GraphBusError]) -> str:
     """Count by severity: `1 error, 2 notes`; empty for nothing."""
     nouns = {"error": "error", "warning": "warning", "info": "note"}
     numbers = {noun: count(severity, findings, errors) for severity, noun in nouns.items()}
-    return ", ".join(counted(number, noun) for noun, number in numbers.items() if number)
+    return ", ".join(console.counted(number, noun) for noun, number in numbers.items() if number)
 
 
 def _found(report: Report) -> str:
     places = {finding.span.path for finding in report.findings}
     places |= {error.where.path for error in report.errors if error.where}
     found = counts(report.findings, report.errors)
-    return f"Found {found} in {counted(len(places), 'file')}.{_mendable(report)}"
+    return f"Found {found} in {console.counted(len(places), 'file')}.{_mendable(report)}"
 
 
 def _mendable(report: Report) -> str:
@@ -200,11 +200,6 @@ def _mendable(report: Report) -> str:
     ways = [f"{safe} with `graphbus check --fix`"] if safe else []
     ways += [f"{other} by the agents, with `graphbus negotiate`"] if other else []
     return f" Can be mended: {', '.join(ways)}." if ways else ""
-
-
-def counted(number: int, noun: str) -> str:
-    """Give a number with its noun: `1 file`, `2 files`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def statistics(findings: Iterable[Finding]) -> Iterator[str]:
@@ -272,30 +267,30 @@ def _place_document(span: SourceSpan, report: Report) -> dict[str, Any]:
 def as_sarif(report: Report) -> dict[str, Any]:
     """A SARIF 2.1.0 log with one run; files that could not be read are notifications of the invocation."""
     codes = sorted({finding.code for finding in report.findings})
-    return {
-        "$schema": _SARIF_SCHEMA,
-        "version": "2.1.0",
-        "runs": [
-            {
-                "tool": {
-                    "driver": {
-                        "name": "GraphBus",
-                        "semanticVersion": __version__,
-                        "rules": [_sarif_rule(code) for code in codes],
-                    }
-                },
-                "columnKind": "unicodeCodePoints",
-                "originalUriBaseIds": {"SRCROOT": {"uri": f"file://{_quoted(report.root)}/"}},
-                "invocations": [
-                    {
-                        "executionSuccessful": not report.errors,
-                        "toolExecutionNotifications": [_sarif_notification(error) for error in report.errors],
-                    }
-                ],
-                "results": [_sarif_result(finding, codes.index(finding.code), report) for finding in report.findings],
-            }
-        ],
+    return sarif_log(
+        "GraphBus",
+        report.root,
+        [_sarif_rule(code) for code in codes],
+        [_sarif_result(finding, codes.index(finding.code), report) for finding in report.findings],
+        {
+            "executionSuccessful": not report.errors,
+            "toolExecutionNotifications": [_sarif_notification(error) for error in report.errors],
+        },
+    )
+
+
+def sarif_log(
+    name: str, root: str, rules: Sequence[object], results: Sequence[object], invocation: Mapping[str, object]
+) -> dict[str, Any]:
+    """Give a SARIF 2.1.0 log with one run of the tool `name`."""
+    run = {
+        "tool": {"driver": {"name": name, "semanticVersion": __version__, "rules": rules}},
+        "columnKind": "unicodeCodePoints",
+        "originalUriBaseIds": {"SRCROOT": {"uri": f"file://{_quoted(root)}/"}},
+        "invocations": [invocation],
+        "results": results,
     }
+    return {"$schema": _SARIF_SCHEMA, "version": "2.1.0", "runs": [run]}
 
 
 def _sarif_rule(code: str) -> dict[str, Any]:

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 from graphbus_core.cli import console
 from graphbus_core.cli.checking.annotations import annotated, annotation
-from graphbus_core.cli.checking.formats import counted
-from graphbus_core.cli.console import paint, plain
+from graphbus_core.cli.console import counted, paint, plain
 from graphbus_core.contracts.changes import Broken, Change, Effect
 from graphbus_core.contracts.edges import Edge, Validation, Verdict
 from graphbus_core.contracts.versions import Suggestion

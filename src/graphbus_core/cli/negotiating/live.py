@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from graphbus_core.cli.console import Role, paint, plain
+from graphbus_core.cli.console import Role, counted, one_line, paint, plain
 from graphbus_core.model.proposals import (
     CodeChange,
     CommitRecord,
@@ -171,7 +171,7 @@ class Live:
         agents = [name for name in payload["agents"] if name not in arbiters]
         yield _who_negotiates(agents, arbiters) if agents else _who_negotiates(arbiters, [])
         if payload["backend"] != "rules":
-            yield paint(f"Their answers come from {_one_line(payload['backend'])}.", "dim")
+            yield paint(f"Their answers come from {one_line(payload['backend'])}.", "dim")
         if payload.get("at_rest"):
             yield paint(
                 f"{_names(payload['at_rest'])}: settled, nothing new since; not asked. --force asks everybody.", "dim"
@@ -223,7 +223,7 @@ class Live:
         case.failures.clear()
 
     def _reviewed(self, payload: Mapping[str, Any]) -> Iterator[str]:
-        reason = f" — {_one_line(payload['reason'])}" if payload["reason"] else ""
+        reason = f" — {one_line(payload['reason'])}" if payload["reason"] else ""
         self._cases[payload["proposal_id"]].person = f"{_WORDS[payload['verdict']]}{reason}"
         yield from ()
 
@@ -278,15 +278,15 @@ class Live:
 
     def _dropped(self, payload: Mapping[str, Any]) -> Iterator[str]:
         count = counted(payload["count"], "proposal")
-        yield f"{_tag('AGENT')} {_names([payload['agent']])}: {count} too many: {_one_line(payload['reason'])}"
+        yield f"{_tag('AGENT')} {_names([payload['agent']])}: {count} too many: {one_line(payload['reason'])}"
 
     def _failed(self, payload: Mapping[str, Any]) -> Iterator[str]:
-        said = f"gave no usable answer ({payload['task']}): {_one_line(payload['reason'])}"
+        said = f"gave no usable answer ({payload['task']}): {one_line(payload['reason'])}"
         yield f"{_tag('AGENT')} {_names([payload['agent']])} {paint(said, 'warn')}"
 
     def _finished(self, payload: Mapping[str, Any]) -> Iterator[str]:
         ending = msgspec.convert(payload["ending"], Ending)
-        detail = f" ({_one_line(ending.detail)})" if ending.detail else ""
+        detail = f" ({one_line(ending.detail)})" if ending.detail else ""
         yield ""
         yield (
             f"{_ENDINGS[ending.reason]}{detail}: {counted(ending.rounds_executed, 'round')}, "
@@ -311,7 +311,7 @@ class Live:
             yield from _evaluation_lines(list(case.evaluations.values()))
             yield ""
         for rung in case.untried:
-            yield _verdict("GATE", f"Not verified ({rung.code}): {_one_line(rung.message)}", "warn")
+            yield _verdict("GATE", f"Not verified ({rung.code}): {one_line(rung.message)}", "warn")
         if case.merged:
             yield _verdict("GATE", f"Merged with what was accepted meanwhile: {plain(', '.join(case.merged))}", "dim")
         if case.person:
@@ -330,17 +330,17 @@ def _untested(reason: str, proposals: list[str]) -> str:
     """Say which accepted changes no test has judged, and why."""
     if reason == "The project has no tests.":
         return "Your tests were not run: the project has none."
-    return f"Your tests say nothing about {', '.join(proposals)}: {_one_line(reason[:1].lower() + reason[1:])}"
+    return f"Your tests say nothing about {', '.join(proposals)}: {one_line(reason[:1].lower() + reason[1:])}"
 
 
 def _proposal_lines(proposal: Proposal) -> Iterator[str]:
     verb = "I propose instead to" if proposal.parent else "I propose to"
-    wish = paint(f"{verb} {_uncapitalised(_one_line(proposal.title or proposal.intent.replace('_', ' ')))}", "strong")
+    wish = paint(f"{verb} {_uncapitalised(one_line(proposal.title or proposal.intent.replace('_', ' ')))}", "strong")
     number = paint(f"({proposal.proposal_id})", "dim")
     yield f'{_tag("AGENT")} {paint(plain(proposal.src), "name")}: "{wish}" {number}'
     affected = [name for name in dict.fromkeys([proposal.dst, *proposal.affects]) if name]
     if proposal.reason:
-        yield f"{_INDENT}rationale: {_one_line(proposal.reason)}"
+        yield f"{_INDENT}rationale: {one_line(proposal.reason)}"
     if affected:
         yield f"{_INDENT}affects: {plain(', '.join(affected))}"
     yield f"{_INDENT}changes: {plain(', '.join(dict.fromkeys(map(_change_place, proposal.code_changes))))}"
@@ -359,7 +359,7 @@ def _evaluation_lines(evaluations: list[ProposalEvaluation]) -> Iterator[str]:
     width = max(len(evaluation.evaluator) for evaluation in evaluations) + 1
     for evaluation in evaluations:
         name = plain(evaluation.evaluator)
-        reasoning = f" — {_one_line(evaluation.reasoning)}" if evaluation.reasoning else ""
+        reasoning = f" — {one_line(evaluation.reasoning)}" if evaluation.reasoning else ""
         tag = _tag("ARBITER") if evaluation.is_arbiter else _tag("AGENT")
         padding = " " * (width - len(name) - 1)
         doubt = ", unsubstantiated" if _is_in_doubt(evaluation) else ""
@@ -383,7 +383,7 @@ def _gate_lines(failures: list[RungResult]) -> list[str]:
 def _failure(failure: RungResult) -> str:
     line = f":{failure.line}" if failure.line else ""
     place = f"{failure.path}{line}: " if failure.path else ""
-    return f"{failure.code or failure.rung}: {place}{_one_line(failure.message)}"
+    return f"{failure.code or failure.rung}: {place}{one_line(failure.message)}"
 
 
 def _verdict(who: str, text: str, role: Role) -> str:
@@ -391,7 +391,7 @@ def _verdict(who: str, text: str, role: Role) -> str:
 
 
 def _because(reason: str) -> list[str]:
-    return [f"{_INDENT}because: {_one_line(reason)}"] if reason else []
+    return [f"{_INDENT}because: {one_line(reason)}"] if reason else []
 
 
 def _tag(word: str) -> str:
@@ -400,15 +400,6 @@ def _tag(word: str) -> str:
 
 def _names(names: Iterable[str]) -> str:
     return ", ".join(paint(plain(name), "name") for name in names)
-
-
-def _one_line(text: str) -> str:
-    return plain(" ".join(text.split()))
-
-
-def counted(number: int, noun: str) -> str:
-    """Give `1 file`, `2 files`."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def spent_so_far(amounts: Mapping[str, Any]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from graphbus_core import settings
 from graphbus_core.cli import console
-from graphbus_core.cli.negotiating.live import counted
+from graphbus_core.cli.console import counted
 from graphbus_core.compiler.project import Project
 from graphbus_core.errors import raise_all
 from graphbus_core.model.config import BuildRequest

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from graphbus_core.cli.console import Role, paint, plain
-from graphbus_core.cli.negotiating.folding import columns, folded
+from graphbus_core.cli.console import Role, columns, folded, one_line, paint, plain
+from graphbus_core.editing.rungs.codes import RUNGS
 from graphbus_core.model.proposals import (
     CodeChange,
     Evidence,
@@ -36,18 +36,7 @@ _DECISION_ROLES: dict[VoteDecision, Role] = {
     "defer": "accent",
     "abstain": "dim",
 }
-_RUNGS = {
-    "G0": "scope",
-    "G1": "apply",
-    "G2": "parse",
-    "G3": "capability",
-    "G4": "contract",
-    "G5": "import",
-    "G6": "tests",
-    "G7": "checks",
-    "G8": "smoke",
-}
-_RUNG_WIDTH = max(map(len, _RUNGS.values()))
+_RUNG_WIDTH = max(map(len, RUNGS.values()))
 _STATUS_WIDTH = len("not run")
 
 
@@ -155,7 +144,7 @@ def _diff_of(change: CodeChange) -> str:
 def rung_line(rung: RungResult) -> str:
     """Give one rung: its name, what it says, its code and message, and the place."""
     roles: dict[str, Role] = {"passed": "good", "failed": "bad", "not_run": "dim"}
-    name = _RUNGS.get(rung.rung, "").ljust(_RUNG_WIDTH)
+    name = RUNGS.get(rung.rung, "").ljust(_RUNG_WIDTH)
     status = rung.status.replace("_", " ")
     place = f"({':'.join([rung.path, *([str(rung.line)] if rung.line else [])])})" if rung.path else ""
     detail = " ".join(part for part in (rung.code, rung.message, place) if part)
@@ -249,7 +238,7 @@ def _proof(evidence: Evidence) -> Iterator[str]:
     else:
         yield f"{evidence.kind} evidence, {state}: {plain(first)}"
     if evidence.detail:
-        yield f"  {plain(' '.join(evidence.detail.split()))}"
+        yield f"  {one_line(evidence.detail)}"
 
 
 def _wishes(vote: ProposalEvaluation) -> Iterator[str]:
@@ -259,7 +248,7 @@ def _wishes(vote: ProposalEvaluation) -> Iterator[str]:
         files = f" ({', '.join(counter.files)})" if counter.code_changes else ""
         yield f"counter-proposal: {plain(counter.title or counter.intent)}{plain(files)}"
         if counter.reason:
-            yield f"  {plain(' '.join(counter.reason.split()))}"
+            yield f"  {one_line(counter.reason)}"
 
 
 # --- a person, and the outcome ------------------------------------------------------------------

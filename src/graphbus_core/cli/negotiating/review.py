@@ -19,9 +19,10 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from graphbus_core.cli import console
-from graphbus_core.cli.console import paint, plain
+from graphbus_core.cli.console import one_line, paint, plain
 from graphbus_core.errors import UsageError
-from graphbus_core.model.proposals import GateReport, ProposalEvaluation
+from graphbus_core.model.proposals import ProposalEvaluation
+from graphbus_core.negotiation.commit_message import gate_summary
 from graphbus_core.negotiation.session_workspace import PersonWord, Sheet
 
 Write = Callable[[str], None]
@@ -117,21 +118,21 @@ def _long(said: str, word: str) -> str:
 
 def _summary(sheet: Sheet) -> Iterator[str]:
     proposal = sheet.review.proposal
-    title = _one_line(proposal.title or proposal.intent.replace("_", " "))
+    title = one_line(proposal.title or proposal.intent.replace("_", " "))
     yield ""
     yield f"{paint(f'Review {proposal.proposal_id}', 'strong')} of {paint(plain(proposal.src), 'name')}: {title}"
     if proposal.reason:
-        yield _row("why", _one_line(proposal.reason))
+        yield _row("why", one_line(proposal.reason))
     yield _row("files", plain(", ".join(proposal.files)))
     yield _row("votes", f"{_votes(sheet.evaluations)} ({sheet.agreed or 'rejected'})")
-    yield _row("gate", _gate(sheet.review.report))
+    yield _row("gate", plain(gate_summary(sheet.review.report)))
     if sheet.agreed is None:
-        yield _row("rejected", paint(_one_line(sheet.reason), "warn"))
+        yield _row("rejected", paint(one_line(sheet.reason), "warn"))
         yield paint(
             "  The gate passed it. You may accept it all the same; `skip` leaves this and all later ones out.", "dim"
         )
     elif sheet.reason:
-        yield _row("refused", paint(f"your text does not pass: {_one_line(sheet.reason)}", "warn"))
+        yield _row("refused", paint(f"your text does not pass: {one_line(sheet.reason)}", "warn"))
 
 
 def _row(label: str, text: str) -> str:
@@ -143,34 +144,23 @@ def _votes(evaluations: tuple[ProposalEvaluation, ...]) -> str:
     return plain(", ".join(f"{name} {vote.decision}" for name, vote in last.items())) or "none"
 
 
-def _gate(report: GateReport) -> str:
-    groups: dict[str, list[str]] = {}
-    for rung in report.rungs:
-        groups.setdefault(rung.status.replace("_", " "), []).append(rung.rung)
-    return plain("; ".join(f"{status} {' '.join(rungs)}" for status, rungs in groups.items())) or "no rung"
-
-
 def _reasons(sheet: Sheet) -> Iterator[str]:
     """Give everything that was said of a change."""
     proposal, report = sheet.review.proposal, sheet.review.report
-    yield _row("intent", _one_line(proposal.intent))
-    yield _row("why", _one_line(proposal.reason) or "no reason was given")
+    yield _row("intent", one_line(proposal.intent))
+    yield _row("why", one_line(proposal.reason) or "no reason was given")
     for vote in sheet.evaluations:
         role = " (ARBITER)" if vote.is_arbiter else ""
-        reason = _one_line(vote.reasoning) or "without a reason"
+        reason = one_line(vote.reasoning) or "without a reason"
         yield f"  {paint(plain(vote.evaluator), 'name')}{role}: {vote.decision}, {reason}"
-        yield from (f"      concern: {_one_line(concern)}" for concern in vote.concerns)
+        yield from (f"      concern: {one_line(concern)}" for concern in vote.concerns)
         yield from (
-            f"      evidence: {_one_line(item.detail or item.text)}" for item in vote.evidence if item.is_verified
+            f"      evidence: {one_line(item.detail or item.text)}" for item in vote.evidence if item.is_verified
         )
     for rung in report.rungs:
-        yield f"  {rung.rung} {rung.status.replace('_', ' ')}{f': {_one_line(rung.message)}' if rung.message else ''}"
+        yield f"  {rung.rung} {rung.status.replace('_', ' ')}{f': {one_line(rung.message)}' if rung.message else ''}"
     for change in report.schema_changes:
         yield _row("contract", f"{plain(change.method)} changes")
-
-
-def _one_line(text: str) -> str:
-    return plain(" ".join(text.split()))
 
 
 # --- a person's own text ---------------------------------------------------------------------

@@ -1,1 +1,1 @@
-"""A negotiation session as one HTML page: pure functions from what is known of the session to bytes."""
+"""A negotiation session as one HTML page: a template, and pure functions that give its values."""

@@ -1,17 +1,13 @@
-"""Differences of files, to be read side by side where there is room and as one column where there is none.
-
-One grid per file. Each run of lines is two cells, old and new: next to each other, or in one column below each other and without
-the copy of what has not changed. Added and removed lines bear their sign as text.
-"""
+"""Differences of files as a page shows them: hunks of runs, old and new side by side, with the changed part of a line marked."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Literal, NamedTuple
 
-from graphbus_core.cli.report.markup import Child, Markup, element
+from graphbus_core.cli.report.template import Values
 from graphbus_core.model.proposals import CodeChange, ProposalRecord
 
 _HUNK = re.compile(r"@@ -(\d{1,9})(?:,\d+)? \+(\d{1,9})(?:,\d+)? @@(.*)")
@@ -20,7 +16,7 @@ _SIGNS: dict[str, _Sign] = {" ": " ", "": " ", "+": "+", "-": "-"}
 
 
 class Line(NamedTuple):
-    """One line of a hunk; of the two numbers the one of a side where it is not is 0."""
+    """One line of a hunk with its numbers in the old and the new file; 0 where it is not in that file."""
 
     sign: _Sign
     old: int
@@ -29,11 +25,11 @@ class Line(NamedTuple):
 
 
 class Hunk(NamedTuple):
-    """Lines that belong together; `heading` is what stands behind the second `@@`."""
+    """Lines that belong together; `heading` is what stands behind the second `@@`, `ends` what follows a backslash."""
 
     heading: str
-    lines: tuple[Line, ...]
-    ends: tuple[str, ...] = ()
+    lines: list[Line]
+    ends: list[str]
 
 
 class FileDiff(NamedTuple):
@@ -43,8 +39,8 @@ class FileDiff(NamedTuple):
     hunks: tuple[Hunk, ...]
     note: str = ""
 
-    def count(self, sign: _Sign) -> int:
-        """Give the number of lines with this sign."""
+    def count_lines(self, sign: _Sign) -> int:
+        """Count the lines with this sign."""
         return sum(line.sign == sign for hunk in self.hunks for line in hunk.lines)
 
 
@@ -59,90 +55,73 @@ def _proposed(change: CodeChange) -> FileDiff:
     from graphbus_core.editing.edits import unified_diff
 
     old, new = (
-        f"{code}\n" if code and not code.endswith("\n") else code for code in (change.old_code, change.new_code)
+        (f"{code}\n" if code and not code.endswith("\n") else code).encode(errors="replace")
+        for code in (change.old_code, change.new_code)
     )
-    text = (
-        unified_diff("file", old.encode(errors="replace"), new.encode(errors="replace")) if old != new else change.diff
-    )
+    text = unified_diff("file", old, new) if old != new else change.diff
     where = f"in {change.target}" if change.target else "in the module"
     return FileDiff(change.file_path, read_diff(text), f"{change.operation.replace('_', ' ')} {where}")
 
 
 def read_diff(text: str) -> tuple[Hunk, ...]:
-    """Read a unified diff of one file. What does not belong to a hunk is passed over."""
-    found: list[tuple[str, list[Line], list[str]]] = []
+    """Read a unified diff of one file; lines outside of hunks are ignored."""
+    found: list[Hunk] = []
     old = new = 0
     for line in text.removesuffix("\n").split("\n"):
         start = _HUNK.fullmatch(line)
         sign = _SIGNS.get(line[:1])
         if start:
             old, new = int(start[1]), int(start[2])
-            found.append((start[3].strip(), [], []))
+            found.append(Hunk(start[3].strip(), [], []))
         elif found and line.startswith("\\"):
-            found[-1][2].append(line[1:].strip())
+            found[-1].ends.append(line[1:].strip())
         elif found and sign:
-            found[-1][1].append(Line(sign, 0 if sign == "+" else old, 0 if sign == "-" else new, line[1:]))
+            found[-1].lines.append(Line(sign, 0 if sign == "+" else old, 0 if sign == "-" else new, line[1:]))
             old, new = old + (sign != "+"), new + (sign != "-")
-    return tuple(Hunk(heading, tuple(lines), tuple(ends)) for heading, lines, ends in found)
+    return tuple(found)
 
 
-def show_diff(diff: FileDiff) -> Markup:
-    """Give the difference of one file as a figure."""
-    counts = element(
-        "span",
-        element("ins", f"+{diff.count('+')}"),
-        " ",
-        element("del", f"−{diff.count('-')}"),
-        class_="counts",
-    )
-    note = element("span", diff.note, class_="quiet") if diff.note else None
-    caption = element("figcaption", element("code", diff.path), " ", counts, " ", note)
-    if not diff.hunks:
-        return element("figure", caption, element("p", "No text changes.", class_="quiet"), class_="change")
-    grid = element("div", [_cells(hunk, is_first=not index) for index, hunk in enumerate(diff.hunks)], class_="diff")
-    box = element("div", grid, class_="scroll", role="region", tabindex=0, aria_label=f"Difference of {diff.path}")
-    return element("figure", caption, box, class_="change")
+def diff_values(diff: FileDiff) -> Values:
+    """Give the values of the template for the difference of one file."""
+    return {
+        "path": diff.path,
+        "added": diff.count_lines("+"),
+        "removed": diff.count_lines("-"),
+        "note": diff.note,
+        "hunks": [
+            {"heading": hunk.heading or ("⋯" if index else ""), "runs": _runs(hunk), "ends": hunk.ends}
+            for index, hunk in enumerate(diff.hunks)
+        ],
+    }
 
 
-def _cells(hunk: Hunk, *, is_first: bool) -> Iterator[Markup]:
-    if not is_first or hunk.heading:
-        yield element("p", hunk.heading or "⋯", class_="skip")
+def _runs(hunk: Hunk) -> list[Values]:
+    """Give the lines by turns: those that are the same, and those that have gone with those that have come for them."""
+    runs: list[Values] = []
     for is_same, group in groupby(hunk.lines, key=lambda line: line.sign == " "):
         lines = list(group)
         if is_same:
-            yield element("div", [_line(line, line.old) for line in lines], class_="old same")
-            yield element("div", [_line(line, line.new) for line in lines], class_="new same", aria_hidden="true")
+            runs.append({"same": [line._asdict() for line in lines], "gone": [], "came": []})
         else:
-            yield from _changed(
-                [line for line in lines if line.sign == "-"], [line for line in lines if line.sign == "+"]
-            )
-    yield from (element("p", end, class_="skip") for end in hunk.ends)
+            gone, came = ([line for line in lines if line.sign == sign] for sign in "-+")
+            runs.append({"same": [], "gone": _marked(gone, came), "came": _marked(came, gone)})
+    return runs
 
 
-def _changed(gone: Sequence[Line], came: Sequence[Line]) -> Iterator[Markup]:
-    pairs = [_marked(old.text, new.text) for old, new in zip(gone, came, strict=True)] if len(gone) == len(came) else []
-    olds = [pair[0] for pair in pairs] or [line.text for line in gone]
-    news = [pair[1] for pair in pairs] or [line.text for line in came]
-    yield element("div", [_line(line, line.old, text) for line, text in zip(gone, olds, strict=True)], class_="old")
-    yield element("div", [_line(line, line.new, text) for line, text in zip(came, news, strict=True)], class_="new")
+def _marked(lines: Sequence[Line], others: Sequence[Line]) -> list[Values]:
+    """Mark in each line what differs from the line that it faces, if there are as many on the other side."""
+    facing = others if len(lines) == len(others) else lines
+    return [
+        {**line._asdict(), **dict(zip(("text", "mark", "rest"), split_at_change(line.text, other.text), strict=True))}
+        for line, other in zip(lines, facing, strict=True)
+    ]
 
 
-def _line(line: Line, number: int, text: Child = None) -> Markup:
-    name = {" ": "span", "+": "ins", "-": "del"}[line.sign]
-    sign = {" ": " ", "+": "+", "-": "−"}[line.sign]
-    return element(name, element("b", number), element("i", sign), line.text if text is None else text, class_="l")
-
-
-def _marked(old: str, new: str) -> tuple[Child, Child]:
-    """Mark what differs between two lines, when enough of them is the same for that to help."""
-    shorter = min(len(old), len(new))
-    head = next((index for index in range(shorter) if old[index] != new[index]), shorter)
-    tail = next((index for index in range(shorter - head) if old[-1 - index] != new[-1 - index]), shorter - head)
-    if 2 * (head + tail) < shorter or not old[:head].strip() + old[len(old) - tail :].strip():
-        return old, new
-    return _with_mark(old, head, tail), _with_mark(new, head, tail)
-
-
-def _with_mark(text: str, head: int, tail: int) -> Child:
+def split_at_change(text: str, other: str) -> tuple[str, str, str]:
+    """Split a line into what is before, in and behind the change; all is before it where a mark would not help."""
+    shorter = min(len(text), len(other))
+    head = next((index for index in range(shorter) if text[index] != other[index]), shorter)
+    tail = next((index for index in range(shorter - head) if text[-1 - index] != other[-1 - index]), shorter - head)
     end = len(text) - tail
-    return (text[:head], element("mark", text[head:end]) if end > head else None, text[end:])
+    is_alike = 2 * (head + tail) >= shorter and (text[:head] + text[end:]).strip()
+    return (text[:head], text[head:end], text[end:]) if is_alike else (text, "", "")

@@ -1,187 +1,399 @@
-"""The document: head with its policy, header with the outcome, sections, help. The same session gives the same bytes."""
+"""The report as one page: what the session says, as values of the template `page.html`."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from graphbus_core.cli.negotiating.live import counted
-from graphbus_core.cli.report import tables
-from graphbus_core.cli.report.graph_svg import graph
-from graphbus_core.cli.report.markup import Child, Markup, element, raw_element
-from graphbus_core.cli.report.proposals import proposals
-from graphbus_core.cli.report.story import ENDINGS, Story
-from graphbus_core.cli.report.timeline import timeline
-from graphbus_core.model.spending import dollars
-
-GENERATOR = "GraphBus report"
-_HERE = Path(__file__).parent
-_KEYS = (
-    ("j, k", "next and previous proposal"),
-    ("Enter, Space", "open or close the proposal that has the focus"),
-    ("o", "open or close all proposals"),
-    ("/", "go to the filter"),
-    ("t", "light or dark"),
-    ("?", "this help"),
-    ("Esc", "close this help"),
+from graphbus_core.cli.console import counted
+from graphbus_core.cli.report.diffs import FileDiff, diff_values, diffs_of
+from graphbus_core.cli.report.graph import graph_values, links
+from graphbus_core.cli.report.story import VOTES, Case, Step, Story
+from graphbus_core.cli.report.template import Value, Values, fill
+from graphbus_core.editing.rungs.codes import RUNGS
+from graphbus_core.model.proposals import (
+    Consensus,
+    GateReport,
+    ProposalEvaluation,
+    RungResult,
+    SchemaChange,
+    TerminationReason,
+    VoteDecision,
 )
+from graphbus_core.model.spending import dollars
+from graphbus_core.schema.types import Schema
+
+_HERE = Path(__file__).parent
+_ENDINGS: dict[TerminationReason, str] = {
+    "convergence": "Converged after {rounds}",
+    "max_rounds": "Stopped after {rounds}, the limit",
+    "file_limit": "Stopped after {rounds}: the limit of changed files was reached",
+    "manual": "Stopped by hand after {rounds}",
+    "budget": "Stopped after {rounds}: the budget is used up",
+    "oscillation": "Stopped after {rounds}: the proposals went in circles",
+    "error": "Stopped by an error after {rounds}",
+}
+_CONSENSUS: dict[Consensus, str] = {
+    "unanimous": "everybody agreed",
+    "majority": "most agreed",
+    "arbiter": "the arbiter decided",
+    "override": "a person decided",
+}
+_LETTERS: dict[VoteDecision, str] = {"accept": "A", "reject": "R", "counter": "C", "defer": "D", "abstain": "–"}
+_RESULTS = {"passed": "Passed", "failed": "Refused", "not_run": "Not run"}
+_LEAST_USD = 0.00005
 
 
 def page(story: Story) -> bytes:
-    """Give the whole page. It is ASCII, so that it survives any stream that it is written to."""
-    document = element("html", _head(story), _body(story), lang="en")
-    return f"<!doctype html>\n{document}\n".encode("ascii", "xmlcharrefreplace")
-
-
-def _head(story: Story) -> Markup:
-    script = (_HERE / "behaviour.js").read_text(encoding="ascii")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
-    return element(
-        "head",
-        element("meta", charset="utf-8"),
-        element("meta", http_equiv="Content-Security-Policy", content=policy),
-        element("meta", name="generator", content=GENERATOR),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("meta", name="color-scheme", content="light dark"),
-        element("meta", name="referrer", content="no-referrer"),
-        element("title", f"{story.record.session}: negotiation report"),
-        raw_element("style", (_HERE / "style.css").read_text(encoding="ascii")),
-        raw_element("script", script),
-    )
-
-
-def _body(story: Story) -> Markup:
-    sections = [
-        ("timeline", "Timeline", timeline(story)),
-        ("graph", "Graph", graph(story)),
-        ("proposals", "Proposals", proposals(story)),
-        ("votes", "Votes", tables.votes(story)),
-        ("cost", "Cost", tables.cost(story)),
-    ]
-    links = (element("li", element("a", title, href=f"#{name}")) for name, title, _ in sections)
-    return element(
-        "body",
-        element("a", "Skip to the report", href="#main", class_="skip-link"),
-        element("header", element("div", _brand(story), _buttons(), class_="bar-row"), class_="top"),
-        element("nav", element("ul", links), aria_label="Sections"),
-        element("main", _outcome(story), [_section(*section) for section in sections], id="main", tabindex=-1),
-        element("footer", element("p", _origin(story))),
-        _help(),
-    )
-
-
-def _brand(story: Story) -> Markup:
-    return element(
-        "p", element("b", "GraphBus"), " ", element("span", f"Session {story.record.session}", class_="quiet")
-    )
-
-
-def _buttons() -> Markup:
-    return element(
-        "p",
-        element("button", "Dark", type="button", id="theme", aria_pressed="false", data_script=True, hidden=True),
-        element("button", "Keys", type="button", id="keys", data_script=True, hidden=True, aria_haspopup="dialog"),
-        class_="buttons",
-    )
-
-
-def _section(name: str, title: str, content: Child) -> Markup:
-    return element(
-        "section", element("h2", title, id=f"{name}-title"), content, id=name, aria_labelledby=f"{name}-title"
-    )
+    """Give the whole page. It is ASCII, so that it survives any stream; the same session gives the same bytes."""
+    script = (_HERE / "behaviour.js").read_bytes()
+    cases = [_case(story, case) for case in story.cases]
+    values = {
+        "script_digest": base64.b64encode(hashlib.sha256(script).digest()).decode(),
+        "session": story.record.session,
+        **_outcome(story),
+        "rounds": [_round(story, number, cases) for number in story.rounds],
+        **graph_values(story),
+        "cases": cases,
+        "case_count": counted(len(cases), "proposal"),
+        "choices": list(_choices(story)),
+        "voices": list(_voices(story)),
+        "decisions": [{"decision": decision, "letter": letter} for decision, letter in _LETTERS.items()],
+        **_cost(story),
+    }
+    return f"{fill(_HERE / 'page.html', values)}\n".encode("ascii", "xmlcharrefreplace")
 
 
 # --- the outcome -------------------------------------------------------------------------------
 
 
-def _outcome(story: Story) -> Markup:
-    record = story.record
-    return element(
-        "section",
-        element("p", "Negotiation report", class_="eyebrow"),
-        element("h1", _headline(story)),
-        element("p", _lead(story), class_="lead"),
-        element("p", element("b", "Intent: "), record.intent, class_="intent") if record.intent else None,
-        element("p", element("b", "Why they were not written: "), record.refusal, class_="alert")
-        if record.refusal
-        else None,
-        element("dl", (_figure(*figure) for figure in _figures(story)), class_="figures"),
-        tables.files(story),
-        id="outcome",
-        aria_label="Outcome",
-    )
-
-
-def _headline(story: Story) -> str:
-    ending = story.record.negotiations.ending
-    if not story.cases:
-        return "Nobody proposed anything"
+def _outcome(story: Story) -> Values:
+    record, ending = story.record, story.record.negotiations.ending
     made = counted(max(ending.proposals_made, len(story.cases)), "proposal")
-    return f"{len(story.record.negotiations.completed)} of {made} accepted"
-
-
-def _lead(story: Story) -> str:
-    ending = story.record.negotiations.ending
     detail = f" ({ending.detail})" if ending.detail else ""
-    reached = ENDINGS[ending.reason].format(rounds=counted(ending.rounds_executed, "round"))
-    return f"{reached}{detail}. {story.outcome}."
+    reached = _ENDINGS[ending.reason].format(rounds=counted(ending.rounds_executed, "round"))
+    return {
+        "headline": f"{len(record.negotiations.completed)} of {made} accepted"
+        if story.cases
+        else "Nobody proposed anything",
+        "lead": f"{reached}{detail}. {story.outcome}.",
+        "intent": record.intent,
+        "refusal": record.refusal,
+        "figures": [
+            dict(zip(("title", "value", "detail"), figure, strict=True)) for figure in (*_counts(story), *_means(story))
+        ],
+        "files": _files(story),
+    }
 
 
-def _figures(story: Story) -> Iterator[tuple[str, str, str]]:
+def _counts(story: Story) -> Iterator[tuple[str, str, str]]:
     record = story.record
-    ending, statuses = record.negotiations.ending, [case.record.status for case in story.cases]
-    others = {status: statuses.count(status) for status in dict.fromkeys(statuses) if status != "accepted"}
-    yield (
-        "Commits",
-        str(len(record.negotiations.completed)),
-        ", ".join(f"{count} {status}" for status, count in others.items()) or "none turned down",
-    )
-    yield "Files changed", str(ending.files_modified), tables.lines_changed(story)
-    judges = f"arbiters: {', '.join(record.arbiters)}" if record.arbiters else "no arbiter"
-    yield "Agents", str(len(record.agents)), judges
+    statuses = [case.record.status for case in story.cases]
+    others = [f"{statuses.count(each)} {each}" for each in dict.fromkeys(statuses) if each != "accepted"]
+    diffs = [diff for case in story.cases if case.record.commit for diff in diffs_of(case.record)]
+    lines = f"{counted(_lines(diffs, '+'), 'line')} added, {_lines(diffs, '-')} removed"
+    yield "Commits", str(len(record.negotiations.completed)), ", ".join(others) or "none turned down"
+    yield "Files changed", str(record.negotiations.ending.files_modified), lines if diffs else "nothing was written"
+    arbiters = f"arbiters: {', '.join(record.arbiters)}" if record.arbiters else "no arbiter"
+    yield "Agents", str(len(record.agents)), arbiters
+
+
+def _means(story: Story) -> Iterator[tuple[str, str, str]]:
+    """Yield what the session has used: money and models."""
+    record, tokens = story.record, story.record.spent.usage
     if story.was_free:
         yield "Cost", "$0", "no model was asked"
     else:
-        tokens = record.spent.usage
         yield "Cost", dollars(record.spent.cost_usd), f"{tokens.input_tokens:,} tokens in, {tokens.output_tokens:,} out"
-    roles = (
-        ", ".join(f"{role}: {name}" for role, name in sorted(record.models.items()))
-        if len(story.models) > 1
-        else "negotiated"
+    roles = ", ".join(f"{role}: {name}" for role, name in sorted(record.models.items()))
+    first = story.models[0] if record.models or record.backend != "rules" else "Rules"
+    yield ("Models", first, roles) if len(story.models) > 1 else ("Model", first, "negotiated")
+
+
+def _files(story: Story) -> list[Values]:
+    """Give every file that accepted proposals changed, with the size of the change."""
+    changes: dict[str, list[tuple[Case, FileDiff]]] = {}
+    for case in story.cases:
+        for diff in diffs_of(case.record) if case.record.commit else ():
+            changes.setdefault(diff.path, []).append((case, diff))
+    return [
+        {
+            "path": path,
+            "added": _lines((diff for _, diff in own), "+"),
+            "removed": _lines((diff for _, diff in own), "-"),
+            "by": links(case for case, _ in own),
+        }
+        for path, own in sorted(changes.items())
+    ]
+
+
+def _lines(diffs: Iterable[FileDiff], sign: str) -> int:
+    return sum(line.sign == sign for diff in diffs for hunk in diff.hunks for line in hunk.lines)
+
+
+def _round(story: Story, number: int, cases: list[Values]) -> Values:
+    return {
+        "round": number,
+        "in_round": [case for case in cases if case["round"] == number],
+        "notes": [{"agent": note.agent, "text": note.text} for note in story.notes if note.round == number],
+    }
+
+
+# --- the proposals -----------------------------------------------------------------------------
+
+
+def _choices(story: Story) -> Iterator[Values]:
+    """Yield what the proposals can be filtered by, as numbers where names could hold anything."""
+    agents = {name for case in story.cases for name in case.concerned}
+    statuses = dict.fromkeys(case.record.status for case in story.cases)
+    options: dict[str, list[tuple[Value, Value]]] = {
+        "agent": [(story.agents.index(name), name) for name in sorted(agents)],
+        "file": list(enumerate(story.files)),
+        "status": [(status, status.capitalize()) for status in statuses],
+        "round": [(number, number) for number in sorted({case.proposal.round for case in story.cases})],
+    }
+    for name, pairs in options.items():
+        values = [{"value": value, "text": text} for value, text in pairs]
+        yield {"choice": name, "title": name.capitalize(), "options": values}
+
+
+def _case(story: Story, case: Case) -> Values:
+    proposal, record = case.proposal, case.record
+    changes = record.commit.schema_changes if record.commit else proposal.schema_changes
+    return {
+        "name": case.name,
+        "title": case.title,
+        "anchor": case.anchor,
+        "status": record.status,
+        "status_name": record.status.capitalize(),
+        "src": proposal.src,
+        "round": proposal.round,
+        "tally": _tally(case) if case.votes else "",
+        "agent_keys": _keys(story.agents, case.concerned),
+        "concern_keys": _keys(story.agents, (proposal.src, *case.affected)),
+        "file_keys": _keys(story.files, proposal.files),
+        "stations": [step._asdict() for step in _stations(case)],
+        "reason": proposal.reason,
+        "facts": list(_facts(story, case)),
+        "diffs": [diff_values(diff) for diff in diffs_of(record)],
+        "contract": [{"method": change.method, "sides": list(_sides(change))} for change in changes],
+        "climbs": [_climb(report, number, len(case.climbs)) for number, report in enumerate(case.climbs, start=1)],
+        "votes": [_vote(vote) for vote in record.evaluations],
+        "outcome": _outcome_of(story, case),
+    }
+
+
+def _keys(known: tuple[str, ...], names: Iterable[str]) -> str:
+    """Give names as their places in a list: short, and safe to be compared by the script."""
+    return " ".join(str(known.index(name)) for name in names)
+
+
+def _stations(case: Case) -> Iterator[Step]:
+    parent = case.proposal.parent
+    yield Step(f"Proposed against {parent}" if parent else "Proposed")
+    for step in case.steps:
+        if step is VOTES:
+            yield from _judged(case)
+        else:
+            yield step
+    commit = case.record.commit
+    if commit:
+        yield Step(f"Commit {commit.commit_id}: {_CONSENSUS[commit.consensus_type]}", "good")
+    else:
+        yield Step(case.record.status.capitalize(), "end")
+
+
+def _judged(case: Case) -> Iterator[Step]:
+    if any(not vote.is_arbiter for vote in case.votes):
+        yield Step(f"Votes: {_tally(case)}")
+    yield from (Step(f"Arbiter {vote.evaluator}: {vote.decision}") for vote in case.votes if vote.is_arbiter)
+
+
+def _tally(case: Case) -> str:
+    """Give the votes as words: `2 accept, 1 reject`."""
+    counts = ((decision, case.count(decision)) for decision in _LETTERS)
+    return ", ".join(f"{count} {decision}" for decision, count in counts if count) or "none"
+
+
+def _facts(story: Story, case: Case) -> Iterator[Values]:
+    proposal, costs = case.proposal, story.record.costs
+    facts: tuple[tuple[str, Value, Sequence[str]], ...] = (
+        ("Proposed by", proposal.src, ()),
+        ("To", proposal.dst, ()),
+        ("Affects", ", ".join(proposal.affects), ()),
+        ("Intent", proposal.intent, ()),
+        ("Mends", proposal.finding, ()),
+        ("Priority", proposal.priority, ()),
+        ("Needs", "", proposal.dependencies),
+        ("Counters", "", [proposal.parent] if proposal.parent else ()),
+        ("Countered by", "", story.counters(case.name)),
+        ("Cost", dollars(costs[case.name]) if case.name in costs else "", ()),
     )
+    for label, text, names in facts:
+        if text or names:
+            yield {"label": label, "text": text or "", "links": [_link(story, name) for name in names]}
+
+
+def _link(story: Story, name: str) -> Values:
+    return {"name": name, "anchor": story.by_name[name].anchor if name in story.by_name else ""}
+
+
+def _sides(change: SchemaChange) -> Iterator[Values]:
+    sides = (
+        ("input", change.input_schema_before, change.input_schema_after),
+        ("output", change.output_schema_before, change.output_schema_after),
+    )
+    for side, before, after in sides:
+        if before != after:
+            yield {"side": side, "before": _declared(before), "after": _declared(after)}
+
+
+def _declared(schema: Schema | None) -> str:
+    return "not declared" if schema is None else str(schema)
+
+
+def _climb(report: GateReport, number: int, count: int) -> Values:
+    climb = f"Climb {number} of {count}: {'passed' if report.passed else 'refused'}"
+    return {
+        "number": number,
+        "is_one_of_many": count > 1,
+        "caption": climb if count > 1 else "The rungs",
+        "rungs": [_rung(rung) for rung in report.rungs],
+    }
+
+
+def _rung(rung: RungResult) -> Values:
+    place = f"{rung.path}:{rung.line}" if rung.path and rung.line else rung.path
+    return {
+        "rung": rung.rung,
+        "rung_name": RUNGS.get(rung.rung, "").capitalize(),
+        "result": rung.status,
+        "result_name": _RESULTS[rung.status],
+        "code": rung.code,
+        "place": place,
+        "message": rung.message or (None if place else "–"),
+    }
+
+
+def _vote(vote: ProposalEvaluation) -> Values:
+    counter = vote.counter_proposal
+    return {
+        "evaluator": vote.evaluator,
+        "is_arbiter": vote.is_arbiter,
+        "decision": vote.decision,
+        "decision_name": vote.decision.capitalize(),
+        "circumstances": "".join(f" · {each}" for each in _circumstances(vote)),
+        "reasoning": vote.reasoning,
+        "remarks": list(_remarks(vote)),
+        "instead": (counter.title or counter.intent) if counter else "",
+    }
+
+
+def _circumstances(vote: ProposalEvaluation) -> Iterator[str]:
+    impact = vote.impact_assessment
+    if vote.round:
+        yield f"round {vote.round}"
+    if vote.confidence != 1:
+        yield f"confidence {vote.confidence:.0%}"
+    if impact.estimated_risk != "low":
+        yield f"{impact.estimated_risk} risk"
+    if impact.breaks_contracts:
+        yield "breaks a contract"
+    if impact.affects_dependencies:
+        yield f"touches {', '.join(impact.affects_dependencies)}"
+
+
+def _remarks(vote: ProposalEvaluation) -> Iterator[Values]:
+    for evidence in vote.evidence:
+        label = f"Evidence ({evidence.kind}, {'verified: a veto' if evidence.is_verified else 'unsubstantiated'})"
+        yield {"label": label, "text": evidence.text, "is_code": "\n" in evidence.text, "detail": evidence.detail}
+    proven = {evidence.text for evidence in vote.evidence}
+    remarks = [("Concern", text) for text in vote.concerns if text not in proven]
+    for label, text in (*remarks, *(("Suggestion", text) for text in vote.suggestions)):
+        yield {"label": label, "text": text, "is_code": False, "detail": ""}
+
+
+def _outcome_of(story: Story, case: Case) -> str:
+    commit = case.record.commit
+    if commit is None:
+        return case.record.refusal
+    voters = f" ({', '.join(commit.evaluators)})" if commit.evaluators else ""
+    how = f"{commit.commit_id}: {_CONSENSUS[commit.consensus_type]}{voters}"
+    return f"{how}. Changes {', '.join(commit.files_modified)}. {story.outcome}."
+
+
+# --- votes and cost ----------------------------------------------------------------------------
+
+
+def _voices(story: Story) -> Iterator[Values]:
+    """Yield a row for each agent that voted or proposed, with a cell for each proposal; nothing when nobody voted."""
+    voters = {vote.evaluator for case in story.cases for vote in case.votes}
+    proposers = {case.proposal.src for case in story.cases} if voters else set[str]()
+    by_case = [{vote.evaluator: vote for vote in case.votes} for case in story.cases]
+    for name in story.agents:
+        if name in voters | proposers:
+            votes = (own.get(name) for own in by_case)
+            cells = [_cell(case, name, vote) for case, vote in zip(story.cases, votes, strict=True)]
+            yield {"agent": name, "cells": cells}
+
+
+def _cell(case: Case, name: str, vote: ProposalEvaluation | None) -> Values:
+    if vote is None:
+        return {"is_own": name == case.proposal.src, "decision": ""}
+    sign = ("§" if vote.is_arbiter else "") + ("!" if any(evidence.is_verified for evidence in vote.evidence) else "")
+    return {
+        "is_own": False,
+        "decision": vote.decision,
+        "letter": f"{_LETTERS[vote.decision]}{sign}",
+        "words": f"{name} on {case.name}: {vote.decision}{' as arbiter' if vote.is_arbiter else ''}",
+    }
+
+
+def _cost(story: Story) -> Values:
+    spent = story.record.spent
+    return {
+        "was_free": story.was_free,
+        "answered": counted(spent.calls, "question") if spent.calls else "",
+        "amounts": [
+            {"what": what, "amount": f"{amount:,}", "detail": detail} for what, amount, detail in _amounts(story)
+        ],
+        "dollars": dollars(spent.cost_usd),
+        "unpriced": counted(spent.unpriced, "request") if spent.unpriced else "",
+        "prices": list(_prices(story)),
+    }
+
+
+def _amounts(story: Story) -> Iterator[tuple[str, int, str]]:
+    spent, usage = story.record.spent, story.record.spent.usage
+    fresh = usage.input_tokens - usage.cache_read_tokens
+    cached = f"{fresh:,} new, {usage.cache_read_tokens:,} read from the provider's cache"
+    yield "Questions answered", spent.calls, "by rules or by a model"
     yield (
-        "Models" if len(story.models) > 1 else "Model",
-        story.models[0] if record.models or record.backend != "rules" else "Rules",
-        roles,
+        "Requests to models",
+        spent.requests,
+        f"{spent.cached:,} of them answered from a cache or a record of this machine",
     )
+    yield "Input tokens", usage.input_tokens, cached
+    yield "Written to the cache", usage.cache_write_tokens, "input tokens that the provider keeps for later requests"
+    yield "Output tokens", usage.output_tokens, "the answers, thinking included"
+    yield "All tokens", usage.total_tokens, "input and output"
 
 
-def _figure(title: str, value: str, detail: str) -> Markup:
-    return element("div", element("dt", title), element("dd", element("b", value), element("span", detail)))
+def _prices(story: Story) -> Iterator[Values]:
+    costs, total = story.record.costs, story.record.spent.cost_usd
+    if not costs:
+        return
+    most = max(*costs.values(), total - sum(costs.values()), 0.000001)
 
+    def price(amount: float, **values: Value) -> Values:
+        return {**values, "amount": dollars(amount), "bar": max(round(96 * amount / most), 1)}
 
-def _origin(story: Story) -> Child:
-    name = story.record.session
-    return (
-        "Made by ",
-        element("code", f"graphbus report {name}"),
-        ". The same facts on the command line: ",
-        element("code", f"graphbus inspect-negotiation --session {name}"),
-        ".",
-    )
-
-
-def _help() -> Markup:
-    rows = ((element("dt", element("kbd", key)), element("dd", text)) for key, text in _KEYS)
-    close = element("button", "Close", type="button", id="help-close")
-    return element(
-        "dialog",
-        element("h2", "Keys", id="help-title"),
-        element("dl", rows),
-        close,
-        id="help",
-        aria_labelledby="help-title",
-    )
+    for case in story.cases:
+        if case.name in costs:
+            outcome = case.record.status.capitalize()
+            yield price(costs[case.name], anchor=case.anchor, name=case.name, title=case.title, outcome=outcome)
+    others = total - sum(costs.get(name, 0.0) for name in dict.fromkeys(case.name for case in story.cases))
+    if others >= _LEAST_USD:
+        yield price(others, anchor="", name="Other", title="analysis, and questions about no one proposal", outcome="")

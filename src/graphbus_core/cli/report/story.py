@@ -5,60 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from graphbus_core.model.artifacts import Edge
-from graphbus_core.model.proposals import (
-    GateReport,
-    ProposalEvaluation,
-    ProposalRecord,
-    Status,
-    TerminationReason,
-    VoteDecision,
-)
+from graphbus_core.model.proposals import GateReport, ProposalEvaluation, ProposalRecord, VoteDecision
 from graphbus_core.negotiation.transcript import Said, SessionRecord
-from graphbus_core.schema.json import Json
 
+GENERATOR = "GraphBus report"
 Fate = Literal["", "written", "undone"]
-
-STATUSES: dict[Status, str] = {
-    "accepted": "Accepted",
-    "rejected": "Rejected",
-    "refused": "Refused",
-    "countered": "Countered",
-    "superseded": "Superseded",
-    "deferred": "Deferred",
-    "pending": "Pending",
-}
-DECISIONS: dict[VoteDecision, str] = {
-    "accept": "Accept",
-    "reject": "Reject",
-    "counter": "Counter",
-    "defer": "Defer",
-    "abstain": "Abstain",
-}
-ENDINGS: dict[TerminationReason, str] = {
-    "convergence": "Converged after {rounds}",
-    "max_rounds": "Stopped after {rounds}, the limit",
-    "file_limit": "Stopped after {rounds}: the limit of changed files was reached",
-    "manual": "Stopped by hand after {rounds}",
-    "budget": "Stopped after {rounds}: the budget is used up",
-    "oscillation": "Stopped after {rounds}: the proposals went in circles",
-    "error": "Stopped by an error after {rounds}",
-}
-RUNGS = {
-    "G0": "Scope",
-    "G1": "Apply",
-    "G2": "Parse",
-    "G3": "Capability",
-    "G4": "Contract",
-    "G5": "Import",
-    "G6": "Tests",
-    "G7": "Checks",
-    "G8": "Smoke",
-}
+_PERSON = {"yes": "good", "no": "bad"}
 
 
 class Note(NamedTuple):
@@ -80,59 +37,33 @@ VOTES = Step("votes")
 """Stands where the votes that count were given."""
 
 
-class _Gated(msgspec.Struct, frozen=True):
-    proposal_id: str
-    report: GateReport
-
-
 class _Judged(msgspec.Struct, frozen=True):
     proposal_id: str
 
 
-class _Evaluated(msgspec.Struct, frozen=True):
-    evaluation: _Judged
+class _Event(msgspec.Struct, frozen=True):
+    """The parts of the events of a negotiation that a report shows; each event has some of them."""
 
-
-class _Merged(msgspec.Struct, frozen=True):
-    proposal_id: str
-    files: tuple[str, ...]
-
-
-class _SentBack(msgspec.Struct, frozen=True):
-    proposal_id: str
-    reason: str
-
-
-class _Reviewed(msgspec.Struct, frozen=True):
-    proposal_id: str
-    verdict: str
+    proposal_id: str = ""
+    agent: str = ""
+    report: GateReport | None = None
+    evaluation: _Judged | None = None
+    files: tuple[str, ...] = ()
+    verdict: str = ""
     reason: str = ""
-
-
-class _Failed(msgspec.Struct, frozen=True):
-    agent: str
-    task: str
-    reason: str
-
-
-class _Dropped(msgspec.Struct, frozen=True):
-    agent: str
-    count: int
-    reason: str
-
-
-class _Round(msgspec.Struct, frozen=True):
-    round: int
+    task: str = ""
+    round: int = 0
+    count: int = 0
 
 
 class Case:
-    """One proposal and what it has to do with the others.
+    """One proposal and its relation to the others.
 
     Attributes:
         record: Its story.
-        anchor: The name of its place in the page, unique there and safe whatever the proposal's id is.
+        anchor: The id of its element in the page, unique there and safe whatever the proposal's id is.
         climbs: Every report of the gate, the last one last.
-        steps: What happened between its making and its end, in order.
+        steps: What happened between proposal and outcome, in order.
     """
 
     def __init__(self, record: ProposalRecord, anchor: str = "", known: Sequence[Step | GateReport] = ()) -> None:
@@ -147,7 +78,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """Its id, as people call it."""
+        """The id of the proposal."""
         return self.proposal.proposal_id
 
     @property
@@ -164,19 +95,18 @@ class Case:
 
     @cached_property
     def votes(self) -> tuple[ProposalEvaluation, ...]:
-        """The last word of each evaluator, arbiters after the others."""
+        """The last vote of each evaluator, arbiters after the others."""
         latest = {(vote.is_arbiter, vote.evaluator): vote for vote in self.record.evaluations}
         return tuple(sorted(latest.values(), key=lambda vote: vote.is_arbiter))
 
     @property
-    def everybody(self) -> tuple[str, ...]:
-        """All who have to do with it: the proposer, the affected, the voters."""
-        return tuple(
-            dict.fromkeys((self.proposal.src, *self.affected, *(vote.evaluator for vote in self.record.evaluations)))
-        )
+    def concerned(self) -> tuple[str, ...]:
+        """The proposer, the affected agents and the voters."""
+        voters = (vote.evaluator for vote in self.record.evaluations)
+        return tuple(dict.fromkeys((self.proposal.src, *self.affected, *voters)))
 
     def count(self, decision: VoteDecision) -> int:
-        """Give how many agents, arbiters apart, have decided so."""
+        """Count the agents, without arbiters, that decided so."""
         return sum(vote.decision == decision and not vote.is_arbiter for vote in self.votes)
 
 
@@ -184,79 +114,51 @@ class Story:
     """A whole session.
 
     Attributes:
-        record: What came of it.
-        edges: Between its agents, sorted; None when neither artifacts nor sources tell.
+        record: Its outcome.
+        edges: Between its agents, sorted; None when neither artifacts nor sources tell them.
         fate: What became of the accepted changes, by the journal.
         cases: The proposals in order.
         notes: What else happened, in order.
+        agents: All agents in the order of activation, then those that only proposals name.
+        files: All files that a proposal wanted to change, sorted.
+        rounds: From 1.
     """
 
     def __init__(
         self, record: SessionRecord, edges: Iterable[Edge] | None, said: Sequence[Said] = (), fate: Fate = ""
     ) -> None:
         self.record = record
-        known = set(self.agents)
-        self.edges: tuple[Edge, ...] | None = None
-        if edges is not None:
-            inner = {edge for edge in edges if {edge.source, edge.target} <= known and edge.source != edge.target}
-            self.edges = tuple(sorted(inner, key=lambda edge: (edge.source, edge.target, edge.kind, edge.label)))
         self.fate = fate
-        steps = _steps(said)
+        steps, self.notes = _read(said)
         records = record.negotiations.records
         self.cases = tuple(
             Case(each, anchor, steps.get(each.proposal.proposal_id, ()))
             for each, anchor in zip(records, _anchors(records), strict=True)
         )
-        self.notes = tuple(_notes(said))
+        named = (name for case in self.cases for name in case.concerned)
+        self.agents = tuple(dict.fromkeys((*record.agents, *named)))
+        self.files = tuple(sorted({path for case in self.cases for path in case.proposal.files}))
+        last = max(record.negotiations.ending.rounds_executed, *(case.proposal.round for case in self.cases), 0)
+        self.rounds = range(1, last + 1)
+        self.edges = None if edges is None else self._inner(edges)
 
-    @cached_property
-    def agents(self) -> tuple[str, ...]:
-        """All agents of the session, in the order of activation; then those that only proposals name."""
-        records = self.record.negotiations.records
-        named = (name for each in records for name in Case(each).everybody)
-        return tuple(dict.fromkeys((*self.record.agents, *named)))
-
-    @cached_property
-    def agent_numbers(self) -> dict[str, int]:
-        """Agent -> its place in `agents`: short and safe to stand in an attribute."""
-        return {name: number for number, name in enumerate(self.agents)}
-
-    @cached_property
-    def files(self) -> tuple[str, ...]:
-        """All files that some proposal wanted to change, sorted."""
-        return tuple(sorted({path for case in self.cases for path in case.proposal.files}))
-
-    @cached_property
-    def file_numbers(self) -> dict[str, int]:
-        """File -> its place in `files`."""
-        return {path: number for number, path in enumerate(self.files)}
+    def _inner(self, edges: Iterable[Edge]) -> tuple[Edge, ...]:
+        known = set(self.agents)
+        inner = {edge for edge in edges if {edge.source, edge.target} <= known and edge.source != edge.target}
+        return tuple(sorted(inner, key=lambda edge: (edge.source, edge.target, edge.kind, edge.label)))
 
     @cached_property
     def by_name(self) -> dict[str, Case]:
         """Proposal id -> its case; of two with one id the first."""
-        found: dict[str, Case] = {}
-        for case in self.cases:
-            found.setdefault(case.name, case)
-        return found
+        return {case.name: case for case in reversed(self.cases)}
 
-    @property
-    def rounds(self) -> range:
-        """The rounds, from 1."""
-        rounds = (case.proposal.round for case in self.cases)
-        return range(1, max(self.record.negotiations.ending.rounds_executed, *rounds, 0) + 1)
-
-    @cached_property
-    def counters(self) -> dict[str, tuple[Case, ...]]:
-        """Proposal id -> the proposals that counter it."""
-        found: dict[str, tuple[Case, ...]] = {}
-        for case in self.cases:
-            if case.proposal.parent:
-                found[case.proposal.parent] = (*found.get(case.proposal.parent, ()), case)
-        return found
+    def counters(self, name: str) -> list[str]:
+        """Give the proposals that counter one."""
+        return [case.name for case in self.cases if case.proposal.parent and case.proposal.parent == name]
 
     @property
     def models(self) -> tuple[str, ...]:
-        """Who negotiated: the distinct models, or the rules."""
+        """The distinct models that negotiated, or the rules."""
         return tuple(dict.fromkeys(self.record.models.values())) or (self.record.backend,)
 
     @property
@@ -276,6 +178,45 @@ class Story:
             return "The accepted changes are in the source files"
         return "The accepted changes were not written"
 
+    def facts(self) -> dict[str, Any]:
+        """Give what the page shows, for programs: one JSON document, its keys in a fixed order."""
+        record = self.record
+        commits = record.negotiations.completed
+        return {
+            "generator": GENERATOR,
+            "session": record.session,
+            "outcome": {
+                "ending": msgspec.to_builtins(record.negotiations.ending),
+                "is_applied": record.is_applied,
+                "fate": self.fate,
+                "refusal": record.refusal,
+                "commits": [commit.commit_id for commit in commits],
+                "files": sorted({path for commit in commits for path in commit.files_modified}),
+            },
+            "intent": record.intent,
+            "backend": record.backend,
+            "models": record.models,
+            "agents": self.agents,
+            "arbiters": record.arbiters,
+            "edges": msgspec.to_builtins(self.edges),
+            "cost": {
+                "spent": {**msgspec.structs.asdict(record.spent), "usage": msgspec.structs.asdict(record.spent.usage)},
+                "by_proposal_usd": record.costs,
+            },
+            "rounds": [
+                {
+                    "round": number,
+                    "proposals": [case.name for case in self.cases if case.proposal.round == number],
+                    "notes": [{"agent": note.agent, "text": note.text} for note in self.notes if note.round == number],
+                }
+                for number in self.rounds
+            ],
+            "proposals": [
+                {"id": case.name, **msgspec.to_builtins(case.record), "climbs": msgspec.to_builtins(case.climbs)}
+                for case in self.cases
+            ],
+        }
+
 
 def _anchors(records: Iterable[ProposalRecord]) -> Iterator[str]:
     taken: set[str] = set()
@@ -286,39 +227,46 @@ def _anchors(records: Iterable[ProposalRecord]) -> Iterator[str]:
         yield name if is_usable else f"proposal-{number}"
 
 
-def _steps(said: Iterable[Said]) -> dict[str, list[Step | GateReport]]:
-    """Give what happened to each proposal, in order; of several votes on it the last ones count."""
+def _read(said: Iterable[Said]) -> tuple[dict[str, list[Step | GateReport]], tuple[Note, ...]]:
+    """Give what happened to each proposal, in order, and the notes; of several votes on a proposal the last ones count."""
     steps: dict[str, list[Step | GateReport]] = {}
-    for event in said:
-        kind = event.topic.rpartition("/")[2]
-        if kind == "Evaluated":
-            own = steps.setdefault(msgspec.convert(event.payload, _Evaluated).evaluation.proposal_id, [])
+    notes: list[Note] = []
+    round = 0
+    for each in said:
+        kind = each.topic.removeprefix("/Negotiation/")
+        if kind not in _SHOWN:
+            continue
+        event = msgspec.convert(each.payload, _Event)
+        own = steps.setdefault(event.evaluation.proposal_id if event.evaluation else event.proposal_id, [])
+        if kind == "Round":
+            round = event.round
+        elif kind == "Evaluated":
             own[:] = [*(step for step in own if step is not VOTES), VOTES]
-        elif kind == "Gated":
-            gated = msgspec.convert(event.payload, _Gated)
-            steps.setdefault(gated.proposal_id, []).append(gated.report)
-        elif kind in _TOLD:
-            name, step = _told(kind, event.payload)
-            steps.setdefault(name, []).append(step)
-    return steps
+        elif event.report:
+            own.append(event.report)
+        elif kind in ("Failed", "Dropped"):
+            notes.append(Note(round, event.agent, _noted(kind, event)))
+        else:
+            own.append(_told(kind, event))
+    return steps, tuple(notes)
 
 
-_TOLD = ("Merged", "SentBack", "Reviewed")
+_SHOWN = ("Round", "Evaluated", "Gated", "Merged", "SentBack", "Reviewed", "Failed", "Dropped")
 
 
-def _told(kind: str, payload: Json) -> tuple[str, Step]:
+def _noted(kind: str, event: _Event) -> str:
+    if kind == "Failed":
+        return f"gave no usable answer ({event.task}): {event.reason}"
+    return f"{event.count} proposal{'' if event.count == 1 else 's'} too many: {event.reason}"
+
+
+def _told(kind: str, event: _Event) -> Step:
     if kind == "Merged":
-        merged = msgspec.convert(payload, _Merged)
-        return merged.proposal_id, Step(f"Merged with what others changed in {', '.join(merged.files)}")
+        return Step(f"Merged with what others changed in {', '.join(event.files)}")
     if kind == "SentBack":
-        back = msgspec.convert(payload, _SentBack)
-        return back.proposal_id, Step(f"Sent back: {back.reason}", "bad")
-    reviewed = msgspec.convert(payload, _Reviewed)
-    reason = f" ({reviewed.reason})" if reviewed.reason else ""
-    return reviewed.proposal_id, Step(f"A person said {reviewed.verdict}{reason}", _PERSON.get(reviewed.verdict, ""))
-
-
-_PERSON = {"yes": "good", "no": "bad"}
+        return Step(f"Sent back: {event.reason}", "bad")
+    reason = f" ({event.reason})" if event.reason else ""
+    return Step(f"A person said {event.verdict}{reason}", _PERSON.get(event.verdict, ""))
 
 
 def _climbed(report: GateReport, *, is_first: bool) -> Step:
@@ -326,17 +274,3 @@ def _climbed(report: GateReport, *, is_first: bool) -> Step:
     if report.failure:
         return Step(f"{name}: refused at {report.failure.code or report.failure.rung}", "bad")
     return Step(f"{name}: passed", "good") if report.passed else Step(f"{name}: not passed", "bad")
-
-
-def _notes(said: Iterable[Said]) -> Iterator[Note]:
-    round = 0
-    for event in said:
-        if event.topic == "/Negotiation/Round":
-            round = msgspec.convert(event.payload, _Round).round
-        elif event.topic == "/Negotiation/Failed":
-            failed = msgspec.convert(event.payload, _Failed)
-            yield Note(round, failed.agent, f"gave no usable answer ({failed.task}): {failed.reason}")
-        elif event.topic == "/Negotiation/Dropped":
-            dropped = msgspec.convert(event.payload, _Dropped)
-            noun = "proposal" if dropped.count == 1 else "proposals"
-            yield Note(round, dropped.agent, f"{dropped.count} {noun} too many: {dropped.reason}")

@@ -6,6 +6,19 @@ from typing import NamedTuple
 
 from graphbus_core.errors import EditError
 
+RUNGS = {
+    "G0": "scope",
+    "G1": "apply",
+    "G2": "parse",
+    "G3": "capability",
+    "G4": "contract",
+    "G5": "import",
+    "G6": "tests",
+    "G7": "checks",
+    "G8": "smoke",
+}
+"""Rung -> its name."""
+
 CODES: dict[str, str] = {
     "G0.path": "The path is absolute, leaves the project, or is written in another way than the file is.",
     "G0.not-agent-file": "The file is none with an agent in it.",

@@ -77,7 +77,7 @@ def no_command(name: str, context: click.Context) -> str:
 
 
 def _no_option(name: str, context: click.Context, arguments: Sequence[str]) -> str:
-    """An option that is right somewhere else is told from one that is misspelt."""
+    """An option that is right somewhere else is distinguished from a misspelt one."""
     here = f"There is no option {name}" if context.parent is None else f"{context.command_path} has no option {name}"
     root = context.find_root()
     if context.parent and name in _options(root):
