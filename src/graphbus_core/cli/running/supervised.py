@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import sys
 from importlib import import_module
@@ -10,17 +11,22 @@ from typing import NamedTuple
 
 import msgspec
 
-from graphbus_core import runtime
+from graphbus_core import collector, runtime
 from graphbus_core.cli import console
 from graphbus_core.cli.running.execution import RunOptions, request_of, run_graph_here
 from graphbus_core.cli.running.supervisor_link import Failed, Imported, SupervisorLink
 from graphbus_core.errors import GraphBusError, SeveralErrors
 from graphbus_core.hosting.signals import Stopped
 
-COMMAND = (
-    "import sys; sys.path[:] = sys.argv[3:]; from graphbus_core.cli.running.supervised import main; sys.exit(main())"
-)
-"""Followed by the connection, the modules to import ahead, and the import path of the supervisor."""
+COMMAND = """
+import sys
+sys.path[:] = sys.argv[3:]
+from graphbus_core import collector
+collector.rest()
+from graphbus_core.cli.running.supervised import main
+sys.exit(main())
+"""
+"""What its interpreter runs, followed by the connection, the modules to import ahead, and the supervisor's import path."""
 
 
 class Order(NamedTuple):
@@ -40,6 +46,7 @@ def main() -> int:
     supervisor = SupervisorLink(Connection(int(handle)))
     for name in modules.split():
         import_module(name)
+    collector.resume()
     try:
         return _run(supervisor)
     except Stopped:
@@ -47,6 +54,8 @@ def main() -> int:
     except GraphBusError as error:
         supervisor.tell(Failed(_portable(error)))
         return error.status
+    finally:
+        gc.freeze()  # the new process waits for the end of this one, most of which would be a last search for garbage
 
 
 def _run(supervisor: SupervisorLink) -> int:

@@ -49,9 +49,17 @@ class Ended(NamedTuple):
 
 
 class Child:
-    """A process that runs a graph, or will do so; what it reports goes to the queue, with the child itself."""
+    """A process that runs a graph, or will do so; what it reports goes to the queue, with the child itself.
+
+    Attributes:
+        saved: The save that it is started for.
+        began: When that was noticed.
+        was_ready: Its graph has run.
+    """
 
     def __init__(self, events: SimpleQueue[Any], modules: Sequence[str]) -> None:
+        self.saved = Saved(paths=())
+        self.began = 0.0
         self.was_ready = False
         self._ended = Event()
         self._connection, theirs = Pipe()
@@ -62,6 +70,11 @@ class Child:
         listener.start()
         Thread(target=self._wait, args=(events, listener), daemon=True).start()
 
+    @property
+    def outcome(self) -> Saved:
+        """What has come of the save until now."""
+        return msgspec.structs.replace(self.saved, seconds=perf_counter() - self.began)
+
     def send(self, message: Order | Show | str) -> None:
         """Send a message; a process that has just ended does not read it."""
         with suppress(OSError):
@@ -71,7 +84,7 @@ class Child:
         """Let it finish what it handles and stop its agents; kill it after the limit."""
         self.send("end")
         if not self._ended.wait(limit_s):
-            console.say(f"The old process has not ended after {limit_s:.0f} s, and is killed.")
+            console.say(f"The process of the graph has not ended after {limit_s:.0f} s, and is killed.")
             self.kill()
 
     def kill(self) -> None:
@@ -116,8 +129,7 @@ class Supervisor:
         self._spare: Child | None = None
         self._pending: Child | None = None
         self._current: Child | None = None
-        self._saved = Saved(paths=())
-        self._began = 0.0
+        self._is_building = False
         self._has_run = False
         self._status: int | None = None
 
@@ -138,9 +150,9 @@ class Supervisor:
                 Watcher(Path(config.root), self._events.put, self._events.put, exclude=self._development.excluded),
             ):
                 self._leave_interrupts_to_the_prompt(patience)
-                patience.is_busy = lambda: False
-                self._began = perf_counter()
-                self._take(first or self._development.build())
+                patience.is_busy = lambda: self._is_building
+                began = perf_counter()
+                self._take(first or self._build(), began)
                 while self._status is None:
                     self._handle(self._next())
         except Stopped as stopped:
@@ -172,18 +184,26 @@ class Supervisor:
         elif isinstance(event[0], Child):
             self._hear(*event)
         else:
-            self._began = perf_counter()
-            self._take(self._development.build(event))
+            began = perf_counter()
+            self._take(self._build(event), began)
 
-    def _take(self, saved: Saved) -> None:
+    def _build(self, paths: tuple[str, ...] = ()) -> Saved:
+        """Build; a signal waits for the end of it."""
+        self._is_building = True
+        try:
+            return self._development.build(paths)
+        finally:
+            self._is_building = False
+
+    def _take(self, saved: Saved, began: float) -> None:
         """Bring what was built into a new process; after an error the old one goes on."""
-        self._saved = saved
         if saved.errors:
-            self._show_saved()
+            self._narrator.saved(saved, is_running=self._current is not None)
             return
         if self._pending is not None:
             self._pending.kill()
         self._pending, self._spare = self._spare or self._start_process(), None
+        self._pending.saved, self._pending.began = saved, began
         _forget_bytecode(self._development.root, saved.paths)
         self._pending.send(Order(self._options, sys.argv))
 
@@ -193,7 +213,7 @@ class Supervisor:
                 self._current.end(self.limit_s)
             self._current, self._pending = self._pending, None
             self._current.send("go")
-        elif isinstance(message, Ready):
+        elif isinstance(message, Ready) and child is self._current:
             self._ready(child, message)
         elif isinstance(message, Failed):
             self._failed(child, message.errors)
@@ -202,12 +222,11 @@ class Supervisor:
 
     def _ready(self, child: Child, message: Ready) -> None:
         self._modules = message.modules
-        self._saved = msgspec.structs.replace(self._saved, seconds=perf_counter() - self._began)
         if self._has_run:
-            self._show_saved()
+            self._narrator.saved(child.outcome, is_running=True)
         else:
             self._has_run = True
-            self._narrator.ready(self._saved, message.lines)
+            self._narrator.ready(child.outcome, message.lines)
         child.was_ready = True
         child.send("proceed")
         if self._spare is None:
@@ -217,27 +236,29 @@ class Supervisor:
         if child.was_ready:
             self._narrator.failed(errors)
             return
+        if child not in (self._pending, self._current):
+            return  # another save has taken its place
         if not self._has_run and not self._is_patient:
             raise_all(errors)
-        if child is self._pending and all(error.code == "GBE508" for error in errors) and self._saved.paths:
-            self._take(self._development.build(self._saved.paths))  # saved once more while it was built
+        if child.saved.paths and all(error.code == "GBE508" for error in errors):
+            self._take(self._build(child.saved.paths), child.began)  # saved once more while it was built
             return
         self._development.has_failed = True
-        self._saved = msgspec.structs.replace(self._saved, errors=errors, seconds=perf_counter() - self._began)
-        self._show_saved(is_running=child is self._pending and self._current is not None)
+        child.saved = msgspec.structs.replace(child.saved, errors=errors)
+        self._narrator.saved(child.outcome, is_running=child is self._pending and self._current is not None)
 
     def _ended(self, child: Child, status: int) -> None:
         if child is self._spare:
             self._spare = None
         elif child is self._pending:
             self._pending = None
-            if not self._saved.errors:  # it was not even able to say why
+            if not child.saved.errors:  # it was not even able to say why
                 self._narrator.ended(status)
         elif child is self._current:
             self._current = None
             if self._is_over(child, status):
                 self._status = status
-            elif child.was_ready or not self._saved.errors:
+            elif child.was_ready or not child.saved.errors:
                 self._narrator.ended(status)
 
     def _is_over(self, child: Child, status: int) -> bool:
@@ -245,9 +266,6 @@ class Supervisor:
         if not child.was_ready:
             return not self._is_patient and not self._has_run
         return self._has_terminal or (status == 0 and not self._options.stays_up)
-
-    def _show_saved(self, *, is_running: bool | None = None) -> None:
-        self._narrator.saved(self._saved, is_running=self._current is not None if is_running is None else is_running)
 
     def _write_above_the_prompt(self, text: str) -> None:
         """Let the process that has the prompt write, as long as there is one."""
