@@ -1,4 +1,7 @@
-"""The user's modules: imported from the project and from nowhere else, every failure reported."""
+"""What a graph takes from the project: the agents that are to run and the middleware, imported from there and from nowhere else.
+
+Every failure is reported.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from importlib import import_module
 from types import ModuleType
 from typing import Any
+
+import msgspec
 
 from graphbus_core import isolation
 from graphbus_core.errors import GraphBusError, Place, RunError, did_you_mean, raise_all
@@ -162,6 +167,84 @@ class NodeModules:
     def _shown(self, path: str) -> str:
         resolved = os.path.realpath(path)
         return os.path.relpath(resolved, self.root) if _is_within(resolved, self.root) else path
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """The agents that run here, in the order of activation, and why the others do not."""
+
+    agents: tuple[AgentDefinition, ...]
+    left_out: dict[str, GraphBusError]
+
+
+def choose(agents: Sequence[AgentDefinition], only: Sequence[str]) -> Choice:
+    """Take these agents; without a name, all.
+
+    Raises:
+        RunError: GBE695 for a name that no agent has; SeveralErrors for more than one.
+    """
+    if not only:
+        return Choice(tuple(agents), {})
+    known = [agent.name for agent in agents]
+    raise_all(
+        RunError("GBE695", name=name, suggestion=did_you_mean(name, known), known=", ".join(sorted(known)))
+        for name in dict.fromkeys(only)
+        if name not in known
+    )
+    asked = " ".join(f"--only {name}" for name in only)
+    left_out: dict[str, GraphBusError] = {
+        name: RunError("GBE696", agent=name, asked=asked) for name in known if name not in only
+    }
+    return Choice(tuple(agent for agent in agents if agent.name in only), left_out)
+
+
+def load_middleware(names: Sequence[str], modules: NodeModules) -> tuple[Middleware, ...]:
+    """Import each `package.module:name`, in their order; a class is made without arguments.
+
+    Raises:
+        RunError: GBE601 a module does not import, GBE604 it is not the project's, GBE663 what is named is no middleware.
+        SeveralErrors: More than one; then nothing of the project stays imported.
+    """
+    problems: list[GraphBusError] = []
+    found: list[Middleware] = []
+    for name in names:
+        try:
+            found.append(_load_one(name, modules))
+        except RunError as error:
+            problems.append(error)
+    if problems:
+        modules.forget()
+    raise_all(problems)
+    return tuple(found)
+
+
+def _load_one(name: str, modules: NodeModules) -> Middleware:
+    module_name, _, path = name.partition(":")
+    if not module_name or not path:
+        raise _refuse_middleware(name, modules, "it must be written as package.module:name")
+    module = modules.import_own(module_name)
+    if module is None:
+        raise _refuse_middleware(name, modules, f"the project has no module {module_name}")
+    found: Any = module
+    for part in path.split("."):
+        found = getattr(found, part, None)
+    if found is None:
+        known = [each for each, value in vars(module).items() if callable(value)]
+        near = did_you_mean(path, known).replace(" Did", "; did").rstrip("?")
+        raise _refuse_middleware(name, modules, f"{module_name} has no {path!r}{near}")
+    if isinstance(found, type):
+        found, error = attempt(found)
+        if error is not None:
+            raise _refuse_middleware(name, modules, describe_exception(error), modules.place_of(error)) from error
+    if not callable(found):
+        raise _refuse_middleware(name, modules, f"{type(found).__name__!r} cannot be called")
+    middleware: Middleware = found
+    return middleware
+
+
+def _refuse_middleware(name: str, modules: NodeModules, reason: str, where: Place | None = None) -> RunError:
+    from graphbus_core.settings import place_of
+
+    return RunError("GBE663", where=where or place_of(modules.root, "runtime", "middleware"), name=name, reason=reason)
 
 
 def _is_within(path: str, folder: str) -> bool:
