@@ -29,9 +29,8 @@ from graphbus_core import settings, store
 from graphbus_core.bus import MessageBus
 from graphbus_core.errors import GraphBusError, Place, RunError, did_you_mean, raise_all
 from graphbus_core.hosting.arguments import HELP, Arguments, read
-from graphbus_core.hosting.choosing import choose
 from graphbus_core.hosting.graph import LiveGraph, Origin
-from graphbus_core.hosting.imports import NodeModules, describe_exception
+from graphbus_core.hosting.imports import NodeModules, choose, describe_exception, load_middleware
 from graphbus_core.hosting.kept import look_at_files, state_path
 from graphbus_core.hosting.logs import show_logs
 from graphbus_core.hosting.members import compose_built
@@ -126,8 +125,6 @@ def import_modules(artifacts: BuildArtifacts, config: RuntimeConfig) -> NodeModu
     (modules.import_some if config.is_partial else modules.import_all)(chosen.agents)
     modules.left_out |= chosen.left_out
     if config.settings.middleware:
-        from graphbus_core.hosting.around import load_middleware
-
         modules.middleware = load_middleware(config.settings.middleware, modules)
     return modules
 

@@ -1,13 +1,18 @@
-"""The user's modules: imported from the project and from nowhere else, every failure reported."""
+"""What a graph takes from the project: the agents that are to run and the middleware, imported from there and from nowhere else.
+
+Every failure is reported.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any
+
+import msgspec
 
 from graphbus_core import isolation
 from graphbus_core.errors import GraphBusError, Place, RunError, did_you_mean, raise_all
@@ -15,8 +20,6 @@ from graphbus_core.isolation import attempt
 from graphbus_core.middleware import Middleware
 from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.node import GraphBusNode
-
-R = TypeVar("R")
 
 
 def describe_exception(error: BaseException | None) -> str:
@@ -71,26 +74,6 @@ class NodeModules:
             if problems:
                 self.left_out[definition.name] = problems[0]
 
-    def find_again(self, definitions: Sequence[AgentDefinition]) -> dict[str, type[GraphBusNode]]:
-        """Give the class of every agent from the modules as they are imported now; nothing else changes.
-
-        Raises:
-            RunError: What `import_all` raises; SeveralErrors for more than one.
-        """
-        classes, problems = self._find_classes(definitions)
-        raise_all(problems)
-        return classes
-
-    def use_roots(self, import_roots: Sequence[str]) -> None:
-        """Import from these folders as well, from now on."""
-        added = [
-            path
-            for each in import_roots
-            if (path := os.path.realpath(os.path.join(self.root, each))) not in self._paths
-        ]
-        self._paths += added
-        sys.path[:0] = added
-
     def _find_classes(
         self, definitions: Sequence[AgentDefinition]
     ) -> tuple[dict[str, type[GraphBusNode]], list[GraphBusError]]:
@@ -128,7 +111,7 @@ class NodeModules:
         Raises:
             RunError: GBE606 when it does not import.
         """
-        result, error = import_quietly(module)
+        result, error = _import_quietly(module)
         if result is None:
             raise RunError(
                 "GBE606", name=module, reason=describe_exception(error), where=self.place_of(error)
@@ -154,10 +137,6 @@ class NodeModules:
         places = [Place(self._shown(path), line) for path, line in _frames(error) if self._contains(path)]
         return places[-1] if places else None
 
-    def shown(self, place: Place | None) -> Place | None:
-        """Give a place as the user would write it: relative to the project root."""
-        return place._replace(path=self._shown(place.path)) if place else None
-
     def _import(self, name: str, path: str) -> ModuleType | GraphBusError:
         wanted = os.path.realpath(os.path.join(self.root, path))
         if not self._contains(wanted) or not os.path.isfile(wanted):
@@ -166,7 +145,7 @@ class NodeModules:
         if present is not None and not self._is_ours(present):
             return RunError("GBE604", module=name, path=path, found=_origin(present))
         self._names.add(name)
-        module, error = import_quietly(name)
+        module, error = _import_quietly(name)
         if module is None:
             where = self.place_of(error) or Place(path, 1)
             refusal = RunError("GBE601", module=name, reason=describe_exception(error), where=where)
@@ -190,6 +169,84 @@ class NodeModules:
         return os.path.relpath(resolved, self.root) if _is_within(resolved, self.root) else path
 
 
+class Choice(msgspec.Struct, frozen=True):
+    """The agents that run here, in the order of activation, and why the others do not."""
+
+    agents: tuple[AgentDefinition, ...]
+    left_out: dict[str, GraphBusError]
+
+
+def choose(agents: Sequence[AgentDefinition], only: Sequence[str]) -> Choice:
+    """Take these agents; without a name, all.
+
+    Raises:
+        RunError: GBE695 for a name that no agent has; SeveralErrors for more than one.
+    """
+    if not only:
+        return Choice(tuple(agents), {})
+    known = [agent.name for agent in agents]
+    raise_all(
+        RunError("GBE695", name=name, suggestion=did_you_mean(name, known), known=", ".join(sorted(known)))
+        for name in dict.fromkeys(only)
+        if name not in known
+    )
+    asked = " ".join(f"--only {name}" for name in only)
+    left_out: dict[str, GraphBusError] = {
+        name: RunError("GBE696", agent=name, asked=asked) for name in known if name not in only
+    }
+    return Choice(tuple(agent for agent in agents if agent.name in only), left_out)
+
+
+def load_middleware(names: Sequence[str], modules: NodeModules) -> tuple[Middleware, ...]:
+    """Import each `package.module:name`, in their order; a class is made without arguments.
+
+    Raises:
+        RunError: GBE601 a module does not import, GBE604 it is not the project's, GBE663 what is named is no middleware.
+        SeveralErrors: More than one; then nothing of the project stays imported.
+    """
+    problems: list[GraphBusError] = []
+    found: list[Middleware] = []
+    for name in names:
+        try:
+            found.append(_load_one(name, modules))
+        except RunError as error:
+            problems.append(error)
+    if problems:
+        modules.forget()
+    raise_all(problems)
+    return tuple(found)
+
+
+def _load_one(name: str, modules: NodeModules) -> Middleware:
+    module_name, _, path = name.partition(":")
+    if not module_name or not path:
+        raise _refuse_middleware(name, modules, "it must be written as package.module:name")
+    module = modules.import_own(module_name)
+    if module is None:
+        raise _refuse_middleware(name, modules, f"the project has no module {module_name}")
+    found: Any = module
+    for part in path.split("."):
+        found = getattr(found, part, None)
+    if found is None:
+        known = [each for each, value in vars(module).items() if callable(value)]
+        near = did_you_mean(path, known).replace(" Did", "; did").rstrip("?")
+        raise _refuse_middleware(name, modules, f"{module_name} has no {path!r}{near}")
+    if isinstance(found, type):
+        found, error = attempt(found)
+        if error is not None:
+            raise _refuse_middleware(name, modules, describe_exception(error), modules.place_of(error)) from error
+    if not callable(found):
+        raise _refuse_middleware(name, modules, f"{type(found).__name__!r} cannot be called")
+    middleware: Middleware = found
+    return middleware
+
+
+def _refuse_middleware(name: str, modules: NodeModules, reason: str, where: Place | None = None) -> RunError:
+    from graphbus_core.settings import place_of
+
+    return RunError("GBE663", where=where or place_of(modules.root, "runtime", "middleware"), name=name, reason=reason)
+
+
 def _is_within(path: str, folder: str) -> bool:
     return path == folder or path.startswith(os.path.join(folder, ""))
 
@@ -207,16 +264,11 @@ def _take_class(
     yield RunError("GBE602", name=definition.name, module=definition.module, suggestion=suggestion, where=place)
 
 
-def import_quietly(name: str) -> tuple[ModuleType | None, BaseException | None]:
+def _import_quietly(name: str) -> tuple[ModuleType | None, BaseException | None]:
     """Import a module, or give the reason why it does not import."""
-    return attempt_or_exit(lambda: import_module(name))  # a script without a `__main__` guard exits
-
-
-def attempt_or_exit(work: Callable[[], R]) -> tuple[R | None, BaseException | None]:
-    """Call `work` as `attempt` does; that it wants to end the process is a failure as well."""
     try:
-        return attempt(work)
-    except SystemExit as leaving:
+        return attempt(lambda: import_module(name))
+    except SystemExit as leaving:  # a script without a `__main__` guard
         return None, leaving
 
 

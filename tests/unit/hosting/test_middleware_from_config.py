@@ -10,8 +10,7 @@ import pytest
 
 from graphbus_core import build_graph, run_graph, runtime
 from graphbus_core.errors import GraphBusError, Place, RunError, SeveralErrors
-from graphbus_core.hosting.around import load_middleware
-from graphbus_core.hosting.imports import NodeModules
+from graphbus_core.hosting.imports import NodeModules, load_middleware
 from graphbus_core.middleware import Handling
 from graphbus_core.model.config import RuntimeRequest
 from tests.conftest import Project
