@@ -17,7 +17,7 @@ from graphbus_core.cli import console
 from graphbus_core.cli.running.terminal import Terminal
 from graphbus_core.errors import UsageError
 from graphbus_core.hosting.graph import LiveGraph
-from graphbus_core.hosting.instruments.breaks import Breakpoints, check_names
+from graphbus_core.hosting.instruments.breakpoints import Breakpoints, check_names
 from graphbus_core.hosting.instruments.profile import Profiler, save
 from graphbus_core.hosting.instruments.trace import Recorder, Tracer
 from graphbus_core.hosting.instruments.traced import Delivery

@@ -43,12 +43,11 @@ class People:
     def talk(self, graph: LiveGraph) -> None:
         """Do what they type until they leave."""
         from graphbus_core.cli.running.prompt import Prompt
-        from graphbus_core.cli.running.prompt.session import Session
 
         if self._artifacts is None:
             return
         folder = Path(settings.resolve_run(RuntimeRequest(artifacts=self._options.artifacts)).state_dir)
-        prompt = Prompt(Session(graph, self._artifacts, self._instruments, self.is_typing), self._terminal, folder)
+        prompt = Prompt(graph, self._artifacts, self._instruments, self._terminal, folder, is_typed=self.is_typing)
         try:
             prompt.run()
         finally:
