@@ -240,13 +240,12 @@ def _letters(asked: _Asked) -> Iterable[CompletionItem[str]]:
 
 
 def _events(asked: _Asked) -> Iterable[CompletionItem[str]]:
-    from graphbus_core.hosting.instruments.trace_file import FILE, TraceReader
+    from graphbus_core.hosting.instruments.trace import FILE, read
+    from graphbus_core.hosting.instruments.trace_tree import SHORT, roots
 
     yield _word("last", "the last event from outside")
-    found, _ = attempt(lambda: _state(asked, FILE))
-    if found:
-        with TraceReader(found) as reader:
-            yield from [_word(root.event_id[:8], root.topic) for root in reader.roots(_MOST)]
+    found, _ = attempt(lambda: roots(read(_state(asked, FILE).parent), _MOST))
+    yield from [_word(root.event_id[:SHORT], root.topic) for root in found or ()]
 
 
 def _keys(asked: _Asked) -> Iterable[CompletionItem[str]]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import sys
 from cmd import Cmd
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from graphbus_core.errors import GraphBusError, RunError, SeveralErrors, UsageEr
 from graphbus_core.hosting.graph import LiveGraph
 from graphbus_core.hosting.imports import describe_exception
 from graphbus_core.hosting.instruments.breakpoints import check_names
-from graphbus_core.hosting.instruments.trace_tree import plant
+from graphbus_core.hosting.instruments.trace_tree import SHORT, find, plant, roots
 from graphbus_core.isolation import attempt
 from graphbus_core.model.artifacts import BuildArtifacts
 from graphbus_core.model.schema import Schema
@@ -90,37 +90,36 @@ class Prompt(Cmd):
         console.out("Type `help` for the commands, TAB to complete; Ctrl-D leaves.")
         is_kept = self._read_history()
         try:
-            any(self._do_typed(line) for line in self._typed_lines())
+            while not self._do_next():
+                pass
         finally:
             if is_kept:
                 self._write_history()
 
-    def _typed_lines(self) -> Iterator[str]:
-        while True:
-            try:
-                with self._terminal.line(_PROMPT):
-                    self._prepare_completion()
-                    line = input(_PROMPT)
-            except KeyboardInterrupt:
-                console.out()
-                if self._is_over:
-                    return
-            except EOFError:
-                console.out()
-                return
-            else:
-                self._typed += [line] if line and "\n" not in line else []
-                yield line
-
-    def _do_typed(self, line: str) -> bool:
+    def _do_next(self) -> bool:
+        """Read a line and do what it says; True ends the prompt."""
+        is_read = False
         try:
+            with self._terminal.line(_PROMPT):
+                self._prepare_completion()
+                line = input(_PROMPT)
+            is_read = True
+            self._typed += [line] if line and "\n" not in line else []
             return self.onecmd(line)
+        except EOFError:
+            console.out()
+            return True
         except KeyboardInterrupt:
-            if not self._is_over:
-                waiting = self._graph.bus.statistics().queued
-                more = f" What still waits ({waiting}) is delivered with the next event." if waiting else ""
-                console.say(f"\nInterrupted.{more}")
+            self._say_interrupted(is_read=is_read)
             return self._is_over
+
+    def _say_interrupted(self, *, is_read: bool) -> None:
+        waiting = self._graph.bus.statistics().queued
+        more = f" What still waits ({waiting}) is delivered with the next event." if waiting else ""
+        if not is_read:
+            console.out()
+        elif not self._is_over:
+            console.say(f"\nInterrupted.{more}")
 
     @property
     def _is_over(self) -> bool:
@@ -275,7 +274,7 @@ class Prompt(Cmd):
         events = islice(reversed(self._graph.bus.history()), _count("history", rest))
         rows = [
             (
-                console.paint(event.event_id[: trace_text.SHORT], "accent"),
+                console.paint(event.event_id[:SHORT], "accent"),
                 clock(event.timestamp),
                 console.plain(event.topic),
                 event.published_by or event.src or "outside",
@@ -297,7 +296,7 @@ class Prompt(Cmd):
             return
         rows = [
             (
-                console.paint(letter.event.event_id[: trace_text.SHORT], "accent"),
+                console.paint(letter.event.event_id[:SHORT], "accent"),
                 clock(letter.timestamp),
                 console.plain(letter.event.topic),
                 letter.subscription or "-",
@@ -324,25 +323,15 @@ class Prompt(Cmd):
         if rest in ("on", "off"):
             recorder.show = self._instruments.say_delivery if rest == "on" else None
             return
-        deliveries = recorder.deliveries()
+        deliveries = list(recorder.recorded)
         if not rest:
-            roots = dict.fromkeys(reversed([each.correlation_id for each in deliveries]))
-            for root in reversed(list(islice(roots, _LAST))):
-                tree = plant(root, [each for each in deliveries if each.correlation_id == root])
+            for root in reversed(roots(deliveries, _LAST)):
+                tree = plant(root.event_id, [each for each in deliveries if each.correlation_id == root.event_id])
                 console.out(next(trace_text.tree_lines(tree)))
             return
-        ids = [name for each in deliveries for name in (each.event_id, each.correlation_id)]
-        if rest == "last" and ids:
-            rest = deliveries[-1].correlation_id
-        found = list(dict.fromkeys(each for each in ids if each.startswith(rest.lower())))
-        if not found:
-            near = did_you_mean(rest, {each[: trace_text.SHORT] for each in ids})
-            raise RunError("GBE685", event_id=rest, suggestion=near)
-        if len(found) > 1:
-            raise RunError("GBE686", count=len(found), event_id=rest, known=trace_text.suggestions(found[:6]))
-        root = next(each.correlation_id for each in deliveries if found[0] in (each.event_id, each.correlation_id))
-        tree = plant(root, [each for each in deliveries if each.correlation_id == root])
-        for line in trace_text.tree_lines(tree, marked="" if root == found[0] else found[0], limit=_LINES):
+        found = find(deliveries, rest)
+        marked = "" if found.root == found.event_id else found.event_id
+        for line in trace_text.tree_lines(found.tree, marked=marked, limit=_LINES):
             console.out(line)
 
     def do_break(self, rest: str) -> None:
@@ -491,7 +480,7 @@ class Prompt(Cmd):
     def complete_trace(self, *_at: object) -> list[str]:
         """Give ids of the last events."""
         events = self._graph.bus.history()[-50:]
-        return ["on", "off", "last", *(event.event_id[: trace_text.SHORT] for event in events)]
+        return ["on", "off", "last", *(event.event_id[:SHORT] for event in events)]
 
     def complete_break(self, *_at: object) -> list[str]:
         """Give every place where the graph can stop."""
