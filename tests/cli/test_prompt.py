@@ -408,16 +408,6 @@ def test_a_breakpoint_of_another_thread_waits_for_the_line_that_is_typed(shop: P
         assert "Stop the graph in good order." in person.seen
 
 
-def test_trace_on_shows_each_delivery_as_it_happens(shop: Path) -> None:
-    with Person(["run", "-i"], shop) as person:
-        person.sees(READY)
-        person.types("trace on")
-        person.sees(READY)
-        person.types("call Shop.sell sku=mug count=4")
-        person.sees("/Shop/Sold > Stock.on_sold")
-        person.types("trace off")
-
-
 def test_a_breakpoint_without_a_prompt_stops_a_run_with_an_end(shop: Path) -> None:
     publish = ["--publish", "/Shop/Sold", '{"sku": "mug", "count": 1}']
     with Person(["run", "--break", "Stock.on_sold", *publish], shop) as person:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import sys
 from cmd import Cmd
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,7 @@ _PROMPT = "graphbus> "
 _LEVELS = ("debug", "info", "warning", "error")
 _LAST = 10
 _LINES = 200
+_IDS = 50
 _WIDTH = 60
 
 
@@ -47,7 +48,6 @@ class Prompt(Cmd):
     """Reads lines and does what they say.
 
     Args:
-        built: What the graph was built from, if it does not know that itself.
         is_typed: A person types at a terminal.
         folder: The `state_dir`; what was typed is kept there.
 
@@ -59,7 +59,6 @@ class Prompt(Cmd):
     def __init__(
         self,
         graph: LiveGraph,
-        built: BuildArtifacts,
         instruments: Instruments,
         terminal: Terminal,
         folder: Path,
@@ -69,7 +68,6 @@ class Prompt(Cmd):
         super().__init__()
         self.total = self.refused = 0
         self._graph = graph
-        self._built = built
         self._instruments = instruments
         self._terminal = terminal
         self._history = folder / HISTORY
@@ -402,7 +400,9 @@ class Prompt(Cmd):
     @property
     def _artifacts(self) -> BuildArtifacts:
         """What the graph is made of now: it may have been reloaded."""
-        return self._built if self._graph.origin is None else self._graph.origin.artifacts
+        if self._graph.origin is None:
+            raise TypeError("only a graph that was built has a prompt")
+        return self._graph.origin.artifacts
 
     def _methods(self) -> dict[str, Schema | None]:
         """`Agent.method` -> what it takes, for all that can be called."""
@@ -455,44 +455,21 @@ class Prompt(Cmd):
         matches = self.completion_matches or []
         return matches[state] if state < len(matches) else None
 
-    def completenames(self, text: str, *_ignored: Any) -> list[str]:
-        """Give the commands that begin so."""
-        return [name for name in _names() if name.startswith(text)]
-
-    def complete_call(self, text: str, line: str, _begin: int, end: int) -> list[str]:
-        """Give methods, then the fields of what the method takes."""
-        return _with_data(self._methods(), text, line[:end])
-
-    def complete_publish(self, text: str, line: str, _begin: int, end: int) -> list[str]:
-        """Give topics, then the fields of the payload."""
-        return _with_data(self._topics(), text, line[:end])
-
-    complete_request = complete_publish
-
-    def complete_nodes(self, *_at: object) -> list[str]:
-        """Give the agents."""
-        return list(self._graph.nodes)
-
-    def complete_dead(self, *_at: object) -> list[str]:
-        """Give the word that is no number."""
-        return ["replay"]
-
-    def complete_trace(self, *_at: object) -> list[str]:
-        """Give ids of the last events."""
-        events = self._graph.bus.history()[-50:]
-        return ["on", "off", "last", *(event.event_id[:SHORT] for event in events)]
-
-    def complete_break(self, *_at: object) -> list[str]:
-        """Give every place where the graph can stop."""
-        return ["off", *stopping_places(self._graph, self._artifacts)]
-
-    def complete_log(self, *_at: object) -> list[str]:
-        """Give the levels."""
-        return list(_LEVELS)
-
-    def complete_help(self, text: str, *_at: object) -> list[str]:
-        """Give the commands."""
-        return self.completenames(text)
+    def completedefault(self, text: str, line: str, _begin: int, end: int) -> list[str]:
+        """Give the words that may stand in the place of `text` after a command."""
+        command = line.partition(" ")[0]
+        if command in ("call", "publish", "request"):
+            return _with_data(self._methods() if command == "call" else self._topics(), text, line[:end])
+        ids = [event.event_id[:SHORT] for event in self._graph.bus.history()[-_IDS:]]
+        words: dict[str, Iterable[str]] = {
+            "nodes": self._graph.nodes,
+            "dead": ["replay"],
+            "trace": ["on", "off", "last", *ids],
+            "break": ["off", *stopping_places(self._graph, self._artifacts)],
+            "log": _LEVELS,
+            "help": _names(),
+        }
+        return list(words.get(command, ()))
 
     # --- history ---
 
