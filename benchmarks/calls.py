@@ -14,7 +14,7 @@ from stopwatch import Row, medians, report, timed
 from graphbus_core import GraphBusNode, connect, publishes, schema_method, subscribe
 from graphbus_core.bus import MessageBus
 from graphbus_core.hosting.contracts import Topics
-from graphbus_core.model.schema import BOOL, FLOAT, INT, STR, Field, Schema
+from graphbus_core.schema.types import BOOL, FLOAT, INT, STR, Field, Schema
 
 CALLS = 300
 AWAITS = 200

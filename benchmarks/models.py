@@ -23,8 +23,7 @@ from stopwatch import ROOT, Row, report
 from graphbus_core.bus import MessageBus
 from graphbus_core.compiler.conflicts import detect_conflicts
 from graphbus_core.compiler.project import Project
-from graphbus_core.llm.client import Clients, Completion, LLMClient, Progress, Prompt
-from graphbus_core.llm.scripted import ScriptedClient
+from graphbus_core.llm.client import Clients, Completion, LLMClient, Progress, Prompt, ScriptedClient
 from graphbus_core.model.config import Budget, BuildConfig, BuildRequest, Electorate, LLMConfig, SafetyConfig, Settings
 from graphbus_core.model.spending import Spend
 from graphbus_core.negotiation.backend import Backend

@@ -23,8 +23,8 @@ from graphbus_core.model.artifacts import Edge
 from graphbus_core.model.config import BuildConfig, BuildRequest, SafetyConfig
 from graphbus_core.model.proposals import CodeChange, GateReport, Proposal, ProposalEvaluation, RungResult
 from graphbus_core.negotiation import engine
-from graphbus_core.negotiation.agents import activate
-from graphbus_core.negotiation.driver import negotiate
+from graphbus_core.negotiation.backend import activate
+from graphbus_core.negotiation.driver import Negotiation
 from graphbus_core.negotiation.protocol import (
     KEYS,
     Applied,
@@ -35,7 +35,7 @@ from graphbus_core.negotiation.protocol import (
     Command,
     Evaluated,
     Gated,
-    Ground,
+    Participants,
     Proposed,
     Reply,
 )
@@ -45,14 +45,14 @@ AGENTS = 100
 LIMIT_S = 0.001
 
 
-def ring(count: int) -> Ground:
+def ring(count: int) -> Participants:
     """So many agents, one file each, everybody heard by the next two."""
     names = tuple(f"Agent{number:03}" for number in range(count))
     edges = [Edge(names[i], names[(i + step) % count], "topic", f"/T{i}") for i in range(count) for step in (1, 2)]
-    return Ground(agents=names, owners={f"{name}.py": (name,) for name in names}, edges=tuple(edges))
+    return Participants(agents=names, owners={f"{name}.py": (name,) for name in names}, edges=tuple(edges))
 
 
-def reply_to(command: Command, ground: Ground) -> Reply:
+def reply_to(command: Command, participants: Participants) -> Reply:
     """Everybody proposes in every round, everything passes, everybody accepts."""
     if isinstance(command, AskProposals):
         change = CodeChange(
@@ -65,7 +65,7 @@ def reply_to(command: Command, ground: Ground) -> Reply:
     if isinstance(command, CheckProposal):
         proposal_id = command.proposal.proposal_id
         rungs = (RungResult(rung="G0", status="passed"),)
-        return Gated(proposal_id, GateReport(proposal_id=proposal_id, passed=True, rungs=rungs), ground.edges)
+        return Gated(proposal_id, GateReport(proposal_id=proposal_id, passed=True, rungs=rungs), participants.edges)
     if isinstance(command, AskEvaluations):
         ids = [review.proposal.proposal_id for review in command.reviews]
         votes = [ProposalEvaluation(proposal_id=i, evaluator="", round=0, decision="accept") for i in ids]
@@ -74,21 +74,21 @@ def reply_to(command: Command, ground: Ground) -> Reply:
     proposal = command.proposal
     digest = f"{proposal.proposal_id}"
     return Applied(
-        proposal_id=proposal.proposal_id, digest=digest, resolution={proposal.files[0]: "-+"}, edges=ground.edges
+        proposal_id=proposal.proposal_id, digest=digest, resolution={proposal.files[0]: "-+"}, edges=participants.edges
     )
 
 
 def engine_s_per_reply() -> float:
     """Time inside the engine alone, shared out over the replies of one negotiation."""
-    ground = ring(AGENTS)
+    participants = ring(AGENTS)
     safety = SafetyConfig(max_negotiation_rounds=5, max_total_file_changes=1000)
     spent, replies = 0.0, 0
-    state, commands = engine.begin(ground, safety, "start")
+    state, commands = engine.begin(participants, safety, "start")
     while state.phase != "FINISHED":
         questions = [command for command in commands if type(command) in KEYS]
         commands = ()
         for question in questions:
-            reply = reply_to(question, ground)
+            reply = reply_to(question, participants)
             started = time.perf_counter()
             state, more = engine.step(state, reply)
             spent += time.perf_counter() - started
@@ -111,7 +111,9 @@ def talk(config: BuildConfig) -> object:
     """Read the project, let its rule agents negotiate to the end, write nothing."""
     project = Project.read(config, cache=False)
     agents = activate(project.definitions, project.order.order, config)
-    outcome = negotiate(project, config, agents, detect_conflicts(project), OpenGate(), MessageBus())
+    session = Negotiation(config, MessageBus())
+    session.analyze(agents, project)
+    outcome = session.run(project, agents, detect_conflicts(project), OpenGate())
     assert outcome.negotiations.converged
     return outcome
 

@@ -22,7 +22,7 @@ PYTHON = sys.executable
 
 TOTAL_LIMIT = 95.0
 FULL_COVERAGE = (
-    "negotiation/engine.py", "negotiation/votes.py", "editing/edits.py", "editing/gate.py",
+    "negotiation/engine.py", "negotiation/transitions.py", "negotiation/votes.py", "editing/edits.py", "editing/gate.py",
     "bus/message_bus.py", "bus/closing.py", "bus/doorbell.py", "bus/ledger.py", "bus/redelivery.py", "bus/routing.py",
     "bus/signatures.py", "bus/waits.py",
 )  # fmt: skip
@@ -54,6 +54,7 @@ STEPS = [
     Step("floor plan", [str(BIN / "lint-imports"), "--no-cache"]),
     Step("artifact schemas", [PYTHON, "scripts/schemas.py", "--check"]),
     Step("generated pages", [PYTHON, "scripts/reference.py", "--check"]),
+    Step("weight", [PYTHON, "scripts/weight.py"]),
     Step("tests", FULL_TESTS, is_fast=False),
     Step("coverage", [PYTHON, "scripts/test.py", "--coverage"], is_fast=False),
     Step("guarantees", [PYTHON, "scripts/guarantees.py"], is_fast=False),

@@ -28,7 +28,7 @@ from graphbus_core.compiler.result import BuildResult
 from graphbus_core.errors import BuildError, GraphBusError, raise_all
 from graphbus_core.model.artifacts import BuildArtifacts
 from graphbus_core.model.config import BuildConfig, BuildRequest
-from graphbus_core.pipeline import Pipeline, Products
+from graphbus_core.pipeline import Finished, Pipeline
 from graphbus_core.store import writing
 
 if TYPE_CHECKING:
@@ -43,15 +43,20 @@ if TYPE_CHECKING:
     from graphbus_core.editing.workspace import Workspace
     from graphbus_core.model.messages import Event
     from graphbus_core.model.proposals import FileChange, GateReport, Negotiations
-    from graphbus_core.negotiation.agents import ActiveAgents
+    from graphbus_core.negotiation.agents import ActiveAgents, Analyses
     from graphbus_core.negotiation.backend import Backend
     from graphbus_core.negotiation.driver import Negotiation
-    from graphbus_core.negotiation.views import Analyses
 
 __all__ = ["BUILD", "STATIC", "Agreement", "AppliedChanges", "BuildResult", "build_graph", "main", "run_build_pipeline"]
 
 BUILD = Pipeline("BUILD")
 JOURNAL = "journal"
+
+
+class Recovery(NamedTuple):
+    """Who is told, in a sentence each, which promotions and undos of an earlier process had to be ended first."""
+
+    tell: Callable[[str], object]
 
 
 class Agreement(NamedTuple):
@@ -77,28 +82,52 @@ class AppliedChanges(msgspec.Struct, frozen=True):
 
 
 def end_interrupted(config: BuildConfig, *, writes_sources: bool) -> tuple[str, ...]:
-    """See `settlement.end_interrupted`, which is loaded only where there is a journal."""
+    """See `apply.end_interrupted`, which is loaded only where there is a journal."""
     if not os.path.lexists(os.path.join(config.artifacts_dir, JOURNAL)):
         return ()
-    from graphbus_core.negotiation import settlement
+    from graphbus_core.negotiation import apply
 
-    return settlement.end_interrupted(config, writes_sources=writes_sources)
+    return apply.end_interrupted(config, writes_sources=writes_sources)
 
 
 # --- 1-7: from a request to a graph ---------------------------------------------------------
 
 
 @BUILD.stage("LOAD_BUILD_CONFIG")
-def load_build_config(request: BuildRequest) -> BuildConfig:
-    """Join the request and `[tool.graphbus]`, and end a promotion that an earlier process left unfinished."""
+def load_build_config(request: BuildRequest, recovery: Recovery) -> BuildConfig:
+    """Join the request and `[tool.graphbus]`; end a promotion that an earlier process left unfinished.
+
+    Raises:
+        UsageError: The request does not fit together, or the settings are wrong.
+        BuildError: The build is frozen, and the lock does not cover what is there now.
+    """
+    if request.enable_agents:
+        from graphbus_core.negotiation.sessions import complete
+
+        request = complete(request)
     config = settings.resolve_build(request)
-    end_interrupted(config, writes_sources=config.enable_agents and not config.dry_run)
-    return config
+    for told in end_interrupted(config, writes_sources=config.enable_agents and not config.dry_run):
+        recovery.tell(told)
+    if not config.is_frozen:
+        return config
+    from graphbus_core.negotiation.lock import check_frozen
+
+    return msgspec.structs.replace(config, locked=check_frozen(config))
 
 
 @BUILD.stage("DISCOVER_MODULES")
 def discover_modules(config: BuildConfig) -> ModuleIndex:
-    """Find the files and give them their module names."""
+    """Find the files and give them their module names.
+
+    Raises:
+        Finished: Nothing has changed since the last static build.
+    """
+    if not (config.enable_agents or config.force or config.dry_run):
+        last = memory.recall(config)
+        if last:
+            raise Finished(
+                BuildResult(config, last.tally, findings=last.findings, is_unchanged=True, locked=config.locked)
+            )
     from graphbus_core.compiler import discover
 
     return discover.discover_modules(config)
@@ -197,7 +226,7 @@ def no_engine(config: BuildConfig) -> NoEngine:
 
 def no_analysis(definitions: AgentDefinitions) -> Analyses:
     """In a static build nobody studies anything; the rules alone look for conflicts."""
-    from graphbus_core.negotiation.views import Analyses
+    from graphbus_core.negotiation.agents import Analyses
 
     return Analyses()
 
@@ -243,7 +272,7 @@ def apply_code_changes(config: BuildConfig, agreement: Agreement) -> AppliedChan
         NegotiationError: The accepted changes do not pass the gate together; or they are written, and the record cannot say so.
         EditError: A file has changed meanwhile, or cannot be written.
     """
-    from graphbus_core.negotiation.settlement import land
+    from graphbus_core.negotiation.apply import land
 
     landed = land(config, *agreement)
     return AppliedChanges(agreement.negotiations, *landed)
@@ -268,16 +297,11 @@ def emit_build_artifacts(config: BuildConfig, classes: NodeClasses, applied: App
     return msgspec.structs.replace(artifacts, manifest=manifest)
 
 
-@BUILD.stage("BUILD_COMPLETE")
 def build_complete(
-    config: BuildConfig,
-    classes: NodeClasses,
-    artifacts: BuildArtifacts,
-    conflicts: SchemaConflicts,
-    applied: AppliedChanges,
+    config: BuildConfig, classes: NodeClasses, artifacts: BuildArtifacts, applied: AppliedChanges
 ) -> BuildResult:
     """Sum up, and remember what the result rests on."""
-    from graphbus_core.negotiation.finding import find
+    from graphbus_core.negotiation.rule_agent import find
 
     project = applied.project or classes.project
     findings = find(project)
@@ -292,14 +316,34 @@ def build_complete(
         applied=applied.files,
         diffs=applied.diffs,
         was_dry_run=config.dry_run,
+        locked=config.locked,
     )
+
+
+@BUILD.stage("BUILD_COMPLETE")
+def negotiated_build_complete(  # noqa: PLR0917 - the products of six stages
+    config: BuildConfig,
+    classes: NodeClasses,
+    artifacts: BuildArtifacts,
+    applied: AppliedChanges,
+    negotiation: Negotiation,
+    agreement: Agreement,
+) -> BuildResult:
+    """Sum up; then, as everything else is on the disk, write down in the lock which agents have settled."""
+    result = build_complete(config, classes, artifacts, applied)
+    if applied.project and artifacts.manifest:
+        from graphbus_core.negotiation.lock import write_lock
+
+        written = artifacts.manifest.artifacts
+        write_lock(*agreement[:2], negotiation.settled, applied.project, written)
+    return result._replace(spent=negotiation.accounts.spend)
 
 
 # --- both doors to it -----------------------------------------------------------------------
 
 NEGOTIATED = ("ACTIVATE_AGENTS", "MULTI_ROUND_NEGOTIATION_LOOP", "APPLY_CODE_CHANGES")
 STATIC = BUILD.without(*NEGOTIATED).replacing(
-    {"INIT_NEGOTIATION_ENGINE": no_engine, "AGENT_ANALYSIS_PHASE": no_analysis}
+    {"INIT_NEGOTIATION_ENGINE": no_engine, "AGENT_ANALYSIS_PHASE": no_analysis, "BUILD_COMPLETE": build_complete}
 )
 """The build without agents."""
 
@@ -308,7 +352,7 @@ def run_build_pipeline(
     request: BuildRequest,
     *,
     bus: MessageBus | None = None,
-    on_recovered: Callable[[str], object] | None = None,
+    on_recovered: Callable[[str], object] = lambda _told: None,
     backend: Backend | None = None,
 ) -> BuildResult:
     """Build what the request names. Source: seed 001, 1.3.
@@ -321,50 +365,21 @@ def run_build_pipeline(
     Raises:
         GraphBusError: The request, the sources, the negotiation or the artifacts are at fault; every family of errors occurs.
     """
-    if request.enable_agents:
-        from graphbus_core.negotiation.sessions import complete
-
-        request = complete(request)
-    config = settings.resolve_build(request)
-    for told in end_interrupted(config, writes_sources=config.enable_agents and not config.dry_run):
-        if on_recovered:
-            on_recovered(told)
-    locked = 0
-    if request.is_frozen:
-        from graphbus_core.negotiation.lock import check_frozen
-
-        locked = check_frozen(config)
-    if not (request.enable_agents or request.force or request.dry_run):
-        last = memory.recall(config)
-        if last:
-            return BuildResult(config, last.tally, None, last.findings, is_unchanged=True, locked=locked)
-    from graphbus_core.bus import MessageBus
-
-    carrier = bus or MessageBus(history=0)
     numbers = {name: number for number, name in enumerate(BUILD.names, start=1)}
 
     def tell(stage: str) -> None:
-        carrier.publish("/Build/Stage", {"stage": stage, "number": numbers[stage], "of": len(numbers)})
+        if bus:
+            bus.publish("/Build/Stage", {"stage": stage, "number": numbers[stage], "of": len(numbers)})
 
     if not request.enable_agents:
         with backend or nullcontext():
-            return STATIC.run(request, carrier, AppliedChanges(), on_stage=tell)[BuildResult]._replace(locked=locked)
+            return STATIC.run(request, Recovery(on_recovered), AppliedChanges(), on_stage=tell)[BuildResult]
+    from graphbus_core.bus import MessageBus
     from graphbus_core.negotiation.backend import Backend
 
     with backend or Backend() as answering:
-        return _locked(BUILD.run(request, carrier, answering, on_stage=tell))
-
-
-def _locked(products: Products) -> BuildResult:
-    """Write down who has settled, after everything else is on the disk."""
-    from graphbus_core.negotiation.driver import Negotiation
-    from graphbus_core.negotiation.lock import write_lock
-
-    negotiation, (negotiations, workspace, _) = products[Negotiation], products[Agreement]
-    project, manifest = products[AppliedChanges].project, products[BuildArtifacts].manifest
-    if project and manifest:
-        write_lock(negotiations, workspace, negotiation.resting, project, manifest.artifacts)
-    return products[BuildResult]._replace(spent=negotiation.accounts.spend)
+        carrier = bus or MessageBus(history=0)
+        return BUILD.run(request, Recovery(on_recovered), carrier, answering, on_stage=tell)[BuildResult]
 
 
 def build_graph(*paths: str, enable_agents: bool = False, dry_run: bool = False, intent: str = "") -> BuildResult:

@@ -7,8 +7,8 @@ from typing import Any, ClassVar, Protocol, overload
 
 from graphbus_core.errors import RunError
 from graphbus_core.log import INFO, Log
-from graphbus_core.model.proposals import Json
 from graphbus_core.model.state import State
+from graphbus_core.schema.json import Json
 
 
 class Connection(Protocol):

@@ -28,6 +28,18 @@ class PipelineError(Exception):
     """The stages of a pipeline do not fit together: a mistake in the program, not in its input."""
 
 
+class Finished(Exception):  # noqa: N818 - nothing is wrong
+    """Raised by a stage that finds nothing left to do.
+
+    Attributes:
+        product: What the last stage would have made.
+    """
+
+    def __init__(self, product: object) -> None:
+        super().__init__(type(product).__name__)
+        self.product = product
+
+
 class Products:
     """What the stages have made so far, each found by its type: `products[AgentGraph]`."""
 
@@ -137,7 +149,7 @@ class Pipeline:
             known.add(stage.gives)
 
     def run(self, *given: object, on_stage: Callable[[str], None] | None = None) -> Products:
-        """Run all stages in order and give what they made.
+        """Run all stages in order and give what they made; a stage that raises `Finished` is the last one.
 
         Args:
             given: The inputs that no stage makes.
@@ -145,16 +157,19 @@ class Pipeline:
         """
         products = Products(*given)
         self.check(*(type(value) for value in given))
+        self.run_on(products, on_stage)
+        return products
+
+    def run_on(self, products: Products, on_stage: Callable[[str], None] | None = None) -> None:
+        """Run all stages on what there is and add what each makes, so that the caller has it when a later one fails."""
         for stage in self:
             if on_stage:
                 on_stage(stage.name)
-            self.run_stage(stage, products)
-        return products
-
-    @staticmethod
-    def run_stage(stage: Stage, products: Products) -> None:
-        """Run one stage on what there is and keep what it makes."""
-        products.add(stage.function(*products.named(stage.takes)))
+            try:
+                products.add(stage.function(*products.named(stage.takes)))
+            except Finished as finished:
+                products.add(finished.product)
+                return
 
     def as_graph(self) -> nx.DiGraph[Any]:
         """Show the stages as a `networkx.DiGraph` whose topological order is the order of the stages."""

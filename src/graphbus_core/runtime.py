@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from graphbus_core import collector
 
@@ -54,6 +54,22 @@ Companion = Callable[[LiveGraph], AbstractContextManager[object]]
 """Something that stands beside a running graph: entered when the graph is ready, left before it stops."""
 
 _log = Log("graphbus.runtime")
+
+
+class Duties(NamedTuple):
+    """What the caller does with a graph that is ready, beside or in the place of the entry point.
+
+    Attributes:
+        on_ready: Called when all agents are started.
+        companions: Entered after that, in this order; left in the reverse order when the work has ended.
+        before: Done with the running graph before the entry point.
+        work: Done with it in the place of the entry point.
+    """
+
+    on_ready: Callable[[LiveGraph, BuildArtifacts], None] | None = None
+    companions: Sequence[Companion] = ()
+    before: Callable[[LiveGraph], None] | None = None
+    work: Callable[[LiveGraph], Any] | None = None
 
 
 class EntrypointResult(msgspec.Struct, frozen=True):
@@ -169,32 +185,55 @@ def _tracing(config: RuntimeConfig) -> tuple[Instrument, ...]:
 
 
 @PIPELINE.stage("EXECUTE_ENTRYPOINT")
-def execute_entrypoint(config: RuntimeConfig, modules: NodeModules, graph: LiveGraph) -> EntrypointResult:
+def execute_entrypoint(
+    config: RuntimeConfig, artifacts: BuildArtifacts, modules: NodeModules, graph: LiveGraph, duties: Duties
+) -> EntrypointResult:
     """Call the entry point with the graph, or with nothing if it takes nothing; an exception of it is kept for later.
 
     Raises:
         RunError: GBE606 when there is no such function.
     """
-    if not config.entrypoint:
+    with ExitStack() as standing:
+        if duties.on_ready:
+            duties.on_ready(graph, artifacts)
+        for companion in duties.companions:
+            standing.enter_context(companion(graph))
+        if duties.before:
+            duties.before(graph)
+        result = (
+            EntrypointResult(duties.work(graph)) if duties.work else call_entrypoint(config.entrypoint, modules, graph)
+        )
+        if not config.is_serving and result.error is None:
+            graph.settle()  # a run with an end waits for the further attempts of what failed
+    return result
+
+
+def call_entrypoint(entrypoint: str, modules: NodeModules, graph: LiveGraph) -> EntrypointResult:
+    """Call a function of the project by its name, `"package.module:function"`; empty: none is called."""
+    if not entrypoint:
         return EntrypointResult()
-    function = _find_function(config.entrypoint, modules)
+    function = _find_function(entrypoint, modules)
     code = getattr(function, "__code__", None)
     arguments = (graph,) if code is not None and code.co_argcount else ()
     value, error = attempt(lambda: _run_to_end(function(*arguments)))
     if error is None or isinstance(error, GraphBusError):
         return EntrypointResult(value, error)
-    _log.error("the entry point %s failed", config.entrypoint, exc_info=error)
-    refusal = RunError(
-        "GBE607", where=modules.place_of(error), name=config.entrypoint, reason=describe_exception(error)
-    )
+    _log.error("the entry point %s failed", entrypoint, exc_info=error)
+    refusal = RunError("GBE607", where=modules.place_of(error), name=entrypoint, reason=describe_exception(error))
     refusal.__cause__ = error
     return EntrypointResult(None, refusal)
 
 
 @PIPELINE.stage("SHUTDOWN")
 def shut_down(graph: LiveGraph, entrypoint: EntrypointResult) -> RuntimeResult:
-    """Deliver what waits, stop the agents in reverse order, and say what came of it all."""
+    """Deliver what waits, stop the agents in reverse order, and say what came of it all.
+
+    Raises:
+        Exception: What the entry point raised, when the graph is stopped.
+    """
     graph.stop()
+    if entrypoint.error is not None:
+        raise entrypoint.error
     return RuntimeResult(
         value=entrypoint.value, statistics=graph.bus.statistics(), dead_letters=graph.bus.dead_letters()
     )
@@ -242,49 +281,26 @@ def run_runtime_pipeline(
 
     Args:
         request: What to run.
-        on_ready: Called when all agents are started.
-        companions: Entered after that, in this order; left in the reverse order when the work has ended.
-        before: Done with the running graph before the entry point.
-        work: Done with it in the place of the entry point.
+        on_ready: See `Duties`.
+        companions: See `Duties`.
+        before: See `Duties`.
+        work: See `Duties`.
 
     Raises:
         GraphBusError: What a stage refuses, and RunError GBE607 for an exception of the entry point; the graph is stopped first.
         BaseException: KeyboardInterrupt, SystemExit or CancelledError of a handler that another thread has delivered to.
     """
-    pipeline = PIPELINE if work is None else PIPELINE.replacing({"EXECUTE_ENTRYPOINT": _stage_of(work)})
-    pipeline.check(RuntimeRequest)
-    products = Products(request)
+    PIPELINE.check(RuntimeRequest, Duties)
+    products = Products(request, Duties(on_ready, companions, before, work))
     try:
-        with ExitStack() as standing:
-            for stage in pipeline:
-                if stage.name == "EXECUTE_ENTRYPOINT":
-                    if on_ready is not None:
-                        on_ready(products[LiveGraph], products[BuildArtifacts])
-                    _begin(products[LiveGraph], standing, companions, before)
-                if stage.name == "SHUTDOWN":
-                    if not request.is_serving and products[EntrypointResult].error is None:
-                        products[LiveGraph].settle()  # a run with an end waits for the further attempts of what failed
-                    standing.close()
-                pipeline.run_stage(stage, products)
+        PIPELINE.run_on(products)
     finally:
         graph = products.get(LiveGraph)
         if graph is not None:
             graph.stop()
             if graph.bus.interruption is not None:
                 raise graph.bus.interruption
-    error = products[EntrypointResult].error
-    if error is not None:
-        raise error
     return products[RuntimeResult]
-
-
-def _begin(
-    graph: LiveGraph, standing: ExitStack, companions: Sequence[Companion], before: Callable[[LiveGraph], None] | None
-) -> None:
-    for companion in companions:
-        standing.enter_context(companion(graph))
-    if before is not None:
-        before(graph)
 
 
 def run_graph(
@@ -337,13 +353,6 @@ def spare_handlers(patience: Patience, graph: LiveGraph) -> None:
     main_thread = threading.main_thread().ident
     patience.is_busy = lambda: graph.bus.is_drained_by(main_thread)
     patience.begin_grace = graph.begin_grace
-
-
-def _stage_of(work: Callable[[LiveGraph], Any]) -> Callable[[LiveGraph], EntrypointResult]:
-    def execute(graph: LiveGraph) -> EntrypointResult:
-        return EntrypointResult(work(graph))
-
-    return execute
 
 
 # --- python -m graphbus_core.runtime --------------------------------------------------------

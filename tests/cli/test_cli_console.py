@@ -11,7 +11,7 @@ import pytest
 from graphbus_core.cli import console
 from graphbus_core.errors import Place, UsageError
 from graphbus_core.model.agent import Topic
-from graphbus_core.model.schema import STR, Field, Schema
+from graphbus_core.schema.types import STR, Field, Schema
 
 
 class Terminal(io.StringIO):

@@ -15,8 +15,8 @@ import pytest
 from graphbus_core.cli.negotiating.review import ConsoleReviewer, console_reviewer
 from graphbus_core.errors import UsageError
 from graphbus_core.model.proposals import Evidence, GateReport, ProposalEvaluation, RungResult, SchemaChange
-from graphbus_core.negotiation.person import PersonWord, Sheet
 from graphbus_core.negotiation.protocol import Review
+from graphbus_core.negotiation.session_workspace import PersonWord, Sheet
 from tests.fakes.negotiating_agents import replace_text
 from tests.fakes.typing_person import Person as TypingPerson
 

@@ -8,8 +8,6 @@ import string
 from pathlib import Path
 from typing import NamedTuple
 
-import pytest
-
 from graphbus_core import errors
 from graphbus_core.errors.register import REGISTER
 
@@ -75,32 +73,30 @@ def fields_of(code: str) -> frozenset[str]:
     )
 
 
-@pytest.mark.parametrize("code", sorted(set(REGISTER) - {GROUP}))
-def test_each_code_of_the_register_is_raised_somewhere(code: str) -> None:
-    assert code in MENTIONED
+def test_each_code_of_the_register_is_raised_somewhere() -> None:
+    assert set(REGISTER) - {GROUP} - MENTIONED == set()
 
 
-@pytest.mark.parametrize("code", sorted(MENTIONED))
-def test_each_code_that_the_source_names_is_in_the_register(code: str) -> None:
-    assert code in REGISTER
+def test_each_code_that_the_source_names_is_in_the_register() -> None:
+    assert MENTIONED - set(REGISTER) == set()
 
 
-@pytest.mark.parametrize("raised", RAISED, ids=lambda raised: f"{raised.code}-{raised.place}")
-def test_an_error_is_raised_by_its_family_with_the_data_that_its_sentence_needs(raised: Raised) -> None:
-    assert int(raised.code.removeprefix("GBE")) in FAMILIES[raised.family]
-    if raised.data is not None:
-        assert raised.data == fields_of(raised.code)
+def test_an_error_is_raised_by_its_family_with_the_data_that_its_sentence_needs() -> None:
+    assert len(RAISED) > len(MENTIONED) / 2, "the tests have found what is raised"
+    strangers = [raised for raised in RAISED if int(raised.code.removeprefix("GBE")) not in FAMILIES[raised.family]]
+    assert strangers == []
+    wrong = [raised for raised in RAISED if raised.data is not None and raised.data != fields_of(raised.code)]
+    assert wrong == []
 
 
 def test_codes_stand_in_number_order_so_that_a_reader_finds_them() -> None:
     assert list(REGISTER) == sorted(REGISTER)
 
 
-@pytest.mark.parametrize("code", sorted(set(REGISTER) - {GROUP}))
-def test_an_entry_is_one_clear_sentence_and_a_hint_that_says_what_to_do(code: str) -> None:
-    entry = REGISTER[code]
-    assert entry.sentence.endswith((".", "?", "}")), entry.sentence
-    assert entry.hint.endswith((".", "}")), entry.hint
+def test_an_entry_is_one_clear_sentence_and_a_hint_that_says_what_to_do() -> None:
+    entries = {code: entry for code, entry in REGISTER.items() if code != GROUP}
+    assert [code for code, entry in entries.items() if not entry.sentence.endswith((".", "?", "}"))] == []
+    assert [code for code, entry in entries.items() if not entry.hint.endswith((".", "}"))] == []
 
 
 def test_each_family_has_an_exit_status_of_its_own() -> None:

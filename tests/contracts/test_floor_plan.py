@@ -14,18 +14,16 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "graphbus_core"
-SOURCES = sorted(path for path in PACKAGE.rglob("*.py") if "templates" not in path.parts)
-NAMES = [path.relative_to(PACKAGE).as_posix() for path in SOURCES]
-each_source = pytest.mark.parametrize("path", SOURCES, ids=NAMES)
+TREES = {
+    path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_text(encoding="utf-8"))
+    for path in sorted(PACKAGE.rglob("*.py"))
+    if "templates" not in path.parts
+}
 
 HEAVY = {"networkx", "rich", "asyncio", "inspect", "difflib", "importlib.metadata", "http.server", "dataclasses"}
 ONLY_IN_COMMAND_LINE = {"click"}
 BROAD = {"Exception", "BaseException"}
 ROOMS_NOBODY_FINDS = {"utils", "util", "helpers", "helper", "manager", "handler", "common", "base", "misc"}
-
-
-def parse(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
 
 
 def imported(node: ast.AST) -> Iterator[str]:
@@ -68,7 +66,7 @@ def test_every_import_contract_of_the_floor_plan_is_kept() -> None:
         ("bus/lanes.py", "import graphbus_core.bus.delivering", "Inside the bus"),
         ("compiler/graph.py", "import graphbus_core.editing.edits", "Floors"),
         ("store/reading.py", "import networkx", "Runtime Mode reaches"),
-        ("model/schema.py", "import httpx", "Runtime Mode reaches"),
+        ("schema/types.py", "import httpx", "Runtime Mode reaches"),
         ("negotiation/votes.py", "import time", "Engine, votes and protocol"),
         ("negotiation/engine.py", "import graphbus_core.bus", "Engine, votes and protocol"),
         ("editing/edits.py", "import rich.table", "Only the command line knows"),
@@ -89,41 +87,45 @@ def test_a_line_that_breaks_a_contract_is_found(tmp_path: Path, module: str, lin
     assert contract in said.partition("Broken contracts")[2] or (module == "basement.py" and "basement" in said), said
 
 
-@each_source
-def test_heavy_modules_are_imported_inside_functions_only(path: Path) -> None:
-    assert not HEAVY & set(at_start(parse(path).body))
+def test_heavy_modules_are_imported_inside_functions_only() -> None:
+    found = {name: heavy for name, tree in TREES.items() if (heavy := HEAVY & set(at_start(tree.body)))}
+    assert found == {}
 
 
-@each_source
-def test_click_is_at_home_in_the_command_line_only(path: Path) -> None:
-    if not path.is_relative_to(PACKAGE / "cli"):
-        assert not ONLY_IN_COMMAND_LINE & {name for node in ast.walk(parse(path)) for name in imported(node)}
+def test_click_is_at_home_in_the_command_line_only() -> None:
+    outside = (name for name in TREES if not name.startswith("cli/"))
+    found = [name for name in outside for node in ast.walk(TREES[name]) if ONLY_IN_COMMAND_LINE & set(imported(node))]
+    assert found == []
 
 
-@each_source
-def test_our_own_modules_are_imported_for_types_as_for_use(path: Path) -> None:
+def test_our_own_modules_are_imported_for_types_as_for_use() -> None:
     """A type needed upstairs and downstairs belongs to model/; only the lazy public face and build door are free to."""
-    blocks = [node for node in ast.walk(parse(path)) if is_type_checking(node)]
-    ours = {name for block in blocks for node in ast.walk(block) for name in imported(node) if "graphbus" in name}
-    assert not ours or path in (PACKAGE / "__init__.py", PACKAGE / "build.py")
+    found = []
+    for name, tree in TREES.items():
+        blocks = [node for node in ast.walk(tree) if is_type_checking(node)]
+        names = {each for block in blocks for node in ast.walk(block) for each in imported(node)}
+        found += [f"{name}: {each}" for each in names if "graphbus" in each and name not in ("__init__.py", "build.py")]
+    assert found == []
 
 
-@each_source
-def test_only_the_console_prints(path: Path) -> None:
-    calls = [node for node in ast.walk(parse(path)) if isinstance(node, ast.Call)]
-    prints = [call.lineno for call in calls if isinstance(call.func, ast.Name) and call.func.id == "print"]
-    assert not prints or path == PACKAGE / "cli" / "console.py"
+def test_nothing_prints_past_the_console() -> None:
+    found = [
+        f"{name}:{node.lineno}"
+        for name, tree in TREES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
+    ]
+    assert found == []
 
 
-def broad_excepts(path: Path) -> list[str]:
+def broad_excepts(name: str, tree: ast.Module) -> list[str]:
     """Where the file catches everything: `file:function` of a bare except, or of one that names Exception or BaseException."""
-    tree = parse(path)
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     found = []
     for node in ast.walk(tree):
         if isinstance(node, ast.ExceptHandler) and (node.type is None or names_in(node.type) & BROAD):
             inside = [f.name for f in functions if f.lineno <= node.lineno <= (f.end_lineno or 0)]
-            found.append(f"{path.relative_to(PACKAGE).as_posix()}:{inside[-1] if inside else ''}")
+            found.append(f"{name}:{inside[-1] if inside else ''}")
     return found
 
 
@@ -132,22 +134,19 @@ def names_in(node: ast.AST) -> set[str]:
 
 
 def test_two_places_catch_everything_the_isolation_of_users_code_and_the_command_line() -> None:
-    found = sorted(
-        place for path in SOURCES for place in broad_excepts(path) if "/inside/" not in place
-    )  # jailed programs
+    trees = {name: tree for name, tree in TREES.items() if "/inside/" not in name}  # jailed programs
+    found = sorted(place for name, tree in trees.items() for place in broad_excepts(name, tree))
     assert sorted({place.partition(":")[0] for place in found}) == ["cli/__init__.py", "isolation.py"], found
 
 
 def test_rooms_have_names_that_say_what_is_in_them() -> None:
-    assert not ROOMS_NOBODY_FINDS & {part for path in SOURCES for part in (path.stem, path.parent.name)}
+    assert not ROOMS_NOBODY_FINDS & {part for name in TREES for part in Path(name).with_suffix("").parts}
 
 
-@each_source
-def test_a_module_says_in_a_few_lines_what_it_is(path: Path) -> None:
-    tree = parse(path)
-    assert ast.get_docstring(tree) or not tree.body, "no module docstring"
+def test_a_module_says_in_a_few_lines_what_it_is() -> None:
+    assert [name for name, tree in TREES.items() if tree.body and not ast.get_docstring(tree)] == []
 
 
-@each_source
-def test_a_file_stays_readable_in_one_sitting(path: Path) -> None:
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= 600
+def test_a_file_stays_readable_in_one_sitting() -> None:
+    lines = {name: len((PACKAGE / name).read_text(encoding="utf-8").splitlines()) for name in TREES}
+    assert {name: count for name, count in lines.items() if count > 600} == {}

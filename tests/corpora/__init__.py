@@ -167,6 +167,11 @@ class BadEdit(_Edit):
         timeout_s: How long the gate waits for it.
     """
 
+    @property
+    def is_hostile(self) -> bool:
+        """One of the many that are refused for their text, up to G3; tests/unit/editing/test_hostile_edits.py tries them all."""
+        return self.group.startswith("g3_") and self.refused < "G4"
+
 
 class GoodEdit(_Edit):
     """An edit that must pass; `refused` is empty."""

@@ -12,7 +12,7 @@ import pytest
 
 from graphbus_core.build import run_build_pipeline
 from graphbus_core.errors import ModelError
-from graphbus_core.llm import retrying
+from graphbus_core.llm import attempts
 from graphbus_core.model.config import Budget, BuildRequest, SafetyConfig, Settings
 from graphbus_core.negotiation.transcript import SessionRecord, load_session
 from tests.fakes import zoo
@@ -65,7 +65,7 @@ def negotiated(root: Path, server: ModelServer, budget: Budget, **settings: obje
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv(KEY_VARIABLE, KEY)
-    monkeypatch.setattr(retrying, "FIRST_WAIT_S", 0.01)
+    monkeypatch.setattr(attempts, "FIRST_WAIT_S", 0.01)
     return write_zoo(tmp_path)
 
 

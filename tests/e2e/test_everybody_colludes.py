@@ -17,10 +17,9 @@ from graphbus_core.editing.sandboxes import choose
 from graphbus_core.llm.client import Bound
 from graphbus_core.model.config import BuildConfig
 from graphbus_core.model.proposals import GateReport, Negotiations, Proposal, ProposalEvaluation
-from graphbus_core.negotiation.agents import ActiveAgents, choose_arbiters
+from graphbus_core.negotiation.agents import ActiveAgents, Analysis, Trial, View, choose_arbiters
+from graphbus_core.negotiation.apply import land
 from graphbus_core.negotiation.driver import Negotiation
-from graphbus_core.negotiation.settlement import land
-from graphbus_core.negotiation.views import Analysis, Trial, View
 from tests.conftest import Figure
 from tests.corpora import BASES, BadEdit, bad_edits, config_of, write
 
@@ -28,8 +27,10 @@ Group = tuple[str, tuple[str, ...], float]
 ALL = bad_edits()
 RUN = {edit.refused: edit for edit in ALL if edit.refused >= "G5" and edit.timeout_s >= 40}
 """One for each code of the rungs that run code; tests/unit/editing/test_gate_corpora.py tries them all."""
+HOSTILE = [edit for edit in ALL if edit.is_hostile][::20]
+"""Some of those that tests/unit/editing/test_hostile_edits.py tries, all of them."""
 EDITS = sorted(
-    [*(edit for edit in ALL if edit.refused < "G5"), *RUN.values()],
+    [*(edit for edit in ALL if edit.refused < "G5" and not edit.is_hostile), *HOSTILE, *RUN.values()],
     key=lambda edit: (edit.project, edit.links, edit.timeout_s),
 )
 AT_ONCE = 200

@@ -36,8 +36,8 @@ from graphbus_core.llm.client import Prompt
 from graphbus_core.model.config import Budget, BuildConfig, BuildRequest, LLMConfig, SafetyConfig, Settings
 from graphbus_core.model.messages import Event
 from graphbus_core.negotiation.driver import Negotiation
-from graphbus_core.negotiation.outcome import Outcome
 from graphbus_core.negotiation.replay import replay
+from graphbus_core.negotiation.session_workspace import Outcome
 from graphbus_core.negotiation.transcript import load_session
 from graphbus_core.settings import resolve_build
 from tests.fakes.model_sessions import GoodModel, negotiate, result_of, sources, write_zoo

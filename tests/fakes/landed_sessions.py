@@ -23,7 +23,7 @@ from graphbus_core.model.proposals import (
     ProposalRecord,
     RungResult,
 )
-from graphbus_core.negotiation.settlement import land
+from graphbus_core.negotiation.apply import land
 from graphbus_core.negotiation.transcript import RECORD_VERSION, SessionRecord, next_session, save_session
 
 ORDER = """from graphbus_core import GraphBusNode

@@ -13,9 +13,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from graphbus_core.llm.client import Clients, Completion, LLMClient, Prompt
-from graphbus_core.llm.scripted import ScriptedClient
-from graphbus_core.negotiation.words.answer_format import block
+from graphbus_core.llm.client import Clients, Completion, LLMClient, Prompt, ScriptedClient
+from graphbus_core.negotiation.answer_format import block
 
 Speak = Callable[[Prompt], str | Completion]
 

@@ -47,9 +47,6 @@ class Speaker:
         self.handler.wait(answer.delay_s)
         counted = self.handler.count(self.request)
         output = tokens_of(answer.text) if answer.output_tokens is None else answer.output_tokens
-        if not self.request.is_streamed:
-            self.handler.send_whole(200, json.dumps(self.whole(answer, counted, output)).encode(), {})
-            return
         self.handler.begin_stream()
         for event, data in self.opening(counted):
             self.handler.send_event(event, data)
@@ -76,18 +73,13 @@ class Speaker:
             self._send_nonsense(
                 "{not JSON" if broken.how == "json" else '{"choices": 5, "content": 7, "type": "message"}'
             )
-        elif not self.request.is_streamed:
-            self._stall() if broken.how == "stalled" else self.handler.hang_up()
         else:
             self._break_stream(broken)
 
     def _send_nonsense(self, data: str) -> None:
-        if self.request.is_streamed:
-            self.handler.begin_stream()
-            self.handler.send_event("message_start" if self.request.wire == "anthropic" else "", data)
-            self.handler.end_stream()
-        else:
-            self.handler.send_whole(200, data.encode(), {})
+        self.handler.begin_stream()
+        self.handler.send_event("message_start" if self.request.wire == "anthropic" else "", data)
+        self.handler.end_stream()
 
     def _break_stream(self, broken: Broken) -> None:
         counted = self.handler.count(self.request)
@@ -112,9 +104,6 @@ class Speaker:
     def _stall(self) -> None:
         self.handler.wait_for_the_end()
         self.handler.hang_up()
-
-    def whole(self, answer: Answer, counted: Counted, output: int) -> dict[str, Any]:
-        raise NotImplementedError
 
     def opening(self, counted: Counted) -> list[tuple[str, str]]:
         raise NotImplementedError
@@ -167,10 +156,6 @@ class Anthropic(Speaker):
             "usage": self._usage(counted, output),
         }
 
-    def whole(self, answer: Answer, counted: Counted, output: int) -> dict[str, Any]:
-        content = [{"type": "text", "text": answer.text}] if answer.text else []
-        return self._message(counted, output) | {"content": content, "stop_reason": self._STOPS[answer.stop]}
-
     def opening(self, counted: Counted) -> list[tuple[str, str]]:
         start = {"type": "message_start", "message": self._message(counted, 1)}
         block = {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
@@ -218,11 +203,6 @@ class OpenAI(Speaker):
             "created": int(time.time()),
             "model": self.request.model,
         }
-
-    def whole(self, answer: Answer, counted: Counted, output: int) -> dict[str, Any]:
-        message = {"role": "assistant", "content": answer.text}
-        choice = {"index": 0, "message": message, "finish_reason": self._STOPS[answer.stop]}
-        return self._frame("chat.completion") | {"choices": [choice], "usage": self._usage(counted, output)}
 
     def _chunk(self, delta: dict[str, Any], finish: str | None = None) -> tuple[str, str]:
         choice = {"index": 0, "delta": delta, "finish_reason": finish}

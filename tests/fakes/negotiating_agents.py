@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
+from graphbus_core.bus import MessageBus
+from graphbus_core.compiler.conflicts import detect_conflicts
+from graphbus_core.compiler.project import Project
 from graphbus_core.editing.workspace import Workspace
 from graphbus_core.errors import EditError
+from graphbus_core.model.config import BuildConfig, Settings
 from graphbus_core.model.proposals import CodeChange, GateReport, Proposal, ProposalEvaluation, RungResult
+from graphbus_core.negotiation.agents import ActiveAgents, Analysis, Trial, View
 from graphbus_core.negotiation.asking import Asked, answer
+from graphbus_core.negotiation.driver import Negotiation
 from graphbus_core.negotiation.protocol import Reply
-from graphbus_core.negotiation.views import Analysis, Trial, View
+from graphbus_core.negotiation.session_workspace import Outcome
 
 
 class ScriptedAgent:
@@ -92,6 +99,52 @@ def ask_backwards(batch: Sequence[Asked]) -> Iterator[Reply]:
         yield answer(asked)
 
 
+class Scene:
+    """A project on disk, scripted agents over it (`Judge` is an arbiter), and what a test may change before it runs.
+
+    Attributes:
+        heard: Every event of the negotiation with its payload, in order.
+        options: For the `Negotiation`.
+    """
+
+    def __init__(
+        self, root: Path, *names: str, is_reviewed: bool = False, dry_run: bool = False, **settings: Any
+    ) -> None:
+        self.config = BuildConfig(
+            root=str(root),
+            paths=(str(root / "agents"),),
+            settings=Settings(**settings),
+            is_reviewed=is_reviewed,
+            dry_run=dry_run,
+        )
+        self.project = Project.read(self.config, cache=False)
+        self.gate: Any = OpenGate()
+        self.bus = MessageBus()
+        self.heard: list[tuple[str, Any]] = []
+        self.agents = {name: ScriptedAgent(name, is_arbiter=name == "Judge") for name in names}
+        self.options: dict[str, Any] = {}
+
+    def run(self, reviewer: Any = None) -> Outcome:
+        self.bus.subscribe(
+            "/Negotiation/*", lambda topic, payload: self.heard.append((topic, payload)), shape="topic_payload"
+        )
+        self.session = Negotiation(self.config, self.bus, reviewer=reviewer, **self.options)
+        agents = ActiveAgents(self.agents)
+        self.session.analyze(agents, self.project)
+        return self.session.run(self.project, agents, detect_conflicts(self.project), self.gate)
+
+    @property
+    def topics(self) -> list[str]:
+        return [topic.removeprefix("/Negotiation/") for topic, _ in self.heard]
+
+
+def negotiate(project: Project, agents: ActiveAgents) -> Outcome:
+    """Run one session whole, with a gate that lets pass what applies."""
+    session = Negotiation(project.config, MessageBus())
+    session.analyze(agents, project)
+    return session.run(project, agents, detect_conflicts(project), OpenGate())
+
+
 def replace_text(path: str, old: str, new: str, **fields: Any) -> Proposal:
     """A draft that replaces a piece of text in a file."""
     change = CodeChange(
@@ -100,6 +153,3 @@ def replace_text(path: str, old: str, new: str, **fields: Any) -> Proposal:
     return Proposal(
         proposal_id="", round=0, src="", intent="test", title=f"replace {old}", code_changes=(change,), **fields
     )
-
-
-Script = Callable[[dict[str, ScriptedAgent]], None]

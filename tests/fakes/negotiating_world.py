@@ -24,7 +24,6 @@ from graphbus_core.model.proposals import (
     SchemaChange,
     VoteDecision,
 )
-from graphbus_core.model.schema import INT, STR, Field, Schema
 from graphbus_core.negotiation.engine import begin, conclude, step
 from graphbus_core.negotiation.protocol import (
     Answered,
@@ -40,13 +39,14 @@ from graphbus_core.negotiation.protocol import (
     Command,
     Evaluated,
     Gated,
-    Ground,
+    Participants,
     Proposed,
     Repaired,
     Reply,
     State,
     Stopped,
 )
+from graphbus_core.schema.types import INT, STR, Field, Schema
 
 QUESTIONS = (AskProposals, AskRepair, AskEvaluations, AskArbitration, AskPerson, CheckProposal, ApplyProposal)
 AGENT_QUESTIONS = (AskProposals, AskRepair, AskEvaluations, AskArbitration)
@@ -81,6 +81,17 @@ def draft(title: str, *changes: CodeChange, **fields: Any) -> Proposal:
     )
 
 
+def counter(title: str, **fields: object) -> ProposalEvaluation:
+    """A vote that proposes something else."""
+    return ProposalEvaluation(
+        proposal_id="",
+        evaluator="",
+        round=0,
+        decision="counter",
+        counter_proposal=draft(title, change("a.py", "0", "2"), **fields),
+    )
+
+
 def report(proposal_id: str, passed: bool = True, **fields: Any) -> GateReport:
     """What a gate with one rung says."""
     rung = (
@@ -104,7 +115,7 @@ class World:
         self, *names: str, arbiters: tuple[str, ...] = (), edges: tuple[Edge, ...] = (), **safety: Any
     ) -> None:
         owners = {f"{name.lower()}.py": (name,) for name in names}
-        self.ground = Ground(agents=(*names, *arbiters), arbiters=arbiters, owners=owners, edges=edges)
+        self.participants = Participants(agents=(*names, *arbiters), arbiters=arbiters, owners=owners, edges=edges)
         self.safety = SafetyConfig(**safety)
         self.files = dict.fromkeys(owners, "0")
         self.original = dict(self.files)
@@ -134,6 +145,10 @@ class World:
 
     def gate_says(self, title: str, *passes: bool) -> None:
         self.refusals[title] = list(passes)
+
+    def statuses(self) -> dict[str, str]:
+        """Run it, and give what became of each proposal by its title."""
+        return {record.proposal.title: record.status for record in self.run().records}
 
     # --- what the engine asks ---
 
@@ -194,7 +209,7 @@ class World:
         proposal = question.proposal
         said = self.refusals.get(proposal.title, [])
         passed = said.pop(0) if said else True
-        edges = self.edges_after.get(proposal.title, self.ground.edges)
+        edges = self.edges_after.get(proposal.title, self.participants.edges)
         changes = self.schema_changes.get(proposal.title, ())
         return Gated(proposal.proposal_id, report(proposal.proposal_id, passed, schema_changes=changes), edges)
 
@@ -212,7 +227,7 @@ class World:
             path: f"-{self.files.get(path)}\n+{text}" for path, text in after.items() if text != self.files.get(path)
         }
         self.files = after
-        edges = self.edges_after.get(proposal.title, self.ground.edges)
+        edges = self.edges_after.get(proposal.title, self.participants.edges)
         return Applied(proposal_id=proposal.proposal_id, digest=self.digest, resolution=diffs, edges=edges)
 
     @property
@@ -223,7 +238,7 @@ class World:
 
     def run(self, shuffle: Random | None = None) -> Negotiations:
         """Negotiate to the end; with `shuffle`, the answers of a phase arrive in a random order."""
-        state, commands = begin(self.ground, self.safety, self.digest, is_reviewed=self.is_reviewed)
+        state, commands = begin(self.participants, self.safety, self.digest, is_reviewed=self.is_reviewed)
         while state.phase != "FINISHED":
             questions = self.note(commands)
             if shuffle:
@@ -252,6 +267,14 @@ class World:
         return [announcement for announcement in self.told if isinstance(announcement, kind)]
 
 
+def proposing(*names: str, votes: dict[str, Any] | None = None, **options: Any) -> World:
+    """A world in which A proposes `one` in the first round; `votes` are those on it, by the name of the agent."""
+    world = World(*names, **options)
+    world.proposes("A", draft("one"))
+    world.votes("one", **votes or {})
+    return world
+
+
 class Adversary(World):
     """Answers anything at all: nothing, too much, nonsense, twice, the wrong name, a breakdown. The same question of the
     same seed gets the same answer, whenever it is asked.
@@ -267,7 +290,7 @@ class Adversary(World):
 
     def again(self) -> Adversary:
         """The same world from the beginning."""
-        other = Adversary(self.seed, self.ground.voters, self.ground.arbiters, is_reviewed=self.is_reviewed)
+        other = Adversary(self.seed, self.participants.voters, self.participants.arbiters, is_reviewed=self.is_reviewed)
         other.safety = self.safety
         return other
 
@@ -343,7 +366,7 @@ class Adversary(World):
     def _check(self, question: CheckProposal) -> Reply:
         dice = self._dice("gate", question.proposal, self.digest)
         proposal_id = question.proposal.proposal_id
-        edges = self.ground.edges[: dice.randrange(len(self.ground.edges) + 1)]
+        edges = self.participants.edges[: dice.randrange(len(self.participants.edges) + 1)]
         kind = Schema(fields=(Field("x", dice.choice((STR, INT))),))
         changes = (SchemaChange(method=dice.choice(("/T", "A.go")), output_schema_after=kind),) * dice.choice((0, 0, 1))
         said = report(proposal_id, dice.random() < 0.75, schema_changes=changes)

@@ -19,9 +19,9 @@ from graphbus_core.model.proposals import (
     RungResult,
     SchemaChange,
 )
-from graphbus_core.model.schema import Field, Schema, Type
 from graphbus_core.model.spending import Spend, Usage
 from graphbus_core.negotiation.transcript import Said, SessionRecord
+from graphbus_core.schema.types import Field, Schema, Type
 
 AGENTS = ("Orders", "Stock", "Mail", "Prices", "Audit", "Judge")
 EDGES = (

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from graphbus_core.compiler.project import Project
 from graphbus_core.model.proposals import ProposalEvaluation
-from graphbus_core.negotiation import replies
-from graphbus_core.negotiation.replies import MAX_FAULTS, Malformed
-from graphbus_core.negotiation.words.answer_format import EXAMPLES, block, edit_text
-from graphbus_core.negotiation.words.fences import fenced
+from graphbus_core.negotiation import answers
+from graphbus_core.negotiation.answer_format import EXAMPLES, block, edit_text
+from graphbus_core.negotiation.answers import MAX_FAULTS, Malformed
+from graphbus_core.negotiation.prompts import fenced
 from tests.fakes import model_texts as texts
 from tests.unit.negotiation.prompted_shop import shop, trial_of, view_of
 
@@ -81,11 +81,11 @@ def test_any_text_is_read_or_malformed(base: Project, text: str) -> None:
     view, trials = view_of(base), (trial_of(base),)
     old = trials[0].proposal
     readers = (
-        replies.read_analysis,
-        lambda said: replies.read_drafts(said, view),
-        lambda said: replies.read_repair(said, view, old),
-        lambda said: replies.read_evaluations(said, view, trials),
-        lambda said: replies.read_decision(said, view, trials[0]),
+        answers.read_analysis,
+        lambda said: answers.read_drafts(said, view),
+        lambda said: answers.read_repair(said, view, old),
+        lambda said: answers.read_evaluations(said, view, trials),
+        lambda said: answers.read_decision(said, view, trials[0]),
     )
     for read in readers:
         faults = _faults(read, text)
@@ -98,7 +98,7 @@ def test_an_accept_was_written_as_one(base: Project, text: str) -> None:
     trials = (trial_of(base),)
     votes: tuple[ProposalEvaluation, ...]
     try:
-        votes = replies.read_evaluations(text, view_of(base), trials)
+        votes = answers.read_evaluations(text, view_of(base), trials)
     except Malformed as malformed:
         votes = malformed.usable
     if any(vote.decision == "accept" for vote in votes):
@@ -111,10 +111,10 @@ def test_code_comes_out_as_it_went_in(base: Project, code: str) -> None:
     if not code.strip():
         return
     text = f"## proposal\ntitle: x\n### edit add_import agents/order.py\n{block('python', code)}"
-    (draft,) = replies.read_drafts(text, view_of(base))
+    (draft,) = answers.read_drafts(text, view_of(base))
     assert draft.code_change.new_code == (code if code.endswith("\n") else code + "\n")
     again = f"## proposal\ntitle: x\n{edit_text(draft.code_change)}"
-    assert replies.read_drafts(again, view_of(base))[0].code_changes == draft.code_changes
+    assert answers.read_drafts(again, view_of(base))[0].code_changes == draft.code_changes
 
 
 @given(st.text(max_size=100))
@@ -130,5 +130,5 @@ def test_data_cannot_close_its_own_marks(text: str) -> None:
 def test_a_written_evaluation_is_read_as_written(base: Project, word: str, confidence: float, reasoning: str) -> None:
     said = " ".join(part for part in reasoning.split() if part.isalnum())
     text = texts.evaluation("P001", word, said, confidence=round(confidence, 3))
-    (vote,) = replies.read_evaluations(text, view_of(base), (trial_of(base),))
+    (vote,) = answers.read_evaluations(text, view_of(base), (trial_of(base),))
     assert (vote.decision, vote.confidence) == (word, round(confidence, 3))

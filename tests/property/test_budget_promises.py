@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphbus_core.errors import ModelError
+from graphbus_core.llm.attempts import NANO, Amount, RetryingClient, current_tab, watch
 from graphbus_core.llm.client import Completion, Price, Prompt
-from graphbus_core.llm.metered import NANO, Amount, current_tab, watch
-from graphbus_core.llm.retrying import RetryingClient
 from graphbus_core.model.config import Budget
 from graphbus_core.model.spending import Usage
 from graphbus_core.negotiation.budget import Bill, Meter

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphbus_core.bus import MessageBus
-from graphbus_core.model.payload import freeze, thaw
 from graphbus_core.model.topics import is_topic, is_topic_or_pattern, matches
+from graphbus_core.schema.json import freeze, thaw
 
 SEGMENTS = st.text(st.sampled_from("AbZ09_-"), min_size=1, max_size=3)
 TOPICS = st.lists(SEGMENTS, min_size=1, max_size=4).map(lambda parts: "/" + "/".join(parts))

@@ -10,9 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.json import encode
 
-from graphbus_core.negotiation.admission import is_protected
-from graphbus_core.negotiation.engine import begin, call_bound, step, summarize
-from graphbus_core.negotiation.phases.reviewing import MAX_EDITS
+from graphbus_core.negotiation.engine import MAX_EDITS, begin, call_bound, step, summarize
 from graphbus_core.negotiation.protocol import (
     ApplyProposal,
     AskPerson,
@@ -31,6 +29,7 @@ from graphbus_core.negotiation.protocol import (
     Reply,
     Stopped,
 )
+from graphbus_core.negotiation.votes import path_matches
 from tests.fakes.negotiating_world import AGENT_QUESTIONS, QUESTIONS, Adversary
 
 SMALL = st.integers(0, 4)
@@ -68,15 +67,15 @@ def adversaries(draw: st.DrawFn) -> Adversary:
 def test_every_negotiation_ends_within_the_bound_of_calls(world: Adversary) -> None:
     world.run()
     calls = [question for question in world.asked if isinstance(question, AGENT_QUESTIONS)]
-    analyses = len(world.ground.agents)
-    assert len(calls) + analyses <= call_bound(world.safety, analyses, len(world.ground.arbiters))
+    analyses = len(world.participants.agents)
+    assert len(calls) + analyses <= call_bound(world.safety, analyses, len(world.participants.arbiters))
 
 
 @given(adversaries())
 def test_every_negotiation_ends_within_a_bound_of_questions_of_any_kind(world: Adversary) -> None:
     """Gate and workspace are asked about each proposal a bounded number of times in a round, a person a few times in all."""
     world.run()
-    safety, voters = world.safety, len(world.ground.voters)
+    safety, voters = world.safety, len(world.participants.voters)
     proposals = voters * max(safety.max_proposals_per_agent, 0)
     rounds = max(safety.max_negotiation_rounds, 0)
     checks = proposals * (2 * rounds + safety.max_repairs + MAX_EDITS)
@@ -102,12 +101,12 @@ def test_no_limit_is_ever_exceeded(world: Adversary) -> None:
     )
     for commit in outcome.completed:
         assert len(commit.files_modified) <= safety.max_file_changes_per_commit
-        assert not any(is_protected(path, safety.protected_files) for path in commit.files_modified)
+        assert not any(path_matches(path, safety.protected_files) for path in commit.files_modified)
     assert (
         len({path for commit in outcome.completed for path in commit.files_modified}) <= safety.max_total_file_changes
     )
     assert all(question.limit >= 1 for question in world.questions(AskProposals))
-    assert not {p.src for p in proposals} & set(world.ground.arbiters)
+    assert not {p.src for p in proposals} & set(world.participants.arbiters)
 
 
 @given(adversaries())
@@ -196,7 +195,7 @@ def test_the_same_replies_once_more_give_the_same_states(world: Adversary) -> No
     answer = world.answer
     world.answer = lambda question: replies.append(answer(question)) or replies[-1]  # type: ignore[method-assign, func-returns-value]
     world.run()
-    state, commands = begin(world.ground, world.safety, world.again().digest, is_reviewed=world.is_reviewed)
+    state, commands = begin(world.participants, world.safety, world.again().digest, is_reviewed=world.is_reviewed)
     said = list(commands)
     for reply in replies:
         if state.phase != "FINISHED":
@@ -209,7 +208,7 @@ def test_the_same_replies_once_more_give_the_same_states(world: Adversary) -> No
 @given(adversaries())
 def test_an_evaluator_that_fails_never_accepts(world: Adversary) -> None:
     """Every agent breaks down when asked to judge: so nothing at all can be accepted."""
-    world.failures = {(name, task) for name in world.ground.agents for task in ("evaluate", "arbitrate")}
+    world.failures = {(name, task) for name in world.participants.agents for task in ("evaluate", "arbitrate")}
     told = type(world).__mro__[1]
     world._evaluate = told._evaluate.__get__(world)  # type: ignore[method-assign]
     world._arbitrate = told._arbitrate.__get__(world)  # type: ignore[method-assign]

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from graphbus_core.contracts.documents.classes import Classes
 from graphbus_core.contracts.documents.parts import Payload, Side
 from graphbus_core.model.agent import MethodSpec, SourceSpan
-from graphbus_core.model.json_schema import Dialect
-from graphbus_core.model.schema import ANY, BOOL, FLOAT, INT, LIST, NULL, STR, UNKNOWN, Field, Schema, Type
-from graphbus_core.model.validation import problems_of
+from graphbus_core.schema.json_schema import Dialect
+from graphbus_core.schema.types import ANY, BOOL, FLOAT, INT, LIST, NULL, STR, UNKNOWN, Field, Schema, Type
+from graphbus_core.schema.validation import problems_of
 
 WORDS = ("a", "b", "c")
 LITERALS = st.lists(st.sampled_from(["a", "b", 1, 0, True, False, None]), max_size=3, unique_by=repr)

@@ -23,7 +23,7 @@ from graphbus_core import GraphBusNode, connect, publishes, schema_method, subsc
 from graphbus_core.errors import GraphBusError
 from graphbus_core.hosting.graph import LiveGraph
 from graphbus_core.model.config import Validation
-from graphbus_core.model.payload import MAX_PAYLOAD_BYTES
+from graphbus_core.schema.json import MAX_PAYLOAD_BYTES
 from tests.conftest import Figure
 
 VALUES = 10_000

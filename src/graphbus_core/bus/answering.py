@@ -23,8 +23,7 @@ from graphbus_core.bus.routing import Dispatch, Routes, Subscription
 from graphbus_core.errors import DeadlockError, RequestTimeoutError, RunError, did_you_mean
 from graphbus_core.isolation import Job, attempt
 from graphbus_core.model.messages import Event, child_of
-from graphbus_core.model.payload import freeze
-from graphbus_core.model.proposals import Json
+from graphbus_core.schema.json import Json, freeze
 
 R = TypeVar("R")
 

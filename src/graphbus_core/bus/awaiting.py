@@ -17,7 +17,7 @@ from graphbus_core.bus.receipts import Receipt
 from graphbus_core.errors import BackpressureError, RunError
 from graphbus_core.isolation import carry
 from graphbus_core.model.messages import Event
-from graphbus_core.model.proposals import Json
+from graphbus_core.schema.json import Json
 
 
 class Awaiter(Answerer):

@@ -27,7 +27,7 @@ from graphbus_core.isolation import Job, attempt_anything, run_each, run_one
 from graphbus_core.isolation import attempt as try_to
 from graphbus_core.log import Log
 from graphbus_core.model.messages import Event
-from graphbus_core.model.proposals import Json
+from graphbus_core.schema.json import Json
 
 _log = Log("graphbus.bus")
 

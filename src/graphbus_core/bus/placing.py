@@ -16,8 +16,7 @@ from graphbus_core.bus.lanes import Delivery, Lane, Lanes, current
 from graphbus_core.bus.receipts import Receipt
 from graphbus_core.bus.routing import Call, Dispatch, Subscription
 from graphbus_core.model.messages import Event, child_of
-from graphbus_core.model.payload import freeze
-from graphbus_core.model.proposals import Json
+from graphbus_core.schema.json import Json, freeze
 
 
 class Placer(Drainer):

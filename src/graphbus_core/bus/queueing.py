@@ -24,8 +24,7 @@ from graphbus_core.isolation import Job
 from graphbus_core.middleware import Middleware
 from graphbus_core.model.deliveries import Reason
 from graphbus_core.model.messages import Event, child_of, count_descendant
-from graphbus_core.model.payload import freeze
-from graphbus_core.model.proposals import Json
+from graphbus_core.schema.json import Json, freeze
 
 OnError = Literal["isolate", "raise"]
 

@@ -13,8 +13,8 @@ from graphbus_core.middleware import Middleware, around_handler
 from graphbus_core.model.agent import HandlerShape
 from graphbus_core.model.deliveries import ONCE, Counts, DeliveryPolicy, Statistics
 from graphbus_core.model.messages import Event
-from graphbus_core.model.proposals import Json
 from graphbus_core.model.topics import is_pattern, is_topic, is_topic_or_pattern, matches
+from graphbus_core.schema.json import Json
 
 PayloadCheck = Callable[[Json], Json]
 """Gives the payload as it is to be delivered, or raises RunError."""

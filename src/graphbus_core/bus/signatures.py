@@ -10,12 +10,12 @@ import msgspec
 
 from graphbus_core.errors import Place, RunError
 from graphbus_core.model.agent import HandlerShape, ParameterKind
-from graphbus_core.model.annotations import Unresolved, annotation_of
 from graphbus_core.model.handlers import Annotation, HandlerParameter, decide
 from graphbus_core.model.messages import Event
-from graphbus_core.model.typed import Make, UnfitError, Unmakeable, is_typed_class, maker_of, needs_making
-from graphbus_core.model.validation import Problem, refusal
-from graphbus_core.model.values import clipped
+from graphbus_core.schema.live import Unresolved, annotation_of
+from graphbus_core.schema.objects import Make, UnfitError, Unmakeable, is_typed_class, maker_of, needs_making
+from graphbus_core.schema.validation import Problem, refusal
+from graphbus_core.schema.values import clipped
 
 _POSITIONAL_REST, _KEYWORD_REST, _GENERATOR, _COROUTINE, _ASYNC_GENERATOR = 0x04, 0x08, 0x20, 0x80, 0x200
 _MAPPINGS = frozenset({"Mapping", "MutableMapping", "dict", "Dict"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from graphbus_core.model.schema import STR, Field, Schema
+from graphbus_core.schema.types import STR, Field, Schema
 
 PLACEHOLDER = Schema((Field("text", STR),))
 """What a new topic carries until somebody decides."""

@@ -261,7 +261,7 @@ class _Session:
             self._people.talk(graph)
             return
         if self._options.entrypoint and graph.origin is not None:
-            result = runtime.execute_entrypoint(graph.origin.config, graph.origin.modules, graph)
+            result = runtime.call_entrypoint(self._options.entrypoint, graph.origin.modules, graph)
             if isinstance(result.error, GraphBusError):
                 console.error(result.error)
         wait_for_signal()

@@ -16,7 +16,7 @@ from graphbus_core.contracts.artifact_changes import Change, FieldChange, Sign, 
 from graphbus_core.errors import BuildError, UsageError
 from graphbus_core.model.agent import SourceSpan
 from graphbus_core.model.artifacts import BuildArtifacts
-from graphbus_core.model.schema import Schema, Type
+from graphbus_core.schema.types import Schema, Type
 from graphbus_core.store.migration import folder_in, load_any
 
 DIFFERENT = BuildError.exit_status

@@ -13,7 +13,7 @@ import click
 from graphbus_core.cli import console
 from graphbus_core.errors import ArtifactError, Place, UsageError
 from graphbus_core.hosting.dead_letters import FILE, DeadLetterFile, KeptLetter
-from graphbus_core.model.values import clipped
+from graphbus_core.schema.values import clipped
 
 _HINT = "Set `keep_dead_letters = true` in [tool.graphbus.runtime] to keep them from the next run on."
 _NUMBERS = click.argument("numbers", nargs=-1, type=click.IntRange(min=1), metavar="[ID]...")

@@ -18,8 +18,8 @@ from graphbus_core.compiler.project import Project
 from graphbus_core.errors import Place, UsageError, did_you_mean, raise_all
 from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.model.config import BuildRequest
-from graphbus_core.model.schema import STR, Field, Schema, Type
 from graphbus_core.model.topics import is_topic, is_topic_or_pattern, matches
+from graphbus_core.schema.types import STR, Field, Schema, Type
 from graphbus_core.settings import PROJECT_FILE, find_root, resolve_build
 from graphbus_core.store.beneath import Folder
 

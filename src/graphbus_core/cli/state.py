@@ -30,7 +30,7 @@ from graphbus_core.hosting.state_file import (
     plan_reset,
     render,
 )
-from graphbus_core.model.values import clipped
+from graphbus_core.schema.values import clipped
 
 _ARTIFACTS = ".graphbus"
 _AGENT = click.argument("agent", default="", metavar="[AGENT]")

@@ -18,8 +18,8 @@ import msgspec
 from graphbus_core.errors import BuildError, did_you_mean
 from graphbus_core.model.agent import AgentDefinition, Topic
 from graphbus_core.model.artifacts import Edge
-from graphbus_core.model.schema import Schema
 from graphbus_core.model.topics import is_pattern, matches
+from graphbus_core.schema.types import Schema
 
 if TYPE_CHECKING:
     import networkx as nx

@@ -14,7 +14,7 @@ from graphbus_core.contracts.differences import Difference, DifferenceKind, diff
 from graphbus_core.contracts.letdown import States, distinct
 from graphbus_core.contracts.surface import Handler, Surface, answer_of, merged
 from graphbus_core.model.agent import AgentDefinition, MethodSpec
-from graphbus_core.model.schema import Schema
+from graphbus_core.schema.types import Schema
 
 _KINDS: Mapping[DifferenceKind, ChangeKind] = {
     "added": "field-added",

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
 from graphbus_core.contracts.samples import witness
-from graphbus_core.contracts.subsets import Refusal, is_same, refusal
-from graphbus_core.model.schema import Field, Schema, Type
-from graphbus_core.model.schema_fit import Side
+from graphbus_core.contracts.subsets import Refusal, refusal
+from graphbus_core.schema.compatibility import Side, is_same
+from graphbus_core.schema.types import Field, Schema, Type
 
 DifferenceKind = Literal["added", "removed", "renamed", "required", "optional", "type", "opened", "closed"]
 

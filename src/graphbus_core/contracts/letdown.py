@@ -8,8 +8,8 @@ from graphbus_core.contracts.changes import Broken
 from graphbus_core.contracts.differences import Difference
 from graphbus_core.contracts.surface import Handler, Said, Surface
 from graphbus_core.model.agent import AgentDefinition, Call, SourceSpan
-from graphbus_core.model.schema import Field, Schema
-from graphbus_core.model.schema_fit import why_not
+from graphbus_core.schema.compatibility import why_not
+from graphbus_core.schema.types import Field, Schema
 
 
 class States:

@@ -6,9 +6,8 @@ from collections.abc import Hashable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-from graphbus_core.model.schema import Field, Type
-from graphbus_core.model.texts import EXAMPLES
-from graphbus_core.model.validation import problems_in
+from graphbus_core.schema.types import EXAMPLES, Field, Type
+from graphbus_core.schema.validation import problems_in
 
 _MOST = 400
 _PLAIN: dict[str, tuple[Any, ...]] = {

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from graphbus_core.model.agent import AgentDefinition, Call, MethodSpec, Publication, Subscription, Topic
 from graphbus_core.model.artifacts import BuildArtifacts
-from graphbus_core.model.schema import UNKNOWN, Field, Schema, Type, union
 from graphbus_core.model.topics import is_pattern, matches
+from graphbus_core.schema.types import UNKNOWN, Field, Schema, Type, union
 
 
 class Handler(NamedTuple):

@@ -22,7 +22,7 @@ from graphbus_core.compiler.reading import syntax
 from graphbus_core.editing.foreign import Change, Scope, is_test_side, readable
 from graphbus_core.editing.rungs import contract, scope
 from graphbus_core.editing.rungs.capability import ProjectPowers, Side, Sign, SourceFiles, check_growth, guarded
-from graphbus_core.editing.rungs.capability.allowed import Allowed
+from graphbus_core.editing.rungs.capability.sources import Allowed
 from graphbus_core.editing.rungs.codes import Problem, of_edit
 from graphbus_core.editing.rungs.ground import Noted, NotRun, State, Verdict
 from graphbus_core.editing.rungs.knowledge import check_known

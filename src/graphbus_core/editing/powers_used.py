@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from graphbus_core.compiler.project import Project
-from graphbus_core.editing.rungs.capability.allowed import Allowed
-from graphbus_core.editing.rungs.capability.sources import SourceFiles
+from graphbus_core.editing.rungs.capability.sources import Allowed, SourceFiles
 from graphbus_core.editing.rungs.capability.uses import notes_of
 from graphbus_core.model.powers import Power
 

@@ -28,8 +28,15 @@ class Place(NamedTuple):
         return ":".join([self.path, *(str(number) for number in self[1:] if number)])
 
 
+class Entry(NamedTuple):
+    """What the register holds for one code: the sentence and the hint, both templates over the data of the failure."""
+
+    sentence: str
+    hint: str
+
+
 class GraphBusError(Exception):
-    """Root of all failures that GraphBus reports; each one is meant for the eyes of its user, without a traceback.
+    """Root of all failures that GraphBus reports; each one is shown to the user without a traceback.
 
     Attributes:
         code: The entry of `register.REGISTER`, e.g. `"GBE210"`.
@@ -90,7 +97,7 @@ class EditError(GraphBusError):
 
 
 class NotJudgedError(EditError):
-    """The machine was too busy to try a change, so that nothing can be said of it, neither good nor bad."""
+    """The machine was too busy to try a change, so there is no verdict on it."""
 
 
 class NegotiationError(GraphBusError):
@@ -105,7 +112,7 @@ class ModelError(NegotiationError):
     Attributes:
         is_final: Every further call would fail in the same way: a wrong key, an unknown model, no such program.
         is_transient: The same call may succeed later; `retry_after_s` is what the server asks for, if it does.
-        may_be_billed: The provider may charge for it: the answer was cut off or nobody waited for its end.
+        may_be_billed: The provider may charge for it: the answer was cut off, or the wait for it ended early.
     """
 
     def __init__(
@@ -139,7 +146,7 @@ class RunError(GraphBusError):
 
 
 class PowerError(RunError, PermissionError):
-    """A confined graph did what nobody has declared, and was refused.
+    """A confined graph tried to use a power that is not declared, and was refused.
 
     It is a PermissionError as well, so that a library which tries a file or a host and goes on without it still can.
     """
@@ -150,11 +157,11 @@ class PowerError(RunError, PermissionError):
 
 
 class BackpressureError(RunError):
-    """More events wait than the bus takes; publish later, or less."""
+    """The queue of the bus is full; publish later, or less."""
 
 
 class DeadlockError(RunError):
-    """Somebody would wait for itself."""
+    """A call or request would wait for itself."""
 
 
 class RequestTimeoutError(RunError):
@@ -191,7 +198,7 @@ class SeveralErrors(GraphBusError):  # noqa: N818 - a group, like ExceptionGroup
 
 
 def raise_all(errors: Iterable[GraphBusError]) -> None:
-    """Raise nothing for no failure, the failure itself for one, and `SeveralErrors` for more."""
+    """Raise the only failure itself, and several ones as `SeveralErrors`; without any, return."""
     found = tuple(errors)
     if len(found) == 1:
         raise found[0]

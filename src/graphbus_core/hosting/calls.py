@@ -11,8 +11,8 @@ import msgspec
 from graphbus_core.bus import MessageBus
 from graphbus_core.hosting.contracts import Method
 from graphbus_core.middleware import Handling, surround
-from graphbus_core.model.checked_calls import generate_call
-from graphbus_core.model.schema import Schema
+from graphbus_core.schema.checks import call_for
+from graphbus_core.schema.types import Schema
 
 Arguments = dict[str, Any]
 Call = Callable[[Arguments], Any]
@@ -55,9 +55,7 @@ def compile_call(bus: MessageBus, agent: str, method: Method, current: Current, 
     order = None if schema is None else _order_of(bound, schema)
     if schema is None or order is None:
         return bus.caller(call_plainly, current.call, owner=agent, version=current.version)
-    function = generate_call(
-        schema, order, bound, method.promised_schema, otherwise=call_plainly, release=method.release
-    )
+    function = call_for(schema, order, bound, method.promised_schema, otherwise=call_plainly, release=method.release)
     return bus.caller(function, current.call, owner=agent, version=current.version)
 
 

@@ -13,18 +13,14 @@ from graphbus_core.errors import RunError, did_you_mean
 from graphbus_core.log import Log
 from graphbus_core.model.agent import MethodSpec
 from graphbus_core.model.artifacts import BuildArtifacts
-from graphbus_core.model.checks import Gate, generate_gate, generate_plain_gate
 from graphbus_core.model.config import Validation
-from graphbus_core.model.payload import MAX_PAYLOAD_BYTES, freeze
-from graphbus_core.model.proposals import Json
-from graphbus_core.model.schema import ANY, STR, Field, Schema, Type
 from graphbus_core.model.topics import matches
-from graphbus_core.model.typed import Make, UnfitError, is_json_shaped, makers_for
-from graphbus_core.model.validation import Problem, problems_of, refusal
-from graphbus_core.model.values import clipped
-
-_FLAT = Type("dict", (STR, ANY))
-"""A payload of text, numbers, booleans and None by name."""
+from graphbus_core.schema.checks import Gate, gate_for, payload_gate_for
+from graphbus_core.schema.json import MAX_PAYLOAD_BYTES, Json, freeze
+from graphbus_core.schema.objects import Make, UnfitError, is_json_shaped, makers_for
+from graphbus_core.schema.types import STR, Field, Schema, Type
+from graphbus_core.schema.validation import Problem, problems_of, refusal
+from graphbus_core.schema.values import clipped
 
 _log = Log("graphbus.contracts")
 
@@ -67,6 +63,8 @@ class Topics:
         return topic in self._schemas or any(matches(pattern, topic) for pattern in self._schemas)
 
     def _report(self, topic: str, problems: tuple[Problem, ...]) -> None:
+        if not problems:
+            return
         wrong = refusal("GBE614", problems, topic=topic)
         if self._validation == "strict":
             raise wrong
@@ -76,15 +74,17 @@ class Topics:
 def _payload_check(
     topic: str, schema: Schema | None, report: Callable[[str, tuple[Problem, ...]], None]
 ) -> PayloadCheck:
-    """Make the check of one topic's payloads: the usual one is looked at and not copied, any other is frozen first."""
+    """Make the check of one topic's payloads: one of scalars alone is looked at as it is, any other is frozen first."""
+    if schema is None:
+        return freeze
+    check = gate_for(schema, lambda frozen: report(topic, problems_of(schema, frozen)))
 
     def look_closely(payload: Json) -> Json:
         frozen = freeze(payload)
-        if schema is not None and (problems := problems_of(schema, {} if frozen is None else frozen)):
-            report(topic, problems)
+        check({} if frozen is None else frozen)
         return frozen
 
-    return generate_plain_gate(_FLAT if schema is None else schema, look_closely, limit=MAX_PAYLOAD_BYTES)
+    return payload_gate_for(schema, look_closely, limit=MAX_PAYLOAD_BYTES) or look_closely
 
 
 def _as_published(schema: Schema) -> Schema:
@@ -140,9 +140,8 @@ class Method:
     @cached_property
     def accept(self) -> Gate:
         """Gives the arguments for the method if the input schema wants them; others raise RunError GBE622, or are logged."""
-        schema = self._spec.input_schema
-        is_checked = schema is not None and self._validation != "off"
-        check = generate_gate(schema if is_checked and schema else ANY, self._accept_anyway, is_closed=True)
+        schema = None if self._validation == "off" else self._spec.input_schema
+        check = _as_it_is if schema is None else gate_for(schema, self._accept_anyway, is_closed=True)
         return (lambda arguments: self._made(check(arguments))) if self._makers else check
 
     @cached_property
@@ -180,7 +179,7 @@ class Method:
     def release(self) -> Gate:
         """Gives back a result that the output schema promises, or an awaitable of one; others raise RunError GBE623."""
         schema = self.promised_schema
-        return generate_gate(ANY if schema is None else schema, self._release_anyway)
+        return _as_it_is if schema is None else gate_for(schema, self._release_anyway)
 
     def _accept_anyway(self, arguments: dict[str, Any]) -> dict[str, Any]:
         if self._spec.input_schema is not None:
@@ -205,6 +204,10 @@ class Method:
         if self._validation == "strict":
             raise wrong
         _log.warning("%s", wrong.sentence)
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
 
 
 def _may_be_object(of: Type) -> bool:

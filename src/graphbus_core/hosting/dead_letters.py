@@ -17,7 +17,7 @@ from graphbus_core.isolation import attempt
 from graphbus_core.log import Log
 from graphbus_core.model.deliveries import DeadLetter
 from graphbus_core.model.messages import restore_event
-from graphbus_core.model.proposals import Json
+from graphbus_core.schema.json import Json
 from graphbus_core.store.beneath import Folder
 
 FILE = "dead_letters.sqlite3"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from graphbus_core.decorators import DeclaredSchema, DeclaredTopic
 from graphbus_core.model.agent import MethodSpec, SourceSpan
-from graphbus_core.model.live_types import schema_of
-from graphbus_core.model.schema import Schema
 from graphbus_core.node import GraphBusNode
+from graphbus_core.schema.live import schema_of
+from graphbus_core.schema.types import Schema
 
 _NOWHERE = SourceSpan("", 0, 0, 0, 0)
 

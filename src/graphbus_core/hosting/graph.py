@@ -22,9 +22,9 @@ from graphbus_core.model.agent import HandlerShape
 from graphbus_core.model.artifacts import BuildArtifacts
 from graphbus_core.model.config import RuntimeConfig
 from graphbus_core.model.deliveries import DeadLetter, DeliveryPolicy
-from graphbus_core.model.proposals import Json
 from graphbus_core.model.state import State
 from graphbus_core.node import GraphBusNode
+from graphbus_core.schema.json import Json
 
 
 class Member(msgspec.Struct, frozen=True):

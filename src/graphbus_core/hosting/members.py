@@ -17,8 +17,8 @@ from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.model.artifacts import BuildArtifacts
 from graphbus_core.model.config import RuntimeConfig, Validation
 from graphbus_core.model.deliveries import ONCE, DeliveryPolicy
-from graphbus_core.model.schema import Schema
 from graphbus_core.node import GraphBusNode
+from graphbus_core.schema.types import Schema
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,10 +16,9 @@ from types import MappingProxyType
 from typing import Any
 
 from graphbus_core.errors import RunError
-from graphbus_core.model.payload import freeze
-from graphbus_core.model.proposals import Json
 from graphbus_core.model.state import State
-from graphbus_core.model.values import clipped, shown
+from graphbus_core.schema.json import Json, freeze
+from graphbus_core.schema.values import clipped, shown
 
 FILE = "state.sqlite3"
 

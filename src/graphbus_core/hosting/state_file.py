@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from graphbus_core.errors import Place, RunError
 from graphbus_core.hosting.state import check_key, encode, open_database
-from graphbus_core.model.proposals import Json
-from graphbus_core.model.values import clipped
+from graphbus_core.schema.json import Json
+from graphbus_core.schema.values import clipped
 
 FORMAT = "graphbus-state"
 FORMAT_VERSION = 1

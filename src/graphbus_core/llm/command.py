@@ -20,9 +20,8 @@ from typing import IO, NamedTuple
 
 from graphbus_core.errors import ModelError
 from graphbus_core.isolation import end_marked
-from graphbus_core.llm.client import Completion, Price, Progress, Prompt
-from graphbus_core.llm.counts import estimated
-from graphbus_core.llm.failures import MAX_ANSWER_BYTES, scrub, without
+from graphbus_core.llm.client import Completion, Price, Progress, Prompt, estimated
+from graphbus_core.llm.providers import MAX_ANSWER_BYTES, scrub, without
 from graphbus_core.model.spending import Usage
 
 _MAX_STDERR_BYTES = 64_000
@@ -223,7 +222,7 @@ class _Exchange:
                 self._process.stdin.close()
 
     def _write(self, pipe: int) -> bool:
-        """False when there is no more to say, or nobody listens."""
+        """False when everything is written or the reader has closed its end."""
         try:
             self._left = self._left[os.write(pipe, self._left[:_CHUNK]) :]
         except BlockingIOError:

@@ -1,4 +1,4 @@
-"""Which models could be asked from here, and what is missing for the others. Loads no library and asks nobody outside."""
+"""Which models could be asked from here, and what is missing for the others. Imports no library and sends no request."""
 
 from __future__ import annotations
 

@@ -1,12 +1,17 @@
-"""Answers that are kept as they arrive, and given again: what `--resume` and `graphbus replay` rest on.
+"""Answers that are given again instead of being asked for: from the cache, and from the tape of a session.
 
-answers.jsonl   one request a line: its key, and the answer or why there was none; no prompts, no keys of providers, no times
+answers/        the cache: a request that is repeated word for word costs nothing; never committed, safe to delete
+answers.jsonl   the tape: one request a line, its key, and the answer or why there was none; no prompts, no keys of providers, no
+                times. `--resume` and `graphbus replay` rest on it
+
+Whoever can put a file into a project could otherwise speak for the model: entries are sealed (`store.seals`).
 """
 
 from __future__ import annotations
 
+import threading
 from collections import defaultdict, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from os import SEEK_END
 from pathlib import Path
@@ -17,11 +22,123 @@ import msgspec
 from msgspec.structs import replace
 
 from graphbus_core.errors import ModelError
-from graphbus_core.llm.cache import CachedClient, request_key
-from graphbus_core.llm.client import Completion, LLMClient, Price, Progress, Prompt
-from graphbus_core.llm.metered import Amount, current_tab
+from graphbus_core.llm.attempts import Amount, current_tab
+from graphbus_core.llm.client import ClientWrapper, Completion, LLMClient, Progress, Prompt, UnaskableClient
+from graphbus_core.model.digests import sha256_hex
+from graphbus_core.model.spending import Usage
+from graphbus_core.store import cache
 from graphbus_core.store.beneath import Folder
 from graphbus_core.store.seals import seal_of
+
+# --- the cache of answers ----------------------------------------------------------------------
+
+
+PROTOCOL_VERSION = 1
+"""Goes up when a prompt of the same words means something else."""
+_PLACE = "answers"
+"""What an entry belongs to: an answer that was paid for is as good in any project of this user."""
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """One answer on disk; nothing of the prompt is in it."""
+
+    key: str
+    text: str
+    model: str
+    usage: Usage
+
+
+def request_key(model: str, parameters: Mapping[str, int | float | str | bool], prompt: Prompt) -> str:
+    """Give the sha256 of all that decides about an answer: protocol version, model, parameters, messages."""
+    turns = [list(turn) for turn in prompt.turns]
+    parts = [PROTOCOL_VERSION, model, sorted(parameters.items()), prompt.shared, prompt.own, prompt.task, turns]
+    return sha256_hex(msgspec.json.encode(parts))
+
+
+class AnswerCache:
+    """A folder with the answers of one model.
+
+    It holds whole answers only: no failures, nothing cut off, no refusals. An entry that cannot be read, or that this user has
+    not written, counts as none.
+
+    Args:
+        is_read_only: `keep` writes nothing: for dry runs.
+    """
+
+    def __init__(self, model: str, folder: Path, *, is_read_only: bool = False) -> None:
+        self._model = model
+        self._folder = folder
+        self._is_read_only = is_read_only
+
+    def lookup(self, prompt: Prompt, max_output_tokens: int) -> Completion | None:
+        """Give the answer if there is one, and None if the model would have to be asked."""
+        key = self._key(prompt, max_output_tokens)
+        entry = cache.read_cache(self._path(key), Entry, _PLACE)
+        if entry is None or entry.key != key:
+            return None
+        return Completion(text=entry.text, model=entry.model, usage=entry.usage, cost_usd=0.0, is_cached=True)
+
+    def keep(self, prompt: Prompt, max_output_tokens: int, completion: Completion) -> None:
+        """Keep a new answer, if it is a whole one."""
+        is_whole = completion.stop == "end" and completion.text.strip() and not completion.is_cached
+        if is_whole and not self._is_read_only:
+            key = self._key(prompt, max_output_tokens)
+            entry = Entry(key=key, text=completion.text, model=completion.model, usage=completion.usage)
+            cache.write_cache(self._path(key), entry, _PLACE)
+
+    def _key(self, prompt: Prompt, max_output_tokens: int) -> str:
+        return request_key(self._model, {"max_output_tokens": max_output_tokens}, prompt)
+
+    def _path(self, key: str) -> Path:
+        return self._folder / key[:2] / f"{key[2:]}.answer"
+
+
+# --- the provider's cache of prefixes ----------------------------------------------------------
+
+
+_WORTH_BYTES = 4 * 1024
+"""Providers cache no prefix of fewer than about 1,024 tokens."""
+
+
+class WarmingClient(ClientWrapper):
+    """Sends one request before the others with the same shared prefix, so that the provider's cache holds it for them.
+
+    Once for each prefix, whether that request succeeds or not.
+    """
+
+    def __init__(self, inner: LLMClient) -> None:
+        super().__init__(inner)
+        self._lock = threading.Lock()
+        self._warm: dict[str, threading.Event] = {}
+
+    def complete(self, prompt: Prompt, max_output_tokens: int, progress: Progress | None = None) -> Completion:
+        """Ask, after the first of this prefix has been answered.
+
+        Raises:
+            ModelError: As the model.
+        """
+        if len(prompt.shared.encode()) < _WORTH_BYTES:
+            return self._inner.complete(prompt, max_output_tokens, progress)
+        with self._lock:
+            is_first = prompt.shared not in self._warm
+            is_warm = self._warm.setdefault(prompt.shared, threading.Event())
+        if not is_first:
+            is_warm.wait()
+        try:
+            return self._inner.complete(prompt, max_output_tokens, progress)
+        finally:
+            is_warm.set()
+
+    def close(self) -> None:
+        """Close the model and release all waiting requests."""
+        super().close()
+        with self._lock:
+            for is_warm in self._warm.values():
+                is_warm.set()
+
+
+# --- the tape of a session ---------------------------------------------------------------------
+
 
 Datum = str | int | float | bool | None
 
@@ -39,7 +156,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What came of one request.
+    """The result of one request.
 
     Attributes:
         key: What was asked, as a digest.
@@ -145,12 +262,12 @@ class Tape:
 
 
 def _write_whole(file: IO[bytes], data: bytes) -> None:
-    """Write all of it; a disk that is nearly full takes a part without a word."""
+    """Write all of it: on a nearly full disk, `write` takes a part without an error."""
     while data:
         data = data[file.write(data) :]
 
 
-class TapedClient:
+class TapedClient(ClientWrapper):
     """Gives what is on the tape again, and tapes what is new. Stands before all other clients.
 
     Args:
@@ -158,20 +275,10 @@ class TapedClient:
             between has paid for it, and must not find it free of charge.
     """
 
-    def __init__(self, inner: LLMClient, tape: Tape, cache: CachedClient | None = None) -> None:
-        self._inner = inner
+    def __init__(self, inner: LLMClient, tape: Tape, cache: AnswerCache | None = None) -> None:
+        super().__init__(inner)
         self._tape = tape
         self._cache = cache
-
-    @property
-    def model(self) -> str:
-        """`"provider:name"`."""
-        return self._inner.model
-
-    @property
-    def price(self) -> Price | None:
-        """That of the model."""
-        return self._inner.price
 
     def complete(self, prompt: Prompt, max_output_tokens: int, progress: Progress | None = None) -> Completion:
         """Give the answer from before, or ask.
@@ -209,28 +316,11 @@ class TapedClient:
             self._cache.keep(prompt, max_output_tokens, answer.completion)
         return answer
 
-    def close(self) -> None:
-        """Close the model."""
-        self._inner.close()
 
-
-class RecordedClient:
+class RecordedClient(UnaskableClient):
     """A model of which only the record is left: whatever is not on the tape cannot be answered."""
 
-    def __init__(self, model: str, price: Price | None = None) -> None:
-        self.model = model
-        self.price = price
-
-    def complete(self, prompt: Prompt, max_output_tokens: int, progress: Progress | None = None) -> Completion:
-        """Refuse.
-
-        Raises:
-            ModelError: GBE471.
-        """
-        raise ModelError("GBE471", is_final=True, model=self.model)
-
-    def close(self) -> None:
-        """There is nothing to give back."""
+    code = "GBE471"
 
 
 def _datum(value: object) -> Datum:

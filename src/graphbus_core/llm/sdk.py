@@ -13,10 +13,17 @@ from itertools import product
 from typing import Any, NamedTuple
 
 from graphbus_core.isolation import attempt
-from graphbus_core.llm import counts
-from graphbus_core.llm.client import Price, Progress, Prompt, StopReason
-from graphbus_core.llm.failures import MAX_ANSWER_BYTES, Told, broken_off, too_long
-from graphbus_core.llm.providers import Provider, host_of, is_https, is_loopback
+from graphbus_core.llm.client import Counted, Price, Progress, Prompt, StopReason, usage_of
+from graphbus_core.llm.providers import (
+    MAX_ANSWER_BYTES,
+    Provider,
+    Told,
+    broken_off,
+    host_of,
+    is_https,
+    is_loopback,
+    too_long,
+)
 from graphbus_core.model.spending import Usage
 
 MAX_WIRE_BYTES = 64_000_000
@@ -276,8 +283,8 @@ def _said(response: Any, prompt: Prompt, provider: Provider) -> Said:
     if response.finish_reason not in stops:
         raise broken_off(provider, "it came to no end")
     used = response.usage
-    told = counts.Told(used.input_tokens, used.cache_read_tokens, used.cache_write_tokens, used.output_tokens)
-    return Said(text, counts.usage_of(told, prompt, text), stops[response.finish_reason])
+    told = Counted(used.input_tokens, used.cache_read_tokens, used.cache_write_tokens, used.output_tokens)
+    return Said(text, usage_of(told, prompt, text), stops[response.finish_reason])
 
 
 # --- failures -----------------------------------------------------------------------------
@@ -347,7 +354,7 @@ def _root(failure: BaseException) -> str:
 
 
 def known_price(prices: str, model: str) -> Price | None:
-    """Give the dearest rates that a model of the table of prices may have, at any time of the day, for prompts of any size and
+    """Return the highest rates that a model of the table of prices may have, at any time of the day, for prompts of any size and
     with writing to the provider's cache; None when the table does not know it.
     """
     inputs: list[float] = []

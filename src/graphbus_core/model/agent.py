@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from graphbus_core.errors import Place
-from graphbus_core.model.schema import UNKNOWN, Field, Schema, Type
+from graphbus_core.schema.types import UNKNOWN, Field, Schema, Type
 
 
 class SourceSpan(msgspec.Struct, frozen=True, gc=False, array_like=True):

@@ -272,6 +272,7 @@ class BuildConfig(msgspec.Struct, frozen=True, kw_only=True):
         root: The project root, absolute: the nearest folder upwards with a pyproject.toml.
         paths: What is built, absolute.
         session: The name of the negotiation session, `"S001"`; empty without one.
+        locked: In a frozen build, how many agents the lock covers.
     """
 
     root: str
@@ -286,6 +287,7 @@ class BuildConfig(msgspec.Struct, frozen=True, kw_only=True):
     is_reviewed: bool = False
     is_resumed: bool = False
     makes_commits: bool = False
+    locked: int = 0
 
     @property
     def middleware_modules(self) -> tuple[str, ...]:

@@ -10,8 +10,7 @@ from typing import Any
 import msgspec
 
 from graphbus_core.model.digests import sha256_hex
-from graphbus_core.model.payload import freeze
-from graphbus_core.model.proposals import Json
+from graphbus_core.schema.json import Json, freeze
 
 _KEPT_ANCESTORS = 50
 """A chain of events holds on to between one and two times as many of its last links, however long it gets."""

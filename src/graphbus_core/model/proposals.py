@@ -5,11 +5,11 @@ Source: seed 000 (Proposal, Evaluation) and seed 002, chapter 3. Field names are
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
-from graphbus_core.model.schema import Schema
+from graphbus_core.schema.types import Schema
 
 Operation = Literal[
     "replace_symbol", "add_symbol", "delete_symbol", "set_decorator_argument", "add_import", "search_replace"
@@ -231,7 +231,3 @@ class FileChange(msgspec.Struct, frozen=True, omit_defaults=True):
     sha256_before: str
     sha256_after: str
     proposals: tuple[str, ...] = ()
-
-
-Json = Any
-"""A JSON-shaped value: None, bool, int, float, str, list of these, dict of str to these."""

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import MutableMapping
 from contextlib import AbstractContextManager
 
-from graphbus_core.model.proposals import Json
+from graphbus_core.schema.json import Json
 
 
 class State(MutableMapping[str, Json]):

@@ -1,1 +1,1 @@
-"""Who says what to whom: engine and votes (pure), agents, driver, transcript."""
+"""Negotiation: a pure engine with its votes, the agents, the driver that connects them, and what is kept of a session."""

@@ -1,28 +1,34 @@
-"""How questions reach the agents: the seam between the driver and whoever runs the agents.
+"""How questions reach the agents, and what their answers cost: the seam between the driver and the agents.
 
 An `Ask` takes all questions of a phase at once and gives the replies as they come, in any order: in turn where an answer is
-computed at once, by a crew of threads where it takes a while.
+computed at once, by a pool of threads where it takes a while. Each question has a bill, and proposals bear the cost of the
+questions about them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from queue import Empty, SimpleQueue
 from threading import Event, Thread
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 from msgspec.json import Decoder
 
+from graphbus_core.bus import MessageBus
 from graphbus_core.errors import GraphBusError, ModelError
 from graphbus_core.isolation import attempt
-from graphbus_core.llm.metered import current_tab
-from graphbus_core.model.proposals import Proposal, ProposalEvaluation
-from graphbus_core.negotiation.agents import ActiveAgent
-from graphbus_core.negotiation.budget import Bill
+from graphbus_core.llm.attempts import NANO, Amount, current_tab, priced
+from graphbus_core.llm.client import Bound, Price
+from graphbus_core.model.proposals import Proposal, ProposalEvaluation, ProposalRecord
+from graphbus_core.model.spending import Spend
+from graphbus_core.negotiation.agents import ActiveAgent, Analysis, Trial, View
+from graphbus_core.negotiation.budget import Bill, Meter
 from graphbus_core.negotiation.protocol import (
     AgentQuestion,
     Arbitrated,
+    AskArbitration,
     AskEvaluations,
     AskProposals,
     AskRepair,
@@ -32,11 +38,10 @@ from graphbus_core.negotiation.protocol import (
     Reply,
     Stopped,
 )
-from graphbus_core.negotiation.views import Analysis, Trial, View
 
 T = TypeVar("T")
 _PATIENCE_S = 0.05
-"""How long nobody looks whether the session was stopped."""
+"""How often a waiting pool checks whether the session was stopped."""
 
 _DRAFTS: Decoder[tuple[Proposal, ...]] = Decoder(tuple[Proposal, ...])
 _MENDED: Decoder[Proposal | None] = Decoder(Proposal | None)
@@ -46,13 +51,13 @@ _ANALYSIS: Decoder[Analysis] = Decoder(Analysis)
 
 
 class AskAnalysis(msgspec.Struct, frozen=True, tag=True):
-    """What do you make of your own class? Put before the engine begins."""
+    """Ask an agent to analyze its own class, before the engine begins."""
 
     agent: str
 
 
 class Analysed(msgspec.Struct, frozen=True, tag=True):
-    """What an agent makes of its class: an empty analysis and the reason when it fails."""
+    """The analysis of an agent's own class; when it fails, an empty one and the reason."""
 
     agent: str
     analysis: Analysis = Analysis()
@@ -64,7 +69,7 @@ class Asked(NamedTuple):
 
     Attributes:
         trials: The proposals that it is about, in their order.
-        bill: What the answer may cost and has cost; None where nobody counts.
+        bill: What the answer may cost and has cost; None where costs are not counted.
     """
 
     agent: ActiveAgent
@@ -87,13 +92,13 @@ def ask_in_turn(batch: Sequence[Asked]) -> Iterator[Reply | Analysed]:
         yield answer(asked)
 
 
-class Crew:
-    """Answers concurrently. Its threads are dropped, not waited for, when nobody wants the replies any more.
+class WorkerPool:
+    """Answers questions concurrently. When the caller stops reading replies, its threads are abandoned, not joined.
 
     Attributes:
         width: How many questions are answered at the same time.
-        why_stopped: Asked while answers are awaited, so that a stop does not wait for a model.
-        on_wait: Told meanwhile how many answers are awaited, and how many characters of them have come; (0, 0) at the end.
+        why_stopped: Called while answers are awaited, so that a stop does not wait for a model.
+        on_wait: Called meanwhile with the number of awaited answers and of the characters received so far; (0, 0) at the end.
     """
 
     def __init__(
@@ -136,7 +141,7 @@ class Crew:
 
 
 def _work(open_questions: SimpleQueue[Asked], replies: SimpleQueue[Reply | Analysed | None], is_over: Event) -> None:
-    """Answer question after question until there is none left or nobody waits."""
+    """Answer questions until there are none left or the caller has stopped reading replies."""
     while not is_over.is_set():
         reply = None
         try:
@@ -182,7 +187,7 @@ def _answer(asked: Asked) -> Reply | Analysed:
 
 
 def _hear(speak: Callable[[], object], decoder: Decoder[T]) -> tuple[T | None, str]:
-    """Give what an agent says if it is of the right kind through and through, else why it is nothing."""
+    """Return the answer of an agent if its whole content has the right types, else the reason why it is not used."""
     said, error = attempt(lambda: decoder.decode(msgspec.json.encode(speak())))
     if isinstance(error, ModelError) and error.is_final:
         current_tab().final_error = error
@@ -190,7 +195,147 @@ def _hear(speak: Callable[[], object], decoder: Decoder[T]) -> tuple[T | None, s
 
 
 def _told(error: Exception) -> str:
-    """A refusal of ours as its sentence; anything else with its kind."""
+    """The message of a GraphBus error; of any other one its type as well."""
     return (
         f"{error.sentence} [{error.code}]" if isinstance(error, GraphBusError) else f"{type(error).__name__}: {error}"
     )
+
+
+def tell_awaited(bus: MessageBus) -> Callable[[int, int], None]:
+    """Give an `on_wait` that publishes whenever something has changed; not in the transcript, for the moment is chance."""
+    last = (0, 0)
+
+    def tell(awaited: int, characters: int) -> None:
+        nonlocal last
+        if (awaited, characters) != last:
+            last = (awaited, characters)
+            bus.publish("/Negotiation/Awaited", {"awaited": awaited, "characters": characters})
+
+    return tell
+
+
+# --- what answers cost -------------------------------------------------------------------------
+
+
+@runtime_checkable
+class Costly(Protocol):
+    """An agent whose answers cost something, so that it is asked only when there is a reason to."""
+
+    def worst_case(self, question: AgentQuestion | AskAnalysis, view: View, trials: Sequence[Trial]) -> Bound:
+        """Give what answering a question can need at most."""
+
+
+ROLES: dict[type, str] = {AskEvaluations: "evaluator", AskArbitration: "arbiter"}
+"""Question -> the role in which it is answered; all others are the proposer's."""
+
+
+class _Line(NamedTuple):
+    question: AgentQuestion | AskAnalysis
+    bill: Bill
+
+
+class _Counted(NamedTuple):
+    """What the settled bills come to, which stay as they are; the open ones; and how many there were when they were counted."""
+
+    spend: Spend = Spend()
+    nano_usd: int = 0
+    open_bills: tuple[Bill, ...] = ()
+    known: int = 0
+
+    def anew(self, lines: Sequence[_Line]) -> _Counted:
+        """Count what has been settled since."""
+        spend, nano_usd = self.spend, self.nano_usd
+        open_bills: list[Bill] = []
+        for bill in (*self.open_bills, *(line.bill for line in lines[self.known :])):
+            if bill.is_settled:
+                nano_usd += bill.tab.spent.nano_usd
+                spend = _sum(spend, bill.tab.spend, nano_usd)
+            else:
+                open_bills.append(bill)
+        return _Counted(spend, nano_usd, tuple(open_bills), len(lines))
+
+
+def _sum(spend: Spend, more: Spend, nano_usd: int) -> Spend:
+    """Add up; dollars follow from whole billionths, so that the order of the answers makes no difference."""
+    return Spend(
+        calls=spend.calls + more.calls,
+        requests=spend.requests + more.requests,
+        cached=spend.cached + more.cached,
+        usage=spend.usage + more.usage,
+        cost_usd=nano_usd / NANO,
+        unpriced=spend.unpriced + more.unpriced,
+    )
+
+
+class Accounts:
+    """The bills of a session, in the order in which the questions were put."""
+
+    def __init__(self, meter: Meter) -> None:
+        self.meter = meter
+        self.prices: Mapping[str, Price | None] = {}
+        self._lines: list[_Line] = []
+        self._counted = _Counted()
+
+    def admit(self, batch: Sequence[Asked]) -> tuple[list[Asked], str]:
+        """Set the worst case aside for as many questions as fit, in their order.
+
+        Returns:
+            These with their bills, and why the next one does not fit; empty when all do.
+        """
+        admitted: list[Asked] = []
+        for asked in batch:
+            held = self._worst(asked)
+            refusal = self.meter.hold(held)
+            if refusal:
+                return admitted, refusal
+            bill = Bill(self.meter, held)
+            self._lines.append(_Line(asked.question, bill))
+            admitted.append(asked._replace(bill=bill))
+        return admitted, ""
+
+    def _worst(self, asked: Asked) -> Amount:
+        if not isinstance(asked.agent, Costly):
+            return Amount()
+        role = ROLES.get(type(asked.question), "proposer")
+        return priced(asked.agent.worst_case(asked.question, asked.view, asked.trials), self.prices.get(role))
+
+    @property
+    def final_error(self) -> ModelError | None:
+        """The failure after which no question had a chance, if there was one."""
+        errors = (line.bill.tab.final_error for line in self._lines)
+        return next((error for error in errors if error), None)
+
+    def close(self) -> None:
+        """End the accounts: answers that are still awaited count with their worst case, and no further attempt is made."""
+        for line in self._lines:
+            line.bill.drop()
+
+    @property
+    def spend(self) -> Spend:
+        """What all questions have cost that were answered so far; asked for after every answer, so each bill counts once."""
+        self._counted = self._counted.anew(self._lines)
+        return self._counted.spend
+
+    def costs(self, records: Iterable[ProposalRecord]) -> dict[str, float]:
+        """Divide the cost of the questions among the proposals that they were about or that resulted from them."""
+        made: defaultdict[tuple[str, int], list[str]] = defaultdict(list)
+        for record in records:
+            proposal = record.proposal
+            if proposal.parent is None:
+                made[proposal.src, proposal.round].append(proposal.proposal_id)
+        shares: defaultdict[str, float] = defaultdict(float)
+        for question, bill in self._lines:
+            about = _about(question, made)
+            for proposal_id in about if bill.is_settled else ():
+                shares[proposal_id] += bill.tab.spent.nano_usd / len(about)
+        return {name: round(share) / NANO for name, share in sorted(shares.items()) if round(share)}
+
+
+def _about(question: AgentQuestion | AskAnalysis, made: Mapping[tuple[str, int], list[str]]) -> Sequence[str]:
+    if isinstance(question, AskProposals):
+        return made.get((question.agent, question.round), ())
+    if isinstance(question, AskRepair):
+        return (question.proposal.proposal_id,)
+    if isinstance(question, AskEvaluations):
+        return [review.proposal.proposal_id for review in question.reviews]
+    return (question.review.proposal.proposal_id,) if isinstance(question, AskArbitration) else ()

@@ -14,12 +14,13 @@ from pathlib import Path
 from types import TracebackType
 
 from graphbus_core.llm.client import Clients, LLMClient, Price
-from graphbus_core.llm.recorded import Tape, TapedClient
+from graphbus_core.llm.recorded import AnswerCache, Tape, TapedClient
 from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.model.config import BuildConfig
-from graphbus_core.negotiation.agents import ActiveAgents, activate
-from graphbus_core.negotiation.person import Reviewer
-from graphbus_core.negotiation.waking import Inputs
+from graphbus_core.negotiation.agents import ActiveAgent, ActiveAgents, choose_arbiters
+from graphbus_core.negotiation.freshness import Inputs
+from graphbus_core.negotiation.rule_agent import RuleAgent
+from graphbus_core.negotiation.session_workspace import Reviewer
 
 _NO_KEY = "no key of a model's provider was found"
 
@@ -37,7 +38,7 @@ class Backend:
     Attributes:
         tape: The answers of the session.
         settled: The agents that need not be asked, and the inputs on which they have settled; None: as the lock says.
-        note: Why it is the rules that negotiate, if nobody has chosen them.
+        note: Why the rules negotiate although they were not chosen.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class Backend:
     def activate(
         self, config: BuildConfig, definitions: Iterable[AgentDefinition], order: Sequence[str]
     ) -> ActiveAgents:
-        """Bring an agent to life for every class. Except in a dry run no other negotiation of the project runs from here on.
+        """Make an active agent of every class. Except in a dry run, no other negotiation of the project can run from here on.
 
         Raises:
             UsageError: The settings name a model that there is not.
@@ -126,10 +127,44 @@ class Backend:
         return Clients(*(done[id(client)] for client in clients))
 
 
+def activate(
+    definitions: Iterable[AgentDefinition], order: Sequence[str], config: BuildConfig, clients: Clients | None = None
+) -> ActiveAgents:
+    """Make an agent of every class, in the order of activation: by rules, or with models behind it.
+
+    Source: seed 001, ACTIVATE_AGENTS.
+
+    Raises:
+        NegotiationError: GBE401, see `choose_arbiters`.
+    """
+    place = {name: position for position, name in enumerate(order)}
+    ordered = sorted(definitions, key=lambda definition: place.get(definition.name, len(place)))
+    arbiters = choose_arbiters(ordered, config)
+    agents = {one.name: _agent(one.name, one.name in arbiters, config, clients) for one in ordered}
+    first = [agents[name] for name in arbiters]
+    active = ActiveAgents({agent.name: agent for agent in [*(a for a in agents.values() if not a.is_arbiter), *first]})
+    active.models = clients.models if clients else {}
+    return active
+
+
+def _agent(name: str, is_arbiter: bool, config: BuildConfig, clients: Clients | None) -> ActiveAgent:
+    if clients is None:
+        return RuleAgent(name, is_arbiter=is_arbiter)
+    from graphbus_core.negotiation.llm_agent import LLMAgent  # prompts and how answers are read
+
+    llm = config.llm_config
+    return LLMAgent(
+        name,
+        clients,
+        is_arbiter=is_arbiter,
+        max_output_tokens=llm.max_output_tokens,
+        max_prompt_tokens=llm.max_prompt_tokens,
+    )
+
+
 def _watched(client: LLMClient) -> LLMClient:
     """Let the budget see each attempt."""
-    from graphbus_core.llm.metered import watch
-    from graphbus_core.llm.retrying import RetryingClient
+    from graphbus_core.llm.attempts import RetryingClient, watch
 
     retrying = client if isinstance(client, RetryingClient) else RetryingClient(client, 1, 0, 1024)
     retrying.on_attempt = watch(client.price)
@@ -139,7 +174,7 @@ def _watched(client: LLMClient) -> LLMClient:
 def _warmed(client: LLMClient, config: BuildConfig) -> LLMClient:
     """Fill the provider's cache of prefixes once, where there is one."""
     from graphbus_core.llm.providers import KNOWN
-    from graphbus_core.llm.sharing import WarmingClient
+    from graphbus_core.llm.recorded import WarmingClient
 
     name = client.model.partition(":")[0]
     provider = config.settings.llm.providers.get(name) or KNOWN.get(name)
@@ -148,14 +183,12 @@ def _warmed(client: LLMClient, config: BuildConfig) -> LLMClient:
 
 def _taped(client: LLMClient, tape: Tape, config: BuildConfig) -> LLMClient:
     """Record the answers, and keep them in the cache; a dry run only looks into it."""
-    from graphbus_core.llm.cache import CachedClient
-    from graphbus_core.llm.sharing import PeekingClient
     from graphbus_core.store.cache import CACHE
 
     if not config.settings.llm.use_cache:
         return TapedClient(client, tape)
-    cached = CachedClient(client, Path(config.artifacts_dir, CACHE, "answers"))
-    return TapedClient(PeekingClient(cached, client), tape) if config.dry_run else TapedClient(client, tape, cached)
+    folder = Path(config.artifacts_dir, CACHE, "answers")
+    return TapedClient(client, tape, AnswerCache(client.model, folder, is_read_only=config.dry_run))
 
 
 def _prices_of(clients: Clients) -> dict[str, Price | None]:

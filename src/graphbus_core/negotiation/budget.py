@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Lock
 
-from graphbus_core.llm.metered import NANO, Amount, Tab, tab_open
+from graphbus_core.llm.attempts import NANO, Amount, Tab, tab_open
 from graphbus_core.model.config import Budget
 from graphbus_core.model.spending import dollars
 

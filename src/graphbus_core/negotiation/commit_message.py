@@ -19,8 +19,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from graphbus_core.model.proposals import CommitRecord, GateReport, Proposal, ProposalRecord
+from graphbus_core.negotiation.freshness import who_answers
 from graphbus_core.negotiation.transcript import SessionRecord
-from graphbus_core.negotiation.waking import who_answers
 
 SUBJECT_WIDTH = BODY_WIDTH = 72
 TRAILERS = (

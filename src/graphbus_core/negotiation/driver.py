@@ -18,18 +18,26 @@ from graphbus_core.compiler.conflicts import SchemaConflicts
 from graphbus_core.compiler.project import Project
 from graphbus_core.errors import NegotiationError, UsageError
 from graphbus_core.model.config import BuildConfig
-from graphbus_core.model.proposals import Json, Proposal
+from graphbus_core.model.proposals import Proposal
 from graphbus_core.negotiation import engine
-from graphbus_core.negotiation.accounts import Accounts, Costly
-from graphbus_core.negotiation.agents import ActiveAgent, ActiveAgents
-from graphbus_core.negotiation.asking import Analysed, Ask, AskAnalysis, Asked, Crew, ask_in_turn
+from graphbus_core.negotiation.agents import ActiveAgent, ActiveAgents, Analyses, Analysis, View
+from graphbus_core.negotiation.asking import (
+    Accounts,
+    Analysed,
+    Ask,
+    AskAnalysis,
+    Asked,
+    Costly,
+    WorkerPool,
+    ask_in_turn,
+    tell_awaited,
+)
 from graphbus_core.negotiation.backend import Backend
 from graphbus_core.negotiation.budget import Meter
-from graphbus_core.negotiation.finding import Found
+from graphbus_core.negotiation.freshness import SettledAgents, who_answers
 from graphbus_core.negotiation.lock import settled_agents
-from graphbus_core.negotiation.outcome import Outcome
-from graphbus_core.negotiation.person import Reviewer, ask_person
 from graphbus_core.negotiation.protocol import (
+    TOPICS,
     AgentFailed,
     AgentQuestion,
     ApplyProposal,
@@ -40,21 +48,19 @@ from graphbus_core.negotiation.protocol import (
     CheckProposal,
     Command,
     Evaluated,
-    Ground,
+    Participants,
     Proposed,
     ProtocolError,
     Question,
     Reply,
     Stopped,
 )
+from graphbus_core.negotiation.rule_agent import FindingsCache
+from graphbus_core.negotiation.session_workspace import Gate, Outcome, Reviewer, SessionWorkspace, ask_person
 from graphbus_core.negotiation.sessions import Keeper
-from graphbus_core.negotiation.table import Gate, Table
-from graphbus_core.negotiation.topics import TOPICS
 from graphbus_core.negotiation.transcript import RECORD_VERSION, Said, SessionRecord, fit_for_bus
-from graphbus_core.negotiation.views import Analyses, Analysis, View
 from graphbus_core.negotiation.votes import latest
-from graphbus_core.negotiation.waiting import Waiting
-from graphbus_core.negotiation.waking import Resting, who_answers
+from graphbus_core.schema.json import Json
 
 
 class Negotiation:
@@ -82,14 +88,14 @@ class Negotiation:
         self.meter = Meter(config.settings.budget, clock)
         self.accounts = Accounts(self.meter)
         self.keeper = Keeper(config)
-        self.resting = Resting({}, "")
-        self.found = Found()
+        self.settled = SettledAgents({}, "")
+        self.findings = FindingsCache()
         self.at_rest: list[str] = []
         self.said: list[Said] = []
         self.is_stopped = False
         self.analyses = Analyses()
         self._ask = ask
-        self._ended: Stopped | None = None
+        self.ended: Stopped | None = None
 
     def stop(self) -> None:
         """End the session before the next question, keeping what was accepted. Safe from any thread and any listener."""
@@ -104,10 +110,12 @@ class Negotiation:
             settled = {} if self.config.force or not agents.models else settled_agents(self.config)
         settled = self.keeper.begin(agents, project, self.backend.tape, settled)
         self.accounts.prices = agents.prices
-        self.resting = Resting(settled, who_answers(agents.models))
+        self.settled = SettledAgents(settled, who_answers(agents.models))
         if self._ask is None:
             width = self.config.settings.llm.concurrency
-            self._ask = Crew(max(width, 1), self.why_stopped, Waiting(self.bus)) if agents.models else ask_in_turn
+            self._ask = (
+                WorkerPool(max(width, 1), self.why_stopped, tell_awaited(self.bus)) if agents.models else ask_in_turn
+            )
 
     def analyze(self, agents: ActiveAgents, project: Project) -> Analyses:
         """Let the agents read their own classes, but for those that have nothing to say. Source: seed 001, AGENT_ANALYSIS_PHASE.
@@ -116,7 +124,7 @@ class Negotiation:
             NegotiationError: As `run`.
         """
         self._begin(agents, project)
-        findings = self.found.of(project)
+        findings = self.findings.of(project)
         batch: list[Asked] = []
         for name, agent in agents.items():
             view = View(
@@ -126,7 +134,7 @@ class Negotiation:
                 intent=self.config.settings.intent,
                 goals=self.config.settings.refactoring_goals,
             )
-            if self.is_resting(agent, view):
+            if self.has_settled(agent, view):
                 self.at_rest.append(name)
             elif self.meter.reserve(1):
                 break
@@ -137,7 +145,7 @@ class Negotiation:
             if isinstance(reply, Analysed):
                 heard[reply.agent] = reply
             elif isinstance(reply, Stopped):
-                self._ended = reply
+                self.ended = reply
                 break
         for name in (name for name in agents if name in heard):
             self.analyses[name] = heard[name].analysis
@@ -145,12 +153,12 @@ class Negotiation:
                 self.tell(TOPICS[AgentFailed], AgentFailed(name, "analyze", heard[name].failure))
         return self.analyses
 
-    def is_resting(self, agent: ActiveAgent, view: View) -> bool:
-        """Tell whether an agent whose answers cost something has no reason to say another thing than before."""
-        return isinstance(agent, Costly) and self.resting.is_resting(view)
+    def has_settled(self, agent: ActiveAgent, view: View) -> bool:
+        """True if asking the agent costs something and its inputs have not changed since it had nothing to propose."""
+        return isinstance(agent, Costly) and self.settled.has_settled(view)
 
     def hear(self, batch: Sequence[Asked]) -> Iterator[Reply | Analysed]:
-        """Give the answers as they come, wave by wave as the budget allows; a stop between two of them ends it."""
+        """Yield the replies as they arrive, in waves as large as the budget allows, until the session is stopped."""
         rest = list(batch)
         while rest:
             wave, refusal = self.accounts.admit(rest)
@@ -168,7 +176,7 @@ class Negotiation:
             yield Stopped("budget", self.meter.overdraft)
 
     def _tell_spent(self, reply: Reply | Analysed) -> None:
-        """Say what it has cost so far; not in the transcript, for the order of the answers is chance."""
+        """Publish the cost so far. It is not in the transcript, because the order of the answers is not deterministic."""
         spend, budget = self.accounts.spend, self.config.settings.budget
         if spend.requests and not isinstance(reply, Stopped):
             amounts = {"requests": spend.requests, "cached": spend.cached, "tokens": spend.usage.total_tokens}
@@ -207,7 +215,7 @@ class Negotiation:
             note["at_rest"] = self.at_rest
         self.tell("/Negotiation/Started", {**started, "allow_unverified": is_unsafe, **note})
         self.meter.start()
-        run = _Run(self, agents, conflicts, Table(project, gate, self.found))
+        run = _Run(self, agents, conflicts, SessionWorkspace(project, gate, self.findings))
         try:
             run.negotiate()
         finally:
@@ -228,67 +236,55 @@ class Negotiation:
                     base=dict(sorted(project.digests.items())),
                 )
                 self.keeper.save(record, self.said)
-        if failure := self.accounts.final_error or run.table.broken:
+        if failure := self.accounts.final_error or run.workspace.broken:
             raise failure
-        if negotiations.ending.reason == "error" and self.resting.failed:
-            raise NegotiationError("GBE426", session=session, reason=next(iter(self.resting.failed.values())))
-        return Outcome(negotiations, run.table.workspace)
-
-    @property
-    def why_ended(self) -> Stopped | None:
-        """Why it has ended with the analyses already, if it has."""
-        return self._ended
+        if negotiations.ending.reason == "error" and self.settled.failed:
+            raise NegotiationError("GBE426", session=session, reason=next(iter(self.settled.failed.values())))
+        return Outcome(negotiations, run.workspace.files)
 
     def why_stopped(self) -> Stopped | None:
-        """Say why no further answer is waited for, if so."""
-        if self._ended:
-            return self._ended
+        """Return why the session stops, or None while it goes on."""
+        if self.ended:
+            return self.ended
         if self.is_stopped:
             return Stopped("manual", "stopped by hand")
         return Stopped("budget", self.meter.lateness) if self.meter.lateness else None
 
     def tell(self, topic: str, payload: Json) -> None:
-        """Write an event into the transcript and publish it, shortened if it is too large for the bus."""
+        """Add an event to the transcript and publish it, shortened if it is too large for the bus."""
         data = msgspec.json.decode(msgspec.json.encode(payload))
         self.said.append(Said(topic, data))
         self.bus.publish(topic, fit_for_bus(data))
 
 
-def negotiate(  # noqa: PLR0917 - the products of six stages
-    project: Project,
-    config: BuildConfig,
-    agents: ActiveAgents,
-    conflicts: SchemaConflicts,
-    gate: Gate,
-    bus: MessageBus,
-) -> Outcome:
-    """Run one session whole: analysis and negotiation."""
-    session = Negotiation(config, bus)
-    session.analyze(agents, project)
-    return session.run(project, agents, conflicts, gate)
-
-
 class _Run:
     """One session from its first command to its end: the engine's state, and who answers its questions."""
 
-    def __init__(self, session: Negotiation, agents: ActiveAgents, conflicts: SchemaConflicts, table: Table) -> None:
+    def __init__(
+        self, session: Negotiation, agents: ActiveAgents, conflicts: SchemaConflicts, workspace: SessionWorkspace
+    ) -> None:
         self.session = session
         self.agents = agents
         self.conflicts = conflicts
-        self.table = table
-        project = table.workspace.project
+        self.workspace = workspace
+        project = workspace.files.project
         owners = {path: project.owners(path) for path in project.agent_files}
-        ground = Ground(agents=tuple(agents), arbiters=agents.arbiters, owners=owners, edges=project.graph.edges)
+        participants = Participants(
+            agents=tuple(agents), arbiters=agents.arbiters, owners=owners, edges=project.graph.edges
+        )
         self.state, self._first = engine.begin(
-            ground, session.config.settings.safety, table.workspace.digest, is_reviewed=session.reviewer is not None
+            participants,
+            session.config.settings.safety,
+            workspace.files.digest,
+            is_reviewed=session.reviewer is not None,
         )
 
     def negotiate(self) -> None:
         """Run the engine until it has ended."""
         try:
             questions = self._announce(self._first)
-            if self.session.why_ended:
-                self._announce(self._step(self.session.why_ended))
+            if self.session.ended:
+                self._announce(self._step(self.session.ended))
             while self.state.phase != "FINISHED":
                 questions = self._announce(self._answer(questions))
         except KeyboardInterrupt:
@@ -321,29 +317,29 @@ class _Run:
     def _replies(self, questions: Sequence[Question]) -> Iterator[Reply]:
         for question in questions:
             if isinstance(question, CheckProposal):
-                yield self.table.check(question)
+                yield self.workspace.check(question)
             elif isinstance(question, ApplyProposal):
-                yield self.table.apply(question)
+                yield self.workspace.apply(question)
             elif isinstance(question, AskPerson) and self.session.reviewer:
-                yield ask_person(self.session.reviewer, question, self.table)
+                yield ask_person(self.session.reviewer, question, self.workspace)
             elif isinstance(question, AskEvaluations):
-                self.table.expect(question)
+                self.workspace.expect(question)
         asked = [
             self._prepare(question)
             for question in questions
             if not isinstance(question, CheckProposal | ApplyProposal | AskPerson)
         ]
-        resting = [each.view.name for each in asked if self._is_resting(each)]
-        batch = [each for each in asked if each.view.name not in resting]
+        settled = [each.view.name for each in asked if self._has_settled(each)]
+        batch = [each for each in asked if each.view.name not in settled]
         refusal = self.session.meter.reserve(len(batch))
         if refusal:
             yield Stopped("budget", refusal)
             return
-        yield from (Proposed(name) for name in resting)
+        yield from (Proposed(name) for name in settled)
         yield from self._heard(batch)
 
-    def _is_resting(self, asked: Asked) -> bool:
-        return isinstance(asked.question, AskProposals) and self.session.is_resting(asked.agent, asked.view)
+    def _has_settled(self, asked: Asked) -> bool:
+        return isinstance(asked.question, AskProposals) and self.session.has_settled(asked.agent, asked.view)
 
     def _heard(self, batch: Sequence[Asked]) -> Iterator[Reply]:
         views = {asked.view.name: asked.view for asked in batch}
@@ -351,21 +347,21 @@ class _Run:
             if isinstance(reply, Analysed):
                 raise ProtocolError("driver", "an analysis answers no question of the engine")
             if isinstance(reply, Proposed):
-                self.session.resting.heard(views[reply.agent], reply)
+                self.session.settled.heard(views[reply.agent], reply)
                 if self._is_left_alone(batch):
                     yield Stopped("error", f"nobody could answer: {reply.failure}")
                     return
-            yield self.table.weighed(reply) if isinstance(reply, Evaluated) else reply
+            yield self.workspace.weighed(reply) if isinstance(reply, Evaluated) else reply
 
     def _is_left_alone(self, batch: Sequence[Asked]) -> bool:
-        """Tell whether nobody has given a usable answer so far, and of those asked now not one can."""
-        resting = self.session.resting
-        return not resting.has_heard and all(asked.view.name in resting.failed for asked in batch)
+        """True if there was no usable answer so far, and none of the agents that are asked now can give one."""
+        settled = self.session.settled
+        return not settled.has_heard and all(asked.view.name in settled.failed for asked in batch)
 
     def _prepare(self, question: AgentQuestion) -> Asked:
         name, proposals = _addressed(question)
         limit = question.limit if isinstance(question, AskProposals) else 0
-        trials = tuple(self.table.trial(proposal.proposal_id) for proposal in proposals)
+        trials = tuple(self.workspace.trial(proposal.proposal_id) for proposal in proposals)
         if isinstance(question, AskArbitration):
             trials = tuple(msgspec.structs.replace(trial, dispute=question.reason) for trial in trials)
         return Asked(self.agents[name], question, self._view(name, limit), trials)
@@ -374,8 +370,8 @@ class _Run:
         settings, cases = self.session.config.settings, self.state.cases.values()
         return View(
             name=name,
-            project=self.table.workspace.project,
-            findings=self.table.findings,
+            project=self.workspace.files.project,
+            findings=self.workspace.findings,
             conflicts=tuple(one for one in self.conflicts if name in {one.producer, one.consumer}),
             round=self.state.round,
             limit=limit,

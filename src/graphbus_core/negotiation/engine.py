@@ -4,8 +4,15 @@
         ^                                                                 |
         +-----------------------------------------------------------------+
 
-Each phase asks its questions on entering and ends when all are answered. The replies are processed in the order of the questions,
-whatever the order of their arrival, and only then are commands given: so the outcome cannot depend on who was faster.
+Theory of operation. A phase asks its questions on entering (`_ENTER`) and ends when all of them are answered. `step` collects the
+replies; the last one of a phase sets the machine in motion: every reply is processed (`_TAKE`) in the order of the questions,
+whatever the order of arrival, so that the outcome cannot depend on who was faster. A phase that asks nothing is left at once.
+COMMITTING is the exception in that its replies raise further questions: proposals enter the workspace one after another, and each
+commit may make the next one stale.
+
+`Turn` is the step in the making. It alone changes cases, and `MOVES` says what may become of a proposal; an illegal move or an
+unexpected reply raises `ProtocolError`. Every state is a new immutable value: it may be kept, compared and continued twice.
+No I/O, clock, randomness or thread is in this module, `transitions`, `votes` or `protocol`; `driver.Negotiation` has them.
 """
 
 from __future__ import annotations
@@ -16,14 +23,23 @@ from typing import Any
 from msgspec.structs import replace
 
 from graphbus_core.model.config import SafetyConfig
-from graphbus_core.model.proposals import Ending, Negotiations, ProposalRecord, TerminationReason
-from graphbus_core.negotiation.phases import arbitrating, committing, gating, proposing, reviewing, voting
+from graphbus_core.model.proposals import CommitRecord, Ending, Negotiations, ProposalRecord, TerminationReason
+from graphbus_core.negotiation import votes
 from graphbus_core.negotiation.protocol import (
     Answered,
+    Applied,
+    ApplyProposal,
+    Arbitrated,
+    AskPerson,
     Case,
+    CheckProposal,
     Finished,
-    Ground,
+    Gated,
+    Participants,
+    PersonAnswered,
     Phase,
+    ProposalCommitted,
+    ProposalMade,
     ProtocolError,
     Reply,
     State,
@@ -33,7 +49,29 @@ from graphbus_core.negotiation.protocol import (
     Task,
     key_of,
 )
-from graphbus_core.negotiation.turn import Turn, is_decided
+from graphbus_core.negotiation.transitions import (
+    Turn,
+    ask_judges,
+    failure_of,
+    hear_judge,
+    is_decided,
+    note_report,
+    open_arbitration,
+    open_gate,
+    open_round,
+    open_votes,
+    refuse,
+    refuse_files,
+    review_of,
+    send_back,
+    take_arbitration,
+    take_evaluations,
+    take_fitted,
+    take_proposals,
+    take_repair,
+    take_report,
+    with_identity,
+)
 
 NEXT: dict[Phase, Phase] = {
     "PROPOSING": "GATING",
@@ -48,10 +86,10 @@ NEXT: dict[Phase, Phase] = {
 # --- the two entrances -----------------------------------------------------------------------
 
 
-def begin(ground: Ground, safety: SafetyConfig, digest: str, *, is_reviewed: bool = False) -> Step:
-    """Open a negotiation on a workspace in the state `digest`; with `is_reviewed` a person is asked before each commit."""
+def begin(participants: Participants, safety: SafetyConfig, digest: str, *, is_reviewed: bool = False) -> Step:
+    """Start a negotiation on a workspace with this digest; with `is_reviewed` a person is asked before each commit."""
     seen = frozenset({digest})
-    turn = Turn(State(ground=ground, safety=safety, digest=digest, seen=seen, is_reviewed=is_reviewed))
+    turn = Turn(State(participants=participants, safety=safety, digest=digest, seen=seen, is_reviewed=is_reviewed))
     _finish_if_due(turn)
     return _go_on(turn)
 
@@ -80,7 +118,7 @@ def step(state: State, reply: Reply) -> Step:
     for awaited in state.awaited:
         _TAKE[state.phase, awaited.task](turn, received[awaited])
     if state.phase == "COMMITTING":  # one after another: what is committed decides on what comes next
-        committing.commit_next(turn)
+        commit_next(turn)
     return _go_on(turn)
 
 
@@ -124,7 +162,7 @@ def _finish_if_due(turn: Turn) -> None:
 def _finish(turn: Turn, reason: TerminationReason, detail: str) -> None:
     for case in list(turn.cases.values()):
         if case.turned_down and not case.agreed and not is_decided(case):
-            turn.close(case, "rejected", case.turned_down)  # nobody has wanted it after all
+            turn.close(case, "rejected", case.turned_down)  # the person was not shown it, or did not want it
     state = turn.state
     ending = Ending(
         terminated=True,
@@ -139,32 +177,237 @@ def _finish(turn: Turn, reason: TerminationReason, detail: str) -> None:
     turn.tell(Finished(ending, summarize(turn.state)))
 
 
+# --- COMMITTING --------------------------------------------------------------------------------
+
+
+def commit_next(turn: Turn) -> None:
+    """Take the accepted proposals one after another, the highest priority first, until there is something to ask.
+
+    In a review those that the votes rejected come after them.
+    """
+    agreed = [case for case in turn.cases.values() if case.agreed and case.status == "pending"]
+    rejected = [
+        case for case in turn.cases.values() if case.turned_down and not case.agreed and case.status == "pending"
+    ]
+    for case in [*sorted(agreed, key=lambda case: -case.proposal.priority), *rejected]:
+        _advance(turn, case)
+        if turn.state.awaited:
+            return
+
+
+def _advance(turn: Turn, case: Case) -> None:
+    """Ask what stands between a proposal and its commit, or refuse it."""
+    state = turn.state
+    refusal = refuse_files(case.proposal.files, state.safety, state.files)
+    is_fresh = case.gated_on == state.digest
+    if refusal:
+        turn.close(case, "rejected" if not case.agreed else "refused", case.turned_down or refusal)
+    elif case.agreed and not is_fresh and _contradicts(turn, case):
+        return
+    elif not is_fresh:
+        # An earlier commit of this round may have made it stale, so it passes the gate again.
+        turn.ask(CheckProposal(case.proposal))
+    elif not case.agreed or (state.is_reviewed and not case.is_approved):
+        ask_person(turn, case)
+    else:
+        turn.ask(ApplyProposal(case.proposal))
+
+
+def _contradicts(turn: Turn, case: Case) -> bool:
+    """Let the arbiters settle it when an earlier commit of this round makes something else of the same contract element."""
+    found = None if case.is_cleared else _find_rival(turn, case)
+    if not found:
+        return False
+    rival, element = found
+    reason = f"{rival.proposal_id}, accepted before it in this round, changes {element} in another way"
+    if turn.state.participants.arbiters:
+        ask_judges(turn, case, reason)
+    else:
+        turn.close(case, "rejected", f"{reason}, and there is no arbiter")
+    return True
+
+
+def _find_rival(turn: Turn, case: Case) -> tuple[CommitRecord, str] | None:
+    wanted = case.gate.schema_changes if case.gate else ()
+    for commit in turn.state.commits:
+        for change in commit.schema_changes:
+            if commit.round == turn.state.round and any(votes.contradict(change, own) for own in wanted):
+                return commit, change.method
+    return None
+
+
+def take_clash_word(turn: Turn, reply: Arbitrated) -> None:
+    """Go on with a proposal that contradicts an earlier commit, or reject it, as the arbiters say."""
+    verdict = hear_judge(turn, reply)
+    case = turn.cases[reply.proposal_id]
+    if verdict and verdict.outcome == "accept":
+        turn.change(case, is_cleared=True, agreed=verdict.consensus)
+    elif verdict:
+        turn.close(case, "rejected", verdict.reason)
+
+
+def take_second_report(turn: Turn, reply: Gated) -> None:
+    """Send back what an earlier commit of the round has made stale, and a person's own text to the person."""
+    case = note_report(turn, reply)
+    if reply.report.passed:
+        return
+    if case.edits:
+        take_edited_report(turn, case)
+    elif case.turned_down:
+        turn.close(case, "rejected", f"{case.turned_down}; and after other commits it no longer passes the gate")
+    else:
+        send_back(turn, case)
+
+
+def take_applied(turn: Turn, reply: Applied) -> None:
+    """Record the commit."""
+    case = turn.cases[reply.proposal_id]
+    if reply.refusal:
+        turn.close(case, "refused", f"stale: {reply.refusal}")
+    elif not reply.resolution:
+        turn.close(case, "refused", "it changes nothing")
+    else:
+        _commit(turn, case, reply)
+
+
+def _commit(turn: Turn, case: Case, reply: Applied) -> None:
+    state = turn.state
+    files = tuple(sorted(reply.resolution))
+    commit = CommitRecord(
+        commit_id=f"C{len(state.commits) + 1:03}",
+        proposal_id=case.proposal_id,
+        round=state.round,
+        proposer=case.proposal.src,
+        evaluators=_who_voted(case),
+        consensus_type=case.agreed or "unanimous",
+        files_modified=files,
+        title=case.proposal.title,
+        resolution=reply.resolution,
+        schema_changes=case.gate.schema_changes if case.gate else (),
+    )
+    turn.move(case, "accepted", commit=commit)
+    turn.set(
+        commits=(*state.commits, commit),
+        files=tuple(sorted({*state.files, *files})),
+        participants=replace(state.participants, edges=reply.edges),
+        digest=reply.digest,
+        seen=state.seen | {reply.digest},
+        is_oscillating=state.is_oscillating or reply.digest in state.seen,
+    )
+    count = votes.tally(case.evaluations)
+    turn.tell(ProposalCommitted(commit, count.accepts, count.votes))
+    _supersede(turn, case)
+
+
+def _who_voted(case: Case) -> tuple[str, ...]:
+    voters = [name for name, vote in votes.latest(case.evaluations).items() if vote.decision in {"accept", "reject"}]
+    judges = [
+        f"{vote.evaluator} (ARBITER)" for vote in case.evaluations if vote.is_arbiter and vote.decision != "abstain"
+    ]
+    return (*voters, *dict.fromkeys(judges))
+
+
+def _supersede(turn: Turn, winner: Case) -> None:
+    """Close the other proposals of the same matter: a proposal and all counters to it are alternatives."""
+    matter = _root(winner, turn.cases)
+    for case in list(turn.cases.values()):
+        if not is_decided(case) and _root(case, turn.cases) == matter:
+            turn.close(case, "superseded", f"{winner.proposal_id} was accepted instead")
+    kept = [draft for draft in turn.state.drafts if _root(turn.cases[draft.parent or ""], turn.cases) != matter]
+    turn.set(drafts=tuple(kept))
+
+
+def _root(case: Case, cases: dict[str, Case]) -> str:
+    while case.proposal.parent:
+        case = cases[case.proposal.parent]
+    return case.proposal_id
+
+
+# --- a person's word, before each commit and on what the votes rejected ------------------------
+
+
+MAX_EDITS = 3
+"""How often a person may put another text in the place of one proposal."""
+
+
+def ask_person(turn: Turn, case: Case) -> None:
+    """Show a person what would be committed, what the votes rejected, or why the gate refuses the person's own text."""
+    has_failed = case.gate is not None and not case.gate.passed
+    reason = failure_of(case.gate) if has_failed else case.turned_down
+    turn.ask(AskPerson(turn.state.round, review_of(case), case.evaluations, case.agreed, reason))
+
+
+def take_answer(turn: Turn, reply: Answered) -> None:
+    """Carry out the person's verdict; there is no further vote."""
+    case = turn.cases[reply.proposal_id]
+    turn.tell(PersonAnswered(case.proposal_id, reply.verdict, reply.reason))
+    if reply.verdict == "edit":
+        _take_edit(turn, case, reply)
+    elif reply.verdict == "no":
+        refusal = case.turned_down or "turned down by a person"
+        turn.close(case, "rejected", f"{refusal}: {reply.reason}" if reply.reason else refusal)
+    elif case.gate is None or not case.gate.passed:
+        turn.close(case, "refused", failure_of(case.gate))
+    else:
+        turn.change(case, agreed=case.agreed or "override", is_approved=True, is_cleared=True)
+
+
+def _take_edit(turn: Turn, case: Case, reply: Answered) -> None:
+    """Put the person's text in the place of the proposal's; it climbs the gate like any other."""
+    own = reply.proposal or replace(case.proposal, code_changes=())
+    edited = with_identity(own, case.proposal)
+    case = turn.change(
+        case,
+        proposal=edited,
+        gated_on="",
+        agreed="override",
+        is_approved=True,
+        is_cleared=True,
+        edits=case.edits + 1,
+    )
+    turn.tell(ProposalMade(edited))
+    refusal = refuse(edited, turn.state.safety, turn.state.files, turn.cases)
+    if refusal:
+        turn.close(case, "refused", refusal)
+
+
+def take_edited_report(turn: Turn, case: Case) -> None:
+    """Tell a person why the gate refuses the text; after some attempts, refuse it."""
+    if case.edits >= MAX_EDITS:
+        turn.close(case, "refused", failure_of(case.gate))
+    else:
+        turn.change(case, is_approved=False)
+
+
+# --- what each phase asks, and what each reply does ---------------------------------------------
+
+
 _ENTER: dict[Phase, Callable[[Turn], None]] = {
-    "PROPOSING": proposing.open_round,
-    "GATING": gating.open_gate,
-    "EVALUATING": voting.open_votes,
-    "ARBITRATING": arbitrating.open_arbitration,
-    "COMMITTING": committing.commit_next,
+    "PROPOSING": open_round,
+    "GATING": open_gate,
+    "EVALUATING": open_votes,
+    "ARBITRATING": open_arbitration,
+    "COMMITTING": commit_next,
     "CONVERGING": _converge,
 }
 """What each phase asks and says on entering."""
 
 _TAKE: dict[tuple[Phase, Task], Callable[[Turn, Any], object]] = {
-    ("PROPOSING", "propose"): proposing.take_proposals,
-    ("GATING", "gate"): gating.take_report,
-    ("GATING", "repair"): gating.take_repair,
-    ("EVALUATING", "evaluate"): voting.take_evaluations,
-    ("ARBITRATING", "arbitrate"): arbitrating.take_arbitration,
-    ("COMMITTING", "arbitrate"): committing.take_clash_word,
-    ("COMMITTING", "gate"): committing.take_second_report,
-    ("COMMITTING", "repair"): gating.take_fitted,
-    ("COMMITTING", "review"): reviewing.take_answer,
-    ("COMMITTING", "apply"): committing.take_applied,
+    ("PROPOSING", "propose"): take_proposals,
+    ("GATING", "gate"): take_report,
+    ("GATING", "repair"): take_repair,
+    ("EVALUATING", "evaluate"): take_evaluations,
+    ("ARBITRATING", "arbitrate"): take_arbitration,
+    ("COMMITTING", "arbitrate"): take_clash_word,
+    ("COMMITTING", "gate"): take_second_report,
+    ("COMMITTING", "repair"): take_fitted,
+    ("COMMITTING", "review"): take_answer,
+    ("COMMITTING", "apply"): take_applied,
 }
 """What a reply does in a phase; no other replies exist there."""
 
 
-# --- what came of it -------------------------------------------------------------------------
+# --- the outcome ---------------------------------------------------------------------------------
 
 
 def summarize(state: State) -> Summary:
@@ -182,7 +425,7 @@ def summarize(state: State) -> Summary:
 
 
 def conclude(state: State, session: str) -> Negotiations:
-    """Give the whole story of a finished negotiation.
+    """Return the records of a finished negotiation.
 
     Raises:
         ProtocolError: It is not finished.
@@ -194,7 +437,7 @@ def conclude(state: State, session: str) -> Negotiations:
 
 
 def record_of(case: Case) -> ProposalRecord:
-    """Give a proposal's story so far."""
+    """Return the record of a proposal so far."""
     return ProposalRecord(
         proposal=case.proposal,
         status=case.status,

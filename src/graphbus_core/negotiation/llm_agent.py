@@ -1,4 +1,4 @@
-"""An agent that asks a model: a prompt of `prompts.py` goes out, `replies.py` reads the answer.
+"""An agent that asks a model: a prompt of `prompts.py` goes out, `answers.py` reads the answer.
 
 A malformed answer is sent back once with what is wrong with it. What is then still not usable is a failure: no proposal, or an
 abstention. The agent holds nothing between two questions but the prompts of the last one; what it remembers comes with the view.
@@ -13,14 +13,13 @@ from typing import NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from graphbus_core.errors import ModelError
-from graphbus_core.llm.client import Bound, Clients, LLMClient, Prompt
-from graphbus_core.llm.counts import estimated
+from graphbus_core.llm.client import Bound, Clients, LLMClient, Prompt, estimated
 from graphbus_core.model.proposals import GateReport, Proposal, ProposalEvaluation
-from graphbus_core.negotiation import prompts, replies
+from graphbus_core.negotiation import answers, prompts
+from graphbus_core.negotiation.agents import Analysis, Trial, View
+from graphbus_core.negotiation.answers import Malformed
 from graphbus_core.negotiation.protocol import AskArbitration, AskEvaluations, AskProposals, AskRepair
-from graphbus_core.negotiation.replies import Malformed
 from graphbus_core.negotiation.rule_agent import RuleAgent
-from graphbus_core.negotiation.views import Analysis, Trial, View
 
 T = TypeVar("T")
 
@@ -67,7 +66,7 @@ class LLMAgent:
     def analyze(self, view: View) -> Analysis:
         """Add to the facts of the rules what the model makes of the class."""
         facts = RuleAgent(self.name).analyze(view)
-        said = self._ask(self._clients.proposer, self._prompt(prompts.ask_analysis, view), replies.read_analysis)
+        said = self._ask(self._clients.proposer, self._prompt(prompts.ask_analysis, view), answers.read_analysis)
         known = {definition.name for definition in view.project.definitions} - {self.name}
         return Analysis(
             responsibilities=said.responsibilities or facts.responsibilities,
@@ -79,12 +78,12 @@ class LLMAgent:
     def propose(self, view: View) -> tuple[Proposal, ...]:
         """Ask for changes."""
         prompt = self._prompt(prompts.ask_proposals, view)
-        return self._ask(self._clients.proposer, prompt, lambda text: replies.read_drafts(text, view))
+        return self._ask(self._clients.proposer, prompt, lambda text: answers.read_drafts(text, view))
 
     def repair(self, view: View, proposal: Proposal, report: GateReport) -> Proposal | None:
         """Ask for another way, or give up."""
         prompt = self._prompt(prompts.ask_repair, view, proposal, report)
-        return self._ask(self._clients.proposer, prompt, lambda text: replies.read_repair(text, view, proposal))
+        return self._ask(self._clients.proposer, prompt, lambda text: answers.read_repair(text, view, proposal))
 
     def evaluate(self, view: View, trials: Sequence[Trial]) -> tuple[ProposalEvaluation, ...]:
         """Ask for judgements, a few proposals at a time; of a half usable answer the usable half counts."""
@@ -95,14 +94,14 @@ class LLMAgent:
         return self._ask(
             self._clients.evaluator,
             prompt,
-            lambda text: replies.read_evaluations(text, view, batch),
+            lambda text: answers.read_evaluations(text, view, batch),
             lambda malformed: malformed.usable or None,
         )
 
     def arbitrate(self, view: View, trial: Trial, evaluations: Sequence[ProposalEvaluation]) -> ProposalEvaluation:
         """Ask for a decision."""
         prompt = self._prompt(prompts.ask_decision, view, trial, evaluations)
-        word = self._ask(self._clients.arbiter, prompt, lambda text: replies.read_decision(text, view, trial))
+        word = self._ask(self._clients.arbiter, prompt, lambda text: answers.read_decision(text, view, trial))
         return replace(word, is_arbiter=True)
 
     def worst_case(self, question: object, view: View, trials: Sequence[Trial]) -> Bound:

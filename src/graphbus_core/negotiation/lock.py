@@ -23,10 +23,10 @@ from graphbus_core.model.config import BuildConfig, Settings
 from graphbus_core.model.digests import sha256_hex
 from graphbus_core.model.proposals import Negotiations
 from graphbus_core.negotiation.agents import choose_arbiters
-from graphbus_core.negotiation.finding import find_for_agents
+from graphbus_core.negotiation.freshness import Inputs, SettledAgents, differences, inputs_of, who_answers
+from graphbus_core.negotiation.rule_agent import find_for_agents
 from graphbus_core.negotiation.sessions import START_VERSION, SessionStart, load_answers, load_start
 from graphbus_core.negotiation.transcript import load_session
-from graphbus_core.negotiation.waking import Inputs, Resting, differences, inputs_of, who_answers
 from graphbus_core.store.beneath import read_plain
 from graphbus_core.store.versions import decode_versioned
 from graphbus_core.store.writing import encode, write_atomic
@@ -61,11 +61,11 @@ def unpack(text: str) -> bytes:
 
 
 class AgentLock(msgspec.Struct, frozen=True, kw_only=True):
-    """One agent: what it was asked on last, and whether it has nothing more to say to that.
+    """One agent: the inputs of its last question, and whether it has nothing more to propose on them.
 
     Attributes:
         whole: Digest of the rest. Two sessions differ in it, so that a merge cannot make one block of both without a conflict: on
-            the source of one and a neighbour of the other, nobody has settled.
+            the source of one and a neighbour of the other, no session has settled.
     """
 
     inputs: Inputs
@@ -155,21 +155,21 @@ def settled_agents(config: BuildConfig) -> Mapping[str, Inputs]:
 # --- writing ---------------------------------------------------------------------------------
 
 
-def agents_after(negotiations: Negotiations, resting: Resting, project: Project) -> dict[str, AgentLock]:
+def agents_after(negotiations: Negotiations, settled: SettledAgents, project: Project) -> dict[str, AgentLock]:
     """Give every agent as a session leaves it.
 
     Who had nothing to say to its present inputs has settled, and everybody has when the session converged; but not one that gave
-    no usable answer, nor one whose change nobody could verify: it may pass another time.
+    no usable answer, nor one whose change could not be verified: it may pass another time.
     """
     findings = find_for_agents(project)
     arbiters = choose_arbiters(project.definitions, project.config)
     has_converged = negotiations.converged
-    open_ends = {*_unverified(negotiations), *resting.failed}
+    open_ends = {*_unverified(negotiations), *settled.failed}
     agents: dict[str, AgentLock] = {}
     for definition in project.definitions:
         name = definition.name
-        inputs = inputs_of(name, project, findings, resting.model)
-        is_settled = has_converged or name in arbiters or resting.is_quiet_on(name, inputs)
+        inputs = inputs_of(name, project, findings, settled.model)
+        is_settled = has_converged or name in arbiters or settled.has_settled_on(name, inputs)
         agents[name] = AgentLock(inputs=inputs, is_settled=is_settled and name not in open_ends).sealed()
     return dict(sorted(agents.items()))
 
@@ -180,13 +180,17 @@ def _unverified(negotiations: Negotiations) -> set[str]:
 
 
 def write_lock(
-    negotiations: Negotiations, workspace: Workspace, resting: Resting, project: Project, artifacts: Mapping[str, str]
+    negotiations: Negotiations,
+    workspace: Workspace,
+    settled: SettledAgents,
+    project: Project,
+    artifacts: Mapping[str, str],
 ) -> None:
-    """Write down who has settled and how the session went; a session in which nobody had anything to say changes nothing.
+    """Write which agents have settled, and the session for replay; a session without proposals changes nothing.
 
     Args:
         workspace: It holds every accepted change.
-        resting: Who had nothing to say.
+        settled: Who had nothing to say.
         project: The sources as the session leaves them.
         artifacts: Artifact -> its sha256.
 
@@ -196,7 +200,7 @@ def write_lock(
     config = project.config
     if config.dry_run or negotiations.ending.reason in {"manual", "error"}:
         return
-    agents = agents_after(negotiations, resting, project)
+    agents = agents_after(negotiations, settled, project)
     try:
         last = load_lock(config)
         agents = dict(sorted({**_left_alone(last, config), **agents}.items()))
@@ -214,7 +218,7 @@ def write_lock(
 
 
 def _left_alone(last: Lock | None, config: BuildConfig) -> Mapping[str, AgentLock]:
-    """Give the agents of the last lock when this session did not cover what that one did: they may be where nobody looked."""
+    """Return the agents of the last lock if this session did not cover all its paths: they may be in a part that was not read."""
     before = last.session.start.paths if last and last.session else ()
     return last.agents if last and not _are_below(before, config) else {}
 

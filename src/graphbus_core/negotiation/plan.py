@@ -7,20 +7,18 @@ from collections.abc import Iterable
 import msgspec
 
 from graphbus_core.compiler.project import Project
+from graphbus_core.llm.attempts import NANO, priced
 from graphbus_core.llm.client import Bound, Price
-from graphbus_core.llm.metered import NANO, priced
 from graphbus_core.model.config import BuildConfig
-from graphbus_core.negotiation.accounts import Costly
-from graphbus_core.negotiation.agents import ActiveAgents
-from graphbus_core.negotiation.asking import AskAnalysis
+from graphbus_core.negotiation.agents import ActiveAgents, Analysis, View
+from graphbus_core.negotiation.asking import AskAnalysis, Costly
 from graphbus_core.negotiation.backend import Backend
 from graphbus_core.negotiation.engine import call_bound
-from graphbus_core.negotiation.finding import find_for_agents
+from graphbus_core.negotiation.freshness import SettledAgents, who_answers
 from graphbus_core.negotiation.llm_agent import SENT_BACK_TOKENS
 from graphbus_core.negotiation.lock import settled_agents
 from graphbus_core.negotiation.protocol import AskProposals
-from graphbus_core.negotiation.views import Analysis, View
-from graphbus_core.negotiation.waking import Resting, who_answers
+from graphbus_core.negotiation.rule_agent import find_for_agents
 
 _BYTES_PER_TOKEN = 4
 _ANSWER_TOKENS = 700
@@ -55,8 +53,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What a negotiation can cost.
 
     Attributes:
-        asked: Of the agents, those that have something to say: the others have settled.
-        note: Why the rules negotiate, if nobody has chosen them.
+        asked: How many agents have not settled, and so are asked.
+        note: Why the rules negotiate although they were not chosen.
         prices: Model -> dollars for a million tokens of input and of output; null where it is not known.
     """
 
@@ -121,7 +119,7 @@ def plan(config: BuildConfig, project: Project, backend: Backend) -> Plan:
         call_bound(safety, len(agents), arbiters) - known,
         min(len(views) // 5, arbiters and len(views)),
     )
-    if not views:  # nobody begins, so that nothing comes up on which others could be asked
+    if not views:  # without a proposal there is nothing to ask the others about
         calls = dict.fromkeys(calls, (0, 0))
     return Plan(
         agents=len(agents),
@@ -159,8 +157,10 @@ def _views(config: BuildConfig, project: Project, agents: ActiveAgents) -> list[
 
 def _awake(config: BuildConfig, agents: ActiveAgents, views: list[View]) -> list[View]:
     """Give the views of those that have something to say."""
-    resting = Resting({} if config.force or not agents.models else settled_agents(config), who_answers(agents.models))
-    return [view for view in views if not resting.is_resting(view)]
+    settled = SettledAgents(
+        {} if config.force or not agents.models else settled_agents(config), who_answers(agents.models)
+    )
+    return [view for view in views if not settled.has_settled(view)]
 
 
 def _phase(  # noqa: PLR0917 - one line of a table

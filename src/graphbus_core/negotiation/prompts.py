@@ -5,28 +5,28 @@
     task     what is asked now, with its analysis, intent, goals, memory and limits
 
 No source of another agent, no environment, no time, no round number. Whatever comes from the project or from other models
-stands between marks (`words/fences.py`).
+stands between marks that it cannot contain (`fenced`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import wraps
+from typing import TypeVar
+from weakref import WeakKeyDictionary
 
 from graphbus_core.compiler.project import Project
 from graphbus_core.editing.edits import apply_change
 from graphbus_core.editing.text.source_text import with_lf
 from graphbus_core.errors import EditError
 from graphbus_core.llm.client import Prompt, Turn
-from graphbus_core.model.agent import AgentDefinition
+from graphbus_core.model.agent import AgentDefinition, MethodSpec, Parameter, Publication, Subscription
+from graphbus_core.model.digests import sha256_hex
 from graphbus_core.model.findings import Finding
-from graphbus_core.model.proposals import GateReport, Proposal, ProposalEvaluation
-from graphbus_core.negotiation.once import once_for_each
-from graphbus_core.negotiation.views import Analysis, Trial, View, concerns
-from graphbus_core.negotiation.words.answer_format import answer_format, edit_text
-from graphbus_core.negotiation.words.contract_text import contract_of, is_map_whole, map_of, schema_changes_of
-from graphbus_core.negotiation.words.fences import fenced
-from graphbus_core.negotiation.words.memory import memory_of
-from graphbus_core.negotiation.words.sections import clean
+from graphbus_core.model.proposals import GateReport, Proposal, ProposalEvaluation, ProposalRecord, SchemaChange
+from graphbus_core.negotiation.agents import Analysis, Trial, View, concerns
+from graphbus_core.negotiation.answer_format import answer_format, clean, edit_text
 
 BATCH = 4
 """So many proposals are judged in one answer."""
@@ -34,6 +34,24 @@ BATCH = 4
 _WHOLE_FILE_CHARS = 40_000
 _NEAR_LINES = 3
 _FAULT_CHARS = 600
+
+
+T = TypeVar("T")
+
+
+def once_for_each(make: Callable[[Project], T]) -> Callable[[Project], T]:
+    """Keep the result of a pure function of a project as long as the project exists; two threads may both compute it."""
+    known: WeakKeyDictionary[Project, T] = WeakKeyDictionary()
+
+    @wraps(make)
+    def given(project: Project) -> T:
+        try:
+            return known[project]
+        except KeyError:
+            known[project] = made = make(project)
+            return made
+
+    return given
 
 
 # --- shared and own --------------------------------------------------------------------------
@@ -321,3 +339,213 @@ def _vote(vote: ProposalEvaluation) -> str:
             evidence.text,
         ]
     return "\n".join(lines)
+
+
+# --- what an agent remembers of the rounds before ----------------------------------------------
+
+
+_LATEST = 20
+_REASON_CHARS = 400
+_DECIDED = frozenset({"refused", "accepted", "rejected", "superseded"})
+
+
+def memory_of(view: View, *, is_judging: bool = False) -> str:
+    """Give a line or two for each proposal that the agent has made or voted on; empty when there is none.
+
+    Who proposed what it voted on, and why, is told only after the verdict.
+
+    Args:
+        is_judging: Leave out what others say of its own open proposals: a counter-proposal that it is to judge may be theirs.
+    """
+    lines = [*_own(view.history[-_LATEST:], is_judging), *_voted(view.votes[-_LATEST:], view.name)]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _own(records: Iterable[ProposalRecord], is_judging: bool) -> Iterator[str]:
+    for record in records:
+        proposal = record.proposal
+        counter = f", countering {proposal.parent}" if proposal.parent else ""
+        yield f"You proposed {proposal.proposal_id} ({_told(proposal.title)}){counter}: {_outcome(record)}"
+        for vote in record.evaluations if record.status in _DECIDED or not is_judging else ():
+            yield f"  {vote.evaluator} {_decided(vote.decision)}{_because(vote.reasoning)}"
+
+
+def _voted(records: Iterable[ProposalRecord], name: str) -> Iterator[str]:
+    for record in records:
+        mine = [vote for vote in record.evaluations if vote.evaluator == name]
+        said = "; then ".join(f"you {_decided(vote.decision)}{_because(vote.reasoning)}" for vote in mine)
+        proposal = record.proposal
+        is_decided = record.status in _DECIDED
+        whose = f" by {proposal.src} ({_told(proposal.title)})" if is_decided else ""
+        others = _others(record, name) if is_decided else ""
+        yield f"On {proposal.proposal_id}{whose} {said}: {_outcome(record)}{others}"
+
+
+def _others(record: ProposalRecord, name: str) -> str:
+    votes = [vote for vote in record.evaluations if vote.evaluator != name]
+    return "".join(f"; {vote.evaluator} {_decided(vote.decision)}{_because(vote.reasoning)}" for vote in votes)
+
+
+def _outcome(record: ProposalRecord) -> str:
+    why = f", {_told(record.refusal)}" if record.refusal else ""
+    return f"it is {record.status}{why}"
+
+
+def _decided(decision: ProposalEvaluation | str) -> str:
+    words = {"accept": "accepted", "reject": "rejected", "counter": "countered", "defer": "deferred"}
+    return words.get(str(decision), "abstained")
+
+
+def _because(reasoning: str) -> str:
+    return f": {_told(reasoning)}" if reasoning else ""
+
+
+def _told(text: str) -> str:
+    return clean(text, _REASON_CHARS)
+
+
+# --- contracts as text: what an agent offers, hears, publishes and needs, never how ------------
+
+
+WHOLE_MAP_AGENTS = 30
+"""A larger graph is shown with one line for each agent."""
+_WHOLE_MAP_CHARS = 60_000
+MAP_TOKENS = 2_000
+_BYTES_PER_TOKEN = 3
+"""Fewer than any known tokenizer needs for names and schemas."""
+_LINE_CHARS = 400
+
+
+def contract_of(agent: AgentDefinition) -> str:
+    """Give one contract, a line for each of its elements."""
+    lines = [f"{agent.name} in {clean(agent.path)}" + (" (an arbiter)" if agent.is_arbiter else "")]
+    needs = ", ".join(dict.fromkeys(dependency.name for dependency in agent.dependencies))
+    lines += [f"  needs {needs}"] if needs else []
+    lines += [f"  offers {_signature(method)}" for method in agent.methods if _is_offered(method, agent)]
+    lines += dict.fromkeys(f"  hears {_heard(one)}" for one in agent.subscriptions)
+    lines += dict.fromkeys(
+        f"  {'requests' if one.is_request else 'publishes'} {_published(one)}" for one in agent.publications
+    )
+    lines += dict.fromkeys(f"  calls {call.agent}.{call.method}{call.arguments}" for call in agent.calls)
+    return "\n".join(lines) + "\n"
+
+
+def map_of(project: Project) -> str:
+    """Give the contracts of all agents, by name; of a large graph a line for each, the most connected ones, cut with a note."""
+    agents = sorted(project.definitions, key=lambda agent: agent.name)
+    if is_map_whole(project):
+        return "".join(contract_of(agent) for agent in agents)
+    ends = Counter(end for edge in project.graph.edges for end in (edge.source, edge.target))
+    ranked = sorted(agents, key=lambda agent: (-ends[agent.name], agent.name))
+    return _cut([_line_of(agent) for agent in ranked], MAP_TOKENS * _BYTES_PER_TOKEN)
+
+
+@once_for_each
+def is_map_whole(project: Project) -> bool:
+    """Tell whether the map shows every contract whole."""
+    agents = project.definitions
+    return len(agents) <= WHOLE_MAP_AGENTS and sum(len(contract_of(one)) for one in agents) <= _WHOLE_MAP_CHARS
+
+
+def schema_changes_of(changes: Iterable[SchemaChange]) -> str:
+    """Give a contract delta, a line for each side of each element."""
+    lines: list[str] = []
+    for change in changes:
+        sides = (
+            ("in", change.input_schema_before, change.input_schema_after),
+            ("out", change.output_schema_before, change.output_schema_after),
+        )
+        for side, before, after in sides:
+            if before != after:
+                lines.append(f"{change.method} {side}: {before or 'nothing'} -> {after or 'nothing'}")
+    return "\n".join(lines)
+
+
+def _is_offered(method: MethodSpec, agent: AgentDefinition) -> bool:
+    is_handler = any(subscription.method == method.name for subscription in agent.subscriptions)
+    return method.has_schema or (not method.name.startswith("_") and not is_handler)
+
+
+def _signature(method: MethodSpec) -> str:
+    given = ", ".join(map(_parameter, method.parameters))
+    result = f" -> {method.returns}" if method.has_return_annotation else ""
+    declared = ""
+    if method.has_schema:
+        declared = f" schema {method.input_schema or '?'} -> {method.output_schema or '?'}"
+    return f"{method.name}({given}){result}{declared}"
+
+
+def _parameter(parameter: Parameter) -> str:
+    shown = parameter.name + (f": {parameter.type}" if parameter.is_annotated else "")
+    stars = {"var_positional": "*", "var_keyword": "**"}.get(parameter.kind, "")
+    return stars + shown + (" = ..." if parameter.has_default else "")
+
+
+def _heard(subscription: Subscription) -> str:
+    keys = dict.fromkeys(f"{read.key}{'?' if read.is_optional else ''}" for read in subscription.reads)
+    fields = [field.name for field in subscription.fields]
+    reads = ", ".join([*keys, *fields])
+    payload = f" as {subscription.payload}" if subscription.payload.kind != "unknown" else ""
+    return f"{subscription.topic or 'a computed topic'}{payload}{f' and reads {reads}' if reads else ''}"
+
+
+def _published(publication: Publication) -> str:
+    topic = publication.topic or f"{publication.prefix}..."
+    return f"{topic} {publication.payload}" if publication.payload else topic
+
+
+def _line_of(agent: AgentDefinition) -> str:
+    parts = {
+        "offers": (method.name for method in agent.methods if _is_offered(method, agent)),
+        "hears": (one.topic for one in agent.subscriptions if one.topic),
+        "publishes": (one.topic for one in agent.publications if one.topic),
+        "needs": (dependency.name for dependency in agent.dependencies),
+    }
+    told = {word: ", ".join(dict.fromkeys(names)) for word, names in parts.items()}
+    line = f"{agent.name} in {clean(agent.path)}: " + "; ".join(
+        f"{word} {names}" for word, names in told.items() if names
+    )
+    return line if len(line) <= _LINE_CHARS else f"{line[: _LINE_CHARS - 3]}..."
+
+
+def _cut(lines: list[str], size_bytes: int) -> str:
+    note = "({} more agents are left out of this map)\n"
+    room = size_bytes - len(note.format(len(lines)))
+    shown: list[str] = []
+    for line in lines:
+        room -= len(line.encode()) + 1
+        if room < 0:
+            break
+        shown.append(f"{line}\n")
+    left = len(lines) - len(shown)
+    return "".join(shown) + (note.format(left) if left else "")
+
+
+# --- data between marks ------------------------------------------------------------------------
+
+
+_SALT = "graphbus: data, never an instruction\n"
+_SHORTEST = 12
+
+
+def fenced(text: str, what: str) -> str:
+    """Put a text between marks that follow from its content: the same text gets the same marks in every session.
+
+    Args:
+        text: Anything.
+        what: What it is, for the opening mark; our own words only.
+    """
+    body = text if text.endswith("\n") or not text else f"{text}\n"
+    mark = mark_for(body)
+    return f"<<data {mark}: {what}>>\n{body}<<end {mark}>>\n"
+
+
+def mark_for(text: str) -> str:
+    """Give a mark that a text does not contain."""
+    digits = sha256_hex((_SALT + text).encode(errors="surrogatepass"))
+    length = _SHORTEST
+    while digits[:length] in text:
+        length += 1
+        if length > len(digits):
+            digits += sha256_hex((_SALT + digits).encode())
+    return digits[:length]

@@ -26,27 +26,27 @@ from graphbus_core.llm.providers import RULES
 from graphbus_core.llm.recorded import Answer, RecordedClient, decode_answers, encode_answers
 from graphbus_core.model.config import BuildConfig
 from graphbus_core.model.digests import sha256_hex
-from graphbus_core.model.proposals import Json
+from graphbus_core.negotiation.apply import land
 from graphbus_core.negotiation.backend import Backend
 from graphbus_core.negotiation.driver import Negotiation
 from graphbus_core.negotiation.lock import KeptSession, load_lock, pack, unpack
 from graphbus_core.negotiation.sessions import SessionStart, load_answers, load_start
-from graphbus_core.negotiation.settlement import land
 from graphbus_core.negotiation.transcript import RECORD_VERSION, SessionRecord, list_sessions, load_session
+from graphbus_core.schema.json import Json
 from graphbus_core.store import writing
 from graphbus_core.store.versions import decode_versioned
 from graphbus_core.store.writing import encode
 
 
 class Replay(NamedTuple):
-    """What came of a replay.
+    """The result of a replay.
 
     Attributes:
         source: Where the record was: its session folder or the lock.
         requests: Answers of models that were given again.
         files: The files that the session changed.
         differences: What is not as it was, the first one first; empty: every byte is.
-        edited: Files that the session changed and somebody has edited since: they are compared as the session left them.
+        edited: Files that were edited after the session changed them; they are compared as the session left them.
     """
 
     session: str
@@ -158,7 +158,7 @@ def _refuse_what_nobody_recorded(start: SessionStart, record: SessionRecord) -> 
 
 
 def _refuse_places_outside(paths: Iterable[str]) -> None:
-    """Let no record reach out of the copy: it may come from somebody else's branch."""
+    """Refuse a record that names a place outside of the copy: it may come from a foreign branch."""
     outside = [path for path in paths if Path(path).is_absolute() or ".." in Path(path).parts]
     if outside:
         raise BuildError("GBE222", reason=f"{outside[0]!r} is no place in the project")
@@ -167,7 +167,7 @@ def _refuse_places_outside(paths: Iterable[str]) -> None:
 def _config_of(kept: KeptSession, root: Path, present: BuildConfig) -> BuildConfig:
     """Give the configuration of the session, in a copy of the project; one answer at a time, and no cache.
 
-    The lock may come from somebody else's branch. So which programs run, and where, is what the project says now, and no model
+    The lock may come from a foreign branch. So which programs run, and where, is what the project says now, and no model
     is opened by a name that the lock gives.
     """
     start = kept.start

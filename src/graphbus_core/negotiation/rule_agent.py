@@ -7,8 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from weakref import WeakKeyDictionary
 
-from graphbus_core.compiler.rules import REGISTER, fix_for
+import msgspec
+
+from graphbus_core.compiler.project import Project
+from graphbus_core.compiler.rules import REGISTER, check, fix_for
+from graphbus_core.compiler.rules.again import check_again
 from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.model.findings import Finding, Fix, Severity
 from graphbus_core.model.proposals import (
@@ -20,7 +25,7 @@ from graphbus_core.model.proposals import (
     ProposalRecord,
     VoteDecision,
 )
-from graphbus_core.negotiation.views import Analysis, Trial, View, concerns
+from graphbus_core.negotiation.agents import Analysis, Trial, View, concerns
 
 _PRIORITY: dict[Severity, int] = {"error": 30, "warning": 20, "info": 10}
 _CONFLICT = 5
@@ -191,7 +196,7 @@ def _priority(finding: Finding, view: View) -> int:
 def _was_turned_down(finding: Finding, fix: Fix, history: Iterable[ProposalRecord]) -> bool:
     """Tell whether others rejected a fix of this finding, or a limit or the gate refused this very change.
 
-    A change that was refused because the ground had moved may be proposed again: it is written for other text now.
+    A change that was refused as stale may be proposed again: it is written for other text now.
     """
     for record in history:
         is_same = record.proposal.finding == finding.code and record.proposal.reason.startswith(finding.message)
@@ -221,3 +226,74 @@ def _expectations(definition: AgentDefinition) -> dict[str, str]:
     }
     called = {f"{call.agent}.{call.method}": str(call.arguments) for call in definition.calls}
     return {**heard, **called}
+
+
+# --- what the rules find, for people and for agents --------------------------------------------
+
+
+def find(project: Project) -> tuple[Finding, ...]:
+    """Give what the rules find, as far as the settings select it."""
+    return check(project, wiring=project.wiring)
+
+
+def find_for_agents(project: Project) -> tuple[Finding, ...]:
+    """Give what the rules find, and of the rules that are off by default what the intent or the goals ask for."""
+    return _for_agents(project, _look(project))
+
+
+class _Looked(msgspec.Struct, frozen=True):
+    """What the rules find: those that are reported, and all that can be mended where something is wished for."""
+
+    reported: tuple[Finding, ...]
+    fixable: tuple[Finding, ...] = ()
+
+
+def _look(project: Project) -> _Looked:
+    return _Looked(find(project), check(project, all_fixable=True) if _wishes_of(project) else ())
+
+
+def _look_again(after: Project, before: Project, looked: _Looked) -> _Looked:
+    fixable = check_again(after, before, looked.fixable, all_fixable=True) if _wishes_of(after) else ()
+    return _Looked(check_again(after, before, looked.reported), fixable)
+
+
+def _wishes_of(project: Project) -> str:
+    settings = project.config.settings
+    return " ".join((settings.intent, *settings.refactoring_goals))
+
+
+def _for_agents(project: Project, looked: _Looked) -> tuple[Finding, ...]:
+    keys = {finding.key for finding in looked.reported}
+    others = (finding for finding in looked.fixable if finding.key not in keys)
+    wishes = _wishes_of(project)
+    wished = (finding for finding in others if matching_words(wishes, REGISTER[finding.code].title))
+    return (*looked.reported, *wished)
+
+
+class FindingsCache:
+    """What the rules find for agents, once for each project, which never changes."""
+
+    def __init__(self) -> None:
+        self._looked: WeakKeyDictionary[Project, _Looked] = WeakKeyDictionary()
+        self._known: WeakKeyDictionary[Project, tuple[Finding, ...]] = WeakKeyDictionary()
+
+    def of(self, project: Project, before: Project | None = None) -> tuple[Finding, ...]:
+        """Give the findings.
+
+        Args:
+            project: Where.
+            before: The project before a change; then only what the change concerns is checked again.
+        """
+        known = self._known.get(project)
+        if known is None:
+            known = self._known[project] = _for_agents(project, self._look(project, before))
+        return known
+
+    def _look(self, project: Project, before: Project | None) -> _Looked:
+        looked = self._looked.get(project)
+        if looked is None and before is not None:
+            looked = _look_again(project, before, self._look(before, None))
+        elif looked is None:
+            looked = _look(project)
+        self._looked[project] = looked
+        return looked

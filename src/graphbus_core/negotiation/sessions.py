@@ -1,4 +1,4 @@
-"""A session on its way: its folder from the first question on, and what is needed to go on with it after Ctrl-C or a kill.
+"""The folder of a session from its first question on, and what `--resume` needs after Ctrl-C or a kill.
 
 session.json    written before the first question: what the session rests on
 seal            of session.json: a session that this user's GraphBus has not begun here is not resumed
@@ -26,6 +26,7 @@ from graphbus_core.llm.recorded import Answer, Tape, decode_answers
 from graphbus_core.model.config import Budget, BuildConfig, BuildRequest, LLMConfig, Settings
 from graphbus_core.model.digests import sha256_hex
 from graphbus_core.negotiation.agents import ActiveAgents
+from graphbus_core.negotiation.freshness import Inputs, who_answers
 from graphbus_core.negotiation.transcript import (
     Said,
     SessionRecord,
@@ -37,7 +38,6 @@ from graphbus_core.negotiation.transcript import (
     save_session,
     sessions_dir,
 )
-from graphbus_core.negotiation.waking import Inputs, who_answers
 from graphbus_core.store.beneath import Folder, read_plain
 from graphbus_core.store.seals import seal_of
 from graphbus_core.store.versions import decode_versioned
@@ -182,7 +182,7 @@ class Keeper:
             save_session(self._config.artifacts_dir, record, said)
 
     def release(self) -> None:
-        """Give the name back if nothing was said and nothing was paid for."""
+        """Free the name if nothing was kept under it and no answer was paid for."""
         if not (self._is_kept and self.session):
             return
         folder = sessions_dir(self._config.artifacts_dir) / self.session
@@ -244,7 +244,7 @@ def load_start(artifacts_dir: str | Path, session: str) -> SessionStart:
 
 
 def load_answers(artifacts_dir: str | Path, session: str) -> tuple[Answer, ...]:
-    """Read answers.jsonl, whoever has written it; none when no model was asked.
+    """Read answers.jsonl without checking its seals; none when no model was asked.
 
     Raises:
         NegotiationError: GBE405, it cannot be read.

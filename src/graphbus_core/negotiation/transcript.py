@@ -1,4 +1,4 @@
-"""What was said in a session, and where it is kept: `.graphbus/sessions/S001/`.
+"""The transcript and the record of a session, kept in `.graphbus/sessions/S001/`.
 
 transcript.jsonl   every event of the negotiation in order, one `{"topic": ..., "payload": ...}` a line, no clock times
 record.json        the outcome: proposals, votes, commits, ending
@@ -15,9 +15,9 @@ from pathlib import Path
 import msgspec
 
 from graphbus_core.errors import NegotiationError, Place, did_you_mean
-from graphbus_core.model.payload import MAX_PAYLOAD_BYTES
-from graphbus_core.model.proposals import Json, Negotiations
+from graphbus_core.model.proposals import Negotiations
 from graphbus_core.model.spending import Spend
+from graphbus_core.schema.json import MAX_PAYLOAD_BYTES, Json
 from graphbus_core.store.beneath import Folder, read_plain
 from graphbus_core.store.versions import decode_versioned
 from graphbus_core.store.writing import encode, write_atomic
@@ -124,7 +124,7 @@ def claim_session(artifacts_dir: str | Path, wanted: str = "") -> str:
             with Folder.at(sessions_dir(artifacts_dir), make=True) as sessions:
                 sessions.make(name)
         except FileExistsError:
-            continue  # somebody was faster
+            continue  # another process was faster
         except OSError as error:
             raise _cannot_keep(name, sessions_dir(artifacts_dir) / name, error) from error
         return name
@@ -183,7 +183,7 @@ def settle_session(artifacts_dir: str | Path, session: str, *, is_applied: bool 
 
 
 def load_session(artifacts_dir: str | Path, session: str = "") -> SessionRecord:
-    """Read what came of a session, by default of the last one.
+    """Read the record of a session, by default of the last one.
 
     Raises:
         NegotiationError: GBE403 there is none, GBE404 there is no such one, GBE405 its record cannot be read, or is

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from fnmatch import fnmatchcase
+from posixpath import normpath
 from typing import Literal, NamedTuple
 
 from graphbus_core.model.artifacts import Edge
 from graphbus_core.model.config import SafetyConfig
 from graphbus_core.model.proposals import Consensus, Evidence, Proposal, ProposalEvaluation, SchemaChange
-from graphbus_core.model.schema import Field, Schema
-from graphbus_core.negotiation.admission import is_protected
-from graphbus_core.negotiation.protocol import Case, Ground
+from graphbus_core.negotiation.protocol import Case, Participants
+from graphbus_core.schema.types import Field, Schema
 
 Outcome = Literal["accept", "reject", "arbitrate"]
 
@@ -61,40 +61,40 @@ def tally(evaluations: Iterable[ProposalEvaluation]) -> Tally:
     return Tally(accepts, rejects, len(decisions) - accepts - rejects)
 
 
-def decide(case: Case, ground: Ground, safety: SafetyConfig) -> Verdict:
+def decide(case: Case, participants: Participants, safety: SafetyConfig) -> Verdict:
     """Say what the votes on a proposal come to."""
-    veto = find_veto(case, ground)
+    veto = find_veto(case, participants)
     if veto:
         return Verdict("reject", veto)
     count = tally(case.evaluations)
     electorate = len(case.electorate)
     if 2 * count.votes < electorate:
-        return _without_quorum(f"only {count.votes} of {electorate} voted", ground)
+        return _without_quorum(f"only {count.votes} of {electorate} voted", participants)
     if not electorate:
-        return _without_quorum("nobody could vote on it", ground)
+        return _without_quorum("nobody could vote on it", participants)
     if count.rejects == 0:
         return Verdict("accept", str(count), "unanimous")
     if count.accepts == 0:
         return Verdict("reject", str(count))
-    return _settle_conflict(count, ground, safety)
+    return _settle_conflict(count, participants, safety)
 
 
-def _without_quorum(why: str, ground: Ground) -> Verdict:
-    return Verdict("arbitrate", why) if ground.arbiters else Verdict("reject", f"{why}, and there is no arbiter")
+def _without_quorum(why: str, participants: Participants) -> Verdict:
+    return Verdict("arbitrate", why) if participants.arbiters else Verdict("reject", f"{why}, and there is no arbiter")
 
 
-def _settle_conflict(count: Tally, ground: Ground, safety: SafetyConfig) -> Verdict:
+def _settle_conflict(count: Tally, participants: Participants, safety: SafetyConfig) -> Verdict:
     is_close = abs(count.accepts - count.rejects) <= 1
-    if is_close and safety.require_arbiter_on_conflict and ground.arbiters:
+    if is_close and safety.require_arbiter_on_conflict and participants.arbiters:
         return Verdict("arbitrate", str(count))
     if count.accepts > count.rejects:
         return Verdict("accept", str(count), "majority")
     return Verdict("reject", str(count))
 
 
-def find_veto(case: Case, ground: Ground) -> str:
+def find_veto(case: Case, participants: Participants) -> str:
     """Say which vote alone rejects the proposal, or give the empty string."""
-    owners = owners_of(case.proposal, ground)
+    owners = owners_of(case.proposal, participants)
     for name, evaluation in latest(case.evaluations).items():
         if evaluation.decision != "reject":
             continue
@@ -110,14 +110,14 @@ def _shown(evidence: Evidence) -> str:
     return evidence.detail or evidence.text
 
 
-def judges_of(case: Case, ground: Ground, safety: SafetyConfig) -> tuple[str, ...]:
+def judges_of(case: Case, participants: Participants, safety: SafetyConfig) -> tuple[str, ...]:
     """Give the arbiters who are asked in a dispute: all of them for a vote, else one. Source: seed 002, 6.7."""
     if safety.arbitration == "vote":
-        return ground.arbiters
+        return participants.arbiters
     if safety.arbitration == "domain":
-        at_home = (name for name in ground.arbiters if _is_domain(case, safety.arbiter_domains.get(name, ())))
-        return tuple(at_home)[:1] or ground.arbiters[:1]
-    return ground.arbiters[:1]
+        at_home = (name for name in participants.arbiters if _is_domain(case, safety.arbiter_domains.get(name, ())))
+        return tuple(at_home)[:1] or participants.arbiters[:1]
+    return participants.arbiters[:1]
 
 
 def _is_domain(case: Case, patterns: Collection[str]) -> bool:
@@ -129,7 +129,14 @@ def _is_domain(case: Case, patterns: Collection[str]) -> bool:
         *(change.method for change in (case.gate.schema_changes if case.gate else ())),
     ]
     is_named = any(fnmatchcase(word, pattern) for pattern in patterns for word in words if word)
-    return is_named or any(is_protected(path, patterns) for path in proposal.files)
+    return is_named or any(path_matches(path, patterns) for path in proposal.files)
+
+
+def path_matches(path: str, patterns: Collection[str]) -> bool:
+    """Tell whether a glob matches the path, its file name or one of the folders above it."""
+    parts = normpath(path).split("/")
+    names = {parts[-1], *("/".join(parts[: count + 1]) for count in range(len(parts)))}
+    return any(fnmatchcase(name, normpath(pattern)) for pattern in patterns for name in names)
 
 
 def settle(words: Sequence[ProposalEvaluation]) -> Verdict:
@@ -167,32 +174,32 @@ def _difference(before: Schema | None, after: Schema | None) -> dict[str, Field 
     return {name: now.get(name) for name in sorted(was.names | now.names) if was.get(name) != now.get(name)}
 
 
-def electorate(case: Case, ground: Ground, safety: SafetyConfig, countered: str = "") -> tuple[str, ...]:
+def electorate(case: Case, participants: Participants, safety: SafetyConfig, countered: str = "") -> tuple[str, ...]:
     """Give those who vote on a proposal, in the order in which the limit takes them.
 
     Args:
         countered: The author of the proposal that this one counters.
     """
-    barred = {case.proposal.src, *ground.arbiters}
+    barred = {case.proposal.src, *participants.arbiters}
     if safety.electorate == "all":
-        return tuple(name for name in ground.agents if name not in barred)
-    groups = _affected(case, ground, countered)
-    ranked = [name for group in groups for name in ground.agents if name in group and name not in barred]
+        return tuple(name for name in participants.agents if name not in barred)
+    groups = _affected(case, participants, countered)
+    ranked = [name for group in groups for name in participants.agents if name in group and name not in barred]
     if not ranked:
-        near = neighbours(case.proposal.src, ground.edges)
-        everybody = [name for name in ground.agents if name not in barred]
+        near = neighbours(case.proposal.src, participants.edges)
+        everybody = [name for name in participants.agents if name not in barred]
         ranked = [name for name in everybody if name in near] or everybody
     return tuple(dict.fromkeys(ranked))[: safety.max_votes_per_proposal]
 
 
-def _affected(case: Case, ground: Ground, countered: str) -> tuple[set[str], ...]:
-    """Give the affected agents in groups: first whom the change concerns in fact, last whom its author names."""
+def _affected(case: Case, participants: Participants, countered: str) -> tuple[set[str], ...]:
+    """Return the affected agents in groups: first those that the change computably concerns, last those that its author names."""
     proposal = case.proposal
-    owners = owners_of(proposal, ground)
+    owners = owners_of(proposal, participants)
     return (
         {change.target.partition(".")[0] for change in proposal.code_changes} & owners,
         owners | {countered},
-        ends_of_changed_edges(case, ground.edges),
+        ends_of_changed_edges(case, participants.edges),
         {proposal.dst or "", *proposal.affects},
     )
 
@@ -220,6 +227,6 @@ def _carries(edge: Edge, changed: set[str]) -> bool:
     return edge.label in changed or f"{edge.source}.{edge.label}" in changed
 
 
-def owners_of(proposal: Proposal, ground: Ground) -> set[str]:
+def owners_of(proposal: Proposal, participants: Participants) -> set[str]:
     """Give the agents whose classes are in the files that a proposal changes."""
-    return {name for path in proposal.files for name in ground.owners.get(path, ())}
+    return {name for path in proposal.files for name in participants.owners.get(path, ())}

@@ -9,7 +9,7 @@ from graphbus_core.clock import Clock
 from graphbus_core.hosting.graph import LiveGraph, Member
 from graphbus_core.isolation import attempt
 from graphbus_core.model.deliveries import DeadLetter
-from graphbus_core.model.proposals import Json
+from graphbus_core.schema.json import Json
 from graphbus_core.testing.clock import FakeClock
 from graphbus_core.testing.recording import Recorded, RecordingBus
 

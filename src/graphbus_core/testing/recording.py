@@ -17,8 +17,8 @@ from graphbus_core.errors import RunError
 from graphbus_core.middleware import Handling, Middleware
 from graphbus_core.model.config import RuntimeSettings
 from graphbus_core.model.messages import Event
-from graphbus_core.model.proposals import Json
 from graphbus_core.model.topics import is_topic_or_pattern, matches
+from graphbus_core.schema.json import Json
 from graphbus_core.testing.clock import BusClock, FakeClock
 from graphbus_core.testing.explaining import (
     buried,

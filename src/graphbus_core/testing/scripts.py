@@ -17,10 +17,10 @@ from graphbus_core.hosting.members import handlers_of
 from graphbus_core.model.agent import HandlerShape
 from graphbus_core.model.deliveries import ONCE, DeliveryPolicy
 from graphbus_core.model.messages import Event
-from graphbus_core.model.proposals import Json
 from graphbus_core.model.topics import matches
-from graphbus_core.model.validation import describe, problems_of
 from graphbus_core.node import GraphBusNode
+from graphbus_core.schema.json import Json
+from graphbus_core.schema.validation import describe, problems_of
 
 Script = object
 """A list of steps, one for each event or call; or one step that is taken every time. See `scripted`."""

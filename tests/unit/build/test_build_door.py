@@ -50,7 +50,8 @@ def test_a_second_time_there_is_nothing_to_do(hello: Path, capsys: pytest.Captur
     assert main(["--root", "hello.agents"]) == 0
     capsys.readouterr()
     assert main(["--root", "hello.agents"]) == 0
-    assert capsys.readouterr().out == "[BUILD] Built 2 agents (nothing has changed)\n"
+    stages = "[BUILD]  1/15 LOAD_BUILD_CONFIG\n[BUILD]  2/15 DISCOVER_MODULES\n"
+    assert capsys.readouterr().out == f"{stages}[BUILD] Built 2 agents (nothing has changed)\n"
 
 
 def test_an_interrupted_promotion_is_ended_and_told(hello: Path, capsys: pytest.CaptureFixture[str]) -> None:

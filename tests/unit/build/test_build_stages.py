@@ -10,7 +10,7 @@ import networkx as nx
 import pytest
 
 from graphbus_core import build, build_graph
-from graphbus_core.build import BUILD, STATIC, AppliedChanges, BuildResult, run_build_pipeline
+from graphbus_core.build import BUILD, STATIC, AppliedChanges, BuildResult, Recovery, run_build_pipeline
 from graphbus_core.bus import MessageBus
 from graphbus_core.compiler.project import Project as SourceProject
 from graphbus_core.editing.journal import COMMITTING
@@ -94,8 +94,8 @@ def test_a_build_has_no_other_graphs_to_show() -> None:
 
 
 def test_both_pipelines_fit_together_before_anything_runs() -> None:
-    BUILD.check(BuildRequest, MessageBus, Backend)
-    STATIC.check(BuildRequest, MessageBus, Backend, AppliedChanges)
+    BUILD.check(BuildRequest, Recovery, MessageBus, Backend)
+    STATIC.check(BuildRequest, Recovery, AppliedChanges)
 
 
 def test_a_static_build_tells_its_stages_by_their_numbers_in_the_seed(shop: Path) -> None:

@@ -18,7 +18,7 @@ from graphbus_core import Event
 from graphbus_core.bus import MessageBus
 from graphbus_core.errors import RunError
 from graphbus_core.isolation import attempt
-from graphbus_core.model.payload import (
+from graphbus_core.schema.json import (
     MAX_PAYLOAD_BYTES,
     FrozenDict,
     FrozenList,

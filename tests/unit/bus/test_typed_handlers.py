@@ -17,7 +17,7 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 from graphbus_core.bus import MessageBus
 from graphbus_core.errors import RunError
 from graphbus_core.model.deliveries import DeliveryPolicy
-from graphbus_core.model.payload import thaw
+from graphbus_core.schema.json import thaw
 
 
 class Colour(enum.StrEnum):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from graphbus_core.compiler.graph import AgentGraph, build_graph, components, compute_order, find_circle
 from graphbus_core.model.agent import AgentDefinition, Call, Dependency, Publication, SourceSpan, Subscription, Topic
 from graphbus_core.model.artifacts import Edge
-from graphbus_core.model.schema import INT, STR, Field, Schema
+from graphbus_core.schema.types import INT, STR, Field, Schema
 
 
 def _span(path: str, line: int = 1) -> SourceSpan:

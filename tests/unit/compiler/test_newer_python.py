@@ -17,7 +17,7 @@ from graphbus_core.compiler.reading.bodies import Body
 from graphbus_core.compiler.reading.syntax import reason_of
 from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.model.config import BuildRequest
-from graphbus_core.model.schema import Type
+from graphbus_core.schema.types import Type
 from graphbus_core.settings import resolve_build
 from tests.project_files import write_project
 from tests.reading import HEAD, read_files

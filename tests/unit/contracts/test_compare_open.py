@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from graphbus_core.contracts.differences import Difference, differences, type_differences
-from graphbus_core.model.schema import INT, NULL, STR, Field, Schema, Type, union
+from graphbus_core.schema.types import INT, NULL, STR, Field, Schema, Type, union
 
 A, B = Field("a", INT), Field("b", STR)
 MAYBE = Field("b", STR, required=False)

@@ -10,8 +10,8 @@ from graphbus_core.contracts.compare import compare
 from graphbus_core.contracts.differences import type_differences
 from graphbus_core.contracts.surface import Surface
 from graphbus_core.model.config import Settings
-from graphbus_core.model.schema import FLOAT, INT, STR, UNKNOWN, Type, union
-from graphbus_core.model.schema_fit import Side
+from graphbus_core.schema.compatibility import Side
+from graphbus_core.schema.types import FLOAT, INT, STR, UNKNOWN, Type, union
 from tests.checking import read
 
 SAY = """

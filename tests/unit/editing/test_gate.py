@@ -15,7 +15,7 @@ from graphbus_core.compiler.discover import ModuleIndex
 from graphbus_core.editing.gate import Gate, check_source
 from graphbus_core.editing.rungs import contract, trial_tree
 from graphbus_core.editing.rungs.capability import ProjectPowers, Side, SourceFiles, check_growth
-from graphbus_core.editing.rungs.capability.allowed import Allowed
+from graphbus_core.editing.rungs.capability.sources import Allowed
 from graphbus_core.editing.rungs.codes import CODES, Problem
 from graphbus_core.editing.rungs.ground import State
 from graphbus_core.editing.sandboxes.limits import Finished, Limits

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from graphbus_core.editing.rungs.samples import NoSample, odd, plain, sample
+from graphbus_core.editing.rungs.smoke import NoSample, odd, plain, sample
 from graphbus_core.model.config import GateConfig
 from graphbus_core.model.proposals import RungResult
-from graphbus_core.model.schema import ANY, BOOL, BYTES, DICT, FLOAT, INT, LIST, NULL, STR, UNKNOWN, Field, Schema, Type
+from graphbus_core.schema.types import ANY, BOOL, BYTES, DICT, FLOAT, INT, LIST, NULL, STR, UNKNOWN, Field, Schema, Type
 from tests.unit.editing.shop_project import Shop
 
 ORDER = "        total = 2.5 * count\n"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from graphbus_core.editing.gate import Gate
-from graphbus_core.editing.rungs.find_tests import has_tests
+from graphbus_core.editing.rungs.suite import has_tests
 from graphbus_core.editing.sandboxes.limits import Finished, Limits
 from graphbus_core.editing.sandboxes.process import ProcessSandbox
 from graphbus_core.model.config import GateConfig

@@ -16,7 +16,7 @@ from tests import corpora
 
 Figure = Callable[[str, object], None]
 
-HOSTILE = [edit for edit in corpora.bad_edits() if edit.group.startswith("g3_") and edit.refused < "G4"]
+HOSTILE = [edit for edit in corpora.bad_edits() if edit.is_hostile]
 STATIC = ("G0", "G1", "G2", "G3")
 
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from graphbus_core.editing.sandboxes import TIERS, obstacle
-from graphbus_core.editing.sandboxes.calls import call_filter
-from graphbus_core.editing.sandboxes.jails import Jail, Tier
+from graphbus_core.editing.sandboxes.jails import Jail, Tier, call_filter
 from graphbus_core.editing.sandboxes.limits import Limits
 
 CALLS = {

@@ -3,7 +3,7 @@
 import networkx as nx
 import pytest
 
-from graphbus_core.pipeline import Pipeline, PipelineError, Products
+from graphbus_core.pipeline import Finished, Pipeline, PipelineError, Products
 
 
 class Flour(str):
@@ -106,3 +106,19 @@ def test_products_know_what_they_hold() -> None:
     assert products.get(Bread) is None
     with pytest.raises(PipelineError, match="Flour was made twice"):
         products.add(Flour("more"))
+
+
+def test_a_stage_that_finds_nothing_left_to_do_is_the_last_one() -> None:
+    pipeline = Pipeline("SHORT")
+
+    @pipeline.stage("LOOK")
+    def look(word: str) -> int:
+        raise Finished(0.5)
+
+    @pipeline.stage("WORK")
+    def work(number: int) -> float:
+        raise AssertionError
+
+    stages: list[str] = []
+    products = pipeline.run("given", on_stage=stages.append)
+    assert (products[float], products.get(int), stages) == (0.5, None, ["LOOK"])

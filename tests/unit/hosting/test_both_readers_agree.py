@@ -12,7 +12,7 @@ import pytest
 
 from graphbus_core.hosting.declared import methods_of, topics_of
 from graphbus_core.model.agent import AgentDefinition
-from graphbus_core.model.schema import Schema, Type
+from graphbus_core.schema.types import Schema, Type
 from tests.reading import read_files
 
 HEAD = """

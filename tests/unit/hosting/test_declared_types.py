@@ -13,8 +13,8 @@ import pytest
 
 from graphbus_core import GraphBusNode, publishes, schema_method
 from graphbus_core.hosting.declared import methods_of, topics_of
-from graphbus_core.model.live_types import schema_of, type_of
-from graphbus_core.model.schema import Type
+from graphbus_core.schema.live import schema_of, type_of
+from graphbus_core.schema.types import Type
 
 
 class Movie(TypedDict):

@@ -12,8 +12,8 @@ from graphbus_core import GraphBusNode, connect, publishes, schema_method, subsc
 from graphbus_core.contracts.compare import compare
 from graphbus_core.contracts.surface import Surface
 from graphbus_core.errors import RunError
-from graphbus_core.model.json_schema import Writer
-from graphbus_core.model.live_types import type_of
+from graphbus_core.schema.json_schema import Writer
+from graphbus_core.schema.live import type_of
 from tests.checking import found, read
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from graphbus_core.cli.running.typed_values import describe_fields, field_words, pretty, read_value, snippet
-from graphbus_core.model.schema import BOOL, INT, STR, Field, Schema, Type
+from graphbus_core.schema.types import BOOL, INT, STR, Field, Schema, Type
 
 LINE = Type("record", name="Line", fields=(Field("sku", STR), Field("note", STR, required=False)))
 ORDER = Schema(

@@ -9,7 +9,7 @@ from concurrent.futures import CancelledError
 
 import pytest
 
-from graphbus_core.llm.loop import LoopThread
+from graphbus_core.llm.remote import LoopThread
 from tests.patience import PATIENCE_S
 
 

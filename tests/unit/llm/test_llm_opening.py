@@ -7,8 +7,7 @@ import pytest
 from graphbus_core.errors import GraphBusError, ModelError
 from graphbus_core.llm import sdk
 from graphbus_core.llm.client import Price
-from graphbus_core.llm.opening import open_client, open_clients
-from graphbus_core.llm.prices import price_of
+from graphbus_core.llm.opening import open_client, open_clients, price_of
 from graphbus_core.llm.providers import KNOWN, Provider
 from graphbus_core.model.config import LLMConfig, ProviderConfig
 

@@ -1,4 +1,4 @@
-"""Which model a name means, who negotiates without one, and that a key goes only to its own provider."""
+"""Which model a name means, who negotiates without one, that a key goes only to its own provider, and what failures say."""
 
 from __future__ import annotations
 
@@ -11,17 +11,22 @@ from graphbus_core.errors import UsageError
 from graphbus_core.llm.providers import (
     KEY_OWNERS,
     KNOWN,
+    Provider,
     Spec,
+    Told,
     check_provider,
     choose_model,
+    explain,
     is_loopback,
     parse,
     providers_of,
+    scrub,
     split_command,
 )
 from graphbus_core.model.config import LLMConfig, ProviderConfig, Wire
 from tests.patience import PATIENCE_S
 
+KEY = "0123456789-key"
 OFFICE = ProviderConfig(base_url="https://models.example.org/v1", key_env="OFFICE_KEY", default_model="qwen3")
 
 
@@ -206,7 +211,7 @@ def test_this_machine_is_told_from_others_by_name(host: str, is_here: bool) -> N
 
 
 def test_reading_the_wing_of_models_loads_no_library_of_a_provider() -> None:
-    wing = "cache client command failures loop opening prices providers remote retrying scripted sdk"
+    wing = "attempts client command opening providers recorded remote sdk"
     code = (
         f"import sys\nfor name in {wing!r}.split(): __import__('graphbus_core.llm.' + name)\n"
         "heavy = {'pydantic_ai', 'pydantic', 'anthropic', 'openai', 'httpx2', 'genai_prices', 'asyncio'}\n"
@@ -216,3 +221,47 @@ def test_reading_the_wing_of_models_loads_no_library_of_a_provider() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=PATIENCE_S
     ).stdout
     assert shown.strip() == "[]"
+
+
+# --- what a provider says of a failure -------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (f"bad {KEY}.", "bad ***"),
+        (f"twice {KEY}{KEY}", "twice ******"),
+        ("Incorrect API key provided: sk-proj-ab*****yz. See", "Incorrect API key provided: *** See"),
+        ("gsk_abcdefgh1234 and AIzaSyAbcdefgh", "*** and ***"),
+        ("Authorization: Bearer abc.def", "Authorization: ***"),
+        ("two\n  lines\tand\x1b[31m colour", "two lines and[31m colour"),
+        ("ask-me-anything stays", "ask-me-anything stays"),
+    ],
+)
+def test_keys_and_odd_signs_are_taken_out(text: str, shown: str) -> None:
+    assert scrub(text, KEY) == shown
+
+
+def test_a_long_reason_is_cut() -> None:
+    assert len(scrub("word " * 1000, KEY)) == 301
+
+
+def test_a_short_or_missing_key_does_not_riddle_the_text() -> None:
+    assert scrub("a bad key", "") == "a bad key"
+    assert scrub("a bad key", "a") == "a bad key"
+
+
+def test_a_failure_without_words_is_told_by_its_status() -> None:
+    provider = Provider("far", "openai", "https://models.example.org/v1")
+    assert explain(Told("status", 418), provider, "x", 1.0, KEY).sentence == "far refuses the request: status 418."
+    refused = explain(Told("key", 401, "no"), provider, "x", 1.0, KEY)
+    assert refused.sentence == "far does not accept the key in no variable, as `key_env` is not set: no."
+
+
+@pytest.mark.parametrize(
+    ("status", "may_be_billed"), [(429, False), (500, False), (529, False), (504, True), (524, True)]
+)
+def test_what_a_gateway_gave_up_may_have_been_answered_and_billed(status: int, may_be_billed: bool) -> None:
+    provider = Provider("far", "openai", "https://models.example.org/v1")
+    error = explain(Told("status", status), provider, "x", 1.0, KEY)
+    assert (error.is_transient, error.may_be_billed) == (True, may_be_billed)

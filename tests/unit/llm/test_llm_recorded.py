@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import signal
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from graphbus_core.errors import ModelError
-from graphbus_core.llm.cache import CachedClient
-from graphbus_core.llm.client import Bound, Completion, Price, Prompt
-from graphbus_core.llm.metered import Amount, Tab, current_tab, priced, tab_open, watch, worst_request
-from graphbus_core.llm.recorded import RecordedClient, Tape, TapedClient, decode_answers
-from graphbus_core.llm.retrying import RetryingClient
-from graphbus_core.llm.scripted import ScriptedClient
-from graphbus_core.llm.sharing import PeekingClient, WarmingClient
+from graphbus_core.llm.attempts import Amount, RetryingClient, Tab, current_tab, priced, tab_open, watch, worst_request
+from graphbus_core.llm.client import Bound, Completion, Price, Prompt, ScriptedClient, Turn
+from graphbus_core.llm.recorded import (
+    AnswerCache,
+    RecordedClient,
+    Tape,
+    TapedClient,
+    WarmingClient,
+    decode_answers,
+    request_key,
+)
+from graphbus_core.model.spending import Usage
+from graphbus_core.store import seals
+from tests.patience import PATIENCE_S
 
 PROMPT = Prompt(shared="who", task="what")
 
@@ -134,27 +143,26 @@ def test_a_price_that_is_not_known_leaves_the_tokens() -> None:
 
 
 def test_one_request_goes_ahead_where_the_provider_caches_prefixes() -> None:
-    running, most, lock = [0], [0, 0], threading.Lock()
-    answered = threading.Event()
+    long = Prompt(shared="x" * 5000, task="what")
+    ahead: list[Prompt] = []
+    answered, together = threading.Event(), threading.Barrier(3)
 
-    def speak(_prompt: Prompt) -> str:
-        with lock:
-            running[0] += 1
-            most[answered.is_set()] = max(most[answered.is_set()], running[0])
-        time.sleep(0.05)
-        with lock:
-            running[0] -= 1
-        answered.set()
+    def speak(prompt: Prompt) -> str:
+        if prompt == long and answered.is_set():
+            together.wait(PATIENCE_S)  # the others are asked at the same time
+        elif prompt == long:
+            ahead.append(prompt)
+            time.sleep(0.05)
+            answered.set()
         return "yes"
 
     client = WarmingClient(ScriptedClient(speak))
-    long = Prompt(shared="x" * 5000, task="what")
     threads = [threading.Thread(target=client.complete, args=(long, 10)) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert most == [1, 3]
+    assert (len(ahead), together.broken) == (1, False)
     assert client.complete(PROMPT, 10).text == "yes"
     assert (client.model, client.price) == ("scripted:test", Price(0.0, 0.0))
     client.close()
@@ -162,19 +170,17 @@ def test_one_request_goes_ahead_where_the_provider_caches_prefixes() -> None:
 
 def test_a_dry_run_reads_the_cache_and_leaves_it_as_it_is(tmp_path: Path) -> None:
     model = ScriptedClient(lambda _prompt: "fresh")
-    peeking = PeekingClient(CachedClient(model, tmp_path), model)
+    peeking = TapedClient(model, Tape(), AnswerCache(model.model, tmp_path, is_read_only=True))
     assert peeking.complete(PROMPT, 10).text == "fresh"
     assert list(tmp_path.iterdir()) == []
-    CachedClient(model, tmp_path).complete(PROMPT, 10)
+    TapedClient(model, Tape(), AnswerCache(model.model, tmp_path)).complete(PROMPT, 10)
     assert peeking.complete(PROMPT, 10).is_cached
-    assert (peeking.model, peeking.price) == (model.model, model.price)
-    peeking.close()
 
 
 def test_an_answer_is_on_the_tape_before_it_is_in_the_cache(tmp_path: Path) -> None:
     """Who is killed in between has paid for the answer, and the session that goes on must count it."""
 
-    class Looking(CachedClient):
+    class Looking(AnswerCache):
         def keep(self, prompt: Prompt, max_output_tokens: int, completion: Completion) -> None:
             taped_then.append(decode_answers((tmp_path / "answers.jsonl").read_bytes()))
             super().keep(prompt, max_output_tokens, completion)
@@ -182,7 +188,7 @@ def test_an_answer_is_on_the_tape_before_it_is_in_the_cache(tmp_path: Path) -> N
     taped_then: list[object] = []
     model, tape = ScriptedClient(lambda _prompt: "one"), Tape()
     tape.write_to(tmp_path / "answers.jsonl")
-    client = TapedClient(model, tape, Looking(model, tmp_path))
+    client = TapedClient(model, tape, Looking(model.model, tmp_path))
     assert [client.complete(PROMPT, 10).is_cached for _ in range(2)] == [False, True]
     tape.close()
     assert [answer.key for answer in decode_answers((tmp_path / "answers.jsonl").read_bytes())][1:]
@@ -206,3 +212,199 @@ def test_a_full_disk_leaves_no_half_line_before_those_that_come_later(tmp_path: 
     client.complete(PROMPT, 10)
     tape.close()
     assert len(decode_answers(path.read_bytes())) == 2
+
+
+# --- the cache: nothing of a prompt or a key is kept ------------------------------------------
+
+ASKED = Prompt(shared="protocol-text", own="own-source", task="the-task", turns=(Turn("assistant", "the-turn"),))
+
+
+def cache_in(folder: Path) -> AnswerCache:
+    return AnswerCache("scripted:test", folder)
+
+
+def client_of(folder: Path, speak: Callable[[Prompt], str | Completion]) -> tuple[TapedClient, list[Prompt]]:
+    asked: list[Prompt] = []
+
+    def watched(prompt: Prompt) -> str | Completion:
+        asked.append(prompt)
+        return speak(prompt)
+
+    return TapedClient(ScriptedClient(watched), Tape(), cache_in(folder)), asked
+
+
+def test_a_request_that_is_repeated_is_answered_without_asking_and_costs_nothing(tmp_path: Path) -> None:
+    usage = Usage(input_tokens=7, output_tokens=3)
+    answer = Completion(text="answer", model="scripted:test", usage=usage, cost_usd=1.5)
+    client, asked = client_of(tmp_path, lambda _prompt: answer)
+    first, second = client.complete(ASKED, 10), client.complete(ASKED, 10)
+    assert len(asked) == 1
+    assert (first.is_cached, first.cost_usd) == (False, 1.5)
+    assert (second.is_cached, second.cost_usd, second.text, second.usage) == (True, 0.0, "answer", usage)
+    assert cache_in(tmp_path).lookup(ASKED, 10) == second
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Prompt(shared="protocol-text", own="own-source", task="the-task"),
+        Prompt(shared="protocol-textown-source", own="", task="the-task", turns=ASKED.turns),
+        Prompt(shared="protocol-text", own="own-source", task="the-task", turns=(Turn("user", "the-turn"),)),
+    ],
+)
+def test_another_prompt_is_another_request(tmp_path: Path, other: Prompt) -> None:
+    client, asked = client_of(tmp_path, lambda _prompt: "answer")
+    client.complete(ASKED, 10)
+    client.complete(other, 10)
+    assert len(asked) == 2
+
+
+def test_model_and_parameters_belong_to_the_request() -> None:
+    keys = {
+        request_key("a:x", {"max_output_tokens": 10}, ASKED),
+        request_key("a:y", {"max_output_tokens": 10}, ASKED),
+        request_key("a:x", {"max_output_tokens": 11}, ASKED),
+        request_key("a:x", {"max_output_tokens": 10, "other": 1}, ASKED),
+    }
+    assert len(keys) == 4
+    assert request_key("a:x", {"a": 1, "b": 2}, ASKED) == request_key("a:x", {"b": 2, "a": 1}, ASKED)
+
+
+@pytest.mark.parametrize("stop", ["length", "refusal"])
+def test_what_is_no_whole_answer_is_not_kept(tmp_path: Path, stop: str) -> None:
+    answer = Completion(text="cut", model="scripted:test", stop=stop)  # type: ignore[arg-type]
+    client, asked = client_of(tmp_path, lambda _prompt: answer)
+    client.complete(ASKED, 10)
+    client.complete(ASKED, 10)
+    assert len(asked) == 2
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_failures_and_empty_answers_are_not_kept(tmp_path: Path) -> None:
+    answers = iter([ModelError("GBE448", provider="stub", reason="cut"), " \n", "whole"])
+
+    def speak(_prompt: Prompt) -> str:
+        answer = next(answers)
+        if isinstance(answer, ModelError):
+            raise answer
+        return answer
+
+    client, asked = client_of(tmp_path, speak)
+    with pytest.raises(ModelError):
+        client.complete(ASKED, 10)
+    assert [client.complete(ASKED, 10).text for _ in range(3)] == [" \n", "whole", "whole"]
+    assert len(asked) == 3
+
+
+@pytest.mark.parametrize("damage", [b"", b"\x00", b"{}", b"\x94\xa1x\xa1y\xa1z\x80"])
+def test_a_damaged_entry_is_ignored_and_written_anew(tmp_path: Path, damage: bytes) -> None:
+    client, asked = client_of(tmp_path, lambda _prompt: "answer")
+    client.complete(ASKED, 10)
+    (entry,) = [path for path in tmp_path.rglob("*") if path.is_file()]
+    good = entry.read_bytes()
+    entry.write_bytes(damage)
+    assert client.complete(ASKED, 10).text == "answer"
+    assert len(asked) == 2
+    assert entry.read_bytes() == good
+
+
+def test_an_entry_in_the_place_of_another_is_not_taken_for_it(tmp_path: Path) -> None:
+    client, asked = client_of(tmp_path, lambda _prompt: "answer")
+    client.complete(ASKED, 10)
+    (entry,) = [path for path in tmp_path.rglob("*") if path.is_file()]
+    client.complete(ASKED, 11)
+    (other,) = [path for path in tmp_path.rglob("*") if path.is_file() and path != entry]
+    other.write_bytes(entry.read_bytes())
+    client.complete(ASKED, 11)
+    assert len(asked) == 3
+
+
+def test_nothing_of_the_prompt_is_kept(tmp_path: Path) -> None:
+    client, _asked = client_of(tmp_path, lambda _prompt: "answer")
+    client.complete(ASKED, 10)
+    kept = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    assert b"answer" in kept
+    for part in (b"protocol-text", b"own-source", b"the-task", b"the-turn"):
+        assert part not in kept
+
+
+def test_a_folder_that_cannot_be_written_costs_the_cache_and_not_the_answer(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    client, asked = client_of(tmp_path / "file", lambda _prompt: "answer")
+    assert [client.complete(ASKED, 10).text for _ in range(2)] == ["answer", "answer"]
+    assert len(asked) == 2
+
+
+def _entries(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file() or path.is_symlink()]
+
+
+def test_an_entry_that_somebody_else_has_written_is_not_believed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "theirs"))
+    client_of(tmp_path / "cache", lambda _prompt: "accept everything")[0].complete(ASKED, 10)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "mine"))
+    client, asked = client_of(tmp_path / "cache", lambda _prompt: "answer")
+    assert client.complete(ASKED, 10).text == "answer"
+    assert (client.complete(ASKED, 10).text, len(asked)) == ("answer", 1)
+    (key,) = (tmp_path / "mine").rglob("*.key")
+    assert key.stat().st_mode & 0o777 == 0o600
+    (entry,) = _entries(tmp_path / "cache")
+    entry.write_bytes(entry.read_bytes().replace(b"answer", b"accept"))
+    assert cache_in(tmp_path / "cache").lookup(ASKED, 10) is None
+
+
+@pytest.mark.parametrize("made", ["link", "pipe", "folder", "large"])
+def test_an_entry_that_is_no_file_of_a_sensible_size_is_not_read(
+    tmp_path: Path, made: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, asked = client_of(tmp_path, lambda _prompt: "answer")
+    client.complete(ASKED, 10)
+    (entry,) = _entries(tmp_path)
+    good = entry.read_bytes()
+    entry.unlink()
+    if made == "link":
+        (tmp_path / "elsewhere").write_bytes(good)
+        entry.symlink_to(tmp_path / "elsewhere")
+    elif made == "pipe":
+        os.mkfifo(entry)
+    elif made == "folder":
+        entry.mkdir()
+    else:
+        monkeypatch.setattr("graphbus_core.store.cache.MOST_CACHED_BYTES", len(good) - 1)
+        entry.write_bytes(good)
+    assert client.complete(ASKED, 10).text == "answer"
+    assert len(asked) == 2
+
+
+@pytest.mark.parametrize("state", ["a file", "a damaged key", "a link"])
+def test_without_a_key_of_its_own_the_cache_lasts_as_long_as_the_process(
+    tmp_path: Path, state: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "state"
+    if state == "a file":
+        place.write_text("")
+    else:
+        (place / "graphbus").mkdir(parents=True)
+        key = place / "graphbus" / "cache.key"
+        key.write_bytes(b"short") if state == "a damaged key" else key.symlink_to(tmp_path / "nowhere")
+    monkeypatch.setenv("XDG_STATE_HOME", str(place))
+    client, asked = client_of(tmp_path / "cache", lambda _prompt: "answer")
+    assert [client.complete(ASKED, 10).text for _ in range(2)] == ["answer", "answer"]
+    assert len(asked) == 1
+    seals._forgotten_secret.cache_clear()  # as in another process
+    assert cache_in(tmp_path / "cache").lookup(ASKED, 10) is None
+
+
+def test_a_full_disk_costs_the_cache_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    client, asked = client_of(tmp_path, lambda _prompt: "answer" * 10_000)
+    cache_in(tmp_path).lookup(ASKED, 10)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))
+    try:
+        assert len({client.complete(ASKED, 10).text for _ in range(2)}) == 1
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert len(asked) == 2
+    assert _entries(tmp_path) == []

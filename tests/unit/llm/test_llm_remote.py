@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import logging
 import socket
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from graphbus_core.errors import ModelError
-from graphbus_core.llm import sdk
+from graphbus_core.llm import remote, sdk
 from graphbus_core.llm.client import Completion, Price, Prompt, Turn
 from graphbus_core.llm.opening import open_client
 from graphbus_core.llm.providers import KNOWN, Provider
 from graphbus_core.llm.remote import RemoteClient
 from graphbus_core.model.config import LLMConfig, ProviderConfig, Wire
 from graphbus_core.model.spending import Usage
-from tests.fakes.model_server import KEY, Answer, Broken, Failure, ModelServer, Reply, Script
+from tests.fakes.model_server import KEY, Answer, Broken, Failure, ModelServer, Raw, Reply, Request, Script
+from tests.fakes.pausing import comes_true
 from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow  # the libraries take two seconds to import
@@ -192,12 +196,12 @@ def test_an_answer_without_end_is_refused(asking: Asking, wire: Wire, monkeypatc
 def test_the_server_says_when_to_come_back_in_seconds_or_as_a_date(asking: Asking, wire: Wire) -> None:
     from email.utils import formatdate
 
-    replies = [Failure(429, retry_after=7), Failure(503, retry_after=formatdate(time.time() + 100, usegmt=True))]
+    replies = [Failure(429, retry_after=7), Failure(503, retry_after=formatdate(time.time() + 10_000, usegmt=True))]
     client = asking.client(asking.server(list(replies)), wire)
     assert refused(client).retry_after_s == 7
     wait_s = refused(client).retry_after_s
     assert wait_s is not None
-    assert 95 < wait_s <= 100
+    assert 9_000 < wait_s <= 10_000
 
 
 @each_wire
@@ -300,7 +304,11 @@ def test_the_guard_stops_a_request_to_another_address() -> None:
 
 @each_wire
 def test_a_hundred_slow_answers_come_at_the_same_time(asking: Asking, wire: Wire) -> None:
-    server = asking.server(lambda request: Answer(f"ok {request.last}", delay_s=0.2))
+    def speak(request: Request) -> Answer:
+        assert request.n == 1 or comes_true(lambda: server.most_at_once > 10)
+        return Answer(f"ok {request.last}")
+
+    server = asking.server(speak)
     client = asking.client(server, wire, concurrency=100)
     client.complete(SHORT, 100)
     answers: dict[int, Completion] = {}
@@ -314,7 +322,6 @@ def test_a_hundred_slow_answers_come_at_the_same_time(asking: Asking, wire: Wire
     for thread in threads:
         thread.join(PATIENCE_S)
     assert [answers[number].text for number in range(100)] == [f"ok {number}" for number in range(100)]
-    assert server.most_at_once > 10
 
 
 @each_wire
@@ -396,3 +403,144 @@ def test_a_model_without_a_price_has_no_cost() -> None:
     client = RemoteClient(provider, "x", "", 1.0, price=None, has_known_price=False)
     assert client._cost(Usage(input_tokens=1)) is None
     client.close()
+
+
+# --- servers that send too much, too little, or what a budget and a key must not see -----------------
+
+LONG = Prompt(shared="p" * 400, task="t" * 4)
+ESTIMATED = Usage(input_tokens=101, output_tokens=2)
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n"
+
+
+def asked(asking: Asking, reply: Reply, wire: Wire = "openai", **settings: Any) -> Completion:
+    client = asking.client(asking.server([reply]), wire, timeout_s=PATIENCE_S, **settings)
+    return client.complete(LONG, 100)  # type: ignore[no-any-return]
+
+
+def failed(asking: Asking, reply: Reply, wire: Wire = "openai") -> ModelError:
+    return refused(asking.client(asking.server([reply]), wire, timeout_s=PATIENCE_S), LONG)
+
+
+def chunks(*usage: dict[str, Any], text: str = "hello") -> Raw:
+    """An answer on the wire of OpenAI, with what the server says it has counted."""
+    frame = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+    choices: list[dict[str, Any]] = [
+        {"index": 0, "delta": {"role": "assistant", "content": text}, "finish_reason": None},
+        {"index": 0, "delta": {}, "finish_reason": "stop"},
+    ]
+    events = [frame | {"choices": [choice]} for choice in choices]
+    events += [frame | {"choices": [], "usage": counted} for counted in usage]
+    body = "".join(f"data: {event}\n\n" for event in [*map(json.dumps, events), "[DONE]"])
+    return Raw(HEAD + b"\r\n" + body.encode())
+
+
+# --- counts --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        [],
+        [{"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}],
+        [{"prompt_tokens": -5000, "completion_tokens": -7, "total_tokens": -5007}],
+        [{"prompt_tokens": "many", "completion_tokens": None, "total_tokens": 5}],
+    ],
+)
+def test_what_a_server_does_not_count_is_estimated_so_that_no_answer_is_free(
+    asking: Asking, usage: list[dict[str, Any]]
+) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        answer = asked(asking, chunks(*usage), input_usd=1.0, output_usd=2.0)
+    assert (answer.text, answer.usage, answer.cost_usd) == ("hello", ESTIMATED, pytest.approx(105e-6))
+
+
+@each_wire
+def test_the_counts_of_a_server_that_counts_are_taken_as_they_are(asking: Asking, wire: Wire) -> None:
+    given = {"anthropic": 101, "openai": 105}[wire]  # the stub counts roles there as well
+    assert asked(asking, Answer("hello", output_tokens=77), wire).usage == Usage(input_tokens=given, output_tokens=77)
+
+
+def test_an_impossible_count_stays_a_number_that_can_be_written(asking: Asking) -> None:
+    counted = {"prompt_tokens": 10**30, "completion_tokens": 7, "total_tokens": 5}
+    assert asked(asking, chunks(counted)).usage == Usage(input_tokens=10**12, output_tokens=7)
+
+
+def test_no_more_can_have_been_cached_than_was_sent(asking: Asking) -> None:
+    counted = {"prompt_tokens": 5, "completion_tokens": 7, "prompt_tokens_details": {"cached_tokens": 900}}
+    usage = asked(asking, chunks(counted | {"total_tokens": 12})).usage
+    assert usage == Usage(input_tokens=5, cache_read_tokens=5, output_tokens=7)
+
+
+def test_a_call_that_the_table_of_prices_cannot_reckon_costs_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "cost_of", lambda *_: None)
+    price = Price(1.0, 2.0)
+    client = remote.RemoteClient(
+        sdk.Provider("p", "openai", "https://x"), "m", "", 1.0, price=price, has_known_price=True
+    )
+    assert client._cost(Usage(input_tokens=1_000_000, output_tokens=1_000_000)) == 3.0
+
+
+# --- size ----------------------------------------------------------------------------------------
+
+
+ENDLESS = {
+    "a line": Raw(HEAD + b"\r\ndata: ", b"z" * 100_000, 100),
+    "comments": Raw(HEAD + b"\r\n", b": ping\n\n" * 10_000, 100),
+    "calls of tools": Raw(
+        HEAD + b"\r\n",
+        b'data: {"id":"x","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":'
+        b'{"tool_calls":[{"index":0,"id":"a","type":"function","function":{"name":"sh","arguments":"'
+        + b"q" * 100_000
+        + b'"}}]}}]}\n\n',
+        100,
+    ),
+    "an error": Raw(b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\n\r\n", b"z" * 100_000, 100),
+}
+
+
+@pytest.mark.parametrize("what", ENDLESS)
+def test_whatever_has_no_end_is_refused_before_it_fills_the_memory(
+    what: str, asking: Asking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sdk, "MAX_WIRE_BYTES", 500_000)
+    error = failed(asking, ENDLESS[what])
+    assert (error.code, error.is_transient, error.may_be_billed) == ("GBE450", False, True)
+
+
+def test_nothing_is_unpacked(asking: Asking) -> None:
+    bomb = gzip.compress(b"data: " + b"x" * 5_000_000, 1)
+    error = failed(asking, Raw(HEAD + b"content-encoding: gzip\r\n\r\n", bomb))
+    assert error.is_final
+    assert "compressed, which was not asked for" in error.sentence
+
+
+@each_wire
+def test_no_compression_is_asked_for(asking: Asking, wire: Wire) -> None:
+    server = asking.server([Answer("ok")])
+    asking.client(server, wire).complete(LONG, 10)
+    assert server.requests[0].headers["accept-encoding"] == "identity"
+
+
+# --- words ---------------------------------------------------------------------------------------
+
+
+@each_wire
+@pytest.mark.parametrize("message", ["maximum context length is 4096 tokens", "prompt is too long: 9 tokens > 8"])
+def test_a_prompt_that_is_too_long_is_refused_once_even_if_the_server_says_so_late(
+    asking: Asking, wire: Wire, message: str
+) -> None:
+    error = failed(asking, Broken("error", message=message), wire)
+    assert (error.code, error.is_transient, error.may_be_billed) == ("GBE444", False, True)
+
+
+@each_wire
+def test_a_key_that_a_server_repeats_is_not_part_of_the_answer(asking: Asking, wire: Wire) -> None:
+    answer = asked(asking, Answer(f"## analysis\nissue: you sent {KEY}\n"), wire)
+    assert answer.text == "## analysis\nissue: you sent ***\n"
+
+
+@pytest.mark.parametrize("body", [b'{"error":{"message":"loading"}}', b"<html>log in</html>", b""])
+def test_a_success_that_is_none_is_no_answer(asking: Asking, body: bytes) -> None:
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\n\r\n"
+    assert failed(asking, Raw(head, body)).code in ("GBE448", "GBE449")

@@ -8,9 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from graphbus_core.errors import ModelError
-from graphbus_core.llm.client import Completion, Prompt
-from graphbus_core.llm.retrying import Attempt, Clock, RetryingClient, unwatched
-from graphbus_core.llm.scripted import ScriptedClient
+from graphbus_core.llm.attempts import Clock, OnFailure, RetryingClient, unwatched
+from graphbus_core.llm.client import Prompt, ScriptedClient
 from tests.patience import PATIENCE_S
 
 PROMPT = Prompt(shared="", task="say ok")
@@ -108,24 +107,17 @@ def test_what_no_repetition_mends_is_not_tried_again() -> None:
     assert time.slept == []
 
 
-def test_each_attempt_is_announced_and_settled() -> None:
+def test_each_attempt_is_announced_and_so_is_each_failure() -> None:
     seen: list[str] = []
 
-    class Watched:
-        def answered(self, completion: Completion) -> None:
-            seen.append(f"answered {completion.text}")
-
-        def failed(self, error: ModelError) -> None:
-            seen.append(f"failed {error.may_be_billed}")
-
-    def watch(prompt: Prompt, max_output_tokens: int) -> Watched:
+    def watch(prompt: Prompt, max_output_tokens: int) -> OnFailure:
         seen.append(f"{prompt.task} {max_output_tokens}")
-        return Watched()
+        return lambda error: seen.append(f"failed {error.may_be_billed}")
 
     client = client_of(Time(), busy(), busy(may_be_billed=True))
     client.on_attempt = watch
     client.complete(PROMPT, 10)
-    assert seen == ["say ok 10", "failed False", "say ok 10", "failed True", "say ok 10", "answered ok"]
+    assert seen == ["say ok 10", "failed False", "say ok 10", "failed True", "say ok 10"]
 
 
 def test_an_attempt_that_is_not_allowed_is_not_made() -> None:
@@ -143,7 +135,7 @@ def test_no_minute_has_more_requests_than_the_setting_allows() -> None:
     time = Time()
     starts_s: list[float] = []
 
-    def watch(_prompt: Prompt, _max_output_tokens: int) -> Attempt:
+    def watch(_prompt: Prompt, _max_output_tokens: int) -> OnFailure:
         starts_s.append(time.now_s)
         return unwatched(_prompt, _max_output_tokens)
 
@@ -195,10 +187,3 @@ def test_closing_ends_a_wait_for_the_next_attempt() -> None:
     client.close()
     thread.join(PATIENCE_S)
     assert failures == ["GBE445"]
-
-
-def test_it_says_the_model_and_the_price_of_the_client_that_it_surrounds() -> None:
-    client = RetryingClient(ScriptedClient(lambda _prompt: "ok", model="scripted:x"))
-    assert client.model == "scripted:x"
-    assert client.price == (0.0, 0.0)
-    assert "RetryingClient" in repr(client)

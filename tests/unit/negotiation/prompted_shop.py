@@ -10,8 +10,8 @@ from graphbus_core.editing.edits import unified_diff
 from graphbus_core.editing.workspace import Workspace
 from graphbus_core.model.config import BuildConfig, Settings
 from graphbus_core.model.proposals import GateReport, Proposal, RungResult
-from graphbus_core.negotiation.finding import find_for_agents
-from graphbus_core.negotiation.views import Trial, View
+from graphbus_core.negotiation.agents import Trial, View
+from graphbus_core.negotiation.rule_agent import find_for_agents
 from tests.fakes.negotiating_agents import replace_text
 from tests.project_files import write_project
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from graphbus_core.negotiation.phases.reviewing import MAX_EDITS
+from graphbus_core.negotiation.engine import MAX_EDITS
 from graphbus_core.negotiation.protocol import (
     Answered,
     ApplyProposal,
@@ -17,7 +17,7 @@ from graphbus_core.negotiation.protocol import (
     PersonAnswered,
     ProposalRejected,
 )
-from tests.fakes.negotiating_world import World, change, draft
+from tests.fakes.negotiating_world import World, change, draft, proposing
 
 
 def reviewed(*answers: Answered, arbiters: tuple[str, ...] = (), **safety: Any) -> World:
@@ -33,8 +33,7 @@ def edit(new: str, title: str = "one") -> Answered:
 
 
 def test_nobody_is_asked_without_a_review() -> None:
-    world = World("A", "B")
-    world.proposes("A", draft("one"))
+    world = proposing("A", "B")
     world.run()
     assert world.questions(AskPerson) == []
 

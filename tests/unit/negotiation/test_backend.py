@@ -12,10 +12,10 @@ from graphbus_core.llm.client import Clients
 from graphbus_core.model.config import BuildConfig, LLMConfig, Settings
 from graphbus_core.negotiation.backend import Backend
 from graphbus_core.negotiation.committing import load_commits
+from graphbus_core.negotiation.freshness import Inputs, differences, who_answers
 from graphbus_core.negotiation.lock import load_lock
 from graphbus_core.negotiation.sessions import hold_project, load_answers, load_start
 from graphbus_core.negotiation.transcript import load_transcript
-from graphbus_core.negotiation.waking import Inputs, differences, who_answers
 from tests.fakes.model_sessions import GoodModel, write_zoo
 
 

@@ -9,9 +9,8 @@ import pytest
 from graphbus_core.compiler.project import Project
 from graphbus_core.model.config import BuildConfig
 from graphbus_core.model.proposals import CodeChange, Evidence, Proposal, ProposalEvaluation
-from graphbus_core.negotiation.counterexamples import Fact, broken_for
 from graphbus_core.negotiation.protocol import CheckProposal, Evaluated, Gated
-from graphbus_core.negotiation.table import Table
+from graphbus_core.negotiation.session_workspace import Fact, SessionWorkspace, broken_for
 from tests.fakes.negotiating_agents import OpenGate
 
 HEAD = "from graphbus_core import GraphBusNode, depends_on, schema_method, subscribe\n\n\n"
@@ -132,7 +131,7 @@ def test_a_fact_is_stated_by_its_element_and_its_field(text: str, is_stated: boo
 
 def objection(root: Path, evaluator: str, *texts: str) -> ProposalEvaluation:
     """A reject of a change that takes a field from Bills while another publisher still sends it."""
-    table = Table(project_of(root), OpenGate())
+    workspace = SessionWorkspace(project_of(root), OpenGate())
     change = CodeChange(
         file_path="agents/shop.py",
         target="",
@@ -142,12 +141,12 @@ def objection(root: Path, evaluator: str, *texts: str) -> ProposalEvaluation:
         new_code='        self.publish("/Order/Placed", {"sku": sku, "sum": 1.5})',
     )
     proposal = Proposal(proposal_id="P001", round=1, src="Shop", intent="rename", code_changes=(change,))
-    assert isinstance(table.check(CheckProposal(proposal)), Gated)
+    assert isinstance(workspace.check(CheckProposal(proposal)), Gated)
     evidence = tuple(Evidence("contract", text) for text in texts)
     vote = ProposalEvaluation(
         proposal_id="P001", evaluator="whoever", round=1, decision="reject", evidence=evidence, concerns=("mine",)
     )
-    return table.weighed(Evaluated(evaluator, (vote,))).evaluations[0]
+    return workspace.weighed(Evaluated(evaluator, (vote,))).evaluations[0]
 
 
 def test_an_objection_that_states_a_fact_is_verified(tmp_path: Path) -> None:

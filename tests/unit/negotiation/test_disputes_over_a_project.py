@@ -4,21 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from graphbus_core.bus import MessageBus
-from graphbus_core.compiler.conflicts import detect_conflicts
-from graphbus_core.compiler.project import Project
 from graphbus_core.editing.edits import symbol_text
 from graphbus_core.errors import UsageError
-from graphbus_core.model.config import BuildConfig, SafetyConfig, Settings
 from graphbus_core.model.proposals import CodeChange, Proposal
-from graphbus_core.negotiation.agents import ActiveAgents
-from graphbus_core.negotiation.driver import Negotiation, Outcome
-from graphbus_core.negotiation.person import PersonWord, Sheet
-from tests.fakes.negotiating_agents import OpenGate, ScriptedAgent, replace_text
+from graphbus_core.negotiation.session_workspace import PersonWord, Sheet
+from tests.fakes.negotiating_agents import Scene, ScriptedAgent, replace_text
 
 SHOP = """\
 from graphbus_core import GraphBusNode
@@ -42,75 +35,50 @@ class Stock(GraphBusNode):
 ORDER = "agents/order.py"
 
 
-class Scene:
-    """Two agents over two files, and a person if there is one."""
-
-    def __init__(self, root: Path, *, is_reviewed: bool = False, **safety: Any) -> None:
-        settings = Settings(safety=SafetyConfig(**safety))
-        self.config = BuildConfig(
-            root=str(root), paths=(str(root / "agents"),), settings=settings, is_reviewed=is_reviewed, dry_run=True
-        )
-        self.project = Project.read(self.config, cache=False)
-        self.agents = {name: ScriptedAgent(name) for name in ("Order", "Stock")}
-        self.bus = MessageBus()
-        self.heard: list[tuple[str, Any]] = []
-
-    def run(self, reviewer: Any = None) -> Outcome:
-        self.bus.subscribe(
-            "/Negotiation/*", lambda topic, payload: self.heard.append((topic, payload)), shape="topic_payload"
-        )
-        session = Negotiation(self.config, self.bus, reviewer=reviewer)
-        agents = ActiveAgents(self.agents)
-        session.analyze(agents, self.project)
-        return session.run(self.project, agents, detect_conflicts(self.project), OpenGate())
-
-    def topics(self) -> list[str]:
-        return [topic.removeprefix("/Negotiation/") for topic, _ in self.heard]
-
-    def whole(self, old: str, new: str) -> Proposal:
-        """A draft that writes the whole class anew."""
-        text = symbol_text(self.project.source(ORDER).data, "Order")
-        assert text.count(old) == 1
-        change = CodeChange(
-            file_path=ORDER, target="Order", change_type="modify", old_code=text, new_code=text.replace(old, new)
-        )
-        return Proposal(proposal_id="", round=0, src="", intent="test", title=new, code_changes=(change,))
+def whole(here: Scene, old: str, new: str) -> Proposal:
+    """A draft that writes the whole class anew."""
+    text = symbol_text(here.project.source(ORDER).data, "Order")
+    assert text.count(old) == 1
+    change = CodeChange(
+        file_path=ORDER, target="Order", change_type="modify", old_code=text, new_code=text.replace(old, new)
+    )
+    return Proposal(proposal_id="", round=0, src="", intent="test", title=new, code_changes=(change,))
 
 
 @pytest.fixture
 def scene(project: Callable[[Mapping[str, str]], Path]) -> Callable[..., Scene]:
     root = project({"pyproject.toml": "[project]\nname = 'x'\n", ORDER: SHOP, "agents/stock.py": STOCK})
-    return lambda **more: Scene(root, **more)
+    return lambda **more: Scene(root, "Order", "Stock", dry_run=True, **more)
 
 
 def test_two_changes_of_one_class_in_one_round_are_merged(scene: Callable[..., Scene]) -> None:
     here = scene()
-    here.agents["Order"].drafts[1] = (here.whole('"mug"', '"cup"'),)
-    here.agents["Stock"].drafts[1] = (here.whole('"gone"', '"back"'),)
+    here.agents["Order"].drafts[1] = (whole(here, '"mug"', '"cup"'),)
+    here.agents["Stock"].drafts[1] = (whole(here, '"gone"', '"back"'),)
     outcome = here.run()
     assert [commit.round for commit in outcome.negotiations.completed] == [1, 1]
     text = outcome.workspace.data(ORDER).decode()
     assert text == SHOP.replace('"mug"', '"cup"').replace('"gone"', '"back"')
-    assert here.topics().count("Merged") == 1
+    assert here.topics.count("Merged") == 1
 
 
 def test_two_changes_of_one_line_go_back_to_the_second_author_and_are_voted_on_again(
     scene: Callable[..., Scene],
 ) -> None:
     here = scene()
-    here.agents["Order"].drafts[1] = (here.whole('"mug"', '"cup"'),)
-    here.agents["Stock"].drafts[1] = (here.whole('"mug"', '"jug"'),)
+    here.agents["Order"].drafts[1] = (whole(here, '"mug"', '"cup"'),)
+    here.agents["Stock"].drafts[1] = (whole(here, '"mug"', '"jug"'),)
     here.agents["Stock"].mended = replace_text(ORDER, '"cup"', '"cup and jug"')
     outcome = here.run()
     assert [commit.round for commit in outcome.negotiations.completed] == [1, 2]
     assert b'"cup and jug"' in outcome.workspace.data(ORDER)
-    assert here.topics().count("SentBack") == 1
+    assert here.topics.count("SentBack") == 1
 
 
 def test_an_author_who_does_not_fit_it_is_refused_as_stale(scene: Callable[..., Scene]) -> None:
     here = scene()
-    here.agents["Order"].drafts[1] = (here.whole('"mug"', '"cup"'),)
-    here.agents["Stock"].drafts[1] = (here.whole('"mug"', '"jug"'),)
+    here.agents["Order"].drafts[1] = (whole(here, '"mug"', '"cup"'),)
+    here.agents["Stock"].drafts[1] = (whole(here, '"mug"', '"jug"'),)
     outcome = here.run()
     record = outcome.negotiations.records[1]
     assert record.status == "refused"
@@ -158,7 +126,7 @@ def test_a_person_sees_what_would_be_and_decides(scene: Callable[..., Scene]) ->
     assert '+        self.publish("/Order/Created", {"sku": "cup"})' in sheet.diff
     assert sheet.agreed == "unanimous"
     assert outcome.negotiations.records[0].refusal == "turned down by a person: I like mugs"
-    assert here.topics().count("Reviewed") == 1
+    assert here.topics.count("Reviewed") == 1
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,12 @@ import pytest
 
 from graphbus_core.compiler.project import Project
 from graphbus_core.errors import ModelError
-from graphbus_core.llm.client import Bound, Clients, Completion, Prompt
-from graphbus_core.llm.scripted import ScriptedClient
+from graphbus_core.llm.client import Bound, Clients, Completion, Prompt, ScriptedClient
 from graphbus_core.model.config import BuildConfig, LLMConfig, SafetyConfig, Settings
 from graphbus_core.model.proposals import GateReport
 from graphbus_core.model.spending import Usage
-from graphbus_core.negotiation.agents import activate
 from graphbus_core.negotiation.asking import Asked, answer
+from graphbus_core.negotiation.backend import activate
 from graphbus_core.negotiation.llm_agent import LLMAgent
 from graphbus_core.negotiation.protocol import (
     AskArbitration,

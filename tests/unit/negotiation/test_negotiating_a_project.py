@@ -9,19 +9,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from graphbus_core.bus import MessageBus
-from graphbus_core.compiler.conflicts import detect_conflicts
-from graphbus_core.compiler.project import Project
 from graphbus_core.editing.gate import Gate
 from graphbus_core.editing.sandboxes.process import ProcessSandbox
 from graphbus_core.errors import EditError, NegotiationError
-from graphbus_core.model.config import Budget, BuildConfig, SafetyConfig, Settings
+from graphbus_core.model.config import Budget, SafetyConfig
 from graphbus_core.model.proposals import Evidence, ProposalEvaluation
-from graphbus_core.negotiation.agents import ActiveAgents
-from graphbus_core.negotiation.driver import Negotiation, Outcome
+from graphbus_core.negotiation.agents import View
+from graphbus_core.negotiation.driver import Outcome
 from graphbus_core.negotiation.transcript import list_sessions, load_session, load_transcript
-from graphbus_core.negotiation.views import View
-from tests.fakes.negotiating_agents import BrokenGate, OpenGate, ScriptedAgent, ask_backwards, replace_text
+from tests.fakes.negotiating_agents import BrokenGate, OpenGate, Scene, ask_backwards, replace_text
 
 FILES = {
     "pyproject.toml": "[project]\nname = 'x'\n",
@@ -63,38 +59,13 @@ MORE = replace_text("agents/order.py", '"total": 0', '"total": 1')
 BREAKING = replace_text("agents/order.py", '"sku": "mug"', '"code": "mug"')
 
 
-class Scene:
-    """A project on disk, scripted agents over it, and what a test may change before it runs."""
-
-    def __init__(self, root: Path, **settings: Any) -> None:
-        self.config = BuildConfig(root=str(root), paths=(str(root / "agents"),), settings=Settings(**settings))
-        self.project = Project.read(self.config, cache=False)
-        self.gate: Any = OpenGate()
-        self.bus = MessageBus()
-        self.heard: list[tuple[str, Any]] = []
-        self.agents = {
-            name: ScriptedAgent(name, is_arbiter=name == "Judge") for name in ("Order", "Stock", "Mail", "Judge")
-        }
-        self.options: dict[str, Any] = {}
-
-    def run(self) -> Outcome:
-        self.bus.subscribe(
-            "/Negotiation/*", lambda topic, payload: self.heard.append((topic, payload)), shape="topic_payload"
-        )
-        self.session = Negotiation(self.config, self.bus, **self.options)
-        agents = ActiveAgents(self.agents)
-        self.session.analyze(agents, self.project)
-        return self.session.run(self.project, agents, detect_conflicts(self.project), self.gate)
-
-    @property
-    def topics(self) -> list[str]:
-        return [topic.removeprefix("/Negotiation/") for topic, _ in self.heard]
+NAMES = ("Order", "Stock", "Mail", "Judge")
 
 
 @pytest.fixture
 def scene(project: Callable[[Mapping[str, str]], Path]) -> Callable[..., Scene]:
     root = project(FILES)
-    return lambda **settings: Scene(root, **settings)
+    return lambda **settings: Scene(root, *NAMES, **settings)
 
 
 def test_what_everybody_accepts_is_in_the_workspace_and_not_on_disk(scene: Callable[..., Scene]) -> None:
@@ -471,7 +442,7 @@ def test_a_name_that_is_taken_is_refused_before_anybody_is_asked(scene: Callable
     here = scene()
     here.config = msgspec.structs.replace(here.config, session="mine")
     here.run()
-    fresh = Scene(Path(here.config.root))
+    fresh = Scene(Path(here.config.root), *NAMES)
     fresh.config = here.config
     with pytest.raises(NegotiationError):
         fresh.run()

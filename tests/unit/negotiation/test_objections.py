@@ -14,7 +14,7 @@ from graphbus_core.editing.workspace import state_digest
 from graphbus_core.model.config import GateConfig
 from graphbus_core.model.proposals import Evidence, ProposalEvaluation
 from graphbus_core.negotiation.protocol import AskEvaluations, CheckProposal, Evaluated, Gated, Review
-from graphbus_core.negotiation.table import MAX_TESTS, Table
+from graphbus_core.negotiation.session_workspace import MAX_TESTS, SessionWorkspace
 from tests.fakes.negotiating_agents import OpenGate
 from tests.unit.editing.shop_project import Shop
 
@@ -116,29 +116,29 @@ def test_without_a_jail_no_test_is_run(tmp_path: Path) -> None:
     assert found == Objection(False, f"the test cannot be run: {NO_JAIL}")
 
 
-# --- at the table ----------------------------------------------------------------------------
+# --- in a session ----------------------------------------------------------------------------
 
 
 class Trial:
-    """A table with one proposal on it, and evaluators who object."""
+    """A workspace with one proposal, and evaluators who object."""
 
     def __init__(self, folder: Path, gate: Any = None) -> None:
         shop = Shop(folder)
-        self.table = Table(shop.project, gate or shop.gate)
+        self.workspace = SessionWorkspace(shop.project, gate or shop.gate)
         self.proposal = shop.proposal(shop.change(ORDERS, "", "str(order)", "search_replace", "json.dumps(order)"))
-        gated = self.table.check(CheckProposal(self.proposal))
+        gated = self.workspace.check(CheckProposal(self.proposal))
         assert isinstance(gated, Gated)
         self.review = Review(self.proposal, gated.report)
 
     def ask(self, *agents: str) -> None:
         for agent in agents:
-            self.table.expect(AskEvaluations(1, agent, (self.review,)))
+            self.workspace.expect(AskEvaluations(1, agent, (self.review,)))
 
     def vote(self, agent: str, *evidence: Evidence, decision: Any = "reject") -> ProposalEvaluation:
         vote = ProposalEvaluation(
             proposal_id="P001", evaluator=agent, round=1, decision=decision, evidence=evidence, concerns=("mine",)
         )
-        return self.table.weighed(Evaluated(agent, (vote,))).evaluations[0]
+        return self.workspace.weighed(Evaluated(agent, (vote,))).evaluations[0]
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import msgspec
 import pytest
@@ -15,21 +16,22 @@ from graphbus_core.compiler.project import Project
 from graphbus_core.llm.client import Prompt
 from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.model.config import BuildConfig, SafetyConfig
+from graphbus_core.model.digests import sha256_hex
 from graphbus_core.model.proposals import (
     CodeChange,
     Evidence,
     GateReport,
+    Operation,
     ProposalEvaluation,
     ProposalRecord,
     RungResult,
     SchemaChange,
 )
-from graphbus_core.model.schema import STR, Field, Schema
-from graphbus_core.negotiation import prompts, replies
-from graphbus_core.negotiation.views import Analysis, View
-from graphbus_core.negotiation.words.answer_format import EXAMPLES, edit_text
-from graphbus_core.negotiation.words.contract_text import contract_of, map_of
-from graphbus_core.negotiation.words.fences import fenced, mark_for
+from graphbus_core.negotiation import answer_format, answers, edit_blocks, prompts
+from graphbus_core.negotiation.agents import Analysis, View
+from graphbus_core.negotiation.answer_format import EXAMPLES, PROTOCOL_VERSION, edit_text
+from graphbus_core.negotiation.prompts import contract_of, fenced, map_of, mark_for
+from graphbus_core.schema.types import STR, Field, Schema
 from tests.fakes.model_texts import asked_in, data_in, without_data
 from tests.patience import PATIENCE_S
 from tests.project_files import write_project
@@ -192,22 +194,15 @@ def test_intent_goals_and_limits_reach_the_proposer(tmp_path: Path) -> None:
     assert "imports of packages" in task
 
 
-def test_limits_name_what_the_settings_protect(tmp_path: Path) -> None:
-    from graphbus_core.model.config import SafetyConfig
-
+def test_limits_name_what_the_settings_protect_and_without_intent_nothing_is_said_of_one(tmp_path: Path) -> None:
     safety = SafetyConfig(
         protected_files=("agents/core.py",), max_file_changes_per_commit=3, allow_external_dependencies=True
     )
     task = prompts.ask_proposals(view_of(shop(tmp_path, safety=safety))).task
     assert "at most 3 files" in task
     assert "Protected: agents/core.py." in task
-    assert "imports of packages" not in task
-
-
-def test_without_intent_nothing_is_said_of_one(tmp_path: Path) -> None:
-    task = prompts.ask_proposals(view_of(shop(tmp_path))).task
-    assert "person wants" not in task
-    assert "works towards" not in task
+    for absent in ("imports of packages", "person wants", "works towards"):
+        assert absent not in task
 
 
 def test_an_agent_whose_class_is_gone_is_told_so(base: Project) -> None:
@@ -355,12 +350,10 @@ def test_the_mark_follows_from_the_content_and_is_not_in_it() -> None:
 
 
 def test_a_mark_that_the_content_guessed_becomes_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    from graphbus_core.negotiation.words import fences
-
-    monkeypatch.setattr(fences, "sha256_hex", lambda data: "ab" * 32)
-    assert fences.mark_for("abab") == "ab" * 6
-    assert fences.mark_for("ab" * 10) == "ab" * 10 + "a"
-    assert len(fences.mark_for("ab" * 32)) == 65
+    monkeypatch.setattr(prompts, "sha256_hex", lambda data: "ab" * 32)
+    assert prompts.mark_for("abab") == "ab" * 6
+    assert prompts.mark_for("ab" * 10) == "ab" * 10 + "a"
+    assert len(prompts.mark_for("ab" * 32)) == 65
 
 
 def test_a_prompt_holds_nothing_of_the_environment(base: Project, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -407,6 +400,58 @@ def test_neighbours_of_a_large_graph_are_shown_by_their_contracts(tmp_path: Path
     assert "Agent009" not in own
 
 
+# --- prompts that change are other questions -----------------------------------------------------
+
+RENDERED = {1: "0c0a52a7b98c46ea"}
+"""PROTOCOL_VERSION -> digest of the prompts below."""
+
+
+def test_prompts_that_change_have_a_new_version(tmp_path: Path) -> None:
+    base = shop(tmp_path, intent="Send the total", refactoring_goals=("align_schemas",))
+    view, trial = view_of(base), trial_of(base)
+    rung = RungResult(rung="G3 capability", status="failed", code="G3.import", message="It imports os.")
+    refusal = GateReport(proposal_id="P001", passed=False, rungs=(rung,))
+    vote = ProposalEvaluation(proposal_id="P001", evaluator="Stock", round=1, decision="reject", reasoning="It breaks.")
+    proposing = prompts.ask_proposals(view)
+    rendered = [
+        prompts.ask_analysis(view),
+        proposing,
+        prompts.ask_repair(view, trial.proposal, refusal),
+        prompts.ask_evaluations(view, [trial]),
+        prompts.ask_decision(view, trial, [vote]),
+        prompts.ask_again(proposing, "an answer", ["It has no section."]),
+    ]
+    digest = sha256_hex(msgspec.json.encode(rendered))[:16]
+    assert RENDERED.get(PROTOCOL_VERSION) == digest, (
+        "The prompts have changed, so that agents that have settled would not be asked again and a replay would find no answers: "
+        f"raise PROTOCOL_VERSION in negotiation/answer_format.py, and renew this to {{VERSION: {digest!r}}}."
+    )
+
+
+# --- the page about the answer format ------------------------------------------------------------
+
+PAGE = (Path(__file__).parents[3] / "docs/answer-format.md").read_text(encoding="utf-8")
+
+
+def test_the_page_shows_the_examples_of_the_prompt() -> None:
+    for example in answer_format.EXAMPLES.values():
+        assert f"````text\n{example}````\n" in PAGE
+
+
+def test_the_page_and_the_prompt_name_every_operation() -> None:
+    for operation in get_args(Operation):
+        assert f"| `{operation}` |" in PAGE
+        assert f"`### edit {operation} PATH" in answer_format.answer_format()
+
+
+def test_the_page_names_every_key_and_limit() -> None:
+    for key in answer_format.KEYS - {"responsibility", "dependency", "issue"}:
+        assert f"`{key}`" in PAGE, key
+    for limit in (answer_format.MAX_ANSWER_BYTES, answers.MAX_PROPOSALS, edit_blocks.MAX_EDITS, answer_format.MAX_TEXT):
+        assert f"{limit:,}" in PAGE
+    assert f"This is version {answer_format.PROTOCOL_VERSION};" in PAGE
+
+
 # --- the example in the prompt -----------------------------------------------------------------
 
 
@@ -415,16 +460,16 @@ def test_every_example_parses(base: Project) -> None:
     for task, example in EXAMPLES.items():
         assert example in prompts.ask_analysis(view).shared
         if task == "analyze":
-            assert replies.read_analysis(example).schema_expectations
+            assert answers.read_analysis(example).schema_expectations
         elif task == "propose":
-            (draft,) = replies.read_drafts(example, view)
+            (draft,) = answers.read_drafts(example, view)
             assert [change.operation for change in draft.code_changes] == ["replace_symbol", "search_replace"]
         elif task == "nothing":
-            assert replies.read_drafts(example, view) == ()
+            assert answers.read_drafts(example, view) == ()
         elif task == "evaluate":
-            assert [vote.decision for vote in replies.read_evaluations(example, view, trials)] == ["reject", "counter"]
+            assert [vote.decision for vote in answers.read_evaluations(example, view, trials)] == ["reject", "counter"]
         else:
-            assert replies.read_decision(example, view, trials[0]).decision == "accept"
+            assert answers.read_decision(example, view, trials[0]).decision == "accept"
 
 
 def test_an_edit_is_shown_as_it_would_be_written(base: Project) -> None:
@@ -436,7 +481,7 @@ def test_an_edit_is_shown_as_it_would_be_written(base: Project) -> None:
         new_code='def total(self):\n    """```"""',
     )
     text = f"## proposal\ntitle: x\n{edit_text(change)}"
-    (draft,) = replies.read_drafts(text, view_of(base))
+    (draft,) = answers.read_drafts(text, view_of(base))
     assert draft.code_change.new_code == change.new_code + "\n"
 
 

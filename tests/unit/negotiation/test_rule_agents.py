@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from graphbus_core.bus import MessageBus
 from graphbus_core.compiler.conflicts import detect_conflicts
 from graphbus_core.compiler.project import Project
 from graphbus_core.errors import NegotiationError
@@ -15,12 +14,10 @@ from graphbus_core.model.agent import SourceSpan
 from graphbus_core.model.config import BuildConfig, SafetyConfig, Settings
 from graphbus_core.model.findings import Finding, Related
 from graphbus_core.model.proposals import GateReport, Proposal, ProposalRecord, SchemaChange
-from graphbus_core.negotiation.agents import ActiveAgents, activate
-from graphbus_core.negotiation.driver import negotiate
-from graphbus_core.negotiation.finding import find, find_for_agents
-from graphbus_core.negotiation.rule_agent import RuleAgent, matching_words
-from graphbus_core.negotiation.views import Trial, View
-from tests.fakes.negotiating_agents import OpenGate, ScriptedAgent, replace_text
+from graphbus_core.negotiation.agents import ActiveAgents, Trial, View
+from graphbus_core.negotiation.backend import activate
+from graphbus_core.negotiation.rule_agent import RuleAgent, find, find_for_agents, matching_words
+from tests.fakes.negotiating_agents import ScriptedAgent, negotiate, replace_text
 from tests.fakes.negotiating_world import report
 
 SHOP = {
@@ -364,7 +361,7 @@ def test_a_domain_of_one_who_is_no_arbiter_is_refused(shop: Callable[..., Projec
 def test_rule_agents_mend_what_they_can_and_converge(shop: Callable[..., Project]) -> None:
     project = shop()
     agents = activate(project.definitions, project.order.order, project.config)
-    outcome = negotiate(project, project.config, agents, detect_conflicts(project), OpenGate(), MessageBus())
+    outcome = negotiate(project, agents)
     assert outcome.negotiations.converged
     left = [(one.code, one.agent) for one in find(outcome.workspace.project) if one.is_fixable]
     assert left == [("GB301", "Judge")], "arbiters do not propose"
@@ -376,14 +373,7 @@ def test_a_fix_that_its_voters_reject_is_not_tried_again(shop: Callable[..., Pro
     agents = activate(project.definitions, project.order.order, project.config)
     stubborn = ScriptedAgent("Order")
     stubborn.vote = "reject"
-    outcome = negotiate(
-        project,
-        project.config,
-        ActiveAgents({**agents, "Order": stubborn}),
-        detect_conflicts(project),
-        OpenGate(),
-        MessageBus(),
-    )
+    outcome = negotiate(project, ActiveAgents({**agents, "Order": stubborn}))
     titles = [record.proposal.title for record in outcome.negotiations.records]
     assert len(titles) == len(set(titles)) == 3
     assert {record.status for record in outcome.negotiations.records} == {"rejected"}

@@ -10,9 +10,10 @@ from msgspec.structs import replace
 
 from graphbus_core.model.config import SafetyConfig
 from graphbus_core.model.proposals import ProposalEvaluation
-from graphbus_core.negotiation.admission import allowance, is_protected, refuse, refuse_files
 from graphbus_core.negotiation.protocol import AskArbitration, AskEvaluations, AskProposals, AskRepair, DraftsDropped
-from tests.fakes.negotiating_world import World, change, draft
+from graphbus_core.negotiation.transitions import allowance, refuse, refuse_files
+from graphbus_core.negotiation.votes import path_matches
+from tests.fakes.negotiating_world import World, change, draft, proposing
 
 
 def busy(*names: str, **safety: object) -> World:
@@ -35,8 +36,7 @@ def test_max_negotiation_rounds(rounds: int) -> None:
 
 @pytest.mark.parametrize("threshold", [1, 2, 5])
 def test_convergence_threshold(threshold: int) -> None:
-    world = World("A", "B", convergence_threshold=threshold)
-    world.proposes("A", draft("one"))
+    world = proposing("A", "B", convergence_threshold=threshold)
     ending = world.run().ending
     assert (ending.reason, ending.rounds_executed) == ("convergence", 1 + threshold)
 
@@ -76,18 +76,16 @@ def test_max_back_and_forth(depth: int) -> None:
 
 @pytest.mark.parametrize(("required", "asked"), [(True, 1), (False, 0)])
 def test_require_arbiter_on_conflict(required: bool, asked: int) -> None:
-    world = World("A", "B", "C", arbiters=("Z",), require_arbiter_on_conflict=required)
-    world.proposes("A", draft("one"))
-    world.votes("one", C="reject")
+    world = proposing("A", "B", "C", arbiters=("Z",), require_arbiter_on_conflict=required, votes={"C": "reject"})
     world.run()
     assert len(world.questions(AskArbitration)) == asked
 
 
 @pytest.mark.parametrize(("way", "asked"), [("first", ["Y"]), ("domain", ["Z"]), ("vote", ["Y", "Z"])])
 def test_arbitration(way: str, asked: list[str]) -> None:
-    world = World("A", "B", "C", arbiters=("Y", "Z"), arbitration=way, arbiter_domains={"Z": ("test",)})
-    world.proposes("A", draft("one"))
-    world.votes("one", C="reject")
+    world = proposing(
+        "A", "B", "C", arbiters=("Y", "Z"), arbitration=way, arbiter_domains={"Z": ("test",)}, votes={"C": "reject"}
+    )
     world.run()
     assert [question.arbiter for question in world.questions(AskArbitration)] == asked
 
@@ -154,15 +152,13 @@ def test_electorate(electorate: str, expected: list[str]) -> None:
 
 @pytest.mark.parametrize("limit", [1, 2])
 def test_max_votes_per_proposal(limit: int) -> None:
-    world = World("A", "B", "C", "D", "E", max_votes_per_proposal=limit)
-    world.proposes("A", draft("one"))
+    world = proposing("A", "B", "C", "D", "E", max_votes_per_proposal=limit)
     assert len(world.run().records[0].evaluations) == limit
 
 
 @pytest.mark.parametrize("limit", [0, 1, 3])
 def test_max_repairs(limit: int) -> None:
-    world = World("A", "B", max_repairs=limit)
-    world.proposes("A", draft("one"))
+    world = proposing("A", "B", max_repairs=limit)
     world.gate_says("one", *[False] * 9)
     world.repairs["one"] = [draft("one") for _ in range(9)]
     (record,) = world.run().records
@@ -212,7 +208,7 @@ def test_no_setting_is_without_a_test(field: str) -> None:
     ],
 )
 def test_protected_patterns_are_for_paths_names_and_folders(path: str, pattern: str, expected: bool) -> None:
-    assert is_protected(path, (pattern,)) is expected
+    assert path_matches(path, (pattern,)) is expected
 
 
 def test_a_proposal_without_a_change_is_refused() -> None:

@@ -8,7 +8,6 @@ import pytest
 
 from graphbus_core.model.artifacts import Edge
 from graphbus_core.model.proposals import RungResult, SchemaChange
-from graphbus_core.model.schema import Field, Schema, Type
 from graphbus_core.negotiation.protocol import (
     AgentFailed,
     AskArbitration,
@@ -20,17 +19,15 @@ from graphbus_core.negotiation.protocol import (
     ProposalMerged,
     ProposalSentBack,
 )
-from tests.fakes.negotiating_world import World, change, draft, report
+from graphbus_core.schema.types import Field, Schema, Type
+from tests.fakes.negotiating_world import World, change, draft, proposing, report
 
 ACCEPT, REJECT = "accept", "reject"
 
 
 def split(arbiters: tuple[str, ...], **safety: object) -> World:
     """One for, one against."""
-    world = World("A", "B", "C", arbiters=arbiters, **safety)
-    world.proposes("A", draft("one"))
-    world.votes("one", C="reject")
-    return world
+    return proposing("A", "B", "C", arbiters=arbiters, **safety, votes={"C": "reject"})
 
 
 def schema(**fields: str) -> Schema:
@@ -194,7 +191,7 @@ def test_a_merge_is_told() -> None:
     class Merging(World):
         def _check(self, question: CheckProposal) -> Gated:
             proposal_id = question.proposal.proposal_id
-            return Gated(proposal_id, report(proposal_id), self.ground.edges, ("a.py",))
+            return Gated(proposal_id, report(proposal_id), self.participants.edges, ("a.py",))
 
     world = Merging("A", "B")
     world.proposes("A", draft("one"))

@@ -5,8 +5,7 @@ import pytest
 from graphbus_core.model.artifacts import Edge
 from graphbus_core.model.config import SafetyConfig
 from graphbus_core.model.proposals import CodeChange, Evidence, Proposal, ProposalEvaluation, SchemaChange
-from graphbus_core.model.schema import STR, Field, Schema
-from graphbus_core.negotiation.protocol import Case, Ground
+from graphbus_core.negotiation.protocol import Case, Participants
 from graphbus_core.negotiation.votes import (
     contradict,
     decide,
@@ -16,6 +15,7 @@ from graphbus_core.negotiation.votes import (
     neighbours,
     tally,
 )
+from graphbus_core.schema.types import STR, Field, Schema
 from tests.fakes.negotiating_world import report
 
 LETTERS = {"a": "accept", "r": "reject", "x": "abstain", "c": "counter", "d": "defer"}
@@ -46,9 +46,9 @@ def case(votes: str = "", *, path: str = "free.py", evidence: Evidence | None = 
     return Case(proposal=proposal, evaluations=evaluations, electorate=VOTERS[: len(votes)], **fields)  # type: ignore[arg-type]
 
 
-def ground(*arbiters: str, edges: tuple[Edge, ...] = ()) -> Ground:
+def participants(*arbiters: str, edges: tuple[Edge, ...] = ()) -> Participants:
     names = ("A", *VOTERS, *arbiters)
-    return Ground(agents=names, arbiters=arbiters, owners={f"{n.lower()}.py": (n,) for n in names}, edges=edges)
+    return Participants(agents=names, arbiters=arbiters, owners={f"{n.lower()}.py": (n,) for n in names}, edges=edges)
 
 
 @pytest.mark.parametrize(
@@ -78,17 +78,19 @@ def ground(*arbiters: str, edges: tuple[Edge, ...] = ()) -> Ground:
 )
 def test_what_the_votes_come_to(votes: str, with_arbiter: str, without: str) -> None:
     for arbiters, expected in ((("Z",), with_arbiter), ((), without)):
-        verdict = decide(case(votes), ground(*arbiters), SafetyConfig())
+        verdict = decide(case(votes), participants(*arbiters), SafetyConfig())
         assert f"{verdict.outcome} {verdict.consensus or ''}".strip() == expected
 
 
 @pytest.mark.parametrize(("votes", "expected"), [("ar", "reject"), ("aar", "accept"), ("arr", "reject")])
 def test_a_conflict_goes_to_no_arbiter_when_the_setting_says_so(votes: str, expected: str) -> None:
-    assert decide(case(votes), ground("Z"), SafetyConfig(require_arbiter_on_conflict=False)).outcome == expected
+    assert decide(case(votes), participants("Z"), SafetyConfig(require_arbiter_on_conflict=False)).outcome == expected
 
 
 def test_too_few_votes_go_to_the_arbiter_even_then() -> None:
-    assert decide(case("axx"), ground("Z"), SafetyConfig(require_arbiter_on_conflict=False)).outcome == "arbitrate"
+    assert (
+        decide(case("axx"), participants("Z"), SafetyConfig(require_arbiter_on_conflict=False)).outcome == "arbitrate"
+    )
 
 
 @pytest.mark.parametrize("letter", "xcd")
@@ -110,14 +112,14 @@ def test_a_tally_reads_well() -> None:
 
 def test_a_verified_objection_is_a_veto_against_any_majority() -> None:
     proof = Evidence("contract", "GB003 at C", is_verified=True)
-    verdict = decide(case("aaaar", evidence=proof), ground("Z"), SafetyConfig())
+    verdict = decide(case("aaaar", evidence=proof), participants("Z"), SafetyConfig())
     assert verdict.outcome == "reject"
     assert "GB003 at C" in verdict.reason
 
 
 def test_an_objection_that_is_not_verified_is_one_vote() -> None:
     claim = Evidence("contract", "it feels wrong")
-    assert decide(case("aaaar", evidence=claim), ground("Z"), SafetyConfig()).outcome == "accept"
+    assert decide(case("aaaar", evidence=claim), participants("Z"), SafetyConfig()).outcome == "accept"
 
 
 def test_evidence_of_someone_who_accepts_is_no_veto() -> None:
@@ -127,13 +129,13 @@ def test_evidence_of_someone_who_accepts_is_no_veto() -> None:
         ProposalEvaluation(proposal_id="P001", evaluator=v.evaluator, round=1, decision="accept", evidence=(proof,))
         for v in accepted.evaluations
     )
-    assert find_veto(Case(proposal=accepted.proposal, evaluations=votes), ground()) == ""
+    assert find_veto(Case(proposal=accepted.proposal, evaluations=votes), participants()) == ""
 
 
 def test_the_owner_of_a_touched_file_has_a_veto() -> None:
-    verdict = decide(case("aaaar", path="f.py"), ground("Z"), SafetyConfig())
+    verdict = decide(case("aaaar", path="f.py"), participants("Z"), SafetyConfig())
     assert (verdict.outcome, verdict.reason) == ("reject", "F owns a file that it would change, and rejects it")
-    assert decide(case("aaaar", path="b.py"), ground("Z"), SafetyConfig()).outcome == "accept"
+    assert decide(case("aaaar", path="b.py"), participants("Z"), SafetyConfig()).outcome == "accept"
 
 
 EDGES = (
@@ -147,7 +149,7 @@ EDGES = (
 def voters(
     of: Case, edges: tuple[Edge, ...] = EDGES, *arbiters: str, countered: str = "", **safety: object
 ) -> tuple[str, ...]:
-    return electorate(of, ground(*arbiters, edges=edges), SafetyConfig(**safety), countered)  # type: ignore[arg-type]
+    return electorate(of, participants(*arbiters, edges=edges), SafetyConfig(**safety), countered)  # type: ignore[arg-type]
 
 
 def same_graph(**fields: object) -> Case:
@@ -164,7 +166,7 @@ def test_owners_and_declared_agents_vote_the_owners_first() -> None:
 
 
 def test_the_owner_of_the_changed_class_comes_before_others_in_its_file() -> None:
-    place = Ground(agents=("A", "B", "C"), owners={"x.py": ("B", "C")})
+    place = Participants(agents=("A", "B", "C"), owners={"x.py": ("B", "C")})
     of = case(path="x.py", target="C.method")
     assert electorate(of, place, SafetyConfig(max_votes_per_proposal=1)) == ("C",)
 

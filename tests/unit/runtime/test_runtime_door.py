@@ -400,7 +400,7 @@ def test_a_schema_that_only_exists_at_run_time_is_checked_all_the_same(talker: L
 
 
 def test_the_stages_fit_together_and_an_unknown_name_is_an_attribute_error() -> None:
-    runtime.PIPELINE.check(RuntimeRequest)
+    runtime.PIPELINE.check(RuntimeRequest, runtime.Duties)
     with pytest.raises(AttributeError, match="no_such"):
         runtime.no_such  # noqa: B018
 

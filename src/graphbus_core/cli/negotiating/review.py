@@ -22,7 +22,7 @@ from graphbus_core.cli import console
 from graphbus_core.cli.console import paint, plain
 from graphbus_core.errors import UsageError
 from graphbus_core.model.proposals import GateReport, ProposalEvaluation
-from graphbus_core.negotiation.person import PersonWord, Sheet
+from graphbus_core.negotiation.session_workspace import PersonWord, Sheet
 
 Write = Callable[[str], None]
 

@@ -10,8 +10,8 @@ from graphbus_core.cli.report.markup import Child, Markup, element, together
 from graphbus_core.cli.report.story import DECISIONS, RUNGS, STATUSES, Case, Story
 from graphbus_core.cli.report.timeline import CONSENSUS, keys_of, tally
 from graphbus_core.model.proposals import GateReport, ProposalEvaluation, RungResult, SchemaChange, Status
-from graphbus_core.model.schema import Schema
 from graphbus_core.model.spending import dollars
+from graphbus_core.schema.types import Schema
 
 _RUNG_STATUS = {"passed": "Passed", "failed": "Refused", "not_run": "Not run"}
 

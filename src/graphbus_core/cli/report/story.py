@@ -12,7 +12,6 @@ import msgspec
 from graphbus_core.model.artifacts import Edge
 from graphbus_core.model.proposals import (
     GateReport,
-    Json,
     ProposalEvaluation,
     ProposalRecord,
     Status,
@@ -20,6 +19,7 @@ from graphbus_core.model.proposals import (
     VoteDecision,
 )
 from graphbus_core.negotiation.transcript import Said, SessionRecord
+from graphbus_core.schema.json import Json
 
 Fate = Literal["", "written", "undone"]
 

@@ -30,7 +30,7 @@ from graphbus_core.hosting.instruments.breakpoints import check_names
 from graphbus_core.hosting.instruments.trace_tree import SHORT, find, plant, roots
 from graphbus_core.isolation import attempt
 from graphbus_core.model.artifacts import BuildArtifacts
-from graphbus_core.model.schema import Schema
+from graphbus_core.schema.types import Schema
 from graphbus_core.store.beneath import Folder, read_plain
 
 HISTORY = "prompt_history"

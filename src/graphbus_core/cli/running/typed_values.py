@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from graphbus_core.model.schema import Field, Schema, Type
+from graphbus_core.schema.types import Field, Schema, Type
 
 _EMPTY: Mapping[str, Any] = {"str": "", "bytes": "", "int": 0, "float": 0.0, "bool": False, "null": None}
 _KEY = re.compile(r"\s*([^\s=]+)=")

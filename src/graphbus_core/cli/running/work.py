@@ -13,8 +13,8 @@ from graphbus_core.errors import GraphBusError, RunError, UsageError
 from graphbus_core.hosting.graph import LiveGraph
 from graphbus_core.hosting.imports import describe_exception
 from graphbus_core.isolation import attempt
-from graphbus_core.model.values import has_no_number
 from graphbus_core.runtime import RuntimeResult
+from graphbus_core.schema.values import has_no_number
 
 _EXAMPLES = {
     "--call": """OrderProcessor.process_order '{"order_id": "1", "items": []}'""",

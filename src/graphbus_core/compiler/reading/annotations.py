@@ -14,7 +14,7 @@ from graphbus_core.compiler.reading.constants import NOT_CONSTANT, evaluate
 from graphbus_core.compiler.reading.enums import read_words
 from graphbus_core.compiler.reading.modules import External, Symbol
 from graphbus_core.compiler.reading.scopes import ClassSite, Scope, family_of, resolve, resolve_through
-from graphbus_core.model.schema import (
+from graphbus_core.schema.types import (
     ANY,
     BOOL,
     BYTES,
@@ -24,13 +24,14 @@ from graphbus_core.model.schema import (
     LIST,
     NULL,
     STR,
+    TEXTS,
     UNKNOWN,
     Field,
     Schema,
     Type,
+    left_open,
     union,
 )
-from graphbus_core.model.texts import TEXTS, left_open
 
 _MAX_DEPTH = 12
 _TYPING = ("typing.", "typing_extensions.", "collections.abc.", "collections.", "types.")

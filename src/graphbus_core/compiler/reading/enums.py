@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from graphbus_core.compiler.reading.constants import NOT_CONSTANT, evaluate
 from graphbus_core.compiler.reading.modules import External, Symbol
 from graphbus_core.compiler.reading.scopes import ClassSite, Scope, base_targets, family_of, resolve
-from graphbus_core.model.schema import Type
+from graphbus_core.schema.types import Type
 
 _TEXTS = frozenset({"enum.StrEnum", "builtins.str"})
 _NUMBERS = frozenset({"enum.IntEnum", "builtins.int"})

@@ -17,7 +17,7 @@ from graphbus_core.compiler.reading.source import span_of
 from graphbus_core.compiler.reading.values import View, infer, read_fields
 from graphbus_core.model.agent import Call, HandlerShape, KeyRead, Parameter, Publication, SourceSpan, Subscription
 from graphbus_core.model.handlers import Annotation, HandlerParameter, decide
-from graphbus_core.model.schema import UNKNOWN, Field, Schema, Type
+from graphbus_core.schema.types import UNKNOWN, Field, Schema, Type
 
 SUBSCRIBE = "graphbus_core.subscribe"
 PUBLISHES = "graphbus_core.publishes"

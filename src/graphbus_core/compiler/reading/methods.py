@@ -16,7 +16,7 @@ from graphbus_core.compiler.reading.scopes import ClassSite, Scope, resolve_thro
 from graphbus_core.compiler.reading.source import span_of
 from graphbus_core.compiler.reading.values import View, infer, read_fields
 from graphbus_core.model.agent import MethodSpec, Parameter, ParameterKind, Returned, SourceSpan
-from graphbus_core.model.schema import DICT, NULL, UNKNOWN, Type
+from graphbus_core.schema.types import DICT, NULL, UNKNOWN, Type
 
 _TRANSPARENT = frozenset(
     {

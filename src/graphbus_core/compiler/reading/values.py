@@ -12,7 +12,7 @@ from graphbus_core.compiler.reading.bodies import Body
 from graphbus_core.compiler.reading.constants import NOT_CONSTANT, evaluate
 from graphbus_core.compiler.reading.modules import External
 from graphbus_core.compiler.reading.scopes import Scope, resolve
-from graphbus_core.model.schema import (
+from graphbus_core.schema.types import (
     BOOL,
     BYTES,
     DICT,

@@ -16,8 +16,8 @@ from graphbus_core.compiler.rules.reads import described
 from graphbus_core.compiler.rules.wiring import Heard, Sent, Wiring
 from graphbus_core.model.agent import SourceSpan
 from graphbus_core.model.findings import Finding, Related
-from graphbus_core.model.schema import UNKNOWN, Schema, Type
-from graphbus_core.model.schema_fit import is_disjoint, why_not
+from graphbus_core.schema.compatibility import is_disjoint, why_not
+from graphbus_core.schema.types import UNKNOWN, Schema, Type
 
 
 class Known(msgspec.Struct, frozen=True):

@@ -8,8 +8,8 @@ from graphbus_core.compiler.rules.names import near_match
 from graphbus_core.compiler.rules.wiring import Wiring, owns
 from graphbus_core.model.agent import AgentDefinition, MethodSpec, Parameter, Returned, SourceSpan
 from graphbus_core.model.findings import Finding, Related, Severity
-from graphbus_core.model.schema import Field, Schema
-from graphbus_core.model.schema_fit import why_not
+from graphbus_core.schema.compatibility import why_not
+from graphbus_core.schema.types import Field, Schema
 
 _BY_NAME = frozenset({"positional", "keyword_only"})
 _NO_MAPPING = frozenset({"bool", "int", "float", "str", "bytes", "list", "tuple", "set"})

@@ -11,7 +11,7 @@ from graphbus_core.compiler.reading.syntax import parse
 from graphbus_core.compiler.rules.evidence import Evidence
 from graphbus_core.compiler.rules.wiring import Heard
 from graphbus_core.model.agent import SourceSpan
-from graphbus_core.model.schema import UNKNOWN, Type
+from graphbus_core.schema.types import UNKNOWN, Type
 
 _BRANCHES = (
     ast.If,

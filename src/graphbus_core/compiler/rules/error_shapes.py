@@ -11,7 +11,7 @@ import msgspec
 from graphbus_core.compiler.rules.wiring import Wiring, owns
 from graphbus_core.model.agent import AgentDefinition, MethodSpec
 from graphbus_core.model.findings import Finding, Related
-from graphbus_core.model.schema import Schema
+from graphbus_core.schema.types import Schema
 
 STATUS_KEYS = frozenset({"status", "success", "succeeded", "ok", "is_ok", "is_success"})
 ERROR_KEYS = frozenset({"error", "errors", "err", "error_message", "error_msg", "err_msg", "errmsg"})

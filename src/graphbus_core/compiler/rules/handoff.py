@@ -13,8 +13,8 @@ from graphbus_core.compiler.rules.wiring import Heard, Wiring, owns
 from graphbus_core.errors import did_you_mean
 from graphbus_core.model.agent import AgentDefinition, Call, MethodSpec, SourceSpan
 from graphbus_core.model.findings import Finding, Related, Severity
-from graphbus_core.model.schema import Field, Schema
-from graphbus_core.model.schema_fit import why_not
+from graphbus_core.schema.compatibility import why_not
+from graphbus_core.schema.types import Field, Schema
 
 
 def check_handoff(wiring: Wiring) -> Iterator[Finding]:

@@ -9,7 +9,7 @@ from graphbus_core.compiler.rules.fixes.rewrite import Refused, Symbol
 from graphbus_core.compiler.rules.wiring import Wiring, owns
 from graphbus_core.model.agent import AgentDefinition, MethodSpec, SourceSpan
 from graphbus_core.model.findings import Finding
-from graphbus_core.model.schema import Type
+from graphbus_core.schema.types import Type
 
 _CHECKABLE = frozenset({"str", "int", "float", "bool", "list", "dict"})
 _CHECKING = ("valid", "check", "ensure", "require", "assert", "verify", "parse", "convert", "isinstance")

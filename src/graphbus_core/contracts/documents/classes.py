@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterable, Iterator
 
 from graphbus_core.contracts.documents.parts import Part
-from graphbus_core.model.json_schema import Dialect, JsonSchema, Writer
-from graphbus_core.model.schema import Type
+from graphbus_core.schema.json_schema import Dialect, JsonSchema, Writer
+from graphbus_core.schema.types import Type
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 

@@ -10,8 +10,8 @@ from typing import Any
 from graphbus_core.contracts.documents.classes import Classes
 from graphbus_core.contracts.documents.parts import Part, Parts
 from graphbus_core.model.artifacts import BuildArtifacts
-from graphbus_core.model.json_schema import JsonSchema
 from graphbus_core.model.project_info import ProjectInfo
+from graphbus_core.schema.json_schema import JsonSchema
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 BUNDLE = "contracts"

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from graphbus_core.model.agent import AgentDefinition, MethodSpec, Subscription, Topic
 from graphbus_core.model.artifacts import BuildArtifacts
-from graphbus_core.model.json_schema import JsonSchema, Writer
-from graphbus_core.model.schema import Field, Schema, Type
 from graphbus_core.model.topics import is_topic, matches
+from graphbus_core.schema.json_schema import JsonSchema, Writer
+from graphbus_core.schema.types import Field, Schema, Type
 
 UNKNOWN_PAYLOAD = "Neither publishers nor handlers say what the payload looks like."
 

@@ -12,7 +12,7 @@ from graphbus_core.editing.rungs.codes import Problem
 from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.model.findings import Finding
 from graphbus_core.model.proposals import SchemaChange
-from graphbus_core.model.schema import UNKNOWN, Field, Schema
+from graphbus_core.schema.types import UNKNOWN, Field, Schema
 
 
 def check_agents(before: Project, after: Project, free: Container[str] = ()) -> Problem | None:

@@ -18,7 +18,7 @@ from graphbus_core.editing.rungs.vetted import Files
 from graphbus_core.editing.sandboxes.limits import Finished, Limits, Sandbox
 from graphbus_core.editing.sandboxes.reach import sources_in
 from graphbus_core.model.config import BuildConfig
-from graphbus_core.model.proposals import Json
+from graphbus_core.schema.json import Json
 
 INSIDE = Path(__file__).with_name("inside")
 NO_JAIL = (

@@ -11,7 +11,7 @@ from graphbus_core.compiler.project import Project
 from graphbus_core.editing.rungs.codes import Problem
 from graphbus_core.errors import BuildError
 from graphbus_core.model.agent import AgentDefinition, MethodSpec, Publication, SourceSpan, Subscription
-from graphbus_core.model.schema import UNKNOWN, Field, Schema, Type
+from graphbus_core.schema.types import UNKNOWN, Field, Schema, Type
 
 Item = TypeVar("Item", Publication, Subscription)
 

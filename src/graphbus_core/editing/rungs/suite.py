@@ -10,7 +10,8 @@ import os
 import random
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatch
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -18,12 +19,82 @@ from typing import NamedTuple
 from graphbus_core.compiler.project import Project
 from graphbus_core.editing.rungs.codes import Problem
 from graphbus_core.editing.rungs.counterproof import Half, halves
-from graphbus_core.editing.rungs.find_tests import has_tests
 from graphbus_core.editing.rungs.ground import INSIDE, Ground, Heard, Noted, NotRun, State, Verdict, not_copied
-from graphbus_core.editing.rungs.trial_tree import NotCopied
+from graphbus_core.editing.rungs.trial_tree import SKIPPED_FOLDERS, NotCopied
 from graphbus_core.editing.rungs.vetted import Files
-from graphbus_core.model.proposals import Json
+from graphbus_core.schema.json import Json
 
+_TEST_FILES = ("test_*.py", "*_test.py")
+_SECTIONS = {"pytest.ini": "pytest", ".pytest.ini": "pytest", "tox.ini": "pytest", "setup.cfg": "tool:pytest"}
+
+
+def has_tests(root: Path) -> bool:
+    """True when there is a test file anywhere in the project, or `testpaths` of pytest names something that exists."""
+    return any(_configured(root)) or any(_test_files(root))
+
+
+def _test_files(root: Path) -> Iterator[Path]:
+    for folder, names, files in os.walk(root):
+        names[:] = [
+            name for name in names if name not in SKIPPED_FOLDERS and not Path(folder, name, "pyvenv.cfg").exists()
+        ]
+        for name in files:
+            if any(fnmatch(name, pattern) for pattern in _TEST_FILES):
+                yield Path(folder, name)
+
+
+def _configured(root: Path) -> Iterator[Path]:
+    """Give what `testpaths` leads to; pytest looks everywhere where it leads to nothing."""
+    for pattern in [*_in_pyproject(root), *_in_sections(root)]:
+        if not Path(pattern).is_absolute():
+            yield from root.glob(pattern)
+
+
+def _in_pyproject(root: Path) -> list[str]:
+    import tomllib
+
+    try:
+        settings: object = tomllib.loads(_text(root / "pyproject.toml"))
+    except tomllib.TOMLDecodeError:
+        return []
+    pytest = _under(_under(settings, "tool"), "pytest")
+    return [*_words(_under(pytest, "testpaths")), *_words(_under(_under(pytest, "ini_options"), "testpaths"))]
+
+
+def _in_sections(root: Path) -> list[str]:
+    from configparser import ConfigParser, Error
+
+    found: list[str] = []
+    for name, section in _SECTIONS.items():
+        parser = ConfigParser(interpolation=None)
+        try:
+            parser.read_string(_text(root / name))
+        except Error:
+            continue
+        found += parser.get(section, "testpaths", fallback="").split()
+    return found
+
+
+def _under(settings: object, name: str) -> object:
+    return settings.get(name) if isinstance(settings, Mapping) else None
+
+
+def _words(value: object) -> list[str]:
+    if isinstance(value, str):
+        return value.split()
+    return [word for word in value if isinstance(word, str) and word] if isinstance(value, list) else []
+
+
+def _text(path: Path) -> str:
+    """Give the text of a file; empty when there is none that can be read."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+_FURTHER_ROUNDS = 4
+"""How often a test that does not follow what it expects is asked again, without the change and with it."""
 _LAST_LINES = 12
 _NO_TESTS = 5
 """Exit status of a pytest that has found no test."""
@@ -123,7 +194,7 @@ class TestTrials:
     def prove(self, base: State, head: State, project: Project) -> Verdict:
         """Run the tests of a change that has passed with the opposite of what they expect, half of them at a time.
 
-        What does not follow it and did without the change, twice, is no word that can be believed.
+        What never follows it, and always did without the change, is no word that can be believed.
         """
         after = self._tested.get((head.digest, False))
         if after is None or not after.is_pytest or not after.passed:
@@ -141,13 +212,16 @@ class TestTrials:
         return None
 
     def _liars(self, half: Half, base: State, head: State, passed: set[str], project: Project) -> set[str]:
-        """Give the tests that twice do not follow what they expect with the change, and do without it."""
+        """Give the tests that never follow what they expect with the change, and always do without it.
+
+        One run settles it when all is well. The others keep a test that fails at times from being taken for a lie: of one that
+        fails every second time, one in 500 is.
+        """
         liars, name = passed, os.urandom(8).hex()
         used_s = self._tested[head.digest, False].used_s
-        for side, again in ((head, False), (base, False), (head, True)):
-            tested = self._test(
-                State(f"{side.digest} {name}", {**side.files, **half.files}), project, used_s, again=again
-            )
+        for number, side in enumerate([head, *[base, head] * _FURTHER_ROUNDS]):
+            state = State(f"{side.digest} {name} {number}", {**side.files, **half.files})
+            tested = self._test(state, project, used_s)
             if tested.timed_out or (side is base and tested.outcomes is None):
                 return set()
             found = half.liars(passed, tested.outcomes or {})

@@ -1,19 +1,275 @@
 """The rungs that run code, G5 to G8, each in a sandbox on a fresh copy and never in this process.
 
+    G5 imports the changed project and compares the agents found with those that the text shows      here
+    G6 runs the project's tests with and without the change                                          suite
+    G7 runs further commands of the configuration, with and without the change: nothing new          here
+    G8 calls what has changed with made-up values                                                    smoke
+
 What cannot be tried is not verified, and refused (`unverified`) unless the settings allow it.
 """
 
 from __future__ import annotations
 
+import re
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from math import inf
+from typing import NamedTuple
+
+import msgspec
+
 from graphbus_core.compiler.project import Project
-from graphbus_core.editing.rungs.checks import CheckTrials
-from graphbus_core.editing.rungs.ground import Ground, State, Verdict
-from graphbus_core.editing.rungs.import_trials import ImportTrials
+from graphbus_core.editing.rungs import vetted
+from graphbus_core.editing.rungs.codes import Problem
+from graphbus_core.editing.rungs.ground import (
+    INSIDE,
+    Ground,
+    Heard,
+    Noted,
+    NotRun,
+    State,
+    Verdict,
+    changed_paths,
+    not_copied,
+)
 from graphbus_core.editing.rungs.objection import Objections
-from graphbus_core.editing.rungs.smoke import SmokeTrials
+from graphbus_core.editing.rungs.smoke import LONGEST_S, SmokeTrials
 from graphbus_core.editing.rungs.suite import TestTrials
-from graphbus_core.editing.sandboxes.limits import Sandbox
+from graphbus_core.editing.rungs.trial_tree import NotCopied
+from graphbus_core.editing.rungs.vetted import Files, Raised, Spot
+from graphbus_core.editing.sandboxes.limits import Finished, Sandbox
 from graphbus_core.model.config import BuildConfig
+from graphbus_core.schema.json import Json
+
+Failures = dict[str, Problem]
+
+
+class Imported(msgspec.Struct, frozen=True, kw_only=True):
+    """What importing gave: module -> names of its agents, module -> error."""
+
+    nodes: dict[str, list[str]]
+    errors: dict[str, Raised]
+
+
+class ImportTrials:
+    """The imports of one session; a state that was tried is not tried again, nor a module that hangs without any change."""
+
+    def __init__(self, ground: Ground) -> None:
+        self._ground = ground
+        self._imported: dict[tuple[str, ...], Imported | Finished] = {}
+        self._used_s: dict[tuple[str, ...], float] = {}
+        self._hanging: Failures = {}
+        self.answers: dict[str, list[Json]] = {}
+        """State -> what became of the calls that were made after the imports, if all were made."""
+
+    def check(self, base: State, head: State, project: Project, calls: Sequence[Json] = ()) -> Verdict:
+        """Import every module with an agent, and then make calls in the same process: to start one costs the most.
+
+        A module that does not import without the change either is no reason to refuse, unless it is one that changes.
+        """
+        wanted: dict[str, list[str]] = {}
+        for agent in project.definitions:
+            wanted.setdefault(agent.module, []).append(agent.name)
+        try:
+            failures, known = self._failures(base, head, project, wanted, calls)
+        except NotCopied as reason:
+            return self._ground.unverified("G5.unverified", not_copied(reason))
+        fresh = [problem for module, problem in failures.items() if _is_fresh(problem, known.get(module))]
+        if fresh:
+            return fresh[0]
+        untried = [problem for problem in failures.values() if problem.code != "G5.nodes"]
+        for problem in untried:
+            if problem.path in changed_paths(base, head):
+                is_slow = problem.code == "G5.timeout"
+                hint = (
+                    "Raise timeout_s in [tool.graphbus.gate]." if is_slow else "Install what it needs beside GraphBus."
+                )
+                said = f"Without the change, too: {problem.message} {hint}"
+                return self._ground.unverified("G5.unverified", said, problem.path, problem.told)
+        if not untried:
+            return None
+        return Noted(f"Without the change, too: {untried[0].message}", untried[0].told)
+
+    def _failures(
+        self, base: State, head: State, project: Project, wanted: Mapping[str, list[str]], calls: Sequence[Json]
+    ) -> tuple[Failures, Failures]:
+        """Give what is wrong with the change, and then what is wrong without it.
+
+        Where a module ends the whole process without the change, each is imported in a process of its own.
+        """
+        failures = self._import_failures(head, project, wanted, calls)
+        known = self._import_failures(base, project, wanted) if failures else {}
+        if "" in failures and "" not in known:  # it may be as slow without the change, and just not out of time
+            failures = self._import_failures(head, project, wanted, before=base)
+        if "" in known:
+            known = self._one_by_one(base, project, wanted)
+            self._hanging |= {module: problem for module, problem in known.items() if problem.code == "G5.timeout"}
+            failures = self._one_by_one(head, project, wanted)
+        return failures, known
+
+    def _one_by_one(self, state: State, project: Project, wanted: Mapping[str, list[str]]) -> Failures:
+        found: Failures = {}
+        for module, names in wanted.items():
+            for problem in self._import_failures(state, project, {module: names}).values():
+                found[module] = problem._replace(path=_path_of(project, module))
+        return found
+
+    def _import_failures(
+        self,
+        state: State,
+        project: Project,
+        wanted: Mapping[str, list[str]],
+        calls: Sequence[Json] = (),
+        before: State | None = None,
+    ) -> Failures:
+        """Give what is wrong by module; the empty name when the process ended before it could say."""
+        failures = {module: problem for module, problem in self._hanging.items() if module in wanted}
+        tried = {module: names for module, names in wanted.items() if module not in failures}
+        result = self._import(state, project, sorted(tried), calls, before) if tried else Imported(nodes={}, errors={})
+        if isinstance(result, Finished):
+            return {**failures, "": _import_ended(result, self._ground.limits.timeout_s)}
+        files = self._ground.files(state)
+        for module, error in result.errors.items():
+            if module in tried:
+                failures[module] = _not_imported(module, error, files, _path_of(project, module))
+        for module, names in tried.items():
+            found = result.nodes.get(module, [])
+            if module not in failures and sorted(found) != sorted(names):
+                defined = vetted.names(found, names, "agent") or "no agent"
+                message = f"{module} defines {defined}; its text shows {', '.join(names)}."
+                failures[module] = Problem("G5.nodes", message, _path_of(project, module), told=", ".join(found))
+        return failures
+
+    def _import(
+        self, state: State, project: Project, modules: list[str], calls: Sequence[Json], before: State | None
+    ) -> Imported | Finished:
+        key = (state.digest, *modules)
+        before_s = self._used_s.get((before.digest, *modules), 0.0) if before else 0.0
+        limit_s = self._ground.limits_beside(before_s).timeout_s
+        known = self._imported.get(key)
+        if known is None or (isinstance(known, Finished) and known.timed_out and known.used_s < limit_s):
+            heard = self._run(state, project, modules, calls, longest_s=LONGEST_S if calls else inf, before_s=before_s)
+            if calls and not heard.said:  # what ends or hangs may be a call: the imports are judged alone
+                heard = self._run(state, project, modules, ())
+            self._imported[key] = heard.first(Imported) or heard.done
+            self._used_s[key] = heard.done.used_s
+            if calls and heard.said[-1:] == [["end"]]:
+                self.answers[state.digest] = heard.said[1:]
+        return self._imported[key]
+
+    def _run(self, state: State, project: Project, modules: list[str], calls: Sequence[Json], **limits: float) -> Heard:
+        with self._ground.copy(state) as folder:
+            roots = self._ground.paths(folder, project.index.import_roots)
+            work = msgspec.json.encode([roots, modules, calls]).decode()
+            command = [sys.executable, "-B", str(INSIDE / "graphbus_import.py"), work]
+            return self._ground.watched(command, folder, {}, **limits)
+
+
+def _import_ended(done: Finished, timeout_s: float) -> Problem:
+    if done.timed_out:
+        return Problem("G5.timeout", f"Importing takes longer than timeout_s ({timeout_s:g} s).")
+    return Problem("G5.import", f"The process ended while importing (exit status {done.returncode}).", told=done.stderr)
+
+
+def _not_imported(module: str, error: Raised, files: Files, path: str) -> Problem:
+    spot = files.last(error.steps)
+    said = f"{module} does not import: {vetted.error_name(error.name)}"
+    if spot.path not in ("", path):
+        said, spot = f"{said} at {spot}", Spot()
+    return Problem("G5.import", f"{said}.", path, spot.line, str(error))
+
+
+def _is_fresh(problem: Problem, known: Problem | None) -> bool:
+    """True when the change is what is to blame: it was right before, or did import and gives other agents now."""
+    return known is None or (known.code == "G5.nodes" and problem != known)
+
+
+def _path_of(project: Project, module: str) -> str:
+    return next((agent.path for agent in project.definitions if agent.module == module), "")
+
+
+_NUMBER = re.compile(r"(?<!\w)\d+(?!\w)")
+_NO_FINDING = re.compile(
+    r"\s*\d*\s*[|^]|\s*$|Found \d+ |\[\*\] \d+ fixable|All checks passed|Success: |\d+ (errors?|warnings?|files?)\b"
+)
+_PLAIN = {"RUFF_OUTPUT_FORMAT": "concise", "NO_COLOR": "1", "TERM": "dumb"}
+_MISSING = (126, 127)
+
+
+class Found(NamedTuple):
+    """What a command found in a state: its lines, as often as they occur, how they read, and its exit status.
+
+    Lines are compared without their numbers, so that a finding that has only moved is an old one.
+    """
+
+    lines: Counter[str]
+    shown: dict[str, str]
+    returncode: int
+    timed_out: bool
+    used_s: float
+
+
+class CheckTrials:
+    """The further commands of one session; a state that was checked is not checked again."""
+
+    def __init__(self, ground: Ground) -> None:
+        self._ground = ground
+        self._found: dict[tuple[str, ...], Found] = {}
+
+    def check(self, base: State, head: State) -> Verdict:
+        """Run each command on both states; the first that finds something new refuses."""
+        commands = [command for command in self._ground.config.settings.gate.checks if command]
+        if not commands:
+            return NotRun("There are no further checks in the configuration.")
+        try:
+            for command in commands:
+                verdict = self._check(command, base, head)
+                if verdict:
+                    return verdict
+        except NotCopied as reason:
+            return self._ground.unverified("G7.unverified", not_copied(reason))
+        return None
+
+    def _check(self, command: tuple[str, ...], base: State, head: State) -> Verdict:
+        name = " ".join(command)
+        before = self._find(command, base)
+        obstacle = _obstacle(before)
+        if obstacle:
+            return self._ground.unverified("G7.unverified", f"{name} {obstacle}, without the change, too.")
+        after = self._find(command, head, before.used_s)
+        if _obstacle(after):
+            return Problem("G7.checks", f"{name} {_obstacle(after)} with the change.")
+        fresh = [after.shown[line] for line in after.lines - before.lines]
+        if after.returncode and (fresh or not before.returncode):
+            spots = self._ground.files(head).spots_in("\n".join(fresh))
+            more = f", also at {', '.join(map(str, spots[1:6]))}" if spots[1:] else ""
+            said = f"{name} finds something new{more}." if fresh else f"{name} fails."
+            return Problem("G7.checks", said, *(spots[0] if spots else ("", 0)), "\n".join(fresh))
+        return None
+
+    def _find(self, command: tuple[str, ...], state: State, before_s: float = 0.0) -> Found:
+        key = (state.digest, *command)
+        if key not in self._found:
+            with self._ground.copy(state) as folder:
+                done = self._ground.run(command, folder, _PLAIN, before_s)
+                text = self._ground.plain(f"{done.stdout}\n{done.stderr}", folder)
+            lines = [line for line in text.splitlines() if not _NO_FINDING.match(line)]
+            shown = {_normal(line): line.strip() for line in lines}
+            counted = Counter(_normal(line) for line in lines)
+            self._found[key] = Found(counted, shown, done.returncode, done.timed_out, done.used_s)
+        return self._found[key]
+
+
+def _normal(line: str) -> str:
+    """A line without the numbers that tell where something is."""
+    return _NUMBER.sub("0", line).strip()
+
+
+def _obstacle(found: Found) -> str:
+    if found.timed_out:
+        return "takes longer than timeout_s"
+    return "is not installed where changed code runs" if found.returncode in _MISSING else ""
 
 
 class Trials:

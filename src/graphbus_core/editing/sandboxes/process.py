@@ -23,8 +23,7 @@ from pathlib import Path
 from types import FrameType
 
 from graphbus_core.editing.sandboxes.limits import Finished, Limits
-from graphbus_core.editing.sandboxes.memory import Memory
-from graphbus_core.editing.sandboxes.usage import LOOK_S, Usage
+from graphbus_core.editing.sandboxes.usage import LOOK_S, Memory, Usage
 from graphbus_core.errors import NotJudgedError
 from graphbus_core.isolation import end_marked
 

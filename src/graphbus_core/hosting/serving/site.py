@@ -23,10 +23,9 @@ from graphbus_core.hosting.serving.status import Status
 from graphbus_core.isolation import attempt
 from graphbus_core.model.artifacts import AgentsArtifact, BuildArtifacts
 from graphbus_core.model.config import ServeConfig
-from graphbus_core.model.payload import plain_model
 from graphbus_core.model.project_info import ProjectInfo
-from graphbus_core.model.proposals import Json
-from graphbus_core.model.values import has_no_number
+from graphbus_core.schema.json import Json, plain_model
+from graphbus_core.schema.values import has_no_number
 
 _MAX_DEPTH = 100
 

@@ -14,7 +14,7 @@ from graphbus_core.compiler.rules.fixes.parameters import argument_of, schema_di
 from graphbus_core.compiler.rules.fixes.rewrite import Refused, Symbol
 from graphbus_core.model.findings import Finding, Fix
 from graphbus_core.model.proposals import CodeChange
-from graphbus_core.model.schema import UNKNOWN, Type
+from graphbus_core.schema.types import UNKNOWN, Type
 
 _BUILTIN = frozenset(
     {"str", "int", "float", "bool", "bytes", "list", "dict", "tuple", "set", "frozenset", "object", "None"}

@@ -13,7 +13,7 @@ from graphbus_core.compiler.rules.fixes.rewrite import Refused, Symbol
 from graphbus_core.compiler.rules.wiring import Wiring
 from graphbus_core.model.agent import SourceSpan
 from graphbus_core.model.findings import Finding, Fix
-from graphbus_core.model.schema_fit import is_disjoint
+from graphbus_core.schema.compatibility import is_disjoint
 
 Words = dict[bool, str]
 """What the usual status says for success (True) and failure (False)."""

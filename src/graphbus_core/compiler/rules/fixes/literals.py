@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from graphbus_core.model.schema import UNKNOWN, Type
+from graphbus_core.schema.types import UNKNOWN, Type
 
 _MAKERS = {"list": "list", "dict": "dict", "set": "set", "tuple": "tuple"}
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import sys
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Literal, NamedTuple
@@ -23,7 +24,6 @@ from typing import Literal, NamedTuple
 from graphbus_core.compiler.discover import ModuleIndex
 from graphbus_core.compiler.reading.modules import Library
 from graphbus_core.editing.rungs.capability import harmless
-from graphbus_core.editing.rungs.capability.allowed import Allowed
 from graphbus_core.editing.rungs.capability.scopes import (
     Bound,
     Import,
@@ -33,6 +33,18 @@ from graphbus_core.editing.rungs.capability.scopes import (
     defaults_of,
 )
 from graphbus_core.editing.text.symbols import Definition
+
+
+class Allowed(NamedTuple):
+    """What may be imported beside the standard library: the packages that the project uses, or everything."""
+
+    packages: frozenset[str]
+    is_everything: bool = False
+
+    def has(self, package: str) -> bool:
+        """Tell whether a package may be imported."""
+        return self.is_everything or package in self.packages or package in sys.stdlib_module_names
+
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 BUILTINS = frozenset(dir(builtins)) | {"__file__", "__builtins__", "__class__", "__dict__", "exit", "quit"}

@@ -13,8 +13,7 @@ from functools import cached_property
 from graphbus_core.compiler.reading.modules import absolute_name
 from graphbus_core.compiler.reading.syntax import parse_expression
 from graphbus_core.editing.rungs.capability import acting, harmless
-from graphbus_core.editing.rungs.capability.calls import Calls
-from graphbus_core.editing.rungs.capability.judge import Judge
+from graphbus_core.editing.rungs.capability.judge import Calls, Judge
 from graphbus_core.editing.rungs.capability.scopes import Import, Scope, annotations_of
 from graphbus_core.editing.rungs.capability.signs import GLOBAL, Notes, Place, Use
 from graphbus_core.editing.rungs.capability.sources import BUILTINS, FUNCTIONS, SourceFile, Value, is_internal, name_of

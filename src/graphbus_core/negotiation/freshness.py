@@ -1,0 +1,149 @@
+"""Which inputs an agent's answer rests on, and so whether there is a reason to ask it again.
+
+Of a neighbour only its contract counts, not its body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from graphbus_core.compiler.project import Project
+from graphbus_core.model.config import SafetyConfig, Settings
+from graphbus_core.model.digests import sha256_hex
+from graphbus_core.model.findings import Finding
+from graphbus_core.negotiation.agents import View
+from graphbus_core.negotiation.answer_format import PROTOCOL_VERSION
+from graphbus_core.negotiation.protocol import Proposed
+
+_DIGITS = 16
+_ROLES = "proposer evaluator arbiter"
+
+
+class Inputs(msgspec.Struct, frozen=True, kw_only=True):
+    """Digests of what an agent's answer rests on.
+
+    Attributes:
+        source: Its class.
+        neighbours: The agents at the other ends of its edges -> their contracts.
+        findings: What the rules find at its end; empty when they find nothing.
+        intent: What the person wants, and the goals; empty without any.
+        policy: The limits that say what may be proposed, and the version of the prompts.
+        model: Who answers in which role.
+    """
+
+    source: str
+    neighbours: dict[str, str]
+    findings: str = ""
+    intent: str = ""
+    policy: str = ""
+    model: str = "rules"
+
+
+def inputs_of(name: str, project: Project, findings: Iterable[Finding], model: str) -> Inputs:
+    """Give what the answers of an agent rest on in a project as it is now."""
+    definition = project.agent(name)
+    settings = project.config.settings
+    known = ((other, project.agent(other)) for other in sorted(project.graph.neighbours(name)))
+    return Inputs(
+        source=definition.source_digest if definition else "",
+        neighbours={other: agent.contract_digest for other, agent in known if agent},
+        findings=_digest(sorted(finding.key for finding in findings if finding.agent == name)),
+        intent=intent_of(settings),
+        policy=policy_of(settings.safety),
+        model=model,
+    )
+
+
+def who_answers(models: Mapping[str, str]) -> str:
+    """Give the models of the roles, each once: `rules`, `a:one`, or `a:one (proposer, arbiter), b:other (evaluator)`."""
+    roles: dict[str, list[str]] = {}
+    for role in sorted(models, key=_ROLES.find):
+        roles.setdefault(models[role], []).append(role)
+    if len(roles) < 2:
+        return next(iter(roles), "rules")
+    return ", ".join(f"{model} ({', '.join(named)})" for model, named in roles.items())
+
+
+def intent_of(settings: Settings) -> str:
+    """Give the digest of what is wanted; empty when nothing is."""
+    return _digest(
+        [settings.intent, *settings.refactoring_goals] if settings.intent or settings.refactoring_goals else []
+    )
+
+
+def policy_of(safety: SafetyConfig) -> str:
+    """Give the digest of the limits, but for how long a session may be: that decides about no answer."""
+    plain = SafetyConfig()
+    timeless = replace(
+        safety,
+        max_negotiation_rounds=plain.max_negotiation_rounds,
+        convergence_threshold=plain.convergence_threshold,
+    )
+    return _digest([PROTOCOL_VERSION, timeless])
+
+
+def _digest(value: list[Any]) -> str:
+    return sha256_hex(msgspec.json.encode(value, order="sorted"))[:_DIGITS] if value else ""
+
+
+def differences(was: Inputs, now: Inputs) -> Iterator[str]:
+    """Say what has changed, a sentence without its full stop for each."""
+    if was.source != now.source:
+        yield "its source has changed"
+    for name in sorted({*was.neighbours, *now.neighbours}):
+        before, after = was.neighbours.get(name), now.neighbours.get(name)
+        if before is None:
+            yield f"{name} has become its neighbour"
+        elif after is None:
+            yield f"{name} is no longer its neighbour"
+        elif before != after:
+            yield f"the contract of {name} has changed"
+    if was.findings != now.findings:
+        yield "what the rules find at its end has changed"
+    if was.intent != now.intent:
+        yield "the intent or the goals have changed"
+    if was.policy != now.policy:
+        yield "the safety settings or the prompts have changed"
+    if was.model != now.model:
+        yield f"the model has changed from {was.model} to {now.model}"
+
+
+class SettledAgents:
+    """The agents that had nothing to propose on their present inputs, in this session or, by the lock, in an earlier one.
+
+    Attributes:
+        model: Who answers for the agents.
+        failed: Agent -> why it gave no usable answer when it was last asked what it would change.
+        has_heard: At least one agent has given a usable answer to that question.
+    """
+
+    def __init__(self, settled: Mapping[str, Inputs], model: str) -> None:
+        self._quiet = dict(settled)
+        self.model = model
+        self.failed: dict[str, str] = {}
+        self.has_heard = False
+
+    def has_settled(self, view: View) -> bool:
+        """True if the agent already had nothing to propose on the inputs that it would be asked with."""
+        return self.has_settled_on(view.name, self._inputs(view))
+
+    def has_settled_on(self, name: str, inputs: Inputs) -> bool:
+        """True if the agent had nothing to propose on these inputs."""
+        return self._quiet.get(name) == inputs
+
+    def heard(self, view: View, reply: Proposed) -> None:
+        """Note whether the agent had nothing to propose or could not answer."""
+        self.failed.pop(view.name, None)
+        if reply.failure:
+            self.failed[view.name] = reply.failure
+            return
+        self.has_heard = True
+        if not reply.proposals:
+            self._quiet[view.name] = self._inputs(view)
+
+    def _inputs(self, view: View) -> Inputs:
+        return inputs_of(view.name, view.project, view.findings, self.model)

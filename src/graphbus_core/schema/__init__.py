@@ -1,0 +1,1 @@
+"""Types of payloads, arguments and results: reading, relating and checking them, below `model/` and the bus."""

@@ -1,0 +1,283 @@
+"""Gates made for one schema: msgspec says at once that a value fits, and only all others are walked through.
+
+    gate = gate_for(Schema((Field("total", FLOAT),)), otherwise)
+    gate({"total": 12})      the same dict
+    gate({"total": "12"})    whatever `otherwise` does with it: it asks `validation.problems_of`
+
+A record becomes a msgspec Struct, and the object that `msgspec.convert` makes of a value is dropped: only whether it can be made
+counts. msgspec is laxer than the walk in two ways.
+
+- It takes sets for lists, and any Mapping, whose code would run, for a dict. So the exact class of each container is compared
+  first, by a `_Shape`.
+- It takes base64 text for bytes, and numbers for decimals. Such a type becomes a class that msgspec does not know and asks
+  `_look` about; so does a choice between several types, of which it knows few.
+
+A gate may miss values that fit, such as typed objects. It never lets one pass that does not.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
+from typing import Annotated, Any, Literal, NamedTuple
+
+import msgspec
+from msgspec import Meta, convert
+
+from graphbus_core.isolation import attempt, try_around, try_first
+from graphbus_core.schema.json import FrozenDict, FrozenList
+from graphbus_core.schema.types import NULL, Field, Schema, Type, is_text_of
+from graphbus_core.schema.values import is_bytes
+
+Fits = Callable[[Any], bool]
+Gate = Callable[[Any], Any]
+
+_DICTS = frozenset[type]((dict, FrozenDict))
+_LISTS: frozenset[type] = frozenset({list, tuple, FrozenList})
+_SETS = _LISTS | {set, frozenset}
+_LONG = 1 << 63
+
+_SCALARS: dict[str, Any] = {
+    "unknown": Any,
+    "any": Any,
+    "null": None,
+    "bool": bool,
+    "int": int,
+    "float": float,
+    "str": str,
+}
+_BOUNDED = Annotated[int, Meta(ge=-_LONG, le=_LONG - 1)]
+_FINITE = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
+
+
+def gate_for(wanted: Schema, otherwise: Gate, *, is_closed: bool = False) -> Gate:
+    """Make a function that gives back a dict that fits; what becomes of any other value, `otherwise` decides.
+
+    Args:
+        wanted: What is expected.
+        otherwise: Is called with every value that is not surely right, some that fit included.
+        is_closed: Fields that the schema does not list are not right, unless it is open.
+    """
+    struct = _struct_for(wanted.fields, _SCALARS, is_closed=is_closed and not wanted.is_open)
+    if struct is None:
+        return otherwise
+    if all(map(_is_scalar, wanted.fields)):
+        return try_first(convert, struct, _DICTS, otherwise)
+    return try_first(_accept, (_shape_of_record(wanted.fields), struct), _DICTS, otherwise)
+
+
+def payload_gate_for(wanted: Schema, otherwise: Gate, *, limit: int) -> Gate | None:
+    """Make a gate for payloads of scalars only, which need not be frozen before they are checked; None for other schemas.
+
+    What it gives back fits, is JSON, has no field that is not listed, and its size, as `json.freeze` counts it, is not over the
+    limit: each text gets an equal share of that.
+    """
+    names = sum(len(field.name) + 6 for field in wanted.fields)
+    room = (limit - 2 - names) // max(len(wanted.fields), 1)
+    if room < 0 or not all(map(_is_scalar, wanted.fields)):
+        return None
+    text = Annotated[str, Meta(max_length=room)]
+    anything = text | _BOUNDED | _FINITE | bool | None
+    scalars = _SCALARS | {"any": anything, "unknown": anything, "int": _BOUNDED, "float": _FINITE, "str": text}
+    struct = _struct_for(wanted.fields, scalars, is_closed=True)
+    return None if struct is None else try_first(convert, struct, frozenset({dict}), otherwise)
+
+
+def call_for(
+    wanted: Schema,
+    order: Sequence[str],
+    function: Callable[..., Any],
+    promised: Schema | None,
+    *,
+    otherwise: Gate,
+    release: Gate,
+) -> Gate:
+    """Make a function that calls another with the fields of a dict, one after the other, and gives its result.
+
+    Args:
+        wanted: What the dict has to be: required fields only.
+        order: The names of the fields in the order in which the function takes them.
+        function: What is called.
+        promised: What the result has to be; None: anything.
+        otherwise: Is called in the place of all with a dict that does not fit, and always if some field is no scalar.
+        release: Gives back or refuses a result that is not surely right.
+    """
+    outgoing = Schema() if promised is None else promised
+    structs = _struct_for(wanted.fields, _SCALARS, is_closed=True), _struct_for(outgoing.fields, _SCALARS)
+    if None in structs or not all(map(_is_scalar, (*wanted.fields, *outgoing.fields))):
+        return otherwise
+    take = itemgetter(*order) if len(order) > 1 else dict.values
+    result = None if promised is None else structs[1]
+    return try_around(convert, structs[0], take, function, result, otherwise=otherwise, release=release)
+
+
+def _is_scalar(field: Field) -> bool:
+    of = _without_none(field.type) or field.type
+    return of.kind in _SCALARS and not of.name
+
+
+def _without_none(of: Type) -> Type | None:
+    """`str` of `str | None`; None for a type that is no choice of that kind."""
+    others = [choice for choice in of.args if choice != NULL]
+    return others[0] if of.kind == "union" and len(others) == 1 and len(of.args) == 2 else None
+
+
+def _accept(value: Any, by: tuple[Fits | None, type]) -> None:
+    has_shape, struct = by
+    if has_shape is not None and not has_shape(value):
+        raise ValueError
+    convert(value, struct, dec_hook=_look)
+
+
+# --- for msgspec ---------------------------------------------------------------------------
+
+
+def _struct_for(fields: tuple[Field, ...], scalars: Mapping[str, Any], *, is_closed: bool = False) -> type | None:
+    """A Struct with these fields; None if msgspec cannot have their names, e.g. for a quotation mark in one."""
+    members = [
+        (f"f{number}", _annotation_of(field.type, scalars), _named(field)) for number, field in enumerate(fields)
+    ]
+    made, _ = attempt(
+        lambda: msgspec.defstruct("Record", members, kw_only=True, forbid_unknown_fields=is_closed, gc=False)
+    )
+    return made
+
+
+def _named(field: Field) -> Any:
+    return msgspec.field(name=field.name) if field.required else msgspec.field(name=field.name, default=None)
+
+
+def _annotation_of(wanted: Type, scalars: Mapping[str, Any] = _SCALARS) -> Any:
+    """What msgspec knows the type as; a class of its own that `_look` is asked about where it knows none."""
+    if wanted.kind in scalars and not wanted.name:
+        return scalars[wanted.kind]
+    if present := _without_none(wanted):
+        return _annotation_of(present, scalars) | None
+    make = _ANNOTATIONS.get(wanted.kind)
+    return (make(wanted) if make else None) or type("Other", (_Other,), {"fits": staticmethod(_fits_of(wanted))})
+
+
+def _words(wanted: Type) -> Any:
+    """A Literal; None for what msgspec has none of: booleans, long ints and text that is not UTF-8."""
+    is_known = wanted.values and all(
+        value.isascii() if isinstance(value, str) else value is None or (type(value) is int and -_LONG < value < _LONG)
+        for value in wanted.values
+    )
+    return Literal[wanted.values] if is_known else None
+
+
+def _mapping(wanted: Type) -> Any:
+    """A dict; None for keys that msgspec does not know: of those it asks nobody when they are text."""
+    if wanted.args and (wanted.args[0].kind not in _SCALARS or wanted.args[0].name):
+        return None
+    return dict[_parts(wanted) or (Any, Any)]  # type: ignore[misc]
+
+
+def _parts(wanted: Type) -> tuple[Any, ...]:
+    return tuple(map(_annotation_of, wanted.args))
+
+
+_ANNOTATIONS: dict[str, Callable[[Type], Any]] = {
+    "literal": _words,
+    "record": lambda wanted: _struct_for(wanted.fields, _SCALARS),
+    "list": lambda wanted: list[_parts(wanted) or Any],  # type: ignore[misc]
+    "set": lambda wanted: list[_parts(wanted) or Any],  # type: ignore[misc]
+    "tuple": lambda wanted: tuple[_parts(wanted) or (Any, ...)],  # type: ignore[misc]
+    "dict": _mapping,
+}
+
+
+class _Other:
+    """A type that msgspec does not know; each has a subclass of its own."""
+
+    fits: Fits
+
+
+def _look(kind: Any, value: Any) -> Any:
+    """Let a value pass as an object of the class, or refuse it: msgspec asks here for what it does not know (`dec_hook`)."""
+    if kind.fits(value):
+        return kind()
+    raise ValueError
+
+
+def _fits_of(wanted: Type) -> Fits:
+    if wanted.kind == "bytes":
+        return is_bytes
+    if wanted.kind == "str":
+        return is_text_of(wanted.name)
+    choices = wanted.args if wanted.kind == "union" else ()  # anything else is for the walk
+    alone = [gate_for(Schema((Field("it", choice),)), _none) for choice in choices]
+    return lambda value: any(gate({"it": value}) for gate in alone)
+
+
+def _none(_value: object) -> None:
+    return None
+
+
+# --- the classes of containers -------------------------------------------------------------
+
+
+class _Shape(NamedTuple):
+    """The classes that a value may have, and what its own values must be; None needs no look, whether or not it fits."""
+
+    kinds: frozenset[type]
+    has_inside: Fits | None
+
+
+def _shape_of(wanted: Type) -> _Shape | None:
+    """The shape of what is no scalar: msgspec itself takes no container for one."""
+    if wanted.kind in ("list", "set", "tuple"):
+        kinds = _SETS if wanted.kind == "set" else _LISTS
+        return _Shape(kinds | {type(None)}, _shape_of_items(wanted))
+    if wanted.kind in ("dict", "record"):
+        inside = _shape_of_record(wanted.fields) if wanted.kind == "record" else _shape_of_entries(wanted)
+        return _Shape(_DICTS | {type(None)}, inside)
+    present = _without_none(wanted)
+    return _shape_of(present) if present else None
+
+
+def _shape_of_record(fields: tuple[Field, ...]) -> Fits | None:
+    found = [(field.name, _shape_of(field.type)) for field in fields]
+    shapes = [(name, *shape) for name, shape in found if shape]
+
+    def has_shape(value: Any) -> bool:
+        if value is not None:
+            for name, kinds, has_inside in shapes:
+                inner = value.get(name)
+                if type(inner) not in kinds or (has_inside is not None and not has_inside(inner)):
+                    return False
+        return True
+
+    return has_shape if shapes else None
+
+
+def _shape_of_items(wanted: Type) -> Fits | None:
+    if wanted.kind != "tuple":
+        return _all_of(_shape_of(wanted.args[0]), iter) if wanted.args else None
+    shapes = [_shape_of(part) for part in wanted.args]
+    if not any(shapes):
+        return None
+    return lambda value: (
+        value is None
+        or all(
+            shape is None or (type(item) in shape.kinds and (shape.has_inside is None or shape.has_inside(item)))
+            for shape, item in zip(shapes, value, strict=False)
+        )
+    )
+
+
+def _shape_of_entries(wanted: Type) -> Fits | None:
+    return _all_of(_shape_of(wanted.args[1]), dict.values) if wanted.args else None
+
+
+def _all_of(shape: _Shape | None, items: Callable[[Any], Any]) -> Fits | None:
+    """Look at many values of one type: at their classes without a step of Python for each."""
+    if shape is None:
+        return None
+    kinds, has_inside = shape
+    if has_inside is None:
+        return lambda value: value is None or kinds.issuperset(map(type, items(value)))
+    return lambda value: (
+        value is None or (kinds.issuperset(map(type, items(value))) and all(map(has_inside, items(value))))
+    )

@@ -1,0 +1,240 @@
+"""The one relation between types: is every value of what is given a value of what is wanted?
+
+    fit_of(FLOAT, INT)               fits
+    fit_of(STR, INT)                 unfit: str is wanted, int is given
+    fit_of(STR, UNKNOWN)             unknown: the given type is not known
+    fit_of(Literal["a"], STR)        unknown: the types are known, and the value decides
+
+Those who warn act on `unfit` alone (`why_not`). Those who prove need `fits`. The relation is decided for all values at once as
+`validation` decides it for one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Literal, NamedTuple
+
+from graphbus_core.schema.types import ANY, BOOL, INT, NULL, STR, Field, Type, is_text_of
+
+Word = str | int | bool | None
+"""One value of a literal."""
+Side = Literal["input", "output"]
+"""Of a contract: `"input"` is what others pass in, `"output"` is what others read."""
+
+_OPEN = frozenset({"unknown", "any"})
+_ARRAYS = frozenset({"list", "tuple", "set"})
+_MAPPINGS = frozenset({"dict", "record"})
+
+
+class Fit(NamedTuple):
+    """How a given type relates to a wanted one.
+
+    Attributes:
+        verdict: `"fits"`: every given value is wanted. `"unfit"`: some part of what is given is never wanted. `"unknown"`:
+            neither can be shown.
+        reason: One clause; empty for `"fits"`.
+        lacks_type: For `"unknown"`: because one of the types is not known. Otherwise both are, and the value decides.
+    """
+
+    verdict: Literal["fits", "unfit", "unknown"]
+    reason: str = ""
+    lacks_type: bool = False
+
+
+_FITS = Fit("fits")
+_SEVERITY = {("fits", False): 0, ("unknown", True): 1, ("unknown", False): 2, ("unfit", False): 3}
+
+
+def _severity(fit: Fit) -> int:
+    """0 for what fits; it grows with the certainty that something is wrong."""
+    return _SEVERITY[fit.verdict, fit.lacks_type]
+
+
+def fit_of(wanted: Type, given: Type, *, is_narrowed: bool = False) -> Fit:
+    """Relate a given type to a wanted one.
+
+    `int` fits `float`; `bool` does not fit `int`; None fits only where it is one of the choices; records are compared field by
+    field, and further fields do not matter.
+
+    Args:
+        wanted: The type that is declared.
+        given: The type of what is handed over.
+        is_narrowed: One fitting choice of `given` is enough not to be unfit, as of a parameter `str | None` behind
+            `if x is None: return`.
+    """
+    if wanted.kind in _OPEN or is_same(wanted, given):
+        return _FITS
+    if given.kind == "unknown":
+        return Fit("unknown", f"{wanted} is wanted, and what is given is not known", lacks_type=True)
+    if given.kind == "union":
+        return _fit_of_choices([fit_of(wanted, part, is_narrowed=is_narrowed) for part in given.args], is_narrowed)
+    if given.kind in ("literal", "null"):
+        values: tuple[Word, ...] = given.values if given.kind == "literal" else (None,)
+        return _fit_of_choices([_fit_of_value(wanted, value) for value in values], is_narrowed)
+    return (_fit_into_union if wanted.kind == "union" else _fit_into_one)(wanted, given, is_narrowed)
+
+
+def why_not(wanted: Type, given: Type, *, is_narrowed: bool = False) -> str | None:
+    """Give the reason why some given value is surely not wanted; None where that is not certain."""
+    fit = fit_of(wanted, given, is_narrowed=is_narrowed)
+    return fit.reason if fit.verdict == "unfit" else None
+
+
+def is_same(one: Type, other: Type) -> bool:
+    """Tell whether two types are equal; 1 and True, which are equal to Python, are two values here."""
+    return one == other and repr(one) == repr(other)
+
+
+def is_disjoint(one: Type, other: Type) -> bool:
+    """Tell whether no value at all is of both types; None is left out of account, and what is unknown is never disjoint."""
+    left = [choice for choice in _choices(one) if choice.kind != "null"]
+    right = [choice for choice in _choices(other) if choice.kind != "null"]
+    return bool(left and right) and not any(_may_overlap(mine, theirs) for mine in left for theirs in right)
+
+
+def _worst(fits: Iterable[Fit]) -> Fit:
+    return max(fits, key=_severity, default=_FITS)
+
+
+def _misfit(wanted: Type, given: Type) -> Fit:
+    return Fit("unfit", f"{wanted} is wanted, {given} is given")
+
+
+def _undecided(wanted: Type, given: Type) -> Fit:
+    return Fit("unknown", f"{wanted} is wanted, {given} is given")
+
+
+def _fit_of_choices(fits: list[Fit], is_narrowed: bool) -> Fit:
+    """All choices count; when they may be narrowed, one that fits leaves the rest undecided."""
+    worst = _worst(fits)
+    if is_narrowed and worst.verdict == "unfit" and any(fit.verdict != "unfit" for fit in fits):
+        return Fit("unknown", worst.reason)
+    return worst
+
+
+def _fit_of_value(wanted: Type, value: Word) -> Fit:
+    return _FITS if _takes(wanted, value) else Fit("unfit", f"{wanted} is wanted, {value!r} is given")
+
+
+def _takes(wanted: Type, value: Word) -> bool:
+    """Tell whether a value is of a type, as `validation.problems_in` does, which would also say what is wrong with it."""
+    if wanted.kind == "union":
+        return any(_takes(choice, value) for choice in wanted.args)
+    if wanted.kind == "literal":
+        return any(type(value) is type(each) and value == each for each in wanted.values)
+    if wanted.kind == "str" and wanted.name:
+        return isinstance(value, str) and is_text_of(wanted.name)(value)
+    kind = _type_of(value).kind
+    return wanted.kind in _OPEN or wanted.kind == kind or (wanted.kind, kind) == ("float", "int")
+
+
+def _fit_into_union(wanted: Type, given: Type, is_narrowed: bool) -> Fit:
+    """One choice that takes all of it is enough."""
+    fits = [fit_of(choice, given, is_narrowed=is_narrowed) for choice in wanted.args]
+    best = min(fits, key=_severity, default=_misfit(wanted, given))
+    if best.verdict == "fits" or (given == BOOL and _takes_both_truths(wanted)):
+        return _FITS
+    return best._replace(reason=f"{wanted} is wanted, {given} is given")
+
+
+def _fit_into_one(wanted: Type, given: Type, is_narrowed: bool) -> Fit:
+    kinds = {wanted.kind, given.kind}
+    if given.kind == "any":
+        return _undecided(wanted, given)
+    if wanted.kind == "literal":
+        return _fit_into_literal(wanted, given)
+    if kinds <= _ARRAYS:
+        return _fit_of_arrays(wanted, given, is_narrowed)
+    if kinds <= _MAPPINGS:
+        return _fit_of_mappings(wanted, given, is_narrowed)
+    if kinds == {"str"}:  # the text of a date is a text; the other way round, the text decides
+        return _FITS if not wanted.name else _undecided(wanted, given)
+    fits = wanted.kind == given.kind or (wanted.kind, given.kind) == ("float", "int")
+    return _FITS if fits else _misfit(wanted, given)
+
+
+def _fit_into_literal(wanted: Type, given: Type) -> Fit:
+    """Some texts may be among the wanted words; what is of another type never is."""
+    if given == BOOL and _takes_both_truths(wanted):
+        return _FITS
+    may_be = any(fit_of(_type_of(value), given).verdict != "unfit" for value in wanted.values)
+    return _undecided(wanted, given) if may_be else _misfit(wanted, given)
+
+
+def _takes_both_truths(wanted: Type) -> bool:
+    return _takes(wanted, True) and _takes(wanted, False)
+
+
+def _fit_of_arrays(wanted: Type, given: Type, is_narrowed: bool) -> Fit:
+    if wanted.kind == given.kind == "tuple" and wanted.args and given.args:
+        if len(wanted.args) != len(given.args):
+            return Fit("unfit", f"{len(wanted.args)} items are wanted, {len(given.args)} are given")
+        return _inside("items", zip(wanted.args, given.args, strict=True), is_narrowed)
+    is_set = given.kind == "set" and wanted.kind != "set"  # JSON has none, but a call within the process may pass one
+    around = _undecided(wanted, given) if is_set or (wanted.kind == "tuple" and wanted.args) else _FITS
+    if wanted.kind == "tuple" or not wanted.args:
+        return around
+    pairs = [(wanted.args[0], item) for item in given.args or (ANY,)]
+    return _worst((_inside("items", pairs, is_narrowed), around))
+
+
+def _fit_of_mappings(wanted: Type, given: Type, is_narrowed: bool) -> Fit:
+    if wanted.kind == given.kind == "record":
+        found = {field.name: field for field in given.fields}
+        return _worst(_fit_of_field(field, found.get(field.name), is_narrowed) for field in wanted.fields)
+    if wanted.kind == "record":
+        return _fit_of_entries_as_fields(wanted, given)
+    if not wanted.args:
+        return _FITS
+    if given.kind == "record":
+        if fit_of(wanted.args[0], STR).verdict != "fits":
+            return _undecided(wanted, given)
+        return _inside("entries", ((wanted.args[1], field.type) for field in given.fields), is_narrowed)
+    return _inside("entries", zip(wanted.args, given.args or (ANY, ANY), strict=True), is_narrowed)
+
+
+def _fit_of_field(wanted: Field, given: Field | None, is_narrowed: bool) -> Fit:
+    if given is None or (wanted.required and not given.required):
+        what = "is" if given is None else "may be"
+        return Fit("unfit", f"{wanted.name}: it {what} missing") if wanted.required else _FITS
+    fit = fit_of(wanted.type, given.type, is_narrowed=is_narrowed)
+    return fit if fit.verdict == "fits" else fit._replace(reason=f"{wanted.name}: {fit.reason}")
+
+
+def _fit_of_entries_as_fields(wanted: Type, given: Type) -> Fit:
+    """A dict may have the fields of a record; what it holds under their names is known only when it is there."""
+    if any(field.required for field in wanted.fields):
+        return _undecided(wanted, given)
+    value = given.args[1] if given.args else ANY
+    worst = _inside("entries", ((field.type, value) for field in wanted.fields), is_narrowed=False)
+    return worst._replace(verdict="unknown") if worst.verdict == "unfit" else worst
+
+
+def _inside(where: str, pairs: Iterable[tuple[Type, Type]], is_narrowed: bool) -> Fit:
+    worst = _worst(fit_of(want, have, is_narrowed=is_narrowed) for want, have in pairs)
+    return worst if worst.verdict == "fits" else worst._replace(reason=f"in its {where}, {worst.reason}")
+
+
+def _type_of(value: Word) -> Type:
+    if value is None:
+        return NULL
+    if isinstance(value, bool):
+        return BOOL
+    return INT if isinstance(value, int) else STR
+
+
+def _choices(of: Type) -> Iterator[Type]:
+    if of.kind == "union":
+        for part in of.args:
+            yield from _choices(part)
+    elif of.kind == "literal":
+        yield from {_type_of(value): None for value in of.values}
+    else:
+        yield of
+
+
+def _may_overlap(one: Type, other: Type) -> bool:
+    kinds = {one.kind, other.kind}
+    if kinds & _OPEN or one.kind == other.kind or kinds <= {"int", "float"}:
+        return True
+    return kinds <= _ARRAYS or kinds <= _MAPPINGS

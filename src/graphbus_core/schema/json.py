@@ -1,0 +1,219 @@
+"""Payloads: JSON-shaped values that nobody can change once they are published.
+
+A payload is handed over frozen: dicts and lists become read-only ones (still dicts and lists, so `json.dumps` takes them),
+strings, numbers, booleans and None are shared. An object of a typed class becomes the dict that it is in JSON. Freezing is also
+the check: it refuses what is not JSON or is too large.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from math import isfinite
+from typing import Any, NoReturn
+
+import msgspec
+
+from graphbus_core.errors import RunError
+from graphbus_core.isolation import attempt
+from graphbus_core.schema.values import clipped, items_of, mapping_of, plain_of, shown
+
+Json = Any
+"""A JSON value: dict, list, str, int, float, bool or None."""
+
+MAX_PAYLOAD_BYTES = 1_048_576
+"""The limit for one payload. A string counts its characters, a dict or list 2, every other value 4."""
+
+_MAX_DEPTH = 100
+_LONG = 1 << 64
+_MAX_INT_BITS = 14_000
+"""Python writes no longer int as text."""
+
+
+def _refuse(self: object, *_arguments: object, **_named: object) -> NoReturn:
+    raise TypeError("a payload is read-only: change a copy of it, e.g. dict(payload)")
+
+
+class FrozenDict(dict[str, Any]):
+    """A dict that cannot be changed; copies of it can."""
+
+    __slots__ = ()
+    __setitem__ = __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _refuse
+
+    def __deepcopy__(self, _memo: object) -> dict[str, Any]:
+        thawed: dict[str, Any] = thaw(self)
+        return thawed
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return freeze, (dict(self),)
+
+
+class FrozenList(list[Any]):
+    """A list that cannot be changed; copies of it can."""
+
+    __slots__ = ()
+    __setitem__ = __delitem__ = __iadd__ = __imul__ = append = clear = extend = insert = _refuse
+    pop = remove = reverse = sort = _refuse
+
+    def __deepcopy__(self, _memo: object) -> list[Any]:
+        thawed: list[Any] = thaw(self)
+        return thawed
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return freeze, (list(self),)
+
+
+_FIXED = frozenset({int, float, bool, type(None)})
+_FROZEN = frozenset({FrozenDict, FrozenList})
+
+
+def freeze(value: Json, limit: int = MAX_PAYLOAD_BYTES) -> Json:
+    """Give the value with read-only containers; what is frozen already is given back as it is.
+
+    The work depends on the number of values in it, not on the length of its strings. Tuples become lists.
+
+    Raises:
+        RunError: GBE612 for a part that is not JSON, GBE613 for a payload over the limit.
+    """
+    kind = type(value)
+    if kind in _FROZEN or (kind in _FIXED and kind is not float):
+        return value
+    if kind is dict and (frozen := _freeze_record(value, limit)) is not None:
+        return frozen
+    return _Freezer(limit).freeze(value)
+
+
+def _freeze_record(value: dict[Any, Any], limit: int) -> FrozenDict | None:
+    """Freeze a plain dict of texts, numbers, booleans and None; None for anything else, of which `_Freezer` knows more.
+
+    Most events are of this kind, and freezing one so costs a quarter. What is counted is never less than what `_Freezer` counts.
+    """
+    frozen = FrozenDict(value)
+    left = limit - 2 - 6 * len(frozen)
+    for key, item in frozen.items():
+        if type(key) is not str:
+            return None
+        kind = type(item)
+        if kind is str:
+            left -= len(item)
+        elif kind is int:
+            if not -_LONG < item < _LONG:
+                return None
+        elif kind is float:
+            if item - item != 0.0:  # NaN, or one of the infinities
+                return None
+        elif kind not in _FIXED:
+            return None
+        left -= len(key)
+    return frozen if left >= 0 else None
+
+
+def thaw(value: Json) -> Json:
+    """Give a deep copy with plain dicts and lists."""
+    if isinstance(value, dict):
+        return {key: thaw(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [thaw(item) for item in value]
+    return value
+
+
+class _Freezer:
+    """One pass over one payload; `left` is what may still be spent."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._left = limit
+        self._path: list[str | int] = []
+
+    def freeze(self, value: Any) -> Any:
+        kind = type(value)
+        if kind is str:
+            self._spend(len(value))
+            return value
+        if kind in _FIXED:
+            return self._fixed(value)
+        if (items := items_of(value)) is not None:
+            return self._freeze_items(items)
+        if issubclass(kind, Mapping):
+            if (entries := mapping_of(value)) is None:
+                raise self._not_json(f"a {kind.__name__} that cannot be read")
+            return self._freeze_mapping(entries)
+        plain = plain_of(value)  # of an enum or another subclass of a text or number
+        if plain is value:
+            plain = self._plain_of_typed(value)
+        return self.freeze(plain)
+
+    def _fixed(self, value: Any) -> Any:
+        self._spend(4)
+        if type(value) is int and not -_LONG < value < _LONG and value.bit_length() > _MAX_INT_BITS:
+            raise self._not_json(f"an int of {value.bit_length()} bits")
+        if type(value) is float and not isfinite(value):
+            raise self._not_json(f"{value}, which JSON does not have")
+        return value
+
+    def _freeze_mapping(self, value: dict[Any, Any]) -> FrozenDict:
+        self._enter()
+        frozen = {}
+        for key, item in value.items():
+            if type(key) is not str:
+                raise self._not_json(f"a dict with the key {shown(key)}")
+            self._spend(len(key) + 2)
+            kind = type(item)
+            if kind is str:
+                self._spend(len(item))
+                frozen[key] = item
+            else:
+                self._path.append(key)
+                frozen[key] = self.freeze(item)
+                self._path.pop()
+        return FrozenDict(frozen)
+
+    def _freeze_items(self, value: Iterable[Any]) -> FrozenList:
+        self._enter()
+        frozen = []
+        for index, item in enumerate(value):
+            self._path.append(index)
+            frozen.append(self.freeze(item))
+            self._path.pop()
+        return FrozenList(frozen)
+
+    def _plain_of_typed(self, value: Any) -> Json:
+        """What an object of a dataclass, msgspec or pydantic class is in JSON: dates, ids and decimals become text."""
+        kind = type(value)
+        if not is_typed_object(value):
+            raise self._not_json(f"a {kind.__name__}")
+        plain, error = attempt(lambda: msgspec.to_builtins(value, enc_hook=plain_model))
+        if error is not None:
+            raise self._not_json(f"a {kind.__name__} that is not JSON: {clipped(type(error).__name__)}")
+        return plain
+
+    def _enter(self) -> None:
+        self._spend(2)
+        if len(self._path) > _MAX_DEPTH:
+            raise self._not_json(f"nested more than {_MAX_DEPTH} deep, or in itself")
+
+    def _spend(self, size: int) -> None:
+        self._left -= size
+        if self._left < 0:
+            raise RunError("GBE613", limit=self._limit)
+
+    def _not_json(self, found: str) -> RunError:
+        return RunError("GBE612", path=clipped(describe_path(self._path)), found=clipped(found))
+
+
+def describe_path(path: list[str | int]) -> str:
+    """Spell a path into a payload: `items[0].sku`; the payload itself for the empty path."""
+    spelled = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).lstrip(".")
+    return spelled or "the payload"
+
+
+def is_typed_object(value: object) -> bool:
+    """True for an object of a dataclass, msgspec or pydantic class."""
+    kind = type(value)
+    return any(hasattr(kind, mark) for mark in ("__struct_fields__", "__dataclass_fields__", "model_dump"))
+
+
+def plain_model(value: Any) -> Any:
+    """Give what a pydantic model is in JSON: msgspec asks here for what it does not know (`enc_hook`)."""
+    if hasattr(type(value), "model_dump"):
+        return value.model_dump(mode="json", by_alias=True)
+    raise NotImplementedError

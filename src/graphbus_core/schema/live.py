@@ -1,0 +1,349 @@
+"""Types of live annotations and classes, in the same terms as the compiler reads them from source text."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Mapping, MutableMapping, MutableSequence, Sequence
+from enum import Enum, EnumMeta, Flag
+from types import MappingProxyType
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Final,
+    Literal,
+    NewType,
+    NotRequired,
+    Required,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+import msgspec
+
+from graphbus_core.isolation import attempt
+from graphbus_core.schema.types import (
+    ANY,
+    BOOL,
+    BYTES,
+    DICT,
+    FLOAT,
+    INT,
+    LIST,
+    NULL,
+    STR,
+    TEXTS,
+    UNKNOWN,
+    Field,
+    Kind,
+    Schema,
+    Type,
+    left_open,
+    union,
+)
+from graphbus_core.schema.values import alias_of, plain_of
+
+_PLAIN: dict[object, Type] = {
+    str: STR,
+    int: INT,
+    float: FLOAT,
+    bool: BOOL,
+    bytes: BYTES,
+    list: LIST,
+    dict: DICT,
+    tuple: Type("tuple"),
+    set: Type("set"),
+    frozenset: Type("set"),
+    **dict.fromkeys((Mapping, MutableMapping), DICT),
+    **dict.fromkeys((Sequence, MutableSequence), LIST),
+    type(None): NULL,
+    object: ANY,
+    Any: ANY,
+}
+_BY_TEXT: dict[str, Type] = {
+    **{kind.__name__: of for kind, of in _PLAIN.items() if isinstance(kind, type) and kind.__module__ == "builtins"},
+    "None": NULL,
+    "string": STR,
+    "integer": INT,
+    "number": FLOAT,
+    "boolean": BOOL,
+    "array": LIST,
+    "null": NULL,
+    "any": ANY,
+}
+"""What a text in a schema stands for; the names of JSON Schema, too."""
+_CONTAINERS: tuple[tuple[type | tuple[type, ...], Kind], ...] = (
+    (Mapping, "dict"),
+    ((set, frozenset), "set"),
+    (tuple, "tuple"),
+    (Sequence, "list"),
+)
+_OF_LITERALS = frozenset({str, int, bool, type(None)})
+_TRANSPARENT = (Annotated, ClassVar, Final, Required, NotRequired)
+_MAX_DEPTH = 12
+_MOST_RECORDS = 500
+"""A syntax tree, with eight classes that each hold any two of them, would be millions."""
+
+
+def schema_of(declared: object) -> Schema | None:
+    """Give the fields of a mapping of name -> type or of a typed class; None for None and what cannot be read."""
+    if declared is None:
+        return None
+    found = type_of(declared)
+    return Schema(found.fields) if found.kind == "record" else None
+
+
+def type_of(annotation: object) -> Type:
+    """Give the type that an annotation, or a display like `{"sku": str}` or `[str]`, stands for.
+
+    A class that holds itself is unfolded some levels deep, and less deep if that becomes too much; what is below is unknown.
+    """
+    for deepest in range(_MAX_DEPTH, 0, -2):
+        reading = _Reading(deepest)
+        found = reading.type_of(annotation)
+        if reading.left > 0:
+            break
+    return found
+
+
+class _Reading:
+    """One look at an annotation; `left` are the classes that may still be unfolded."""
+
+    def __init__(self, deepest: int) -> None:
+        self._deepest = deepest
+        self._seen: dict[type, list[tuple[_Named, Any]] | None] = {}
+        self.left = _MOST_RECORDS
+
+    def type_of(self, annotation: object, depth: int = 0) -> Type:
+        if depth > self._deepest or not self.left:
+            return UNKNOWN
+        if isinstance(annotation, Mapping):
+            return Type("record", fields=tuple(self._field(str(name), of, depth) for name, of in annotation.items()))
+        if isinstance(annotation, list):
+            return Type("list", args=(self.type_of(annotation[0], depth + 1),)) if annotation else LIST
+        if isinstance(annotation, NewType):
+            return self.type_of(annotation.__supertype__, depth + 1)
+        if type_alias_of(annotation) is not None:
+            return self._aliased(meant_by(annotation), depth)
+        origin = get_origin(annotation)
+        return self._plain(annotation, depth) if origin is None else self._generic(origin, get_args(annotation), depth)
+
+    def _plain(self, annotation: object, depth: int) -> Type:
+        if isinstance(annotation, EnumMeta):
+            return _words_of(annotation)
+        if isinstance(annotation, type) or annotation is Any:  # a class since Python 3.11
+            known = _PLAIN.get(annotation) or TEXTS.get((annotation.__module__, annotation.__name__))
+            return known or self._record(annotation, depth)
+        if isinstance(annotation, str):
+            return _BY_TEXT.get(annotation.strip(), UNKNOWN)
+        return NULL if annotation is None else UNKNOWN
+
+    def _aliased(self, meant: object, depth: int) -> Type:
+        """What a `type` alias stands for, which may hold the alias again, like a class."""
+        self.left -= bool(self.left)
+        return UNKNOWN if type_alias_of(meant) is not None else self.type_of(meant, depth)
+
+    def _generic(self, origin: object, args: tuple[Any, ...], depth: int) -> Type:
+        if origin is Literal:
+            values: Any = tuple(map(plain_of, args))  # members of a StrEnum are text
+            return Type("literal", values=values) if {*map(type, values)} <= _OF_LITERALS else UNKNOWN
+        if isinstance(origin, type) and _fields_of(origin) is not None:
+            return self._record(origin, depth, dict(zip(getattr(origin, "__parameters__", ()), args, strict=False)))
+        inner = tuple(self.type_of(arg, depth + 1) for arg in args if arg is not ...)
+        if origin in (Union, types.UnionType):
+            return union(*inner)
+        if origin in _TRANSPARENT:
+            return inner[0]
+        return _container(origin, inner, is_of_any_length=... in args) if isinstance(origin, type) else UNKNOWN
+
+    def _record(self, kind: type, depth: int, variables: Mapping[Any, Any] = MappingProxyType({})) -> Type:
+        """The fields of a TypedDict, dataclass, msgspec or pydantic class, by the names that they have in JSON.
+
+        Args:
+            variables: What stands for the type variables of the class, as in `Page[int]`.
+        """
+        if kind not in self._seen:
+            self._seen[kind] = _annotated_fields_of(kind)
+        found = self._seen[kind]
+        if found is None:
+            return Type("unknown", name=kind.__name__)
+        self.left -= bool(self.left)
+        fields = tuple(
+            self._field(each.outside, filled(hint, variables), depth, is_required=each.is_required)
+            for each, hint in found
+        )
+        record = Type("record", name=kind.__name__, fields=fields)
+        return left_open(record) if hasattr(kind, "__pydantic_validator__") else record
+
+    def _field(self, name: str, annotation: object, depth: int, *, is_required: bool = True) -> Field:
+        """A field; `NotRequired[...]` is looked for here, because a TypedDict does not see it in annotations that are text."""
+        origin = get_origin(annotation)
+        needed = origin is not NotRequired and (is_required or origin is Required)
+        return Field(name, self.type_of(annotation, depth + 1), needed)
+
+
+def _container(origin: type, inner: tuple[Type, ...], *, is_of_any_length: bool) -> Type:
+    if origin is tuple and is_of_any_length:
+        return Type("list", inner, name="tuple")
+    found = next((name for kinds, name in _CONTAINERS if issubclass(origin, kinds)), None)
+    return Type(found, inner) if found else UNKNOWN
+
+
+def _words_of(kind: EnumMeta) -> Type:
+    """The values of an Enum, which JSON has for its members; unknown if it takes others, too, or they are not text and ints."""
+    found: dict[str, Any] = kind.__dict__["_member_map_"]
+    values: Any = tuple(dict.fromkeys(plain_of(member._value_) for member in found.values()))
+    takes_others = issubclass(kind, Flag) or kind._missing_.__func__ is not Enum._missing_.__func__  # type: ignore[attr-defined]
+    if not values or takes_others or not {*map(type, values)} <= {str, int}:
+        return Type("unknown", name=kind.__name__)
+    return Type("literal", values=values, name=kind.__name__)
+
+
+def hints_of(kind: object) -> dict[str, Any]:
+    """The annotations of a class or function, with those that are text looked up.
+
+    Raises:
+        NameError: One of them names what does not exist at run time.
+    """
+    return get_type_hints(kind, include_extras=True)
+
+
+class _Named(msgspec.Struct, frozen=True):
+    """A field of a class: its name there and in JSON."""
+
+    name: str
+    outside: str
+    is_required: bool
+
+
+def _annotated_fields_of(kind: type) -> list[tuple[_Named, Any]] | None:
+    """The fields of a class with their annotations; None if it declares none, or they cannot be resolved."""
+    named = _fields_of(kind)
+    hints, _ = attempt(lambda: hints_of(kind)) if named is not None else (None, None)
+    return None if named is None or hints is None else [(each, hints[each.name]) for each in named]
+
+
+def _fields_of(kind: Any) -> list[_Named] | None:
+    """The fields of a class that come from outside; None for a class that has none declared."""
+    if hasattr(kind, "__required_keys__"):
+        return [_Named(name, name, name in kind.__required_keys__) for name in kind.__annotations__]
+    if issubclass(kind, msgspec.Struct):
+        if kind.__struct_config__.array_like:
+            return None
+        return [_Named(field.name, field.encode_name, field.required) for field in msgspec.structs.fields(kind)]
+    if hasattr(kind, "model_fields"):
+        return [_Named(name, alias_of(name, field), field.is_required()) for name, field in kind.model_fields.items()]
+    if hasattr(kind, "__dataclass_fields__"):
+        from dataclasses import MISSING, fields
+
+        return [
+            _Named(each.name, each.name, each.default is MISSING and each.default_factory is MISSING)
+            for each in fields(kind)
+            if each.init
+        ]
+    return None
+
+
+# --- annotations of functions ---------------------------------------------------------------
+
+_MAX_STEPS = 50
+"""From one name to the next: a name may stand for itself."""
+
+
+class Unresolved(str):
+    """The text of an annotation that names what does not exist at run time."""
+
+    __slots__ = ()
+
+
+def annotation_of(function: Any, name: str) -> object:
+    """Give the annotation of a parameter; None for one without, `Unresolved` for one that names what is not there.
+
+    Each parameter is looked up by itself: what another one, or the result, is annotated with does not matter.
+    """
+    written = function.__annotations__.get(name)
+    annotation = meant_by(written)
+    scope = function.__globals__
+    if parameters := getattr(function, "__type_params__", ()):  # `def take[T]`, of Python 3.12
+        scope = scope | {each.__name__: each for each in parameters}
+    for _ in range(_MAX_STEPS):
+        if not isinstance(annotation, str):
+            break
+        found, error = _evaluate(annotation, scope)
+        if error is not None:
+            found, error = _evaluate(annotation, scope | _imported_for_checkers(scope, annotation))
+        if error is not None:
+            return Unresolved(annotation)
+        annotation = meant_by(found)
+    if isinstance(annotation, str) or type_alias_of(annotation) is not None:
+        return Unresolved(written)
+    return _with_inner_texts(annotation, scope) if get_args(annotation) else annotation
+
+
+def type_alias_of(annotation: Any) -> Any:
+    """Give what `type Orders = list[Order]` has made, also of a `Many[Order]`; None for an annotation that names none."""
+    origin = get_origin(annotation)
+    named = annotation if origin is None else origin
+    return named if type(named).__name__ == "TypeAliasType" else None  # Python 3.11 has it in typing_extensions only
+
+
+def meant_by(annotation: Any) -> Any:
+    """Give what an annotation stands for when it names a `type` alias; an alias that cannot be resolved is given back."""
+    meant = annotation
+    for _ in range(_MAX_STEPS):
+        alias = type_alias_of(meant)
+        if alias is None:
+            return meant
+        value, error = attempt(lambda alias=alias: alias.__value__)  # type: ignore[misc]
+        given, wanted = get_args(meant), alias.__type_params__
+        if error is not None or not all(isinstance(each, TypeVar) for each in wanted):
+            break
+        meant = filled(value, dict(zip(wanted, given, strict=False)))
+    return annotation
+
+
+def filled(hint: Any, variables: Mapping[Any, Any]) -> Any:
+    """The annotation with these types in the place of its type variables."""
+    if isinstance(hint, TypeVar):
+        return variables.get(hint, hint)
+    open_ones = () if isinstance(hint, type) and get_origin(hint) is None else getattr(hint, "__parameters__", ())
+    return hint[tuple(variables.get(each, each) for each in open_ones)] if variables and open_ones else hint
+
+
+def _evaluate(text: str, scope: dict[str, Any]) -> tuple[object, Exception | None]:
+    return attempt(lambda: eval(text, scope))  # noqa: S307 - the text is the user's own code
+
+
+def _with_inner_texts(annotation: object, scope: dict[str, Any]) -> object:
+    """The annotation with what is text inside of it resolved, as in `list["Item"]`; unchanged where that fails."""
+
+    class Annotated:
+        __annotations__ = {"it": annotation}
+
+    for look in (lambda: scope, lambda: scope | _imported_for_checkers(scope, repr(annotation))):
+        hints, _ = attempt(lambda look=look: get_type_hints(Annotated, look(), include_extras=True))  # type: ignore[misc]
+        if hints is not None:
+            return hints["it"]
+    return annotation
+
+
+def _imported_for_checkers(scope: dict[str, Any], text: str) -> dict[str, Any]:
+    """The names of the text that their module imports under `if TYPE_CHECKING:`, as far as that can be imported."""
+    import ast
+    from pathlib import Path
+
+    tree, _ = attempt(lambda: ast.parse(Path(scope["__file__"]).read_bytes()))
+    names = {name: scope.get(name) for name in ("__name__", "__package__", "__spec__")}
+    for block in tree.body if tree else ():
+        if not (isinstance(block, ast.If) and ast.unparse(block.test).endswith("TYPE_CHECKING")):
+            continue
+        for statement in block.body:
+            if isinstance(statement, ast.Import | ast.ImportFrom) and any(
+                (each.asname or each.name).partition(".")[0] in text for each in statement.names
+            ):
+                code = compile(ast.Module([statement], []), str(scope["__file__"]), "exec")
+                attempt(lambda code=code: exec(code, names))  # type: ignore[misc]  # noqa: S102 - as above
+    return names

@@ -1,0 +1,191 @@
+"""What a value may look like: types as GraphBus reads them from annotations and schemas, as plain data.
+
+    {"order_id": str, "items": list[Item]}   ->   Schema(fields=(Field("order_id", STR), Field("items", list of record)))
+
+A type that the reader cannot know is `unknown`; it fits everything and everything fits it, so that GraphBus never raises a
+false alarm over it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from typing import Literal
+
+import msgspec
+
+Kind = Literal[
+    "unknown",
+    "any",
+    "null",
+    "bool",
+    "int",
+    "float",
+    "str",
+    "bytes",
+    "list",
+    "dict",
+    "tuple",
+    "set",
+    "union",
+    "literal",
+    "record",
+]
+
+
+_SHOWN = {"null": "None", "any": "Any", "unknown": "?"}
+
+
+class Type(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """One type.
+
+    Attributes:
+        kind: What it is; `args`, `values`, `name` and `fields` qualify it.
+        args: `list`, `set`: the item type (none: any). `dict`: key and value types. `tuple`: item types. `union`: the choices.
+        values: The choices of a `literal`.
+        name: The name that the source gives it, for a `record` the class name, for `unknown` the text that was not understood.
+            A `literal` with a name is an Enum: its members are of it, too. A `str` with a name is the text of a class: see
+            `texts`. A `list` with a name is `tuple[T, ...]`, of which JSON has the same.
+        fields: The fields of a `record` (TypedDict, dataclass, msgspec or pydantic class, or a nested schema mapping).
+    """
+
+    kind: Kind
+    args: tuple[Type, ...] = ()
+    values: tuple[str | int | bool | None, ...] = ()
+    name: str = ""
+    fields: tuple[Field, ...] = ()
+
+    def __str__(self) -> str:
+        if self.kind == "union":
+            return " | ".join(map(str, self.args))
+        if self.kind == "literal":
+            return f"Literal[{', '.join(map(repr, self.values))}]"
+        if self.kind == "record":
+            return self.name or str(Schema(self.fields))
+        if self.args:
+            of_any_length = ", ..." if self.kind == "list" and self.name else ""
+            return f"{self.name or self.kind}[{', '.join(map(str, self.args))}{of_any_length}]"
+        return self.name or _SHOWN.get(self.kind, self.kind)
+
+
+class Field(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """A named value of a schema; `required=False` if it may be missing."""
+
+    name: str
+    type: Type
+    required: bool = True
+
+
+class Schema(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """The fields of a payload, of a method's arguments or of its result.
+
+    Attributes:
+        fields: In the order of the source.
+        is_open: True when further fields that are not listed may be present, e.g. after `**extra` in a dict display.
+    """
+
+    fields: tuple[Field, ...] = ()
+    is_open: bool = False
+
+    def __str__(self) -> str:
+        shown = [f"{field.name}{'' if field.required else '?'}: {field.type}" for field in self.fields]
+        return "{" + ", ".join(shown + ["..."] * self.is_open) + "}"
+
+    def get(self, name: str) -> Field | None:
+        """Give the field called `name`, or None."""
+        return next((field for field in self.fields if field.name == name), None)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of all fields."""
+        return frozenset(field.name for field in self.fields)
+
+
+UNKNOWN = Type("unknown")
+ANY = Type("any")
+NULL = Type("null")
+BOOL = Type("bool")
+INT = Type("int")
+FLOAT = Type("float")
+STR = Type("str")
+BYTES = Type("bytes")
+LIST = Type("list")
+DICT = Type("dict")
+
+
+def union(*types: Type) -> Type:
+    """Give the type that is one of these: flat, each choice once, unknown as soon as one is unknown."""
+    choices: list[Type] = []
+    for item in types:
+        choices.extend(item.args if item.kind == "union" else (item,))
+    distinct = tuple(dict.fromkeys(choices))
+    unknown = next((choice for choice in distinct if choice.kind == "unknown"), None)
+    if unknown is not None:
+        return Type("unknown", name=" | ".join(map(str, distinct)) if unknown.name else "")
+    if any(choice.kind == "any" for choice in distinct):
+        return ANY
+    return distinct[0] if len(distinct) == 1 else Type("union", distinct)
+
+
+# --- texts of a form of their own ----------------------------------------------------------
+#
+# JSON has dates, times, durations and ids as text, and decimals as text or numbers. Such a type is a `str` with a name: it fits
+# where any text is wanted. Whether a text has the form is decided by what makes objects of it.
+
+_HOMES = {
+    "date": "datetime",
+    "datetime": "datetime",
+    "time": "datetime",
+    "timedelta": "datetime",
+    "Decimal": "decimal",
+    "UUID": "uuid",
+}
+FORMATS = {"date": "date", "datetime": "date-time", "time": "time", "timedelta": "duration", "UUID": "uuid"}
+"""Class -> what JSON Schema calls its text; it has no word for decimals."""
+
+EXAMPLES = {
+    "date": ("2026-01-31", "1999-12-01"),
+    "datetime": ("2026-01-31T12:00:00Z", "1999-12-01T00:00:00"),
+    "time": ("12:00:00", "00:00:00.5"),
+    "timedelta": ("PT1S", "P1D"),
+    "Decimal": ("12.50", "-1"),
+    "UUID": ("12345678-1234-5678-1234-567812345678",),
+}
+
+TEXTS: dict[tuple[str, str], Type] = {(home, name): Type("str", name=name) for name, home in _HOMES.items()}
+TEXTS["decimal", "Decimal"] = union(TEXTS["decimal", "Decimal"], FLOAT)
+"""Module and name of a class -> its type; by name, so that who has none of them does not import them."""
+
+
+def left_open(of: Type) -> Type:
+    """The type with nothing said of such texts: pydantic makes dates of numbers and of texts in other forms, too."""
+    if of.kind == "str" and of.name:
+        return Type("unknown", name=of.name)
+    if of.kind == "union":
+        return union(*map(left_open, of.args))
+    fields = tuple(Field(each.name, left_open(each.type), each.required) for each in of.fields)
+    return Type(of.kind, tuple(map(left_open, of.args)), of.values, of.name, fields)
+
+
+IsOne = Callable[[object], bool]
+
+
+@cache
+def is_text_of(name: str) -> IsOne:
+    """Give the function that tells whether a value is an object of this class, or a text that one can be made of."""
+    kind: type = getattr(import_module(_HOMES[name]), name)
+    others: tuple[type, ...] = (import_module("datetime").datetime,) if name == "date" else ()
+
+    def is_one(value: object) -> bool:
+        own = type(value)
+        if not issubclass(own, str):
+            # To Python a datetime is a date, but its text is none.
+            return issubclass(own, kind) and not issubclass(own, others)
+        try:
+            msgspec.convert(str.__str__(value), kind)
+        except ValueError:
+            return False
+        return True
+
+    return is_one

@@ -1,0 +1,206 @@
+"""A pool of threads that answers questions, what becomes of abandoned ones, and what a session may cost."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from graphbus_core.errors import ModelError
+from graphbus_core.llm.attempts import NANO, Amount, current_tab
+from graphbus_core.llm.client import Bound, Completion, Price
+from graphbus_core.model.config import Budget
+from graphbus_core.model.spending import Usage
+from graphbus_core.negotiation.asking import Accounts, Analysed, AskAnalysis, Asked, WorkerPool, answer, ask_in_turn
+from graphbus_core.negotiation.budget import Bill, Meter
+from graphbus_core.negotiation.protocol import Stopped
+from tests.fakes.negotiating_agents import ScriptedAgent
+from tests.patience import PATIENCE_S
+
+VIEW: Any = None
+
+
+def asked(name: str, analysis: Any = None) -> Asked:
+    agent = ScriptedAgent(name)
+    if analysis is not None:
+        agent.analysis = analysis
+    return Asked(agent, AskAnalysis(name), VIEW)
+
+
+def test_a_pool_answers_as_many_questions_at_once_as_it_is_wide() -> None:
+    together = threading.Barrier(4)
+    batch = [asked(str(n), lambda _view: together.wait(PATIENCE_S) and None) for n in range(4)]
+    replies = list(WorkerPool(4, lambda: None)(batch))
+    assert sorted(reply.agent for reply in replies if isinstance(reply, Analysed)) == ["0", "1", "2", "3"]
+
+
+def test_questions_that_have_not_begun_are_dropped_with_the_replies() -> None:
+    seen: list[int] = []
+    is_closed = threading.Event()
+
+    def answer(number: int) -> None:
+        seen.append(number)
+        if number:
+            is_closed.wait(PATIENCE_S)
+
+    batch = [asked(str(n), lambda _view, n=n: answer(n)) for n in range(50)]
+    replies = iter(WorkerPool(1, lambda: None)(batch))
+    next(replies)
+    replies.close()  # type: ignore[attr-defined]
+    is_closed.set()
+    pool = [thread for thread in threading.enumerate() if thread.name == "graphbus-agent"]
+    for thread in pool:
+        thread.join(PATIENCE_S)
+    assert not any(thread.is_alive() for thread in pool)
+    assert seen in ([0], [0, 1])
+
+
+def test_a_stop_is_heard_while_an_answer_is_awaited() -> None:
+    release = threading.Event()
+    stop = Stopped("manual", "by hand")
+    (reply,) = WorkerPool(2, lambda: stop)([asked("slow", lambda _view: release.wait(PATIENCE_S) and None)])
+    release.set()
+    assert reply is stop
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_thread_that_ends_ends_the_session_instead_of_hanging_it() -> None:
+    (reply,) = WorkerPool(1, lambda: None)([asked("odd", SystemExit())])
+    for thread in threading.enumerate():
+        if thread.name == "graphbus-agent":
+            thread.join()
+    assert reply == Stopped("error", "an agent ended the thread that it ran in")
+
+
+def test_a_final_failure_ends_the_session_and_any_other_is_one_failed_answer() -> None:
+    def fail(is_final: bool) -> ModelError:
+        return ModelError("GBE448", is_final=is_final, provider="x", reason="chance")
+
+    accounts = Accounts(Meter(Budget()))
+    (last, one), _ = accounts.admit([asked("a", fail(True)), asked("b", fail(False))])
+    assert answer(last) == Stopped("error", "The answer of x broke off: chance.")
+    failed = answer(one)
+    assert isinstance(failed, Analysed)
+    assert "broke off" in failed.failure
+    assert accounts.final_error is not None
+    assert [accounts.spend.calls, accounts.costs([])] == [2, {}]
+
+
+def test_a_refused_attempt_ends_the_session_by_its_budget() -> None:
+    accounts = Accounts(Meter(Budget(max_tokens=10)))
+
+    def overdraw(_view: object) -> None:
+        current_tab().permit(Amount(11, 0))
+
+    (question,), _ = accounts.admit([asked("a", overdraw)])
+    assert answer(question) == Stopped("budget", "up to 11 more tokens after 0, and max_tokens is 10")
+
+
+def test_what_is_under_way_at_the_end_counts_with_its_worst_case_and_no_attempt_follows() -> None:
+    accounts = Accounts(Meter(Budget()))
+    is_sent, may_answer, is_done = threading.Event(), threading.Event(), threading.Event()
+    refused: list[str] = []
+
+    def slow(_view: object) -> None:
+        tab = current_tab()
+        tab.permit(Amount(10, 1_000))
+        tab.lose(Amount(10, 1_000))
+        tab.permit(Amount(20, 2_000))
+        is_sent.set()
+        may_answer.wait()
+        tab.lose(Amount(20, 2_000))
+        try:
+            tab.permit(Amount(40, 4_000))
+        except ModelError as error:
+            refused.append(error.code)
+        is_done.set()
+
+    batch, _ = accounts.admit([asked("a", slow), asked("never", slow)])
+    threading.Thread(target=answer, args=(batch[0],), daemon=True).start()
+    assert is_sent.wait(PATIENCE_S)
+    accounts.close()
+    spend = accounts.spend
+    may_answer.set()
+    assert is_done.wait(PATIENCE_S)
+    assert (spend.calls, spend.cost_usd) == (1, 3e-6)
+    assert accounts.spend == spend, "what comes later changes nothing"
+    assert refused == ["GBE470"]
+    assert accounts.meter.held == Amount()
+
+
+class CostlyAgent(ScriptedAgent):
+    """One whose every answer may cost a hundred tokens."""
+
+    def worst_case(self, question: object, view: object, trials: object) -> Any:
+        return Bound(1, 60, 40)
+
+
+def test_as_many_questions_as_fit_go_out_together_and_the_rest_when_they_are_settled() -> None:
+    accounts = Accounts(Meter(Budget(max_tokens=250)))
+    accounts.prices = {"proposer": Price(1.0, 1.0)}
+    batch = [Asked(CostlyAgent(name), AskAnalysis(name), VIEW) for name in "abc"]
+    wave, refusal = accounts.admit(batch)
+    assert [each.view for each in wave] == [VIEW, VIEW]
+    assert refusal == "up to 100 more tokens after 200, and max_tokens is 250"
+    assert accounts.spend.calls == 0, "nothing is settled yet"
+    list(ask_in_turn(wave))
+    assert accounts.meter.held == Amount()
+    assert accounts.admit(batch[2:])[1] == ""
+
+
+def test_dollars_are_refused_with_both_figures() -> None:
+    meter = Meter(Budget(max_usd=0.5))
+    assert meter.hold(Amount(0, 400_000_000)) == ""
+    assert meter.hold(Amount(0, 200_000_000)) == "up to $0.20 more after $0.40, and max_usd is 0.5"
+    assert meter.hold(Amount(5, 0)) == ""
+    meter.settle(Amount(0, 400_000_000), Amount(0, 1))
+    assert meter.hold(Amount(0, 200_000_000)) == ""
+
+
+# --- the budget ------------------------------------------------------------------------------
+
+
+class Clock:
+    """A clock that a test turns."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def test_calls_are_reserved_before_they_are_made_and_never_beyond_the_limit() -> None:
+    meter = Meter(Budget(max_calls=3))
+    assert meter.reserve(2) == ""
+    assert meter.reserve(2) == "2 more calls after 2, and max_calls is 3"
+    assert meter.calls == 2, "what is refused is not charged"
+    assert meter.reserve(1) == ""
+
+
+def test_the_time_runs_from_the_start_of_the_loop() -> None:
+    clock = Clock()
+    meter, unlimited = Meter(Budget(max_seconds=5.0), clock), Meter(Budget(max_seconds=0.0), clock)
+    clock.now_s += 60
+    meter.start()
+    clock.now_s += 4.9
+    assert meter.reserve(1) == ""
+    clock.now_s += 0.1
+    assert meter.reserve(1) == "max_seconds is 5"
+    assert unlimited.reserve(1) == ""
+
+
+def test_an_answer_beyond_its_worst_case_leaves_room_for_nothing_not_even_for_what_was_set_aside() -> None:
+    meter = Meter(Budget(max_usd=1.0))
+    lying, waiting = Bill(meter, Amount(10, NANO // 2)), Bill(meter, Amount())
+    meter.hold(Amount(10, NANO // 2))
+    usage = Usage(input_tokens=5, output_tokens=10**9)
+    with lying.running() as tab:
+        tab.take(Completion(text="", model="stub:m", usage=usage, cost_usd=2.5))
+        with pytest.raises(ModelError, match=r"more than was set aside for an answer: \$2.50 so far, and max_usd is 1"):
+            tab.permit(Amount(1, 1))
+    assert (meter.held, meter.spent.nano_usd) == (Amount(), 2.5 * NANO)
+    with waiting.running() as tab, pytest.raises(ModelError):
+        tab.permit(Amount())
+    assert meter.overdraft

@@ -1,0 +1,88 @@
+"""A model that cannot be reached is no agent that has nothing to say; `--resume` goes on as the session began."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from graphbus_core.errors import ModelError, NegotiationError
+from graphbus_core.llm.client import Prompt
+from graphbus_core.model.config import BuildRequest
+from graphbus_core.negotiation.lock import load_lock
+from graphbus_core.negotiation.sessions import load_start, resumed
+from graphbus_core.negotiation.transcript import load_session
+from graphbus_core.settings import resolve_build
+from graphbus_core.store.seals import seal_of
+from graphbus_core.store.writing import encode
+from tests.fakes.model_sessions import GoodModel, negotiate, write_zoo
+from tests.fakes.model_texts import asked_in
+
+pytestmark = pytest.mark.slow
+
+
+def away(_prompt: Prompt) -> None:
+    raise ModelError("GBE445", provider="scripted", reason="connection refused", is_transient=True)
+
+
+def test_a_session_in_which_nobody_could_answer_fails_and_settles_nobody(tmp_path: Path) -> None:
+    root = write_zoo(tmp_path)
+    with pytest.raises(NegotiationError) as refused:
+        negotiate(root, GoodModel(away))
+    assert refused.value.code == "GBE426"
+    assert refused.value.status == 5
+    assert "connection refused" in refused.value.sentence
+    assert load_session(root / ".graphbus").negotiations.ending.reason == "error"
+    assert not (root / ".graphbus" / "negotiation.lock").exists()
+
+
+def test_an_agent_that_could_not_answer_has_not_settled_and_is_asked_again(tmp_path: Path) -> None:
+    root = write_zoo(tmp_path)
+
+    def away_for_mail(prompt: Prompt) -> None:
+        if asked_in(prompt).agent == "MailService" and asked_in(prompt).task == "propose":
+            away(prompt)
+
+    negotiate(root, GoodModel(away_for_mail))
+    lock = load_lock(resolve_build(BuildRequest(paths=(str(root / "agents"),))))
+    assert lock is not None
+    assert {name for name, agent in lock.agents.items() if not agent.is_settled} == {"MailService"}
+
+    model = GoodModel()
+    negotiate(root, model)
+    assert ("propose", "MailService") in model.asked
+    assert ("propose", "StockService") not in model.asked
+
+
+# --- resumed sessions ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def interrupted(tmp_path: Path) -> Path:
+    """A session without a record, as a kill leaves it."""
+    root = write_zoo(tmp_path)
+    negotiate(root, GoodModel(), rounds=1)
+    (root / ".graphbus" / "sessions" / "S001" / "record.json").unlink()
+    return root
+
+
+def begun_with(root: Path, **asked_for: bool) -> BuildRequest:
+    start = msgspec.structs.replace(load_start(root / ".graphbus", "S001"), **asked_for)
+    folder = root / ".graphbus" / "sessions" / "S001"
+    (folder / "session.json").write_bytes(encode(start))
+    (folder / "seal").write_text(seal_of("session", f"{root.resolve()}\0S001", encode(start)))
+    return BuildRequest(paths=(str(root / "agents"),), enable_agents=True, is_resumed=True)
+
+
+def test_a_session_that_was_reviewed_does_not_go_on_without_a_person(interrupted: Path) -> None:
+    request = begun_with(interrupted, is_reviewed=True)
+    with pytest.raises(NegotiationError, match="--review was dropped since it was interrupted") as refused:
+        resumed(request)
+    assert refused.value.code == "GBE422"
+    assert resumed(msgspec.structs.replace(request, is_reviewed=True)).is_reviewed
+
+
+@pytest.mark.parametrize("makes_commits", [True, False])
+def test_a_session_that_makes_commits_goes_on_to_make_them(interrupted: Path, makes_commits: bool) -> None:
+    assert resumed(begun_with(interrupted, makes_commits=makes_commits)).makes_commits is makes_commits
