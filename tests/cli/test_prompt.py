@@ -16,7 +16,7 @@ from tests.patience import PATIENCE_S
 from tests.project_files import write_project
 
 SHOP = """
-    import threading, time
+    import pathlib, threading, time
     from graphbus_core import GraphBusNode, schema_method, subscribe
 
     class Shop(GraphBusNode):
@@ -38,7 +38,8 @@ SHOP = """
 
         @schema_method(input_schema={})
         def dream(self) -> None:
-            time.sleep(60)
+            self.log("dreams")
+            time.sleep(600)
 
         @schema_method(input_schema={})
         def murmur(self) -> None:
@@ -48,10 +49,11 @@ SHOP = """
             while not self.ended.wait(0.2):
                 self.log("hm")
 
-        @schema_method(input_schema={"after_s": float})
-        def sell_later(self, after_s: float) -> None:
+        @schema_method(input_schema={"flag": str})
+        def sell_later(self, flag: str) -> None:
             def sell():
-                self.ended.wait(after_s)
+                while not pathlib.Path(flag).exists() and not self.ended.wait(0.01):
+                    pass
                 self.publish("/Shop/Sold", {"sku": "later", "count": 1})
             threading.Thread(target=sell, daemon=True).start()
 
@@ -66,7 +68,8 @@ CLOCK = """
     class Clock(GraphBusNode):
         @schema_method(input_schema={}, output_schema={})
         async def dream(self):
-            await asyncio.sleep(60)
+            self.log("dreams")
+            await asyncio.sleep(600)
     """
 STOCK = """
     from graphbus_core import GraphBusNode, subscribe
@@ -303,7 +306,7 @@ def test_an_event_is_not_waited_for_longer_than_what_comes_of_it(shop: Path) -> 
     with Person(["run", "-i"], shop) as person:
         person.sees(READY)
         person.types("call Clock.dream")
-        person.sees("call Clock.dream\n")
+        person.sees("[Clock] dreams")
         person.presses(CTRL_C, "Interrupted.")
         person.types("publish /Shop/Sold sku=cup count=1")
         person.sees("1 event, 1 delivery\n", timeout_s=PATIENCE_S)
@@ -319,7 +322,7 @@ def test_ctrl_c_interrupts_a_handler_and_the_prompt_comes_back(shop: Path) -> No
     with Person(["run", "-i"], shop) as person:
         person.sees(READY)
         person.types("call Shop.dream")
-        person.sees("call Shop.dream\n")
+        person.sees("[Shop] dreams")
         person.presses(CTRL_C, "Interrupted.")
         person.sees(READY)
         person.types("call Shop.sell sku=mug count=4")
@@ -377,36 +380,32 @@ def test_a_handler_that_ends_the_process_ends_it_in_good_order(shop: Path, line:
         assert "Traceback" not in person.seen
 
 
-def test_a_breakpoint_of_another_thread_takes_the_line_and_gives_it_back(shop: Path) -> None:
+def test_a_breakpoint_of_another_thread_waits_for_the_line_that_is_typed(shop: Path, tmp_path: Path) -> None:
+    flag = tmp_path / "sell"
     with Person(["run", "-i", "--break", "Stock.on_sold"], shop) as person:
         person.sees(READY)
-        person.types("call Shop.sell_later after_s=0.3")
+        person.types(f"call Shop.sell_later flag={flag}")
+        person.sees("null")
         person.sees(READY)
-        person.keys("call Shop.sel")
-        person.sees("Stopped before Stock.on_sold")
+        person.keys("help qu")
+        person.sees("help qu")
+        flag.touch()
+        person.sees("Stopped before Stock.on_sold. Press Enter to look at it.\ngraphbus> help qu")
+        person.types("it")
         person.sees(STOPPED)
         person.types("p sku")
         person.sees("'later'")
         person.types("c")
         person.sees("[Stock] 1 x later gone")
-        person.sees("graphbus> call Shop.sel")
-        person.types("l sku=mug count=4")
+        person.sees(READY)
+        person.types("call Shop.sell sku=mug count=4")
         person.sees(STOPPED)
         person.types("q")
         person.sees(READY)
         person.types("break off")
         person.sees("Stops before: nothing")
         assert person.leaves(CTRL_D) == 0
-
-
-def test_trace_on_shows_each_delivery_as_it_happens(shop: Path) -> None:
-    with Person(["run", "-i"], shop) as person:
-        person.sees(READY)
-        person.types("trace on")
-        person.sees(READY)
-        person.types("call Shop.sell sku=mug count=4")
-        person.sees("/Shop/Sold > Stock.on_sold")
-        person.types("trace off")
+        assert "Stop the graph in good order." in person.seen
 
 
 def test_a_breakpoint_without_a_prompt_stops_a_run_with_an_end(shop: Path) -> None:
@@ -427,7 +426,7 @@ def test_a_breakpoint_without_a_prompt_stops_a_run_with_an_end(shop: Path) -> No
 
 @pytest.mark.parametrize("options", [[], ["-i", "--publish", "/Shop/Sold", '{"sku": "ghost", "count": 1}']])
 def test_who_leaves_the_debugger_alone_gets_the_terminal_back_as_it_was(shop: Path, options: list[str]) -> None:
-    main = "def run(graph):\n    graph.call('Shop', 'sell_later', after_s=0.0)\n    graph.node('Shop').ended.wait(60)\n"
+    main = "def run(graph):\n    graph.call('Shop', 'sell_later', flag='.')\n    graph.node('Shop').ended.wait(60)\n"
     (shop / "main.py").write_text(main)
     (shop / "pyproject.toml").write_text("[tool.graphbus.runtime]\ngrace_s = 0.3\n")
     entry = [] if options else ["--entrypoint", "main:run"]

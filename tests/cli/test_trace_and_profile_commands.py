@@ -53,7 +53,7 @@ def test_a_trace_is_written_below_the_state_dir_and_only_when_asked_for(
     answer(capsys, "run", *SAY)
     assert not (relay / "kept").exists()
     answer(capsys, "run", "--trace", *SAY)
-    assert stat.S_IMODE((relay / "kept/trace.sqlite3").stat().st_mode) == 0o600
+    assert stat.S_IMODE((relay / "kept/trace.jsonl").stat().st_mode) == 0o600
     assert not (relay / "kept/profile.json").exists()
 
 

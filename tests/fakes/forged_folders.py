@@ -49,7 +49,7 @@ FILES = (
     ),
     *(
         "state/dead_letters.sqlite3",
-        "state/trace.sqlite3",
+        "state/trace.jsonl",
         "state/profile.json",
         "state/http_token",
         "state/prompt_history",

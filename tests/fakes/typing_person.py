@@ -21,7 +21,6 @@ from tests.patience import PATIENCE_S
 
 CTRL_C, CTRL_D, TAB, UP = "\x03", "\x04", "\t", "\x1b[A"
 _MOMENT_S = 0.2
-_PRESSES = 5
 _PAINT = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 
 
@@ -64,10 +63,10 @@ class Person:
 
     def presses(self, key: str, until: str) -> None:
         """Press a key until the text is shown: one that comes before the command waits again is lost, as at any terminal."""
-        for _ in range(_PRESSES):
-            time.sleep(_MOMENT_S)
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
             self.keys(key)
-            if self._is_seen(until, _MOMENT_S * 5):
+            if self._is_seen(until, _MOMENT_S * 5) or time.monotonic() > deadline:
                 break
         self.sees(until)
 

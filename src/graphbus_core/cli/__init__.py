@@ -10,12 +10,15 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from itertools import pairwise
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from graphbus_core import __version__, collector, errors
 from graphbus_core.cli import console
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 INTERRUPTED = 130
 BROKEN_PIPE = 141
@@ -85,6 +88,14 @@ class LazyGroup(click.Group):
         command: click.Command = getattr(import_module(module), attribute)
         collector.resume()  # what comes now is the command's work, which may take long and make garbage
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
+        """Complete options, and commands from the table, without importing a command."""
+        from click.shell_completion import CompletionItem
+
+        names = [CompletionItem(name, help=entry.summary) for name, entry in COMMANDS.items()]
+        options = click.Command.shell_complete(self, ctx, incomplete)
+        return [name for name in names if name.value.startswith(incomplete)] + options
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the table by sections, without importing a command."""
@@ -161,9 +172,9 @@ def graphbus() -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and give its exit status: see the end of `graphbus --help`, and docs/command-line.md."""
     if COMPLETION_VARIABLE in os.environ:
-        from graphbus_core.cli.completing.answer import answer
+        from graphbus_core.cli.completion import answer
 
-        return answer(os.environ[COMPLETION_VARIABLE], sys.argv[1:])
+        return answer(os.environ[COMPLETION_VARIABLE])
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
         console.begin()

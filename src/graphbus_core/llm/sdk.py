@@ -31,6 +31,8 @@ MAX_WIRE_BYTES = 64_000_000
 _MAX_ERROR_BYTES = 1_000_000
 _NO_KEY = "no-key"
 _SIZES = (1_000, 1_000_000)
+_TELL_EVERY_S = 0.05
+"""How often the progress of an answer is told at most."""
 """Prices may rise with the size of a prompt."""
 _PASSED_ON = frozenset(
     {
@@ -212,7 +214,7 @@ class _Counter:
         if self._characters > MAX_ANSWER_BYTES:
             raise too_long(self._provider, MAX_ANSWER_BYTES)
         now = time.monotonic()
-        if self._progress and now - self._told_s > 0.05:
+        if self._progress and now - self._told_s >= _TELL_EVERY_S:
             self._told_s = now
             self._progress(self._characters)
 

@@ -11,7 +11,7 @@ import pytest
 
 from graphbus_core import GraphBusNode, connect, schema_method, subscribe
 from graphbus_core.errors import RunError
-from graphbus_core.hosting.instruments.breaks import Breakpoints, check_names
+from graphbus_core.hosting.instruments.breakpoints import Breakpoints, check_names
 
 Typed = Callable[..., str]
 

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import sqlite3
+import os
 import stat
-import threading
-from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
 from graphbus_core import GraphBusNode, connect, schema_method, subscribe
 from graphbus_core.cli.running.trace_text import delivery_line, tree_lines
 from graphbus_core.errors import RunError
-from graphbus_core.hosting.instruments import trace as tracing
-from graphbus_core.hosting.instruments.trace import Recorder, Tracer
-from graphbus_core.hosting.instruments.trace_file import FILE, TraceFile, TraceReader
-from graphbus_core.hosting.instruments.trace_tree import plant
-from graphbus_core.hosting.instruments.traced import Delivery
+from graphbus_core.hosting.instruments.trace import FILE, FULL, Delivery, TraceFile, Tracer, read
+from graphbus_core.hosting.instruments.trace_tree import find, plant, roots
 
 
 class Orders(GraphBusNode):
@@ -42,20 +37,13 @@ class Stock(GraphBusNode):
         pass
 
 
-def traced(tmp_path: Path, count: int = 1, **options) -> Path:
-    with (
-        Tracer(tmp_path, **options) as tracer,
-        connect(Orders, Stock, middleware=[tracer], on_error="isolate") as graph,
-    ):
-        for n in range(count):
-            graph.publish("/Order/Placed", {"n": n})
-    return tmp_path / FILE
-
-
-@pytest.fixture
-def reader(tmp_path: Path) -> Iterator[TraceReader]:
-    with TraceReader(traced(tmp_path)) as opened:
-        yield opened
+def traced(folder: Path, count: int = 1, *, with_payloads: bool = False, **options) -> list[Delivery]:
+    with TraceFile(folder, **options) as file:
+        tracer = Tracer(file.add, with_payloads=with_payloads)
+        with connect(Orders, Stock, middleware=[tracer], on_error="isolate") as graph:
+            for n in range(count):
+                graph.publish("/Order/Placed", {"n": n})
+    return read(folder)
 
 
 def delivered(n: int = 0, **changes) -> Delivery:
@@ -76,135 +64,129 @@ def delivered(n: int = 0, **changes) -> Delivery:
     return Delivery(**{**fields, **changes})
 
 
-def test_every_delivery_is_written_with_its_cause_handler_and_outcome(reader: TraceReader) -> None:
-    (root,) = reader.roots(10)
+def test_every_delivery_is_written_with_its_cause_handler_and_outcome(tmp_path: Path) -> None:
+    deliveries = traced(tmp_path)
+    (root,) = roots(deliveries)
     assert (root.topic, root.events, root.deliveries, root.failed) == ("/Order/Placed", 3, 3, 1)
-    by_handler = {each.handler: each for each in reader.tree(root.event_id)}
+    by_handler = {each.handler: each for each in deliveries}
     assert set(by_handler) == {"Orders.on_placed", "Stock.on_checked", "Stock.on_counted"}
     failed = by_handler["Stock.on_checked"]
     assert (failed.outcome, failed.error) == ("failed", "ValueError: no")
     assert failed.causation_id == root.event_id
     assert failed.published_by == "Orders.on_placed"
-    assert 0 < by_handler["Orders.on_placed"].duration_s < 5
+    assert by_handler["Orders.on_placed"].duration_s > 0
 
 
 def test_payloads_are_written_only_when_asked_for(tmp_path: Path) -> None:
-    for folder, options, payload in (("a", {}, ""), ("b", {"with_payloads": True}, '{"n":0}')):
-        with TraceReader(traced(tmp_path / folder, **options)) as reader:
-            (root,) = reader.roots(1)
-            assert reader.tree(root.event_id)[0].payload == payload
+    assert traced(tmp_path / "a")[0].payload == ""
+    assert traced(tmp_path / "b", with_payloads=True)[0].payload == '{"n":0}'
 
 
 def test_nobody_else_can_read_the_file(tmp_path: Path) -> None:
-    assert stat.S_IMODE(traced(tmp_path).stat().st_mode) == 0o600
-
-
-def test_nothing_is_lost_when_it_is_closed_and_the_oldest_are_forgotten_first(tmp_path: Path) -> None:
-    path = traced(tmp_path, count=700, kept=1000)
-    with TraceReader(path) as reader:
-        assert sum(root.deliveries for root in reader.roots(-1)) == 1000
-        assert len(reader.roots(5)) == 5
-        assert reader.roots(1)[0].deliveries == 3
-
-
-def test_a_second_run_goes_on_in_the_same_file(tmp_path: Path) -> None:
     traced(tmp_path)
-    with TraceReader(traced(tmp_path)) as reader:
-        assert len(reader.roots(10)) == 2
+    assert stat.S_IMODE((tmp_path / FILE).stat().st_mode) == 0o600
 
 
-def test_a_graph_that_is_faster_than_the_disk_waits_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tracing, "_PENDING", 10)
-    monkeypatch.setattr(tracing, "_BATCH", 5)
-    with TraceReader(traced(tmp_path, count=200)) as reader:
-        assert sum(root.deliveries for root in reader.roots(-1)) == 600
+def test_a_full_file_makes_room_and_the_oldest_are_forgotten_first(tmp_path: Path) -> None:
+    kept = traced(tmp_path, count=700, most_bytes=100_000)
+    assert 200 < len(kept) < 600
+    assert {path.name for path in tmp_path.iterdir()} == {FILE, FULL}
+    assert all(path.stat().st_size < 101_000 for path in tmp_path.iterdir())
+    assert len(roots(kept, 5)) == 5
+    assert roots(kept)[0].deliveries == 3
+
+
+def test_a_second_run_and_other_threads_add_to_the_same_file(tmp_path: Path) -> None:
+    traced(tmp_path)
+    with TraceFile(tmp_path) as file, TraceFile(tmp_path) as other:
+        add = [Thread(target=lambda file=file: [file.add(delivered(n)) for n in range(500)]) for file in (file, other)]
+        for each in add:
+            each.start()
+        for each in add:
+            each.join()
+    assert len(read(tmp_path)) == 3 + 1000
+
+
+def test_a_delivery_is_in_the_file_as_soon_as_it_has_ended(tmp_path: Path) -> None:
+    with TraceFile(tmp_path) as file:
+        file.add(delivered(1))
+        assert read(tmp_path) == [delivered(1)]
 
 
 def test_a_file_that_cannot_be_written_any_more_stops_the_trace_and_not_the_graph(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with Tracer(tmp_path) as tracer, connect(Orders, Stock, middleware=[tracer], on_error="isolate") as graph:
-        with closing(sqlite3.connect(tmp_path / FILE)) as database:
-            database.execute("DROP TABLE deliveries")
-        for n in range(5):
-            graph.publish("/Order/Placed", {"n": n})
-        tracer.close()
-        tracer.close()
-        graph.publish("/Order/Placed", {"n": 6})
-        assert graph.bus.statistics().published == 18
-        with pytest.raises(sqlite3.ProgrammingError, match="closed"):
-            tracer._file._database.execute("SELECT 1")
+    file = TraceFile(tmp_path)
+    os.close(file._handle)
+    file._handle = os.open(os.devnull, os.O_RDONLY)
+    for n in range(5):
+        file.add(delivered(n))
     said = [record.message for record in caplog.records if record.name == "graphbus.trace"]
-    assert said == ["The trace cannot be written: no such table: deliveries. The graph runs on without a trace."]
+    assert said == ["The trace cannot be written: Bad file descriptor. The graph runs on without a trace."]
 
 
-def test_an_empty_file_holds_no_trace_to_read_and_takes_one(tmp_path: Path) -> None:
+def test_an_empty_file_takes_a_trace_and_a_line_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
     (tmp_path / FILE).write_bytes(b"")
-    with pytest.raises(RunError) as refused, TraceReader(tmp_path / FILE) as reader:
-        reader.roots(1)
-    assert refused.value.code == "GBE684"
-    TraceFile(tmp_path / FILE, kept=9).close()
+    TraceFile(tmp_path).close()
+    assert read(tmp_path) == []
+    with (tmp_path / FILE).open("ab") as file:
+        file.write(b'{"event_id": "12')
+    assert read(tmp_path) == []
 
 
-@pytest.mark.parametrize("content", [b"x\n", b"no database, whatever its name says" * 40])
-def test_who_meets_a_damaged_trace_is_told_which_file_to_move_away(tmp_path: Path, content: bytes) -> None:
+@pytest.mark.parametrize("content", [b"x\n", b"[" * 9000, b'{"trace_version": "1"}\n', b'{"trace_version": 2}\n'])
+def test_who_meets_a_trace_that_is_damaged_or_newer_is_told_which_file_to_move_away(
+    tmp_path: Path, content: bytes
+) -> None:
     path = tmp_path / FILE
     path.write_bytes(content)
-    for use in (TraceReader, lambda path: TraceFile(path, kept=9)):
-        with pytest.raises(RunError, match="The trace cannot be read: it is damaged") as refused:
-            use(path)
+    reason = "a newer GraphBus has written it" if b"2" in content else "it is damaged"
+    for use in (read, TraceFile):
+        with pytest.raises(RunError, match=f"The trace cannot be read: {reason}") as refused:
+            use(tmp_path)
         assert (refused.value.code, str(refused.value.where)) == ("GBE643", str(path))
         assert "Move the file away" in refused.value.hint
     assert path.read_bytes() == content
 
 
-def test_a_trace_that_is_damaged_further_on_is_told_when_it_is_read(tmp_path: Path) -> None:
-    path = tmp_path / FILE
-    with closing(TraceFile(path, kept=9)):
-        pass
-    content = path.read_bytes()
-    path.write_bytes(content[:4096] + b"\xff" * (len(content) - 4096))
-    with TraceReader(path) as reader, pytest.raises(RunError) as refused:
-        reader.roots(1)
-    assert refused.value.code == "GBE643"
-
-
 def test_a_folder_in_which_nothing_can_be_written_is_refused_before_the_graph_starts(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("a file, no folder")
     with pytest.raises(RunError) as refused:
-        Tracer(tmp_path / "state")
+        TraceFile(tmp_path / "state")
     assert refused.value.code == "GBE683"
-    assert threading.active_count() == 1
 
 
 def test_without_a_trace_nothing_can_be_read(tmp_path: Path) -> None:
     with pytest.raises(RunError) as refused:
-        TraceReader(tmp_path / FILE)
+        read(tmp_path)
     assert refused.value.code == "GBE684"
 
 
 def test_a_call_is_no_delivery_but_what_it_publishes_is() -> None:
-    recorder = Recorder()
+    recorder = Tracer()
     shown: list[str] = []
     recorder.show = lambda delivery: shown.append(delivery.handler)
     with connect(Orders, middleware=[recorder]) as graph:
         graph.call("Orders", "place")
-    assert [each.handler for each in recorder.deliveries()] == ["Orders.on_placed"] == shown
-    assert recorder.deliveries()[0].src == "Orders"
+    assert [each.handler for each in recorder.recorded] == ["Orders.on_placed"] == shown
+    assert recorder.recorded[0].src == "Orders"
 
 
-def test_ids_are_found_by_how_they_begin(reader: TraceReader) -> None:
-    (root,) = reader.roots(1)
-    assert reader.matching(root.event_id[:10], 5) == [root.event_id]
-    assert len(reader.matching("", 5)) == 3
-    assert set(reader.last_ids(9)) == set(reader.matching("", 9))
-    for each in reader.last_ids(9):
-        assert reader.root_of(each) == root.event_id
+def test_ids_are_found_by_how_they_begin(tmp_path: Path) -> None:
+    deliveries = traced(tmp_path)
+    root = deliveries[0].correlation_id
+    for each in deliveries:
+        assert find(deliveries, each.event_id[:12].upper())[:2] == (each.event_id, root)
+    assert find(deliveries, "last").event_id == root
+    with pytest.raises(RunError, match="3 events have an id that begins with"):
+        find(deliveries, "")
+    with pytest.raises(RunError, match="Did you mean") as refused:
+        find(deliveries, f"{root[:6]}{'0' if root[6] != '0' else '1'}{root[7]}")
+    assert refused.value.code == "GBE685"
 
 
-def test_the_tree_shows_who_caused_what(reader: TraceReader) -> None:
-    (root,) = reader.roots(1)
-    tree = plant(root.event_id, reader.tree(root.event_id))
+def test_the_tree_shows_who_caused_what(tmp_path: Path) -> None:
+    tree = find(traced(tmp_path), "last").tree
     (handled,) = tree.handled
     assert [each.topic for each in handled.caused] == ["/Order/Checked", "/Order/Counted"]
     lines = list(tree_lines(tree, marked=handled.caused[0].event_id))

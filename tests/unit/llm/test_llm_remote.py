@@ -72,9 +72,10 @@ def refused(client: Any, prompt: Prompt = SHORT) -> ModelError:
 
 
 @each_wire
-def test_a_prompt_is_answered_piece_by_piece(asking: Asking, wire: Wire) -> None:
+def test_a_prompt_is_answered_piece_by_piece(asking: Asking, wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphbus_core.llm.sdk._TELL_EVERY_S", 0)  # else pieces that arrive at once are told as one
     heard: list[int] = []
-    answer = Answer("twelve signs", piece_delay_s=0.06, pieces=4, may_go=lambda number: len(heard) == number)
+    answer = Answer("twelve signs", pieces=4, may_go=lambda number: len(heard) == number)
     server = asking.server([answer])
     completion = asking.client(server, wire).complete(SHORT, 100, heard.append)
     assert completion.text == "twelve signs"

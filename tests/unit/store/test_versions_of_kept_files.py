@@ -13,8 +13,6 @@ import pytest
 
 from graphbus_core.errors import GraphBusError
 from graphbus_core.hosting.instruments import profile
-from graphbus_core.hosting.instruments.trace_file import FILE as TRACE
-from graphbus_core.hosting.instruments.trace_file import TraceFile, TraceReader
 from graphbus_core.model.config import BuildConfig, Settings
 from graphbus_core.negotiation.lock import load_lock, pack, unpack
 from graphbus_core.negotiation.replay import replay
@@ -123,34 +121,6 @@ def test_a_file_with_anything_in_it_is_a_refusal_and_no_crash(kept: Path, reader
     (kept / reader.name).write_bytes(data)
     with pytest.raises(GraphBusError):
         reader.read(kept)
-
-
-def test_a_trace_of_a_newer_version_is_neither_read_nor_written_to(tmp_path: Path) -> None:
-    path = tmp_path / TRACE
-    TraceFile(path, kept=9).close()
-    with TraceReader(path) as reader:
-        assert reader.roots(1) == []
-    _set_version(path, 2)
-    before = path.read_bytes()
-    with pytest.raises(GraphBusError, match="a newer GraphBus has written it") as refused:
-        TraceReader(path)
-    assert refused.value.code == "GBE643"
-    with pytest.raises(GraphBusError, match="a newer GraphBus has written it") as refused:
-        TraceFile(path, kept=9)
-    assert refused.value.code == "GBE643"
-    assert path.read_bytes() == before
-
-
-def test_a_trace_from_before_traces_had_a_version_is_the_first_version(tmp_path: Path) -> None:
-    path = tmp_path / TRACE
-    TraceFile(path, kept=9).close()
-    _set_version(path, 0)
-    with TraceReader(path) as reader:
-        assert reader.roots(1) == []
-    TraceFile(path, kept=9).close()
-    with sqlite3.connect(path) as database:
-        assert database.execute("PRAGMA user_version").fetchone() == (1,)
-    database.close()
 
 
 def _set_version(path: Path, version: int) -> None:

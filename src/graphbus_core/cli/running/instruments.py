@@ -17,10 +17,9 @@ from graphbus_core.cli import console
 from graphbus_core.cli.running.terminal import Terminal
 from graphbus_core.errors import UsageError
 from graphbus_core.hosting.graph import LiveGraph
-from graphbus_core.hosting.instruments.breaks import Breakpoints, check_names
+from graphbus_core.hosting.instruments.breakpoints import Breakpoints, check_names
 from graphbus_core.hosting.instruments.profile import Profiler, save
-from graphbus_core.hosting.instruments.trace import Recorder, Tracer
-from graphbus_core.hosting.instruments.traced import Delivery
+from graphbus_core.hosting.instruments.trace import Delivery, TraceFile, Tracer
 from graphbus_core.hosting.signals import Stopped
 from graphbus_core.model.artifacts import BuildArtifacts
 from graphbus_core.model.config import Instrument, RuntimeRequest
@@ -71,7 +70,7 @@ class Instruments(NamedTuple):
 
     middleware: tuple[Instrument, ...] = ()
     breakpoints: Breakpoints | None = None
-    recorder: Recorder | None = None
+    recorder: Tracer | None = None
     profiler: Profiler | None = None
     say_delivery: Callable[[Delivery], None] | None = None
 
@@ -93,7 +92,7 @@ def ready(options: InstrumentOptions, terminal: Terminal, stack: ExitStack) -> I
     if options.is_traced:
         tracer = _tracer(folder, stack, say_delivery, with_payloads=options.traces_payloads)
     if options.is_interactive:
-        recorder = Recorder()
+        recorder = Tracer(with_payloads=True)
     if options.is_profiled or options.is_interactive:
         profiler = _profiler(folder if options.is_profiled else None, stack)
     middleware = (breakpoints, tracer, recorder, profiler)
@@ -133,8 +132,8 @@ def _say_above(terminal: Terminal) -> Callable[[Delivery], None]:
 
 
 def _tracer(folder: Path, stack: ExitStack, show: Callable[[Delivery], None], *, with_payloads: bool) -> Tracer:
-    is_watched = sys.stderr.isatty()
-    return stack.enter_context(Tracer(folder, with_payloads=with_payloads, show=show if is_watched else None))
+    file = stack.enter_context(TraceFile(folder))
+    return Tracer(file.add, with_payloads=with_payloads, show=show if sys.stderr.isatty() else None)
 
 
 def _profiler(folder: Path | None, stack: ExitStack) -> Profiler:

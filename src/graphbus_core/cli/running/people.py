@@ -1,4 +1,4 @@
-"""The people at the terminal of `graphbus run`: who stops at breakpoints, and who types commands with `-i`."""
+"""The terminal of `graphbus run` as its stages need it: breakpoints are checked, and the prompt of `-i` is run."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from graphbus_core.model.config import RuntimeRequest
 
 
 class People:
-    """Who is at the terminal, and what they want of the graph.
+    """The person or the pipe at the terminal.
 
     Attributes:
-        is_typing: A person is at the prompt, and not a pipe: what goes wrong has been seen and is no exit status.
+        is_typing: A person is at the prompt, and not a pipe: a failure was seen there, and does not change the exit status.
         total: How many lines were commands.
         refused: How many of them were refused.
     """
@@ -29,26 +29,21 @@ class People:
         self._terminal = terminal
         self._instruments = instruments
         self._options = options
-        self._artifacts: BuildArtifacts | None = None
 
     def meet(self, graph: LiveGraph, artifacts: BuildArtifacts) -> None:
-        """Get to know the graph when it is ready.
+        """Check the breakpoints when the graph is ready.
 
         Raises:
             RunError: GBE682 for a breakpoint that it does not have.
         """
-        self._artifacts = artifacts
         check(self._instruments, graph, artifacts)
 
     def talk(self, graph: LiveGraph) -> None:
-        """Do what they type until they leave."""
+        """Do what is typed until the input ends."""
         from graphbus_core.cli.running.prompt import Prompt
-        from graphbus_core.cli.running.prompt.session import Session
 
-        if self._artifacts is None:
-            return
         folder = Path(settings.resolve_run(RuntimeRequest(artifacts=self._options.artifacts)).state_dir)
-        prompt = Prompt(Session(graph, self._artifacts, self._instruments, self.is_typing), self._terminal, folder)
+        prompt = Prompt(graph, self._instruments, self._terminal, folder, is_typed=self.is_typing)
         try:
             prompt.run()
         finally:

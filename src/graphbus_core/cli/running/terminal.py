@@ -1,7 +1,7 @@
-"""The terminal as a prompt and a debugger share it: one of them reads at a time, and nobody writes into a line that is typed.
+"""The terminal of `graphbus run`, shared by the prompt, the debugger and log lines.
 
-The prompt reads on the main thread. A debugger on another thread interrupts it with a signal, and the prompt shows the line
-again, with what was typed, when the debugger has done. Log lines from other threads go above the line.
+One thread reads at a time. A debugger that stops on another thread waits until the person at the prompt has entered the
+line; the prompt reads on when the debugger is done. Log lines of other threads appear above the line that is being typed.
 """
 
 from __future__ import annotations
@@ -12,39 +12,25 @@ import termios
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
-from threading import RLock, current_thread, main_thread
-from time import sleep
-from types import FrameType, ModuleType
+from threading import RLock, Thread, current_thread, main_thread
+from types import ModuleType
 from typing import Any
-
-_POLL_S = 0.005
-_WAKE = signal.SIGUSR1
-
-
-class _Interrupted(BaseException):
-    """The line is taken from the prompt."""
 
 
 class Terminal:
-    """Who has the terminal.
-
-    Attributes:
-        complete: Gives the n-th way to complete a word of the prompt, or None.
-        asked: What a debugger has written before the line that it waits for; empty while it does not.
-    """
+    """Gives the terminal to one reader at a time."""
 
     def __init__(self) -> None:
-        self.complete: Callable[[str, int], str | None] | None = None
-        self._taken = RLock()
-        self._is_reading = False
+        self._next = RLock()
+        """Held by a debugger as long as it waits and reads, so that the prompt cannot begin another line before it."""
+        self._reading = RLock()
+        self._reader: Thread | None = None
         self._prompt = ""
-        self._typed = ""
         self._modes: list[Any] | None = None
-        self.asked = ""
 
     @cached_property
     def readline(self) -> ModuleType | None:
-        """The module of this name, where the Python has it and a person types."""
+        """The module of this name, if Python has it and a person types."""
         if not sys.stdin.isatty():
             return None
         try:
@@ -54,53 +40,54 @@ class Terminal:
         return readline
 
     @contextmanager
-    def taken(self) -> Iterator[Terminal]:
-        """Have the terminal, on any thread, until the end of the block; Ctrl-C cancels a line of the main thread meanwhile."""
-        with self._taken:
-            self._keep_modes()
-            while self._is_reading:
-                signal.pthread_kill(main_thread().ident or 0, _WAKE)
-                sleep(_POLL_S)
-            with self._without_history(), interruptible():
-                try:
-                    yield self
-                finally:
-                    self.asked = ""
-
-    def read_line(self, prompt: str) -> str:
-        """Let the person type a line, on the main thread.
-
-        Raises:
-            EOFError: Ctrl-D.
-            KeyboardInterrupt: Ctrl-C.
-        """
-        self._keep_modes()
-        self._prompt, self._typed = prompt, ""
-        before = signal.signal(_WAKE, self._give_way)
+    def line(self, prompt: str) -> Iterator[None]:
+        """Have the terminal to read one line after this prompt."""
+        with self._next:
+            self._reading.acquire()
         try:
-            while True:
-                line = self._try_to_read(prompt)
-                if line is not None:
-                    return line
+            with self._read_by_this_thread(prompt):
+                yield
         finally:
-            signal.signal(_WAKE, before)
+            self._reading.release()
+
+    @contextmanager
+    def taken(self, prompt: str, reason: str) -> Iterator[None]:
+        """Have the terminal until the end of the block; Ctrl-C cancels a line of the main thread meanwhile.
+
+        Args:
+            prompt: What is written before each line that is read in the block.
+            reason: Shown above the line of the prompt, if a person is typing one and must enter it first.
+        """
+        with self._next:
+            if not self._reading.acquire(blocking=False):
+                self.say_above(f"{reason}. Press Enter to look at it.\n", _to_stdout)
+                self._reading.acquire()
+            try:
+                with self._read_by_this_thread(prompt), interruptible():
+                    yield
+            finally:
+                self._reading.release()
+
+    @contextmanager
+    def _read_by_this_thread(self, prompt: str) -> Iterator[None]:
+        if self._modes is None and sys.stdin.isatty():
+            self._modes = termios.tcgetattr(sys.stdin.fileno())
+        before = self._prompt, self._reader
+        self._prompt, self._reader = prompt, current_thread()
+        try:
+            yield
+        finally:
+            self._prompt, self._reader = before
 
     def say_above(self, text: str, write: Callable[[str], None]) -> None:
-        """Write text; above the line if one is being typed and somebody else writes."""
-        if self.asked:  # the debugger keeps the terminal until it has its line
-            self._say_above(self.asked, text, write)
-        elif not self._is_reading or current_thread() is main_thread():
+        """Write text; above the line that another thread is reading, if there is one."""
+        if self._reader in (None, current_thread()):
             write(text)
-        else:
-            with self._taken:
-                self._say_above(self._prompt, text, write)
-
-    def _say_above(self, prompt: str, text: str, write: Callable[[str], None]) -> None:
-        sys.stdout.write("\r\x1b[2K")
-        sys.stdout.flush()
+            return
+        _to_stdout("\r\x1b[2K")
         write(text)
-        sys.stdout.write(f"{prompt}{self._line()}")
-        sys.stdout.flush()
+        typed = "" if self.readline is None else str(self.readline.get_line_buffer())
+        _to_stdout(f"{self._prompt}{typed}")
 
     def restore(self) -> None:
         """Leave the terminal as it was: a thread that still reads when the process ends would leave it without an echo."""
@@ -108,61 +95,9 @@ class Terminal:
             with suppress(termios.error):
                 termios.tcsetattr(sys.stdin.fileno(), termios.TCSANOW, self._modes)
 
-    def _keep_modes(self) -> None:
-        if self._modes is None and sys.stdin.isatty():
-            self._modes = termios.tcgetattr(sys.stdin.fileno())
-
-    def _try_to_read(self, prompt: str) -> str | None:
-        """The line, or None when somebody else has needed the terminal meanwhile."""
-        with self._taken:
-            self._is_reading = True
-        try:
-            if self.readline is not None:
-                self.readline.set_completer(self.complete)
-                self.readline.set_completer_delims(" \t\n")  # a debugger has set its own
-                self.readline.parse_and_bind("tab: complete")
-                self.readline.set_pre_input_hook(self._type_again if self._typed else None)
-            return input(prompt)
-        except _Interrupted:
-            self._is_reading = False
-            sys.stdout.write("\r\x1b[2K")
-            sys.stdout.flush()
-            return None
-        finally:
-            self._is_reading = False
-            if self.readline is not None:
-                self.readline.set_pre_input_hook(None)
-
-    def _give_way(self, _number: int, _frame: FrameType | None) -> None:
-        if self._is_reading:
-            self._typed = self._line()
-            raise _Interrupted
-
-    def _line(self) -> str:
-        return "" if self.readline is None else str(self.readline.get_line_buffer())
-
-    def _type_again(self) -> None:
-        if self.readline is not None:
-            self.readline.insert_text(self._typed)
-            self.readline.redisplay()
-
-    @contextmanager
-    def _without_history(self) -> Iterator[None]:
-        """What is typed to a debugger is no command of the prompt."""
-        readline = self.readline
-        if readline is None:
-            yield
-            return
-        length = readline.get_current_history_length()
-        try:
-            yield
-        finally:
-            for position in range(readline.get_current_history_length() - 1, length - 1, -1):
-                readline.remove_history_item(position)
-
 
 class LogStream:
-    """A stream for log lines: what is written to it goes above the line that is being typed."""
+    """A stream for log lines: what is written to it appears above the line that is being typed."""
 
     def __init__(self, terminal: Terminal) -> None:
         self._terminal = terminal
@@ -178,6 +113,11 @@ class LogStream:
 def _to_stderr(text: str) -> None:
     sys.stderr.write(text)
     sys.stderr.flush()
+
+
+def _to_stdout(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()
 
 
 @contextmanager

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
 from graphbus_core.cli.console import paint, plain
 from graphbus_core.cli.running.durations import clock, duration
-from graphbus_core.hosting.instruments.trace_tree import Caused, Handled
-from graphbus_core.hosting.instruments.traced import Delivery
-
-SHORT = 8
-"""How many digits of an id are shown."""
+from graphbus_core.hosting.instruments.trace import Delivery
+from graphbus_core.hosting.instruments.trace_tree import SHORT, Caused, Handled
 
 _PAYLOAD = 200
 
@@ -124,8 +121,3 @@ def _count(tree: Caused) -> tuple[int, list[Delivery]]:
 
 def _many(count: int, one: str, many: str) -> str:
     return f"{count:,} {one if count == 1 else many}"
-
-
-def suggestions(ids: Iterable[str]) -> str:
-    """Ids, shortened, for a message."""
-    return ", ".join(each[:SHORT] for each in ids)

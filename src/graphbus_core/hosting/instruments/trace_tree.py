@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
+from typing import NamedTuple
 
 import msgspec
 
-from graphbus_core.hosting.instruments.traced import Delivery
+from graphbus_core.errors import RunError, did_you_mean
+from graphbus_core.hosting.instruments.trace import Delivery
+
+SHORT = 8
+"""How many digits of an id are shown."""
+
+_CANDIDATES = 6
 
 
 class Handled(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,3 +80,82 @@ def _caused(event_id: str, own: Sequence[Delivery], effects: Sequence[Caused]) -
         handled=tuple(handled),
         unplaced=tuple(each for each in effects if each.published_by not in last),
     )
+
+
+class Root(msgspec.Struct, frozen=True, kw_only=True):
+    """One event from outside, with its effects as far as the trace still holds them.
+
+    Attributes:
+        topic: That of the root; empty if its own deliveries are forgotten or it had none.
+        published: When the root, or else the first event of its tree, was published.
+        busy_s: The durations of all handlers together.
+    """
+
+    event_id: str
+    topic: str
+    src: str
+    published: float
+    events: int
+    deliveries: int
+    failed: int
+    busy_s: float
+
+
+def roots(deliveries: Sequence[Delivery], limit: int = 0) -> list[Root]:
+    """Give the last roots, that with the last delivery first; 0: all."""
+    trees: dict[str, list[Delivery]] = {}
+    for each in deliveries:
+        tree = trees.pop(each.correlation_id, [])
+        tree.append(each)
+        trees[each.correlation_id] = tree  # the keys are in the order of their last deliveries
+    last = list(reversed(trees))
+    return [_root(event_id, trees[event_id]) for event_id in (last[:limit] if limit else last)]
+
+
+def _root(event_id: str, tree: Sequence[Delivery]) -> Root:
+    own = [each for each in tree if each.event_id == event_id]
+    return Root(
+        event_id=event_id,
+        topic=own[0].topic if own else "",
+        src=own[0].src if own else "",
+        published=min(each.published for each in tree),
+        events=len({each.event_id for each in tree}),
+        deliveries=len(tree),
+        failed=sum(each.outcome != "done" for each in tree),
+        busy_s=sum(each.duration_s for each in tree),
+    )
+
+
+class Found(NamedTuple):
+    """An event of a trace, and the deliveries of its root."""
+
+    event_id: str
+    root: str
+    deliveries: list[Delivery]
+
+    @property
+    def tree(self) -> Caused:
+        """What the root has caused."""
+        return plant(self.root, self.deliveries)
+
+
+def find(deliveries: Sequence[Delivery], word: str) -> Found:
+    """Find an event by its id, by the beginning of its id, or as the `last` one from outside.
+
+    Raises:
+        RunError: GBE685 when there is none, GBE686 when there are several.
+    """
+    word = deliveries[-1].correlation_id if word == "last" and deliveries else word.lower()
+    root_of: dict[str, str] = {}
+    for each in reversed(deliveries):
+        for event_id in (each.event_id, each.causation_id or each.event_id, each.correlation_id):
+            root_of.setdefault(event_id, each.correlation_id)
+    matching = [event_id for event_id in root_of if event_id.startswith(word)]
+    if not matching:
+        near = did_you_mean(word, [event_id[: max(len(word), SHORT)] for event_id in islice(root_of, 1000)])
+        raise RunError("GBE685", event_id=word, suggestion=near)
+    if len(matching) > 1:
+        known = ", ".join(event_id[:SHORT] for event_id in matching[:_CANDIDATES])
+        raise RunError("GBE686", count=len(matching), event_id=word, known=known)
+    root = root_of[matching[0]]
+    return Found(matching[0], root, [each for each in deliveries if each.correlation_id == root])

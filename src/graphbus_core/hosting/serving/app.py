@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from graphbus_core.bus.receipts import Receipt
 from graphbus_core.errors import RunError
 from graphbus_core.hosting.metrics import CONTENT_TYPE
-from graphbus_core.hosting.serving.problems import MAX_HEAD_BYTES, MEDIA_TYPE, Problem, problem
+from graphbus_core.hosting.serving.problems import MEDIA_TYPE, REFUSED, REFUSED_HEADS, Problem, problem
 from graphbus_core.hosting.serving.site import Site, accepted, settled, wait_seconds
 
 R = TypeVar("R")
@@ -93,8 +93,10 @@ class _Door:
 
     def _judge(self, request: Request) -> Problem | None:
         names = [name for name, _ in request.headers.items()]
-        if _head_bytes(request) > MAX_HEAD_BYTES:
-            return problem(431, f"The head of a request may have {MAX_HEAD_BYTES} bytes.")
+        refused = request.headers.get(REFUSED, "")  # a client that sends it itself is refused, too
+        if refused:
+            status = int(refused) if refused in map(str, REFUSED_HEADS) else 400
+            return problem(status, REFUSED_HEADS[status])
         twice = next((name for name in _ONCE if names.count(name) > 1), "")
         if twice:
             return problem(400, f"The header {twice} contradicts another one.")
@@ -291,11 +293,6 @@ async def _answer_http_exception(request: Request, error: Exception) -> Response
     await _discard(request)
     refusal = problem(status, detail)
     return Response(refusal.encode(), status, headers={**headers, "connection": "close"}, media_type=MEDIA_TYPE)
-
-
-def _head_bytes(request: Request) -> int:
-    headers = sum(len(name) + len(value) + 4 for name, value in request.scope["headers"])
-    return headers + len(request.scope["raw_path"]) + len(request.scope["query_string"])
 
 
 def _shown(request: Request) -> str:

@@ -14,6 +14,16 @@ MEDIA_TYPE = "application/problem+json"
 MAX_HEAD_BYTES = 16_384
 """The first line and the headers of a request."""
 
+REFUSED = "graphbus-refused"
+"""The header of a request that `server` makes in the place of one that it refuses; its value is the status of the answer."""
+
+REFUSED_HEADS = {
+    400: "This is not an HTTP request, or it could be read in two ways.",
+    408: "The head of the request did not arrive in time.",
+    431: f"The head of a request may have {MAX_HEAD_BYTES} bytes.",
+    503: "There are too many connections.",
+}
+
 _STATUS = {
     "GBE610": 400,
     "GBE612": 422,

@@ -1,26 +1,30 @@
-"""uvicorn: the only module that knows it. It listens, bounds connections in number and time, and runs the application.
+"""uvicorn: the only module that knows it. It listens, and runs the application.
 
-uvicorn keeps time only between two requests; here it is kept over the head of a request and over the reading of answers, too.
+A protocol of ours stands between the socket and that of uvicorn: it lets pass what `wire` has read, bounds the number of
+connections and the time of a head and of a client that does not read. A refusal is a request of our own that the application
+answers: it comes in the order of the requests before it, and looks like every other refusal.
 """
 
 from __future__ import annotations
 
-import logging
+import resource
 import socket
 from collections.abc import Callable
 from contextlib import suppress
 from threading import Event, Thread
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import h11
 from msgspec import structs
 from uvicorn import Config, Server
-from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from graphbus_core.hosting.serving.address import refuse_address
-from graphbus_core.hosting.serving.problems import MAX_HEAD_BYTES, MEDIA_TYPE, Problem, problem
-from graphbus_core.hosting.serving.wire import read_strictly
+from graphbus_core.hosting.serving.problems import MAX_HEAD_BYTES, REFUSED
+from graphbus_core.hosting.serving.wire import Ambiguous, Part, Requests
 from graphbus_core.model.config import ServeConfig
+
+if TYPE_CHECKING:
+    from asyncio import Protocol, TimerHandle, Transport
 
 _BACKLOG = 256
 """So many connections may wait to be accepted."""
@@ -28,103 +32,95 @@ _BACKLOG = 256
 _OTHER_FILES = 64
 """What a process has open beside connections: its databases, pipes and logs, and probes."""
 
-_log = logging.getLogger("graphbus.http.wire")
-_log.setLevel(logging.ERROR)  # what strangers send is no news
+_BROKEN = {Part.CHUNK: b"!!"}
+"""What h11 refuses in the middle of a body; elsewhere it is a line with a NUL."""
 
 
-class _Connection(H11Protocol):
-    """One connection, with bounds.
+class _Connection:
+    """One connection, an `asyncio.Protocol`: that of uvicorn behind the limits."""
 
-    Attributes:
-        limits: Set in the subclass that `_protocol` makes for one server.
-    """
-
-    limits: ServeConfig
-
-    def __init__(self, *args: Any, **named: Any) -> None:
-        super().__init__(*args, **named)
-        read_strictly(self.conn)
-        self.logger = _log
-        self._head_timer: Any = None
-        self._write_timer: Any = None
+    def __init__(self, inner: Protocol, limits: ServeConfig, connected: set[_Connection]) -> None:
+        self._inner = inner
+        self._limits = limits
+        self._connected = connected
+        self._requests = Requests(MAX_HEAD_BYTES)
+        self._head_timer: TimerHandle | None = None
+        self._write_timer: TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
-        super().connection_made(transport)
-        if len(self.connections) > self.limits.max_connections:
-            self._refuse(problem(503, "There are too many connections."))
+        from asyncio import get_running_loop
+
+        self._transport: Transport = transport
+        self._loop = get_running_loop()
+        self._connected.add(self)
+        self._inner.connection_made(transport)
+        if len(self._connected) > self._limits.max_connections:
+            self._refuse(self._requests.refuse(503))
         else:
-            self._expect_head()
+            self._head_timer = self._loop.call_later(self._limits.header_timeout_s, self._head_is_late)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._cancel_timers()
-        self._unset_keepalive_if_required()
-        super().connection_lost(exc)
+        self._connected.discard(self)
+        self._stop_waiting_for_head()
+        self.resume_writing()
+        self._inner.connection_lost(exc)
+
+    def eof_received(self) -> bool | None:
+        return self._inner.eof_received()
 
     def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        if self.conn.their_state is not h11.IDLE:
-            self._cancel_head_timer()
-        elif self._head_timer is None and not self.transport.is_closing():
-            self._expect_head()
-
-    def send_400_response(self, msg: str) -> None:
-        """What cannot be understood is answered once, if nothing was answered yet, and ends the connection."""
-        is_too_large = len(self.conn.trailing_data[0]) > MAX_HEAD_BYTES
-        if is_too_large:
-            self._refuse(problem(431, f"The head of a request may have {MAX_HEAD_BYTES} bytes."))
-        else:
-            self._refuse(problem(400, "This is not an HTTP request, or it could be read in two ways."))
+        refusal = None
+        try:
+            self._requests.receive(data)
+        except Ambiguous as found:
+            refusal = found
+        passed = self._requests.take()
+        if passed:
+            self._give(passed)
+        if refusal is not None:
+            self._refuse(refusal)
+        elif not self._requests.has_begun:
+            self._stop_waiting_for_head()
+        elif self._head_timer is None:
+            self._head_timer = self._loop.call_later(self._limits.header_timeout_s, self._head_is_late)
 
     def pause_writing(self) -> None:
-        super().pause_writing()
-        self._write_timer = self.loop.call_later(self.limits.body_timeout_s, self.transport.abort)
+        self._inner.pause_writing()
+        self._write_timer = self._loop.call_later(self._limits.body_timeout_s, self._transport.abort)
 
     def resume_writing(self) -> None:
-        super().resume_writing()
         if self._write_timer is not None:
             self._write_timer.cancel()
             self._write_timer = None
-
-    def _expect_head(self) -> None:
-        self._head_timer = self.loop.call_later(self.limits.header_timeout_s, self._head_is_late)
+        self._inner.resume_writing()
 
     def _head_is_late(self) -> None:
-        self._head_timer = None
-        if self.transport.is_closing() or self.conn.their_state is not h11.IDLE:
-            return
-        if self.conn.trailing_data[0]:
-            self._refuse(problem(408, "The head of the request did not arrive in time."))
+        if self._requests.has_begun:
+            self._refuse(self._requests.refuse(408))
         else:
-            self.transport.close()
+            self._transport.close()
 
-    def _refuse(self, refusal: Problem) -> None:
-        """Answer below the application, and hang up."""
-        cycle: RequestResponseCycle | None = self.cycle
-        if cycle is not None and not cycle.response_complete:
-            cycle.disconnected = True
-            cycle.message_event.set()
-        if cycle is None or not cycle.response_started or cycle.response_complete:
-            body = refusal.encode()
-            lines = [
-                f"HTTP/1.1 {refusal.status} {refusal.title}",
-                f"content-type: {MEDIA_TYPE}",
-                f"content-length: {len(body)}",
-                *(f"{name}: {value}" for name, value in refusal.headers.items() if name != "connection"),
-                "connection: close",
-            ]
-            self.transport.write("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
-        self.transport.close()
-
-    def _cancel_head_timer(self) -> None:
+    def _stop_waiting_for_head(self) -> None:
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
 
-    def _cancel_timers(self) -> None:
-        self._cancel_head_timer()
-        if self._write_timer is not None:
-            self._write_timer.cancel()
-            self._write_timer = None
+    def _refuse(self, refusal: Ambiguous) -> None:
+        self._stop_waiting_for_head()
+        if refusal.part is Part.HEAD:
+            self._give(
+                f"GET / HTTP/1.1\r\nhost: -\r\n{REFUSED}: {refusal.status}\r\nconnection: close\r\n\r\n".encode()
+            )
+        else:
+            self._give(_BROKEN.get(refusal.part, b"\0\r\n\r\n"))
+
+    def _give(self, data: bytes) -> None:
+        if self._transport.is_closing():
+            return
+        try:
+            self._inner.data_received(data)
+        except h11.LocalProtocolError:  # uvicorn would answer once more what it has answered already
+            self._transport.close()
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -144,7 +140,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 class Room(NamedTuple):
-    """For how many connections there is room.
+    """How many connections fit into the files that a process may have open.
 
     Attributes:
         connections: At the same time.
@@ -158,19 +154,17 @@ class Room(NamedTuple):
 
 
 def room_for(connections: int) -> Room:
-    """See to it that as many files may be open, as far as the system allows.
+    """Raise the limit of open files as far as necessary and possible; where it stays too low, allow fewer connections.
 
-    A process that cannot accept a connection is told of it again and again, as long as somebody waits to be accepted.
+    A process that cannot accept a connection is woken again and again, as long as somebody waits to be accepted.
     """
-    import resource
-
     needed = connections + _BACKLOG + _OTHER_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != resource.RLIM_INFINITY and soft < needed:
-        allowed = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
-        with suppress(OSError, ValueError):  # what the system does not allow although it says so
-            resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
-        soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    files = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+    if soft != resource.RLIM_INFINITY and soft < files:
+        with suppress(OSError, ValueError):  # some systems refuse what their own hard limit allows
+            resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
+            soft = files
     if soft == resource.RLIM_INFINITY or soft >= needed:
         return Room(connections, _BACKLOG, needed)
     spare = max(8, soft - _OTHER_FILES)
@@ -182,42 +176,24 @@ class HttpServer:
     """Runs an ASGI application on a loop and a thread of its own; signals stay where they are.
 
     Attributes:
-        room: For how many connections there is room; fewer than the configuration says where few files may be open.
+        room: How many connections it takes: fewer than configured where few files may be open.
     """
 
     def __init__(self, app: Callable[..., Any], config: ServeConfig, listener: socket.socket) -> None:
         self.room = room_for(config.max_connections)
         limits = structs.replace(config, max_connections=self.room.connections)
-        protocol = type("Connection", (_Connection,), {"limits": limits})
         self._listener = listener
         self._is_up = Event()
-        self._server = Server(
-            Config(
-                app,
-                http=protocol,
-                ws="none",
-                lifespan="off",
-                loop="asyncio",
-                interface="asgi3",
-                log_config=None,
-                access_log=False,
-                proxy_headers=False,
-                server_header=False,
-                backlog=self.room.backlog,
-                timeout_keep_alive=max(1, round(config.header_timeout_s)),
-                timeout_graceful_shutdown=1,
-                h11_max_incomplete_event_size=MAX_HEAD_BYTES,
-                callback_notify=self._tick,
-                timeout_notify=0,
-            )
-        )
+        self._server = Server(_configured(app, limits, self.room.backlog, self._tick))
         self._thread = Thread(target=self._run, name="graphbus-http", daemon=True)
 
     def start(self) -> None:
         """Answer requests from now on."""
         self._thread.start()
         self._is_up.wait()
-        self._listener.listen(_BACKLOG)  # how many may wait to be accepted is another thing than how many are in one go
+        self._listener.listen(
+            _BACKLOG
+        )  # how many may wait to be accepted; uvicorn has set how many are accepted in one go
 
     def stop(self) -> None:
         """Hang up, and end the thread."""
@@ -233,3 +209,33 @@ class HttpServer:
 
     async def _tick(self) -> None:
         self._is_up.set()
+
+
+def _configured(app: Callable[..., Any], limits: ServeConfig, backlog: int, tick: Callable[..., Any]) -> Config:
+    config = Config(
+        app,
+        http="h11",
+        ws="none",
+        lifespan="off",
+        loop="asyncio",
+        interface="asgi3",
+        log_config=None,
+        log_level="error",  # what strangers send is no news
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        backlog=backlog,
+        timeout_keep_alive=max(1, round(limits.header_timeout_s)),
+        timeout_graceful_shutdown=1,
+        callback_notify=tick,
+        timeout_notify=0,
+    )
+    config.load()
+    protocol: Any = config.http_protocol_class
+    connected: set[_Connection] = set()
+
+    def connect(*args: Any, **named: Any) -> _Connection:
+        return _Connection(protocol(*args, **named), limits, connected)
+
+    config.http_protocol_class = connect  # type: ignore[assignment]  # Server calls it for each connection
+    return config

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from secrets import token_hex
 from typing import Any, Protocol
@@ -16,7 +16,6 @@ from graphbus_core.hosting.graph import LiveGraph
 from graphbus_core.hosting.imports import describe_exception
 from graphbus_core.hosting.metrics import Meter, exposition
 from graphbus_core.hosting.serving import openapi
-from graphbus_core.hosting.serving.bodies import read_json, read_object
 from graphbus_core.hosting.serving.crew import Crew
 from graphbus_core.hosting.serving.guard import PROBES, Guard
 from graphbus_core.hosting.serving.problems import Problem, internal, is_of_the_client, problem_of
@@ -25,8 +24,10 @@ from graphbus_core.isolation import attempt
 from graphbus_core.model.artifacts import AgentsArtifact, BuildArtifacts
 from graphbus_core.model.config import ServeConfig
 from graphbus_core.model.project_info import ProjectInfo
-from graphbus_core.schema.json import plain_model
+from graphbus_core.schema.json import Json, plain_model
 from graphbus_core.schema.values import has_no_number
+
+_MAX_DEPTH = 100
 
 _log = logging.getLogger("graphbus.http")
 
@@ -209,3 +210,62 @@ def _trace_of(graph: LiveGraph) -> _Trace:
 
 def _pretty(document: dict[str, Any]) -> bytes:
     return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
+
+
+# --- bodies: strict, so that no two readers can read two things in them ---
+
+
+def read_json(body: bytes) -> Json:
+    """Read one JSON document.
+
+    Raises:
+        RunError: GBE670 for what is not JSON in UTF-8: NaN, Infinity and numbers without end, half a surrogate pair, a name twice
+            in one object; and for what is nested too deep.
+    """
+    try:
+        value = msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise RunError("GBE670", reason=str(error).rstrip(".")) from None
+    if body.count(b"[") + body.count(b"{") > _MAX_DEPTH:
+        _refuse_depth(value)
+    if body.count(b":") > 1:
+        _refuse_duplicates(body)
+    return value
+
+
+def read_object(body: bytes) -> dict[str, Any]:
+    """Read a JSON object; nothing at all is an empty one.
+
+    Raises:
+        RunError: GBE670 for what is not JSON, or not an object.
+    """
+    value = read_json(body) if body.strip() else {}
+    if not isinstance(value, dict):
+        raise RunError("GBE670", reason="it must be an object, `{...}`")
+    return value
+
+
+def _refuse_depth(value: Json) -> None:
+    level = [value]
+    for _ in range(_MAX_DEPTH + 1):
+        level = [item for container in level for item in _items(container) if isinstance(item, dict | list)]
+        if not level:
+            return
+    raise RunError("GBE670", reason=f"it is nested more than {_MAX_DEPTH} deep")
+
+
+def _items(container: Json) -> Iterable[Json]:
+    return container.values() if isinstance(container, dict) else container if isinstance(container, list) else ()
+
+
+def _refuse_duplicates(body: bytes) -> None:
+    import json
+
+    def unique(pairs: list[tuple[str, Any]]) -> None:
+        names = {name for name, _ in pairs}
+        if len(names) < len(pairs):
+            seen: set[str] = set()
+            twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+            raise RunError("GBE670", reason=f"the name {twice!r} stands twice in one object")
+
+    json.loads(body, object_pairs_hook=unique)

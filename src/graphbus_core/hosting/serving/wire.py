@@ -1,98 +1,204 @@
-"""The lines of a request as RFC 9112 writes them and in no other way, before h11, which is lenient, gives them a meaning.
+"""Where requests begin and end, as RFC 9112 writes it and in no other way. Sans-IO: bytes in, bytes out.
 
-What a proxy before this server could read in another way ends where one request ends and the next begins: it is refused.
+A proxy in front may read the end of a request at another place than h11, which is lenient: it takes LF for CR LF, joins
+folded headers, and lets Transfer-Encoding win over Content-Length. What could be read in two ways is refused here, before h11
+gets it.
+
+    HEAD --Content-Length--> BODY --> HEAD
+    HEAD --chunked--> SIZE --> CHUNK --> SIZE ... --0--> TRAILERS --> HEAD
 """
 
 from __future__ import annotations
 
 import re
+from enum import Enum
 
-import h11
-from h11._receivebuffer import ReceiveBuffer
+VERSIONS = (b"HTTP/1.1", b"HTTP/1.0")
 
-_VERSIONS = (b"HTTP/1.1", b"HTTP/1.0")
 _CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+_BARE_LF = re.compile(rb"(?<!\r)\n")
 _LENGTH = re.compile(rb"0|[1-9][0-9]{0,17}")
-_CHUNK = re.compile(rb"[0-9A-Fa-f]{1,16}(?:;[\t\x20-\x7e\x80-\xff]*)?\r\n")
+_CHUNK = re.compile(rb"([0-9A-Fa-f]{1,16})(?:;[\t\x20-\x7e\x80-\xff]*)?\r\n")
 _ONCE = (b"host", b"content-length", b"transfer-encoding")
+_MOST_IN_LINE = 4096
+"""The size of a chunk with its extensions."""
+
+Fields = list[tuple[bytes, bytes]]
 
 
-class StrictLines(ReceiveBuffer):
-    """What h11 reads lines from: a head, a chunk's size or trailers that are not exactly as they should be are refused."""
+class Part(Enum):
+    """What comes next on a connection."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._is_head = True
+    HEAD = "head"
+    BODY = "body"
+    SIZE = "size of a chunk"
+    CHUNK = "chunk"
+    TRAILERS = "trailers"
+    REFUSED = "nothing any more"
 
-    def maybe_extract_lines(self) -> list[bytearray] | None:
-        """Give the lines of a head or of trailers, when all of them are there.
+
+class Ambiguous(Exception):  # noqa: N818 - it is raised and caught between two modules
+    """These bytes are refused.
+
+    Attributes:
+        part: Where they stand.
+        status: 400, or 431 for a head that is too large.
+    """
+
+    def __init__(self, part: Part, status: int = 400) -> None:
+        super().__init__(part, status)
+        self.part = part
+        self.status = status
+
+
+class Requests:
+    """Follows the requests of one connection.
+
+    Attributes:
+        part: What comes next.
+        passed: What may be read and was not taken yet.
+    """
+
+    def __init__(self, most_head_bytes: int) -> None:
+        self.part = Part.HEAD
+        self.passed = bytearray()
+        self._waiting = bytearray()
+        self._left = 0
+        self._most_head_bytes = most_head_bytes
+
+    @property
+    def has_begun(self) -> bool:
+        """A head has arrived in part."""
+        return self.part is Part.HEAD and bool(self._waiting)
+
+    def take(self) -> bytes:
+        """Give what may be read, once."""
+        passed = bytes(self.passed)
+        self.passed.clear()
+        return passed
+
+    def receive(self, data: bytes) -> None:
+        """Take more bytes; those that may be read are in `passed` then.
 
         Raises:
-            LocalProtocolError: What `refusal_of` gives.
+            Ambiguous: What comes next is refused. What came before it is in `passed`.
         """
-        data = bytes(self._data)
-        lines = super().maybe_extract_lines()
-        if lines is not None:
-            refusal = refusal_of(data[: len(data) - len(self)], has_request_line=self._is_head)
-            if refusal:
-                raise h11.LocalProtocolError(refusal)
-            self._is_head = True
-        return lines
+        self._waiting += data
+        step = {
+            Part.HEAD: self._read_head,
+            Part.BODY: self._read_body,
+            Part.SIZE: self._read_size,
+            Part.CHUNK: self._read_chunk,
+            Part.TRAILERS: self._read_trailers,
+            Part.REFUSED: self._waiting.clear,
+        }
+        while self._waiting and step[self.part]():
+            pass
 
-    def maybe_extract_next_line(self) -> bytearray | None:
-        """Give the line with the size of a chunk.
+    def refuse(self, status: int = 400) -> Ambiguous:
+        """Read nothing more on this connection."""
+        part, self.part = self.part, Part.REFUSED
+        self._waiting.clear()
+        return Ambiguous(part, status)
 
-        Raises:
-            LocalProtocolError: It is written in another way than chunks are.
-        """
-        line = super().maybe_extract_next_line()
-        if line is not None:
-            if not _CHUNK.fullmatch(line):
-                raise h11.LocalProtocolError("the size of a chunk is malformed")
-            self._is_head = False
-        return line
+    def _read_head(self) -> bool:
+        head = self._lines()
+        if not head:
+            return False
+        fields = _fields_of_head(head)
+        if fields is None or not _is_framed_once(fields):
+            raise self.refuse()
+        self._pass(len(head))
+        named = dict(fields)
+        self._left = int(named.get(b"content-length", b"0"))
+        self.part = Part.SIZE if b"transfer-encoding" in named else Part.BODY if self._left else Part.HEAD
+        return True
+
+    def _read_body(self) -> bool:
+        self._left -= self._pass(self._left)
+        if not self._left:
+            self.part = Part.HEAD
+        return not self._left
+
+    def _read_size(self) -> bool:
+        end = self._waiting.find(b"\n")
+        if end < 0 and len(self._waiting) <= _MOST_IN_LINE:
+            return False
+        size = _CHUNK.fullmatch(bytes(self._waiting[: end + 1]))
+        if size is None:
+            raise self.refuse()
+        self._pass(end + 1)
+        self._left = int(size[1], 16)
+        self.part = Part.CHUNK if self._left else Part.TRAILERS
+        return True
+
+    def _read_chunk(self) -> bool:
+        self._left -= self._pass(self._left)
+        if self._left or len(self._waiting) < 2:
+            return False
+        if self._waiting[:2] != b"\r\n":
+            raise self.refuse()
+        self._pass(2)
+        self.part = Part.SIZE
+        return True
+
+    def _read_trailers(self) -> bool:
+        if self._waiting[:2] == b"\r\n":
+            self._pass(2)
+        else:
+            trailers = self._lines()
+            if not trailers:
+                return False
+            fields = _fields(trailers.split(b"\r\n")[:-2])
+            if fields is None or not _is_framed_once(fields):
+                raise self.refuse()
+            self._pass(len(trailers))
+        self.part = Part.HEAD
+        return True
+
+    def _lines(self) -> bytes:
+        """The lines up to an empty one; nothing while they are not all there."""
+        end = self._waiting.find(b"\r\n\r\n") + 4
+        lines = bytes(self._waiting[:end] if end >= 4 else self._waiting)
+        if _BARE_LF.search(lines):
+            raise self.refuse()
+        if len(lines) > self._most_head_bytes:
+            raise self.refuse(431)
+        return lines if end >= 4 else b""
+
+    def _pass(self, count: int) -> int:
+        taken = self._waiting[:count]
+        self.passed += taken
+        del self._waiting[:count]
+        return len(taken)
 
 
-def read_strictly(connection: h11.Connection) -> None:
-    """Have a connection, on which nothing has been received, read its lines strictly."""
-    connection._receive_buffer = StrictLines()
-
-
-def refusal_of(head: bytes, *, has_request_line: bool = True) -> str:
-    """Give why a head or trailers, with the empty line at the end, are refused; empty if they are not."""
-    lines = head.split(b"\r\n")
-    if lines[-2:] != [b"", b""] and head != b"\r\n":
-        return "a line does not end with CR LF"
-    lines = lines[:-2]
-    if any(map(_CONTROL.search, lines)):
-        return "there is a control character, or a line that does not end with CR LF"
-    fields = lines[1:] if has_request_line else lines
-    if any(line[:1] in (b" ", b"\t") for line in fields):
-        return "a header is folded"
-    named = [(name.lower(), value.strip(b" \t")) for name, _, value in (line.partition(b":") for line in fields)]
-    return (_of_request_line(lines[0], named) if has_request_line and lines else "") or _of_framing(named)
-
-
-def _of_request_line(line: bytes, named: list[tuple[bytes, bytes]]) -> str:
+def _fields_of_head(head: bytes) -> Fields | None:
+    """The headers; None if the request line or one of them can be read in two ways."""
+    line, *lines = head.split(b"\r\n")[:-2]
+    fields = _fields(lines)
     version = line.rpartition(b" ")[2]
-    if version not in _VERSIONS:
-        return "the version of HTTP is not spoken here"
-    if not line.partition(b" ")[2].startswith(b"/"):
-        return "the address does not begin with a slash"
-    if version == b"HTTP/1.0" and any(name == b"transfer-encoding" for name, _ in named):
-        return "there is no Transfer-Encoding in HTTP/1.0"
-    return ""
+    is_plain = not _CONTROL.search(line) and line.partition(b" ")[2].startswith(b"/") and version in VERSIONS
+    if fields is None or not is_plain:
+        return None
+    is_chunked = any(name == b"transfer-encoding" for name, _ in fields)
+    return None if is_chunked and version == b"HTTP/1.0" else fields
 
 
-def _of_framing(named: list[tuple[bytes, bytes]]) -> str:
-    names = [name for name, _ in named]
-    if any(names.count(name) > 1 for name in _ONCE):
-        return "a header that decides where the request ends, or whose it is, stands there twice"
-    if b"content-length" in names and b"transfer-encoding" in names:
-        return "Content-Length and Transfer-Encoding contradict each other"
-    for name, value in named:
-        if name == b"content-length" and not _LENGTH.fullmatch(value):
-            return "Content-Length is not a plain number"
-        if name == b"transfer-encoding" and value.lower() != b"chunked":
-            return "Transfer-Encoding is not `chunked`"
-    return ""
+def _fields(lines: list[bytes]) -> Fields | None:
+    """Names in lower case and values; None for a control character or a folded line."""
+    if any(_CONTROL.search(line) or line[:1] in (b" ", b"\t") for line in lines):
+        return None
+    return [(name.lower(), value.strip(b" \t")) for name, _, value in (line.partition(b":") for line in lines)]
+
+
+def _is_framed_once(fields: Fields) -> bool:
+    """True if exactly one header says where the request ends and whose it is, in the one way in which that is written."""
+    names = [name for name, _ in fields]
+    if any(names.count(name) > 1 for name in _ONCE) or {b"content-length", b"transfer-encoding"} <= set(names):
+        return False
+    return all(
+        _LENGTH.fullmatch(value) if name == b"content-length" else value.lower() == b"chunked"
+        for name, value in fields
+        if name in (b"content-length", b"transfer-encoding")
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from graphbus_core.cli.running.prompt.words import describe_fields, field_words, pretty, read_value, snippet, words_of
+from graphbus_core.cli.running.typed_values import describe_fields, field_words, pretty, read_value, snippet
 from graphbus_core.schema.types import BOOL, INT, STR, Field, Schema, Type
 
 LINE = Type("record", name="Line", fields=(Field("sku", STR), Field("note", STR, required=False)))
@@ -25,27 +25,6 @@ ORDER = Schema(
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("", []),
-        ("a  b", ["a", "b"]),
-        ('a="x y" b', ['a="x y"', "b"]),
-        ("a='x y' b", ["a='x y'", "b"]),
-        (r'a="x\" y" b', [r'a="x\" y"', "b"]),
-        ('a=[{"b": 1}, 2] c', ['a=[{"b": 1}, 2]', "c"]),
-    ],
-)
-def test_words_are_split_at_spaces_outside_of_quotes_and_brackets(text: str, words: list[str]) -> None:
-    assert words_of(text) == words
-
-
-@pytest.mark.parametrize("text", ["a='b", 'a="b', "a=[1, 2", 'a={"b": [1}'])
-def test_what_is_not_closed_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is not closed"):
-        words_of(text)
-
-
-@pytest.mark.parametrize(
     ("text", "value"),
     [
         ("", None),
@@ -61,16 +40,24 @@ def test_what_is_not_closed_is_refused(text: str) -> None:
         ("unheard=3", {"unheard": 3}),
         ('lines=[{"sku": "a b"}]', {"lines": [{"sku": "a b"}]}),
         ("order_id=", {"order_id": ""}),
+        ("order_id= count=1", {"order_id": "", "count": 1}),
+        (r'later="x\" y"  count=1', {"later": 'x" y', "count": 1}),
+        ('lines=[{"b": 1}, 2] count=1', {"lines": [{"b": 1}, 2], "count": 1}),
     ],
 )
 def test_data_is_json_or_pairs_and_text_where_the_schema_wants_text(text: str, value: object) -> None:
     assert read_value(text, ORDER) == value
 
 
-@pytest.mark.parametrize("text", ["words", "{", '{"a": 1} b', "a=1 b", "=1"])
+@pytest.mark.parametrize("text", ["words", "{", '{"a": 1} b', "a=1 b", "=1", 'a="b', "a=[1, 2", 'a={"b": [1}'])
 def test_data_that_is_neither_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"JSON|key=value"):
         read_value(text, None)
+
+
+def test_a_quote_that_is_not_closed_is_refused() -> None:
+    with pytest.raises(ValueError, match="is not closed"):
+        read_value("a='b", None)
 
 
 def test_a_snippet_has_every_field_that_is_needed() -> None:

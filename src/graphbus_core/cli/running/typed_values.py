@@ -1,8 +1,10 @@
-"""What a person can type at the prompt: words, arguments as JSON or `key=value`, and ways to complete them. Pure."""
+"""What is typed after a command of the prompt: JSON or `key=value` pairs, and how both are completed. Pure functions."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from json import JSONDecoder
 from typing import Any
 
 import msgspec
@@ -10,43 +12,16 @@ import msgspec
 from graphbus_core.schema.types import Field, Schema, Type
 
 _EMPTY: Mapping[str, Any] = {"str": "", "bytes": "", "int": 0, "float": 0.0, "bool": False, "null": None}
-_OPEN, _CLOSED = "[{(", "]})"
-
-
-def words_of(text: str) -> list[str]:
-    """Split at spaces, but not within quotes or brackets.
-
-    Raises:
-        ValueError: A quote or a bracket is not closed.
-    """
-    words: list[str] = []
-    word = ""
-    quote, depth, is_escaped = "", 0, False
-    for character in text:
-        if character.isspace() and not quote and not depth:
-            words, word = ([*words, word] if word else words), ""
-            continue
-        word += character
-        if is_escaped or (quote and character == "\\"):
-            is_escaped = not is_escaped
-        elif quote:
-            quote = "" if character == quote else quote
-        elif character in "'\"":
-            quote = character
-        else:
-            depth += (character in _OPEN) - (character in _CLOSED)
-    if quote or depth > 0:
-        raise ValueError(f"{quote or 'a bracket'} is not closed")
-    return [*words, word] if word else words
+_KEY = re.compile(r"\s*([^\s=]+)=")
 
 
 def read_value(text: str, schema: Schema | None) -> Any:
-    """Give what the text stands for: one JSON value, or an object made of `key=value` pairs; nothing is None.
+    """Read one JSON value, or an object written as `key=value` pairs; an empty text is None.
 
-    The value of a pair is JSON if it can be read as that, else text; where the schema wants text it is text.
+    The value of a pair is JSON if it can be read as JSON, else text; where the schema wants text, it is text.
 
     Raises:
-        ValueError: It is neither.
+        ValueError: The text is neither.
     """
     text = text.strip()
     if not text:
@@ -55,23 +30,44 @@ def read_value(text: str, schema: Schema | None) -> Any:
         return msgspec.json.decode(text)
     except msgspec.DecodeError as error:
         if text[0] in '{["' or "=" not in text:
-            reason = str(error)
-            raise ValueError(f"it is not JSON ({reason[:1].lower()}{reason[1:]})") from None
-    pairs = {}
-    for word in words_of(text):
-        key, separator, value = word.partition("=")
-        if not separator or not key:
-            raise ValueError(f"{word!r} is no `key=value`")
-        field = schema.get(key) if schema else None
-        pairs[key] = _read_one(value, field.type if field else None)
+            raise ValueError(_not_json(error)) from None
+    pairs, position = {}, 0
+    while position < len(text):
+        key = _KEY.match(text, position)
+        if key is None:
+            raise ValueError(f"{text[position:].strip()!r} is no `key=value`")
+        field = schema.get(key[1]) if schema else None
+        end = _end_of_value(text, key.end())
+        pairs[key[1]] = _read_one(text[key.end() : end], field.type if field else None)
+        position = end
     return pairs
 
 
+def _end_of_value(text: str, start: int) -> int:
+    """A value in quotes or brackets may hold spaces; any other ends at the next space."""
+    first = text[start : start + 1]
+    if first == "'":
+        end = text.find("'", start + 1)
+        if end < 0:
+            raise ValueError("' is not closed")
+        return end + 1
+    if first and first in '{["':
+        try:
+            return JSONDecoder().raw_decode(text, start)[1]
+        except ValueError as error:
+            raise ValueError(_not_json(error)) from None
+    return start + len(text[start:].split(maxsplit=1)[0]) if first.strip() else start
+
+
+def _not_json(error: Exception) -> str:
+    reason = str(error)
+    return f"it is not JSON ({reason[:1].lower()}{reason[1:]})"
+
+
 def _read_one(text: str, wanted: Type | None) -> Any:
-    if len(text) > 1 and text[0] == text[-1] == "'":
-        text, is_quoted = text[1:-1], True
-    else:
-        is_quoted = text.startswith('"')
+    is_quoted = text[:1] in ("'", '"')
+    if text.startswith("'"):
+        text = text[1:-1]
     if wanted is not None and wanted.kind == "str" and not is_quoted:
         return text
     try:
@@ -81,12 +77,12 @@ def _read_one(text: str, wanted: Type | None) -> Any:
 
 
 def snippet(schema: Schema) -> str:
-    """An object with all fields that are needed, to be filled in: `{"sku": "", "quantity": 0}`."""
+    """Give an object with all required fields, to be filled in: `{"sku": "", "quantity": 0}`."""
     return _as_json({field.name: _example(field.type) for field in schema.fields if field.required})
 
 
 def field_words(schema: Schema, line: str, text: str) -> list[str]:
-    """The names of fields that begin so and are not in the line yet, as they are written there."""
+    """Give the names of the fields that begin with `text` and are not in the line yet, as they are written there."""
     if "{" in line:
         words = [f'"{field.name}":' for field in schema.fields if f'"{field.name}"' not in line.removesuffix(text)]
     else:
@@ -113,13 +109,13 @@ def _as_json(value: Any) -> str:
 
 
 def pretty(value: Any, width: int = 80) -> str:
-    """JSON in one line if it fits into the width, else over several."""
+    """Give JSON in one line if it fits into the width, else over several."""
     line = _as_json(value)
     return line if len(line) <= width else msgspec.json.format(line.encode(), indent=2).decode()
 
 
 def describe_fields(schema: Schema | None) -> str:
-    """A schema in the few words of a table."""
+    """Describe a schema in the few words of a table."""
     return "" if schema is None else ", ".join(_describe(field) for field in schema.fields)
 
 

@@ -1,1 +1,0 @@
-"""What a shell asks while somebody types: where the cursor is, which words fit there, and the script that asks."""
