@@ -25,7 +25,7 @@ ROOMS = (
     "tests/unit/instruments",
     "tests/unit/store",
     "tests/unit/runtime",
-    "tests/unit/model/test_type_aliases.py",
+    "tests/unit/schema/test_type_aliases.py",
     "tests/unit/rules/test_fixes_beside_type_parameters.py",
     "tests/cli/test_cli_build.py",
     "tests/cli/test_run_command.py",
