@@ -29,14 +29,14 @@ _PATIENCE_S = 2.0
 """How long the last tasks of a loop may make no progress before it is closed all the same."""
 
 
-class Resident(Protocol):
+class _Resident(Protocol):
     """An object that is used on the loop and closed with it."""
 
     async def close(self) -> None:
         """Give back what it holds."""
 
 
-Inhabitant = TypeVar("Inhabitant", bound=Resident)
+Inhabitant = TypeVar("Inhabitant", bound=_Resident)
 R = TypeVar("R")
 
 
@@ -117,7 +117,7 @@ class LoopThread(Generic[Inhabitant]):
             self._loop.close()
 
 
-async def _wind_up(inhabitant: Resident) -> None:
+async def _wind_up(inhabitant: _Resident) -> None:
     import asyncio
 
     under_way = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
