@@ -18,8 +18,8 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from graphbus_core.errors import ModelError
-from graphbus_core.llm.client import Bound, ClientWrapper, Completion, LLMClient, Price, Progress, Prompt
-from graphbus_core.model.spending import Spend, Usage
+from graphbus_core.llm.client import Bound, ClientWrapper, Completion, LLMClient, Progress, Prompt
+from graphbus_core.model.spending import Price, Spend, Usage
 
 # --- limits and retries ------------------------------------------------------------------------
 

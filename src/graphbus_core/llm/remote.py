@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     import asyncio
     from concurrent.futures import Future
 from graphbus_core.errors import ModelError
-from graphbus_core.llm.client import Completion, Price, Progress, Prompt
+from graphbus_core.llm.client import Completion, Progress, Prompt
 from graphbus_core.llm.providers import Provider, dropped, explain, without
 from graphbus_core.llm.sdk import Asked, Calls, Said, cost_of, told_by
-from graphbus_core.model.spending import Usage
+from graphbus_core.model.spending import Price, Usage
 
 # --- an event loop in a thread of its own ------------------------------------------------------
 

@@ -6,7 +6,7 @@ An agent of any kind answers the same five questions with typed data. It never a
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -17,10 +17,7 @@ from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.model.config import BuildConfig
 from graphbus_core.model.findings import Finding
 from graphbus_core.model.proposals import GateReport, Proposal, ProposalEvaluation, ProposalRecord
-
-if TYPE_CHECKING:
-    from graphbus_core.llm.client import Price  # a static build loads nothing of models
-
+from graphbus_core.model.spending import Price
 
 # --- what an agent sees ------------------------------------------------------------------------
 

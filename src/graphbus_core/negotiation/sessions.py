@@ -21,10 +21,10 @@ from graphbus_core import settings
 from graphbus_core.compiler.project import Project
 from graphbus_core.editing.promotion import fate_of
 from graphbus_core.errors import NegotiationError, Place, UsageError
-from graphbus_core.llm.client import Price
 from graphbus_core.llm.recorded import Answer, Tape, decode_answers
 from graphbus_core.model.config import Budget, BuildConfig, BuildRequest, LLMConfig, Settings
 from graphbus_core.model.digests import sha256_hex
+from graphbus_core.model.spending import Price
 from graphbus_core.negotiation.agents import ActiveAgents
 from graphbus_core.negotiation.freshness import Inputs, who_answers
 from graphbus_core.negotiation.transcript import (
