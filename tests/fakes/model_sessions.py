@@ -8,8 +8,9 @@ from threading import Lock
 from typing import Any
 
 from graphbus_core.build import BuildResult, run_build_pipeline
-from graphbus_core.llm.client import Clients, Completion, Price, Prompt, ScriptedClient
+from graphbus_core.llm.client import Clients, Completion, Prompt, ScriptedClient
 from graphbus_core.model.config import BuildRequest
+from graphbus_core.model.spending import Price
 from graphbus_core.negotiation.backend import Backend
 from tests.fakes import zoo
 from tests.fakes.model_texts import asked_in

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from graphbus_core.errors import ModelError
 from graphbus_core.llm.attempts import NANO, Amount, RetryingClient, current_tab, watch
-from graphbus_core.llm.client import Completion, Price, Prompt
+from graphbus_core.llm.client import Completion, Prompt
 from graphbus_core.model.config import Budget
-from graphbus_core.model.spending import Usage
+from graphbus_core.model.spending import Price, Usage
 from graphbus_core.negotiation.budget import Bill, Meter
 
 PRICE = Price(3.0, 15.0)

@@ -18,8 +18,8 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from graphbus_core.errors import ModelError
-from graphbus_core.llm.client import Bound, ClientWrapper, Completion, LLMClient, Price, Progress, Prompt
-from graphbus_core.model.spending import Spend, Usage
+from graphbus_core.llm.client import Bound, ClientWrapper, Completion, LLMClient, Progress, Prompt
+from graphbus_core.model.spending import Price, Spend, Usage
 
 # --- limits and retries ------------------------------------------------------------------------
 
@@ -191,7 +191,7 @@ def worst_request(prompt: Prompt, max_output_tokens: int) -> Bound:
     return Bound(1, sum(len(text.encode()) for text in texts) + _FRAME_TOKENS, max_output_tokens)
 
 
-def allow_all(_worst: Amount) -> str:
+def _allow_all(_worst: Amount) -> str:
     """Refuse nothing."""
     return ""
 
@@ -207,7 +207,7 @@ class Tab:
         heard: Characters of the answer that is coming just now.
     """
 
-    def __init__(self, permit: Callable[[Amount], str] = allow_all) -> None:
+    def __init__(self, permit: Callable[[Amount], str] = _allow_all) -> None:
         self._permit = permit
         self.spent = Amount()
         self.lost = Amount()

@@ -11,7 +11,7 @@ from typing import ClassVar, Literal, NamedTuple, Protocol
 import msgspec
 
 from graphbus_core.errors import ModelError
-from graphbus_core.model.spending import Usage
+from graphbus_core.model.spending import Price, Usage
 
 StopReason = Literal["end", "length", "refusal"]
 Progress = Callable[[int], object]
@@ -58,13 +58,6 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
     cost_usd: float | None = None
     stop: StopReason = "end"
     is_cached: bool = False
-
-
-class Price(NamedTuple):
-    """Dollars for a million tokens, at the highest rate that may apply (writing to the provider's cache included)."""
-
-    input_usd: float
-    output_usd: float
 
 
 class Bound(NamedTuple):

@@ -20,9 +20,9 @@ from typing import IO, NamedTuple
 
 from graphbus_core.errors import ModelError
 from graphbus_core.isolation import end_marked
-from graphbus_core.llm.client import Completion, Price, Progress, Prompt, estimated
+from graphbus_core.llm.client import Completion, Progress, Prompt, estimated
 from graphbus_core.llm.providers import MAX_ANSWER_BYTES, scrub, without
-from graphbus_core.model.spending import Usage
+from graphbus_core.model.spending import Price, Usage
 
 _MAX_STDERR_BYTES = 64_000
 _ALWAYS = ("PATH", "HOME", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "LC_MESSAGES", "TMPDIR")

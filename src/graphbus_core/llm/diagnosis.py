@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from graphbus_core.llm.client import Completion, Price, Prompt
+from graphbus_core.llm.client import Completion, Prompt
 from graphbus_core.llm.opening import open_client
 from graphbus_core.llm.providers import (
     COMMAND,
@@ -23,6 +23,7 @@ from graphbus_core.llm.providers import (
     split_command,
 )
 from graphbus_core.model.config import LLMConfig
+from graphbus_core.model.spending import Price
 
 PriceSource = Literal["settings", "this machine", "table", "unknown"]
 _SMALLEST = Prompt(shared="", task="Answer with the one word: ok")

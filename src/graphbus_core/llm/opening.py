@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from graphbus_core.errors import ModelError, UsageError
 from graphbus_core.llm.attempts import RetryingClient
-from graphbus_core.llm.client import Clients, LLMClient, Price, UnaskableClient
+from graphbus_core.llm.client import Clients, LLMClient, UnaskableClient
 from graphbus_core.llm.providers import (
     COMMAND,
     RULES,
@@ -19,6 +19,7 @@ from graphbus_core.llm.providers import (
     split_command,
 )
 from graphbus_core.model.config import LLMConfig
+from graphbus_core.model.spending import Price
 
 FREE = Price(0.0, 0.0)
 

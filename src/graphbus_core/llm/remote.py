@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     import asyncio
     from concurrent.futures import Future
 from graphbus_core.errors import ModelError
-from graphbus_core.llm.client import Completion, Price, Progress, Prompt
+from graphbus_core.llm.client import Completion, Progress, Prompt
 from graphbus_core.llm.providers import Provider, dropped, explain, without
 from graphbus_core.llm.sdk import Asked, Calls, Said, cost_of, told_by
-from graphbus_core.model.spending import Usage
+from graphbus_core.model.spending import Price, Usage
 
 # --- an event loop in a thread of its own ------------------------------------------------------
 
@@ -29,14 +29,14 @@ _PATIENCE_S = 2.0
 """How long the last tasks of a loop may make no progress before it is closed all the same."""
 
 
-class Resident(Protocol):
+class _Resident(Protocol):
     """An object that is used on the loop and closed with it."""
 
     async def close(self) -> None:
         """Give back what it holds."""
 
 
-Inhabitant = TypeVar("Inhabitant", bound=Resident)
+Inhabitant = TypeVar("Inhabitant", bound=_Resident)
 R = TypeVar("R")
 
 
@@ -117,7 +117,7 @@ class LoopThread(Generic[Inhabitant]):
             self._loop.close()
 
 
-async def _wind_up(inhabitant: Resident) -> None:
+async def _wind_up(inhabitant: _Resident) -> None:
     import asyncio
 
     under_way = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]

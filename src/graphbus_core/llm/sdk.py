@@ -13,7 +13,7 @@ from itertools import product
 from typing import Any, NamedTuple
 
 from graphbus_core.isolation import attempt
-from graphbus_core.llm.client import Counted, Price, Progress, Prompt, StopReason, usage_of
+from graphbus_core.llm.client import Counted, Progress, Prompt, StopReason, usage_of
 from graphbus_core.llm.providers import (
     MAX_ANSWER_BYTES,
     Provider,
@@ -24,7 +24,7 @@ from graphbus_core.llm.providers import (
     is_loopback,
     too_long,
 )
-from graphbus_core.model.spending import Usage
+from graphbus_core.model.spending import Price, Usage
 
 MAX_WIRE_BYTES = 64_000_000
 """What an answer may be on the wire: around each few letters of a stream there are some hundred of frame."""

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import msgspec
 
 _LEAST_USD, _CENTS_FROM_USD = 0.0001, 0.1
+
+
+class Price(NamedTuple):
+    """Dollars for a million tokens, at the highest rate that may apply (writing to the provider's cache included)."""
+
+    input_usd: float
+    output_usd: float
 
 
 def dollars(usd: float | None) -> str:

@@ -13,11 +13,11 @@ import msgspec
 from graphbus_core.compiler.conflicts import SchemaConflict
 from graphbus_core.compiler.project import Project
 from graphbus_core.errors import NegotiationError, did_you_mean
-from graphbus_core.llm.client import Price
 from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.model.config import BuildConfig
 from graphbus_core.model.findings import Finding
 from graphbus_core.model.proposals import GateReport, Proposal, ProposalEvaluation, ProposalRecord
+from graphbus_core.model.spending import Price
 
 # --- what an agent sees ------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from graphbus_core.compiler.project import Project
 from graphbus_core.editing.edits import unified_diff
-from graphbus_core.editing.promotion import Recovered, promote, recover
+from graphbus_core.editing.promotion import promote, recover
 from graphbus_core.editing.workspace import Workspace
 from graphbus_core.errors import EditError, NegotiationError
 from graphbus_core.model.config import BuildConfig
@@ -49,7 +49,7 @@ def land(config: BuildConfig, negotiations: Negotiations, workspace: Workspace, 
         plan = plan_commits(config, negotiations.session, workspace) if config.makes_commits else Plan(None, {})
         files = promote(config, changed, negotiations.session, accepted)
     except (EditError, NegotiationError) as error:
-        refuse_session(config, negotiations.session, f"{error.sentence} [{error.code}]")
+        _refuse_session(config, negotiations.session, f"{error.sentence} [{error.code}]")
         raise
     if accepted:
         settle_session(config.artifacts_dir, negotiations.session, is_applied=True)
@@ -78,28 +78,19 @@ def end_interrupted(config: BuildConfig, *, writes_sources: bool) -> tuple[str, 
         EditError: One cannot be brought to its end; GBE328, one is none of ours, or GBE322, it lies behind a link.
     """
     try:
-        return tuple(ended.told for ended in recover_sessions(config))
+        ended = recover(config)
     except EditError as error:
         if writes_sources or error.code not in _NOT_OURS:
             raise
         return (str(error),)
-
-
-def recover_sessions(config: BuildConfig) -> tuple[Recovered, ...]:
-    """End every promotion and undo that an earlier process left unfinished, so that nobody reads half of a change.
-
-    Raises:
-        EditError: One cannot be brought to its end.
-    """
-    ended = recover(config)
     for each in ended:
         if each.kind == "promote" and each.is_completed:
             with suppress(NegotiationError):  # the files are right, and the journal knows it too
                 settle_session(config.artifacts_dir, each.session, is_applied=True)
-    return ended
+    return tuple(each.told for each in ended)
 
 
-def refuse_session(config: BuildConfig, session: str, reason: str) -> None:
+def _refuse_session(config: BuildConfig, session: str, reason: str) -> None:
     """Note in the record why nothing was written; a failure to do so must not hide that reason."""
     with suppress(NegotiationError):
         settle_session(config.artifacts_dir, session, refusal=reason)

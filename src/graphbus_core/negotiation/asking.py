@@ -20,9 +20,9 @@ from graphbus_core.bus import MessageBus
 from graphbus_core.errors import GraphBusError, ModelError
 from graphbus_core.isolation import attempt
 from graphbus_core.llm.attempts import NANO, Amount, current_tab, priced
-from graphbus_core.llm.client import Bound, Price
+from graphbus_core.llm.client import Bound
 from graphbus_core.model.proposals import Proposal, ProposalEvaluation, ProposalRecord
-from graphbus_core.model.spending import Spend
+from graphbus_core.model.spending import Price, Spend
 from graphbus_core.negotiation.agents import ActiveAgent, Analysis, Trial, View
 from graphbus_core.negotiation.budget import Bill, Meter
 from graphbus_core.negotiation.protocol import (

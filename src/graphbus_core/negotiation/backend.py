@@ -13,10 +13,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 
-from graphbus_core.llm.client import Clients, LLMClient, Price
+from graphbus_core.llm.client import Clients, LLMClient
 from graphbus_core.llm.recorded import AnswerCache, Tape, TapedClient
 from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.model.config import BuildConfig
+from graphbus_core.model.spending import Price
 from graphbus_core.negotiation.agents import ActiveAgent, ActiveAgents, choose_arbiters
 from graphbus_core.negotiation.freshness import Inputs
 from graphbus_core.negotiation.rule_agent import RuleAgent

@@ -118,7 +118,7 @@ def step(state: State, reply: Reply) -> Step:
     for awaited in state.awaited:
         _TAKE[state.phase, awaited.task](turn, received[awaited])
     if state.phase == "COMMITTING":  # one after another: what is committed decides on what comes next
-        commit_next(turn)
+        _commit_next(turn)
     return _go_on(turn)
 
 
@@ -180,7 +180,7 @@ def _finish(turn: Turn, reason: TerminationReason, detail: str) -> None:
 # --- COMMITTING --------------------------------------------------------------------------------
 
 
-def commit_next(turn: Turn) -> None:
+def _commit_next(turn: Turn) -> None:
     """Take the accepted proposals one after another, the highest priority first, until there is something to ask.
 
     In a review those that the votes rejected come after them.
@@ -236,7 +236,7 @@ def _find_rival(turn: Turn, case: Case) -> tuple[CommitRecord, str] | None:
     return None
 
 
-def take_clash_word(turn: Turn, reply: Arbitrated) -> None:
+def _take_clash_word(turn: Turn, reply: Arbitrated) -> None:
     """Go on with a proposal that contradicts an earlier commit, or reject it, as the arbiters say."""
     verdict = hear_judge(turn, reply)
     case = turn.cases[reply.proposal_id]
@@ -246,20 +246,20 @@ def take_clash_word(turn: Turn, reply: Arbitrated) -> None:
         turn.close(case, "rejected", verdict.reason)
 
 
-def take_second_report(turn: Turn, reply: Gated) -> None:
+def _take_second_report(turn: Turn, reply: Gated) -> None:
     """Send back what an earlier commit of the round has made stale, and a person's own text to the person."""
     case = note_report(turn, reply)
     if reply.report.passed:
         return
     if case.edits:
-        take_edited_report(turn, case)
+        _take_edited_report(turn, case)
     elif case.turned_down:
         turn.close(case, "rejected", f"{case.turned_down}; and after other commits it no longer passes the gate")
     else:
         send_back(turn, case)
 
 
-def take_applied(turn: Turn, reply: Applied) -> None:
+def _take_applied(turn: Turn, reply: Applied) -> None:
     """Record the commit."""
     case = turn.cases[reply.proposal_id]
     if reply.refusal:
@@ -337,7 +337,7 @@ def ask_person(turn: Turn, case: Case) -> None:
     turn.ask(AskPerson(turn.state.round, review_of(case), case.evaluations, case.agreed, reason))
 
 
-def take_answer(turn: Turn, reply: Answered) -> None:
+def _take_answer(turn: Turn, reply: Answered) -> None:
     """Carry out the person's verdict; there is no further vote."""
     case = turn.cases[reply.proposal_id]
     turn.tell(PersonAnswered(case.proposal_id, reply.verdict, reply.reason))
@@ -371,7 +371,7 @@ def _take_edit(turn: Turn, case: Case, reply: Answered) -> None:
         turn.close(case, "refused", refusal)
 
 
-def take_edited_report(turn: Turn, case: Case) -> None:
+def _take_edited_report(turn: Turn, case: Case) -> None:
     """Tell a person why the gate refuses the text; after some attempts, refuse it."""
     if case.edits >= MAX_EDITS:
         turn.close(case, "refused", failure_of(case.gate))
@@ -387,7 +387,7 @@ _ENTER: dict[Phase, Callable[[Turn], None]] = {
     "GATING": open_gate,
     "EVALUATING": open_votes,
     "ARBITRATING": open_arbitration,
-    "COMMITTING": commit_next,
+    "COMMITTING": _commit_next,
     "CONVERGING": _converge,
 }
 """What each phase asks and says on entering."""
@@ -398,11 +398,11 @@ _TAKE: dict[tuple[Phase, Task], Callable[[Turn, Any], object]] = {
     ("GATING", "repair"): take_repair,
     ("EVALUATING", "evaluate"): take_evaluations,
     ("ARBITRATING", "arbitrate"): take_arbitration,
-    ("COMMITTING", "arbitrate"): take_clash_word,
-    ("COMMITTING", "gate"): take_second_report,
+    ("COMMITTING", "arbitrate"): _take_clash_word,
+    ("COMMITTING", "gate"): _take_second_report,
     ("COMMITTING", "repair"): take_fitted,
-    ("COMMITTING", "review"): take_answer,
-    ("COMMITTING", "apply"): take_applied,
+    ("COMMITTING", "review"): _take_answer,
+    ("COMMITTING", "apply"): _take_applied,
 }
 """What a reply does in a phase; no other replies exist there."""
 

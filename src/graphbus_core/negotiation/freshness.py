@@ -52,8 +52,8 @@ def inputs_of(name: str, project: Project, findings: Iterable[Finding], model: s
         source=definition.source_digest if definition else "",
         neighbours={other: agent.contract_digest for other, agent in known if agent},
         findings=_digest(sorted(finding.key for finding in findings if finding.agent == name)),
-        intent=intent_of(settings),
-        policy=policy_of(settings.safety),
+        intent=_intent_of(settings),
+        policy=_policy_of(settings.safety),
         model=model,
     )
 
@@ -68,14 +68,14 @@ def who_answers(models: Mapping[str, str]) -> str:
     return ", ".join(f"{model} ({', '.join(named)})" for model, named in roles.items())
 
 
-def intent_of(settings: Settings) -> str:
+def _intent_of(settings: Settings) -> str:
     """Give the digest of what is wanted; empty when nothing is."""
     return _digest(
         [settings.intent, *settings.refactoring_goals] if settings.intent or settings.refactoring_goals else []
     )
 
 
-def policy_of(safety: SafetyConfig) -> str:
+def _policy_of(safety: SafetyConfig) -> str:
     """Give the digest of the limits, but for how long a session may be: that decides about no answer."""
     plain = SafetyConfig()
     timeless = replace(

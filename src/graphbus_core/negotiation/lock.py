@@ -155,7 +155,7 @@ def settled_agents(config: BuildConfig) -> Mapping[str, Inputs]:
 # --- writing ---------------------------------------------------------------------------------
 
 
-def agents_after(negotiations: Negotiations, settled: SettledAgents, project: Project) -> dict[str, AgentLock]:
+def _agents_after(negotiations: Negotiations, settled: SettledAgents, project: Project) -> dict[str, AgentLock]:
     """Give every agent as a session leaves it.
 
     Who had nothing to say to its present inputs has settled, and everybody has when the session converged; but not one that gave
@@ -200,7 +200,7 @@ def write_lock(
     config = project.config
     if config.dry_run or negotiations.ending.reason in {"manual", "error"}:
         return
-    agents = agents_after(negotiations, settled, project)
+    agents = _agents_after(negotiations, settled, project)
     try:
         last = load_lock(config)
         agents = dict(sorted({**_left_alone(last, config), **agents}.items()))
@@ -209,7 +209,7 @@ def write_lock(
     except BuildError:
         pass  # it is replaced by one that can be read
     lock = Lock(
-        schema_version=LOCK_VERSION, agents=agents, session=tape_of(config, negotiations.session, workspace, artifacts)
+        schema_version=LOCK_VERSION, agents=agents, session=_tape_of(config, negotiations.session, workspace, artifacts)
     )
     try:
         write_atomic(lock_path(config), encode(lock))
@@ -230,7 +230,7 @@ def _are_below(paths: Iterable[str], config: BuildConfig) -> bool:
     return all(any(place.is_relative_to(path) for path in built) for place in places)
 
 
-def tape_of(config: BuildConfig, session: str, workspace: Workspace, artifacts: Mapping[str, str]) -> KeptSession:
+def _tape_of(config: BuildConfig, session: str, workspace: Workspace, artifacts: Mapping[str, str]) -> KeptSession:
     """Give a session that has just ended as it can be replayed."""
     changed = workspace.changed()
     answers = sorted(load_answers(config.artifacts_dir, session), key=attrgetter("key"))  # they came in any order

@@ -8,8 +8,9 @@ import msgspec
 
 from graphbus_core.compiler.project import Project
 from graphbus_core.llm.attempts import NANO, priced
-from graphbus_core.llm.client import Bound, Price
+from graphbus_core.llm.client import Bound
 from graphbus_core.model.config import BuildConfig
+from graphbus_core.model.spending import Price
 from graphbus_core.negotiation.agents import ActiveAgents, Analysis, View
 from graphbus_core.negotiation.asking import AskAnalysis, Costly
 from graphbus_core.negotiation.backend import Backend

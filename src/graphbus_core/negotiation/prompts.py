@@ -39,7 +39,7 @@ _FAULT_CHARS = 600
 T = TypeVar("T")
 
 
-def once_for_each(make: Callable[[Project], T]) -> Callable[[Project], T]:
+def _once_for_each(make: Callable[[Project], T]) -> Callable[[Project], T]:
     """Keep the result of a pure function of a project as long as the project exists; two threads may both compute it."""
     known: WeakKeyDictionary[Project, T] = WeakKeyDictionary()
 
@@ -57,8 +57,8 @@ def once_for_each(make: Callable[[Project], T]) -> Callable[[Project], T]:
 # --- shared and own --------------------------------------------------------------------------
 
 
-@once_for_each
-def shared_text(project: Project) -> str:
+@_once_for_each
+def _shared_text(project: Project) -> str:
     """Give what all prompts of a session begin with, as long as no contract changes."""
     return f"{answer_format()}\n# The project\n\nThe contracts of all agents:\n\n{fenced(map_of(project), 'contracts')}"
 
@@ -73,7 +73,7 @@ def own_text(view: View) -> str:
     return text
 
 
-@once_for_each
+@_once_for_each
 def _own_texts(_project: Project) -> dict[str, tuple[tuple[Finding, ...], str]]:
     """Agent -> the findings that its text was made with, and the text."""
     return {}
@@ -100,7 +100,7 @@ def _neighbours(view: View) -> list[str]:
     names = ", ".join(one.name for one in view.neighbours)
     if not names:
         return ["You have no neighbours.\n"]
-    if is_map_whole(view.project):
+    if _is_map_whole(view.project):
         return [f"Your neighbours, whose contracts are above: {names}.\n"]
     contracts = "".join(contract_of(one) for one in view.neighbours)
     return ["The contracts of your neighbours:\n", fenced(contracts, "contracts of your neighbours")]
@@ -142,7 +142,7 @@ def _prompt(view: View, task: str, parts: Iterable[str]) -> Prompt:
     if view.analysis and view.analysis != Analysis():  # not in `own`, which the analysis was asked with as well
         known = ["Your analysis of yourself:\n", fenced(_analysis(view.analysis), "your analysis")]
     text = "\n".join([f"# Your task: {task}\n", *known, *parts])
-    return Prompt(shared=shared_text(view.project), own=own_text(view), task=text)
+    return Prompt(shared=_shared_text(view.project), own=own_text(view), task=text)
 
 
 # --- tasks -----------------------------------------------------------------------------------
@@ -254,7 +254,7 @@ def _wishes(view: View, rule: str = "") -> list[str]:
 
 
 def _memory(view: View, *, is_judging: bool = False) -> list[str]:
-    text = memory_of(view, is_judging=is_judging)
+    text = _memory_of(view, is_judging=is_judging)
     return ["What was decided so far:\n", fenced(text, "memory")] if text else []
 
 
@@ -275,7 +275,7 @@ def _limits(view: View) -> str:
 def _shown(trial: Trial, view: View) -> str:
     name = trial.proposal.proposal_id
     parts = [f"## Proposal {name}\n", fenced(trial.diff or "no difference\n", f"diff of {name}")]
-    delta = schema_changes_of(trial.report.schema_changes)
+    delta = _schema_changes_of(trial.report.schema_changes)
     parts += ["It changes these contracts:\n", fenced(delta, "contracts")] if delta else ["It changes no contract.\n"]
     parts += ["What the gate says:\n", fenced(_gate(trial.report), f"gate on {name}")]
     for what, found in (("newly find", trial.added), ("no longer find", trial.mended)):
@@ -349,7 +349,7 @@ _REASON_CHARS = 400
 _DECIDED = frozenset({"refused", "accepted", "rejected", "superseded"})
 
 
-def memory_of(view: View, *, is_judging: bool = False) -> str:
+def _memory_of(view: View, *, is_judging: bool = False) -> str:
     """Give a line or two for each proposal that the agent has made or voted on; empty when there is none.
 
     Who proposed what it voted on, and why, is told only after the verdict.
@@ -433,21 +433,21 @@ def contract_of(agent: AgentDefinition) -> str:
 def map_of(project: Project) -> str:
     """Give the contracts of all agents, by name; of a large graph a line for each, the most connected ones, cut with a note."""
     agents = sorted(project.definitions, key=lambda agent: agent.name)
-    if is_map_whole(project):
+    if _is_map_whole(project):
         return "".join(contract_of(agent) for agent in agents)
     ends = Counter(end for edge in project.graph.edges for end in (edge.source, edge.target))
     ranked = sorted(agents, key=lambda agent: (-ends[agent.name], agent.name))
     return _cut([_line_of(agent) for agent in ranked], MAP_TOKENS * _BYTES_PER_TOKEN)
 
 
-@once_for_each
-def is_map_whole(project: Project) -> bool:
+@_once_for_each
+def _is_map_whole(project: Project) -> bool:
     """Tell whether the map shows every contract whole."""
     agents = project.definitions
     return len(agents) <= WHOLE_MAP_AGENTS and sum(len(contract_of(one)) for one in agents) <= _WHOLE_MAP_CHARS
 
 
-def schema_changes_of(changes: Iterable[SchemaChange]) -> str:
+def _schema_changes_of(changes: Iterable[SchemaChange]) -> str:
     """Give a contract delta, a line for each side of each element."""
     lines: list[str] = []
     for change in changes:

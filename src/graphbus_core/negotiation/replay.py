@@ -67,7 +67,7 @@ def replay(config: BuildConfig, session: str = "") -> Replay:
         NegotiationError: GBE403 or GBE404, there is no such session; GBE423, it cannot be replayed; GBE405.
         BuildError: GBE222, the lock cannot be read.
     """
-    kept, source = find_tape(config, session)
+    kept, source = _find_tape(config, session)
     start = kept.start
     _refuse_what_nobody_recorded(start, _decoded(kept))
     answers = _answers_of(kept)
@@ -92,7 +92,7 @@ def _digest_of(path: Path) -> str:
 # --- the record ------------------------------------------------------------------------------
 
 
-def find_tape(config: BuildConfig, session: str) -> tuple[KeptSession, str]:
+def _find_tape(config: BuildConfig, session: str) -> tuple[KeptSession, str]:
     """Give the record of a session, and where it was.
 
     Raises:

@@ -21,10 +21,10 @@ from graphbus_core import settings
 from graphbus_core.compiler.project import Project
 from graphbus_core.editing.promotion import fate_of
 from graphbus_core.errors import NegotiationError, Place, UsageError
-from graphbus_core.llm.client import Price
 from graphbus_core.llm.recorded import Answer, Tape, decode_answers
 from graphbus_core.model.config import Budget, BuildConfig, BuildRequest, LLMConfig, Settings
 from graphbus_core.model.digests import sha256_hex
+from graphbus_core.model.spending import Price
 from graphbus_core.negotiation.agents import ActiveAgents
 from graphbus_core.negotiation.freshness import Inputs, who_answers
 from graphbus_core.negotiation.transcript import (
@@ -158,7 +158,7 @@ class Keeper:
         return settled
 
     def _resume(self, agents: ActiveAgents, project: Project, tape: Tape) -> Mapping[str, Inputs]:
-        config, start = self._config, find_interrupted(self._config)
+        config, start = self._config, _find_interrupted(self._config)
         what = _what_moved(start, start_of(config, start.session, agents, project, start.settled))
         if what:
             raise NegotiationError("GBE422", session=start.session, what=what)
@@ -262,7 +262,7 @@ def _kept_answers(artifacts_dir: str | Path, session: str) -> tuple[Answer, ...]
         raise NegotiationError("GBE405", session=session, reason=str(error), where=Place(str(path))) from error
 
 
-def find_interrupted(config: BuildConfig) -> SessionStart:
+def _find_interrupted(config: BuildConfig) -> SessionStart:
     """Give the last session that was killed, interrupted or ended by an error, if nothing of it was written or refused.
 
     Raises:
@@ -335,7 +335,7 @@ def resumed(request: BuildRequest) -> BuildRequest:
         NegotiationError: GBE421, there is nothing to resume; GBE422, another thing is asked for now; GBE405.
     """
     config = settings.resolve_build(request)
-    start = find_interrupted(config)
+    start = _find_interrupted(config)
     own = settings.load(Path(config.root)) if request.settings is None else request.settings
     if start.project_settings != digest_of_settings(settings.load(Path(config.root))):
         raise NegotiationError("GBE422", session=start.session, what="[tool.graphbus] has changed")

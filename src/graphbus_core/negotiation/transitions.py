@@ -185,7 +185,7 @@ def open_round(turn: Turn) -> None:
     for draft in drafts:
         _number_counter(turn, draft)
     for agent in turn.state.participants.voters:
-        limit = allowance_of(turn, agent, turn.state.round).limit
+        limit = _allowance_of(turn, agent, turn.state.round).limit
         if limit:
             turn.ask(AskProposals(turn.state.round, agent, limit))
 
@@ -207,7 +207,7 @@ def _is_countered_in_vain(case: Case, cases: dict[str, Case]) -> bool:
     return bool(case.counters) and all(is_decided(cases[name]) for name in case.counters)
 
 
-def allowance_of(turn: Turn, agent: str, round_: int) -> Allowance:
+def _allowance_of(turn: Turn, agent: str, round_: int) -> Allowance:
     """Give what is left of an agent's budget for a round, its counter-proposals that wait for it included."""
     made = [case.proposal for case in turn.cases.values()]
     return allowance(agent, [*made, *turn.state.drafts], round_, turn.state.safety)
@@ -259,7 +259,7 @@ def take_proposals(turn: Turn, reply: Proposed) -> None:
     """Number the drafts of one agent, up to its limits."""
     if reply.failure:
         turn.tell(AgentFailed(reply.agent, "propose", reply.failure))
-    limit, reason = allowance_of(turn, reply.agent, turn.state.round)
+    limit, reason = _allowance_of(turn, reply.agent, turn.state.round)
     numbers: dict[str, str] = {}
     for draft in reply.proposals[:limit]:
         needed = tuple(numbers.get(name, name) for name in draft.dependencies)
@@ -455,7 +455,7 @@ def _refuse_counter(turn: Turn, case: Case, vote: ProposalEvaluation, has_voted:
         return "this is its second vote"
     if case.depth >= safety.max_back_and_forth:
         return f"max_back_and_forth is {safety.max_back_and_forth}"
-    limit, reason = allowance_of(turn, vote.evaluator, turn.state.round + 1)
+    limit, reason = _allowance_of(turn, vote.evaluator, turn.state.round + 1)
     return "" if limit else reason
 
 

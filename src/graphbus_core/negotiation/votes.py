@@ -94,7 +94,7 @@ def _settle_conflict(count: Tally, participants: Participants, safety: SafetyCon
 
 def find_veto(case: Case, participants: Participants) -> str:
     """Say which vote alone rejects the proposal, or give the empty string."""
-    owners = owners_of(case.proposal, participants)
+    owners = _owners_of(case.proposal, participants)
     for name, evaluation in latest(case.evaluations).items():
         if evaluation.decision != "reject":
             continue
@@ -195,7 +195,7 @@ def electorate(case: Case, participants: Participants, safety: SafetyConfig, cou
 def _affected(case: Case, participants: Participants, countered: str) -> tuple[set[str], ...]:
     """Return the affected agents in groups: first those that the change computably concerns, last those that its author names."""
     proposal = case.proposal
-    owners = owners_of(proposal, participants)
+    owners = _owners_of(proposal, participants)
     return (
         {change.target.partition(".")[0] for change in proposal.code_changes} & owners,
         owners | {countered},
@@ -227,6 +227,6 @@ def _carries(edge: Edge, changed: set[str]) -> bool:
     return edge.label in changed or f"{edge.source}.{edge.label}" in changed
 
 
-def owners_of(proposal: Proposal, participants: Participants) -> set[str]:
+def _owners_of(proposal: Proposal, participants: Participants) -> set[str]:
     """Give the agents whose classes are in the files that a proposal changes."""
     return {name for path in proposal.files for name in participants.owners.get(path, ())}

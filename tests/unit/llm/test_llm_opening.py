@@ -6,10 +6,10 @@ import pytest
 
 from graphbus_core.errors import GraphBusError, ModelError
 from graphbus_core.llm import sdk
-from graphbus_core.llm.client import Price
 from graphbus_core.llm.opening import open_client, open_clients, price_of
 from graphbus_core.llm.providers import KNOWN, Provider
 from graphbus_core.model.config import LLMConfig, ProviderConfig
+from graphbus_core.model.spending import Price
 
 LOCAL = ProviderConfig(base_url="http://127.0.0.1:9/v1", default_model="small")
 

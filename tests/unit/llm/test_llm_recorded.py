@@ -14,7 +14,7 @@ import pytest
 
 from graphbus_core.errors import ModelError
 from graphbus_core.llm.attempts import Amount, RetryingClient, Tab, current_tab, priced, tab_open, watch, worst_request
-from graphbus_core.llm.client import Bound, Completion, Price, Prompt, ScriptedClient, Turn
+from graphbus_core.llm.client import Bound, Completion, Prompt, ScriptedClient, Turn
 from graphbus_core.llm.recorded import (
     AnswerCache,
     RecordedClient,
@@ -24,7 +24,7 @@ from graphbus_core.llm.recorded import (
     decode_answers,
     request_key,
 )
-from graphbus_core.model.spending import Usage
+from graphbus_core.model.spending import Price, Usage
 from graphbus_core.store import seals
 from tests.patience import PATIENCE_S
 

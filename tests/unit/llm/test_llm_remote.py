@@ -16,12 +16,12 @@ import pytest
 
 from graphbus_core.errors import ModelError
 from graphbus_core.llm import remote, sdk
-from graphbus_core.llm.client import Completion, Price, Prompt, Turn
+from graphbus_core.llm.client import Completion, Prompt, Turn
 from graphbus_core.llm.opening import open_client
 from graphbus_core.llm.providers import KNOWN, Provider
 from graphbus_core.llm.remote import RemoteClient
 from graphbus_core.model.config import LLMConfig, ProviderConfig, Wire
-from graphbus_core.model.spending import Usage
+from graphbus_core.model.spending import Price, Usage
 from tests.fakes.model_server import KEY, Answer, Broken, Failure, ModelServer, Raw, Reply, Request, Script
 from tests.fakes.pausing import comes_true
 from tests.patience import PATIENCE_S

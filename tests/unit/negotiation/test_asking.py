@@ -9,9 +9,9 @@ import pytest
 
 from graphbus_core.errors import ModelError
 from graphbus_core.llm.attempts import NANO, Amount, current_tab
-from graphbus_core.llm.client import Bound, Completion, Price
+from graphbus_core.llm.client import Bound, Completion
 from graphbus_core.model.config import Budget
-from graphbus_core.model.spending import Usage
+from graphbus_core.model.spending import Price, Usage
 from graphbus_core.negotiation.asking import Accounts, Analysed, AskAnalysis, Asked, WorkerPool, answer, ask_in_turn
 from graphbus_core.negotiation.budget import Bill, Meter
 from graphbus_core.negotiation.protocol import Stopped
