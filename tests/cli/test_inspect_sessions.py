@@ -18,7 +18,7 @@ import pytest
 from msgspec.structs import replace
 
 from graphbus_core.cli import main
-from graphbus_core.cli.completing.answer import complete
+from graphbus_core.cli.completion import complete
 from graphbus_core.cli.inspect_negotiation import line_of
 from graphbus_core.model.proposals import (
     CodeChange,
@@ -347,6 +347,6 @@ def test_a_long_reason_stands_under_the_vote(here: Path) -> None:
 def test_its_proposals_are_offered_by_completion(here: Path) -> None:
     """From a record as a session writes it."""
     proposals = [record.proposal for record in load_session(here / ".graphbus").negotiations.records]
-    offered = [(word.text, word.help) for word in complete(["inspect-negotiation"], "")]
+    offered = [(word.value, word.help) for word in complete(["inspect-negotiation"], "")]
     assert offered == [(proposal.proposal_id, proposal.title or proposal.intent) for proposal in proposals]
     assert len(offered) > 1
