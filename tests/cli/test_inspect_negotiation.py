@@ -48,8 +48,8 @@ def negotiated(session: str) -> SessionRecord:
         schema_version=1,
         session=session,
         backend="rules",
-        agents=world.ground.agents,
-        arbiters=world.ground.arbiters,
+        agents=world.participants.agents,
+        arbiters=world.participants.arbiters,
         intent="one name for one thing",
         negotiations=replace(outcome, session=session),
     )
