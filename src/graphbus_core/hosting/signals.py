@@ -48,6 +48,7 @@ class Patience:
         self._waiter: threading.Thread | None = None
         self._is_over = False
         self._is_asked = False
+        self._number = 0
         self._asking = threading.Lock()
 
     def ask(self) -> None:
@@ -74,11 +75,17 @@ class Patience:
             )
             self._waiter.start()
             return
+        self._number = self._number or number
+        if number == signal.SIGINT:
+            # SIGTERM may have come as well. Python calls handlers in the order of their numbers, so the last one leaves: a signal
+            # that is still noted when the handlers are taken away is reported with a traceback.
+            signal.raise_signal(signal.SIGTERM)
+            return
         self._is_over = True
         for each in _SIGNALS:
             signal.signal(each, signal.SIG_DFL)
-        _asked.append(number)
-        raise Stopped(number)
+        _asked.append(self._number)
+        raise Stopped(self._number)
 
     def end(self) -> None:
         """Let go of a signal that still waits: what it would have interrupted is done."""

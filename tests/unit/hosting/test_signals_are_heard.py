@@ -89,3 +89,24 @@ def test_a_signal_that_comes_while_agents_are_imported_stops_the_graph_when_it_i
     process.send_signal(signal.SIGTERM)
     told, _ = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, told.splitlines()[-1]) == (0, "bye")
+
+
+def test_both_signals_at_once_end_it_without_a_word() -> None:
+    program = """
+import signal
+from graphbus_core.hosting.signals import Stopped, stop_on_signals
+both = {signal.SIGINT, signal.SIGTERM}
+try:
+    with stop_on_signals() as patience:
+        patience.is_busy = lambda: False
+        signal.pthread_sigmask(signal.SIG_BLOCK, both)
+        for each in both:
+            signal.raise_signal(each)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, both)
+        print("not reached")
+except Stopped as stopped:
+    sum(range(1000))
+    print(stopped.number)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr, done.returncode) == ("2\n", "", 0)
