@@ -135,7 +135,7 @@ class Answerer(Deliverer):
         def begin_in_turn() -> None:
             nonlocal responder, is_async
             try:  # who answers may have changed while this has waited
-                responder = self._responder(topic, self._dispatches.get(topic) or self._routes.find(topic))
+                responder = self._responder(topic, self._dispatches.get(topic) or self._routes.compile(topic))
             except RunError as gone:
                 delivery.error, delivery.is_over = gone, True
                 return

@@ -153,7 +153,7 @@ class Deliverer(Placer):
             item = queue[0]
             if not isinstance(item, Event):
                 return False
-            dispatch = self._dispatches.get(item.topic) or self._routes.find(item.topic)
+            dispatch = self._dispatches.get(item.topic) or self._routes.compile(item.topic)
             if not self._has_room(lanes, dispatch):
                 return False
             if not self._leave_queue(item):
@@ -186,7 +186,7 @@ class Deliverer(Placer):
         if isinstance(item, Redelivery):
             self._take_again(item)
             return False
-        dispatch = self._dispatches.get(item.topic) or self._routes.find(item.topic)
+        dispatch = self._dispatches.get(item.topic) or self._routes.compile(item.topic)
         self._history.append(item)
         dispatch.events += 1
         self._begin_round(item, item, dispatch)

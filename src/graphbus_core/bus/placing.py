@@ -43,7 +43,7 @@ class Placer(Drainer):
         except AttributeError:
             return False
         try:
-            dispatch = self._dispatches.get(event.topic) or self._routes.find(event.topic)
+            dispatch = self._dispatches.get(event.topic) or self._routes.compile(event.topic)
             if not self._has_room(lanes, dispatch):
                 return False
             self._history.append(event)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from threading import Lock
 
 from graphbus_core.bus.lanes import Lane
@@ -162,37 +162,6 @@ class Routes:
             subscription.again = lambda attempt: self._surrounded(bound, owner, name, attempt)
         return subscription, bound.is_async
 
-    def serve(
-        self, subscriptions: Sequence[Subscription], async_lanes: Iterable[Hashable], admit: Admit | None
-    ) -> None:
-        """Serve these and no others, in this order, and admit other topics. Only while no handler runs.
-
-        Topics in use are compiled anew in place, so that a publisher who has just looked one up does not serve the old ones.
-        """
-        with self._changing:
-            for each in self.subscriptions:
-                each.is_active = False
-            for each in subscriptions:
-                each.is_active = True
-            self.version += 1
-            self.subscriptions = tuple(subscriptions)
-            self.async_lanes = set(async_lanes)
-            self.admit = admit
-            for topic, dispatch in list(self._compiled.items()):
-                self._forget(topic)
-                if self._renew(topic, dispatch):
-                    self._compiled[topic] = dispatch
-
-    def _renew(self, topic: str, dispatch: Dispatch) -> bool:
-        """Compile a topic anew; False when it is not known any more."""
-        dispatch.events = 0
-        self._connect(dispatch, topic)
-        try:
-            dispatch.check = self.admit(topic) if self.admit is not None else None
-        except RunError:
-            return False
-        return True
-
     def remove(self, subscription: Subscription) -> bool:
         """Unsubscribe; False when it was done before."""
         with self._changing:
@@ -251,15 +220,6 @@ class Routes:
         with self._changing:
             self._published += 1
             subscription.delivered += 1
-
-    def find(self, topic: str) -> Dispatch:
-        """Compile the topic of an event that was admitted before: it is delivered, whatever is admitted now."""
-        try:
-            return self.compile(topic)
-        except RunError:
-            dispatch = Dispatch([], [], None)
-            self._connect(dispatch, topic)
-            return dispatch
 
     def stop_caching(self) -> None:
         """From now on no publisher finds a topic compiled, so that a closing bus is asked about each event."""
