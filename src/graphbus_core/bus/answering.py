@@ -19,7 +19,7 @@ from graphbus_core.bus import lanes as loop
 from graphbus_core.bus.delivering import Deliverer
 from graphbus_core.bus.lanes import Delivery, Lanes
 from graphbus_core.bus.queueing import Asker, Errand
-from graphbus_core.bus.routing import Dispatch, Routes, Subscription
+from graphbus_core.bus.routing import Dispatch, Subscription
 from graphbus_core.errors import DeadlockError, RequestTimeoutError, RunError, did_you_mean
 from graphbus_core.isolation import Job, attempt
 from graphbus_core.model.messages import Event, child_of
@@ -63,32 +63,13 @@ class Answerer(Deliverer):
             result = _outcome(delivery)
             return result
 
-        def begin_in_turn() -> None:  # a reload that came first may have made its owner one of the other kind
+        def begin_in_turn() -> None:  # a handler subscribed meanwhile may have made its owner one of the other kind
             self._begin(delivery, is_async=owner in self._routes.async_lanes)
 
         if not self._ask_from_outside(delivery, begin_in_turn, None):
             raise RunError("GBE618")  # the bus was closed
         result = _outcome(delivery)
         return result
-
-    def run_quiet(self, work: Callable[[Routes], R], patience_s: float) -> R:
-        """Run a function while nothing is being handled at all, on the event loop neither; it may exchange who is served.
-
-        What is published meanwhile waits.
-
-        Raises:
-            RunError: GBE690 inside a handler, and when the handlers on the event loop have not ended in time.
-        """
-        if self._is_handling():
-            raise RunError("GBE690", reason="one of its handlers asks for it")
-
-        def when_quiet() -> R:
-            lanes = self._lanes
-            if lanes is not None and not self._wait_here(lambda: lanes.is_idle, patience_s):
-                raise RunError("GBE690", reason="an async handler does not come to its end")
-            return work(self._routes)
-
-        return cast("R", self.run(when_quiet))
 
     def request(self, topic: str, payload: Json = None, timeout_s: float | None = 30.0, *, src: str = "") -> Any:
         """Send an event to the one handler that answers it, and give what that returns; inside an async handler, to be awaited.

@@ -121,28 +121,19 @@ class MessageBus(Closing):
     def caller(
         self,
         function: Callable[[A], Any],
-        again: Callable[[A], Any] | None = None,
         *,
         owner: str = "",
-        version: int | None = None,
     ) -> Callable[[A], Any]:
         """Make a function that calls another as `run` does, but at once when nobody is at work.
 
         Args:
             function: Belongs to an owner without async handlers.
-            again: What is called in its place when the turn has come after some waiting: the function that this makes, or another
-                one that has taken its place meanwhile.
             owner: The agent that the function belongs to.
-            version: What `version` was before the function was looked up; by default, what it is now.
         """
-        queue, called, routes = self._queue, ((owner, owner),), self._routes
-        made_for = self.version if version is None else version
-        after_waiting = function if again is None else again
+        queue, called = self._queue, ((owner, owner),)
 
         def call_in_turn(argument: A) -> Any:
-            is_at_once = self._is_handling() or self._is_abandoned  # else another thread drains
-            work = function if is_at_once else after_waiting
-            return self.run(lambda: work(argument), owner=owner)
+            return self.run(lambda: function(argument), owner=owner)
 
         def call(argument: A) -> Any:
             lanes = self._lanes
@@ -155,16 +146,14 @@ class MessageBus(Closing):
                 del self._right_of_callers.token
             except AttributeError:
                 return call_in_turn(argument)
-            work, is_over = function, False
+            is_over = False
             try:
                 self._drainer = get_ident()
-                is_exchanged = routes.version != made_for  # after it was looked up
-                if queue or self._event is not None or is_exchanged:
+                if queue or self._event is not None:
                     self._drain()
-                    work = after_waiting
                 try:
                     self._called = called
-                    result = work(argument)
+                    result = function(argument)
                     is_over = True
                 finally:
                     self._called = ()
@@ -188,11 +177,6 @@ class MessageBus(Closing):
     def use_lane(self, owner: str) -> None:
         """Run everything of this owner on the event loop, one after the other, as if it had an async handler."""
         self._routes.use_lane(owner)
-
-    @property
-    def version(self) -> int:
-        """Another number after each reload."""
-        return self._routes.version
 
     @property
     def subscriptions(self) -> tuple[Subscription, ...]:

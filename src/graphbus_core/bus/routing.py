@@ -123,7 +123,6 @@ class Routes:
         self.admit = admit
         self._limit = limit
         self._middleware = tuple(middleware)
-        self.version = 0  # how often others were served in the place of all
         self._published = 0
         self._compiled = self.dispatches  # once the bus is closing: a dict of its own
         self._changing = Lock()
