@@ -3,7 +3,7 @@
 side "input": others give these fields and the contract takes them: it may take more, never less
 side "output": the contract gives them and others take them: it may give more fields, and no new values in an old one
 
-`_EFFECTS` is the table of all cases but one: a type that changes is decided by `subsets.refusal`, here and nowhere else.
+`_EFFECTS` is the table of all cases but one: a type that changes is decided by `refusal`, here and nowhere else.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from graphbus_core.contracts.samples import witness
-from graphbus_core.contracts.subsets import refusal
 from graphbus_core.model.agent import SourceSpan
-from graphbus_core.schema.compatibility import Side, is_same
+from graphbus_core.schema.compatibility import Side, fit_of, is_same
 from graphbus_core.schema.types import Field, Schema, Type
 
 ChangeKind = Literal[
@@ -45,6 +44,19 @@ ChangeKind = Literal[
 Effect = Literal["breaking", "settled", "compatible"]
 
 NOWHERE = SourceSpan("", 0, 0, 0, 0)
+
+
+class Refusal(NamedTuple):
+    """Why a value may be refused; not certain when that rests on a type that nobody knows."""
+
+    reason: str
+    is_certain: bool = True
+
+
+def refusal(takes: Type, sent: Type) -> Refusal | None:
+    """Give a reason why `takes` refuses some value of `sent`, a certain one if there is any; None when it refuses none."""
+    fit = fit_of(takes, sent)
+    return None if fit.verdict == "fits" else Refusal(fit.reason, is_certain=not fit.lacks_type)
 
 
 class Broken(NamedTuple):
