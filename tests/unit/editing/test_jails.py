@@ -16,7 +16,7 @@ import pytest
 
 from graphbus_core.editing import sandboxes
 from graphbus_core.editing.gate import Gate
-from graphbus_core.editing.sandboxes import TIERS, choose, describe, obstacle
+from graphbus_core.editing.sandboxes import TIERS, choose, describe, jails, obstacle
 from graphbus_core.editing.sandboxes.jails import Jail, Tier
 from graphbus_core.editing.sandboxes.limits import Finished, Limits
 from graphbus_core.editing.sandboxes.process import ProcessSandbox
@@ -82,6 +82,28 @@ print(os.getcwd(), listener.accept()[0].recv(5), os.listdir(), os.path.exists(os
 
     assert done.stdout == f"{folder} b'hello' ['made'] True\n", done
     assert (folder / "made").read_text() == "x"
+
+
+@pytest.mark.parametrize("home", ["home", ".", "project"])
+def test_it_has_a_home_wherever_that_lies(tier: Tier, folder: Path, home: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = folder.parents[1] / home
+    monkeypatch.setenv("HOME", str(place))
+    code = "from pathlib import Path; home = Path.home(); print(home, home.joinpath('y').write_text('y'))"
+
+    done = run(tier, folder, code)
+
+    assert done.stdout == f"{place.resolve()} 1\n", done
+    assert not (place / "y").exists()
+
+
+def test_a_jail_that_cannot_be_entered_is_no_verdict_on_the_command(
+    tier: Tier, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jails, "call_filter", lambda _machine: b"no filter")
+
+    with pytest.raises(EditError) as caught:
+        run(tier, folder, "print('out')")
+    assert caught.value.code == "GBE331"
 
 
 def test_output_errors_and_exit_status_come_back(tier: Tier, folder: Path) -> None:

@@ -71,7 +71,6 @@ def _run(spec: Spec, command: list[str]) -> NoReturn:
             os.setresgid(*[spec["drop"]] * 3)
             os.setresuid(*[spec["drop"]] * 3)
         _prctl(_PDEATHSIG, signal.SIGKILL)
-        os.makedirs(spec["home"], exist_ok=True)
         os.chdir(spec["place"])
         if spec["build"] or _has_landlock():
             _lock(spec)
