@@ -15,7 +15,7 @@ from graphbus_core.compiler.project import Project
 from graphbus_core.editing.gate import Gate
 from graphbus_core.editing.sandboxes.process import ProcessSandbox
 from graphbus_core.editing.workspace import Workspace
-from graphbus_core.model.config import BuildConfig
+from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.model.proposals import CodeChange, Proposal
 
 AGENTS = 10
@@ -55,7 +55,7 @@ def main() -> list[Row]:
 
 def climbing(root: Path) -> Callable[[], float]:
     """Give a measurement: seconds in which a proposal climbs all rungs, a different one each time."""
-    config = BuildConfig(root=str(root), paths=(str(root / "ring"),))
+    config = ResolvedBuild(root=str(root), paths=(str(root / "ring"),))
     project = Project.read(config, cache=False)
     gate, workspace = Gate(project, config, ProcessSandbox()), Workspace(project)
     prices = itertools.count(1)

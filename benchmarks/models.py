@@ -24,7 +24,7 @@ from graphbus_core.bus import MessageBus
 from graphbus_core.compiler.conflicts import detect_conflicts
 from graphbus_core.compiler.project import Project
 from graphbus_core.llm.client import Clients, Completion, LLMClient, Progress, Prompt, ScriptedClient
-from graphbus_core.model.config import Budget, BuildConfig, BuildRequest, Electorate, LLMConfig, SafetyConfig, Settings
+from graphbus_core.model.config import Budget, BuildConfig, Electorate, LLMConfig, ResolvedBuild, SafetyConfig, Settings
 from graphbus_core.model.spending import Spend
 from graphbus_core.negotiation.backend import Backend
 from graphbus_core.negotiation.driver import Negotiation
@@ -127,18 +127,20 @@ def ring(count: int) -> Iterator[Path]:
         yield root
 
 
-def configured(root: Path, count: int, electorate: Electorate, llm: LLMConfig, use_cache: bool = False) -> BuildConfig:
+def configured(
+    root: Path, count: int, electorate: Electorate, llm: LLMConfig, use_cache: bool = False
+) -> ResolvedBuild:
     """As much as everybody wants to say, in one round and two quiet ones."""
     safety = SafetyConfig(max_total_file_changes=1000, electorate=electorate, max_proposals_per_agent=1)
     settings = Settings(
         safety=safety, llm=replace(llm, use_cache=use_cache, concurrency=count), budget=Budget(max_usd=0.0)
     )
     return resolve_build(
-        BuildRequest(paths=(str(root / "agents"),), settings=settings, enable_agents=True, dry_run=not use_cache)
+        BuildConfig(paths=(str(root / "agents"),), settings=settings, enable_agents=True, dry_run=not use_cache)
     )
 
 
-def talk(config: BuildConfig, backend: Backend, everybody: Everybody) -> Talk:
+def talk(config: ResolvedBuild, backend: Backend, everybody: Everybody) -> Talk:
     """Negotiate to the end; the time is that of analysis and rounds."""
     project = Project.read(config, cache=False)
     with backend:

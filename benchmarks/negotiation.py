@@ -20,7 +20,7 @@ from graphbus_core.compiler.conflicts import detect_conflicts
 from graphbus_core.compiler.project import Project
 from graphbus_core.editing.workspace import Workspace
 from graphbus_core.model.artifacts import Edge
-from graphbus_core.model.config import BuildConfig, BuildRequest, SafetyConfig
+from graphbus_core.model.config import BuildConfig, ResolvedBuild, SafetyConfig
 from graphbus_core.model.proposals import CodeChange, GateReport, Proposal, ProposalEvaluation, RungResult
 from graphbus_core.negotiation import engine
 from graphbus_core.negotiation.backend import activate
@@ -107,7 +107,7 @@ class OpenGate:
         return GateReport(proposal_id=proposal.proposal_id, passed=True, rungs=rungs)
 
 
-def talk(config: BuildConfig) -> object:
+def talk(config: ResolvedBuild) -> object:
     """Read the project, let its rule agents negotiate to the end, write nothing."""
     project = Project.read(config, cache=False)
     agents = activate(project.definitions, project.order.order, config)
@@ -125,7 +125,7 @@ def shop() -> list[Row]:
     with tempfile.TemporaryDirectory() as name, chdir(name), redirect_stdout(io.StringIO()):
         assert graphbus(["init", "shop"]) == 0
         folder = Path(name, "shop")
-        static = BuildRequest(paths=(str(folder / "agents"),), dry_run=True, force=True)
+        static = BuildConfig(paths=(str(folder / "agents"),), dry_run=True, force=True)
         whole = replace(static, enable_agents=True)
         config = resolve_build(whole)
         talked = medians({"talk": timed(lambda: talk(config)), "static": timed(lambda: run_build_pipeline(static))})

@@ -13,7 +13,7 @@ from pathlib import Path
 from stopwatch import Row, at_most, medians, process, report, timed
 
 from graphbus_core.build import run_build_pipeline
-from graphbus_core.model.config import BuildRequest
+from graphbus_core.model.config import BuildConfig
 
 BIN = Path(sys.executable).parent
 LIMIT = 2.5
@@ -110,7 +110,7 @@ def parse(paths: list[Path]) -> Callable[[], object]:
 
 def build(root: Path) -> Callable[[], float]:
     """Measure a static build from nothing: no cache, no artifacts; removing those of before does not count."""
-    request = BuildRequest(paths=(str(root / "agents"),), force=True)
+    request = BuildConfig(paths=(str(root / "agents"),), force=True)
     measure = timed(lambda: run_build_pipeline(request))
 
     def run() -> float:

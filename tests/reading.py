@@ -8,7 +8,7 @@ from textwrap import dedent
 
 from graphbus_core.compiler.project import Project
 from graphbus_core.model.agent import AgentDefinition
-from graphbus_core.model.config import BuildConfig, Settings
+from graphbus_core.model.config import ResolvedBuild, Settings
 from tests.project_files import write_project
 
 HEAD = "from graphbus_core import GraphBusNode, depends_on, publishes, schema_method, subscribe, Event\n"
@@ -17,7 +17,7 @@ HEAD = "from graphbus_core import GraphBusNode, depends_on, publishes, schema_me
 def read_folder(root: Path, *paths: str, settings: Settings | None = None, cache: bool = False) -> Project:
     """Read the project in a folder; `paths` are relative to it."""
     wanted = tuple(str(root / path) for path in paths) or (str(root),)
-    return Project.read(BuildConfig(root=str(root), paths=wanted, settings=settings or Settings()), cache=cache)
+    return Project.read(ResolvedBuild(root=str(root), paths=wanted, settings=settings or Settings()), cache=cache)
 
 
 def read_files(root: Path, files: Mapping[str, str | bytes], settings: Settings | None = None) -> Project:

@@ -27,7 +27,7 @@ from graphbus_core.compiler.memory import Tally
 from graphbus_core.compiler.result import BuildResult
 from graphbus_core.errors import BuildError, GraphBusError, raise_all
 from graphbus_core.model.artifacts import BuildArtifacts
-from graphbus_core.model.config import BuildConfig, BuildRequest
+from graphbus_core.model.config import BuildConfig, LLMConfig, ResolvedBuild, SafetyConfig
 from graphbus_core.pipeline import Finished, Pipeline
 from graphbus_core.store import writing
 
@@ -47,7 +47,19 @@ if TYPE_CHECKING:
     from graphbus_core.negotiation.backend import Backend
     from graphbus_core.negotiation.driver import Negotiation
 
-__all__ = ["BUILD", "STATIC", "Agreement", "AppliedChanges", "BuildResult", "build_graph", "main", "run_build_pipeline"]
+__all__ = [
+    "BUILD",
+    "STATIC",
+    "Agreement",
+    "AppliedChanges",
+    "BuildConfig",
+    "BuildResult",
+    "LLMConfig",
+    "SafetyConfig",
+    "build_graph",
+    "main",
+    "run_build_pipeline",
+]
 
 BUILD = Pipeline("BUILD")
 JOURNAL = "journal"
@@ -81,7 +93,7 @@ class AppliedChanges(msgspec.Struct, frozen=True):
     project: Project | None = None
 
 
-def end_interrupted(config: BuildConfig, *, writes_sources: bool) -> tuple[str, ...]:
+def end_interrupted(config: ResolvedBuild, *, writes_sources: bool) -> tuple[str, ...]:
     """See `apply.end_interrupted`, which is loaded only where there is a journal."""
     if not os.path.lexists(os.path.join(config.artifacts_dir, JOURNAL)):
         return ()
@@ -94,7 +106,7 @@ def end_interrupted(config: BuildConfig, *, writes_sources: bool) -> tuple[str, 
 
 
 @BUILD.stage("LOAD_BUILD_CONFIG")
-def load_build_config(request: BuildRequest, recovery: Recovery) -> BuildConfig:
+def load_build_config(request: BuildConfig, recovery: Recovery) -> ResolvedBuild:
     """Join the request and `[tool.graphbus]`; end a promotion that an earlier process left unfinished.
 
     Raises:
@@ -116,7 +128,7 @@ def load_build_config(request: BuildRequest, recovery: Recovery) -> BuildConfig:
 
 
 @BUILD.stage("DISCOVER_MODULES")
-def discover_modules(config: BuildConfig) -> ModuleIndex:
+def discover_modules(config: ResolvedBuild) -> ModuleIndex:
     """Find the files and give them their module names.
 
     Raises:
@@ -134,7 +146,7 @@ def discover_modules(config: BuildConfig) -> ModuleIndex:
 
 
 @BUILD.stage("DISCOVER_CLASSES")
-def discover_classes(index: ModuleIndex, config: BuildConfig) -> NodeClasses:
+def discover_classes(index: ModuleIndex, config: ResolvedBuild) -> NodeClasses:
     """Find the `GraphBusNode` subclasses, by reading.
 
     Raises:
@@ -182,7 +194,7 @@ def compute_topological_order(classes: NodeClasses, graph: AgentGraph) -> Activa
 
 @BUILD.stage("INIT_NEGOTIATION_ENGINE")
 def init_negotiation_engine(
-    config: BuildConfig, order: ActivationOrder, bus: MessageBus, backend: Backend
+    config: ResolvedBuild, order: ActivationOrder, bus: MessageBus, backend: Backend
 ) -> Negotiation:
     """Make the engine with its limits, on the bus that carries what is said."""
     from graphbus_core.negotiation.driver import Negotiation
@@ -192,7 +204,7 @@ def init_negotiation_engine(
 
 @BUILD.stage("ACTIVATE_AGENTS")
 def activate_agents(
-    config: BuildConfig, definitions: AgentDefinitions, order: ActivationOrder, bus: MessageBus, backend: Backend
+    config: ResolvedBuild, definitions: AgentDefinitions, order: ActivationOrder, bus: MessageBus, backend: Backend
 ) -> ActiveAgents:
     """Bring an agent to life for every class, in the order of activation.
 
@@ -219,7 +231,7 @@ class NoEngine(msgspec.Struct, frozen=True):
     """Nobody negotiates, so that nothing of a negotiation needs to be loaded."""
 
 
-def no_engine(config: BuildConfig) -> NoEngine:
+def no_engine(config: ResolvedBuild) -> NoEngine:
     """In a static build there is no engine to make."""
     return NoEngine()
 
@@ -241,7 +253,7 @@ def detect_schema_conflicts(classes: NodeClasses, analyses: Analyses) -> SchemaC
 
 @BUILD.stage("MULTI_ROUND_NEGOTIATION_LOOP")
 def multi_round_negotiation_loop(
-    config: BuildConfig,
+    config: ResolvedBuild,
     classes: NodeClasses,
     negotiation: Negotiation,
     agents: ActiveAgents,
@@ -265,7 +277,7 @@ def multi_round_negotiation_loop(
 
 
 @BUILD.stage("APPLY_CODE_CHANGES")
-def apply_code_changes(config: BuildConfig, agreement: Agreement) -> AppliedChanges:
+def apply_code_changes(config: ResolvedBuild, agreement: Agreement) -> AppliedChanges:
     """Write the accepted changes to the source files, all or none; in a dry run, only say what they are.
 
     Raises:
@@ -279,7 +291,7 @@ def apply_code_changes(config: BuildConfig, agreement: Agreement) -> AppliedChan
 
 
 @BUILD.stage("EMIT_BUILD_ARTIFACTS")
-def emit_build_artifacts(config: BuildConfig, classes: NodeClasses, applied: AppliedChanges) -> BuildArtifacts:
+def emit_build_artifacts(config: ResolvedBuild, classes: NodeClasses, applied: AppliedChanges) -> BuildArtifacts:
     """Describe the sources as they are now in `.graphbus/`.
 
     Raises:
@@ -298,7 +310,7 @@ def emit_build_artifacts(config: BuildConfig, classes: NodeClasses, applied: App
 
 
 def build_complete(
-    config: BuildConfig, classes: NodeClasses, artifacts: BuildArtifacts, applied: AppliedChanges
+    config: ResolvedBuild, classes: NodeClasses, artifacts: BuildArtifacts, applied: AppliedChanges
 ) -> BuildResult:
     """Sum up, and remember what the result rests on."""
     from graphbus_core.negotiation.rule_agent import find
@@ -322,7 +334,7 @@ def build_complete(
 
 @BUILD.stage("BUILD_COMPLETE")
 def negotiated_build_complete(  # noqa: PLR0917 - the products of six stages
-    config: BuildConfig,
+    config: ResolvedBuild,
     classes: NodeClasses,
     artifacts: BuildArtifacts,
     applied: AppliedChanges,
@@ -349,7 +361,7 @@ STATIC = BUILD.without(*NEGOTIATED).replacing(
 
 
 def run_build_pipeline(
-    request: BuildRequest,
+    request: BuildConfig,
     *,
     bus: MessageBus | None = None,
     on_recovered: Callable[[str], object] = lambda _told: None,
@@ -384,7 +396,7 @@ def run_build_pipeline(
 
 def build_graph(*paths: str, enable_agents: bool = False, dry_run: bool = False, intent: str = "") -> BuildResult:
     """Build the agents in these files and folders; the short form of `run_build_pipeline`."""
-    return run_build_pipeline(BuildRequest(paths=paths, enable_agents=enable_agents, dry_run=dry_run, intent=intent))
+    return run_build_pipeline(BuildConfig(paths=paths, enable_agents=enable_agents, dry_run=dry_run, intent=intent))
 
 
 def __getattr__(name: str) -> nx.DiGraph[Any]:
@@ -415,7 +427,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     bus = MessageBus(history=0)
     bus.subscribe("/Build/Stage", _write_stage)
-    request = BuildRequest(root_package=chosen.root, enable_agents=chosen.enable_agents, dry_run=chosen.dry_run)
+    request = BuildConfig(root_package=chosen.root, enable_agents=chosen.enable_agents, dry_run=chosen.dry_run)
     try:
         result = run_build_pipeline(request, bus=bus, on_recovered=lambda told: sys.stderr.write(f"{told}\n"))
     except GraphBusError as error:

@@ -3,7 +3,7 @@
     PIPELINE = Pipeline("BUILD")
 
     @PIPELINE.stage("DISCOVER_MODULES")
-    def discover_modules(config: BuildConfig) -> ModuleIndex: ...
+    def discover_modules(config: ResolvedBuild) -> ModuleIndex: ...
 
 A stage's parameter types are its inputs and its return type is its one output. They are known by their names, so that a stage
 whose types are expensive to import costs nothing until it runs. `check` proves before the first stage runs that each input has

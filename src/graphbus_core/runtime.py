@@ -38,7 +38,7 @@ from graphbus_core.hosting.signals import Patience, Stopped, interrupt_main_thre
 from graphbus_core.isolation import attempt
 from graphbus_core.log import Log, set_up_if_loaded
 from graphbus_core.model.artifacts import BuildArtifacts
-from graphbus_core.model.config import Instrument, RuntimeConfig, RuntimeRequest, Validation
+from graphbus_core.model.config import Instrument, ResolvedRun, RuntimeConfig, Validation
 from graphbus_core.model.deliveries import DeadLetter, Statistics
 from graphbus_core.pipeline import Pipeline, Products
 
@@ -87,13 +87,13 @@ class RuntimeResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @PIPELINE.stage("LOAD_RUNTIME_CONFIG")
-def load_runtime_config(request: RuntimeRequest) -> RuntimeConfig:
+def load_runtime_config(request: RuntimeConfig) -> ResolvedRun:
     """Find the artifacts and the settings of their project."""
     return settings.resolve_run(request)
 
 
 @PIPELINE.stage("LOAD_BUILD_ARTIFACTS")
-def load_build_artifacts(config: RuntimeConfig) -> BuildArtifacts:
+def load_build_artifacts(config: ResolvedRun) -> BuildArtifacts:
     """Read what a running graph needs, and prove that all artifacts are whole and describe what would be imported.
 
     Raises:
@@ -107,7 +107,7 @@ def load_build_artifacts(config: RuntimeConfig) -> BuildArtifacts:
 
 
 @PIPELINE.stage("IMPORT_MODULES")
-def import_modules(artifacts: BuildArtifacts, config: RuntimeConfig) -> NodeModules:
+def import_modules(artifacts: BuildArtifacts, config: ResolvedRun) -> NodeModules:
     """Import the module of every agent and the middleware, from inside the project only.
 
     Raises:
@@ -130,7 +130,7 @@ def import_modules(artifacts: BuildArtifacts, config: RuntimeConfig) -> NodeModu
 
 
 @PIPELINE.stage("INIT_SIMPLE_BUS")
-def init_simple_bus(artifacts: BuildArtifacts, modules: NodeModules, config: RuntimeConfig) -> LiveGraph:
+def init_simple_bus(artifacts: BuildArtifacts, modules: NodeModules, config: ResolvedRun) -> LiveGraph:
     """Make the agents in the order of activation, connect them to the bus and start them.
 
     Raises:
@@ -169,7 +169,7 @@ def init_simple_bus(artifacts: BuildArtifacts, modules: NodeModules, config: Run
     return graph
 
 
-def _tracing(config: RuntimeConfig) -> tuple[Instrument, ...]:
+def _tracing(config: ResolvedRun) -> tuple[Instrument, ...]:
     """What makes the spans, when the project wants them."""
     if not config.settings.tracing:
         return ()
@@ -183,7 +183,7 @@ def _tracing(config: RuntimeConfig) -> tuple[Instrument, ...]:
 
 @PIPELINE.stage("EXECUTE_ENTRYPOINT")
 def execute_entrypoint(
-    config: RuntimeConfig, artifacts: BuildArtifacts, modules: NodeModules, graph: LiveGraph, duties: Duties
+    config: ResolvedRun, artifacts: BuildArtifacts, modules: NodeModules, graph: LiveGraph, duties: Duties
 ) -> EntrypointResult:
     """Call the entry point with the graph, or with nothing if it takes nothing; an exception of it is kept for later.
 
@@ -267,7 +267,7 @@ def _run_to_end(value: Any) -> Any:
 
 
 def run_runtime_pipeline(
-    request: RuntimeRequest,
+    request: RuntimeConfig,
     *,
     on_ready: Callable[[LiveGraph, BuildArtifacts], None] | None = None,
     before: Callable[[LiveGraph], None] | None = None,
@@ -287,7 +287,7 @@ def run_runtime_pipeline(
         GraphBusError: What a stage refuses, and RunError GBE607 for an exception of the entry point; the graph is stopped first.
         BaseException: KeyboardInterrupt, SystemExit or CancelledError of a handler that another thread has delivered to.
     """
-    PIPELINE.check(RuntimeRequest, Duties)
+    PIPELINE.check(RuntimeConfig, Duties)
     products = Products(request, Duties(on_ready, companions, before, work))
     try:
         PIPELINE.run_on(products)
@@ -308,7 +308,7 @@ def run_graph(
     Raises:
         GraphBusError: What the first four stages refuse.
     """
-    request = RuntimeRequest(artifacts=str(artifacts), allow_drift=allow_drift, validation=validation)
+    request = RuntimeConfig(artifacts=str(artifacts), allow_drift=allow_drift, validation=validation)
     return PIPELINE.without("EXECUTE_ENTRYPOINT", "SHUTDOWN").run(request)[LiveGraph]
 
 

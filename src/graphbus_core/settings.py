@@ -12,9 +12,10 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace as change
 
 from graphbus_core.errors import GraphBusError, Place, UsageError, raise_all
-from graphbus_core.model.config import BuildConfig, BuildRequest, RuntimeConfig, RuntimeRequest, Settings
+from graphbus_core.model.config import BuildConfig, ResolvedBuild, ResolvedRun, RuntimeConfig, Secret, Settings
 from graphbus_core.model.project_info import ProjectInfo
 
 if TYPE_CHECKING:
@@ -168,15 +169,18 @@ def project_info(root: Path | str) -> ProjectInfo:
     return ProjectInfo(**{key: text for key, text in known.items() if isinstance(text, str) and text})
 
 
-def resolve_build(request: BuildRequest) -> BuildConfig:
+def resolve_build(request: BuildConfig) -> ResolvedBuild:
     """Find the project and its settings for what a person asks of Build Mode; without a path, the working directory.
 
     Raises:
-        UsageError: GBE101 for a path and GBE105 for a package that does not exist, GBE106 for a file that is no Python, and what
-            `load` raises.
+        UsageError: GBE101 for a path and GBE105 for a package that does not exist, GBE106 for a file that is no Python, GBE146
+            for a value of another type, and what `load` raises.
     """
     from pathlib import Path
 
+    from graphbus_core.tables import converted
+
+    request = converted(request)
     paths = [Path(path) for path in request.paths]
     raise_all(UsageError("GBE101", path=str(path)) for path in paths if not path.exists())
     raise_all(UsageError("GBE106", path=str(path)) for path in paths if path.suffix != ".py" and not path.is_dir())
@@ -184,11 +188,13 @@ def resolve_build(request: BuildRequest) -> BuildConfig:
         paths.append(_find_package(request.root_package))
     paths = paths or [Path()]
     root = find_root(paths)
-    settings = request.settings if request.settings is not None else load(root)
-    return BuildConfig(
+    settings = _override(request.settings if request.settings is not None else load(root), request)
+    key, settings = settings.llm.api_key, change(settings, llm=change(settings.llm, api_key=""))
+    return ResolvedBuild(
         root=str(root),
         paths=tuple(dict.fromkeys(str(path.resolve()) for path in paths)),
-        settings=_override(settings, request),
+        settings=settings,
+        api_key=Secret(key),
         enable_agents=request.enable_agents,
         dry_run=request.dry_run,
         force=request.force,
@@ -201,9 +207,10 @@ def resolve_build(request: BuildRequest) -> BuildConfig:
     )
 
 
-def _override(settings: Settings, request: BuildRequest) -> Settings:
+def _override(settings: Settings, request: BuildConfig) -> Settings:
     """The command line comes before pyproject.toml."""
-    change = msgspec.structs.replace
+    given = {"llm": request.llm_config, "safety": request.safety_config, "refactoring_goals": request.refactoring_goals}
+    settings = change(settings, **{name: value for name, value in given.items() if value is not None})
     if request.rounds is not None:
         settings = change(settings, safety=change(settings.safety, max_negotiation_rounds=request.rounds))
     if request.unsafe_verify:
@@ -243,12 +250,19 @@ def _import_folders() -> Iterator[Path]:
     yield from (Path(entry) for entry in sys.path if entry)
 
 
-def resolve_run(request: RuntimeRequest) -> RuntimeConfig:
+_RUN_DEFAULTS = tuple((name, getattr(RuntimeConfig(), name)) for name in RuntimeConfig.__struct_fields__)
+
+
+def resolve_run(request: RuntimeConfig) -> ResolvedRun:
     """Find the artifacts and the settings for what a person asks of Runtime Mode.
 
     Raises:
-        UsageError: What `load` raises.
+        UsageError: GBE146 for a value of another type, and what `load` raises.
     """
+    if any(type(getattr(request, name)) is not type(value) for name, value in _RUN_DEFAULTS):
+        from graphbus_core.tables import converted  # a graph that is started as usual is ready sooner
+
+        request = converted(request)
     above, name = os.path.split(os.path.abspath(request.artifacts))
     folder = os.path.join(
         os.path.realpath(above), name
@@ -257,8 +271,8 @@ def resolve_run(request: RuntimeRequest) -> RuntimeConfig:
     found = _load_for_run(root)
     settings = found.runtime
     if request.validation is not None:
-        settings = msgspec.structs.replace(settings, validation=request.validation)
-    return RuntimeConfig(
+        settings = change(settings, validation=request.validation)
+    return ResolvedRun(
         artifacts_dir=folder,
         entrypoint=request.entrypoint,
         allow_drift=request.allow_drift,

@@ -14,6 +14,7 @@ import msgspec
 from graphbus_core.errors import GraphBusError, Place, UsageError, did_you_mean
 
 Table = TypeVar("Table", bound=msgspec.Struct)
+Config = TypeVar("Config", bound=msgspec.Struct)
 
 
 @cache
@@ -101,9 +102,8 @@ class TableReader:
 
     def _refuse(self, names: tuple[str, ...], key: str, expected: str, value: object) -> None:
         where = self.place(names, key)
-        self.errors.append(
-            UsageError("GBE103", where=where, key=key, table=_shown(names), expected=expected, got=repr(value))
-        )
+        got = "set" if key == "api_key" else repr(value)  # nobody reads a key over a shoulder
+        self.errors.append(UsageError("GBE103", where=where, key=key, table=_shown(names), expected=expected, got=got))
 
     def _miss(self, names: tuple[str, ...], key: str) -> None:
         where = self.place(names[:-1], names[-1])
@@ -118,6 +118,26 @@ class TableReader:
             if best < min(depth, len(path)):
                 best, line = min(depth, len(path)), number
         return Place(self._path, line)
+
+
+def converted(config: Config) -> Config:
+    """Give a configuration that was made in Python with its values of the types that it declares, lists as tuples.
+
+    Raises:
+        UsageError: GBE146 for a value that is of another type.
+    """
+    values: dict[str, Any] = {}
+    for field in msgspec.structs.fields(type(config)):
+        value = getattr(config, field.name)
+        if field.name == "instruments":  # functions
+            continue
+        try:
+            values[field.name] = msgspec.convert(msgspec.to_builtins(value, enc_hook=os.fspath), field.type)
+        except (msgspec.ValidationError, TypeError) as error:
+            reason, _, place = str(error).partition(" - at `$")
+            name = f"{type(config).__name__}.{field.name}{place.rstrip('`')}"
+            raise UsageError("GBE146", name=name, reason=f"{reason[:1].lower()}{reason[1:]}") from None
+    return msgspec.structs.replace(config, **values)
 
 
 def _shown(names: tuple[str, ...]) -> str:
@@ -216,6 +236,7 @@ _HOSTS = 'false or a list of hosts: names, "*.name", addresses, or ["*"] for eve
 
 _RULES: dict[tuple[str, str], tuple[Callable[[Any], bool], str]] = {
     ("graphbus", "artifacts"): (_is_below, "a folder below the project"),
+    ("llm", "api_key"): (lambda key: not key, "left out of files (name its variable as `key_env`)"),
     ("powers", "network"): (_are_hosts, _HOSTS),
     ("powers", "write"): (_are_paths, "a list of files and folders, without `..` and patterns"),
     ("powers", "read"): (_are_paths, "a list of files and folders, without `..` and patterns"),

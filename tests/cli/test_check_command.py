@@ -572,9 +572,9 @@ def test_a_file_that_changed_meanwhile_is_left_alone(shop: Path) -> None:
     from graphbus_core.cli.checking import fixing
     from graphbus_core.compiler.project import Project
     from graphbus_core.errors import EditError
-    from graphbus_core.model.config import BuildRequest
+    from graphbus_core.model.config import BuildConfig
 
-    project = Project.read(settings.resolve_build(BuildRequest(paths=("agents",))))
+    project = Project.read(settings.resolve_build(BuildConfig(paths=("agents",))))
     mended = fixing.mend(project, fixing.Choice())
     path = shop / "agents/listener.py"
     path.write_text("# mine\n")

@@ -16,7 +16,7 @@ from graphbus_core.cli import main
 from graphbus_core.cli.negotiating import session as summary
 from graphbus_core.editing.journal import COMMITTING
 from graphbus_core.editing.promotion import promote
-from graphbus_core.model.config import BuildConfig
+from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.negotiation.transcript import load_session
 from tests.fakes.pausing import comes_true
 from tests.patience import PATIENCE_S
@@ -378,7 +378,7 @@ def interrupted_promotion(root: Path, *, is_complete: bool = True) -> None:
     for name, change in (("reader", (b"recipiant", b"recipient")), ("sender", (b"12", b"13"))):
         old = (root / f"agents/{name}.py").read_bytes()
         contents[f"agents/{name}.py"] = (old, old.replace(*change))
-    promote(BuildConfig(root=str(root), paths=()), contents, "S001")
+    promote(ResolvedBuild(root=str(root), paths=()), contents, "S001")
     if not is_complete:
         (root / "agents/sender.py").write_bytes(contents["agents/sender.py"][0])
     folder = root / ".graphbus/journal/0001-S001"

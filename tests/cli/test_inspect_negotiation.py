@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from graphbus_core.cli import main
 from graphbus_core.editing.promotion import promote, undo
-from graphbus_core.model.config import BuildConfig
+from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.model.proposals import Evidence, ProposalEvaluation, SchemaChange
 from graphbus_core.negotiation.transcript import SessionRecord, save_session, settle_session
 from tests.fakes.negotiating_world import World, change, draft
@@ -123,7 +123,7 @@ def test_whether_the_changes_were_written_is_shown(
 def test_the_journal_knows_what_the_record_does_not(
     here: Path, capsys: pytest.CaptureFixture[str], is_undone: bool, said: str
 ) -> None:
-    config = BuildConfig(root=str(here), paths=())
+    config = ResolvedBuild(root=str(here), paths=())
     (here / "order.py").write_bytes(b"0")
     promote(config, {"order.py": (b"0", b"1")}, "S002")
     if is_undone:

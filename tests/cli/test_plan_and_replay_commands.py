@@ -11,7 +11,7 @@ import pytest
 from graphbus_core.cli import console, main
 from graphbus_core.cli.negotiating.live import Live, spent_so_far
 from graphbus_core.cli.negotiating.plan import show_plan
-from graphbus_core.model.config import Budget, BuildRequest, SafetyConfig, Settings
+from graphbus_core.model.config import Budget, BuildConfig, SafetyConfig, Settings
 from tests.fakes.model_sessions import GoodModel, negotiate, write_zoo
 
 Captured = pytest.CaptureFixture[str]
@@ -26,7 +26,7 @@ def zoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def planned(model: GoodModel, *, as_json: bool = False, **asked_for: object) -> None:
     console.begin()
-    request = BuildRequest(paths=("agents",), enable_agents=True, **asked_for)  # type: ignore[arg-type]
+    request = BuildConfig(paths=("agents",), enable_agents=True, **asked_for)  # type: ignore[arg-type]
     show_plan(request, as_json=as_json, backend=model.backend())
     console.flush()
 

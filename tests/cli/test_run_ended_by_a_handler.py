@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from graphbus_core import build_graph, runtime
-from graphbus_core.model.config import RuntimeRequest
+from graphbus_core.model.config import RuntimeConfig
 from tests.patience import PATIENCE_S
 from tests.project_files import write_project
 
@@ -78,5 +78,5 @@ def test_one_dispatcher_delivers_in_a_graph_that_is_served(tmp_path: Path, monke
     monkeypatch.chdir(root)
     names: list[str] = []
     work = lambda _graph: names.extend(thread.name for thread in threading.enumerate())  # noqa: E731
-    runtime.run_runtime_pipeline(RuntimeRequest(is_serving=True), work=work)
+    runtime.run_runtime_pipeline(RuntimeConfig(is_serving=True), work=work)
     assert names.count("graphbus-dispatcher") == 1

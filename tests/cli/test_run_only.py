@@ -15,7 +15,7 @@ from graphbus_core import build_graph, run_graph
 from graphbus_core.cli import main
 from graphbus_core.errors import RunError
 from graphbus_core.hosting.graph import LiveGraph
-from graphbus_core.model.config import RuntimeRequest
+from graphbus_core.model.config import RuntimeConfig
 from graphbus_core.runtime import PIPELINE
 from tests.conftest import Project
 from tests.patience import PATIENCE_S
@@ -58,7 +58,7 @@ def root(project: Project, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def start_only(*names: str) -> LiveGraph:
-    return PIPELINE.without("EXECUTE_ENTRYPOINT", "SHUTDOWN").run(RuntimeRequest(only=names))[LiveGraph]
+    return PIPELINE.without("EXECUTE_ENTRYPOINT", "SHUTDOWN").run(RuntimeConfig(only=names))[LiveGraph]
 
 
 @pytest.fixture
@@ -140,7 +140,7 @@ def test_an_unknown_name_is_refused_before_anything_is_imported(
 
 def test_the_module_of_another_agent_need_not_even_import(root: Path) -> None:
     (root / "agents/stocks.py").write_text("import surely_not_installed\n")
-    request = RuntimeRequest(only=("Weather",), allow_drift=True)
+    request = RuntimeConfig(only=("Weather",), allow_drift=True)
     with PIPELINE.without("EXECUTE_ENTRYPOINT", "SHUTDOWN").run(request)[LiveGraph] as graph:
         assert list(graph.nodes) == ["Weather"]
         assert graph.call("Weather", "who") == {"name": "Weather"}

@@ -10,7 +10,7 @@ import pytest
 from graphbus_core.cli import main
 from graphbus_core.editing.journal import COMMITTING
 from graphbus_core.editing.workspace import promote
-from graphbus_core.model.config import BuildConfig
+from graphbus_core.model.config import ResolvedBuild
 from tests.fakes.landed_sessions import FILES, LOG, PRICE, Agreed
 from tests.unit.editing.git_project import git, make_repository
 
@@ -23,7 +23,7 @@ def promoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "agents").mkdir()
     (tmp_path / "pyproject.toml").write_text("[tool.graphbus]\n")
     (tmp_path / "agents" / "a.py").write_bytes(OLD)
-    promote(BuildConfig(root=str(tmp_path), paths=()), {"agents/a.py": (OLD, NEW)}, "S001")
+    promote(ResolvedBuild(root=str(tmp_path), paths=()), {"agents/a.py": (OLD, NEW)}, "S001")
     monkeypatch.chdir(tmp_path / "agents")
     return tmp_path
 

@@ -11,7 +11,7 @@ import pytest
 
 from graphbus_core.cli import main
 from graphbus_core.editing.promotion import undo
-from graphbus_core.model.config import BuildConfig
+from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.negotiation import provenance
 from tests.fakes.landed_sessions import FILES, LOG, ORDER, PRICE, REBATE, Agreed
 from tests.project_files import write_project
@@ -126,7 +126,7 @@ def test_decisions_of_one_session_are_told_apart(here: Path, capsys: pytest.Capt
 
 def test_what_was_undone_has_written_nothing(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     land(here, PRICE)
-    undo(BuildConfig(root=str(here), paths=()))
+    undo(ResolvedBuild(root=str(here), paths=()))
     assert decision_of(capsys, "total = price") == "before"
     land(here, PRICE)
     assert decision_of(capsys, "max(price, 0)") == "S002 P001"

@@ -28,7 +28,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from graphbus_core.editing.edits import symbol_text
-from graphbus_core.model.config import BuildConfig, GateConfig, SafetyConfig, Settings
+from graphbus_core.model.config import GateConfig, ResolvedBuild, SafetyConfig, Settings
 from graphbus_core.model.proposals import CodeChange, Operation, Proposal
 
 HERE = Path(__file__).parent
@@ -199,7 +199,7 @@ def write(edit: BadEdit | GoodEdit, folder: Path) -> Path:
     return folder
 
 
-def config_of(edit: BadEdit | GoodEdit, root: Path) -> BuildConfig:
+def config_of(edit: BadEdit | GoodEdit, root: Path) -> ResolvedBuild:
     """Give the configuration of a written project: that of the example, and limits that are soon reached."""
     from graphbus_core import settings
 
@@ -209,7 +209,7 @@ def config_of(edit: BadEdit | GoodEdit, root: Path) -> BuildConfig:
     chosen = Settings(
         external_topics=found.external_topics, gate=gate, safety=safety if edit.refused else SafetyConfig()
     )
-    return BuildConfig(root=str(root), paths=(str(root / BASES[edit.project].agents),), settings=chosen)
+    return ResolvedBuild(root=str(root), paths=(str(root / BASES[edit.project].agents),), settings=chosen)
 
 
 def bad_edits() -> list[BadEdit]:

@@ -20,7 +20,7 @@ from pathlib import Path
 from graphbus_core.editing.journal import Journal
 from graphbus_core.editing.promotion import promote, recover, undo
 from graphbus_core.errors import EditError
-from graphbus_core.model.config import BuildConfig
+from graphbus_core.model.config import ResolvedBuild
 
 FILES = {f"agents/{name}.py": (f"{name} = 'old'\n".encode(), f"{name} = 'new'\n".encode()) for name in ("a", "b", "c")}
 DONE, TOO_FEW = 0, 99
@@ -64,7 +64,7 @@ class Steps:
 
 def act(root: str, action: str, how: str, at: int, saved_at: int = 0) -> int:
     """Do it here, with the n-th step going wrong, and give the exit status."""
-    config = BuildConfig(root=root, paths=(f"{root}/agents",))
+    config = ResolvedBuild(root=root, paths=(f"{root}/agents",))
     steps = Steps(root, how, at, saved_at)
     really_fsync = os.fsync
 
@@ -95,7 +95,7 @@ def save(path: Path) -> None:
 
 def reseal(root: Path) -> None:
     """A copy is another place: let its journal be one that was written there."""
-    journal = Journal(BuildConfig(root=str(root), paths=()))
+    journal = Journal(ResolvedBuild(root=str(root), paths=()))
     for entry in journal.folder.glob("[0-9]*"):
         (entry / "seal").write_bytes(journal._seal((entry / "journal.json").read_bytes()))
 

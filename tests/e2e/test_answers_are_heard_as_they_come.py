@@ -6,7 +6,7 @@ import pytest
 
 from graphbus_core.build import run_build_pipeline
 from graphbus_core.bus import MessageBus
-from graphbus_core.model.config import BuildRequest, Settings
+from graphbus_core.model.config import BuildConfig, Settings
 from graphbus_core.model.messages import Event
 from tests.conftest import Project
 from tests.fakes.model_server import KEY, KEY_VARIABLE, Answer, ModelServer, Request
@@ -38,7 +38,7 @@ def test_what_has_come_of_the_answers_is_told_while_they_come(
     with ModelServer(say) as server:
         settings = Settings(llm=server.config("anthropic", concurrency=concurrency))
         paths = (str(root / "agents"),)
-        run_build_pipeline(BuildRequest(paths=paths, enable_agents=True, dry_run=True, settings=settings), bus=bus)
+        run_build_pipeline(BuildConfig(paths=paths, enable_agents=True, dry_run=True, settings=settings), bus=bus)
     first = told[: told.index((0, 0))]
     assert {awaited for awaited, _ in first} >= {4}
     characters = [count for _, count in first]

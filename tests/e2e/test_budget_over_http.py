@@ -13,7 +13,7 @@ import pytest
 from graphbus_core.build import run_build_pipeline
 from graphbus_core.errors import ModelError
 from graphbus_core.llm import attempts
-from graphbus_core.model.config import Budget, BuildRequest, SafetyConfig, Settings
+from graphbus_core.model.config import Budget, BuildConfig, SafetyConfig, Settings
 from graphbus_core.negotiation.transcript import SessionRecord, load_session
 from tests.fakes import zoo
 from tests.fakes.model_server import KEY, KEY_VARIABLE, Answer, Broken, Failure, ModelServer, Reply, Request, Script
@@ -58,7 +58,7 @@ def negotiated(root: Path, server: ModelServer, budget: Budget, **settings: obje
     with suppress(
         ModelError
     ):  # if each attempt of a question was late, the session ends, and has cost what it has cost
-        run_build_pipeline(BuildRequest(paths=(str(root / "agents"),), enable_agents=True, settings=wanted))
+        run_build_pipeline(BuildConfig(paths=(str(root / "agents"),), enable_agents=True, settings=wanted))
     return load_session(root / ".graphbus")
 
 

@@ -15,7 +15,7 @@ from graphbus_core.compiler.project import Project
 from graphbus_core.editing.gate import Gate
 from graphbus_core.editing.sandboxes import choose
 from graphbus_core.llm.client import Bound
-from graphbus_core.model.config import BuildConfig
+from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.model.proposals import GateReport, Negotiations, Proposal, ProposalEvaluation
 from graphbus_core.negotiation.agents import ActiveAgents, Analysis, Trial, View, choose_arbiters
 from graphbus_core.negotiation.apply import land
@@ -85,7 +85,7 @@ def tree(root: Path) -> dict[str, bytes]:
     return {path.relative_to(root).as_posix(): path.read_bytes() for path in paths}
 
 
-def collude(config: BuildConfig, edits: Sequence[BadEdit]) -> Negotiations:
+def collude(config: ResolvedBuild, edits: Sequence[BadEdit]) -> Negotiations:
     """Negotiate with everybody in on it, and write what was accepted."""
     project = Project.read(config)
     names = [agent.name for agent in project.definitions]

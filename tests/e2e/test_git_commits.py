@@ -10,7 +10,7 @@ import pytest
 
 from graphbus_core.editing import commits
 from graphbus_core.errors import GraphBusError, NegotiationError
-from graphbus_core.model.config import BuildConfig
+from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.negotiation.committing import commit_session, load_commits, plan_commits, prepare_commits
 from tests.fakes.landed_sessions import FILES, LOG, ORDER, PRICE, REBATE, Agreed
 from tests.project_files import write_project
@@ -64,7 +64,7 @@ def refusal(action: Callable[[], object]) -> str:
 
 
 def prepare(root: Path) -> Callable[[], object]:
-    return lambda: prepare_commits(BuildConfig(root=str(root), paths=(), makes_commits=True), AGENTS)
+    return lambda: prepare_commits(ResolvedBuild(root=str(root), paths=(), makes_commits=True), AGENTS)
 
 
 def test_each_accepted_proposal_is_one_commit_with_its_own_state(shop: Path) -> None:
@@ -162,7 +162,7 @@ def test_of_many_changed_files_only_some_are_named(tmp_path: Path) -> None:
     paths = tuple(f"agents/a{number}.py" for number in range(9))
     shop = make_repository(tmp_path, FILES)
     write_project(shop, dict.fromkeys(paths, "x = 1\n"))
-    warning = prepare_commits(BuildConfig(root=str(shop), paths=(), makes_commits=True), paths)
+    warning = prepare_commits(ResolvedBuild(root=str(shop), paths=(), makes_commits=True), paths)
     assert "agents/a5.py and 3 more files have changes" in warning
     assert "agents/a6.py" not in warning
 
@@ -410,14 +410,14 @@ def test_agents_in_a_submodule_are_not_committed_from_outside(tmp_path: Path) ->
     make_repository(tmp_path / "top" / "agents", {"order.py": ORDER})
     top = make_repository(tmp_path / "top", {"pyproject.toml": "[tool.graphbus]\n"})
     assert "it lies in a submodule" in refusal(
-        lambda: prepare_commits(BuildConfig(root=str(top), paths=(), makes_commits=True), ("agents/order.py",))
+        lambda: prepare_commits(ResolvedBuild(root=str(top), paths=(), makes_commits=True), ("agents/order.py",))
     )
 
 
 def test_without_the_wish_for_commits_git_is_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     for config in ({"makes_commits": False}, {"makes_commits": True, "dry_run": True}):
-        prepare_commits(BuildConfig(root=str(tmp_path), paths=(), **config), AGENTS)
+        prepare_commits(ResolvedBuild(root=str(tmp_path), paths=(), **config), AGENTS)
         Agreed(write_project(tmp_path, FILES), **config).accept(PRICE).land()
 
 
@@ -426,7 +426,7 @@ def test_without_the_wish_for_commits_git_is_not_asked(tmp_path: Path, monkeypat
 
 def test_a_head_that_was_moved_meanwhile_is_not_moved_again(shop: Path) -> None:
     session = Agreed(shop).accept(PRICE)
-    session.config = BuildConfig(root=str(shop), paths=(), makes_commits=True)
+    session.config = ResolvedBuild(root=str(shop), paths=(), makes_commits=True)
     session.save()
     plan = plan_commits(session.config, "S001", session.workspace)
     assert plan.repository is not None

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from graphbus_core.errors import GraphBusError, SeveralErrors
-from graphbus_core.model.config import BuildConfig, BuildRequest
+from graphbus_core.model.config import BuildConfig, ResolvedBuild
 from graphbus_core.negotiation.lock import MOST_BYTES, check_frozen, lock_path, pack, settled_agents
 from graphbus_core.negotiation.replay import replay
 from graphbus_core.settings import resolve_build
@@ -38,8 +38,8 @@ def root(finished: Path, tmp_path: Path) -> Path:
     return tmp_path / "zoo"
 
 
-def config_of(root: Path) -> BuildConfig:
-    return resolve_build(BuildRequest(paths=(str(root / "agents"),)))
+def config_of(root: Path) -> ResolvedBuild:
+    return resolve_build(BuildConfig(paths=(str(root / "agents"),)))
 
 
 def tamper(root: Path, change: Change) -> None:

@@ -33,7 +33,7 @@ from graphbus_core.errors import (
     UsageError,
 )
 from graphbus_core.llm.client import Prompt
-from graphbus_core.model.config import Budget, BuildConfig, BuildRequest, LLMConfig, SafetyConfig, Settings
+from graphbus_core.model.config import Budget, BuildConfig, LLMConfig, ResolvedBuild, SafetyConfig, Settings
 from graphbus_core.model.messages import Event
 from graphbus_core.negotiation.driver import Negotiation
 from graphbus_core.negotiation.replay import replay
@@ -50,8 +50,8 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.slow
 
 
-def config_of(root: Path) -> BuildConfig:
-    return resolve_build(BuildRequest(paths=(str(root / "agents"),)))
+def config_of(root: Path) -> ResolvedBuild:
+    return resolve_build(BuildConfig(paths=(str(root / "agents"),)))
 
 
 def start(root: Path, answers: int, *options: str) -> subprocess.Popen[str]:
@@ -165,7 +165,7 @@ def test_a_session_that_was_killed_before_its_changes_were_written_goes_on(finis
             raise KeyboardInterrupt
 
     bus.subscribe("/Build/Stage", interrupt)
-    request = BuildRequest(paths=(str(root / "agents"),), enable_agents=True)
+    request = BuildConfig(paths=(str(root / "agents"),), enable_agents=True)
     with pytest.raises(KeyboardInterrupt):
         run_build_pipeline(request, bus=bus, backend=GoodModel().backend())
     record = load_session(root / ".graphbus")
@@ -235,7 +235,7 @@ def test_a_replay_gives_the_same_bytes_from_the_session_and_from_the_lock_alone(
         assert done.files == ("agents/mail.py", "agents/orders.py", "agents/stock.py")
         assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == before
     figure("replays with other bytes than their session", "0 of 3")
-    assert run_build_pipeline(BuildRequest(paths=(str(clone / "agents"),), is_frozen=True)).built
+    assert run_build_pipeline(BuildConfig(paths=(str(clone / "agents"),), is_frozen=True)).built
 
 
 def test_a_replay_on_a_busy_machine_finds_no_difference_that_is_none(
@@ -285,7 +285,7 @@ def test_a_build_in_which_nothing_has_changed_asks_no_model(finished: Path, tmp_
 def test_a_frozen_build_names_each_agent_and_what_has_changed(finished: Path, tmp_path: Path) -> None:
     root = tmp_path / "zoo"
     shutil.copytree(finished, root)
-    frozen = BuildRequest(paths=(str(root / "agents"),), is_frozen=True)
+    frozen = BuildConfig(paths=(str(root / "agents"),), is_frozen=True)
     run_build_pipeline(frozen)
     stock = root / "agents/stock.py"
     stock.write_text(stock.read_text(encoding="utf-8").replace("Counts what", "Adds up what"), encoding="utf-8")
@@ -308,7 +308,7 @@ def test_a_frozen_build_names_each_agent_and_what_has_changed(finished: Path, tm
         run_build_pipeline(frozen)
     assert (damaged.value.code, missing.value.code) == ("GBE222", "GBE220")
     with pytest.raises(UsageError, match="--frozen and --enable-agents exclude each other"):
-        run_build_pipeline(BuildRequest(paths=frozen.paths, is_frozen=True, enable_agents=True))
+        run_build_pipeline(BuildConfig(paths=frozen.paths, is_frozen=True, enable_agents=True))
 
 
 def test_a_second_negotiation_is_refused_before_it_asks_anybody(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from graphbus_core.build import run_build_pipeline
 from graphbus_core.compiler.result import BuildResult
 from graphbus_core.llm.client import Prompt
-from graphbus_core.model.config import BuildRequest, GateConfig, SafetyConfig, Settings
+from graphbus_core.model.config import BuildConfig, GateConfig, SafetyConfig, Settings
 from graphbus_core.negotiation.backend import Backend
 from tests.fakes.model_texts import (
     AskedOf,
@@ -80,7 +80,7 @@ def _build(root: Path, speak: Callable[[AskedOf, Prompt], str | None]) -> tuple[
 
     model = Recorder(answer)
     settings = Settings(safety=SafetyConfig(convergence_threshold=1), gate=GateConfig(isolation="process"))
-    request = BuildRequest(
+    request = BuildConfig(
         paths=(str(root / "agents"),), enable_agents=True, settings=settings, intent="Totals are floats"
     )
     return run_build_pipeline(request, backend=Backend(clients_of(model))), model

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from graphbus_core.build import run_build_pipeline
-from graphbus_core.model.config import BuildRequest, LLMConfig, SafetyConfig, Settings
+from graphbus_core.model.config import BuildConfig, LLMConfig, SafetyConfig, Settings
 from graphbus_core.negotiation.transcript import load_session
 from tests.conftest import Figure, Project
 from tests.fakes import zoo
@@ -61,7 +61,7 @@ def negotiated(server: CountingServer, project: Project, rounds: int, **roles: s
     root = project({path: text for path, text in FILES.items() if not path.startswith("tests/")})
     llm: LLMConfig = server.config("anthropic", concurrency=1, **roles)
     settings = Settings(llm=llm, safety=SafetyConfig(max_negotiation_rounds=rounds, electorate="all"))
-    request = BuildRequest(paths=(str(root / "agents"),), enable_agents=True, settings=settings)
+    request = BuildConfig(paths=(str(root / "agents"),), enable_agents=True, settings=settings)
     run_build_pipeline(request)
     usage = load_session(root / ".graphbus").spent.usage
     assert usage.cache_read_tokens == sum(one.counted.read for one in server.sent)

@@ -13,7 +13,7 @@ import pytest
 
 from graphbus_core.editing.journal import Journal
 from graphbus_core.editing.promotion import promote, recover
-from graphbus_core.model.config import BuildConfig
+from graphbus_core.model.config import ResolvedBuild
 from tests.e2e.promotion_driver import DONE, FILES, REFUSED, SAVED, write_old
 from tests.patience import PATIENCE_S
 
@@ -39,8 +39,8 @@ def project_at(root: Path, state: str) -> Path:
     return root
 
 
-def config_of(root: Path) -> BuildConfig:
-    return BuildConfig(root=str(root), paths=(f"{root}/agents",))
+def config_of(root: Path) -> ResolvedBuild:
+    return ResolvedBuild(root=str(root), paths=(f"{root}/agents",))
 
 
 def versions(root: Path) -> set[str]:

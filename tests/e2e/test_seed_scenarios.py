@@ -9,7 +9,7 @@ import pytest
 
 from graphbus_core.build import run_build_pipeline
 from graphbus_core.llm.client import Prompt
-from graphbus_core.model.config import BuildRequest, GateConfig, SafetyConfig, Settings
+from graphbus_core.model.config import BuildConfig, GateConfig, SafetyConfig, Settings
 from graphbus_core.model.proposals import Negotiations
 from graphbus_core.model.spending import Spend
 from graphbus_core.negotiation.backend import Backend
@@ -85,7 +85,7 @@ def _negotiate(root: Path, model: Recorder, **safety: int) -> Session:
         safety=SafetyConfig(**{"convergence_threshold": 1, **safety}),
         gate=GateConfig(isolation="process"),
     )
-    request = BuildRequest(paths=(str(root / "agents"),), enable_agents=True, settings=settings)
+    request = BuildConfig(paths=(str(root / "agents"),), enable_agents=True, settings=settings)
     result = run_build_pipeline(request, backend=Backend(clients_of(model)))
     assert result.negotiations
     return Session(result.negotiations, model, root, result.spent)

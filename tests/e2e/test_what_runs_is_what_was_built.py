@@ -15,7 +15,7 @@ import pytest
 from graphbus_core import store
 from graphbus_core.build import run_build_pipeline
 from graphbus_core.errors import GraphBusError
-from graphbus_core.model.config import BuildRequest
+from graphbus_core.model.config import BuildConfig
 from graphbus_core.runtime import run_graph
 from tests.conftest import Figure
 from tests.project_files import write_project
@@ -203,7 +203,7 @@ HARMLESS: dict[str, Change] = {
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project whose agents have settled, and whose artifacts are those of its sources."""
     root = write_project(tmp_path_factory.mktemp("built") / "shop", FILES)
-    run_build_pipeline(BuildRequest(paths=(str(root),), enable_agents=True))
+    run_build_pipeline(BuildConfig(paths=(str(root),), enable_agents=True))
     assert answers(root) == dict.fromkeys(("validate", "run", "frozen", "build"), True)
     return root
 
@@ -219,10 +219,10 @@ def answers(root: Path) -> dict[str, bool]:
         several = getattr(refusal, "errors", (refusal,))
         assert {each.code for each in several} <= {"GBE508", "GBE515", "GBE516"}, several
         said["run"] = False
-    request = BuildRequest(paths=(str(root),))
+    request = BuildConfig(paths=(str(root),))
     for name, is_frozen in (("frozen", True), ("build", False)):
         try:
-            built = run_build_pipeline(BuildRequest(paths=request.paths, is_frozen=is_frozen))
+            built = run_build_pipeline(BuildConfig(paths=request.paths, is_frozen=is_frozen))
             said[name] = built.is_unchanged
         except GraphBusError:
             said[name] = False

@@ -12,7 +12,7 @@ from graphbus_core.bus import MessageBus
 from graphbus_core.cli import main
 from graphbus_core.cli.negotiating.live import TOPICS, Live
 from graphbus_core.llm.client import Prompt
-from graphbus_core.model.config import BuildRequest
+from graphbus_core.model.config import BuildConfig
 from graphbus_core.negotiation.backend import Backend
 from tests.fakes import model_texts as texts
 from tests.project_files import write_project
@@ -74,7 +74,7 @@ def test_what_a_proposal_raises_reaches_the_person_alone(
     recorder = texts.Recorder(speak)
     bus, live, shown = MessageBus(history=0), Live(), []
     bus.subscribe(TOPICS, lambda event: shown.extend(live.lines(event.topic, event.payload)))
-    request = BuildRequest(paths=(str(root / "agents"),), enable_agents=True)
+    request = BuildConfig(paths=(str(root / "agents"),), enable_agents=True)
     result = run_build_pipeline(request, bus=bus, backend=Backend(texts.clients_of(recorder)))
 
     assert result.negotiations is not None

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from graphbus_core.build import run_build_pipeline
 from graphbus_core.errors import NegotiationError
-from graphbus_core.model.config import Budget, BuildRequest, SafetyConfig, Settings, Wire
+from graphbus_core.model.config import Budget, BuildConfig, SafetyConfig, Settings, Wire
 from graphbus_core.model.proposals import TerminationReason
 from graphbus_core.negotiation.transcript import SessionRecord, load_session
 from tests.conftest import Figure, Project
@@ -77,7 +77,7 @@ def negotiate(server: ModelServer, root: Path, settings: Settings = SETTINGS) ->
     llm = server.config(
         "anthropic", input_usd=3.0, output_usd=15.0, max_output_tokens=2000, timeout_s=5.0, max_attempts=3
     )
-    request = BuildRequest(paths=(str(root / "agents"),), enable_agents=True, settings=replace(settings, llm=llm))
+    request = BuildConfig(paths=(str(root / "agents"),), enable_agents=True, settings=replace(settings, llm=llm))
     try:
         return tuple(change.path for change in run_build_pipeline(request).applied)
     except NegotiationError as error:
@@ -169,7 +169,7 @@ def test_the_key_is_in_no_log_not_even_when_everything_is_logged(
     with ModelServer(lambda _request: "## nothing") as server, caplog.at_level(logging.DEBUG):
         settings = replace(SETTINGS, llm=server.config(wire))
         root = project(ZOO)
-        run_build_pipeline(BuildRequest(paths=(str(root / "agents"),), enable_agents=True, settings=settings))
+        run_build_pipeline(BuildConfig(paths=(str(root / "agents"),), enable_agents=True, settings=settings))
         assert server.requests
     assert len(caplog.records) > 10, "nothing was logged, so that this shows nothing"
     assert KEY not in caplog.text

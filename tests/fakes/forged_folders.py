@@ -16,7 +16,7 @@ from graphbus_core.cli import main
 from graphbus_core.compiler.project import Project
 from graphbus_core.editing.journal import COMMITTING, PREPARING, Entry, Journal, JournalFile, Kind
 from graphbus_core.llm.recorded import Tape
-from graphbus_core.model.config import BuildConfig, BuildRequest
+from graphbus_core.model.config import BuildConfig, ResolvedBuild
 from graphbus_core.negotiation.agents import ActiveAgents
 from graphbus_core.negotiation.sessions import Keeper, load_start
 from graphbus_core.settings import resolve_build
@@ -89,8 +89,8 @@ class Clone:
         (self.root / "linked").symlink_to(self.outside)
 
     @property
-    def config(self) -> BuildConfig:
-        return BuildConfig(root=str(self.root), paths=(f"{self.root}/agents",))
+    def config(self) -> ResolvedBuild:
+        return ResolvedBuild(root=str(self.root), paths=(f"{self.root}/agents",))
 
 
 def write(path: Path, data: bytes) -> Path:
@@ -145,7 +145,7 @@ def journal(path: str, state: str, seal: str, clone: Clone) -> None:
 
 def of_another_project(clone: Clone) -> None:
     """My own seal, for my own other project."""
-    other = BuildConfig(root=str(clone.place / "mine"), paths=())
+    other = ResolvedBuild(root=str(clone.place / "mine"), paths=())
     made = Journal(other).begin(
         entry_of("agents/farm.py"), {"agents/farm.py": (b"forged\n", b""), "agents/none.py": (b"", b"")}
     )
@@ -301,7 +301,7 @@ def commits_of(identity: str, clone: Clone) -> None:
 
 def session_of_somebody(how: str, clone: Clone) -> None:
     """A session that was killed and waits to be resumed, with settings that would start a program of its own."""
-    config = resolve_build(BuildRequest(paths=(str(clone.root / "agents"),), enable_agents=True, model="rules"))
+    config = resolve_build(BuildConfig(paths=(str(clone.root / "agents"),), enable_agents=True, model="rules"))
     project = Project.read(config, cache=False)
     with somebody_else(clone) if how == "theirs" else nullcontext():
         Keeper(config).begin(ActiveAgents(), project, Tape(), {})

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from graphbus_core.compiler.project import Project
 from graphbus_core.editing.edits import unified_diff
 from graphbus_core.editing.workspace import Workspace
-from graphbus_core.model.config import BuildConfig
+from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.model.proposals import (
     CodeChange,
     CommitRecord,
@@ -65,7 +65,7 @@ class Agreed:
 
     def __init__(self, root: Path, **config: Any) -> None:
         config.setdefault("makes_commits", True)
-        self.config = BuildConfig(root=str(root), paths=(str(root / "agents"),), **config)
+        self.config = ResolvedBuild(root=str(root), paths=(str(root / "agents"),), **config)
         self.workspace = Workspace(Project.read(self.config, cache=False))
         self.session = next_session(self.config.artifacts_dir)
         self.models: dict[str, str] = {}

@@ -9,7 +9,7 @@ from typing import Any
 
 from graphbus_core.build import BuildResult, run_build_pipeline
 from graphbus_core.llm.client import Clients, Completion, Prompt, ScriptedClient
-from graphbus_core.model.config import BuildRequest
+from graphbus_core.model.config import BuildConfig
 from graphbus_core.model.spending import Price
 from graphbus_core.negotiation.backend import Backend
 from tests.fakes import zoo
@@ -61,7 +61,7 @@ def write_zoo(root: Path) -> Path:
 
 def negotiate(root: Path, model: GoodModel, **asked_for: Any) -> BuildResult:
     """Build with agents."""
-    request = BuildRequest(paths=(str(root / "agents"),), enable_agents=True, **asked_for)
+    request = BuildConfig(paths=(str(root / "agents"),), enable_agents=True, **asked_for)
     return run_build_pipeline(request, backend=model.backend())
 
 

@@ -11,7 +11,7 @@ from graphbus_core.compiler.conflicts import detect_conflicts
 from graphbus_core.compiler.project import Project
 from graphbus_core.editing.workspace import Workspace
 from graphbus_core.errors import EditError
-from graphbus_core.model.config import BuildConfig, Settings
+from graphbus_core.model.config import ResolvedBuild, Settings
 from graphbus_core.model.proposals import CodeChange, GateReport, Proposal, ProposalEvaluation, RungResult
 from graphbus_core.negotiation.agents import ActiveAgents, Analysis, Trial, View
 from graphbus_core.negotiation.asking import Asked, answer
@@ -110,7 +110,7 @@ class Scene:
     def __init__(
         self, root: Path, *names: str, is_reviewed: bool = False, dry_run: bool = False, **settings: Any
     ) -> None:
-        self.config = BuildConfig(
+        self.config = ResolvedBuild(
             root=str(root),
             paths=(str(root / "agents"),),
             settings=Settings(**settings),

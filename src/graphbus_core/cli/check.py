@@ -15,7 +15,7 @@ from graphbus_core.cli.checking import formats
 from graphbus_core.compiler import rules
 from graphbus_core.compiler.project import Project
 from graphbus_core.errors import BuildError, GraphBusError, UsageError
-from graphbus_core.model.config import BuildRequest
+from graphbus_core.model.config import BuildConfig
 from graphbus_core.model.findings import Finding, Fix
 
 FAILED = BuildError.exit_status
@@ -98,7 +98,7 @@ def _check(paths: tuple[str, ...], wanted: Wanted) -> int:
     rules.selected(wanted.select, wanted.ignore)  # refuses what is no code before anything is read
     if wanted.is_diff and wanted.form in ("sarif", "github"):
         raise UsageError("GBE110", message=f"A diff has no {wanted.form} form.", command="graphbus check")
-    config = settings.resolve_build(BuildRequest(paths=tuple(map(_to_read, paths))))
+    config = settings.resolve_build(BuildConfig(paths=tuple(map(_to_read, paths))))
     for told in end_interrupted(config, writes_sources=wanted.is_fix):
         console.say(console.plain(told))
     project = Project.read(config)

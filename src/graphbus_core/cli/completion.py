@@ -188,9 +188,9 @@ def _read(asked: _Asked, name: str) -> Any:
 
 def _state(asked: _Asked, file: str) -> Path:
     from graphbus_core import settings
-    from graphbus_core.model.config import RuntimeRequest
+    from graphbus_core.model.config import RuntimeConfig
 
-    path = Path(settings.resolve_run(RuntimeRequest(artifacts=_artifacts(asked))).state_dir, file)
+    path = Path(settings.resolve_run(RuntimeConfig(artifacts=_artifacts(asked))).state_dir, file)
     return path.resolve(strict=True)
 
 

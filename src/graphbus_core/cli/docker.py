@@ -19,7 +19,7 @@ from graphbus_core.cli.shipping.project import name_image
 from graphbus_core.deploy.facts import HEALTH_PORT, SERVE_PORT
 from graphbus_core.deploy.names import as_label, check_image, refusal
 from graphbus_core.errors import UsageError
-from graphbus_core.model.config import RuntimeRequest
+from graphbus_core.model.config import RuntimeConfig
 from graphbus_core.settings import find_root, resolve_run
 
 _MOST_LEFT_OUT = 10
@@ -193,7 +193,7 @@ def _check_tag(tag: str) -> str:
 
 
 def _start(root: Path, image: str, port: int, serve_port: int | None) -> Start:
-    settings = resolve_run(RuntimeRequest(artifacts=str(root / ".graphbus"))).settings
+    settings = resolve_run(RuntimeConfig(artifacts=str(root / ".graphbus"))).settings
     name = image.partition("@")[0].rpartition("/")[2].partition(":")[0]
     return Start(
         image=image,

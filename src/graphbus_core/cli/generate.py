@@ -16,7 +16,7 @@ from graphbus_core.compiler.discover import find_import_root, module_name
 from graphbus_core.compiler.project import Project
 from graphbus_core.errors import Place, UsageError, did_you_mean, raise_all
 from graphbus_core.model.agent import AgentDefinition
-from graphbus_core.model.config import BuildRequest
+from graphbus_core.model.config import BuildConfig
 from graphbus_core.model.topics import is_topic, is_topic_or_pattern, matches
 from graphbus_core.schema.types import STR, Field, Schema, Type
 from graphbus_core.settings import PROJECT_FILE, find_root, resolve_build
@@ -131,7 +131,7 @@ def read_whole(folder: Path) -> Project:
         raise UsageError("GBE101", path=str(folder))
     root = find_root([folder])
     path = root if (root / PROJECT_FILE).is_file() else folder
-    return Project.read(resolve_build(BuildRequest(paths=(str(path),))))
+    return Project.read(resolve_build(BuildConfig(paths=(str(path),))))
 
 
 def misplaced(wish: Wish, project: Project) -> Iterator[UsageError]:

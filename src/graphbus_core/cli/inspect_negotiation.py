@@ -16,7 +16,7 @@ from graphbus_core.cli.negotiating import proposal_text
 from graphbus_core.cli.negotiating.proposal_text import STATUS_ROLES, Shown, cost, proposal_of
 from graphbus_core.editing.promotion import fate_of
 from graphbus_core.errors import NegotiationError, did_you_mean
-from graphbus_core.model.config import BuildConfig
+from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.model.proposals import ProposalRecord, Status
 from graphbus_core.negotiation.commit_message import models_of
 from graphbus_core.negotiation.committing import MadeCommits, load_commits
@@ -89,9 +89,9 @@ def inspect_negotiation(
         _show_list(record, chosen, config, has_diff=has_diff)
 
 
-def _config() -> BuildConfig:
+def _config() -> ResolvedBuild:
     root = find_root([Path.cwd()])
-    return BuildConfig(root=str(root), paths=(), settings=load(root))
+    return ResolvedBuild(root=str(root), paths=(), settings=load(root))
 
 
 def find_proposal(record: SessionRecord, name: str) -> ProposalRecord:
@@ -147,7 +147,7 @@ def _known(record: SessionRecord, kind: str, name: str, known: Iterable[str]) ->
 # --- all sessions ------------------------------------------------------------------------------
 
 
-def _overview(config: BuildConfig, *, as_json: bool) -> None:
+def _overview(config: ResolvedBuild, *, as_json: bool) -> None:
     names = list_sessions(config.artifacts_dir)
     if not names:
         raise NegotiationError("GBE403", folder=config.artifacts_dir)
@@ -160,7 +160,7 @@ def _overview(config: BuildConfig, *, as_json: bool) -> None:
     console.table(headers, rows, right=("PROPOSED", "ACCEPTED", "FILES", "COST"))
 
 
-def _readable(config: BuildConfig, names: Sequence[str]) -> Iterator[SessionRecord]:
+def _readable(config: ResolvedBuild, names: Sequence[str]) -> Iterator[SessionRecord]:
     for name in names:
         try:
             yield load_session(config.artifacts_dir, name)
@@ -168,7 +168,7 @@ def _readable(config: BuildConfig, names: Sequence[str]) -> Iterator[SessionReco
             console.error(refused)
 
 
-def _session_row(record: SessionRecord, config: BuildConfig) -> tuple[str, ...]:
+def _session_row(record: SessionRecord, config: ResolvedBuild) -> tuple[str, ...]:
     ending = record.negotiations.ending
     fate = _fate(record, config).partition(":")[0] if record.negotiations.completed else "-"
     return (
@@ -183,7 +183,7 @@ def _session_row(record: SessionRecord, config: BuildConfig) -> tuple[str, ...]:
     )
 
 
-def _summed(record: SessionRecord, config: BuildConfig) -> dict[str, object]:
+def _summed(record: SessionRecord, config: ResolvedBuild) -> dict[str, object]:
     return {
         "session": record.session,
         "backend": record.backend,
@@ -200,7 +200,7 @@ def _summed(record: SessionRecord, config: BuildConfig) -> dict[str, object]:
 # --- what was said -----------------------------------------------------------------------------
 
 
-def _transcript(config: BuildConfig, record: SessionRecord, proposal: str, *, as_json: bool) -> None:
+def _transcript(config: ResolvedBuild, record: SessionRecord, proposal: str, *, as_json: bool) -> None:
     said = load_transcript(config.artifacts_dir, record.session)
     if proposal:
         name = find_proposal(record, proposal).proposal.proposal_id
@@ -212,7 +212,7 @@ def _transcript(config: BuildConfig, record: SessionRecord, proposal: str, *, as
         console.out(line)
 
 
-def _said(config: BuildConfig, record: SessionRecord) -> tuple[Said, ...]:
+def _said(config: ResolvedBuild, record: SessionRecord) -> tuple[Said, ...]:
     with suppress(NegotiationError):  # the record is what counts; the transcript only adds to it
         return load_transcript(config.artifacts_dir, record.session)
     return ()
@@ -221,7 +221,7 @@ def _said(config: BuildConfig, record: SessionRecord) -> tuple[Said, ...]:
 # --- one proposal ------------------------------------------------------------------------------
 
 
-def _one(config: BuildConfig, record: SessionRecord, found: ProposalRecord, *, as_json: bool) -> None:
+def _one(config: ResolvedBuild, record: SessionRecord, found: ProposalRecord, *, as_json: bool) -> None:
     made = load_commits(config.artifacts_dir, record.session)
     commit = made.commits.get(found.proposal.proposal_id, "") if made else ""
     if as_json:
@@ -239,13 +239,13 @@ def _one(config: BuildConfig, record: SessionRecord, found: ProposalRecord, *, a
         console.out(line)
 
 
-def _git_commit(config: BuildConfig, made: MadeCommits, commit: str) -> str:
+def _git_commit(config: ResolvedBuild, made: MadeCommits, commit: str) -> str:
     """Say which git commit it is, and whether it is still in the history of what is checked out."""
     where = f" on {made.branch.removeprefix('refs/heads/')}" if made.branch else ""
     return f"git commit {commit}{where}{_not_in_history(config, (commit,))}"
 
 
-def _not_in_history(config: BuildConfig, commits: Sequence[str]) -> str:
+def _not_in_history(config: ResolvedBuild, commits: Sequence[str]) -> str:
     """Say so if what is checked out does not have these commits: they were taken back, or are on another branch."""
     from graphbus_core.editing.git import Repository
 
@@ -264,7 +264,7 @@ def _section(title: str) -> None:
 # --- the proposals of a session ----------------------------------------------------------------
 
 
-def _listed(config: BuildConfig, record: SessionRecord, chosen: tuple[ProposalRecord, ...]) -> dict[str, object]:
+def _listed(config: ResolvedBuild, record: SessionRecord, chosen: tuple[ProposalRecord, ...]) -> dict[str, object]:
     made = load_commits(config.artifacts_dir, record.session)
     return {
         "session": record.session,
@@ -284,7 +284,7 @@ def _listed(config: BuildConfig, record: SessionRecord, chosen: tuple[ProposalRe
     }
 
 
-def _fate(record: SessionRecord, config: BuildConfig) -> str:
+def _fate(record: SessionRecord, config: ResolvedBuild) -> str:
     """Say whether the accepted changes are in the source files, by the record and by the journal of what was written."""
     fate = fate_of(config, record.session)
     if fate == "undone":
@@ -295,7 +295,7 @@ def _fate(record: SessionRecord, config: BuildConfig) -> str:
 
 
 def _show_list(
-    record: SessionRecord, chosen: tuple[ProposalRecord, ...], config: BuildConfig, *, has_diff: bool
+    record: SessionRecord, chosen: tuple[ProposalRecord, ...], config: ResolvedBuild, *, has_diff: bool
 ) -> None:
     for line in _head(record, config):
         console.out(line)
@@ -316,7 +316,7 @@ def _show_list(
         console.say(paint(f"Other sessions: {', '.join(others)}", "dim"))
 
 
-def _head(record: SessionRecord, config: BuildConfig) -> Iterator[str]:
+def _head(record: SessionRecord, config: ResolvedBuild) -> Iterator[str]:
     ending = record.negotiations.ending
     detail = f" ({plain(ending.detail)})" if ending.detail else ""
     yield (

@@ -14,7 +14,7 @@ from graphbus_core.compiler.project import Project
 from graphbus_core.editing.rungs.capability.sources import Allowed, SourceFiles
 from graphbus_core.editing.rungs.capability.uses import notes_of
 from graphbus_core.errors import BuildError, raise_all
-from graphbus_core.model.config import BuildRequest
+from graphbus_core.model.config import BuildConfig
 from graphbus_core.model.powers import Power, Powers
 
 UNDECLARED = BuildError.exit_status
@@ -36,7 +36,7 @@ def powers(*, paths: tuple[str, ...], as_json: bool) -> int:
       graphbus powers
       graphbus powers agents/ --json
     """
-    config = settings.resolve_build(BuildRequest(paths=paths))
+    config = settings.resolve_build(BuildConfig(paths=paths))
     project = Project.read(config)
     raise_all(project.errors)
     declared = config.settings.powers

@@ -11,7 +11,7 @@ from graphbus_core import settings
 from graphbus_core.cli import console
 from graphbus_core.cli.running.profile_text import show
 from graphbus_core.hosting.instruments.profile import SortKey, in_order, load
-from graphbus_core.model.config import RuntimeRequest
+from graphbus_core.model.config import RuntimeConfig
 
 
 @click.command("profile", short_help="Show how long handlers took.")
@@ -31,7 +31,7 @@ def profile(*, artifacts: str, key: SortKey, top: int | None, as_json: bool) -> 
       graphbus profile --sort p99 --top 5
       graphbus profile --json
     """
-    measured = load(Path(settings.resolve_run(RuntimeRequest(artifacts=artifacts)).state_dir))
+    measured = load(Path(settings.resolve_run(RuntimeConfig(artifacts=artifacts)).state_dir))
     rows = in_order(measured, key)[:top]
     if as_json:
         console.emit_json({"began": measured.began, "wall_s": measured.wall_s, "handlers": rows})

@@ -30,11 +30,11 @@ def replay(session: str, verify: bool, as_json: bool) -> None:
     from graphbus_core import settings
     from graphbus_core.cli.console import counted
     from graphbus_core.errors import NegotiationError
-    from graphbus_core.model.config import BuildConfig
+    from graphbus_core.model.config import ResolvedBuild
     from graphbus_core.negotiation.replay import replay as run_again
 
     root = settings.find_root([Path.cwd()])
-    config = BuildConfig(root=str(root), paths=(str(root),), settings=settings.load(root))
+    config = ResolvedBuild(root=str(root), paths=(str(root),), settings=settings.load(root))
     done = run_again(config, session)
     if as_json:
         console.emit_json({**done._asdict(), "is_identical": not done.differences})

@@ -12,7 +12,7 @@ from graphbus_core.cli import console
 from graphbus_core.cli.report.story import Fate, Story
 from graphbus_core.errors import GraphBusError, NegotiationError, Place, UsageError
 from graphbus_core.model.artifacts import Edge, GraphArtifact
-from graphbus_core.model.config import BuildConfig
+from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.negotiation.transcript import Said, load_session, load_transcript, sessions_dir
 
 Format = Literal["html", "json"]
@@ -88,7 +88,7 @@ def tell(session: str) -> Story:
     from graphbus_core.settings import find_root, load
 
     root = find_root([Path.cwd()])
-    config = BuildConfig(root=str(root), paths=(str(root),), settings=load(root), dry_run=True)
+    config = ResolvedBuild(root=str(root), paths=(str(root),), settings=load(root), dry_run=True)
     record = load_session(config.artifacts_dir, session)
     fate: Fate = fate_of(config, record.session)
     try:
@@ -98,13 +98,13 @@ def tell(session: str) -> Story:
         raise NegotiationError("GBE405", session=record.session, reason=str(error), where=where) from error
 
 
-def _said(config: BuildConfig, session: str) -> tuple[Said, ...]:
+def _said(config: ResolvedBuild, session: str) -> tuple[Said, ...]:
     """Give the transcript; where it was removed the record alone speaks."""
     has_transcript = (sessions_dir(config.artifacts_dir) / session / "transcript.jsonl").exists()
     return load_transcript(config.artifacts_dir, session) if has_transcript else ()
 
 
-def _edges(config: BuildConfig) -> tuple[Edge, ...] | None:
+def _edges(config: ResolvedBuild) -> tuple[Edge, ...] | None:
     """Give the edges of the last build, else those that the sources show now; None when neither can be read."""
     from graphbus_core import store
     from graphbus_core.compiler.project import Project

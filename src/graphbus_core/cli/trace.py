@@ -13,7 +13,7 @@ from graphbus_core.cli.running import trace_text
 from graphbus_core.cli.running.durations import clock, duration
 from graphbus_core.hosting.instruments.trace import read
 from graphbus_core.hosting.instruments.trace_tree import SHORT, Found, Root, find, roots
-from graphbus_core.model.config import RuntimeRequest
+from graphbus_core.model.config import RuntimeConfig
 
 _LINES = 200
 _ROOTS = 20
@@ -45,7 +45,7 @@ def trace(*, event_id: str, artifacts: str, limit: int | None, as_json: bool) ->
       graphbus trace 3f2a91c4
       graphbus trace 3f2a91c4 --json
     """
-    folder = settings.resolve_run(RuntimeRequest(artifacts=artifacts)).state_dir
+    folder = settings.resolve_run(RuntimeConfig(artifacts=artifacts)).state_dir
     deliveries = read(Path(folder))
     if event_id:
         _show_tree(find(deliveries, event_id), _LINES if limit is None else limit, as_json=as_json)

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from graphbus_core.cli import console
-from graphbus_core.model.config import BuildConfig
+from graphbus_core.model.config import ResolvedBuild
 
 
 @click.command("undo", short_help="Take back what a negotiation changed.")
@@ -33,7 +33,7 @@ def undo(session: str, dry_run: bool, as_json: bool) -> None:
     from graphbus_core.editing import workspace
 
     root = settings.find_root([Path.cwd()])
-    config = BuildConfig(root=str(root), paths=(str(root),), settings=settings.load(root))
+    config = ResolvedBuild(root=str(root), paths=(str(root),), settings=settings.load(root))
     for told in () if dry_run else end_interrupted(config, writes_sources=True):
         console.say(console.plain(told))
     session = workspace.last_session(config, session)
@@ -51,7 +51,7 @@ def undo(session: str, dry_run: bool, as_json: bool) -> None:
             console.say(_advice(commits))
 
 
-def _commits(config: BuildConfig, session: str) -> dict[str, str]:
+def _commits(config: ResolvedBuild, session: str) -> dict[str, str]:
     """Give the git commits of the session that are part of the history here, the last one first: proposal -> id."""
     from contextlib import suppress
 

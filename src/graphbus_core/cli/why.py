@@ -14,7 +14,7 @@ import click
 from graphbus_core.cli import console
 from graphbus_core.cli.console import folded, paint, plain
 from graphbus_core.errors import EditError, NegotiationError, Place, did_you_mean
-from graphbus_core.model.config import BuildConfig
+from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.negotiation.provenance import Decided, Origin, Vote, decided_files, lines_of, trace
 from graphbus_core.settings import find_root, load
 
@@ -53,7 +53,7 @@ def why(place: str, as_json: bool) -> None:
     """
     written, number = split_place(place)
     root = find_root([Path.cwd()])
-    config = BuildConfig(root=str(root), paths=(), settings=load(root))
+    config = ResolvedBuild(root=str(root), paths=(), settings=load(root))
     path = _in_project(config, written)
     lines, origins = _read(config, path, written)
     if number is None:
@@ -82,7 +82,7 @@ def _exists(name: str) -> bool:
     return False
 
 
-def _in_project(config: BuildConfig, written: str) -> str:
+def _in_project(config: ResolvedBuild, written: str) -> str:
     path = Path(written)
     for candidate in (Path.cwd() / path, Path(config.root) / path):
         if not _exists(str(candidate)):
@@ -93,12 +93,12 @@ def _in_project(config: BuildConfig, written: str) -> str:
     raise _unknown(config, written)
 
 
-def _unknown(config: BuildConfig, written: str) -> NegotiationError:
+def _unknown(config: ResolvedBuild, written: str) -> NegotiationError:
     suggestion = did_you_mean(written, decided_files(config))
     return NegotiationError("GBE436", where=Place(written), path=written, suggestion=suggestion, root=config.root)
 
 
-def _read(config: BuildConfig, path: str, written: str) -> tuple[Sequence[str], Sequence[Origin]]:
+def _read(config: ResolvedBuild, path: str, written: str) -> tuple[Sequence[str], Sequence[Origin]]:
     try:
         return lines_of(Path(config.root, path).read_bytes()), trace(config, path)
     except (EditError, OSError) as refused:

@@ -19,7 +19,7 @@ from graphbus_core.model.artifacts import (
     NegotiationsArtifact,
     TopicsArtifact,
 )
-from graphbus_core.model.config import BuildConfig
+from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.model.digests import source_sha256_hex
 from graphbus_core.model.proposals import FileChange, Negotiations
 
@@ -36,7 +36,7 @@ def history_of(negotiations: Negotiations, files: tuple[FileChange, ...]) -> His
     return History(NegotiationsArtifact(negotiations), ModifiedFilesArtifact(session=negotiations.session, files=files))
 
 
-def last_history(config: BuildConfig) -> History:
+def last_history(config: ResolvedBuild) -> History:
     """Give what the artifacts on disk remember; nothing where they cannot be read, or where it was taken back since."""
     try:
         history = _recorded(Path(config.artifacts_dir))

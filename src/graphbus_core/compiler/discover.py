@@ -10,7 +10,7 @@ from fnmatch import fnmatch
 from typing import NamedTuple
 
 from graphbus_core.errors import BuildError, Place
-from graphbus_core.model.config import BuildConfig
+from graphbus_core.model.config import ResolvedBuild
 
 SKIPPED_FOLDERS = frozenset({"__pycache__", "node_modules", "site-packages", "venv", "tests", "test"})
 
@@ -40,7 +40,7 @@ class ModuleIndex(NamedTuple):
     errors: tuple[BuildError, ...] = ()
 
 
-def discover_modules(config: BuildConfig) -> ModuleIndex:
+def discover_modules(config: ResolvedBuild) -> ModuleIndex:
     """Find the Python files below the paths of a build.
 
     Left out are hidden folders, caches, virtual environments, tests (folders `tests` and `test`, `test_*.py`, `*_test.py`,

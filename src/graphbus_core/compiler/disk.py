@@ -16,7 +16,7 @@ from graphbus_core.compiler.reading.facts import Facts, FileFacts
 from graphbus_core.compiler.reading.imports import Needed, imported_names
 from graphbus_core.compiler.reading.source import SourceFile
 from graphbus_core.errors import BuildError, Place
-from graphbus_core.model.config import BuildConfig
+from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.model.digests import source_sha256_hex
 from graphbus_core.store import digest_of
 from graphbus_core.store.cache import CACHE, read_cache, write_cache
@@ -26,7 +26,7 @@ from graphbus_core.store.stamps import Fingerprint, look_at
 class DiskReader:
     """Gives the bytes of a relative path, from the overlay or from disk."""
 
-    def __init__(self, config: BuildConfig, overlay: Mapping[str, bytes] | None = None) -> None:
+    def __init__(self, config: ResolvedBuild, overlay: Mapping[str, bytes] | None = None) -> None:
         self._root = config.root
         self._limit = config.settings.max_source_bytes
         self._overlay = overlay or {}
@@ -61,7 +61,7 @@ class _Kept(msgspec.Struct, frozen=True, array_like=True):
 class FactsCache:
     """The facts of the last reading, in `.graphbus/cache/`, valid for the files that did not change since."""
 
-    def __init__(self, config: BuildConfig, index: ModuleIndex) -> None:
+    def __init__(self, config: ResolvedBuild, index: ModuleIndex) -> None:
         self._root = config.root
         self._path = Path(config.artifacts_dir, CACHE, "facts")
         self._key = f"{__version__}:{config.settings.max_source_bytes}:{_code_stamp()}"
@@ -98,7 +98,7 @@ class _KeptNames(msgspec.Struct, frozen=True, array_like=True):
 class ImportsOutside:
     """What the files of a project import that are not built themselves; parsed again only after a change."""
 
-    def __init__(self, config: BuildConfig, read: DiskReader) -> None:
+    def __init__(self, config: ResolvedBuild, read: DiskReader) -> None:
         self._root = config.root
         self._path = Path(config.artifacts_dir, CACHE, "imports")
         self._key = f"{__version__}:{_code_stamp()}"

@@ -10,7 +10,7 @@ from graphbus_core.compiler.discover import ModuleIndex
 from graphbus_core.compiler.project import Project
 from graphbus_core.compiler.reading.source import SourceFile
 from graphbus_core.model.agent import AgentDefinition
-from graphbus_core.model.config import BuildConfig
+from graphbus_core.model.config import ResolvedBuild
 
 
 class NodeClass(msgspec.Struct, frozen=True):
@@ -40,7 +40,7 @@ class AgentDefinitions(msgspec.Struct, frozen=True):
     definitions: tuple[AgentDefinition, ...]
 
 
-def discover_classes(index: ModuleIndex, config: BuildConfig) -> NodeClasses:
+def discover_classes(index: ModuleIndex, config: ResolvedBuild) -> NodeClasses:
     """Find the agent classes of an index. No user code is imported."""
     project = Project.of_index(config, index)
     found = sorted(project.definitions, key=lambda agent: agent.span.place)

@@ -13,7 +13,7 @@ from graphbus_core import __version__, store
 from graphbus_core.compiler.discover import discover_modules
 from graphbus_core.errors import ArtifactError
 from graphbus_core.model.artifacts import SCHEMA_VERSION, BuildArtifacts
-from graphbus_core.model.config import BuildConfig
+from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.model.digests import source_sha256_hex
 from graphbus_core.model.findings import Finding
 from graphbus_core.store import cache, stamps
@@ -47,12 +47,12 @@ class LastBuild(msgspec.Struct, frozen=True, array_like=True):
     findings: tuple[Finding, ...]
 
 
-def keep(config: BuildConfig, sources: stamps.Fingerprint, tally: Tally, findings: Sequence[Finding]) -> None:
+def keep(config: ResolvedBuild, sources: stamps.Fingerprint, tally: Tally, findings: Sequence[Finding]) -> None:
     """Remember a build that has just ended; `sources` were taken with `key_of(config)`."""
     cache.write_cache(_place(config), LastBuild(sources, _look_at_artifacts(config), tally, tuple(findings)))
 
 
-def recall(config: BuildConfig) -> LastBuild | None:
+def recall(config: ResolvedBuild) -> LastBuild | None:
     """Give the last build if its files, its settings, its artifacts and GraphBus itself are what they were; else None.
 
     The files are looked at, and read only where their status has changed; none is parsed.
@@ -70,7 +70,7 @@ def recall(config: BuildConfig) -> LastBuild | None:
     return last
 
 
-def _has_drifted(config: BuildConfig) -> bool:
+def _has_drifted(config: ResolvedBuild) -> bool:
     """True when a run of the artifacts would be refused for what it would import."""
     try:
         return bool(store.find_drift(config.artifacts_dir, store.load_manifest(config.artifacts_dir)))
@@ -78,15 +78,15 @@ def _has_drifted(config: BuildConfig) -> bool:
         return True
 
 
-def _look_at_artifacts(config: BuildConfig) -> stamps.Fingerprint:
+def _look_at_artifacts(config: ResolvedBuild) -> stamps.Fingerprint:
     return stamps.Fingerprint.take(config.artifacts_dir, [*store.ARTIFACTS, store.MANIFEST])
 
 
-def _place(config: BuildConfig) -> Path:
+def _place(config: ResolvedBuild) -> Path:
     return Path(config.artifacts_dir, cache.CACHE, "build")
 
 
-def key_of(config: BuildConfig) -> str:
+def key_of(config: ResolvedBuild) -> str:
     """Give what a build rests on besides its files: GraphBus, the format that it writes, Python, the paths and the settings."""
     wanted = [os.path.relpath(path, config.root) for path in config.paths]
     python = sys.version_info[:2]  # an older one cannot read all that a newer one can

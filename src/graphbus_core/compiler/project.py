@@ -30,7 +30,7 @@ from graphbus_core.compiler.rules.local import check_class
 from graphbus_core.compiler.rules.wiring import Wiring
 from graphbus_core.errors import BuildError
 from graphbus_core.model.agent import AgentDefinition, SourceSpan
-from graphbus_core.model.config import BuildConfig
+from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.model.findings import Finding
 from graphbus_core.store.stamps import Fingerprint, Look, look_at
 
@@ -71,7 +71,7 @@ class Project:
 
     def __init__(
         self,
-        config: BuildConfig,
+        config: ResolvedBuild,
         index: ModuleIndex,
         reading: _Reading,
         overlay: Mapping[str, bytes],
@@ -103,7 +103,7 @@ class Project:
         self.errors: tuple[BuildError, ...] = tuple(sort_errors([*index.errors, *unreadable, *wrong]))
 
     @classmethod
-    def read(cls, config: BuildConfig, *, cache: bool = True) -> Project:
+    def read(cls, config: ResolvedBuild, *, cache: bool = True) -> Project:
         """Read all files of a build.
 
         Args:
@@ -113,7 +113,7 @@ class Project:
         return cls.of_index(config, discover_modules(config), cache=cache)
 
     @classmethod
-    def of_index(cls, config: BuildConfig, index: ModuleIndex, *, cache: bool = True) -> Project:
+    def of_index(cls, config: ResolvedBuild, index: ModuleIndex, *, cache: bool = True) -> Project:
         """Read the files of an index that is known already. A dry run does not renew the cache."""
         kept = FactsCache(config, index)
         known, trusted = kept.recall() if cache else ({}, {})

@@ -10,7 +10,7 @@ from graphbus_core.compiler.disk import DiskReader, ImportsOutside
 from graphbus_core.compiler.reading.imports import needed_by
 from graphbus_core.errors import ArtifactError, Place, raise_all
 from graphbus_core.model.artifacts import SCHEMA_VERSION, BuildArtifacts
-from graphbus_core.model.config import BuildConfig
+from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.store.migration import Learned
 
 
@@ -27,7 +27,7 @@ def learn_imports(folder: Path, artifacts: BuildArtifacts) -> Learned:
     drifted = store.verify_sources(folder, manifest)
     raise_all(ArtifactError("GBE512", where=Place(path), wanted=SCHEMA_VERSION) for path in drifted)
     root = Path(store.project_root(folder, manifest))
-    config = BuildConfig(root=str(root), paths=(), settings=settings.load(root), dry_run=True)
+    config = ResolvedBuild(root=str(root), paths=(), settings=settings.load(root), dry_run=True)
     agents = tuple(sorted({ModuleFile(agent.path, agent.module) for agent in artifacts.agents.agents}))
     index = ModuleIndex(str(root), agents, manifest.import_roots, manifest.roots)
     outside = ImportsOutside(config, DiskReader(config))

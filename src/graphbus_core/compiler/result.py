@@ -9,7 +9,7 @@ from typing import NamedTuple
 from graphbus_core import store
 from graphbus_core.compiler.memory import Tally
 from graphbus_core.model.artifacts import BuildArtifacts
-from graphbus_core.model.config import BuildConfig
+from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.model.findings import Finding
 from graphbus_core.model.proposals import FileChange, Negotiations
 from graphbus_core.model.spending import Spend
@@ -29,7 +29,7 @@ class BuildResult(NamedTuple):
         is_unchanged: Nothing had changed since the last build, so that nothing was done.
     """
 
-    config: BuildConfig
+    config: ResolvedBuild
     tally: Tally
     built: BuildArtifacts | None = None
     findings: tuple[Finding, ...] = ()

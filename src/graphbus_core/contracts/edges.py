@@ -20,7 +20,7 @@ from graphbus_core.contracts.surface import Handler, Said, Surface
 from graphbus_core.errors import BuildError
 from graphbus_core.model.agent import AgentDefinition, Call, MethodSpec, SourceSpan
 from graphbus_core.model.artifacts import BuildArtifacts
-from graphbus_core.model.config import BuildConfig, Settings
+from graphbus_core.model.config import ResolvedBuild, Settings
 from graphbus_core.model.findings import Finding
 
 EdgeKind = Literal["method", "call", "depends_on", "topic", "request"]
@@ -335,7 +335,7 @@ class Recorded:
 
     def __init__(self, artifacts: BuildArtifacts) -> None:
         external = tuple(topic.name for topic in artifacts.topics.topics if topic.is_external)
-        self.config = BuildConfig(root="", paths=(), settings=Settings(external_topics=external))
+        self.config = ResolvedBuild(root="", paths=(), settings=Settings(external_topics=external))
         self.index = _NoFiles()
         self.definitions: tuple[AgentDefinition, ...] = artifacts.agents.agents
         self.errors: tuple[BuildError, ...] = ()

@@ -26,7 +26,7 @@ from graphbus_core.editing.rungs.capability import Sign
 from graphbus_core.editing.rungs.codes import Problem
 from graphbus_core.editing.text.source_text import SourceText
 from graphbus_core.errors import EditError, Place
-from graphbus_core.model.config import BuildConfig, Settings
+from graphbus_core.model.config import ResolvedBuild, Settings
 
 _ALWAYS_REFUSED = frozenset({"G3.unicode", "G3.secret"})
 _DOCUMENT_FOLDERS = ("doc", "docs")
@@ -170,12 +170,12 @@ def readable(data: bytes) -> bytes:
     return data
 
 
-def config_of(root: Path, settings: Settings) -> BuildConfig:
+def config_of(root: Path, settings: Settings) -> ResolvedBuild:
     """Give the configuration under which a whole project is judged; nothing is written."""
-    return BuildConfig(root=str(root), paths=(str(root),), settings=settings, dry_run=True)
+    return ResolvedBuild(root=str(root), paths=(str(root),), settings=settings, dry_run=True)
 
 
-def read_project(config: BuildConfig, called: str = "") -> Project:
+def read_project(config: ResolvedBuild, called: str = "") -> Project:
     """Read the project before the change.
 
     Args:

@@ -31,7 +31,7 @@ from graphbus_core.editing.rungs.vetted import shortened
 from graphbus_core.editing.sandboxes.limits import Sandbox
 from graphbus_core.editing.workspace import Workspace, state_digest
 from graphbus_core.errors import EditError
-from graphbus_core.model.config import BuildConfig
+from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.model.findings import Finding
 from graphbus_core.model.powers import Powers
 from graphbus_core.model.proposals import GateReport, Proposal, RungResult, SchemaChange
@@ -54,7 +54,7 @@ class Gate:
         hear: Given what tried code has said: the rung and the words, shortened. For a person; no report holds them.
     """
 
-    def __init__(self, base: Project, config: BuildConfig, sandbox: Sandbox | None, hear: Hear | None = None) -> None:
+    def __init__(self, base: Project, config: ResolvedBuild, sandbox: Sandbox | None, hear: Hear | None = None) -> None:
         self._base = base
         self._config = config
         self._trials = Trials(config, sandbox)
@@ -332,7 +332,7 @@ def _own_packages(root: Path) -> set[str]:
     return {name for name in names if name.isidentifier()}
 
 
-def _minor_version(config: BuildConfig) -> int:
+def _minor_version(config: ResolvedBuild) -> int:
     """Read `target_python`, else `requires-python` of pyproject.toml, else take this Python."""
     wanted = config.settings.gate.target_python
     if wanted:

@@ -24,7 +24,7 @@ import msgspec
 
 from graphbus_core.editing.rungs.scope import is_protected
 from graphbus_core.errors import EditError, Place
-from graphbus_core.model.config import BuildConfig
+from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.store.beneath import Folder
 from graphbus_core.store.seals import seal_of
 
@@ -71,7 +71,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 class Journal:
     """The entries of one project, oldest first."""
 
-    def __init__(self, config: BuildConfig) -> None:
+    def __init__(self, config: ResolvedBuild) -> None:
         self.home = Path(config.artifacts_dir)
         self.folder = self.home / "journal"
         self._place = os.path.realpath(config.root)

@@ -21,7 +21,7 @@ from typing import Literal, NamedTuple
 from graphbus_core.editing.journal import COMMITTING, PREPARING, Entry, Journal, JournalFile, Kind, is_changeable
 from graphbus_core.editing.target import State, Target
 from graphbus_core.errors import EditError, Place
-from graphbus_core.model.config import BuildConfig
+from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.model.proposals import FileChange, Proposal
 from graphbus_core.store.beneath import Folder
 
@@ -46,7 +46,7 @@ class Recovered(NamedTuple):
 
 
 def promote(
-    config: BuildConfig, changed: Contents, session: str, proposals: Iterable[Proposal] = ()
+    config: ResolvedBuild, changed: Contents, session: str, proposals: Iterable[Proposal] = ()
 ) -> tuple[FileChange, ...]:
     """Write files that a session has changed, all or none, and keep what is needed to undo it.
 
@@ -78,7 +78,7 @@ def promote(
     return _as_changes(entry)
 
 
-def recover(config: BuildConfig) -> tuple[Recovered, ...]:
+def recover(config: ResolvedBuild) -> tuple[Recovered, ...]:
     """End what an earlier process left unfinished: complete it if all its files are new, else take it back.
 
     Cheap when there is nothing to do. While another process is at work on it, wait: files in between are nobody's to read.
@@ -102,7 +102,7 @@ def recover(config: BuildConfig) -> tuple[Recovered, ...]:
     return ()
 
 
-def undo(config: BuildConfig, session: str = "", *, dry_run: bool = False) -> tuple[FileChange, ...]:
+def undo(config: ResolvedBuild, session: str = "", *, dry_run: bool = False) -> tuple[FileChange, ...]:
     """Give the files of a session the bytes that they had before it, all or none.
 
     Args:
@@ -139,7 +139,7 @@ def undo(config: BuildConfig, session: str = "", *, dry_run: bool = False) -> tu
     return _as_changes(entry)
 
 
-def fate_of(config: BuildConfig, session: str) -> Fate:
+def fate_of(config: ResolvedBuild, session: str) -> Fate:
     """Say whether the changes of a session were written, and whether they were undone since.
 
     Raises:
@@ -154,7 +154,7 @@ def fate_of(config: BuildConfig, session: str) -> Fate:
     return "undone" if numbers[-1] in undone else "written"
 
 
-def last_session(config: BuildConfig, session: str = "") -> str:
+def last_session(config: ResolvedBuild, session: str = "") -> str:
     """Give the session that `undo` would undo.
 
     Raises:
@@ -183,7 +183,7 @@ def _nothing_to_undo(session: str, known: list[str]) -> EditError:
     return EditError("GBE327", of_session=of_session, known=", ".join(known) or "none")
 
 
-def _reversed_contents(config: BuildConfig, journal: Journal, entry: Entry) -> dict[str, tuple[bytes, bytes]]:
+def _reversed_contents(config: ResolvedBuild, journal: Journal, entry: Entry) -> dict[str, tuple[bytes, bytes]]:
     contents = {}
     drifted = []
     for number, file in enumerate(entry.files):
@@ -198,7 +198,7 @@ def _reversed_contents(config: BuildConfig, journal: Journal, entry: Entry) -> d
     return contents
 
 
-def _write(config: BuildConfig, journal: Journal, entry: Entry, contents: Contents) -> None:
+def _write(config: ResolvedBuild, journal: Journal, entry: Entry, contents: Contents) -> None:
     """Bring the files of an entry to the disk; on any failure everything is as before."""
     for path, (before, _) in contents.items():
         _check_target(config, path, before)
@@ -226,7 +226,7 @@ def _write(config: BuildConfig, journal: Journal, entry: Entry, contents: Conten
         raise _unfinished(folder, str(reason)) from None
 
 
-def _take_back(config: BuildConfig, journal: Journal, entry: Entry) -> None:
+def _take_back(config: ResolvedBuild, journal: Journal, entry: Entry) -> None:
     """Undo what an entry has done so far."""
     folder = journal.folder / f"{entry.name}{COMMITTING}"
     try:
@@ -242,7 +242,7 @@ def _unfinished(folder: Path, reason: str) -> EditError:
     return EditError("GBE325", where=Place(str(folder)), reason=reason, folder=folder)
 
 
-def _recover(config: BuildConfig, journal: Journal) -> tuple[Recovered, ...]:
+def _recover(config: ResolvedBuild, journal: Journal) -> tuple[Recovered, ...]:
     ended = tuple(_finish(config, journal, folder) for folder in journal.unfinished())
     _refuse_foreign(journal)
     return ended
@@ -253,7 +253,7 @@ def _refuse_foreign(journal: Journal) -> None:
         raise EditError("GBE328", where=Place(str(folder)), folder=folder)
 
 
-def _finish(config: BuildConfig, journal: Journal, folder: Path) -> Recovered:
+def _finish(config: ResolvedBuild, journal: Journal, folder: Path) -> Recovered:
     entry = journal.read(folder)
     paths = tuple(file.path for file in entry.files)
     if folder.suffix == COMMITTING:
@@ -269,7 +269,7 @@ def _finish(config: BuildConfig, journal: Journal, folder: Path) -> Recovered:
     return Recovered(entry.session, entry.kind, False, paths)
 
 
-def _roll_back(config: BuildConfig, journal: Journal, folder: Path) -> Path:
+def _roll_back(config: ResolvedBuild, journal: Journal, folder: Path) -> Path:
     """Give every file that this entry has replaced its old bytes; one that somebody has changed since then stops it."""
     entry = journal.read(folder)
     _return_displaced(config, entry, folder)
@@ -284,7 +284,7 @@ def _roll_back(config: BuildConfig, journal: Journal, folder: Path) -> Path:
     return journal.enter(folder, PREPARING)
 
 
-def _return_displaced(config: BuildConfig, entry: Entry, folder: Path) -> None:
+def _return_displaced(config: ResolvedBuild, entry: Entry, folder: Path) -> None:
     for file in entry.files:
         with _opened(config, file) as target:
             if not target.return_displaced():
@@ -292,7 +292,7 @@ def _return_displaced(config: BuildConfig, entry: Entry, folder: Path) -> None:
                 raise _unfinished(folder, f"{where} holds what was saved while {file.path} was replaced")
 
 
-def _clean_up(config: BuildConfig, journal: Journal, folder: Path) -> None:
+def _clean_up(config: ResolvedBuild, journal: Journal, folder: Path) -> None:
     """Remove an entry that has changed nothing, with its temporary files."""
     for file in journal.read(folder).files:
         with suppress(FileNotFoundError), _opened(config, file) as target:  # its folder may have gone meanwhile
@@ -300,7 +300,7 @@ def _clean_up(config: BuildConfig, journal: Journal, folder: Path) -> None:
     journal.forget(folder)
 
 
-def _check_target(config: BuildConfig, path: str, before: bytes) -> None:
+def _check_target(config: ResolvedBuild, path: str, before: bytes) -> None:
     """Refuse a target that is a link, is read-only or is not what the session started from."""
     if not is_changeable(path):
         raise EditError("GBE323", where=Place(path), path=path)
@@ -315,7 +315,7 @@ def _check_target(config: BuildConfig, path: str, before: bytes) -> None:
         raise EditError("GBE321", where=Place(path), reason="It is read-only")
 
 
-def _read(config: BuildConfig, path: str) -> bytes | None:
+def _read(config: ResolvedBuild, path: str) -> bytes | None:
     try:
         with Folder.at(os.path.realpath(config.root)) as root:
             return root.read(path)
@@ -324,13 +324,13 @@ def _read(config: BuildConfig, path: str) -> bytes | None:
 
 
 @contextmanager
-def _opened(config: BuildConfig, file: JournalFile) -> Iterator[Target]:
+def _opened(config: ResolvedBuild, file: JournalFile) -> Iterator[Target]:
     above, _, name = file.path.rpartition("/")
     with Folder.at(os.path.realpath(config.root)) as root, root.folder(above or ".") as folder:
         yield Target(folder, name, file)
 
 
-def _state(config: BuildConfig, file: JournalFile) -> State:
+def _state(config: ResolvedBuild, file: JournalFile) -> State:
     """Say which of its two versions a file has now."""
     try:
         with _opened(config, file) as target:
@@ -340,7 +340,7 @@ def _state(config: BuildConfig, file: JournalFile) -> State:
 
 
 @contextmanager
-def _refusing(config: BuildConfig) -> Iterator[None]:
+def _refusing(config: ResolvedBuild) -> Iterator[None]:
     """Turn a failure of the file system into a refusal."""
     try:
         yield

@@ -66,6 +66,7 @@ REGISTER: dict[str, Entry] = {
     ),
     "GBE144": Entry("{key} in {table} is missing.", "Add it to this file."),
     "GBE145": Entry("{got} dollars are no limit.", "Give `--max-usd` a number of at least 0; 0: no limit."),
+    "GBE146": Entry("{name} cannot be used: {reason}.", "Correct the value where the configuration is made."),
     "GBE147": Entry(
         "There is a file here that is no report.", "Choose another name with `-o`, or write over it with `--force`."
     ),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from graphbus_core.errors import UsageError, did_you_mean
-from graphbus_core.model.config import RuntimeRequest
+from graphbus_core.model.config import RuntimeConfig
 
 COMMAND = "python -m graphbus_core.runtime"
 HELP = f"""Usage: {COMMAND} [OPTIONS]
@@ -34,7 +34,7 @@ class Arguments(msgspec.Struct, frozen=True):
         serve: Where calls and events are taken, in the same form.
     """
 
-    request: RuntimeRequest
+    request: RuntimeConfig
     health: str = ""
     serve: str = ""
 
@@ -65,7 +65,7 @@ def read(words: Sequence[str]) -> Arguments | None:
         if name == "--only":
             only.append(given[name])
     entrypoint = given["--entrypoint"]
-    request = RuntimeRequest(
+    request = RuntimeConfig(
         artifacts=given["--artifacts"],
         entrypoint=entrypoint,
         allow_drift="--allow-drift" in switches,

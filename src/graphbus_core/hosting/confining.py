@@ -15,7 +15,7 @@ from typing import NamedTuple, NoReturn
 from graphbus_core import isolation
 from graphbus_core.confinement import environment, hook, walls
 from graphbus_core.errors import Place, PowerError, RunError, raise_all
-from graphbus_core.model.config import RuntimeConfig
+from graphbus_core.model.config import ResolvedRun
 from graphbus_core.model.powers import Power, Powers
 from graphbus_core.node import GraphBusNode
 from graphbus_core.settings import CONFIG_VARIABLE
@@ -23,7 +23,7 @@ from graphbus_core.settings import CONFIG_VARIABLE
 _HERE = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 
 
-def confine(config: RuntimeConfig, root: str) -> tuple[str, ...]:
+def confine(config: ResolvedRun, root: str) -> tuple[str, ...]:
     """Bind this process for good, and give the lines that tell a person.
 
     Raises:
@@ -85,7 +85,7 @@ class _Places(NamedTuple):
             if not os.path.exists(place) and place != f"{self.state}/":  # without state, agents keep none
                 yield RunError("GBE653", path=path, reason=reason)
 
-    def readable(self, config: RuntimeConfig) -> Iterator[str]:
+    def readable(self, config: ResolvedRun) -> Iterator[str]:
         yield from (self.root, config.artifacts_dir, _HERE)
         yield from filter(None, [os.environ.get(CONFIG_VARIABLE)])
         yield from (self.of(path) for path in config.powers.read)

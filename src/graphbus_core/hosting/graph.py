@@ -20,7 +20,7 @@ from graphbus_core.hosting.state import States
 from graphbus_core.isolation import attempt
 from graphbus_core.model.agent import HandlerShape
 from graphbus_core.model.artifacts import BuildArtifacts
-from graphbus_core.model.config import RuntimeConfig
+from graphbus_core.model.config import ResolvedRun
 from graphbus_core.model.deliveries import DeadLetter, DeliveryPolicy
 from graphbus_core.model.state import State
 from graphbus_core.node import GraphBusNode
@@ -60,7 +60,7 @@ class Origin(msgspec.Struct, frozen=True):
 
     artifacts: BuildArtifacts
     modules: NodeModules
-    config: RuntimeConfig
+    config: ResolvedRun
 
 
 class LiveGraph:

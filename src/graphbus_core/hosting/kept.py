@@ -5,17 +5,17 @@ from __future__ import annotations
 from graphbus_core.hosting.graph import LiveGraph
 from graphbus_core.hosting.state import FILE as STATE_FILE
 from graphbus_core.hosting.state import open_database
-from graphbus_core.model.config import RuntimeConfig
+from graphbus_core.model.config import ResolvedRun
 
 _HEAD = b"SQLite format 3\0"
 
 
-def state_path(config: RuntimeConfig) -> str:
+def state_path(config: ResolvedRun) -> str:
     """Give the file of the states; empty for a graph that has no folder."""
     return f"{config.state_dir}/{STATE_FILE}" if config.state_dir else ""
 
 
-def look_at_files(graph: LiveGraph, config: RuntimeConfig) -> None:
+def look_at_files(graph: LiveGraph, config: ResolvedRun) -> None:
     """Refuse files that cannot be used, and let a graph that is to keep its dead letters do so.
 
     Raises:

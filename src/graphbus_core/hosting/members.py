@@ -15,7 +15,7 @@ from graphbus_core.hosting.imports import NodeModules
 from graphbus_core.middleware import Middleware
 from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.model.artifacts import BuildArtifacts
-from graphbus_core.model.config import RuntimeConfig, Validation
+from graphbus_core.model.config import ResolvedRun, Validation
 from graphbus_core.model.deliveries import ONCE, DeliveryPolicy
 from graphbus_core.node import GraphBusNode
 from graphbus_core.schema.types import Schema
@@ -62,9 +62,7 @@ def compose(agents: Sequence[type[GraphBusNode] | GraphBusNode], validation: Val
     return Topics(schemas, None, validation), members
 
 
-def compose_built(
-    artifacts: BuildArtifacts, modules: NodeModules, config: RuntimeConfig
-) -> tuple[Topics, list[Member]]:
+def compose_built(artifacts: BuildArtifacts, modules: NodeModules, config: ResolvedRun) -> tuple[Topics, list[Member]]:
     """Describe the graph that was built; agents whose classes are not to be had are left out."""
     validation = config.settings.validation
     found = [each for each in artifacts.agents.agents if each.name in modules.classes]

@@ -14,6 +14,7 @@ from graphbus_core.model.config import LLMConfig, ProviderConfig, Wire
 
 RULES = "rules"
 COMMAND = "command"
+_CLAUDE = "claude-"
 _FROM_PYTHON = {"scripted": "ScriptedClient", "recorded": "RecordedClient"}
 
 
@@ -197,6 +198,8 @@ def is_loopback(host: str) -> bool:
 def parse(text: str, providers: Mapping[str, Provider]) -> Spec:
     """Read `provider:name`, `provider` alone for its default model, `command:PROGRAM ARGUMENTS` or `rules`.
 
+    `claude-…` alone is Anthropic's, as in seed 001; names that several providers serve need theirs.
+
     Raises:
         UsageError: GBE140 for an unknown provider, GBE141 for a missing or impossible model.
     """
@@ -208,6 +211,8 @@ def parse(text: str, providers: Mapping[str, Provider]) -> Spec:
     if name == COMMAND:
         split_command(Spec(COMMAND, model))
         return Spec(COMMAND, model)
+    if name not in providers and name.startswith(_CLAUDE) and not colon:
+        name, model = "anthropic", name
     if name not in providers:
         raise _unknown(name, text, providers)
     model = model or providers[name].default_model
@@ -219,7 +224,7 @@ def parse(text: str, providers: Mapping[str, Provider]) -> Spec:
 
 
 def _unknown(name: str, text: str, providers: Mapping[str, Provider]) -> UsageError:
-    makers = {"claude": "anthropic", "gpt": "openai", "deepseek": "deepseek"}
+    makers = {"gpt": "openai", "deepseek": "deepseek"}
     maker = makers.get(name.partition("-")[0])
     known = sorted([*providers, COMMAND, RULES])
     suggestion = f" Did you mean '{maker}:{text.strip()}'?" if maker and name != maker else did_you_mean(name, known)
@@ -241,6 +246,21 @@ def split_command(spec: Spec) -> tuple[str, ...]:
     if not words:
         raise UsageError("GBE141", spec=str(spec), reason="there is no program after `command:`")
     return words
+
+
+def with_key(environ: Mapping[str, str], config: LLMConfig, key: str) -> Mapping[str, str]:
+    """Give an environment in which a key that was given from Python is that of the model's provider, and of nobody else.
+
+    Raises:
+        UsageError: GBE141 when no model is named, or one that takes no key; else as `parse`.
+    """
+    if not key:
+        return environ
+    providers = providers_of(config)
+    provider = providers.get(parse(config.model, providers).provider) if config.model.strip() else None
+    if provider is None or not provider.key_env:
+        raise UsageError("GBE141", spec=config.model, reason="an `api_key` is given, and this takes none")
+    return {**environ, provider.key_env: key}
 
 
 def choose_model(config: LLMConfig, environ: Mapping[str, str]) -> str:

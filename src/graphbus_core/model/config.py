@@ -88,8 +88,9 @@ class LLMConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Which model negotiates, and how it is asked.
 
     Attributes:
-        model: `"provider:name"`; `"rules"`: no model is asked; empty: the default model of the provider whose key is in the
-            environment, else the rules.
+        model: `"provider:name"`, or `"claude-…"` alone; `"rules"`: no model is asked; empty: the default model of the provider
+            whose key is in the environment, else the rules.
+        api_key: The key of that model's provider, for callers from Python (seed 001); refused in files. Empty: the environment's.
         proposer: Another model for analyses, proposals and repairs; empty: `model`.
         evaluator: Another model for votes; empty: `model`.
         arbiter: Another model for arbitration; empty: `model`.
@@ -106,6 +107,7 @@ class LLMConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """
 
     model: str = ""
+    api_key: str = ""
     proposer: str = ""
     evaluator: str = ""
     arbiter: str = ""
@@ -118,6 +120,10 @@ class LLMConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     concurrency: int = 16
     requests_per_minute: int = 0
     use_cache: bool = True
+
+    def __repr__(self) -> str:
+        shown = (name for name in self.__struct_fields__ if name != "api_key")
+        return f"LLMConfig({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -265,14 +271,25 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     runtime: RuntimeSettings = RuntimeSettings()
 
 
-class BuildConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What a build works with: the request, resolved, and the settings. Source: seed 001, LOAD_BUILD_CONFIG.
+class Secret:
+    """A text that shows in no log, record or message."""
+
+    def __init__(self, text: str = "") -> None:
+        self.text = text
+
+    def __repr__(self) -> str:
+        return "Secret()"
+
+
+class ResolvedBuild(msgspec.Struct, frozen=True, kw_only=True):
+    """What a build works with: `BuildConfig` and the settings of the project, resolved. Source: seed 001, LOAD_BUILD_CONFIG.
 
     Attributes:
         root: The project root, absolute: the nearest folder upwards with a pyproject.toml.
         paths: What is built, absolute.
         session: The name of the negotiation session, `"S001"`; empty without one.
         locked: In a frozen build, how many agents the lock covers.
+        api_key: That of `LLMConfig`, which holds none from here on: settings are recorded.
     """
 
     root: str
@@ -288,6 +305,7 @@ class BuildConfig(msgspec.Struct, frozen=True, kw_only=True):
     is_resumed: bool = False
     makes_commits: bool = False
     locked: int = 0
+    api_key: Secret = Secret()
 
     @property
     def middleware_modules(self) -> tuple[str, ...]:
@@ -315,17 +333,17 @@ class BuildConfig(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.root}/{self.settings.artifacts}"
 
 
-class RuntimeConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run works with: the request, resolved, and the settings. Source: seed 001, LOAD_RUNTIME_CONFIG.
+class ResolvedRun(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run works with: `RuntimeConfig` and the settings of the project, resolved.
 
     Attributes:
         artifacts_dir: Absolute.
         state_dir: Absolute.
         external_topics: Topics (patterns allowed) that are published or heard outside of the graph.
-        instruments: See `RuntimeRequest`.
-        is_partial: See `RuntimeRequest`.
-        only: See `RuntimeRequest`.
-        is_confined: See `RuntimeRequest`.
+        instruments: See `RuntimeConfig`.
+        is_partial: See `RuntimeConfig`.
+        only: See `RuntimeConfig`.
+        is_confined: See `RuntimeConfig`.
     """
 
     artifacts_dir: str
@@ -342,8 +360,8 @@ class RuntimeConfig(msgspec.Struct, frozen=True, kw_only=True):
     settings: RuntimeSettings = RuntimeSettings()
 
 
-class BuildRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person asks of Build Mode, before any file is read.
+class BuildConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What a caller asks of Build Mode, before any file is read. Source: seed 001, LOAD_BUILD_CONFIG.
 
     Attributes:
         paths: Files or folders with agents, absolute or relative to the working directory.
@@ -361,7 +379,10 @@ class BuildRequest(msgspec.Struct, frozen=True, kw_only=True):
         is_reviewed: A person says yes or no to each change before it is committed.
         is_resumed: Go on with the last session that was interrupted.
         makes_commits: One git commit for each accepted proposal.
-        settings: Replaces what pyproject.toml says, for callers from Python.
+        llm_config: Replaces `[tool.graphbus.llm]`, for callers from Python (seed 001).
+        safety_config: Replaces `[tool.graphbus.safety]`, likewise.
+        refactoring_goals: Replaces those of `[tool.graphbus]`, likewise.
+        settings: Replaces all that pyproject.toml says, likewise.
     """
 
     paths: tuple[str, ...] = ()
@@ -381,11 +402,14 @@ class BuildRequest(msgspec.Struct, frozen=True, kw_only=True):
     is_reviewed: bool = False
     is_resumed: bool = False
     makes_commits: bool = False
+    llm_config: LLMConfig | None = None
+    safety_config: SafetyConfig | None = None
+    refactoring_goals: tuple[str, ...] | None = None
     settings: Settings | None = None
 
 
-class RuntimeRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person asks of Runtime Mode.
+class RuntimeConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What a caller asks of Runtime Mode. Source: seed 001, LOAD_RUNTIME_CONFIG.
 
     Attributes:
         artifacts: The artifact folder.

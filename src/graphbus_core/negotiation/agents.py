@@ -14,7 +14,7 @@ from graphbus_core.compiler.conflicts import SchemaConflict
 from graphbus_core.compiler.project import Project
 from graphbus_core.errors import NegotiationError, did_you_mean
 from graphbus_core.model.agent import AgentDefinition
-from graphbus_core.model.config import BuildConfig
+from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.model.findings import Finding
 from graphbus_core.model.proposals import GateReport, Proposal, ProposalEvaluation, ProposalRecord
 from graphbus_core.model.spending import Price
@@ -163,7 +163,7 @@ class ActiveAgents(dict[str, ActiveAgent]):
         return tuple(agent.name for agent in self.values() if agent.is_arbiter)
 
 
-def choose_arbiters(definitions: Iterable[AgentDefinition], config: BuildConfig) -> tuple[str, ...]:
+def choose_arbiters(definitions: Iterable[AgentDefinition], config: ResolvedBuild) -> tuple[str, ...]:
     """Give the arbiters: those that the settings name, in that order, else the classes with `IS_ARBITER = True`.
 
     Raises:

@@ -11,7 +11,7 @@ from graphbus_core.editing.edits import unified_diff
 from graphbus_core.editing.promotion import promote, recover
 from graphbus_core.editing.workspace import Workspace
 from graphbus_core.errors import EditError, NegotiationError
-from graphbus_core.model.config import BuildConfig
+from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.model.proposals import FileChange, GateReport, Negotiations
 from graphbus_core.negotiation.committing import Plan, commit_session, plan_commits
 from graphbus_core.negotiation.transcript import settle_session
@@ -25,7 +25,7 @@ class Landed(NamedTuple):
     project: Project
 
 
-def land(config: BuildConfig, negotiations: Negotiations, workspace: Workspace, report: GateReport | None) -> Landed:
+def land(config: ResolvedBuild, negotiations: Negotiations, workspace: Workspace, report: GateReport | None) -> Landed:
     """Write the accepted changes to the source files, all or none, and commit them if that was asked for.
 
     In a dry run, only say what they are.
@@ -65,7 +65,7 @@ def _refusal(report: GateReport) -> str:
 _NOT_OURS = ("GBE322", "GBE328")
 
 
-def end_interrupted(config: BuildConfig, *, writes_sources: bool) -> tuple[str, ...]:
+def end_interrupted(config: ResolvedBuild, *, writes_sources: bool) -> tuple[str, ...]:
     """End every promotion and undo that an earlier process left unfinished, so that nobody reads half of a change.
 
     Args:
@@ -90,7 +90,7 @@ def end_interrupted(config: BuildConfig, *, writes_sources: bool) -> tuple[str, 
     return tuple(each.told for each in ended)
 
 
-def _refuse_session(config: BuildConfig, session: str, reason: str) -> None:
+def _refuse_session(config: ResolvedBuild, session: str, reason: str) -> None:
     """Note in the record why nothing was written; a failure to do so must not hide that reason."""
     with suppress(NegotiationError):
         settle_session(config.artifacts_dir, session, refusal=reason)

@@ -16,7 +16,7 @@ from types import TracebackType
 from graphbus_core.llm.client import Clients, LLMClient
 from graphbus_core.llm.recorded import AnswerCache, Tape, TapedClient
 from graphbus_core.model.agent import AgentDefinition
-from graphbus_core.model.config import BuildConfig
+from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.model.spending import Price
 from graphbus_core.negotiation.agents import ActiveAgent, ActiveAgents, choose_arbiters
 from graphbus_core.negotiation.freshness import Inputs
@@ -74,7 +74,7 @@ class Backend:
         self._open.close()
 
     def activate(
-        self, config: BuildConfig, definitions: Iterable[AgentDefinition], order: Sequence[str]
+        self, config: ResolvedBuild, definitions: Iterable[AgentDefinition], order: Sequence[str]
     ) -> ActiveAgents:
         """Make an active agent of every class. Except in a dry run, no other negotiation of the project can run from here on.
 
@@ -92,12 +92,12 @@ class Backend:
         agents.prices = dict(self._prices) if self._prices is not None else _prices_of(clients)
         return agents
 
-    def _hold(self, config: BuildConfig) -> None:
+    def _hold(self, config: ResolvedBuild) -> None:
         from graphbus_core.negotiation.sessions import hold_project
 
         self._open.callback(os.close, hold_project(config))
 
-    def open_clients(self, config: BuildConfig) -> Clients | None:
+    def open_clients(self, config: ResolvedBuild) -> Clients | None:
         """Open who answers in which role, as settings and environment say; None when it is the rules.
 
         Raises:
@@ -106,18 +106,19 @@ class Backend:
         """
         if self._clients is not None:
             return self._clients
-        from graphbus_core.llm.providers import RULES, choose_model
+        from graphbus_core.llm.providers import RULES, choose_model, with_key
 
         llm = config.settings.llm
-        model = choose_model(llm, self._environ)
+        environ = with_key(self._environ, llm, config.api_key.text)
+        model = choose_model(llm, environ)
         if model == RULES:
             self.note = "" if llm.model == RULES else _NO_KEY
             return None
         from graphbus_core.llm.opening import open_client, open_clients, price_client
 
-        return open_clients(model, llm, self._environ, open_client if self._is_asked else price_client)
+        return open_clients(model, llm, environ, open_client if self._is_asked else price_client)
 
-    def _surrounded(self, clients: Clients, config: BuildConfig) -> Clients:
+    def _surrounded(self, clients: Clients, config: ResolvedBuild) -> Clients:
         """Put tape, cache and budget around each distinct client; it is closed in the end."""
         done: dict[int, LLMClient] = {}
         for client in clients:
@@ -129,7 +130,7 @@ class Backend:
 
 
 def activate(
-    definitions: Iterable[AgentDefinition], order: Sequence[str], config: BuildConfig, clients: Clients | None = None
+    definitions: Iterable[AgentDefinition], order: Sequence[str], config: ResolvedBuild, clients: Clients | None = None
 ) -> ActiveAgents:
     """Make an agent of every class, in the order of activation: by rules, or with models behind it.
 
@@ -148,7 +149,7 @@ def activate(
     return active
 
 
-def _agent(name: str, is_arbiter: bool, config: BuildConfig, clients: Clients | None) -> ActiveAgent:
+def _agent(name: str, is_arbiter: bool, config: ResolvedBuild, clients: Clients | None) -> ActiveAgent:
     if clients is None:
         return RuleAgent(name, is_arbiter=is_arbiter)
     from graphbus_core.negotiation.llm_agent import LLMAgent  # prompts and how answers are read
@@ -172,7 +173,7 @@ def _watched(client: LLMClient) -> LLMClient:
     return retrying
 
 
-def _warmed(client: LLMClient, config: BuildConfig) -> LLMClient:
+def _warmed(client: LLMClient, config: ResolvedBuild) -> LLMClient:
     """Fill the provider's cache of prefixes once, where there is one."""
     from graphbus_core.llm.providers import KNOWN
     from graphbus_core.llm.recorded import WarmingClient
@@ -182,7 +183,7 @@ def _warmed(client: LLMClient, config: BuildConfig) -> LLMClient:
     return WarmingClient(client) if provider and provider.wire == "anthropic" else client
 
 
-def _taped(client: LLMClient, tape: Tape, config: BuildConfig) -> LLMClient:
+def _taped(client: LLMClient, tape: Tape, config: ResolvedBuild) -> LLMClient:
     """Record the answers, and keep them in the cache; a dry run only looks into it."""
     from graphbus_core.store.cache import CACHE
 

@@ -16,7 +16,7 @@ from graphbus_core.editing.commits import Step, changed_before, check_files, mak
 from graphbus_core.editing.git import Repository
 from graphbus_core.editing.workspace import Workspace
 from graphbus_core.errors import GraphBusError, NegotiationError, Place
-from graphbus_core.model.config import BuildConfig
+from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.negotiation.commit_message import message_of
 from graphbus_core.negotiation.transcript import SessionRecord, load_session, sessions_dir
 from graphbus_core.store.beneath import Folder, read_plain
@@ -57,7 +57,7 @@ class Plan(NamedTuple):
     obstacle: str = ""
 
 
-def prepare_commits(config: BuildConfig, paths: Sequence[str]) -> str:
+def prepare_commits(config: ResolvedBuild, paths: Sequence[str]) -> str:
     """Refuse now what would be refused after the money is spent, and warn of what may be.
 
     Args:
@@ -93,7 +93,7 @@ def _names(paths: Sequence[str]) -> str:
     return " and ".join(part for part in (", ".join(paths[:-1]), paths[-1]) if part)
 
 
-def plan_commits(config: BuildConfig, session: str, workspace: Workspace) -> Plan:
+def plan_commits(config: ResolvedBuild, session: str, workspace: Workspace) -> Plan:
     """Say which commits are to be made, before the changes are written: afterwards nobody knows what was there before."""
     record = load_session(config.artifacts_dir, session)
     try:
@@ -130,7 +130,7 @@ def _steps(record: SessionRecord, workspace: Workspace) -> dict[str, Step]:
     return {name: Step(files, message_of(record, accepted[name])) for name, files in workspace.steps}
 
 
-def commit_session(config: BuildConfig, session: str, plan: Plan) -> tuple[str, ...]:
+def commit_session(config: ResolvedBuild, session: str, plan: Plan) -> tuple[str, ...]:
     """Make the commits of a session whose changes are written.
 
     Returns:

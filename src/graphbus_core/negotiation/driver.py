@@ -17,7 +17,7 @@ from graphbus_core.bus import MessageBus
 from graphbus_core.compiler.conflicts import SchemaConflicts
 from graphbus_core.compiler.project import Project
 from graphbus_core.errors import NegotiationError, UsageError
-from graphbus_core.model.config import BuildConfig
+from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.model.proposals import Proposal
 from graphbus_core.negotiation import engine
 from graphbus_core.negotiation.agents import ActiveAgent, ActiveAgents, Analyses, Analysis, View
@@ -71,7 +71,7 @@ class Negotiation:
 
     def __init__(
         self,
-        config: BuildConfig,
+        config: ResolvedBuild,
         bus: MessageBus,
         *,
         ask: Ask | None = None,

@@ -19,7 +19,7 @@ from graphbus_core.compiler.project import Project
 from graphbus_core.editing.workspace import Workspace
 from graphbus_core.errors import ArtifactError, BuildError, GraphBusError, NegotiationError, Place, raise_all
 from graphbus_core.llm.recorded import encode_answers
-from graphbus_core.model.config import BuildConfig, Settings
+from graphbus_core.model.config import ResolvedBuild, Settings
 from graphbus_core.model.digests import sha256_hex
 from graphbus_core.model.proposals import Negotiations
 from graphbus_core.negotiation.agents import choose_arbiters
@@ -110,12 +110,12 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True):
     session: KeptSession | None = None
 
 
-def lock_path(config: BuildConfig) -> Path:
+def lock_path(config: ResolvedBuild) -> Path:
     """Give the place of the lock."""
     return Path(config.artifacts_dir, LOCK)
 
 
-def load_lock(config: BuildConfig) -> Lock | None:
+def load_lock(config: ResolvedBuild) -> Lock | None:
     """Read the lock; None when there is none.
 
     Raises:
@@ -137,13 +137,13 @@ def load_lock(config: BuildConfig) -> Lock | None:
     return lock
 
 
-def _refuse_conflicts(data: bytes, config: BuildConfig) -> None:
+def _refuse_conflicts(data: bytes, config: ResolvedBuild) -> None:
     for number, line in enumerate(data.splitlines(), 1):
         if line.startswith((b"<<<<<<< ", b"=======", b">>>>>>> ")):
             raise BuildError("GBE222", reason=f"a merge has left a conflict in line {number}", where=_shown(config))
 
 
-def settled_agents(config: BuildConfig) -> Mapping[str, Inputs]:
+def settled_agents(config: ResolvedBuild) -> Mapping[str, Inputs]:
     """Give the agents that have settled, and on what; none when the lock cannot be read: then everybody is asked."""
     try:
         lock = load_lock(config)
@@ -217,20 +217,20 @@ def write_lock(
         raise NegotiationError("GBE425", reason=_reason(error), where=_shown(config)) from error
 
 
-def _left_alone(last: Lock | None, config: BuildConfig) -> Mapping[str, AgentLock]:
+def _left_alone(last: Lock | None, config: ResolvedBuild) -> Mapping[str, AgentLock]:
     """Return the agents of the last lock if this session did not cover all its paths: they may be in a part that was not read."""
     before = last.session.start.paths if last and last.session else ()
     return last.agents if last and not _are_below(before, config) else {}
 
 
-def _are_below(paths: Iterable[str], config: BuildConfig) -> bool:
+def _are_below(paths: Iterable[str], config: ResolvedBuild) -> bool:
     """Tell whether places, relative to the root, are all within what is built now."""
     built = [Path(os.path.abspath(path)) for path in config.paths]
     places = [Path(os.path.abspath(Path(config.root, path))) for path in paths]
     return all(any(place.is_relative_to(path) for path in built) for place in places)
 
 
-def _tape_of(config: BuildConfig, session: str, workspace: Workspace, artifacts: Mapping[str, str]) -> KeptSession:
+def _tape_of(config: ResolvedBuild, session: str, workspace: Workspace, artifacts: Mapping[str, str]) -> KeptSession:
     """Give a session that has just ended as it can be replayed."""
     changed = workspace.changed()
     answers = sorted(load_answers(config.artifacts_dir, session), key=attrgetter("key"))  # they came in any order
@@ -247,7 +247,7 @@ def _tape_of(config: BuildConfig, session: str, workspace: Workspace, artifacts:
 # --- --frozen --------------------------------------------------------------------------------
 
 
-def check_frozen(config: BuildConfig) -> int:
+def check_frozen(config: ResolvedBuild) -> int:
     """Prove, without any model, that every agent has settled on its inputs as they are now.
 
     Where there are artifacts, they must describe what would be imported now.
@@ -272,7 +272,7 @@ def check_frozen(config: BuildConfig) -> int:
     return len(project.definitions)
 
 
-def _drift(config: BuildConfig) -> tuple[GraphBusError, ...]:
+def _drift(config: ResolvedBuild) -> tuple[GraphBusError, ...]:
     """What has changed since the last build; artifacts that cannot be read are made again, and prove nothing."""
     try:
         manifest = store.load_manifest(config.artifacts_dir)
@@ -336,5 +336,5 @@ def _reason(error: Exception) -> str:
     return text if text[1:2].isupper() else text[:1].lower() + text[1:]
 
 
-def _shown(config: BuildConfig) -> Place:
+def _shown(config: ResolvedBuild) -> Place:
     return Place(str(lock_path(config)))

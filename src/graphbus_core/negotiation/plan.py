@@ -9,7 +9,7 @@ import msgspec
 from graphbus_core.compiler.project import Project
 from graphbus_core.llm.attempts import NANO, priced
 from graphbus_core.llm.client import Bound
-from graphbus_core.model.config import BuildConfig
+from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.model.spending import Price
 from graphbus_core.negotiation.agents import ActiveAgents, Analysis, View
 from graphbus_core.negotiation.asking import AskAnalysis, Costly
@@ -99,7 +99,7 @@ def _sum(costs: Iterable[float | None]) -> float | None:
     return None if None in known else sum(cost for cost in known if cost is not None)
 
 
-def plan(config: BuildConfig, project: Project, backend: Backend) -> Plan:
+def plan(config: ResolvedBuild, project: Project, backend: Backend) -> Plan:
     """Say what a negotiation can cost. No model is asked, and nothing is written."""
     quiet = msgspec.structs.replace(config, dry_run=True)
     agents = backend.activate(quiet, project.definitions, project.order.order)
@@ -137,7 +137,7 @@ def plan(config: BuildConfig, project: Project, backend: Backend) -> Plan:
     )
 
 
-def _views(config: BuildConfig, project: Project, agents: ActiveAgents) -> list[View]:
+def _views(config: ResolvedBuild, project: Project, agents: ActiveAgents) -> list[View]:
     """Give what each agent would see."""
     findings = find_for_agents(project)
     settings = config.settings
@@ -156,7 +156,7 @@ def _views(config: BuildConfig, project: Project, agents: ActiveAgents) -> list[
     ]
 
 
-def _awake(config: BuildConfig, agents: ActiveAgents, views: list[View]) -> list[View]:
+def _awake(config: ResolvedBuild, agents: ActiveAgents, views: list[View]) -> list[View]:
     """Give the views of those that have something to say."""
     settled = SettledAgents(
         {} if config.force or not agents.models else settled_agents(config), who_answers(agents.models)
@@ -168,7 +168,7 @@ def _phase(  # noqa: PLR0917 - one line of a table
     task: str,
     calls: int,
     expected: int,
-    config: BuildConfig,
+    config: ResolvedBuild,
     agents: ActiveAgents,
     views: tuple[list[View], list[View]],
 ) -> Phase:

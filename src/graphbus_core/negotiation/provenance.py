@@ -20,7 +20,7 @@ from graphbus_core.editing.git import UNREACHED, Repository
 from graphbus_core.editing.journal import Entry, Journal
 from graphbus_core.editing.text.source_text import SourceText
 from graphbus_core.errors import EditError, NegotiationError
-from graphbus_core.model.config import BuildConfig
+from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.model.proposals import ProposalRecord
 from graphbus_core.negotiation.commit_message import Told, gate_summary, models_of, told_in
 from graphbus_core.negotiation.committing import load_commits
@@ -117,7 +117,7 @@ def lines_of(data: bytes) -> list[str]:
     return lines if lines[-1] else lines[:-1]
 
 
-def trace(config: BuildConfig, path: str) -> tuple[Origin, ...]:
+def trace(config: ResolvedBuild, path: str) -> tuple[Origin, ...]:
     """Give the origin of every line that a file has now.
 
     Raises:
@@ -134,7 +134,7 @@ def trace(config: BuildConfig, path: str) -> tuple[Origin, ...]:
 # --- by the journal ----------------------------------------------------------------------------
 
 
-def _by_journal(config: BuildConfig, path: str, lines: Sequence[str]) -> Sequence[Origin]:
+def _by_journal(config: ResolvedBuild, path: str, lines: Sequence[str]) -> Sequence[Origin]:
     text: _Text | None = None
     last = BEFORE
     for entry, before, after in _promotions(config, path):
@@ -146,7 +146,7 @@ def _by_journal(config: BuildConfig, path: str, lines: Sequence[str]) -> Sequenc
     return text.followed_by(lines, last).origins if text else [BEFORE] * len(lines)
 
 
-def _promotions(config: BuildConfig, path: str) -> Iterator[tuple[Entry, bytes, bytes]]:
+def _promotions(config: ResolvedBuild, path: str) -> Iterator[tuple[Entry, bytes, bytes]]:
     """Give what was promoted to a file and not undone since, in order: entry, bytes before, bytes after."""
     journal = Journal(config)
     entries = journal.done()
@@ -165,7 +165,7 @@ def _promotions(config: BuildConfig, path: str) -> Iterator[tuple[Entry, bytes, 
 
 
 def _steps(
-    config: BuildConfig, entry: Entry, path: str, old: Sequence[str], new: Sequence[str]
+    config: ResolvedBuild, entry: Entry, path: str, old: Sequence[str], new: Sequence[str]
 ) -> Iterator[tuple[Origin, Sequence[str]]]:
     """Give the versions of a file within a session, each with the decision that led to it."""
     proposals = next(file.proposals for file in entry.files if file.path == path)
@@ -204,13 +204,13 @@ def _patched(lines: Sequence[str], diff: str) -> Sequence[str] | None:
     return [*made, *lines[at:]]
 
 
-def _record(config: BuildConfig, session: str) -> SessionRecord | None:
+def _record(config: ResolvedBuild, session: str) -> SessionRecord | None:
     with suppress(NegotiationError):
         return load_session(config.artifacts_dir, session)
     return None
 
 
-def _decided(config: BuildConfig, record: SessionRecord | None, session: str, proposal: str) -> Decided:
+def _decided(config: ResolvedBuild, record: SessionRecord | None, session: str, proposal: str) -> Decided:
     found = [one for one in record.negotiations.records if one.proposal.proposal_id == proposal] if record else []
     made = None
     with suppress(NegotiationError):
@@ -245,7 +245,7 @@ def _told(record: SessionRecord, one: ProposalRecord, commit: str) -> Decided:
 # --- by git ------------------------------------------------------------------------------------
 
 
-def _by_git(config: BuildConfig, path: str, origins: Sequence[Origin]) -> Iterator[tuple[int, Origin]]:
+def _by_git(config: ResolvedBuild, path: str, origins: Sequence[Origin]) -> Iterator[tuple[int, Origin]]:
     """Give the lines that no kept session explains and git can: by a commit with our trailers, or not at all; index, origin."""
     unexplained = [number for number, origin in enumerate(origins) if origin.kind != "decision"]
     if not unexplained:
@@ -262,7 +262,7 @@ def _by_git(config: BuildConfig, path: str, origins: Sequence[Origin]) -> Iterat
             yield from ((number, UNKNOWN) for number in unexplained)
 
 
-def _told_by_git(config: BuildConfig, repository: Repository, commits: set[str]) -> dict[str, Origin]:
+def _told_by_git(config: ResolvedBuild, repository: Repository, commits: set[str]) -> dict[str, Origin]:
     origins = {UNREACHED: UNKNOWN}
     for commit, message in repository.messages(sorted(commits - {UNREACHED})).items():
         decisions = tuple(_of_message(config, commit, told) for told in told_in(message))
@@ -271,7 +271,7 @@ def _told_by_git(config: BuildConfig, repository: Repository, commits: set[str])
     return origins
 
 
-def _of_message(config: BuildConfig, commit: str, told: Told) -> Decided:
+def _of_message(config: ResolvedBuild, commit: str, told: Told) -> Decided:
     trailers = told.trailers
     session, proposal = trailers["GraphBus-Session"], trailers["GraphBus-Proposal"]
     is_here = session in list_sessions(config.artifacts_dir)  # and no path: messages are written by anybody
@@ -295,7 +295,7 @@ def _of_message(config: BuildConfig, commit: str, told: Told) -> Decided:
     )
 
 
-def decided_files(config: BuildConfig) -> tuple[str, ...]:
+def decided_files(config: ResolvedBuild) -> tuple[str, ...]:
     """Give the files that the journal knows, sorted."""
     with suppress(EditError):
         return tuple(sorted({file.path for entry in Journal(config).done() for file in entry.files}))

@@ -24,7 +24,7 @@ from graphbus_core.errors import BuildError, GraphBusError, NegotiationError, No
 from graphbus_core.llm.client import Clients
 from graphbus_core.llm.providers import RULES
 from graphbus_core.llm.recorded import Answer, RecordedClient, decode_answers, encode_answers
-from graphbus_core.model.config import BuildConfig
+from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.model.digests import sha256_hex
 from graphbus_core.negotiation.apply import land
 from graphbus_core.negotiation.backend import Backend
@@ -57,7 +57,7 @@ class Replay(NamedTuple):
     edited: tuple[str, ...] = ()
 
 
-def replay(config: BuildConfig, session: str = "") -> Replay:
+def replay(config: ResolvedBuild, session: str = "") -> Replay:
     """Run a session again and compare: its record, every file that it changed, and the artifacts.
 
     Args:
@@ -92,7 +92,7 @@ def _digest_of(path: Path) -> str:
 # --- the record ------------------------------------------------------------------------------
 
 
-def _find_tape(config: BuildConfig, session: str) -> tuple[KeptSession, str]:
+def _find_tape(config: ResolvedBuild, session: str) -> tuple[KeptSession, str]:
     """Give the record of a session, and where it was.
 
     Raises:
@@ -108,7 +108,7 @@ def _find_tape(config: BuildConfig, session: str) -> tuple[KeptSession, str]:
     return _tape_from_folder(config, record), f"sessions/{record.session}"
 
 
-def _tape_from_folder(config: BuildConfig, record: SessionRecord) -> KeptSession:
+def _tape_from_folder(config: ResolvedBuild, record: SessionRecord) -> KeptSession:
     answers = load_answers(config.artifacts_dir, record.session)
     journal = Journal(config)
     entries = [entry for entry in journal.told() if entry.kind == "promote" and entry.session == record.session]
@@ -164,7 +164,7 @@ def _refuse_places_outside(paths: Iterable[str]) -> None:
         raise BuildError("GBE222", reason=f"{outside[0]!r} is no place in the project")
 
 
-def _config_of(kept: KeptSession, root: Path, present: BuildConfig) -> BuildConfig:
+def _config_of(kept: KeptSession, root: Path, present: ResolvedBuild) -> ResolvedBuild:
     """Give the configuration of the session, in a copy of the project; one answer at a time, and no cache.
 
     The lock may come from a foreign branch. So which programs run, and where, is what the project says now, and no model
@@ -176,7 +176,7 @@ def _config_of(kept: KeptSession, root: Path, present: BuildConfig) -> BuildConf
     limits = replace(start.budget, max_seconds=0.0)
     said = present.settings
     found = replace(start.settings, llm=llm, gate=gate, budget=limits, artifacts=said.artifacts, powers=said.powers)
-    return BuildConfig(
+    return ResolvedBuild(
         root=str(root),
         paths=tuple(str(root / path) for path in start.paths),
         settings=found,
@@ -189,7 +189,7 @@ def _config_of(kept: KeptSession, root: Path, present: BuildConfig) -> BuildConf
 # --- once more -------------------------------------------------------------------------------
 
 
-def _differences(kept: KeptSession, answers: Iterable[Answer], config: BuildConfig) -> Iterator[str]:
+def _differences(kept: KeptSession, answers: Iterable[Answer], config: ResolvedBuild) -> Iterator[str]:
     """Run the session in the copy and say what is not as it was."""
     start = kept.start
     project = Project.read(config, cache=False)

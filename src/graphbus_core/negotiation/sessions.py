@@ -22,7 +22,7 @@ from graphbus_core.compiler.project import Project
 from graphbus_core.editing.promotion import fate_of
 from graphbus_core.errors import NegotiationError, Place, UsageError
 from graphbus_core.llm.recorded import Answer, Tape, decode_answers
-from graphbus_core.model.config import Budget, BuildConfig, BuildRequest, LLMConfig, Settings
+from graphbus_core.model.config import Budget, BuildConfig, LLMConfig, ResolvedBuild, Settings
 from graphbus_core.model.digests import sha256_hex
 from graphbus_core.model.spending import Price
 from graphbus_core.negotiation.agents import ActiveAgents
@@ -95,7 +95,7 @@ def digest_of_settings(found: Settings) -> str:
 
 
 def start_of(
-    config: BuildConfig, session: str, agents: ActiveAgents, project: Project, settled: Mapping[str, Inputs]
+    config: ResolvedBuild, session: str, agents: ActiveAgents, project: Project, settled: Mapping[str, Inputs]
 ) -> SessionStart:
     """Describe what a session rests on."""
     return SessionStart(
@@ -122,7 +122,7 @@ class Keeper:
         session: The name; empty before it has begun.
     """
 
-    def __init__(self, config: BuildConfig) -> None:
+    def __init__(self, config: ResolvedBuild) -> None:
         self._config = config
         self._is_kept = not config.dry_run
         self.session = ""
@@ -262,7 +262,7 @@ def _kept_answers(artifacts_dir: str | Path, session: str) -> tuple[Answer, ...]
         raise NegotiationError("GBE405", session=session, reason=str(error), where=Place(str(path))) from error
 
 
-def _find_interrupted(config: BuildConfig) -> SessionStart:
+def _find_interrupted(config: ResolvedBuild) -> SessionStart:
     """Give the last session that was killed, interrupted or ended by an error, if nothing of it was written or refused.
 
     Raises:
@@ -278,7 +278,7 @@ def _find_interrupted(config: BuildConfig) -> SessionStart:
     raise NegotiationError("GBE421", folder=config.artifacts_dir)
 
 
-def _refuse_foreign(config: BuildConfig, session: str) -> None:
+def _refuse_foreign(config: ResolvedBuild, session: str) -> None:
     folder = sessions_dir(config.artifacts_dir) / session
     try:
         data, seal = read_plain(folder / _START), read_plain(folder / _SEAL)
@@ -288,7 +288,7 @@ def _refuse_foreign(config: BuildConfig, session: str) -> None:
         raise NegotiationError("GBE427", session=session, where=Place(str(folder)))
 
 
-def _own_answers(config: BuildConfig, session: str) -> tuple[Answer, ...]:
+def _own_answers(config: ResolvedBuild, session: str) -> tuple[Answer, ...]:
     """Give the answers of an interrupted session, if each was written down by this user's GraphBus."""
     answers = _kept_answers(config.artifacts_dir, session)
     place = _place_of(config, session)
@@ -298,15 +298,15 @@ def _own_answers(config: BuildConfig, session: str) -> tuple[Answer, ...]:
     return tuple(answer.plain() for answer in answers)
 
 
-def _seal_of(config: BuildConfig, session: str, data: bytes) -> bytes:
+def _seal_of(config: ResolvedBuild, session: str, data: bytes) -> bytes:
     return seal_of("session", _place_of(config, session), data).encode()
 
 
-def _place_of(config: BuildConfig, session: str) -> str:
+def _place_of(config: ResolvedBuild, session: str) -> str:
     return f"{os.path.realpath(config.root)}\0{session}"
 
 
-def _is_interrupted(config: BuildConfig, session: str) -> bool:
+def _is_interrupted(config: ResolvedBuild, session: str) -> bool:
     if session not in list_sessions(config.artifacts_dir):
         return True
     record = load_session(config.artifacts_dir, session)
@@ -316,7 +316,7 @@ def _is_interrupted(config: BuildConfig, session: str) -> bool:
     return negotiations.ending.reason in {"manual", "error"} or bool(negotiations.completed and not record.refusal)
 
 
-def complete(request: BuildRequest) -> BuildRequest:
+def complete(request: BuildConfig) -> BuildConfig:
     """Refuse what cannot go with a negotiation, and fill in what an interrupted session was asked for.
 
     Raises:
@@ -328,7 +328,7 @@ def complete(request: BuildRequest) -> BuildRequest:
     return resumed(request) if request.is_resumed else request
 
 
-def resumed(request: BuildRequest) -> BuildRequest:
+def resumed(request: BuildConfig) -> BuildConfig:
     """Fill in what the interrupted session was asked for, so that `--resume` needs no further word.
 
     Raises:
@@ -369,7 +369,7 @@ def resumed(request: BuildRequest) -> BuildRequest:
 # --- one negotiation of a project at a time --------------------------------------------------
 
 
-def hold_project(config: BuildConfig) -> int:
+def hold_project(config: ResolvedBuild) -> int:
     """Keep every other process from negotiating in this project.
 
     Returns:

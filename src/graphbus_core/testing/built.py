@@ -11,13 +11,13 @@ from graphbus_core.hosting.imports import NodeModules
 from graphbus_core.hosting.members import compose_built
 from graphbus_core.middleware import Middleware
 from graphbus_core.model.artifacts import BuildArtifacts
-from graphbus_core.model.config import RuntimeConfig, RuntimeRequest
+from graphbus_core.model.config import ResolvedRun, RuntimeConfig
 from graphbus_core.testing.graphs import RecordingGraph
 from graphbus_core.testing.recording import RecordingBus
 
 
 def start_built(
-    request: RuntimeRequest, clock: Clock, on_error: OnError, middleware: Sequence[Middleware], state_path: str
+    request: RuntimeConfig, clock: Clock, on_error: OnError, middleware: Sequence[Middleware], state_path: str
 ) -> RecordingGraph:
     """Start the graph of the artifacts; `init` is what `runtime.init_simple_bus` is in a run for real.
 
@@ -25,7 +25,7 @@ def start_built(
         GraphBusError: What the first four stages refuse.
     """
 
-    def init(artifacts: BuildArtifacts, modules: NodeModules, config: RuntimeConfig) -> RecordingGraph:
+    def init(artifacts: BuildArtifacts, modules: NodeModules, config: ResolvedRun) -> RecordingGraph:
         topics, members = compose_built(artifacts, modules, config)
         around = (*middleware, *modules.middleware)
         bus = RecordingBus(

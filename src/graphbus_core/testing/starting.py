@@ -9,7 +9,7 @@ from graphbus_core.bus.delivering import OnError
 from graphbus_core.clock import Clock
 from graphbus_core.hosting.members import compose
 from graphbus_core.middleware import Middleware
-from graphbus_core.model.config import RuntimeRequest, Validation
+from graphbus_core.model.config import RuntimeConfig, Validation
 from graphbus_core.node import GraphBusNode
 from graphbus_core.testing.clock import FakeClock
 from graphbus_core.testing.graphs import RecordingGraph
@@ -45,7 +45,7 @@ def run_graph(
     if not agents:
         from graphbus_core.testing.built import start_built
 
-        request = RuntimeRequest(artifacts=str(artifacts), validation=validation)
+        request = RuntimeConfig(artifacts=str(artifacts), validation=validation)
         return start_built(request, clock, on_error, middleware, str(state))
     topics, members = compose(agents, validation or "strict")
     bus = RecordingBus(on_error=on_error, clock=clock, admit=topics.admit, middleware=middleware)

@@ -11,7 +11,7 @@ import pytest
 from graphbus_core.build import main
 from graphbus_core.editing.journal import COMMITTING
 from graphbus_core.editing.promotion import promote
-from graphbus_core.model.config import BuildConfig
+from graphbus_core.model.config import ResolvedBuild
 from tests.conftest import Project
 from tests.patience import PATIENCE_S
 
@@ -57,7 +57,7 @@ def test_a_second_time_there_is_nothing_to_do(hello: Path, capsys: pytest.Captur
 def test_an_interrupted_promotion_is_ended_and_told(hello: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = "hello/agents/hello.py"
     old = (hello / path).read_bytes()
-    promote(BuildConfig(root=str(hello), paths=()), {path: (old, old + b"# new\n")}, "S001")
+    promote(ResolvedBuild(root=str(hello), paths=()), {path: (old, old + b"# new\n")}, "S001")
     folder = hello / ".graphbus/journal/0001-S001"
     folder.rename(folder.with_name(folder.name + COMMITTING))
     assert main(["--root", "hello.agents"]) == 0

@@ -17,7 +17,7 @@ from graphbus_core.editing.journal import COMMITTING
 from graphbus_core.editing.promotion import promote
 from graphbus_core.editing.workspace import Workspace
 from graphbus_core.errors import BuildError, EditError, NegotiationError, SeveralErrors
-from graphbus_core.model.config import BuildConfig, BuildRequest, Settings
+from graphbus_core.model.config import BuildConfig, ResolvedBuild, Settings
 from graphbus_core.model.messages import Event
 from graphbus_core.model.proposals import Ending, GateReport, Negotiations, RungResult
 from graphbus_core.negotiation.backend import Backend
@@ -94,8 +94,8 @@ def test_a_build_has_no_other_graphs_to_show() -> None:
 
 
 def test_both_pipelines_fit_together_before_anything_runs() -> None:
-    BUILD.check(BuildRequest, Recovery, MessageBus, Backend)
-    STATIC.check(BuildRequest, Recovery, AppliedChanges)
+    BUILD.check(BuildConfig, Recovery, MessageBus, Backend)
+    STATIC.check(BuildConfig, Recovery, AppliedChanges)
 
 
 def test_a_static_build_tells_its_stages_by_their_numbers_in_the_seed(shop: Path) -> None:
@@ -106,7 +106,7 @@ def test_a_static_build_tells_its_stages_by_their_numbers_in_the_seed(shop: Path
         heard.append((event["number"], event["stage"]))
 
     bus.subscribe("/Build/Stage", listen)
-    run_build_pipeline(BuildRequest(paths=("agents",)), bus=bus)
+    run_build_pipeline(BuildConfig(paths=("agents",)), bus=bus)
     left_out = ("ACTIVATE_AGENTS", "MULTI_ROUND_NEGOTIATION_LOOP", "APPLY_CODE_CHANGES")
     assert heard == [(number, name) for number, name in enumerate(STAGES, start=1) if name not in left_out]
 
@@ -126,7 +126,7 @@ def test_the_same_sources_give_the_same_bytes_anywhere(project: Project, tmp_pat
     built: list[dict[str, bytes]] = []
     for name in ("here", "elsewhere/deep"):
         root = project({f"{name}/{path}": text for path, text in AGENTS.items()}) / name
-        run_build_pipeline(BuildRequest(paths=(str(root / "agents"),)))
+        run_build_pipeline(BuildConfig(paths=(str(root / "agents"),)))
         built.append(artifacts_of(root))
     assert built[0] == built[1]
 
@@ -180,7 +180,7 @@ def test_whatever_changes_is_noticed(shop: Path, happens: object) -> None:
 
 def test_a_forced_build_works_although_nothing_has_changed(shop: Path) -> None:
     build_graph("agents")
-    assert not run_build_pipeline(BuildRequest(paths=("agents",), force=True)).is_unchanged
+    assert not run_build_pipeline(BuildConfig(paths=("agents",), force=True)).is_unchanged
 
 
 def test_other_paths_are_another_build(shop: Path) -> None:
@@ -227,7 +227,7 @@ def test_a_working_folder_without_an_agent_is_not_called_a_dot(tmp_path: Path, m
 
 
 def test_the_last_negotiation_stays_in_the_artifacts_of_a_static_build(shop: Path) -> None:
-    run_build_pipeline(BuildRequest(paths=("agents",), enable_agents=True))
+    run_build_pipeline(BuildConfig(paths=("agents",), enable_agents=True))
     negotiated = json.loads((shop / ".graphbus/negotiations.json").read_text())
     assert negotiated["last"]["session"] == "S001"
     edit_a_body(shop)
@@ -236,7 +236,7 @@ def test_the_last_negotiation_stays_in_the_artifacts_of_a_static_build(shop: Pat
 
 
 def test_changes_that_fail_the_gate_together_are_not_written(shop: Path) -> None:
-    config = BuildConfig(root=str(shop), paths=(str(shop / "agents"),), settings=Settings())
+    config = ResolvedBuild(root=str(shop), paths=(str(shop / "agents"),), settings=Settings())
     ending = Ending(
         terminated=True, reason="convergence", rounds_executed=1, proposals_made=1, commits_created=1, files_modified=1
     )
@@ -265,7 +265,7 @@ def misspell(root: Path) -> None:
 @pytest.mark.slow
 def test_the_record_of_a_session_says_that_its_changes_were_written(shop: Path) -> None:
     misspell(shop)
-    result = run_build_pipeline(BuildRequest(paths=("agents",), enable_agents=True))
+    result = run_build_pipeline(BuildConfig(paths=("agents",), enable_agents=True))
     assert [change.path for change in result.applied] == ["agents/report.py"]
     record = load_session(shop / ".graphbus")
     assert (record.is_applied, record.refusal) == (True, "")
@@ -273,7 +273,7 @@ def test_the_record_of_a_session_says_that_its_changes_were_written(shop: Path) 
 
 @pytest.mark.slow
 def test_a_session_without_an_accepted_change_has_written_none(shop: Path) -> None:
-    run_build_pipeline(BuildRequest(paths=("agents",), enable_agents=True))
+    run_build_pipeline(BuildConfig(paths=("agents",), enable_agents=True))
     record = load_session(shop / ".graphbus")
     assert (record.is_applied, record.refusal) == (False, "")
 
@@ -290,7 +290,7 @@ def test_the_record_of_a_session_that_could_not_be_written_says_why_and_no_artif
 
     bus.subscribe("/Negotiation/Finished", edit_meanwhile)
     with pytest.raises(EditError) as caught:
-        run_build_pipeline(BuildRequest(paths=("agents",), enable_agents=True), bus=bus)
+        run_build_pipeline(BuildConfig(paths=("agents",), enable_agents=True), bus=bus)
     assert caught.value.code == "GBE320"
     record = load_session(shop / ".graphbus")
     assert not record.is_applied
@@ -309,7 +309,7 @@ def test_the_record_of_a_session_whose_changes_fail_the_gate_together_says_so(
     report = GateReport(proposal_id="", passed=False, rungs=(failed,))
     monkeypatch.setattr("graphbus_core.editing.gate.Gate.check_tree", lambda *_: report)
     with pytest.raises(NegotiationError):
-        run_build_pipeline(BuildRequest(paths=("agents",), enable_agents=True))
+        run_build_pipeline(BuildConfig(paths=("agents",), enable_agents=True))
     record = load_session(shop / ".graphbus")
     assert not record.is_applied
     assert "do not pass the gate together (G6.tests: test_a fails)" in record.refusal
@@ -319,7 +319,7 @@ def interrupted_promotion(root: Path) -> None:
     """A journal as kill -9 leaves it: every file is new, and nobody has said so yet."""
     path = root / "agents/report.py"
     old, new = path.read_bytes(), path.read_bytes() + b"# new\n"
-    config = BuildConfig(root=str(root), paths=())
+    config = ResolvedBuild(root=str(root), paths=())
     promote(config, {"agents/report.py": (old, new)}, "S001")
     folder = root / ".graphbus/journal/0001-S001"
     folder.rename(folder.with_name(folder.name + COMMITTING))
@@ -329,14 +329,14 @@ def interrupted_promotion(root: Path) -> None:
 def test_an_interrupted_promotion_that_a_build_ends_is_told_once(shop: Path, enable_agents: bool) -> None:
     interrupted_promotion(shop)
     told: list[str] = []
-    request = BuildRequest(paths=("agents",), enable_agents=enable_agents)
+    request = BuildConfig(paths=("agents",), enable_agents=enable_agents)
     run_build_pipeline(request, on_recovered=told.append)
     assert told == ["An interrupted promote of S001 was completed."]
 
 
 def test_the_record_of_a_session_whose_promotion_is_completed_later_says_that_it_was_written(shop: Path) -> None:
     misspell(shop)
-    run_build_pipeline(BuildRequest(paths=("agents",), enable_agents=True))
+    run_build_pipeline(BuildConfig(paths=("agents",), enable_agents=True))
     settle_session(shop / ".graphbus", "S001")
     folder = shop / ".graphbus/journal/0001-S001"
     folder.rename(folder.with_name(folder.name + COMMITTING))

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from graphbus_core.compiler.discover import ModuleIndex, discover_modules
-from graphbus_core.model.config import BuildConfig, Settings
+from graphbus_core.model.config import ResolvedBuild, Settings
 from tests.project_files import write_project
 
 
 def _discover(root: Path, *paths: str, exclude: tuple[str, ...] = ()) -> ModuleIndex:
     wanted = tuple(str(root / path) for path in paths) or (str(root),)
-    return discover_modules(BuildConfig(root=str(root), paths=wanted, settings=Settings(exclude=exclude)))
+    return discover_modules(ResolvedBuild(root=str(root), paths=wanted, settings=Settings(exclude=exclude)))
 
 
 def _paths(index: ModuleIndex) -> list[str]:
@@ -174,6 +174,6 @@ def test_what_is_no_regular_file_is_refused_without_opening_it(tmp_path: Path) -
 
 def test_a_folder_that_vanishes_while_it_is_read_is_an_error_of_its_own(tmp_path: Path) -> None:
     root = write_project(tmp_path, {"agents/a.py": ""})
-    index = discover_modules(BuildConfig(root=str(root), paths=(str(root / "agents"), str(root / "gone"))))
+    index = discover_modules(ResolvedBuild(root=str(root), paths=(str(root / "agents"), str(root / "gone"))))
     assert _paths(index) == ["agents/a.py"]
     assert [error.code for error in index.errors] == ["GBE204"]

@@ -11,7 +11,7 @@ from graphbus_core.build import run_build_pipeline
 from graphbus_core.compiler.reading.imports import imported_names
 from graphbus_core.compiler.reading.source import SourceFile
 from graphbus_core.model.artifacts import Manifest
-from graphbus_core.model.config import BuildRequest
+from graphbus_core.model.config import BuildConfig
 from graphbus_core.model.digests import sha256_hex
 
 AGENT = "from graphbus_core import GraphBusNode\n{imports}\n\nclass Cart(GraphBusNode):\n{body}"
@@ -25,7 +25,7 @@ def _write(root: Path, files: dict[str, str]) -> None:
 
 
 def _build(root: Path, *paths: str) -> Manifest:
-    run_build_pipeline(BuildRequest(paths=tuple(str(root / path) for path in paths or (".",))))
+    run_build_pipeline(BuildConfig(paths=tuple(str(root / path) for path in paths or (".",))))
     return store.load_manifest(root / ".graphbus")
 
 

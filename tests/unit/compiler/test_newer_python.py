@@ -16,7 +16,7 @@ from graphbus_core.compiler.project import Project
 from graphbus_core.compiler.reading.bodies import Body
 from graphbus_core.compiler.reading.syntax import reason_of
 from graphbus_core.model.agent import AgentDefinition
-from graphbus_core.model.config import BuildRequest
+from graphbus_core.model.config import BuildConfig
 from graphbus_core.schema.types import Type
 from graphbus_core.settings import resolve_build
 from tests.project_files import write_project
@@ -190,7 +190,7 @@ def test_what_is_no_syntax_error_is_said_as_it_is(what: str) -> None:
 
 def test_what_one_python_has_read_is_read_again_by_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_project(tmp_path, {"agents/a.py": HEAD + "class A(GraphBusNode): pass\n"})
-    request = BuildRequest(paths=(str(tmp_path / "agents"),))
+    request = BuildConfig(paths=(str(tmp_path / "agents"),))
     config = resolve_build(request)
     parsed: list[str] = []
     monkeypatch.setattr(ast, "parse", noting(parsed, ast.parse))

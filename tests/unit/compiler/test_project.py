@@ -15,7 +15,7 @@ from graphbus_core.compiler.project import Project
 from graphbus_core.compiler.reading import facts
 from graphbus_core.compiler.reading.source import SourceFile
 from graphbus_core.errors import BuildError
-from graphbus_core.model.config import BuildConfig
+from graphbus_core.model.config import ResolvedBuild
 from tests.patience import PATIENCE_S
 from tests.project_files import write_project
 from tests.reading import HEAD, read_folder
@@ -233,8 +233,8 @@ def test_reading_a_project_loads_nothing_heavy_and_runs_no_user_code(tmp_path: P
     root = write_project(tmp_path, {"agents/a.py": HEAD + "print('ran')\nclass A(GraphBusNode): pass\n"})
     script = (
         "import sys\nfrom graphbus_core import settings\nfrom graphbus_core.compiler.project import Project\n"
-        "from graphbus_core.model.config import BuildRequest\n"
-        "project = Project.read(settings.resolve_build(BuildRequest(paths=(sys.argv[1],))))\n"
+        "from graphbus_core.model.config import BuildConfig\n"
+        "project = Project.read(settings.resolve_build(BuildConfig(paths=(sys.argv[1],))))\n"
         "heavy = {'networkx', 'rich', 'click', 'asyncio', 'difflib', 'jsonschema'}\n"
         "print(len(project.definitions), sorted(heavy & set(sys.modules)))\n"
     )
@@ -255,7 +255,7 @@ def test_definitions_survive_being_written(tmp_path: Path) -> None:
 
 
 def test_a_project_without_agents_has_none(tmp_path: Path) -> None:
-    project = Project.read(BuildConfig(root=str(tmp_path), paths=(str(tmp_path),)), cache=False)
+    project = Project.read(ResolvedBuild(root=str(tmp_path), paths=(str(tmp_path),)), cache=False)
     assert (project.definitions, project.errors, project.agent_files) == ((), (), ())
 
 

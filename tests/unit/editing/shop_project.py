@@ -11,7 +11,7 @@ from graphbus_core.editing.gate import Gate
 from graphbus_core.editing.sandboxes import choose
 from graphbus_core.editing.sandboxes.process import ProcessSandbox
 from graphbus_core.editing.workspace import Workspace
-from graphbus_core.model.config import BuildConfig, GateConfig, SafetyConfig, Settings
+from graphbus_core.model.config import GateConfig, ResolvedBuild, SafetyConfig, Settings
 from graphbus_core.model.proposals import CodeChange, GateReport, Proposal
 from tests.project_files import write_project
 
@@ -148,7 +148,7 @@ class Shop:
         tests = {"tests/test_orders.py": TESTS} if with_tests else {}
         self.root = write_project(folder, {**FILES, **tests, **(more or {})})
         settings = Settings(gate=gate or GateConfig(), safety=safety or SafetyConfig())
-        self.config = BuildConfig(root=str(self.root), paths=(f"{self.root}/agents",), settings=settings)
+        self.config = ResolvedBuild(root=str(self.root), paths=(f"{self.root}/agents",), settings=settings)
         self.project = Project.read(self.config, cache=False)
         self.workspace = Workspace(self.project)
         sandbox = choose(self.config.settings.gate.isolation, self.root) or ProcessSandbox()

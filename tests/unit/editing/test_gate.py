@@ -20,7 +20,7 @@ from graphbus_core.editing.rungs.codes import CODES, Problem
 from graphbus_core.editing.rungs.ground import State
 from graphbus_core.editing.sandboxes.limits import Finished, Limits
 from graphbus_core.editing.sandboxes.process import ProcessSandbox
-from graphbus_core.model.config import BuildConfig, GateConfig, SafetyConfig, Settings
+from graphbus_core.model.config import GateConfig, ResolvedBuild, SafetyConfig, Settings
 from graphbus_core.model.powers import Powers
 from tests.unit.editing.shop_project import Shop, code_of
 
@@ -734,6 +734,6 @@ def test_every_code_belongs_to_a_rung() -> None:
 
 def test_a_gate_can_be_made_with_settings_only(tmp_path: Path) -> None:
     shop = Shop(tmp_path)
-    config = BuildConfig(root=str(tmp_path), paths=shop.config.paths, settings=Settings())
+    config = ResolvedBuild(root=str(tmp_path), paths=shop.config.paths, settings=Settings())
 
     assert Gate(shop.project, config, ProcessSandbox()).check(shop.proposal(), shop.workspace).failure is not None

@@ -7,7 +7,7 @@ import pytest
 from graphbus_core.compiler.project import Project
 from graphbus_core.editing.gate import Gate, Trial
 from graphbus_core.editing.rungs.codes import Problem
-from graphbus_core.model.config import BuildConfig, Settings
+from graphbus_core.model.config import ResolvedBuild, Settings
 from tests.conftest import Figure
 from tests.project_files import write_project
 
@@ -203,7 +203,7 @@ KEPT = [
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     root = write_project(tmp_path_factory.mktemp("news"), FILES)
-    return Project.read(BuildConfig(root=str(root), paths=(str(root),), settings=Settings()), cache=False)
+    return Project.read(ResolvedBuild(root=str(root), paths=(str(root),), settings=Settings()), cache=False)
 
 
 def climb(project: Project, old: str, new: str) -> Problem | None:

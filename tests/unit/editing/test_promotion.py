@@ -23,7 +23,7 @@ from graphbus_core.editing.promotion import fate_of
 from graphbus_core.editing.target import Target
 from graphbus_core.editing.workspace import last_session, promote, recover, undo
 from graphbus_core.errors import EditError
-from graphbus_core.model.config import BuildConfig
+from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.model.proposals import CodeChange, Proposal
 from graphbus_core.store.beneath import Folder
 from tests.patience import PATIENCE_S
@@ -33,14 +33,14 @@ CHANGED = {"agents/a.py": (b"a = 1\n", b"a = 2\n"), "agents/b.py": (b"b = 1\r\n"
 
 
 @pytest.fixture
-def config(tmp_path: Path) -> BuildConfig:
+def config(tmp_path: Path) -> ResolvedBuild:
     (tmp_path / "agents").mkdir()
     for path, (before, _) in CHANGED.items():
         (tmp_path / path).write_bytes(before)
-    return BuildConfig(root=str(tmp_path), paths=(f"{tmp_path}/agents",))
+    return ResolvedBuild(root=str(tmp_path), paths=(f"{tmp_path}/agents",))
 
 
-def now(config: BuildConfig) -> dict[str, bytes]:
+def now(config: ResolvedBuild) -> dict[str, bytes]:
     return {path: Path(config.root, path).read_bytes() for path in CHANGED}
 
 
@@ -52,7 +52,7 @@ def after() -> dict[str, bytes]:
     return {path: new for path, (_, new) in CHANGED.items()}
 
 
-def refused(config: BuildConfig, code: str) -> EditError:
+def refused(config: ResolvedBuild, code: str) -> EditError:
     """Promotion is refused with this code, and nothing is left of it."""
     names = sorted(os.listdir(f"{config.root}/agents"))
     with pytest.raises(EditError) as caught:
@@ -63,7 +63,7 @@ def refused(config: BuildConfig, code: str) -> EditError:
     return caught.value
 
 
-def test_changed_files_are_written_and_described(config: BuildConfig) -> None:
+def test_changed_files_are_written_and_described(config: ResolvedBuild) -> None:
     change = CodeChange(file_path="agents/a.py", target="a", change_type="modify")
     proposals = [
         Proposal(proposal_id="P001", round=0, src="A", intent="x", code_changes=(change,)),
@@ -78,12 +78,12 @@ def test_changed_files_are_written_and_described(config: BuildConfig) -> None:
     assert changes[0].sha256_before != changes[0].sha256_after
 
 
-def test_nothing_to_promote_writes_nothing(config: BuildConfig) -> None:
+def test_nothing_to_promote_writes_nothing(config: ResolvedBuild) -> None:
     assert promote(config, {}, "S001") == ()
     assert not Path(config.artifacts_dir).exists()
 
 
-def test_the_journal_holds_the_bytes_before_and_after(config: BuildConfig) -> None:
+def test_the_journal_holds_the_bytes_before_and_after(config: ResolvedBuild) -> None:
     promote(config, CHANGED, "S001")
 
     entry = Path(config.artifacts_dir, "journal", "0001-S001")
@@ -91,7 +91,7 @@ def test_the_journal_holds_the_bytes_before_and_after(config: BuildConfig) -> No
     assert (entry / "after" / "1").read_bytes() == b"b = 2\r\n"
 
 
-def test_permissions_and_owner_stay(config: BuildConfig) -> None:
+def test_permissions_and_owner_stay(config: ResolvedBuild) -> None:
     path = Path(config.root, "agents/a.py")
     path.chmod(0o754)
     if os.getuid() == 0:
@@ -105,7 +105,7 @@ def test_permissions_and_owner_stay(config: BuildConfig) -> None:
     assert (now.st_uid, now.st_gid) == (was.st_uid, was.st_gid)
 
 
-def test_a_file_that_was_changed_meanwhile_stops_everything(config: BuildConfig) -> None:
+def test_a_file_that_was_changed_meanwhile_stops_everything(config: ResolvedBuild) -> None:
     Path(config.root, "agents/b.py").write_bytes(b"b = 'mine'\n")
 
     error = refused(config, "GBE320")
@@ -116,7 +116,7 @@ def test_a_file_that_was_changed_meanwhile_stops_everything(config: BuildConfig)
     assert now(config)["agents/b.py"] == b"b = 'mine'\n"
 
 
-def test_a_file_that_was_removed_meanwhile_stops_everything(config: BuildConfig) -> None:
+def test_a_file_that_was_removed_meanwhile_stops_everything(config: ResolvedBuild) -> None:
     Path(config.root, "agents/b.py").unlink()
 
     refused(config, "GBE320")
@@ -124,7 +124,7 @@ def test_a_file_that_was_removed_meanwhile_stops_everything(config: BuildConfig)
 
 
 @pytest.mark.parametrize("link", ["agents/a.py", "agents"])
-def test_links_are_refused(config: BuildConfig, link: str, tmp_path: Path) -> None:
+def test_links_are_refused(config: ResolvedBuild, link: str, tmp_path: Path) -> None:
     real = tmp_path / "real"
     (tmp_path / link).rename(real)
     (tmp_path / link).symlink_to(real)
@@ -134,21 +134,21 @@ def test_links_are_refused(config: BuildConfig, link: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("path", ["../x.py", "/etc/hosts", "", "agents/../agents/a.py"])
-def test_paths_that_leave_the_project_are_refused(config: BuildConfig, path: str) -> None:
+def test_paths_that_leave_the_project_are_refused(config: ResolvedBuild, path: str) -> None:
     with pytest.raises(EditError) as caught:
         promote(config, {path: (b"", b"x")}, "S001")
 
     assert caught.value.code == "GBE323"
 
 
-def in_a_user_without_rights(config: BuildConfig, prepare: str = "") -> str:
+def in_a_user_without_rights(config: ResolvedBuild, prepare: str = "") -> str:
     """Promote in a process that is not root, because nothing is forbidden to root; give the code of the refusal."""
     code = f"""
 import fcntl, os, resource, shutil, signal, sys  # fcntl: loaded when it is needed, it may lie where others may not read
 from graphbus_core.editing.workspace import promote, undo, recover
 from graphbus_core.errors import EditError
-from graphbus_core.model.config import BuildConfig
-config = BuildConfig(root={config.root!r}, paths=())
+from graphbus_core.model.config import ResolvedBuild
+config = ResolvedBuild(root={config.root!r}, paths=())
 if os.getuid() == 0:
     os.setgroups([])
     os.setgid(65534)
@@ -165,7 +165,7 @@ except EditError as error:
 
 
 @pytest.fixture
-def shared() -> Iterator[BuildConfig]:
+def shared() -> Iterator[ResolvedBuild]:
     """The same project, reachable and writable for every user."""
     with tempfile.TemporaryDirectory() as folder:
         root = write_project(Path(folder), {path: old for path, (old, _) in CHANGED.items()})
@@ -173,11 +173,11 @@ def shared() -> Iterator[BuildConfig]:
             path.chmod(0o777)
         for name in CHANGED:
             (root / name).chmod(0o666)
-        yield BuildConfig(root=str(root), paths=())
+        yield ResolvedBuild(root=str(root), paths=())
 
 
 @pytest.mark.slow
-def test_any_user_may_promote_what_he_may_write(shared: BuildConfig) -> None:
+def test_any_user_may_promote_what_he_may_write(shared: ResolvedBuild) -> None:
     assert in_a_user_without_rights(shared) == ""
     assert now(shared) == after()
 
@@ -186,7 +186,7 @@ def test_any_user_may_promote_what_he_may_write(shared: BuildConfig) -> None:
 @pytest.mark.parametrize(
     ("path", "mode"), [("agents/b.py", 0o444), ("agents", 0o555), (".", 0o555)], ids=["file", "its folder", "project"]
 )
-def test_what_is_read_only_is_refused_with_one_message(shared: BuildConfig, path: str, mode: int) -> None:
+def test_what_is_read_only_is_refused_with_one_message(shared: ResolvedBuild, path: str, mode: int) -> None:
     Path(shared.root, path).chmod(mode)
 
     said = in_a_user_without_rights(shared)
@@ -215,12 +215,12 @@ if libc.mount(b"tmpfs", str(root).encode(), b"tmpfs", 0, b"size=256k"):
     print("cannot", os.strerror(ctypes.get_errno())); sys.exit()
 from graphbus_core.editing.workspace import promote, recover
 from graphbus_core.errors import EditError
-from graphbus_core.model.config import BuildConfig
+from graphbus_core.model.config import ResolvedBuild
 (root / "agents").mkdir()
 files = {f"agents/{n}.py": (b"x = 1\\n" * 1000, f"x = {n}\\n".encode() * 3000) for n in range(6)}
 for path, (old, _) in files.items():
     (root / path).write_bytes(old)
-config = BuildConfig(root=str(root), paths=())
+config = ResolvedBuild(root=str(root), paths=())
 for attempt in range(2):
     try:
         promote(config, files, "S001")
@@ -245,14 +245,14 @@ import os, resource, sys
 from pathlib import Path
 from graphbus_core.editing.workspace import promote
 from graphbus_core.errors import EditError
-from graphbus_core.model.config import BuildConfig
+from graphbus_core.model.config import ResolvedBuild
 root = Path(sys.argv[1])
 (root / "agents").mkdir()
 (root / "agents/0.py").write_bytes(b"x = 1\\n")
 resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
 for attempt in range(2):
     try:
-        promote(BuildConfig(root=str(root), paths=()), {"agents/0.py": (b"x = 1\\n", b"x = 2\\n" * 9000)}, "S001")
+        promote(ResolvedBuild(root=str(root), paths=()), {"agents/0.py": (b"x = 1\\n", b"x = 2\\n" * 9000)}, "S001")
     except EditError as error:
         print(error.code, error.sentence.replace("File too large", "No space left on device"))
     print((root / "agents/0.py").read_bytes() == b"x = 1\\n", os.listdir(root / "agents") == ["0.py"],
@@ -267,13 +267,13 @@ def test_the_refusal_by_a_limit_on_files_is_the_same(tmp_path: Path) -> None:
 
 
 def hold(folder: str, held: threading.Event, done: threading.Event) -> None:
-    with Journal(BuildConfig(root=folder, paths=())).locked():
+    with Journal(ResolvedBuild(root=folder, paths=())).locked():
         held.set()
         done.wait(PATIENCE_S)
 
 
 @pytest.mark.slow
-def test_two_processes_never_promote_at_once(config: BuildConfig) -> None:
+def test_two_processes_never_promote_at_once(config: ResolvedBuild) -> None:
     context = multiprocessing.get_context("spawn")
     held, done = context.Event(), context.Event()
     other = context.Process(target=hold, args=(config.root, held, done))
@@ -291,7 +291,7 @@ def test_two_processes_never_promote_at_once(config: BuildConfig) -> None:
 
 @pytest.mark.slow
 def test_recovering_waits_for_the_process_that_is_at_work_and_then_refuses(
-    config: BuildConfig, monkeypatch: pytest.MonkeyPatch
+    config: ResolvedBuild, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     interrupted(config, COMMITTING)
     monkeypatch.setattr(promotion, "WAIT_S", 0.2)
@@ -310,7 +310,7 @@ def test_recovering_waits_for_the_process_that_is_at_work_and_then_refuses(
     assert len(recover(config)) == 1
 
 
-def test_what_became_of_a_session_is_known_from_the_journal(config: BuildConfig) -> None:
+def test_what_became_of_a_session_is_known_from_the_journal(config: ResolvedBuild) -> None:
     assert fate_of(config, "S001") == ""
     promote(config, CHANGED, "S001")
     assert fate_of(config, "S001") == "written"
@@ -322,7 +322,7 @@ def test_what_became_of_a_session_is_known_from_the_journal(config: BuildConfig)
 # --- undo ----------------------------------------------------------------------------------
 
 
-def test_undo_restores_the_bytes_of_before(config: BuildConfig) -> None:
+def test_undo_restores_the_bytes_of_before(config: ResolvedBuild) -> None:
     promote(config, CHANGED, "S001")
 
     files = undo(config)
@@ -331,7 +331,7 @@ def test_undo_restores_the_bytes_of_before(config: BuildConfig) -> None:
     assert [file.path for file in files] == ["agents/a.py", "agents/b.py"]
 
 
-def test_sessions_are_undone_from_the_last_to_the_first(config: BuildConfig) -> None:
+def test_sessions_are_undone_from_the_last_to_the_first(config: ResolvedBuild) -> None:
     promote(config, {"agents/a.py": (b"a = 1\n", b"a = 2\n")}, "S001")
     promote(config, {"agents/a.py": (b"a = 2\n", b"a = 3\n")}, "S002")
 
@@ -349,7 +349,7 @@ def test_sessions_are_undone_from_the_last_to_the_first(config: BuildConfig) -> 
     assert caught.value.code == "GBE327"
 
 
-def test_a_session_can_be_named(config: BuildConfig) -> None:
+def test_a_session_can_be_named(config: ResolvedBuild) -> None:
     promote(config, {"agents/a.py": (b"a = 1\n", b"a = 2\n")}, "S001")
     promote(config, {"agents/b.py": (b"b = 1\r\n", b"b = 3\r\n")}, "S002")
 
@@ -358,7 +358,7 @@ def test_a_session_can_be_named(config: BuildConfig) -> None:
     assert now(config) == {"agents/a.py": b"a = 1\n", "agents/b.py": b"b = 3\r\n"}
 
 
-def test_undo_refuses_when_a_file_was_changed_since_and_names_all_of_them(config: BuildConfig) -> None:
+def test_undo_refuses_when_a_file_was_changed_since_and_names_all_of_them(config: ResolvedBuild) -> None:
     promote(config, CHANGED, "S001")
     Path(config.root, "agents/a.py").write_bytes(b"a = 'mine'\n")
     Path(config.root, "agents/b.py").unlink()
@@ -372,7 +372,7 @@ def test_undo_refuses_when_a_file_was_changed_since_and_names_all_of_them(config
 
 
 @pytest.mark.parametrize("session", ["", "S009"])
-def test_there_may_be_nothing_to_undo(config: BuildConfig, session: str) -> None:
+def test_there_may_be_nothing_to_undo(config: ResolvedBuild, session: str) -> None:
     with pytest.raises(EditError) as caught:
         undo(config, session)
     assert caught.value.code == "GBE327"
@@ -383,7 +383,7 @@ def test_there_may_be_nothing_to_undo(config: BuildConfig, session: str) -> None
     assert "S001" in caught.value.hint
 
 
-def test_a_dry_run_restores_nothing(config: BuildConfig) -> None:
+def test_a_dry_run_restores_nothing(config: ResolvedBuild) -> None:
     promote(config, CHANGED, "S001")
 
     files = undo(config, dry_run=True)
@@ -393,7 +393,7 @@ def test_a_dry_run_restores_nothing(config: BuildConfig) -> None:
     assert last_session(config) == "S001"
 
 
-def test_an_undone_session_can_be_followed_by_one_of_the_same_name(config: BuildConfig) -> None:
+def test_an_undone_session_can_be_followed_by_one_of_the_same_name(config: ResolvedBuild) -> None:
     promote(config, CHANGED, "S001")
     undo(config)
     promote(config, CHANGED, "S001")
@@ -405,20 +405,20 @@ def test_an_undone_session_can_be_followed_by_one_of_the_same_name(config: Build
 # --- recovery --------------------------------------------------------------------------------
 
 
-def interrupted(config: BuildConfig, state: str) -> Path:
+def interrupted(config: ResolvedBuild, state: str) -> Path:
     """A promotion that was done, with its journal set back to an earlier state."""
     promote(config, CHANGED, "S.1/x")
     folder = Path(config.artifacts_dir, "journal", "0001-S_1_x")
     return folder.rename(folder.with_name(folder.name + state))
 
 
-def test_there_is_nothing_to_recover_as_a_rule(config: BuildConfig) -> None:
+def test_there_is_nothing_to_recover_as_a_rule(config: ResolvedBuild) -> None:
     assert recover(config) == ()
     promote(config, CHANGED, "S001")
     assert recover(config) == ()
 
 
-def test_when_all_files_are_new_the_promotion_is_completed(config: BuildConfig) -> None:
+def test_when_all_files_are_new_the_promotion_is_completed(config: ResolvedBuild) -> None:
     interrupted(config, COMMITTING)
 
     (recovered,) = recover(config)
@@ -429,7 +429,7 @@ def test_when_all_files_are_new_the_promotion_is_completed(config: BuildConfig) 
     assert last_session(config) == "S.1/x"
 
 
-def test_when_one_file_is_old_the_others_are_taken_back(config: BuildConfig) -> None:
+def test_when_one_file_is_old_the_others_are_taken_back(config: ResolvedBuild) -> None:
     interrupted(config, COMMITTING)
     Path(config.root, "agents/b.py").write_bytes(b"b = 1\r\n")
 
@@ -440,7 +440,7 @@ def test_when_one_file_is_old_the_others_are_taken_back(config: BuildConfig) -> 
     assert Journal(config).done() == []
 
 
-def test_a_file_that_was_changed_after_the_interruption_is_left_alone(config: BuildConfig) -> None:
+def test_a_file_that_was_changed_after_the_interruption_is_left_alone(config: ResolvedBuild) -> None:
     interrupted(config, COMMITTING)
     Path(config.root, "agents/b.py").write_bytes(b"b = 'mine'\n")
 
@@ -452,7 +452,7 @@ def test_a_file_that_was_changed_after_the_interruption_is_left_alone(config: Bu
     assert now(config) == {"agents/a.py": b"a = 2\n", "agents/b.py": b"b = 'mine'\n"}
 
 
-def test_a_file_changed_before_its_turn_does_not_hinder_the_recovery_of_the_others(config: BuildConfig) -> None:
+def test_a_file_changed_before_its_turn_does_not_hinder_the_recovery_of_the_others(config: ResolvedBuild) -> None:
     """Its temporary file is still there: it was never replaced."""
     interrupted(config, COMMITTING)
     Path(config.root, "agents/b.py").write_bytes(b"b = 'mine'\n")
@@ -465,7 +465,7 @@ def test_a_file_changed_before_its_turn_does_not_hinder_the_recovery_of_the_othe
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b'{"number": "x"}'])
-def test_a_damaged_entry_that_had_not_begun_is_reported(config: BuildConfig, damage: bytes) -> None:
+def test_a_damaged_entry_that_had_not_begun_is_reported(config: ResolvedBuild, damage: bytes) -> None:
     folder = interrupted(config, PREPARING)
     (folder / "journal.json").write_bytes(damage)
 
@@ -475,7 +475,7 @@ def test_a_damaged_entry_that_had_not_begun_is_reported(config: BuildConfig, dam
     assert folder.exists()
 
 
-def test_a_damaged_entry_that_had_begun_is_reported(config: BuildConfig) -> None:
+def test_a_damaged_entry_that_had_begun_is_reported(config: ResolvedBuild) -> None:
     folder = interrupted(config, COMMITTING)
     (folder / "journal.json").write_bytes(b"{")
 
@@ -486,7 +486,7 @@ def test_a_damaged_entry_that_had_begun_is_reported(config: BuildConfig) -> None
     assert str(folder) in caught.value.hint
 
 
-def test_promotion_recovers_first(config: BuildConfig) -> None:
+def test_promotion_recovers_first(config: ResolvedBuild) -> None:
     interrupted(config, COMMITTING)
     Path(config.root, "agents/b.py").write_bytes(b"b = 1\r\n")
 
@@ -512,7 +512,7 @@ def by_rename(path: Path, text: bytes) -> None:
 @pytest.mark.parametrize("save", [in_place, by_rename])
 @pytest.mark.parametrize("name", ["a.py", "b.py"])
 def test_what_is_saved_between_the_last_look_and_the_exchange_is_not_lost(
-    config: BuildConfig, monkeypatch: pytest.MonkeyPatch, name: str, save: Callable[[Path, bytes], None]
+    config: ResolvedBuild, monkeypatch: pytest.MonkeyPatch, name: str, save: Callable[[Path, bytes], None]
 ) -> None:
     path, really = Path(config.root, "agents", name), Folder.exchange
 
@@ -530,7 +530,7 @@ def test_what_is_saved_between_the_last_look_and_the_exchange_is_not_lost(
 
 
 def test_who_had_the_old_file_open_and_writes_after_the_exchange_loses_nothing(
-    config: BuildConfig, monkeypatch: pytest.MonkeyPatch
+    config: ResolvedBuild, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The save goes into the file that was displaced, which is looked at once more before it is removed."""
     really, path = Target.clear, Path(config.root, "agents/a.py")
@@ -547,7 +547,7 @@ def test_who_had_the_old_file_open_and_writes_after_the_exchange_loses_nothing(
 
 
 def test_of_two_saves_at_that_moment_the_later_one_stays_and_the_earlier_one_is_kept(
-    config: BuildConfig, monkeypatch: pytest.MonkeyPatch
+    config: ResolvedBuild, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     really, path, saves = Folder.exchange, Path(config.root, "agents/a.py"), [b"one\n", b"two\n"]
 
@@ -569,7 +569,7 @@ def test_of_two_saves_at_that_moment_the_later_one_stays_and_the_earlier_one_is_
 
 @pytest.mark.slow
 def test_of_hundreds_of_saves_during_promotions_none_is_lost(
-    config: BuildConfig, figure: Callable[[str, object], None]
+    config: ResolvedBuild, figure: Callable[[str, object], None]
 ) -> None:
     """A person saves at any moment of a promotion, which then is refused, or is saved over: the save is there in the end."""
     path = Path(config.root, "agents/a.py")
@@ -599,7 +599,7 @@ def test_of_hundreds_of_saves_during_promotions_none_is_lost(
     figure("saves lost during a promotion", f"0 of 200 ({len(refusals)} promotions refused)")
 
 
-def test_without_an_exchange_files_are_replaced_as_ever(config: BuildConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_an_exchange_files_are_replaced_as_ever(config: ResolvedBuild, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Folder, "exchange", lambda *_names: False)
     promote(config, CHANGED, "S001")
     assert now(config) == after()
@@ -610,11 +610,11 @@ def test_without_an_exchange_files_are_replaced_as_ever(config: BuildConfig, mon
 # --- a journal that is not ours ----------------------------------------------------------------
 
 
-def test_a_project_that_was_moved_keeps_its_journal(config: BuildConfig, tmp_path: Path) -> None:
+def test_a_project_that_was_moved_keeps_its_journal(config: ResolvedBuild, tmp_path: Path) -> None:
     promote(config, CHANGED, "S001")
     moved = tmp_path.with_name(f"{tmp_path.name}-moved")
     tmp_path.rename(moved)
-    there = BuildConfig(root=str(moved), paths=())
+    there = ResolvedBuild(root=str(moved), paths=())
     promote(there, {"agents/a.py": (b"a = 2\n", b"a = 3\n")}, "S002")
     undo(there)
     assert now(there) == after()
@@ -623,12 +623,12 @@ def test_a_project_that_was_moved_keeps_its_journal(config: BuildConfig, tmp_pat
 
 
 def test_an_interrupted_change_of_a_project_that_was_moved_is_told_with_what_to_do(
-    config: BuildConfig, tmp_path: Path
+    config: ResolvedBuild, tmp_path: Path
 ) -> None:
     interrupted(config, COMMITTING)
     moved = tmp_path.with_name(f"{tmp_path.name}-moved")
     tmp_path.rename(moved)
-    there = BuildConfig(root=str(moved), paths=())
+    there = ResolvedBuild(root=str(moved), paths=())
     with pytest.raises(EditError) as caught:
         recover(there)
     assert caught.value.code == "GBE328"

@@ -12,7 +12,7 @@ from graphbus_core.compiler.project import Project
 from graphbus_core.editing.gate import Gate, check_encoding, check_source
 from graphbus_core.editing.rungs.scope import changed_lines
 from graphbus_core.editing.workspace import Workspace
-from graphbus_core.model.config import BuildConfig, Settings
+from graphbus_core.model.config import ResolvedBuild, Settings
 from graphbus_core.model.powers import Powers
 from graphbus_core.model.proposals import CodeChange, GateReport, Proposal
 from tests.project_files import write_project
@@ -50,7 +50,7 @@ def judged(tmp_path: Path, line: str, before: str = HEAD, powers: Powers | None 
     """Let a change that adds a line climb; nothing is run, so that a change without fault ends at G5."""
     write_project(tmp_path, {"pyproject.toml": '[project]\nname = "shop"\n', "agents/orders.py": before})
     settings = Settings(powers=powers or Powers())
-    config = BuildConfig(root=str(tmp_path), paths=(str(tmp_path / "agents"),), settings=settings)
+    config = ResolvedBuild(root=str(tmp_path), paths=(str(tmp_path / "agents"),), settings=settings)
     project = Project.read(config, cache=False)
     change = CodeChange(
         file_path="agents/orders.py",

@@ -16,7 +16,7 @@ from graphbus_core.editing.sandboxes.jails import Jail
 from graphbus_core.editing.sandboxes.limits import Finished, Limits, Sandbox
 from graphbus_core.editing.sandboxes.process import ProcessSandbox
 from graphbus_core.errors import NotJudgedError
-from graphbus_core.model.config import BuildConfig, GateConfig, Settings
+from graphbus_core.model.config import GateConfig, ResolvedBuild, Settings
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc")]
 Figure = Callable[[str, object], None]
@@ -119,5 +119,5 @@ def test_who_gets_no_time_on_a_busy_machine_is_not_judged(sandbox: Sandbox, tmp_
 def test_what_takes_nearly_all_of_the_time_without_the_change_gets_more_with_it(
     before_s: float, longest_s: float, limit_s: float, tmp_path: Path
 ) -> None:
-    config = BuildConfig(root=str(tmp_path), paths=(), settings=Settings(gate=GateConfig(timeout_s=10.0)))
+    config = ResolvedBuild(root=str(tmp_path), paths=(), settings=Settings(gate=GateConfig(timeout_s=10.0)))
     assert Ground(config, None).limits_beside(before_s, longest_s).timeout_s == limit_s

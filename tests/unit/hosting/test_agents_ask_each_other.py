@@ -10,7 +10,7 @@ import pytest
 
 from graphbus_core import GraphBusNode, connect, schema_method, subscribe
 from graphbus_core.errors import DeadlockError, RunError
-from graphbus_core.model.config import RuntimeRequest
+from graphbus_core.model.config import RuntimeConfig
 from graphbus_core.runtime import run_runtime_pipeline
 from tests.conftest import Project
 from tests.patience import PATIENCE_S
@@ -121,8 +121,8 @@ SERVED = {
 }
 
 
-def served(root: object) -> RuntimeRequest:
-    return RuntimeRequest(artifacts=f"{root}/.graphbus", is_serving=True)
+def served(root: object) -> RuntimeConfig:
+    return RuntimeConfig(artifacts=f"{root}/.graphbus", is_serving=True)
 
 
 def test_a_graph_that_stays_up_delivers_on_a_thread_of_its_own_and_keeps_its_settings(project: Project) -> None:

@@ -12,7 +12,7 @@ from graphbus_core import build_graph, run_graph, runtime
 from graphbus_core.errors import GraphBusError, Place, RunError, SeveralErrors
 from graphbus_core.hosting.imports import NodeModules, load_middleware
 from graphbus_core.middleware import Handling
-from graphbus_core.model.config import RuntimeRequest
+from graphbus_core.model.config import RuntimeConfig
 from tests.conftest import Project
 
 SHOP = """
@@ -92,7 +92,7 @@ def test_instruments_of_the_request_go_around_the_middleware_of_the_project(shop
 
     (shop / "pyproject.toml").write_text(configured("my_shop.around:timing"), encoding="utf-8")
     result = runtime.run_runtime_pipeline(
-        RuntimeRequest(instruments=(watch,)),
+        RuntimeConfig(instruments=(watch,)),
         work=lambda graph: list(graph.call("Shop", "log")["log"]),
     )
     assert result.value == ["watch Shop.log", "timing"]

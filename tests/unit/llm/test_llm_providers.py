@@ -56,7 +56,7 @@ def test_a_name_means_one_model_of_one_provider(text: str, spec: Spec) -> None:
     ("text", "code", "says"),
     [
         ("antropic:x", "GBE140", "Did you mean 'anthropic'?"),
-        ("claude-sonnet-5-5", "GBE140", "Did you mean 'anthropic:claude-sonnet-5-5'?"),
+        ("gpt-5", "GBE140", "Did you mean 'openai:gpt-5'?"),
         ("gpt-6.1-sol", "GBE140", "Did you mean 'openai:gpt-6.1-sol'?"),
         ("", "GBE140", "There is no provider ''"),
         ("ollama", "GBE141", "ollama has no default model"),

@@ -8,7 +8,7 @@ from typing import Any
 from graphbus_core.compiler.project import Project
 from graphbus_core.editing.edits import unified_diff
 from graphbus_core.editing.workspace import Workspace
-from graphbus_core.model.config import BuildConfig, Settings
+from graphbus_core.model.config import ResolvedBuild, Settings
 from graphbus_core.model.proposals import GateReport, Proposal, RungResult
 from graphbus_core.negotiation.agents import Trial, View
 from graphbus_core.negotiation.rule_agent import find_for_agents
@@ -59,7 +59,9 @@ def shop(folder: Path, **settings: Any) -> Project:
     write_project(
         folder, {"agents/order.py": ORDER, "agents/stock.py": STOCK, "pyproject.toml": "[project]\nname='x'\n"}
     )
-    return Project.read(BuildConfig(root=str(folder), paths=(str(folder),), settings=Settings(**settings)), cache=False)
+    return Project.read(
+        ResolvedBuild(root=str(folder), paths=(str(folder),), settings=Settings(**settings)), cache=False
+    )
 
 
 def view_of(project: Project, name: str = "Order", **fields: Any) -> View:

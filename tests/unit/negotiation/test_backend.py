@@ -9,7 +9,7 @@ import pytest
 from graphbus_core.compiler.project import Project
 from graphbus_core.errors import ModelError, NegotiationError, UsageError
 from graphbus_core.llm.client import Clients
-from graphbus_core.model.config import BuildConfig, LLMConfig, Settings
+from graphbus_core.model.config import LLMConfig, ResolvedBuild, Settings
 from graphbus_core.negotiation.backend import Backend
 from graphbus_core.negotiation.committing import load_commits
 from graphbus_core.negotiation.freshness import Inputs, differences, who_answers
@@ -19,9 +19,9 @@ from graphbus_core.negotiation.transcript import load_transcript
 from tests.fakes.model_sessions import GoodModel, write_zoo
 
 
-def config_of(root: Path, **llm: object) -> BuildConfig:
+def config_of(root: Path, **llm: object) -> ResolvedBuild:
     settings = Settings(llm=LLMConfig(**llm))  # type: ignore[arg-type]
-    return BuildConfig(root=str(root), paths=(str(root / "agents"),), settings=settings)
+    return ResolvedBuild(root=str(root), paths=(str(root / "agents"),), settings=settings)
 
 
 def test_without_a_key_the_rules_negotiate_and_it_is_said_why(tmp_path: Path) -> None:

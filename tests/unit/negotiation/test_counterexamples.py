@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from graphbus_core.compiler.project import Project
-from graphbus_core.model.config import BuildConfig
+from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.model.proposals import CodeChange, Evidence, Proposal, ProposalEvaluation
 from graphbus_core.negotiation.protocol import CheckProposal, Evaluated, Gated
 from graphbus_core.negotiation.session_workspace import Fact, SessionWorkspace, broken_for
@@ -47,7 +47,7 @@ def project_of(root: Path, **texts: str) -> Project:
     (root / "agents").mkdir(parents=True)
     for name, text in {**TEXTS, **texts}.items():
         (root / f"agents/{name}.py").write_text(HEAD + text)
-    return Project.read(BuildConfig(root=str(root), paths=(str(root / "agents"),)), cache=False)
+    return Project.read(ResolvedBuild(root=str(root), paths=(str(root / "agents"),)), cache=False)
 
 
 CASES = [

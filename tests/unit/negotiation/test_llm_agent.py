@@ -11,7 +11,7 @@ import pytest
 from graphbus_core.compiler.project import Project
 from graphbus_core.errors import ModelError
 from graphbus_core.llm.client import Bound, Clients, Completion, Prompt, ScriptedClient
-from graphbus_core.model.config import BuildConfig, LLMConfig, SafetyConfig, Settings
+from graphbus_core.model.config import LLMConfig, ResolvedBuild, SafetyConfig, Settings
 from graphbus_core.model.proposals import GateReport
 from graphbus_core.model.spending import Usage
 from graphbus_core.negotiation.asking import Asked, answer
@@ -225,7 +225,7 @@ def test_a_prompt_that_is_too_long_is_not_sent_and_says_what_to_do(tmp_path: Pat
             "pyproject.toml": "[project]\nname='x'\n",
         },
     )
-    project = Project.read(BuildConfig(root=str(tmp_path), paths=(str(tmp_path),)), cache=False)
+    project = Project.read(ResolvedBuild(root=str(tmp_path), paths=(str(tmp_path),)), cache=False)
     speak = _in_turn()
     (agent,) = activate(project.definitions, ["Big"], project.config, clients_of(speak)).values()
     for ask in (agent.analyze, agent.propose):
@@ -253,7 +253,7 @@ def test_a_question_about_nothing_costs_nothing(base: Project) -> None:
 
 def test_with_models_every_class_has_an_agent_that_asks_them(base: Project) -> None:
     settings = Settings(llm=LLMConfig(max_output_tokens=77), safety=SafetyConfig(arbiter_agents=("Order",)))
-    config = BuildConfig(root=base.config.root, paths=base.config.paths, settings=settings)
+    config = ResolvedBuild(root=base.config.root, paths=base.config.paths, settings=settings)
     agents = activate(base.definitions, base.order.order, config, clients_of(texts.agreeable))
     assert list(agents) == ["Shelf", "Stock", "Order"]
     assert agents.arbiters == ("Order",)

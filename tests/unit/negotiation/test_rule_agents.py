@@ -11,7 +11,7 @@ from graphbus_core.compiler.conflicts import detect_conflicts
 from graphbus_core.compiler.project import Project
 from graphbus_core.errors import NegotiationError
 from graphbus_core.model.agent import SourceSpan
-from graphbus_core.model.config import BuildConfig, SafetyConfig, Settings
+from graphbus_core.model.config import ResolvedBuild, SafetyConfig, Settings
 from graphbus_core.model.findings import Finding, Related
 from graphbus_core.model.proposals import GateReport, Proposal, ProposalRecord, SchemaChange
 from graphbus_core.negotiation.agents import ActiveAgents, Trial, View
@@ -69,7 +69,9 @@ def shop(project: Callable[[Mapping[str, str]], Path]) -> Callable[..., Project]
     root = project(SHOP)
 
     def read(**settings: Any) -> Project:
-        config = BuildConfig(root=str(root), paths=(str(root / "agents"),), settings=Settings(**settings), dry_run=True)
+        config = ResolvedBuild(
+            root=str(root), paths=(str(root / "agents"),), settings=Settings(**settings), dry_run=True
+        )
         return Project.read(config, cache=False)
 
     return read
@@ -156,7 +158,7 @@ def test_a_proposal_for_another_agent_s_file_is_addressed_to_it(project: Callabl
                 """,
         }
     )
-    here = Project.read(BuildConfig(root=str(root), paths=(str(root / "agents"),)), cache=False)
+    here = Project.read(ResolvedBuild(root=str(root), paths=(str(root / "agents"),)), cache=False)
     (proposal,) = RuleAgent("Caller").propose(view_of(here, "Caller"))
     assert (proposal.finding, proposal.files, proposal.dst) == ("GB110", ("agents/callee.py",), "Callee")
 

@@ -9,7 +9,7 @@ import pytest
 
 from graphbus_core.errors import ModelError, NegotiationError
 from graphbus_core.llm.client import Prompt
-from graphbus_core.model.config import BuildRequest
+from graphbus_core.model.config import BuildConfig
 from graphbus_core.negotiation.lock import load_lock
 from graphbus_core.negotiation.sessions import load_start, resumed
 from graphbus_core.negotiation.transcript import load_session
@@ -45,7 +45,7 @@ def test_an_agent_that_could_not_answer_has_not_settled_and_is_asked_again(tmp_p
             away(prompt)
 
     negotiate(root, GoodModel(away_for_mail))
-    lock = load_lock(resolve_build(BuildRequest(paths=(str(root / "agents"),))))
+    lock = load_lock(resolve_build(BuildConfig(paths=(str(root / "agents"),))))
     assert lock is not None
     assert {name for name, agent in lock.agents.items() if not agent.is_settled} == {"MailService"}
 
@@ -67,12 +67,12 @@ def interrupted(tmp_path: Path) -> Path:
     return root
 
 
-def begun_with(root: Path, **asked_for: bool) -> BuildRequest:
+def begun_with(root: Path, **asked_for: bool) -> BuildConfig:
     start = msgspec.structs.replace(load_start(root / ".graphbus", "S001"), **asked_for)
     folder = root / ".graphbus" / "sessions" / "S001"
     (folder / "session.json").write_bytes(encode(start))
     (folder / "seal").write_text(seal_of("session", f"{root.resolve()}\0S001", encode(start)))
-    return BuildRequest(paths=(str(root / "agents"),), enable_agents=True, is_resumed=True)
+    return BuildConfig(paths=(str(root / "agents"),), enable_agents=True, is_resumed=True)
 
 
 def test_a_session_that_was_reviewed_does_not_go_on_without_a_person(interrupted: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from graphbus_core import settings
 from graphbus_core.compiler import rules
 from graphbus_core.compiler.project import Project
-from graphbus_core.model.config import BuildRequest
+from graphbus_core.model.config import BuildConfig
 
 ROOT = Path(__file__).parents[3]
 PROJECTS = sorted((ROOT / "tests" / "projects").glob("clean_*"))
@@ -17,7 +17,7 @@ PROJECTS = sorted((ROOT / "tests" / "projects").glob("clean_*"))
 
 @pytest.mark.parametrize("folder", PROJECTS, ids=lambda folder: folder.name)
 def test_a_correct_project_has_no_finding(folder: Path) -> None:
-    project = Project.read(settings.resolve_build(BuildRequest(paths=(str(folder),))), cache=False)
+    project = Project.read(settings.resolve_build(BuildConfig(paths=(str(folder),))), cache=False)
     assert len(project.definitions) >= 3
     assert project.errors == ()
     found = rules.check(project, select=sorted(set(rules.REGISTER) - {"GB210"}))
@@ -56,7 +56,7 @@ def test_a_slip_in_a_correct_project_is_found_where_it_can_be_known(
     tmp_path: Path, path: str, old: str, new: str, codes: set[str]
 ) -> None:
     folder = ROOT / "tests" / "projects" / path.partition("/")[0]
-    project = Project.read(settings.resolve_build(BuildRequest(paths=(str(folder),))), cache=False)
+    project = Project.read(settings.resolve_build(BuildConfig(paths=(str(folder),))), cache=False)
     relative = path.partition("/")[2]
     at = next(file.path for file in project.index.files if file.path.endswith(relative))
     text = project.source(at).text

@@ -12,7 +12,7 @@ import pytest
 from graphbus_core import LiveGraph, build_graph, run_graph, runtime
 from graphbus_core.errors import ArtifactError, GraphBusError, RunError, SeveralErrors
 from graphbus_core.hosting.imports import describe_exception
-from graphbus_core.model.config import RuntimeRequest
+from graphbus_core.model.config import RuntimeConfig
 from tests.conftest import Project
 
 HELLO = """
@@ -75,7 +75,7 @@ def hello(project: Project, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def run(entrypoint: str = "", **options: object) -> runtime.RuntimeResult:
-    return runtime.run_runtime_pipeline(RuntimeRequest(entrypoint=entrypoint, **options))
+    return runtime.run_runtime_pipeline(RuntimeConfig(entrypoint=entrypoint, **options))
 
 
 def test_a_built_graph_is_started_called_and_stopped(hello: Path) -> None:
@@ -150,7 +150,7 @@ def test_an_exception_of_the_entry_point_is_shown_where_it_was_raised(hello: Pat
 def test_the_ready_lines_are_those_of_the_seed(hello: Path) -> None:
     lines: list[str] = []
     runtime.run_runtime_pipeline(
-        RuntimeRequest(), on_ready=lambda graph, built: lines.extend(runtime.ready_lines(built))
+        RuntimeConfig(), on_ready=lambda graph, built: lines.extend(runtime.ready_lines(built))
     )
     assert lines == [
         "[RUNTIME] Loaded 1 agent, 1 topic, 1 subscription",
@@ -161,7 +161,7 @@ def test_the_ready_lines_are_those_of_the_seed(hello: Path) -> None:
 def test_work_can_take_the_place_of_the_entry_point(hello: Path) -> None:
     log: list[str] = []
     result = runtime.run_runtime_pipeline(
-        RuntimeRequest(entrypoint="main:fail"),
+        RuntimeConfig(entrypoint="main:fail"),
         before=lambda graph: log.append("before"),
         work=lambda graph: len(graph.nodes),
     )
@@ -400,7 +400,7 @@ def test_a_schema_that_only_exists_at_run_time_is_checked_all_the_same(talker: L
 
 
 def test_the_stages_fit_together_and_an_unknown_name_is_an_attribute_error() -> None:
-    runtime.PIPELINE.check(RuntimeRequest, runtime.Duties)
+    runtime.PIPELINE.check(RuntimeConfig, runtime.Duties)
     with pytest.raises(AttributeError, match="no_such"):
         runtime.no_such  # noqa: B018
 

@@ -14,7 +14,7 @@ import pytest
 from graphbus_core import cli, settings
 from graphbus_core.cli import COMMANDS, Entry, main
 from graphbus_core.errors import GraphBusError, SeveralErrors
-from graphbus_core.model.config import BuildRequest, RuntimeRequest
+from graphbus_core.model.config import BuildConfig, RuntimeConfig
 from graphbus_core.negotiation.sessions import digest_of_settings
 from tests.patience import PATIENCE_S
 from tests.project_files import write_project
@@ -96,14 +96,14 @@ def test_a_run_sees_the_place_also_where_the_project_has_no_settings(
     for text in ({}, {"pyproject.toml": "[project]\nname = 'x'\n"}, {"pyproject.toml": PROJECT}):
         root = write_project(tmp_path / f"p{len(str(text))}", {".graphbus/x": "", **text})
         monkeypatch.chdir(root)
-        assert settings.resolve_run(RuntimeRequest(artifacts=".graphbus")).state_dir == "/var/lib/graphbus"
+        assert settings.resolve_run(RuntimeConfig(artifacts=".graphbus")).state_dir == "/var/lib/graphbus"
 
 
 def test_the_request_goes_before_the_place(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name_file(monkeypatch, tmp_path, "[runtime]\nvalidation = 'off'\n[safety]\nmax_negotiation_rounds = 4\n")
-    run = settings.resolve_run(RuntimeRequest(artifacts=str(project / ".graphbus"), validation="warn"))
+    run = settings.resolve_run(RuntimeConfig(artifacts=str(project / ".graphbus"), validation="warn"))
     assert run.settings.validation == "warn"
-    build = settings.resolve_build(BuildRequest(paths=(str(project),), rounds=9))
+    build = settings.resolve_build(BuildConfig(paths=(str(project),), rounds=9))
     assert build.settings.safety.max_negotiation_rounds == 9
 
 
@@ -172,7 +172,7 @@ def test_a_file_that_is_not_there_is_never_passed_over(
         monkeypatch.setenv(settings.CONFIG_VARIABLE, str(path))
         assert refused(project) == [("GBE161", "", 0, f"The settings in {path} cannot be read: {reason}.")]
         with pytest.raises(GraphBusError, match="GBE161"):
-            settings.resolve_run(RuntimeRequest(artifacts=str(project / ".graphbus")))
+            settings.resolve_run(RuntimeConfig(artifacts=str(project / ".graphbus")))
 
 
 def test_the_digest_of_the_settings_sees_it(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

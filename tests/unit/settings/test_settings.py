@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from graphbus_core.errors import GraphBusError, SeveralErrors, UsageError
-from graphbus_core.model.config import BuildRequest, ProviderConfig, RuntimeRequest, Settings
+from graphbus_core.model.config import BuildConfig, ProviderConfig, RuntimeConfig, Settings
 from graphbus_core.model.powers import Powers
 from graphbus_core.settings import find_root, load, resolve_build, resolve_run
 from tests.conftest import Project
@@ -322,7 +322,7 @@ def test_without_a_project_file_it_is_the_working_directory_or_what_holds_the_pa
 def test_a_build_request_is_resolved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_project(tmp_path, {"pyproject.toml": "[tool.graphbus]\nintent = 'file'\n", "agents/a.py": ""})
     monkeypatch.chdir(tmp_path)
-    config = resolve_build(BuildRequest(paths=("agents", "./agents"), enable_agents=True, dry_run=True, session="S1"))
+    config = resolve_build(BuildConfig(paths=("agents", "./agents"), enable_agents=True, dry_run=True, session="S1"))
     assert (config.root, config.paths) == (str(tmp_path), (str(tmp_path / "agents"),))
     assert (config.enable_agents, config.dry_run, config.force, config.session) == (True, True, False, "S1")
     assert config.settings.intent == "file"
@@ -333,10 +333,10 @@ def test_the_command_line_comes_before_the_file(tmp_path: Path) -> None:
     write_project(
         tmp_path, {"pyproject.toml": "[tool.graphbus]\nintent = 'file'\nsafety.max_proposals_per_agent = 9\n"}
     )
-    request = BuildRequest(paths=(str(tmp_path),), rounds=2, intent="command line", unsafe_verify=True)
+    request = BuildConfig(paths=(str(tmp_path),), rounds=2, intent="command line", unsafe_verify=True)
     config = resolve_build(request)
     assert config.settings.gate.allow_unverified
-    assert not resolve_build(BuildRequest(paths=(str(tmp_path),))).settings.gate.allow_unverified
+    assert not resolve_build(BuildConfig(paths=(str(tmp_path),))).settings.gate.allow_unverified
     assert config.settings.intent == "command line"
     assert config.safety_config.max_negotiation_rounds == 2
     assert config.safety_config.max_proposals_per_agent == 9
@@ -344,17 +344,17 @@ def test_the_command_line_comes_before_the_file(tmp_path: Path) -> None:
 
 def test_settings_from_python_replace_the_file(tmp_path: Path) -> None:
     write_project(tmp_path, {"pyproject.toml": "[tool.graphbus]\nnonsense = 1\n"})
-    assert resolve_build(BuildRequest(paths=(str(tmp_path),), settings=Settings(intent="x"))).settings.intent == "x"
+    assert resolve_build(BuildConfig(paths=(str(tmp_path),), settings=Settings(intent="x"))).settings.intent == "x"
 
 
 def test_without_a_path_the_working_directory_is_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert resolve_build(BuildRequest()).paths == (str(tmp_path),)
+    assert resolve_build(BuildConfig()).paths == (str(tmp_path),)
 
 
 def test_every_missing_path_is_named(tmp_path: Path) -> None:
     with pytest.raises(SeveralErrors) as caught:
-        resolve_build(BuildRequest(paths=(str(tmp_path / "a"), str(tmp_path), str(tmp_path / "b"))))
+        resolve_build(BuildConfig(paths=(str(tmp_path / "a"), str(tmp_path), str(tmp_path / "b"))))
     assert [(error.code, error.data["path"]) for error in caught.value.errors] == [
         ("GBE101", str(tmp_path / "a")),
         ("GBE101", str(tmp_path / "b")),
@@ -376,31 +376,31 @@ def test_a_package_is_found_without_importing_it(
     write_project(tmp_path, {"pyproject.toml": "", place: "raise SystemExit"})
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path / "lib"))
-    assert resolve_build(BuildRequest(root_package=name)).paths == (str(tmp_path / found),)
+    assert resolve_build(BuildConfig(root_package=name)).paths == (str(tmp_path / found),)
 
 
 def test_a_package_that_is_nowhere_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError) as caught:
-        resolve_build(BuildRequest(root_package="no.such.package"))
+        resolve_build(BuildConfig(root_package="no.such.package"))
     assert caught.value.code == "GBE105"
 
 
 def test_a_run_request_is_resolved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_project(tmp_path, {"pyproject.toml": "[tool.graphbus.runtime]\nvalidation = 'warn'\nhistory = 5\n"})
     monkeypatch.chdir(tmp_path)
-    config = resolve_run(RuntimeRequest(entrypoint="a:b", allow_drift=True))
+    config = resolve_run(RuntimeConfig(entrypoint="a:b", allow_drift=True))
     assert (config.artifacts_dir, config.entrypoint) == (str(tmp_path / ".graphbus"), "a:b")
     assert (config.allow_drift, config.settings.validation, config.settings.history) == (True, "warn", 5)
-    assert resolve_run(RuntimeRequest(validation="off")).settings.validation == "off"
+    assert resolve_run(RuntimeConfig(validation="off")).settings.validation == "off"
 
 
 def test_a_run_does_not_read_the_settings_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(write_project(tmp_path, {"pyproject.toml": "[tool.others]\nx = \n"}))
-    assert resolve_run(RuntimeRequest()).settings == Settings().runtime
+    assert resolve_run(RuntimeConfig()).settings == Settings().runtime
     write_project(tmp_path, {"pyproject.toml": "[tool.graphbus]\nx = \n"})
     with pytest.raises(UsageError, match="GBE104"):
-        resolve_run(RuntimeRequest())
+        resolve_run(RuntimeConfig())
 
 
 def test_a_project_file_that_cannot_be_read_is_refused_in_a_run_too(
@@ -417,14 +417,14 @@ def test_a_project_file_that_cannot_be_read_is_refused_in_a_run_too(
 
     monkeypatch.setattr("builtins.open", refuse)
     with pytest.raises(UsageError, match="GBE104"):
-        resolve_run(RuntimeRequest())
+        resolve_run(RuntimeConfig())
 
 
 def test_a_model_of_the_command_line_answers_in_every_role(tmp_path: Path) -> None:
     root = write_project(
         tmp_path, {"pyproject.toml": '[tool.graphbus.llm]\nproposer = "openai"\narbiter = "command:judge"\n'}
     )
-    llm = resolve_build(BuildRequest(paths=(str(root),), model="rules")).settings.llm
+    llm = resolve_build(BuildConfig(paths=(str(root),), model="rules")).settings.llm
     assert (llm.model, llm.proposer, llm.evaluator, llm.arbiter) == ("rules", "", "", "")
 
 

@@ -20,7 +20,7 @@ from graphbus_core.build import run_build_pipeline
 from graphbus_core.compiler.relearning import learn_imports
 from graphbus_core.errors import ArtifactError, SeveralErrors
 from graphbus_core.model.artifacts import SCHEMA_VERSION, BuildArtifacts
-from graphbus_core.model.config import BuildRequest
+from graphbus_core.model.config import BuildConfig
 from graphbus_core.store import migration, writing
 from graphbus_core.store.migration import UNSAID, UPGRADES, Documents, Learned, to_2, unsaid_by, upgrade
 from graphbus_core.store.reading import MOST_ARTIFACT_BYTES
@@ -128,7 +128,7 @@ def test_a_migration_learns_what_a_build_of_the_same_sources_says(tmp_path: Path
     migrate(folder)
     migrated = store.load_manifest(folder)
     roots = tuple(str(tmp_path / root) for root in migrated.roots)
-    run_build_pipeline(BuildRequest(paths=roots, force=True))
+    run_build_pipeline(BuildConfig(paths=roots, force=True))
     built = store.load_manifest(folder)
     assert (migrated.imports, migrated.third_party, migrated.sources) == (
         built.imports,

@@ -13,7 +13,7 @@ import pytest
 
 from graphbus_core.errors import GraphBusError
 from graphbus_core.hosting.instruments import profile
-from graphbus_core.model.config import BuildConfig, Settings
+from graphbus_core.model.config import ResolvedBuild, Settings
 from graphbus_core.negotiation.lock import load_lock, pack, unpack
 from graphbus_core.negotiation.replay import replay
 from graphbus_core.negotiation.sessions import load_start
@@ -37,8 +37,8 @@ def kept(tmp_path: Path) -> Path:
     return folder
 
 
-def _config(folder: Path) -> BuildConfig:
-    return BuildConfig(root=str(folder.parent), paths=(str(folder.parent),), settings=Settings())
+def _config(folder: Path) -> ResolvedBuild:
+    return ResolvedBuild(root=str(folder.parent), paths=(str(folder.parent),), settings=Settings())
 
 
 def _whole(edit: Edit) -> Edit:

@@ -27,7 +27,7 @@ from graphbus_core.editing import revisions
 from graphbus_core.editing.git import Repository
 from graphbus_core.errors import BuildError, DeployError, GraphBusError, UsageError, raise_all
 from graphbus_core.model.artifacts import SCHEMA_VERSION
-from graphbus_core.model.config import BuildConfig, BuildRequest
+from graphbus_core.model.config import BuildConfig, ResolvedBuild
 from graphbus_core.store.migration import load_any
 
 FAILED = BuildError.exit_status
@@ -95,7 +95,7 @@ def _compared(old: State, new: State, wanted: Wanted) -> report.Comparison:
 
 
 def _of_sources(paths: tuple[str, ...]) -> Validated:
-    config = settings.resolve_build(BuildRequest(paths=paths))
+    config = settings.resolve_build(BuildConfig(paths=paths))
     project = Project.read(config)
     if not project.definitions and not project.errors:
         raise DeployError("GBE746", path="this folder" if paths == (".",) else ", ".join(paths))
@@ -223,7 +223,7 @@ def read_state(name: str, paths: Sequence[str]) -> State:
     if name and is_artifacts(name):
         return _read_artifacts(name)
     sources = (name,) if name else tuple(paths or default_paths())
-    config = settings.resolve_build(BuildRequest(paths=sources))
+    config = settings.resolve_build(BuildConfig(paths=sources))
     project = Project.read(config)
     raise_all(_unreadable(project))
     if not project.definitions:
@@ -273,7 +273,7 @@ def read_revision(name: str, paths: Sequence[str], *, is_merge_base: bool = Fals
         present = tuple(str(path) for path in wanted if path.exists())
         if not present:  # the agents came later
             return State(label, Surface((), ()), version_of(tree))
-        config = BuildConfig(root=str(tree), paths=present, settings=settings.load(tree), dry_run=True)
+        config = ResolvedBuild(root=str(tree), paths=present, settings=settings.load(tree), dry_run=True)
         project = Project.read(config, cache=False)
         if unreadable := _unreadable(project):
             reason = f"{unreadable[0].where}: {unreadable[0].sentence}".rstrip(".")

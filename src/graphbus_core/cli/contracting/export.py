@@ -19,7 +19,7 @@ from graphbus_core.contracts import documents
 from graphbus_core.deploy import yaml
 from graphbus_core.errors import DeployError, UsageError, raise_all
 from graphbus_core.model.artifacts import BuildArtifacts
-from graphbus_core.model.config import BuildRequest, RuntimeRequest
+from graphbus_core.model.config import BuildConfig, RuntimeConfig
 from graphbus_core.model.project_info import ProjectInfo
 from graphbus_core.store.migration import load_any
 
@@ -70,10 +70,10 @@ def _read(path: str) -> tuple[BuildArtifacts, _About]:
     """
     folder = Path(path)
     if path and is_artifacts(path):
-        serve = settings.resolve_run(RuntimeRequest(artifacts=path)).settings.serve
+        serve = settings.resolve_run(RuntimeConfig(artifacts=path)).settings.serve
         info = settings.project_info(settings.find_root([folder.resolve().parent]))
         return load_any(folder)[0], _About(info, serve.call_timeout_s)
-    project = Project.read(settings.resolve_build(BuildRequest(paths=(path,) if path else ())))
+    project = Project.read(settings.resolve_build(BuildConfig(paths=(path,) if path else ())))
     raise_all(project.errors)
     if not project.definitions:  # an empty document would be taken for a promise of nothing
         raise DeployError("GBE746", path=path or "this folder")

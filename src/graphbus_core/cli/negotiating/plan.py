@@ -9,13 +9,13 @@ from graphbus_core.cli import console
 from graphbus_core.cli.console import counted
 from graphbus_core.compiler.project import Project
 from graphbus_core.errors import raise_all
-from graphbus_core.model.config import BuildRequest
+from graphbus_core.model.config import BuildConfig
 from graphbus_core.model.spending import dollars
 from graphbus_core.negotiation.backend import Backend
 from graphbus_core.negotiation.plan import Phase, Plan, plan
 
 
-def show_plan(request: BuildRequest, *, as_json: bool, backend: Backend | None = None) -> None:
+def show_plan(request: BuildConfig, *, as_json: bool, backend: Backend | None = None) -> None:
     """Say what the negotiation that was asked for can cost. Nothing is asked and nothing is written."""
     config = settings.resolve_build(request)
     project = Project.read(config, cache=False)

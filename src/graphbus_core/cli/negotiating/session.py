@@ -14,19 +14,19 @@ from graphbus_core.build import BuildResult, run_build_pipeline
 from graphbus_core.cli import console
 from graphbus_core.cli.console import Role, counted, paint, plain
 from graphbus_core.cli.negotiating.live import spent_so_far
-from graphbus_core.model.config import BuildRequest
+from graphbus_core.model.config import BuildConfig
 from graphbus_core.model.findings import Finding, Severity
 
 Say = Callable[[str], None]
 
 
-def request_of(paths: tuple[str, ...], wished: dict[str, object], **fixed: bool) -> BuildRequest:
+def request_of(paths: tuple[str, ...], wished: dict[str, object], **fixed: bool) -> BuildConfig:
     """Give the request that the options of a command make."""
     options = {name: value for name, value in wished.items() if name not in {"no_cache", "is_planned"}}
-    return BuildRequest(paths=paths, use_cache=not wished["no_cache"], **options, **fixed)  # type: ignore[arg-type]
+    return BuildConfig(paths=paths, use_cache=not wished["no_cache"], **options, **fixed)  # type: ignore[arg-type]
 
 
-def perform(request: BuildRequest, what: str, *, as_json: bool, is_planned: bool = False) -> None:
+def perform(request: BuildConfig, what: str, *, as_json: bool, is_planned: bool = False) -> None:
     """Run a build or a negotiation and say what came of it, or only what it can cost; `what` is `"Build"` or `"Negotiation"`."""
     if is_planned:
         from graphbus_core.cli.negotiating.plan import show_plan
@@ -45,7 +45,7 @@ def perform(request: BuildRequest, what: str, *, as_json: bool, is_planned: bool
         show(result, request, what, seconds)
 
 
-def run_with_agents(request: BuildRequest, write: Say) -> BuildResult:
+def run_with_agents(request: BuildConfig, write: Say) -> BuildResult:
     """Negotiate, and write each decision as it is made."""
     from graphbus_core.bus import MessageBus
     from graphbus_core.cli.negotiating.live import TOPICS, Live
@@ -83,7 +83,7 @@ def _tell(what: str) -> None:
     console.say(console.plain(what))
 
 
-def _interrupted(request: BuildRequest, session: str) -> str:
+def _interrupted(request: BuildConfig, session: str) -> str:
     """Say what Ctrl-C has left: the session is kept, and whether files were changed is what the journal says."""
     from graphbus_core.editing.promotion import fate_of
     from graphbus_core.negotiation.transcript import list_sessions, load_session
@@ -100,7 +100,7 @@ def _interrupted(request: BuildRequest, session: str) -> str:
     return f"{kept}; no source file was changed. `--resume` goes on with it, `graphbus inspect-negotiation` shows it."
 
 
-def show(result: BuildResult, request: BuildRequest, what: str, seconds: float) -> None:
+def show(result: BuildResult, request: BuildConfig, what: str, seconds: float) -> None:
     """Write the diffs of a dry run and the"""
     is_plain = result.is_unchanged or not request.enable_agents
     if is_plain:

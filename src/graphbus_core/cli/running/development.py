@@ -16,7 +16,7 @@ from graphbus_core.compiler import rules
 from graphbus_core.compiler.project import Project
 from graphbus_core.compiler.result import BuildResult
 from graphbus_core.errors import GraphBusError, SeveralErrors
-from graphbus_core.model.config import BuildConfig, BuildRequest
+from graphbus_core.model.config import BuildConfig, ResolvedBuild
 from graphbus_core.model.findings import Finding
 
 _MOST_LOOKS = 50
@@ -58,14 +58,14 @@ class Development:
     """
 
     def __init__(self, paths: Sequence[str]) -> None:
-        self._request = BuildRequest(paths=tuple(paths))
+        self._request = BuildConfig(paths=tuple(paths))
         self._excluded: tuple[str, ...] = ()
         self._agents: tuple[str, ...] | None = None
         self._findings: tuple[Finding, ...] = ()
         self.has_failed = False
 
     @property
-    def config(self) -> BuildConfig:
+    def config(self) -> ResolvedBuild:
         """What is built, by the settings as they are now.
 
         Raises:

@@ -14,7 +14,7 @@ from graphbus_core.hosting.logs import show_logs
 from graphbus_core.hosting.replaying import Replays, find_subscription
 from graphbus_core.hosting.signals import Stopped, stop_on_signals
 from graphbus_core.model.artifacts import BuildArtifacts
-from graphbus_core.model.config import RuntimeRequest
+from graphbus_core.model.config import RuntimeConfig
 from graphbus_core.model.deliveries import DeadLetter
 
 _FAILED = RunError.exit_status
@@ -43,7 +43,7 @@ def replay_letters(
         GraphBusError: What `graphbus run` refuses; then nothing was delivered.
     """
     replaying = _Replaying(file, print_line=None if as_json else lambda outcome: console.out(_line(outcome)))
-    request = RuntimeRequest(artifacts=artifacts, allow_drift=allow_drift)
+    request = RuntimeConfig(artifacts=artifacts, allow_drift=allow_drift)
     status: int | None = None
     try:
         with show_logs(), stop_on_signals() as patience:

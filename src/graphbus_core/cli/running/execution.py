@@ -23,7 +23,7 @@ from graphbus_core.hosting.graph import LiveGraph
 from graphbus_core.hosting.logs import show_logs
 from graphbus_core.hosting.signals import Stopped, stop_on_signals, wait_for_signal
 from graphbus_core.model.artifacts import BuildArtifacts
-from graphbus_core.model.config import RuntimeRequest, Validation
+from graphbus_core.model.config import RuntimeConfig, Validation
 
 
 class RunOptions(InstrumentOptions, frozen=True, kw_only=True):
@@ -89,9 +89,9 @@ def run_graph_here(options: RunOptions, supervisor: SupervisorLink | None = None
         return _run(request, options, one_shot, people, companions=beside.companions, supervisor=supervisor)
 
 
-def request_of(options: RunOptions, instruments: Instruments | None = None) -> RuntimeRequest:
+def request_of(options: RunOptions, instruments: Instruments | None = None) -> RuntimeConfig:
     """What the options ask of Runtime Mode."""
-    return RuntimeRequest(
+    return RuntimeConfig(
         artifacts=options.artifacts,
         entrypoint=options.entrypoint,
         allow_drift=options.allow_drift,
@@ -105,7 +105,7 @@ def request_of(options: RunOptions, instruments: Instruments | None = None) -> R
 
 
 def _run(
-    request: RuntimeRequest,
+    request: RuntimeConfig,
     options: RunOptions,
     one_shot: OneShot,
     people: People,

@@ -22,7 +22,7 @@ from graphbus_core.hosting.instruments.profile import Profiler, save
 from graphbus_core.hosting.instruments.trace import Delivery, TraceFile, Tracer
 from graphbus_core.hosting.signals import Stopped
 from graphbus_core.model.artifacts import BuildArtifacts
-from graphbus_core.model.config import Instrument, RuntimeRequest
+from graphbus_core.model.config import Instrument, RuntimeConfig
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -88,7 +88,7 @@ def ready(options: InstrumentOptions, terminal: Terminal, stack: ExitStack) -> I
     stack.callback(terminal.restore)
     say_delivery = _say_above(terminal)
     tracer = recorder = profiler = None
-    folder = Path(settings.resolve_run(RuntimeRequest(artifacts=options.artifacts)).state_dir)
+    folder = Path(settings.resolve_run(RuntimeConfig(artifacts=options.artifacts)).state_dir)
     if options.is_traced:
         tracer = _tracer(folder, stack, say_delivery, with_payloads=options.traces_payloads)
     if options.is_interactive:

@@ -12,7 +12,7 @@ import click
 
 from graphbus_core import settings
 from graphbus_core.errors import ArtifactError, Place, UsageError
-from graphbus_core.model.config import RuntimeConfig, RuntimeRequest
+from graphbus_core.model.config import ResolvedRun, RuntimeConfig
 
 ARTIFACTS = ".graphbus"
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
@@ -31,9 +31,9 @@ class _File(Protocol):
 F = TypeVar("F", bound=_File)
 
 
-def resolved(artifacts: str) -> RuntimeConfig:
+def resolved(artifacts: str) -> ResolvedRun:
     """How the graph would run."""
-    return settings.resolve_run(RuntimeRequest(artifacts=artifacts))
+    return settings.resolve_run(RuntimeConfig(artifacts=artifacts))
 
 
 def path_of(artifacts: str, name: str) -> Path:

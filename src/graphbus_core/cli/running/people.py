@@ -11,7 +11,7 @@ from graphbus_core.cli.running.terminal import Terminal
 from graphbus_core.errors import RunError
 from graphbus_core.hosting.graph import LiveGraph
 from graphbus_core.model.artifacts import BuildArtifacts
-from graphbus_core.model.config import RuntimeRequest
+from graphbus_core.model.config import RuntimeConfig
 
 
 class People:
@@ -42,7 +42,7 @@ class People:
         """Do what is typed until the input ends."""
         from graphbus_core.cli.running.prompt import Prompt
 
-        folder = Path(settings.resolve_run(RuntimeRequest(artifacts=self._options.artifacts)).state_dir)
+        folder = Path(settings.resolve_run(RuntimeConfig(artifacts=self._options.artifacts)).state_dir)
         prompt = Prompt(graph, self._instruments, self._terminal, folder, is_typed=self.is_typing)
         try:
             prompt.run()

@@ -34,7 +34,7 @@ from graphbus_core.cli.running.supervisor_link import Failed, Imported, Ready, S
 from graphbus_core.cli.running.watching import Watcher
 from graphbus_core.errors import GraphBusError, UsageError, raise_all
 from graphbus_core.hosting.signals import LOOK_S, Patience, Stopped, look_for_signal, stop_on_signals
-from graphbus_core.model.config import RuntimeRequest
+from graphbus_core.model.config import RuntimeConfig
 from graphbus_core.settings import find_root, resolve_run
 
 _BEYOND_GRACE_S = 5.0
@@ -353,7 +353,7 @@ def _with_steady_address(options: RunOptions) -> RunOptions:
 
 def _keep_token(options: RunOptions) -> None:
     """A token that nobody has given would be another one after every restart; the variable for it hands it down."""
-    config = resolve_run(RuntimeRequest(artifacts=options.artifacts))
+    config = resolve_run(RuntimeConfig(artifacts=options.artifacts))
     serve = config.settings.serve
     if not options.is_served or not serve.token_env:
         return

@@ -10,7 +10,7 @@ from graphbus_core import store
 from graphbus_core.deploy.names import as_label, check_image
 from graphbus_core.errors import DeployError, raise_all
 from graphbus_core.model.artifacts import BuildArtifacts, Manifest
-from graphbus_core.model.config import RuntimeConfig, RuntimeRequest
+from graphbus_core.model.config import ResolvedRun, RuntimeConfig
 from graphbus_core.settings import project_table, resolve_run
 
 
@@ -28,7 +28,7 @@ class Project(NamedTuple):
     folder: str
     artifacts: BuildArtifacts
     manifest: Manifest
-    run: RuntimeConfig
+    run: ResolvedRun
     about: Mapping[str, object]
 
 
@@ -43,7 +43,7 @@ def read_project(folder: str) -> Project:
     manifest = store.load_manifest(folder)
     raise_all(store.find_drift(folder, manifest))
     root = Path(store.project_root(folder, manifest))
-    run = resolve_run(RuntimeRequest(artifacts=folder))
+    run = resolve_run(RuntimeConfig(artifacts=folder))
     return Project(root, folder, artifacts, manifest, run, project_table(root))
 
 

@@ -9,7 +9,7 @@ from typing import Protocol
 from graphbus_core.compiler.reading import syntax
 from graphbus_core.errors import BuildError
 from graphbus_core.model.agent import AgentDefinition
-from graphbus_core.model.config import BuildConfig
+from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.model.findings import Finding
 
 UNREADABLE = frozenset({"GBE201", "GBE202", "GBE203", "GBE204", "GBE205", "GBE206"})
@@ -64,7 +64,7 @@ class Evidence(Protocol):
     """The facts of a project."""
 
     @property
-    def config(self) -> BuildConfig:
+    def config(self) -> ResolvedBuild:
         """What is built."""
 
     @property

@@ -17,7 +17,7 @@ from graphbus_core.editing.rungs.trial_tree import NotCopied, TrialTree
 from graphbus_core.editing.rungs.vetted import Files
 from graphbus_core.editing.sandboxes.limits import Finished, Limits, Sandbox
 from graphbus_core.editing.sandboxes.reach import sources_in
-from graphbus_core.model.config import BuildConfig
+from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.schema.json import Json
 
 INSIDE = Path(__file__).with_name("inside")
@@ -100,7 +100,7 @@ class Ground:
         sandbox: None where there is no jail: then nothing runs.
     """
 
-    def __init__(self, config: BuildConfig, sandbox: Sandbox | None) -> None:
+    def __init__(self, config: ResolvedBuild, sandbox: Sandbox | None) -> None:
         gate = config.settings.gate
         self.config = config
         self.limits = Limits(timeout_s=gate.timeout_s, memory_mb=gate.memory_mb)

@@ -39,7 +39,7 @@ from graphbus_core.editing.rungs.suite import TestTrials
 from graphbus_core.editing.rungs.trial_tree import NotCopied
 from graphbus_core.editing.rungs.vetted import Files, Raised, Spot
 from graphbus_core.editing.sandboxes.limits import Finished, Sandbox
-from graphbus_core.model.config import BuildConfig
+from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.schema.json import Json
 
 Failures = dict[str, Problem]
@@ -282,7 +282,7 @@ class Trials:
         objections: The tests that evaluators have written.
     """
 
-    def __init__(self, config: BuildConfig, sandbox: Sandbox | None) -> None:
+    def __init__(self, config: ResolvedBuild, sandbox: Sandbox | None) -> None:
         ground = Ground(config, sandbox)
         self._imports = ImportTrials(ground)
         self._tests = TestTrials(ground)

@@ -20,7 +20,7 @@ from graphbus_core.hosting.metrics import Meter, exposition
 from graphbus_core.hosting.serving.address import Token, find_token
 from graphbus_core.hosting.serving.probes import ProbeServer
 from graphbus_core.hosting.serving.status import Status
-from graphbus_core.model.config import RuntimeConfig, RuntimeRequest, ServeConfig
+from graphbus_core.model.config import ResolvedRun, RuntimeConfig, ServeConfig
 from graphbus_core.model.project_info import ProjectInfo
 from graphbus_core.settings import find_root, project_info, resolve_run
 
@@ -59,7 +59,7 @@ class Servers:
     """
 
     def __init__(self, asked: Asked, artifacts: str, show: Show) -> None:
-        run = resolve_run(RuntimeRequest(artifacts=artifacts))
+        run = resolve_run(RuntimeConfig(artifacts=artifacts))
         self.meter = Meter()
         self.ports: dict[str, int] = {}
         self._config = _overridden(run.settings.serve, asked)
@@ -90,7 +90,7 @@ class Servers:
             status.is_stopping = True
             _wait_while(is_busy, graph.begin_grace())
 
-    def _prepare_http(self, run: RuntimeConfig, held: ExitStack) -> _Http:
+    def _prepare_http(self, run: ResolvedRun, held: ExitStack) -> _Http:
         require("--serve", ("starlette", "uvicorn"), extra="serve")
         from graphbus_core.hosting.serving.server import listen
 
