@@ -129,7 +129,7 @@ def test_a_project_in_a_folder_of_its_repository_writes_to_the_top_and_works_bel
     assert main(["ci", "github"]) == 0
     text = (shop / ".github/workflows/graphbus-mail-out.yml").read_text()
     assert "working-directory: services/Mail Out" in text
-    assert "cache-dependency-path: services/Mail Out/requirements.txt" in text
+    assert "cache-dependency-path: |\n            services/Mail Out/requirements.txt" in text
     assert main(["ci", "gitlab"]) == 0
     assert "cd 'services/Mail Out'" in (shop / ".gitlab/graphbus-mail-out.yml").read_text()
 

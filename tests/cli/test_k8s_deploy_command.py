@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from graphbus_core.cli import main
-from graphbus_core.cli.shipping.k8s_deploy import Object, read_images, read_objects
+from graphbus_core.cli.k8s import Applied, read_images, read_objects
 from tests.fakes.kubernetes_api import Cluster, running, write_kubeconfig
 from tests.fakes.kubernetes_documents import generated
 from tests.fakes.typing_person import Person
@@ -376,7 +376,7 @@ def test_what_kustomize_writes_is_understood(case: str, tmp_path: Path) -> None:
     objects = list(read_objects(rendered))
     assert len(objects) == len(generated(case)) - 1
     namespace = "production" if case.startswith("orders") else "weather"
-    assert Object("Namespace", namespace, "") in objects
+    assert Applied("Namespace", namespace, "") in objects
     assert {each.namespace for each in objects} == {namespace, ""}
     assert all(each.name for each in objects)
     image = "ghcr.io/acme/orders:1.4.2" if case.startswith("orders") else "stations:2.1.0"

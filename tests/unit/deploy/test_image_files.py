@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from graphbus_core.deploy.facts import USER_ID
 from graphbus_core.deploy.image import ImagePlan, generate, render_dockerfile, render_ignore_file
-from graphbus_core.deploy.pins import BASES
+from graphbus_core.deploy.names import BASES, USER_ID
 from tests.patience import PATIENCE_S
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "docker"

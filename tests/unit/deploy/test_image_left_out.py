@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from graphbus_core.cli.shipping.left_out import LeftOut, find_left_out
+from graphbus_core.cli.shipping.image import LeftOut, find_left_out
 from graphbus_core.deploy.image import ImagePlan
 from tests.project_files import write_project
 

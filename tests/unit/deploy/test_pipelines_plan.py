@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from graphbus_core.deploy.pipelines.plan import check_branch, check_cron, check_environment, check_plain
+from graphbus_core.deploy.pipelines import check_branch, check_cron, check_environment, check_plain
 from graphbus_core.errors import DeployError
 
 

@@ -8,8 +8,7 @@ import pytest
 import yaml
 
 from graphbus_core.deploy.image import render_dockerfile
-from graphbus_core.deploy.kubernetes.manifests import generate
-from graphbus_core.deploy.kubernetes.plan import Plan, Pod
+from graphbus_core.deploy.kubernetes import ClusterPlan, Pod, generate
 from graphbus_core.model.powers import Powers
 from tests.unit.deploy.test_image_files import PLAIN
 
@@ -18,7 +17,7 @@ HTTPS = [{"port": 443, "protocol": "TCP"}]
 
 
 def written(powers: Powers, destinations: tuple[str, ...] = ()) -> dict[str, Any]:
-    plan = Plan(
+    plan = ClusterPlan(
         name="shop",
         namespace="shop",
         image="shop:1",
