@@ -71,7 +71,7 @@ class Requirements(NamedTuple):
     has_git: bool
 
 
-def look_around() -> Checkout:
+def _look_around() -> Checkout:
     """Find the project and its repository from the working directory.
 
     Raises:
@@ -89,7 +89,7 @@ def look_around() -> Checkout:
     )
 
 
-def place_agents(named: Sequence[str], checkout: Checkout) -> tuple[str, ...]:
+def _place_agents(named: Sequence[str], checkout: Checkout) -> tuple[str, ...]:
     """Return the paths with agents, relative to the project.
 
     Without a path: those of the last build, else `agents`, else all of the project.
@@ -125,7 +125,7 @@ def _built(root: Path) -> tuple[str, ...]:
     return tuple(check_plain(path, "path") for path in manifest.roots) if manifest else ()
 
 
-def read_requirements(named: Sequence[str], root: Path) -> Requirements:
+def _read_requirements(named: Sequence[str], root: Path) -> Requirements:
     """Find the files that say what the jobs install, and refuse a line that would install another package called graphbus.
 
     Raises:
@@ -202,13 +202,13 @@ def _requirement(about: dict[str, Any]) -> str:
     return ""
 
 
-def has_branch(top: Path, branch: str) -> bool:
+def _has_branch(top: Path, branch: str) -> bool:
     """False if the repository has branches, here or on a remote, and none of this name; true if that cannot be seen."""
     listed = _branches(top)
     return not listed or branch in listed
 
 
-def main_branch(top: Path) -> str:
+def _main_branch(top: Path) -> str:
     """Return the branch that is shipped from: main, unless the repository has none and calls another one its own."""
     listed = _branches(top)
     if "main" in listed:
@@ -305,7 +305,7 @@ def ci(*, forge: Forge, output: str, **given: Any) -> None:
     wish = writing.Wish(**{name: given.pop(name) for name in writing.Wish._fields})
     options = Options(**given)
     _check_usage(options)
-    checkout = look_around()
+    checkout = _look_around()
     plan = make_plan(forge, options, checkout)
     files = _files(forge, plan, checkout.top)
     states = writing.write(Path(output or os.path.relpath(checkout.top)), files, wish)
@@ -332,16 +332,16 @@ def make_plan(forge: Forge, options: Options, checkout: Checkout) -> PipelinePla
         DeployError: GBE703, GBE713, GBE736-739.
         UsageError: GBE101; what an unknown model raises.
     """
-    requirements = read_requirements(options.requirements, checkout.root)
+    requirements = _read_requirements(options.requirements, checkout.root)
     plan = PipelinePlan(
-        paths=place_agents(options.paths, checkout),
+        paths=_place_agents(options.paths, checkout),
         requirements=requirements.files,
         has_hashes=requirements.has_hashes,
         has_git=requirements.has_git,
         installs=tuple(check_plain(line, "command") for line in options.installs),
         test=tuple(check_plain(word, "command") for word in checkout.settings.gate.test_command) or PipelinePlan().test,
         python=choose_python(options.python, checkout.requires_python),
-        branch=check_branch(options.branch or main_branch(checkout.top)),
+        branch=check_branch(options.branch or _main_branch(checkout.top)),
         folder=checkout.folder,
         name=_name(options.name, checkout.folder),
         has_image=options.has_image,
@@ -408,7 +408,7 @@ def _notes(forge: Forge, plan: PipelinePlan, checkout: Checkout, files: Files) -
     """What is left to do."""
     if not checkout.is_repository:
         yield "There is no git repository here: a forge reads these files from the top of one."
-    elif not has_branch(checkout.top, plan.branch):
+    elif not _has_branch(checkout.top, plan.branch):
         yield f"The repository has no branch {plan.branch}: name the one that is shipped from with --branch."
     if not plan.has_hashes:
         yield f"{', '.join(plan.requirements)}: not all have hashes, so that an index decides what is installed."

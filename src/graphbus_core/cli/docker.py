@@ -40,7 +40,7 @@ class Engine(NamedTuple):
     missing: str = ""
 
 
-def find_engine(wanted: Name | None) -> Engine:
+def _find_engine(wanted: Name | None) -> Engine:
     """Look for the engine that was asked for, else for docker, then podman."""
     installed = [name for name in ((wanted,) if wanted else ENGINES) if shutil.which(name)]
     silent: list[Engine] = []
@@ -52,13 +52,13 @@ def find_engine(wanted: Name | None) -> Engine:
     return silent[0] if silent else Engine(wanted or "docker", "not found")
 
 
-def demand_engine(wanted: Name | None, *, otherwise: str) -> Engine:
+def _demand_engine(wanted: Name | None, *, otherwise: str) -> Engine:
     """The same for a caller that cannot go on without one.
 
     Raises:
         DeployError: GBE704 none is installed, GBE715 it does not answer.
     """
-    engine = find_engine(wanted)
+    engine = _find_engine(wanted)
     if engine.missing == "not found":
         raise DeployError("GBE704", program=wanted or " or ".join(ENGINES), otherwise=otherwise)
     if engine.missing:
@@ -66,14 +66,14 @@ def demand_engine(wanted: Name | None, *, otherwise: str) -> Engine:
     return engine
 
 
-def build_command(engine: Name, tag: str, dockerfile: str) -> list[str]:
+def _build_command(engine: Name, tag: str, dockerfile: str) -> list[str]:
     """Return the command that builds the image, in the folder of the project."""
     elsewhere = [] if dockerfile == "Dockerfile" else ["--file", dockerfile]
     as_docker = ["--format", "docker"] if engine == "podman" else []  # else podman drops HEALTHCHECK
     return [engine, "build", *as_docker, *elsewhere, "--tag", tag, "."]
 
 
-def run_command(
+def _run_command(
     engine: Name, image: str, root: Path, *, port: int, serve_port: int | None, arguments: tuple[str, ...] = ()
 ) -> list[str]:
     """Return the command that runs the image with as few rights as it needs, reachable from this machine alone.
@@ -184,13 +184,13 @@ def build(*, tag: str, engine: Name | None, runs: bool, writes_only: bool, **giv
     tag = _check_tag(tag) if tag else name_image(image.root)
     builds = not (writes_only or wish.is_check or wish.is_diff)
     if runs or (builds and engine):  # nothing is written if the command is useless without one
-        found = demand_engine(engine, otherwise="write the files alone with --no-build")
+        found = _demand_engine(engine, otherwise="write the files alone with --no-build")
     else:
-        found = find_engine(None) if builds else Engine(engine or "docker")
+        found = _find_engine(None) if builds else Engine(engine or "docker")
     states = writing.write(Path(os.path.relpath(image.root)), image.files, wish)
     if not wish.is_check:
         _say_left_out(image)
-    command = build_command(found.name, tag, image.dockerfile)
+    command = _build_command(found.name, tag, image.dockerfile)
     is_built = builds and not found.missing
     if is_built:
         programs.run(command, image.root)
@@ -204,7 +204,7 @@ def build(*, tag: str, engine: Name | None, runs: bool, writes_only: bool, **giv
         console.out(f"{console.paint('built', 'good')}        {tag}")
     if runs:
         serve_port = SERVE_PORT if wanted.is_served else None
-        programs.become(run_command(found.name, tag, image.root, port=HEALTH_PORT, serve_port=serve_port), image.root)
+        programs.become(_run_command(found.name, tag, image.root, port=HEALTH_PORT, serve_port=serve_port), image.root)
 
 
 @docker.command("run", short_help="Run the image with as few rights as it needs.")
@@ -253,8 +253,8 @@ def run(
     root = find_root([Path()])
     image = check_image(tag) if tag else name_image(root)
     served = (serve_port or SERVE_PORT) if is_served else None
-    name = find_engine(engine).name if is_dry else demand_engine(engine, otherwise=_SEE_DRY).name
-    command = run_command(name, image, root, port=port, serve_port=served, arguments=arguments)
+    name = _find_engine(engine).name if is_dry else _demand_engine(engine, otherwise=_SEE_DRY).name
+    command = _run_command(name, image, root, port=port, serve_port=served, arguments=arguments)
     if is_dry:
         console.out(shlex.join(command))
         return

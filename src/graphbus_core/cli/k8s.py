@@ -71,7 +71,7 @@ class Applied(NamedTuple):
     is_rolled: bool = False
 
 
-class Kubectl:
+class _Kubectl:
     """kubectl, for one cluster.
 
     Attributes:
@@ -140,7 +140,7 @@ def _deploy(
         raise refusal(timeout, "time", "it is one or more numbers, each with h, m or s, and more than nothing", "5m")
     if image:
         check_fixed(image)
-    kubectl = Kubectl(folder, context)
+    kubectl = _Kubectl(folder, context)
     inside = ("--namespace", namespace) if namespace else ()
     with TemporaryDirectory(prefix="graphbus-") as made:
         manifests = Path(made).resolve() / _MANIFESTS
@@ -159,7 +159,7 @@ def _deploy(
             _follow(kubectl, each._replace(namespace=each.namespace or namespace), timeout)
 
 
-def _write_manifests(kubectl: Kubectl, folder: Path, image: str, manifests: Path) -> str:
+def _write_manifests(kubectl: _Kubectl, folder: Path, image: str, manifests: Path) -> str:
     """Write what is applied, and return its text: what was shown is what goes, whatever becomes of the folder."""
     rendered = kubectl.render(folder)
     manifests.write_text(rendered, encoding="utf-8")
@@ -218,7 +218,7 @@ def _second_buses(objects: Sequence[Applied]) -> Iterator[DeployError]:
             yield DeployError("GBE721", name=each.name)
 
 
-def _announce(kubectl: Kubectl, objects: Sequence[Applied], images: Sequence[str]) -> None:
+def _announce(kubectl: _Kubectl, objects: Sequence[Applied], images: Sequence[str]) -> None:
     context = f"context {kubectl.context}" if kubectl.context else "the cluster around this container"
     console.say(f"{paint('To', 'strong')} {plain(context)}, {plain(kubectl.server)}:")
     for each in objects:
@@ -227,7 +227,7 @@ def _announce(kubectl: Kubectl, objects: Sequence[Applied], images: Sequence[str
     console.say(plain(f"  with {', '.join(images)}"))
 
 
-def _make_sure(kubectl: Kubectl, *, is_sure: bool) -> None:
+def _make_sure(kubectl: _Kubectl, *, is_sure: bool) -> None:
     if is_sure:
         return
     if not sys.stdin.isatty():
@@ -235,7 +235,7 @@ def _make_sure(kubectl: Kubectl, *, is_sure: bool) -> None:
     click.confirm("Apply it?", abort=True, err=True)
 
 
-def _follow(kubectl: Kubectl, deployment: Applied, timeout: str) -> None:
+def _follow(kubectl: _Kubectl, deployment: Applied, timeout: str) -> None:
     """Wait until a deployment runs as it is now; if it does not, show how to find out why."""
     inside = ["--namespace", deployment.namespace] if deployment.namespace else []
     name = f"deployment/{deployment.name}"

@@ -17,7 +17,7 @@ from graphbus_core.compiler.reading.imports import Needed, imported_names
 from graphbus_core.compiler.reading.source import SourceFile
 from graphbus_core.errors import BuildError, Place
 from graphbus_core.model.config import ResolvedBuild
-from graphbus_core.model.digests import source_sha256_hex
+from graphbus_core.model.digests import sha256_hex
 from graphbus_core.store import digest_of
 from graphbus_core.store.cache import CACHE, read_cache, write_cache
 from graphbus_core.store.stamps import Fingerprint, look_at
@@ -114,7 +114,7 @@ class ImportsOutside:
         except BuildError:  # too large to be looked into, or gone
             self._found[path] = _Named(digest_of(os.path.join(self._root, path)), ())
             return ()
-        digest = source_sha256_hex(data)
+        digest = sha256_hex(data)
         found = self._known.get(path)
         if found is None or found.sha256 != digest:
             found = _Named(digest, self._parse(path, data))
@@ -157,4 +157,4 @@ def _stamp_of(folder: str, python: tuple[int, int]) -> str:
         for name in names
         if name.endswith(".py") and (status := os.stat(os.path.join(place, name)))
     ]
-    return source_sha256_hex(repr((python, sorted(stamps))).encode())
+    return sha256_hex(repr((python, sorted(stamps))).encode())

@@ -46,17 +46,17 @@ Effect = Literal["breaking", "settled", "compatible"]
 NOWHERE = SourceSpan("", 0, 0, 0, 0)
 
 
-class Refusal(NamedTuple):
+class _Refusal(NamedTuple):
     """Why a value may be refused; not certain when that rests on a type that nobody knows."""
 
     reason: str
     is_certain: bool = True
 
 
-def refusal(takes: Type, sent: Type) -> Refusal | None:
+def refusal(takes: Type, sent: Type) -> _Refusal | None:
     """Give a reason why `takes` refuses some value of `sent`, a certain one if there is any; None when it refuses none."""
     fit = fit_of(takes, sent)
-    return None if fit.verdict == "fits" else Refusal(fit.reason, is_certain=not fit.lacks_type)
+    return None if fit.verdict == "fits" else _Refusal(fit.reason, is_certain=not fit.lacks_type)
 
 
 class Broken(NamedTuple):

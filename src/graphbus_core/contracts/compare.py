@@ -5,7 +5,7 @@ methods      take arguments and give results; whoever reaches the graph over HTT
 topics       publishers give payloads; with `external_topics` others give and take them as well
 handlers     take payloads and answer requests
 
-`changes` says how two schemas differ, `Consumers` who relies on what; `compare` brings each place together with its old state.
+`changes` says how two schemas differ, `_Consumers` who relies on what; `compare` brings each place together with its old state.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class _Comparison:
     def __init__(self, old: Surface, new: Surface) -> None:
         self._old = old
         self._new = new
-        self._consumers = Consumers(old, new)
+        self._consumers = _Consumers(old, new)
 
     def _is_public(self, topic: str) -> bool:
         return self._old.is_external(topic) or self._new.is_external(topic)
@@ -302,7 +302,7 @@ def _with_names(old: Surface, names: Mapping[str, str]) -> Surface:
 # --- who relies on what has changed -----------------------------------------------------------------
 
 
-class Consumers:
+class _Consumers:
     """The ends of the new graph, each beside what it was."""
 
     def __init__(self, old: Surface, new: Surface) -> None:

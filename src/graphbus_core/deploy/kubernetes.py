@@ -133,7 +133,7 @@ class ClusterPlan(msgspec.Struct, frozen=True, kw_only=True):
         return re.sub(r"[^A-Za-z0-9._-]+", "-", tag or self.version)[:LONGEST_LABEL].strip("-._")
 
 
-def check_plan(plan: ClusterPlan) -> None:
+def _check_plan(plan: ClusterPlan) -> None:
     """Refuse what a cluster would refuse, or what would surprise those who run it.
 
     Raises:
@@ -288,9 +288,9 @@ def generate(plan: ClusterPlan) -> dict[str, str]:
     """Return the files of a kustomization, path -> text; the same plan gives the same bytes.
 
     Raises:
-        DeployError: What `check_plan` raises.
+        DeployError: What `_check_plan` raises.
     """
-    check_plan(plan)
+    _check_plan(plan)
     files = dict(sorted(_objects(plan)))
     kustomization = fill(KUSTOMIZATION, command=plan.command, namespace=plan.namespace, resources=tuple(files))
     return {KUSTOMIZATION: kustomization, **files}

@@ -74,7 +74,7 @@ class Topics:
 def _payload_check(
     topic: str, schema: Schema | None, report: Callable[[str, tuple[Problem, ...]], None]
 ) -> PayloadCheck:
-    """Make the check of one topic's payloads: one of scalars alone is looked at as it is, any other is frozen first."""
+    """Make the check of one topic's payloads: a usual one is looked at as it is, any other is frozen first."""
     if schema is None:
         return freeze
     check = gate_for(schema, lambda frozen: report(topic, problems_of(schema, frozen)))
@@ -84,7 +84,7 @@ def _payload_check(
         check({} if frozen is None else frozen)
         return frozen
 
-    return payload_gate_for(schema, look_closely, limit=MAX_PAYLOAD_BYTES) or look_closely
+    return payload_gate_for(schema, look_closely, limit=MAX_PAYLOAD_BYTES)
 
 
 def _as_published(schema: Schema) -> Schema:

@@ -18,7 +18,7 @@ A gate may miss values that fit, such as typed objects. It never lets one pass t
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -27,7 +27,7 @@ from msgspec import Meta, convert
 
 from graphbus_core.isolation import attempt, try_around, try_first
 from graphbus_core.schema.json import FrozenDict, FrozenList
-from graphbus_core.schema.types import NULL, Field, Schema, Type, is_text_of
+from graphbus_core.schema.types import ANY, NULL, STR, Field, Schema, Type, is_text_of
 from graphbus_core.schema.values import is_bytes
 
 Fits = Callable[[Any], bool]
@@ -37,6 +37,8 @@ _DICTS = frozenset[type]((dict, FrozenDict))
 _LISTS: frozenset[type] = frozenset({list, tuple, FrozenList})
 _SETS = _LISTS | {set, frozenset}
 _LONG = 1 << 63
+_MOST_ITEMS = 128
+"""A longer list in a payload is frozen before it is checked."""
 
 _SCALARS: dict[str, Any] = {
     "unknown": Any,
@@ -59,7 +61,7 @@ def gate_for(wanted: Schema, otherwise: Gate, *, is_closed: bool = False) -> Gat
         otherwise: Is called with every value that is not surely right, some that fit included.
         is_closed: Fields that the schema does not list are not right, unless it is open.
     """
-    struct = _struct_for(wanted.fields, _SCALARS, is_closed=is_closed and not wanted.is_open)
+    struct = _struct_for(wanted.fields, is_closed=is_closed and not wanted.is_open)
     if struct is None:
         return otherwise
     if all(map(_is_scalar, wanted.fields)):
@@ -67,21 +69,56 @@ def gate_for(wanted: Schema, otherwise: Gate, *, is_closed: bool = False) -> Gat
     return try_first(_accept, (_shape_of_record(wanted.fields), struct), _DICTS, otherwise)
 
 
-def payload_gate_for(wanted: Schema, otherwise: Gate, *, limit: int) -> Gate | None:
-    """Make a gate for payloads of scalars only, which need not be frozen before they are checked; None for other schemas.
+def payload_gate_for(wanted: Schema, otherwise: Gate, *, limit: int) -> Gate:
+    """Make a gate for payloads, which lets a usual one pass as it is: it need not be frozen before it is checked.
 
     What it gives back fits, is JSON, has no field that is not listed, and its size, as `json.freeze` counts it, is not over the
-    limit: each text gets an equal share of that.
+    limit: each part gets an equal share of that. What becomes of any other value, `otherwise` decides.
     """
-    names = sum(len(field.name) + 6 for field in wanted.fields)
-    room = (limit - 2 - names) // max(len(wanted.fields), 1)
-    if room < 0 or not all(map(_is_scalar, wanted.fields)):
-        return None
+    struct, _ = attempt(lambda: _sized_struct(wanted.fields, limit))
+    if struct is None:
+        return otherwise
+    if all(map(_is_scalar, wanted.fields)):
+        return try_first(convert, struct, frozenset({dict}), otherwise)
+    return try_first(_accept, (_shape_of_record(wanted.fields), struct), frozenset({dict}), otherwise)
+
+
+def _sized_struct(fields: tuple[Field, ...], room: int) -> type:
+    """A Struct of JSON of at most this size.
+
+    Raises:
+        ValueError: There is no room for it, or it has a part whose values are not JSON as they are.
+    """
+    share = (room - 2 - sum(len(field.name) + 2 for field in fields)) // max(len(fields), 1)
+    struct = _struct_for(fields, lambda of: _sized(of, share), is_closed=True)
+    if struct is None:
+        raise ValueError
+    return struct
+
+
+def _sized(of: Type, room: int) -> Any:
+    """What msgspec knows the type as, with values of at most this size; raises as `_sized_struct` does."""
+    if room < 4:
+        raise ValueError
+    if present := _without_none(of):
+        return _sized(present, room) | None
+    if of.kind == "record":
+        return _sized_struct(of.fields, room)
+    if of.kind == "literal" and (words := _words(of)) and len(str(of)) < room:
+        return words
     text = Annotated[str, Meta(max_length=room)]
     anything = text | _BOUNDED | _FINITE | bool | None
-    scalars = _SCALARS | {"any": anything, "unknown": anything, "int": _BOUNDED, "float": _FINITE, "str": text}
-    struct = _struct_for(wanted.fields, scalars, is_closed=True)
-    return None if struct is None else try_first(convert, struct, frozenset({dict}), otherwise)
+    if of.kind in _SCALARS and not of.name:
+        own = {"any": anything, "unknown": anything, "int": _BOUNDED, "float": _FINITE, "str": text}
+        return own.get(of.kind, _SCALARS[of.kind])
+    share = room // _MOST_ITEMS - 2
+    if of.kind == "list":
+        return Annotated[list[_sized(of.args[0] if of.args else ANY, share)], Meta(max_length=_MOST_ITEMS)]  # type: ignore[misc]
+    if of.kind == "dict" and (not of.args or of.args[0] in (STR, ANY)):
+        item = _sized(of.args[1] if of.args else ANY, share // 2)
+        key = Annotated[str, Meta(max_length=share // 2)]
+        return Annotated[dict[key, item], Meta(max_length=_MOST_ITEMS)]  # type: ignore[valid-type]
+    raise ValueError
 
 
 def call_for(
@@ -104,7 +141,7 @@ def call_for(
         release: Gives back or refuses a result that is not surely right.
     """
     outgoing = Schema() if promised is None else promised
-    structs = _struct_for(wanted.fields, _SCALARS, is_closed=True), _struct_for(outgoing.fields, _SCALARS)
+    structs = _struct_for(wanted.fields, is_closed=True), _struct_for(outgoing.fields)
     if None in structs or not all(map(_is_scalar, (*wanted.fields, *outgoing.fields))):
         return otherwise
     take = itemgetter(*order) if len(order) > 1 else dict.values
@@ -133,11 +170,12 @@ def _accept(value: Any, by: tuple[Fits | None, type]) -> None:
 # --- for msgspec ---------------------------------------------------------------------------
 
 
-def _struct_for(fields: tuple[Field, ...], scalars: Mapping[str, Any], *, is_closed: bool = False) -> type | None:
+def _struct_for(
+    fields: tuple[Field, ...], annotate: Callable[[Type], Any] | None = None, *, is_closed: bool = False
+) -> type | None:
     """A Struct with these fields; None if msgspec cannot have their names, e.g. for a quotation mark in one."""
-    members = [
-        (f"f{number}", _annotation_of(field.type, scalars), _named(field)) for number, field in enumerate(fields)
-    ]
+    annotate = annotate or _annotation_of
+    members = [(f"f{number}", annotate(field.type), _named(field)) for number, field in enumerate(fields)]
     made, _ = attempt(
         lambda: msgspec.defstruct("Record", members, kw_only=True, forbid_unknown_fields=is_closed, gc=False)
     )
@@ -148,12 +186,12 @@ def _named(field: Field) -> Any:
     return msgspec.field(name=field.name) if field.required else msgspec.field(name=field.name, default=None)
 
 
-def _annotation_of(wanted: Type, scalars: Mapping[str, Any] = _SCALARS) -> Any:
+def _annotation_of(wanted: Type) -> Any:
     """What msgspec knows the type as; a class of its own that `_look` is asked about where it knows none."""
-    if wanted.kind in scalars and not wanted.name:
-        return scalars[wanted.kind]
+    if wanted.kind in _SCALARS and not wanted.name:
+        return _SCALARS[wanted.kind]
     if present := _without_none(wanted):
-        return _annotation_of(present, scalars) | None
+        return _annotation_of(present) | None
     make = _ANNOTATIONS.get(wanted.kind)
     return (make(wanted) if make else None) or type("Other", (_Other,), {"fits": staticmethod(_fits_of(wanted))})
 
@@ -180,7 +218,7 @@ def _parts(wanted: Type) -> tuple[Any, ...]:
 
 _ANNOTATIONS: dict[str, Callable[[Type], Any]] = {
     "literal": _words,
-    "record": lambda wanted: _struct_for(wanted.fields, _SCALARS),
+    "record": lambda wanted: _struct_for(wanted.fields),
     "list": lambda wanted: list[_parts(wanted) or Any],  # type: ignore[misc]
     "set": lambda wanted: list[_parts(wanted) or Any],  # type: ignore[misc]
     "tuple": lambda wanted: tuple[_parts(wanted) or (Any, ...)],  # type: ignore[misc]

@@ -69,7 +69,7 @@ def needs_making(annotation: Any, depth: int = 0) -> bool:
     return is_typed_class(annotation) or _is_scalar(annotation)
 
 
-class Makers(msgspec.Struct, frozen=True):
+class _Makers(msgspec.Struct, frozen=True):
     """How the arguments of a function become what it is annotated with.
 
     Attributes:
@@ -81,7 +81,7 @@ class Makers(msgspec.Struct, frozen=True):
     unmade: Mapping[str, str]
 
 
-def makers_for(function: Any) -> Makers:
+def makers_for(function: Any) -> _Makers:
     """Give the makers for those parameters of a function that want more than JSON has."""
     inspected = getattr(function, "__func__", function)
     while hasattr(inspected, "__wrapped__"):
@@ -98,7 +98,7 @@ def makers_for(function: Any) -> Makers:
                 by_name[name] = make
             else:
                 unmade[name] = f"no JSON can become an object of {error}"
-    return Makers(by_name, unmade)
+    return _Makers(by_name, unmade)
 
 
 def is_json_shaped(value: object, depth: int = 0) -> bool:

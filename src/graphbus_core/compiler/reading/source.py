@@ -10,7 +10,7 @@ from itertools import accumulate
 from graphbus_core.compiler.reading import syntax
 from graphbus_core.errors import BuildError, Place
 from graphbus_core.model.agent import SourceSpan
-from graphbus_core.model.digests import source_sha256_hex
+from graphbus_core.model.digests import sha256_hex
 
 BOM = b"\xef\xbb\xbf"
 Ignores = tuple[tuple[int, tuple[str, ...]], ...]
@@ -38,7 +38,7 @@ class SourceFile:
     @cached_property
     def sha256(self) -> str:
         """Digest of the bytes."""
-        return source_sha256_hex(self.data)
+        return sha256_hex(self.data)
 
     @cached_property
     def encoding(self) -> str:
