@@ -18,7 +18,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphbus_core.errors import RunError
-from graphbus_core.schema.checks import call_for, gate_for, payload_gate_for
 from graphbus_core.schema.json import MAX_PAYLOAD_BYTES, freeze
 from graphbus_core.schema.types import (
     ANY,
@@ -36,7 +35,7 @@ from graphbus_core.schema.types import (
     Schema,
     Type,
 )
-from graphbus_core.schema.validation import problems_of
+from graphbus_core.schema.validation import call_for, gate_for, payload_gate_for, problems_of
 
 
 class Colour(StrEnum):

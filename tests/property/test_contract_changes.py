@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 from graphbus_core.compiler import rules
 from graphbus_core.compiler.rules.wiring import Wiring
-from graphbus_core.contracts.changes import differences, refusal
+from graphbus_core.contracts.changes import differences, field_samples, refusal, samples
 from graphbus_core.contracts.compare import compare
 from graphbus_core.contracts.edges import Recorded, Validation, validate
-from graphbus_core.contracts.samples import field_samples, samples
 from graphbus_core.contracts.surface import Surface
 from graphbus_core.model.agent import (
     AgentDefinition,

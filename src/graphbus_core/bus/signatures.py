@@ -9,8 +9,7 @@ from typing import Any
 import msgspec
 
 from graphbus_core.errors import Place, RunError
-from graphbus_core.model.agent import HandlerShape, ParameterKind
-from graphbus_core.model.handlers import Annotation, HandlerParameter, decide
+from graphbus_core.model.agent import Annotation, HandlerParameter, HandlerShape, ParameterKind, decide
 from graphbus_core.model.messages import Event
 from graphbus_core.schema.live import Unresolved, annotation_of
 from graphbus_core.schema.objects import Make, UnfitError, Unmakeable, is_typed_class, maker_of, needs_making

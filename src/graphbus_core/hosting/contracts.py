@@ -15,11 +15,10 @@ from graphbus_core.model.agent import MethodSpec
 from graphbus_core.model.artifacts import BuildArtifacts
 from graphbus_core.model.config import Validation
 from graphbus_core.model.topics import matches
-from graphbus_core.schema.checks import Gate, gate_for, payload_gate_for
 from graphbus_core.schema.json import MAX_PAYLOAD_BYTES, Json, freeze
 from graphbus_core.schema.objects import Make, UnfitError, is_json_shaped, makers_for
 from graphbus_core.schema.types import STR, Field, Schema, Type
-from graphbus_core.schema.validation import Problem, problems_of, refusal
+from graphbus_core.schema.validation import Gate, Problem, gate_for, payload_gate_for, problems_of, refusal
 from graphbus_core.schema.values import clipped
 
 _log = Log("graphbus.contracts")

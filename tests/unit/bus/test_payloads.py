@@ -22,8 +22,8 @@ from graphbus_core.schema.json import (
     MAX_PAYLOAD_BYTES,
     FrozenDict,
     FrozenList,
-    _Freezer,
     _describe_path,
+    _Freezer,
     freeze,
     thaw,
 )

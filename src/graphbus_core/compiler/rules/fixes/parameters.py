@@ -10,9 +10,8 @@ from graphbus_core.compiler.rules.evidence import Evidence, trees_with
 from graphbus_core.compiler.rules.fixes.names import names_method, others
 from graphbus_core.compiler.rules.fixes.rewrite import Function, Refused, Symbol
 from graphbus_core.compiler.rules.wiring import Wiring
-from graphbus_core.model.agent import AgentDefinition, Call, MethodSpec, SourceSpan
+from graphbus_core.model.agent import EVENT_NAMES, PAYLOAD_NAMES, AgentDefinition, Call, MethodSpec, SourceSpan
 from graphbus_core.model.findings import Finding, Fix
-from graphbus_core.model.handlers import EVENT_NAMES, PAYLOAD_NAMES
 
 _REFLECTING = frozenset({"locals", "vars", "eval", "exec", "globals"})
 
