@@ -382,6 +382,9 @@ def _negotiation(options: Options, config: LLMConfig) -> Negotiation:
     keys = [providers[spec.provider].key_env for spec in specs if spec.provider in providers]
     if any(spec.provider == COMMAND for spec in specs):
         keys += config.pass_env
+    for name in filter(None, keys):
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            raise DeployError("GBE737", value=repr(name), kind="variable")
     return Negotiation(
         cron=check_cron(options.schedule or _CRON),
         model=check_plain(model if model == RULES else str(specs[0]), "command") if model else "",

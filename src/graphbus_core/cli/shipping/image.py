@@ -7,6 +7,7 @@ import os
 import re
 from base64 import urlsafe_b64encode
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from hashlib import sha256
 from importlib.resources import files as package_files
 from io import BytesIO
@@ -40,6 +41,7 @@ License-Expression: MIT
 Requires-Python: >=3.11
 Requires-Dist: msgspec>=0.20
 """
+_WHEEL_NAME = f"{_NAME}-{graphbus_core.__version__}-py3-none-any.whl"
 _WHEEL = "Wheel-Version: 1.0\nGenerator: graphbus\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 
 
@@ -55,6 +57,7 @@ class Wheel(NamedTuple):
         return sha256(self.data).hexdigest()
 
 
+@cache
 def make_wheel() -> Wheel:
     """Pack the runtime. Nothing is compressed: compressors differ between machines, and the hash must not."""
     about = f"{_NAME}-{graphbus_core.__version__}.dist-info"
@@ -66,7 +69,7 @@ def make_wheel() -> Wheel:
             entry = ZipInfo(path)  # of 1980
             entry.create_system, entry.external_attr = 3, 0o644 << 16  # as on POSIX, wherever it is made
             archive.writestr(entry, data)
-    return Wheel(f"{_NAME}-{graphbus_core.__version__}-py3-none-any.whl", packed.getvalue())
+    return Wheel(_WHEEL_NAME, packed.getvalue())
 
 
 def _modules() -> dict[str, bytes]:
@@ -222,16 +225,16 @@ def plan_image(wanted: Wanted) -> Image:
     """
     project = read_project(wanted.artifacts)
     theirs = _their_requirements(project, wanted)
-    wheel = make_wheel()
-    plan = _plan(project, wanted, wheel.name)
+    plan = _plan(project, wanted)
     _check_paths(plan)
+    wheel = make_wheel()
     requirements = join(_pins(project, wanted), f"{plan.folder}/{wheel.name}", wheel.sha256, theirs)
     files = generate(plan, requirements=requirements, wheel=wheel.data)
     left_out = find_left_out(project.root, plan, project.manifest.import_roots)
     return Image(project.root, plan.dockerfile, files, left_out)
 
 
-def _plan(project: Project, wanted: Wanted, wheel: str) -> ImagePlan:
+def _plan(project: Project, wanted: Wanted) -> ImagePlan:
     root, manifest = project.root, project.manifest
     output = _below(root, wanted.output)
     requirements = _below(root, wanted.requirements)
@@ -249,7 +252,7 @@ def _plan(project: Project, wanted: Wanted, wheel: str) -> ImagePlan:
         command=command_line("graphbus docker build", {**wanted._asdict(), **normalized}),
         base=base,
         folder=f"{output}/{_FOLDER}".removeprefix("/"),
-        wheel=wheel,
+        wheel=_WHEEL_NAME,
         artifacts=artifacts,
         artifact_files=(*store.ARTIFACTS, store.MANIFEST),
         sources=tuple(sorted({*store.files_of(manifest), *own})),
