@@ -197,13 +197,13 @@ class _Freezer:
             raise RunError("GBE613", limit=self._limit)
 
     def _not_json(self, found: str) -> RunError:
-        return RunError("GBE612", path=clipped(_describe_path(self._path)), found=clipped(found))
+        return RunError("GBE612", path=clipped(describe_path(self._path)), found=clipped(found))
 
 
-def _describe_path(path: list[str | int]) -> str:
-    """Spell a path into a payload: `items[0].sku`; the payload itself for the empty path."""
+def describe_path(path: Iterable[str | int], whole: str = "the payload") -> str:
+    """Spell a path into a value: `items[0].sku`; `whole` for the empty path."""
     spelled = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).lstrip(".")
-    return spelled or "the payload"
+    return spelled or whole
 
 
 def _is_typed_object(value: object) -> bool:

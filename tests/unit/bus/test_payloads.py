@@ -22,8 +22,8 @@ from graphbus_core.schema.json import (
     MAX_PAYLOAD_BYTES,
     FrozenDict,
     FrozenList,
-    _describe_path,
     _Freezer,
+    describe_path,
     freeze,
     thaw,
 )
@@ -270,4 +270,4 @@ def test_an_event_cannot_be_changed() -> None:
     ("path", "spelled"), [([], "the payload"), (["a"], "a"), (["a", 0, "b"], "a[0].b"), ([0, 1], "[0][1]")]
 )
 def test_a_path_is_spelled_as_one_would_write_it(path: list[str | int], spelled: str) -> None:
-    assert _describe_path(path) == spelled
+    assert describe_path(path) == spelled
