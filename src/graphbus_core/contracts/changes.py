@@ -87,7 +87,6 @@ def witness(takes: Type, sent: Type) -> tuple[Any, ...]:
 ChangeKind = Literal[
     "agent-added",
     "agent-removed",
-    "agent-renamed",
     "method-added",
     "method-removed",
     "schema-known",

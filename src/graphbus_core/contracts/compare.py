@@ -10,11 +10,9 @@ handlers     take payloads and answer requests
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 
-import msgspec
-
-from graphbus_core.contracts.changes import Broken, Change, ChangeKind, differences, type_differences
+from graphbus_core.contracts.changes import Broken, Change, differences, type_differences
 from graphbus_core.contracts.surface import Handler, Said, Surface, answer_of, merged
 from graphbus_core.model.agent import AgentDefinition, Call, MethodSpec, SourceSpan
 from graphbus_core.schema.compatibility import Side, why_not
@@ -32,16 +30,15 @@ def compare(old: Surface, new: Surface) -> tuple[Change, ...]:
         old: The promises as they were.
         new: The promises as they are; what a change breaks are edges of this state.
     """
-    names = _renamed(old, new)
-    comparison = _Comparison(_with_names(old, names), new)
-    found = [*comparison.agents(names), *comparison.methods(), *comparison.topics(), *comparison.handlers()]
+    comparison = _Comparison(old, new)
+    found = [*comparison.agents(), *comparison.methods(), *comparison.topics(), *comparison.handlers()]
     return tuple(
         sorted(found, key=lambda change: (_RANK[change.effect], change.place, change.part, change.field, change.kind))
     )
 
 
 class _Comparison:
-    """Both states; agents have the names of the new one."""
+    """Both states while they are compared."""
 
     def __init__(self, old: Surface, new: Surface) -> None:
         self._old = old
@@ -53,24 +50,19 @@ class _Comparison:
 
     # --- agents -------------------------------------------------------------------------
 
-    def agents(self, renamed: Mapping[str, str]) -> Iterator[Change]:
-        """Find agents that have come, gone, or go by another name, and what they depend on."""
+    def agents(self) -> Iterator[Change]:
+        """Find agents that have come or gone, and what they depend on."""
         old, new = self._old.agents, self._new.agents
-        for before, after in renamed.items():
-            yield self._lost("agent-renamed", new[after], before, f"{before} is called {after} now")
         for name in old.keys() - new.keys():
-            yield self._lost("agent-removed", old[name], name, f"{name} is gone")._replace(is_new_place=False)
+            yield Change(
+                "agent-removed", name, f"{name} is gone", old[name].name_span, is_breaking=True,
+                is_public=_has_methods(old[name]), breaks=distinct(self._consumers.of_gone_agent(name)), is_new_place=False,
+            )  # fmt: skip
         for name in new.keys() - old.keys():
             is_public = _has_methods(new[name])
             yield Change("agent-added", name, f"{name} is new", new[name].name_span, is_public=is_public)
         for name in old.keys() & new.keys():
             yield from self._dependencies(old[name], new[name])
-
-    def _lost(self, kind: ChangeKind, agent: AgentDefinition, name: str, why: str) -> Change:
-        """An agent that nobody finds under its old name any more."""
-        breaks = distinct(self._consumers.of_gone_agent(name))
-        is_public = _has_methods(agent)
-        return Change(kind, name, why, agent.name_span, is_breaking=True, is_public=is_public, breaks=breaks)
 
     def _dependencies(self, before: AgentDefinition, after: AgentDefinition) -> Iterator[Change]:
         was, now = ({each.name: each for each in agent.dependencies} for agent in (before, after))
@@ -268,35 +260,6 @@ def _at(head: Change, change: Change, breaks: Iterable[Broken]) -> Change:
     return change._replace(
         place=head.place, span=head.span, part=head.part, is_public=head.is_public, breaks=distinct(breaks)
     )
-
-
-# --- agents under another name ---------------------------------------------------------------
-
-
-def _renamed(old: Surface, new: Surface) -> dict[str, str]:
-    """Old -> new name of each agent that is gone, where exactly one that is new promises, hears and says the same."""
-    gone = {name: _shape(agent) for name, agent in old.agents.items() if name not in new.agents}
-    fresh = {name: _shape(agent) for name, agent in new.agents.items() if name not in old.agents}
-    found = {}
-    for name, shape in gone.items():
-        alike = [each for each, other in fresh.items() if other == shape]
-        if any(shape) and len(alike) == 1 and list(gone.values()).count(shape) == 1:
-            found[name] = alike[0]
-    return found
-
-
-def _shape(agent: AgentDefinition) -> tuple[frozenset[str], ...]:
-    return (
-        frozenset(f"{each.name}{each.input_schema}{each.output_schema}" for each in agent.methods if each.has_schema),
-        frozenset(f"{each.topic}:{each.method}" for each in agent.subscriptions),
-        frozenset(f"{each.topic}{each.payload}" for each in agent.publications),
-    )
-
-
-def _with_names(old: Surface, names: Mapping[str, str]) -> Surface:
-    """The old state, with agents under the names that they have now."""
-    agents = (msgspec.structs.replace(each, name=names.get(name, name)) for name, each in old.agents.items())
-    return Surface(agents, old.topics) if names else old
 
 
 # --- who relies on what has changed -----------------------------------------------------------------
