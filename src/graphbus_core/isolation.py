@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterator
 from contextlib import suppress
-from types import CoroutineType
+from types import CoroutineType, coroutine
 from typing import Any, Protocol, TypeVar
 
 from graphbus_core.errors import RunError
@@ -20,16 +20,6 @@ R = TypeVar("R")
 
 explain: Callable[[Exception], Exception] = lambda error: error  # noqa: E731 - the one place to exchange it
 """What becomes of an exception before a person reads of it; a confined process tells which power was missing."""
-
-
-class Carried(Protocol):
-    """Something to be done, and what has come of it."""
-
-    result: Any
-    error: BaseException | None
-
-    def begin(self) -> Any:
-        """Begin; the rest may have to be awaited."""
 
 
 def run_each(calls: Iterator[Callable[[T], object]], argument: T, failed: Callable[[Exception], object]) -> None:
@@ -43,14 +33,6 @@ def run_each(calls: Iterator[Callable[[T], object]], argument: T, failed: Callab
             failed(error)
 
 
-def run_one(call: Callable[[T], object], argument: T, failed: Callable[[Exception], object]) -> None:
-    """Do what `run_each` does with a single call; to make an iterator of it would cost more than the call."""
-    try:
-        call(argument)
-    except Exception as error:  # noqa: BLE001 - as above
-        failed(error)
-
-
 def attempt(work: Callable[[], R]) -> tuple[R | None, Exception | None]:
     """Call `work` and give its result and None, or None and the Exception that it raised."""
     results: list[R] = []
@@ -59,30 +41,93 @@ def attempt(work: Callable[[], R]) -> tuple[R | None, Exception | None]:
     return (results[0], None) if results else (None, errors[0])
 
 
-async def carry_each(turn: Iterator[Carried], ended: Callable[[Any], object]) -> None:
-    """Begin each of a turn, await what it gives if that can be awaited, and note what has come of it; then it has `ended`.
+class Underway(Protocol):
+    """Work that may have to be awaited, and what has come of it."""
+
+    coroutine: Any
+    result: Any
+    error: BaseException | None
+    keeps_result: bool
+
+    def begin(self) -> Any:
+        """Begin; what is returned may have to be awaited."""
+
+
+class _Ended:
+    """What a step gives in the place of what it waits for, when there is no further step."""
+
+
+ENDED = _Ended()
+
+
+def begin(work: Underway, enter: Callable[[Underway], object]) -> Any:
+    """Take the first step of work, after `enter`: `ENDED`, or what the work waits for. Whatever it raised is noted.
 
     Unlike with `run_each`, that is anything: a task that raised KeyboardInterrupt would end the loop while others are at work.
-    All of a turn share one coroutine: one for each costs as much as a handler that does nothing.
     """
-    for each in turn:
-        try:
-            result = each.begin()
-            if type(result) is CoroutineType or isinstance(result, Awaitable):  # the first alone costs next to nothing
-                result = await result
-            if result is not None:
-                each.result = result
-        except BaseException as error:  # noqa: BLE001 - it is handed to the thread that has to do with it
-            each.error = error
-        ended(each)
-
-
-async def carry(call: Callable[[T], Any], argument: T, outcome: Carried) -> None:
-    """Call what can be awaited, await it, and note in `outcome` as its error whatever it raised."""
     try:
-        await call(argument)
-    except BaseException as error:  # noqa: BLE001 - who awaits this decides
-        outcome.error = error
+        enter(work)
+        coroutine = work.begin()
+        if type(coroutine) is not CoroutineType:
+            if not isinstance(coroutine, Awaitable):
+                work.result = coroutine
+                return ENDED
+            coroutine = _await(coroutine)
+        work.coroutine = coroutine
+        if work.keeps_result:
+            return step(work, None, None)
+        for awaited in coroutine.__await__():  # costs half of `send`, which raises StopIteration
+            return awaited
+    except BaseException as error:  # noqa: BLE001 - it is handed to the thread that has to do with it
+        work.error = error
+    return ENDED
+
+
+def step(work: Underway, value: Any, error: BaseException | None) -> Any:
+    """Take the next step of work that has begun: with the value that it has waited for, or with this error."""
+    try:
+        return work.coroutine.send(value) if error is None else work.coroutine.throw(error)
+    except StopIteration as end:
+        work.result = end.value
+    except BaseException as raised:  # noqa: BLE001 - as above
+        work.error = raised
+    return ENDED
+
+
+@coroutine
+def carry_on(awaited: Any, resume: Callable[[Any, BaseException | None], Any]) -> Generator[Any, Any, None]:
+    """Wait for what work waits for, `resume` it, and so on until it has ended; a cancellation goes to the work."""
+    while awaited is not ENDED:
+        try:
+            value, error = (yield awaited), None
+        except BaseException as raised:  # noqa: BLE001 - it is for the work to say what becomes of it
+            value, error = None, raised
+        awaited = resume(value, error)
+
+
+async def _await(work: Awaitable[Any]) -> Any:
+    return await work
+
+
+class Round(Protocol):
+    """What is left of a round of calls; `at` says whom the last one belongs to."""
+
+    at: Any
+    rest: Iterator[tuple[Any, Callable[[Any], object]]]
+
+
+RoundT = TypeVar("RoundT", bound=Round)
+
+
+def run_round(round_: RoundT, argument: object, failed: Callable[[RoundT, Exception], object]) -> None:
+    """Do what `run_each` does with the rest of a round."""
+    while True:
+        try:
+            for round_.at, call in round_.rest:  # noqa: B020
+                call(argument)
+            return
+        except Exception as error:  # noqa: BLE001 - as above
+            failed(round_, error)
 
 
 def attempt_anything(work: Callable[[], object]) -> BaseException | None:

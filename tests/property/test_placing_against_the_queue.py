@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from graphbus_core import Event
 from graphbus_core.bus import MessageBus
 from graphbus_core.bus.lanes import Lanes
-from graphbus_core.bus.routing import Subscription
+from graphbus_core.bus.routes import Subscription
 from graphbus_core.model.deliveries import DeliveryPolicy
 from graphbus_core.model.topics import matches
 
@@ -131,7 +131,7 @@ def observed(
     bus = run.bus
     dead = [(each.reason, known(each.event), each.subscription) for each in bus.dead_letters()]
     placed = getattr(bus, "placed", 0)
-    return run.heard, [known(each) for each in bus.history()], dead, bus.statistics(), bus._receipts.followed, placed
+    return run.heard, [known(each) for each in bus.history()], dead, bus.statistics(), bus._followed, placed
 
 
 @settings(max_examples=60, deadline=None)

@@ -25,13 +25,11 @@ class Current(msgspec.Struct, frozen=True):
         bound: Gives the method itself.
         call: Calls it, by its contract.
         contract: Gives its contract; raises RunError when it is gone.
-        version: That of the bus, before the method was looked up.
     """
 
     bound: Callable[[], Callable[..., Any]]
     call: Call
     contract: Callable[[], Method]
-    version: int
 
 
 def compile_call(bus: MessageBus, agent: str, method: Method, current: Current, *, is_async: bool) -> Call:
@@ -54,11 +52,11 @@ def compile_call(bus: MessageBus, agent: str, method: Method, current: Current, 
     schema = method.plain_schema
     order = None if schema is None else _order_of(bound, schema)
     if schema is None or order is None:
-        return bus.caller(call_plainly, current.call, owner=agent, version=current.version)
+        return bus.caller(call_plainly, owner=agent)
     function = generate_call(
         schema, order, bound, method.promised_schema, otherwise=call_plainly, release=method.release
     )
-    return bus.caller(function, current.call, owner=agent, version=current.version)
+    return bus.caller(function, owner=agent)
 
 
 def _order_of(bound: Callable[..., Any], schema: Schema) -> tuple[str, ...] | None:

@@ -159,14 +159,13 @@ class LiveGraph:
 
     def _compile_call(self, agent: str, method: str) -> Call:
         self._refuse_left_out(agent)
-        version, calls = self.bus.version, self._calls  # a reload that comes now leaves what is made here behind
+        calls = self._calls
         found = self._methods.find(agent, method)
         is_async = self._members[agent].is_async
         current = Current(
             lambda: getattr(self.nodes[agent], method),
             lambda arguments: self._call(agent, method, arguments),
             lambda: self._methods.find(agent, method),
-            version,
         )
         call = compile_call(self.bus, agent, found, current, is_async=is_async)
         calls.setdefault(agent, {})[method] = call

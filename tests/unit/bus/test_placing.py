@@ -111,12 +111,12 @@ class Working:
         bus.subscribe("/A/Last", last, owner="Last")
         bus.subscribe("/A/Plain", lambda: self.heard.append("plain"), owner="Plain")
         bus.deliver_again(Event("/A/Works"), None)
-        assert comes_true(lambda: bus._lanes is not None and bus._lanes.under_way)
+        assert comes_true(lambda: bus._core.under_way)
         self.end = lambda: self.on_loop(may_end.set)
 
     def on_loop(self, do: Callable[[], object]) -> None:
-        assert self.bus._lanes is not None
-        self.bus._lanes.loop.call_soon_threadsafe(do)
+        assert self.bus._sync.loop is not None
+        self.bus._sync.loop.loop.call_soon_threadsafe(do)
 
     def is_there(self) -> bool:
         return self.pausing.is_there.is_set() or self.has_published.is_set()

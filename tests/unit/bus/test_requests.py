@@ -110,8 +110,8 @@ def test_the_error_of_the_handler_is_the_askers_and_no_dead_letter(bus: MessageB
 
 def test_none_and_several_who_could_answer_are_refused_by_name(bus: MessageBus) -> None:
     bus.subscribe("/Stock/Left", lambda: 1, name="Stock.left")
-    bus.subscribe("/Stock/*", lambda: 2, name="Audit.any")
-    with pytest.raises(RunError, match=r"2 handlers hear it: Stock.left, Audit.any") as several:
+    bus.subscribe("/Stock/Left", lambda: 2, name="Shop.left")
+    with pytest.raises(RunError, match=r"2 handlers hear it: Stock.left, Shop.left") as several:
         bus.request("/Stock/Left")
     with pytest.raises(RunError, match="no handler answers it") as none:
         bus.request("/Other/Left")
@@ -282,10 +282,6 @@ def test_a_request_is_part_of_its_causal_chain(bus: MessageBus) -> None:
 
     bus.subscribe("/A/B", lambda: [bus.publish("/A/Before"), bus.request("/A/Ask")], name="Agent.ask")
     bus.subscribe("/A/Ask", answer, name="Other.answer")
-    bus.subscribe("/A/*", lambda event: seen.append(event) if event.topic == "/A/After" else None, name="Audit.any")
-    with pytest.raises(RunError, match="2 handlers"):
-        bus.request("/A/Ask")
-    bus.unsubscribe(bus.subscriptions[-1])
     bus.subscribe("/A/After", seen.append)
     deliver(bus, "/A/B")
     asked, after = seen
