@@ -15,7 +15,6 @@ from graphbus_core import build_graph, run_graph
 from graphbus_core.cli import main
 from graphbus_core.errors import RunError
 from graphbus_core.hosting.graph import LiveGraph
-from graphbus_core.hosting.reload import Reloader
 from graphbus_core.model.config import RuntimeRequest
 from graphbus_core.runtime import PIPELINE
 from tests.conftest import Project
@@ -148,18 +147,6 @@ def test_the_module_of_another_agent_need_not_even_import(root: Path) -> None:
         with pytest.raises(RunError) as refusal:
             graph.node("Stocks")
         assert refusal.value.code == "GBE696"
-
-
-def test_a_reload_does_not_bring_the_others_in(root: Path) -> None:
-    with start_only("Weather") as graph:
-        reloader = Reloader(graph)
-        for name in ("stocks", "weather"):
-            path = root / f"agents/{name}.py"
-            path.write_text(path.read_text().replace("hears", "hears well"))
-        done = reloader.reload(build_graph(root / "agents").artifacts)
-        assert done.replaced == ("Weather",)
-        assert done.added == ()
-        assert list(graph.nodes) == ["Weather"]
 
 
 def test_without_the_option_all_run(root: Path) -> None:

@@ -53,7 +53,7 @@ COMMANDS: dict[str, Entry] = {
     "replay": Entry("graphbus_core.cli.replay:replay", "Run a session again on its record, and compare.", "Look"),
     "validate": Entry("graphbus_core.cli.validate:validate", "Verify artifacts and source files.", "Look"),
     "diff": Entry("graphbus_core.cli.diff:diff", "Tell what changed between two artifact folders.", "Look"),
-    "dev": Entry("graphbus_core.cli.dev:dev", "Run the agents, and reload them on each save.", "Run"),
+    "dev": Entry("graphbus_core.cli.dev:dev", "Run the agents, and restart them on each save.", "Run"),
     "run": Entry("graphbus_core.cli.run:run", "Run the graph as plain Python.", "Run"),
     "dlq": Entry("graphbus_core.cli.dlq:dlq", "Look at dead letters, replay or drop them.", "Run"),
     "state": Entry("graphbus_core.cli.state:state", "Look at states, export, import and empty them.", "Run"),

@@ -27,10 +27,6 @@ ENTRIES: dict[str, Entry] = {
         "`on_stop` of {name} was not called: a handler or method of it does not come to its end.",
         "What the agent holds was not put away. Correct the handler, or raise `grace_s` in [tool.graphbus.runtime].",
     ),
-    "GBE609": Entry(
-        "`on_stop` of the old {name} failed before: {reason}.",
-        "It may still hold what the new version needs, e.g. a port.",
-    ),
     "GBE610": Entry(
         "{topic!r} cannot be used here: {reason}.", "A topic is `/Segment/Segment`, with letters, digits, `_`, `-`."
     ),
@@ -218,17 +214,6 @@ ENTRIES: dict[str, Entry] = {
     "GBE689": Entry("{name} failed: {reason}.", "The graph runs on."),
     "GBE690": Entry(
         "The graph cannot take over new code now: {reason}.", "The old code keeps running; save again later."
-    ),
-    "GBE691": Entry(
-        "The module {module} cannot be imported again: {reason}.", "The old code keeps running; correct the module."
-    ),
-    "GBE692": Entry(
-        "The new version of {name} cannot take the place of the old one: {reason}.",
-        "The old one keeps running; correct it, or start the graph again.",
-    ),
-    "GBE693": Entry("`{method}` of the new {name} failed: {reason}.", "The old one keeps running; correct the method."),
-    "GBE694": Entry(
-        "`on_start` of {name} failed when the old version was to go on: {reason}.", "Start the graph again."
     ),
     "GBE695": Entry("The graph has no agent {name} to run alone.{suggestion}", "Its agents are: {known}."),
     "GBE696": Entry(

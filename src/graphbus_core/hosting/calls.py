@@ -6,8 +6,6 @@ from collections.abc import Callable
 from contextvars import copy_context
 from typing import Any
 
-import msgspec
-
 from graphbus_core.bus import MessageBus
 from graphbus_core.hosting.contracts import Method
 from graphbus_core.middleware import Handling, surround
@@ -18,37 +16,22 @@ Arguments = dict[str, Any]
 Call = Callable[[Arguments], Any]
 
 
-class Current(msgspec.Struct, frozen=True):
-    """An agent's method as it is at the time: a reload may exchange it while a call waits its turn.
-
-    Attributes:
-        bound: Gives the method itself.
-        call: Calls it, by its contract.
-        contract: Gives its contract; raises RunError when it is gone.
-    """
-
-    bound: Callable[[], Callable[..., Any]]
-    call: Call
-    contract: Callable[[], Method]
-
-
-def compile_call(bus: MessageBus, agent: str, method: Method, current: Current, *, is_async: bool) -> Call:
+def compile_call(bus: MessageBus, agent: str, method: Method, bound: Callable[..., Any], *, is_async: bool) -> Call:
     """Make the function that a call of this method goes through.
 
     Args:
         bus: What the method publishes is delivered here before the call returns.
         agent: The agent that the method belongs to.
         method: Its contract.
-        current: The method itself.
+        bound: The method itself.
         is_async: Everything of the agent runs on the event loop.
     """
-    bound = current.bound()
 
     def call_plainly(arguments: Arguments) -> Any:
         return method.release(bound(**method.accept(arguments)))
 
     if is_async or bus.middleware:
-        return lambda arguments: _run(bus, agent, method, current, arguments)
+        return lambda arguments: _run(bus, agent, method, bound, arguments)
     schema = method.plain_schema
     order = None if schema is None else _order_of(bound, schema)
     if schema is None or order is None:
@@ -72,21 +55,15 @@ def _order_of(bound: Callable[..., Any], schema: Schema) -> tuple[str, ...] | No
     return names if is_plain and set(names) == schema.names else None
 
 
-def _run(bus: MessageBus, agent: str, method: Method, current: Current, arguments: Arguments) -> Any:
-    """Call in turn, with the middleware around it; the contract that counts is that of the method that is called in the end."""
-    accepted, contract = method.accept(arguments), method
+def _run(bus: MessageBus, agent: str, method: Method, bound: Callable[..., Any], arguments: Arguments) -> Any:
+    """Call in turn, with the middleware around it."""
+    accepted = method.accept(arguments)
     caller = copy_context() if bus.middleware else None
 
     def call() -> Any:
-        nonlocal accepted, contract
-        present = current.contract()
-        if present is not contract:  # exchanged while this has waited
-            accepted, contract = present.accept(arguments), present
-        taken = accepted
         if caller is None:
-            return current.bound()(**taken)
-        handling = Handling("call", agent, f"{agent}.{method.name}", arguments=taken, caller=caller)
-        return surround(bus.middleware, handling, lambda: current.bound()(**taken))
+            return bound(**accepted)
+        handling = Handling("call", agent, f"{agent}.{method.name}", arguments=accepted, caller=caller)
+        return surround(bus.middleware, handling, lambda: bound(**accepted))
 
-    result = bus.run(call, owner=agent)
-    return contract.release(result)
+    return method.release(bus.run(call, owner=agent))

@@ -13,7 +13,7 @@ import msgspec
 from graphbus_core.bus import MessageBus
 from graphbus_core.bus.receipts import Receipt
 from graphbus_core.errors import GraphBusError, Place, RunError, raise_all
-from graphbus_core.hosting.calls import Call, Current, compile_call
+from graphbus_core.hosting.calls import Call, compile_call
 from graphbus_core.hosting.contracts import Method, Methods
 from graphbus_core.hosting.imports import NodeModules, describe_exception
 from graphbus_core.hosting.state import States
@@ -159,16 +159,10 @@ class LiveGraph:
 
     def _compile_call(self, agent: str, method: str) -> Call:
         self._refuse_left_out(agent)
-        calls = self._calls
         found = self._methods.find(agent, method)
-        is_async = self._members[agent].is_async
-        current = Current(
-            lambda: getattr(self.nodes[agent], method),
-            lambda arguments: self._call(agent, method, arguments),
-            lambda: self._methods.find(agent, method),
-        )
-        call = compile_call(self.bus, agent, found, current, is_async=is_async)
-        calls.setdefault(agent, {})[method] = call
+        bound = getattr(self.nodes[agent], method)
+        call = compile_call(self.bus, agent, found, bound, is_async=self._members[agent].is_async)
+        self._calls.setdefault(agent, {})[method] = call
         return call
 
     def node(self, name: str) -> GraphBusNode:
@@ -288,34 +282,6 @@ class LiveGraph:
         """The graph has stopped, or is about to."""
         return self._is_stopped
 
-    @property
-    def members(self) -> Mapping[str, Member]:
-        """What the agents were made from, by name, in the order of activation."""
-        return self._members
-
-    def exchange(self, members: Mapping[str, Member], nodes: Mapping[str, GraphBusNode]) -> None:
-        """Let these be the agents, in this order. Only while nothing is handled; starts, stops and subscribes nobody."""
-        self._members = dict(members)
-        self._methods = Methods({name: member.methods for name, member in members.items()})
-        self.left_out = {name: why for name, why in self.left_out.items() if name not in nodes}
-        self.nodes = dict(nodes)
-        self._calls = {}
-
-    def start_node(self, name: str) -> Exception | None:
-        """Call `on_start` of an agent, and give the exception that it raised."""
-        _, error = attempt(lambda: self.bus.run(self.nodes[name].on_start, owner=name))
-        if error is None:
-            self._started.add(name)
-        return error
-
-    def stop_node(self, name: str) -> Exception | None:
-        """Call `on_stop` of an agent if it was started, and give the exception that it raised."""
-        if name not in self._started:
-            return None
-        self._started.remove(name)
-        _, error = attempt(lambda: self.bus.run(self.nodes[name].on_stop, owner=name))
-        return error
-
     def at_end(self, clean_up: Callable[[], None]) -> None:
         """Have a function called when the graph has stopped."""
         self._at_end.append(clean_up)
@@ -347,7 +313,9 @@ class LiveGraph:
 
     def _start_nodes(self) -> list[GraphBusError]:
         for name in list(self.nodes):
-            error = self.start_node(name)
+            _, error = attempt(lambda name=name: self.bus.run(self.nodes[name].on_start, owner=name))  # type: ignore[misc]
+            if error is None:
+                self._started.add(name)
             wrong: list[GraphBusError] = [] if error is None else [self._refuse("GBE605", self._members[name], error)]
             if self._leave_out(name, wrong):
                 return wrong
@@ -373,7 +341,10 @@ class LiveGraph:
 
     def _end_of(self, name: str, problems: list[GraphBusError]) -> Callable[[], None]:
         def end() -> None:
-            error = self.stop_node(name)
+            if name not in self._started:
+                return
+            self._started.remove(name)
+            _, error = attempt(lambda: self.bus.run(self.nodes[name].on_stop, owner=name))
             if error is not None:
                 code = "GBE626" if _has_begun(self.nodes[name].on_stop, error) else "GBE608"
                 problems.append(self._refuse(code, self._members[name], error))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any
 
 from graphbus_core import isolation
 from graphbus_core.errors import GraphBusError, Place, RunError, did_you_mean, raise_all
@@ -15,8 +15,6 @@ from graphbus_core.isolation import attempt
 from graphbus_core.middleware import Middleware
 from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.node import GraphBusNode
-
-R = TypeVar("R")
 
 
 def describe_exception(error: BaseException | None) -> str:
@@ -71,26 +69,6 @@ class NodeModules:
             if problems:
                 self.left_out[definition.name] = problems[0]
 
-    def find_again(self, definitions: Sequence[AgentDefinition]) -> dict[str, type[GraphBusNode]]:
-        """Give the class of every agent from the modules as they are imported now; nothing else changes.
-
-        Raises:
-            RunError: What `import_all` raises; SeveralErrors for more than one.
-        """
-        classes, problems = self._find_classes(definitions)
-        raise_all(problems)
-        return classes
-
-    def use_roots(self, import_roots: Sequence[str]) -> None:
-        """Import from these folders as well, from now on."""
-        added = [
-            path
-            for each in import_roots
-            if (path := os.path.realpath(os.path.join(self.root, each))) not in self._paths
-        ]
-        self._paths += added
-        sys.path[:0] = added
-
     def _find_classes(
         self, definitions: Sequence[AgentDefinition]
     ) -> tuple[dict[str, type[GraphBusNode]], list[GraphBusError]]:
@@ -128,7 +106,7 @@ class NodeModules:
         Raises:
             RunError: GBE606 when it does not import.
         """
-        result, error = import_quietly(module)
+        result, error = _import_quietly(module)
         if result is None:
             raise RunError(
                 "GBE606", name=module, reason=describe_exception(error), where=self.place_of(error)
@@ -154,10 +132,6 @@ class NodeModules:
         places = [Place(self._shown(path), line) for path, line in _frames(error) if self._contains(path)]
         return places[-1] if places else None
 
-    def shown(self, place: Place | None) -> Place | None:
-        """Give a place as the user would write it: relative to the project root."""
-        return place._replace(path=self._shown(place.path)) if place else None
-
     def _import(self, name: str, path: str) -> ModuleType | GraphBusError:
         wanted = os.path.realpath(os.path.join(self.root, path))
         if not self._contains(wanted) or not os.path.isfile(wanted):
@@ -166,7 +140,7 @@ class NodeModules:
         if present is not None and not self._is_ours(present):
             return RunError("GBE604", module=name, path=path, found=_origin(present))
         self._names.add(name)
-        module, error = import_quietly(name)
+        module, error = _import_quietly(name)
         if module is None:
             where = self.place_of(error) or Place(path, 1)
             refusal = RunError("GBE601", module=name, reason=describe_exception(error), where=where)
@@ -207,16 +181,11 @@ def _take_class(
     yield RunError("GBE602", name=definition.name, module=definition.module, suggestion=suggestion, where=place)
 
 
-def import_quietly(name: str) -> tuple[ModuleType | None, BaseException | None]:
+def _import_quietly(name: str) -> tuple[ModuleType | None, BaseException | None]:
     """Import a module, or give the reason why it does not import."""
-    return attempt_or_exit(lambda: import_module(name))  # a script without a `__main__` guard exits
-
-
-def attempt_or_exit(work: Callable[[], R]) -> tuple[R | None, BaseException | None]:
-    """Call `work` as `attempt` does; that it wants to end the process is a failure as well."""
     try:
-        return attempt(work)
-    except SystemExit as leaving:
+        return attempt(lambda: import_module(name))
+    except SystemExit as leaving:  # a script without a `__main__` guard
         return None, leaving
 
 

@@ -47,6 +47,16 @@ class Patience:
         self.begin_grace: Callable[[], float] = lambda: _START_S
         self._waiter: threading.Thread | None = None
         self._is_over = False
+        self._is_asked = False
+        self._asking = threading.Lock()
+
+    def ask(self) -> None:
+        """Do what SIGTERM does, unless a signal has come already; from any thread but the main one."""
+        with (
+            self._asking
+        ):  # `receive` cannot run between the look and the signal, which it might take for the second one
+            if not self._is_asked:
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
 
     def receive(self, number: int, _frame: FrameType | None) -> None:
         """Handle a signal: wait for what must not be interrupted; a second one while it waits does not wait.
@@ -54,6 +64,8 @@ class Patience:
         Raises:
             Stopped: Now is the time.
         """
+        with self._asking:
+            self._is_asked = True
         if self._is_over:
             return
         if self._waiter is None and self.is_busy():

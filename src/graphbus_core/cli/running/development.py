@@ -1,17 +1,12 @@
-"""From a saved file to running code: check, build, reload, and what there is to say of it.
-
-Every step may fail; then the old code runs on, and the next save is another chance.
-"""
+"""The builds of a project that is being worked on: one for each save, with what has changed since the one before."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from threading import Lock
 from time import perf_counter
-from typing import NamedTuple
 
 import msgspec
 
@@ -21,65 +16,53 @@ from graphbus_core.compiler import rules
 from graphbus_core.compiler.project import Project
 from graphbus_core.compiler.result import BuildResult
 from graphbus_core.errors import GraphBusError, SeveralErrors
-from graphbus_core.hosting.graph import LiveGraph
-from graphbus_core.hosting.reload import Reloaded, Reloader
-from graphbus_core.model.config import BuildConfig, BuildRequest, RuntimeConfig, RuntimeSettings
+from graphbus_core.model.config import BuildConfig, BuildRequest
 from graphbus_core.model.findings import Finding
 
-_PATIENCE_S = 2.0
 _MOST_LOOKS = 50
 """How often a build is begun anew while files vanish under it; `git checkout` takes away many, one after the other."""
 _UNREADABLE = frozenset({"GBE201", "GBE202", "GBE203", "GBE204", "GBE205", "GBE206"})
 
 
-class Saved(NamedTuple):
+class Saved(msgspec.Struct, frozen=True, kw_only=True):
     """What came of one save.
 
     Attributes:
-        paths: What was saved, relative to the project root.
-        seconds: From the notice to running code.
+        paths: What was saved, relative to the project root; empty for the first start.
+        seconds: From the notice to running code, or to the error that prevents it.
         new: What `graphbus check` finds that it did not find after the save before.
-        gone: What it found then, and finds no more.
-        errors: Why the old code keeps running; empty when the new code runs.
-        reloaded: What the graph has taken over; None while there is no graph.
+        gone: What it found then, and does not find any more.
+        errors: Why the new code does not run.
+        agents: The agents of the build.
+        added: Agents that the build before did not have.
+        removed: Agents that only the build before had.
         is_mended: The save before ended in errors.
-        notes: What a person should know besides.
     """
 
     paths: tuple[str, ...]
-    seconds: float
+    seconds: float = 0.0
     new: tuple[Finding, ...] = ()
     gone: tuple[Finding, ...] = ()
     errors: tuple[GraphBusError, ...] = ()
-    reloaded: Reloaded | None = None
+    agents: tuple[str, ...] = ()
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
     is_mended: bool = False
-    notes: tuple[str, ...] = ()
-
-    @property
-    def is_silent(self) -> bool:
-        """There is nothing to say: no file of the graph has other bytes."""
-        return not (self.new or self.gone or self.errors or self.is_mended or self.notes or any(self.reloaded or ()))
 
 
 class Development:
-    """The builds of a project that is being worked on, one after the other.
+    """The builds of a project, one after the other.
 
     Args:
         paths: What is built.
-        tell: Told what came of each save.
     """
 
-    def __init__(self, paths: Sequence[str], tell: Callable[[Saved], None]) -> None:
+    def __init__(self, paths: Sequence[str]) -> None:
         self._request = BuildRequest(paths=tuple(paths))
-        self._tell = tell
-        self._reloader: Reloader | None = None
-        self._running: RuntimeConfig | None = None
-        self._known = RuntimeSettings()
         self._excluded: tuple[str, ...] = ()
+        self._agents: tuple[str, ...] | None = None
         self._findings: tuple[Finding, ...] = ()
-        self._has_failed = False
-        self._last_errors: list[tuple[str, str]] = []
-        self._one_at_a_time = Lock()
+        self.has_failed = False
 
     @property
     def config(self) -> BuildConfig:
@@ -95,84 +78,50 @@ class Development:
         """The project root, absolute."""
         return str(settings.find_root([Path(path) for path in self._request.paths] or [Path()]))
 
-    def excluded(self) -> tuple[str, ...]:
-        """What is not watched, as globs; what it was before while the settings cannot be read."""
-        with suppress(GraphBusError):
-            self._excluded = tuple(self.config.settings.exclude)
-        return self._excluded
-
     @property
     def shown_paths(self) -> str:
         """What is built, as it was given."""
-        return ", ".join(self._request.paths) or "this folder"
+        return ", ".join(map(os.path.relpath, self._request.paths)) or "this folder"
 
-    @property
-    def findings(self) -> tuple[Finding, ...]:
-        """What the rules found in the last build."""
-        return self._findings
+    def excluded(self) -> tuple[str, ...]:
+        """Give the globs of what is not watched; those of before while the settings cannot be read."""
+        with suppress(GraphBusError):
+            self._excluded = tuple(self.config.settings.exclude)
+        return self._excluded
 
     def project(self) -> Project:
         """Read the files as they are, e.g. to show lines of them."""
         return Project.read(self.config)
 
-    def build(self) -> BuildResult:
-        """Build for the first time.
-
-        Raises:
-            GraphBusError: What a build refuses.
-        """
-        result = self._build_what_stays()
-        self._findings = result.findings
-        return result
-
-    def remember_findings(self) -> None:
-        """Take what the rules find now as known, where nothing is built before the first save."""
+    def know(self, agents: Sequence[str]) -> None:
+        """Take the agents of earlier artifacts, and what the rules find now, as known: nothing is built before the first save."""
+        self._agents = tuple(agents)
         self._findings = rules.check(self.project())
 
-    @contextmanager
-    def beside(self, graph: LiveGraph) -> Iterator[None]:
-        """While the context is open, what is saved goes to this graph."""
-        with self._one_at_a_time:
-            self._reloader = Reloader(graph)
-            self._running = graph.origin.config if graph.origin else None
-            self._known = self.config.settings.runtime
-        try:
-            yield
-        finally:
-            is_free = self._one_at_a_time.acquire(
-                timeout=_PATIENCE_S
-            )  # a handler that never ends keeps a reload waiting
-            self._reloader = None
-            if is_free:
-                self._one_at_a_time.release()
-
-    def on_saved(self, paths: tuple[str, ...]) -> None:
-        """Check, build and reload, and tell what came of it, unless there is nothing to tell."""
-        with self._one_at_a_time:
-            if self._reloader is None:
-                return
-            saved = self._take(self._reloader, paths)
-            if not saved.is_silent:
-                self._tell(saved)
-
-    def _take(self, reloader: Reloader, paths: tuple[str, ...]) -> Saved:
+    def build(self, paths: tuple[str, ...] = ()) -> Saved:
+        """Check and build after these files were saved; the errors of the build are part of what is given."""
         started = perf_counter()
-        had_failed, before = self._has_failed, self._findings
+        findings, before = self._findings, self._agents
+        errors: tuple[GraphBusError, ...] = ()
+        was_mended = self.has_failed
         try:
-            result = self._build_what_stays()
-            self._findings = result.findings
-            reloaded = reloader.reload(result.artifacts, self._with_topics(result.config))
+            built = self._build_what_stays()
+            self._findings = built.findings
+            self._agents = tuple(each.name for each in built.artifacts.agents.agents)
         except GraphBusError as error:
-            return self._failed(Saved(paths, perf_counter() - started, errors=causes(error)), before)
-        self._has_failed = False
-        self._last_errors = []
+            errors = _causes(error)
+        self.has_failed = bool(errors)
+        now = self._agents or ()
         return Saved(
-            paths,
-            perf_counter() - started,
-            *_difference(before, self._findings),
-            reloaded=reloaded,
-            is_mended=had_failed,
-            notes=(*reloaded.notes, *self._late(result.config)),
+            paths=paths,
+            seconds=perf_counter() - started,
+            new=_without(self._findings, findings),
+            gone=_without(findings, self._findings),
+            errors=errors,
+            agents=now,
+            added=tuple(each for each in now if before is not None and each not in before),
+            removed=tuple(each for each in before or () if each not in now),
+            is_mended=was_mended,
         )
 
     def _build_what_stays(self) -> BuildResult:
@@ -181,7 +130,7 @@ class Development:
             try:
                 return run_build_pipeline(self._request)
             except GraphBusError as error:
-                if not all(self._has_vanished(each) for each in causes(error)):
+                if not all(self._has_vanished(each) for each in _causes(error)):
                     raise
         return run_build_pipeline(self._request)
 
@@ -189,50 +138,14 @@ class Development:
         where = error.where
         return error.code == "GBE204" and where is not None and not os.path.lexists(os.path.join(self.root, where.path))
 
-    def _failed(self, saved: Saved, before: tuple[Finding, ...]) -> Saved:
-        """Errors that were told already are not told again, unless somebody has saved."""
-        self._has_failed = True
-        told = [(each.code, str(each)) for each in saved.errors]
-        if told == self._last_errors and not saved.paths:
-            saved = saved._replace(errors=())
-        self._last_errors = told
-        new, gone = _difference(before, self._findings)
-        return saved._replace(new=new, gone=gone)
 
-    def _with_topics(self, config: BuildConfig) -> RuntimeConfig | None:
-        if self._running is None:
-            return None
-        return msgspec.structs.replace(self._running, external_topics=config.settings.external_topics)
-
-    def _late(self, config: BuildConfig) -> Iterator[str]:
-        """Settings of the runtime that have changed and take effect at the next start; each is told once."""
-        new, known = config.settings.runtime, self._known
-        changed = [name for name in RuntimeSettings.__struct_fields__ if getattr(new, name) != getattr(known, name)]
-        if changed:
-            self._known = new
-            yield f"[tool.graphbus.runtime] has changed ({', '.join(changed)}): that counts from the next start."
-
-
-def causes(error: GraphBusError) -> tuple[GraphBusError, ...]:
-    """Give what is to be mended first: files that cannot be read, for what is missing in them makes others wrong."""
+def _causes(error: GraphBusError) -> tuple[GraphBusError, ...]:
+    """What to correct first: files that cannot be read, for what is missing in them makes others wrong."""
     errors = tuple(error.errors) if isinstance(error, SeveralErrors) else (error,)
     return tuple(each for each in errors if each.code in _UNREADABLE) or errors
 
 
-def _difference(
-    before: tuple[Finding, ...], now: tuple[Finding, ...]
-) -> tuple[tuple[Finding, ...], tuple[Finding, ...]]:
-    """What is new, and what is gone; a finding that only moved is neither."""
-    known, present = {each.key for each in before}, {each.key for each in now}
-    return (
-        tuple(each for each in now if each.key not in known),
-        tuple(each for each in before if each.key not in present),
-    )
-
-
-def paths_of(graph: LiveGraph) -> tuple[str, ...]:
-    """Give what the artifacts of a running graph were built from."""
-    if graph.origin is None or graph.origin.artifacts.manifest is None:
-        return ()
-    root = graph.origin.modules.root
-    return tuple(str(Path(root, each)) for each in graph.origin.artifacts.manifest.roots)
+def _without(findings: Sequence[Finding], others: Sequence[Finding]) -> tuple[Finding, ...]:
+    """The findings that the others do not have; one that only moved is the same."""
+    known = {each.key for each in others}
+    return tuple(each for each in findings if each.key not in known)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 import click
@@ -35,10 +36,17 @@ def serving_options(command: F) -> F:
 
 
 class Beside(NamedTuple):
-    """What a run gets for its servers: the middleware that measures for them, and the companions that they are."""
+    """What a run gets for its servers.
+
+    Attributes:
+        middleware: What measures for them.
+        companions: The servers themselves.
+        ports: Where they listen: `serve` and `health`.
+    """
 
     middleware: tuple[Instrument, ...] = ()
     companions: tuple[runtime.Companion, ...] = ()
+    ports: Mapping[str, int] = MappingProxyType({})
 
 
 def servers(stack: ExitStack, artifacts: str, *, is_served: bool, host: str, port: int | None, health: str) -> Beside:
@@ -59,4 +67,4 @@ def servers(stack: ExitStack, artifacts: str, *, is_served: bool, host: str, por
     probes = read_address(health, "127.0.0.1") if health else None
     made = Servers(Asked(is_served, host, port, probes), artifacts, lambda line: console.say(f"[RUNTIME] {line}"))
     stack.callback(made.close)
-    return Beside((made.meter,), (made.beside,))
+    return Beside((made.meter,), (made.beside,), made.ports)

@@ -32,15 +32,10 @@ class Session(NamedTuple):
     """What the commands work on."""
 
     graph: LiveGraph
-    built: BuildArtifacts
+    artifacts: BuildArtifacts
     instruments: Instruments
     is_typed: bool
     """A person types at a terminal."""
-
-    @property
-    def artifacts(self) -> BuildArtifacts:
-        """What the graph is made of at the time: it may have been reloaded."""
-        return self.built if self.graph.origin is None else self.graph.origin.artifacts
 
     def agents(self) -> list[str]:
         """The agents that run."""
