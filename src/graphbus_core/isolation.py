@@ -53,6 +53,9 @@ class Underway(Protocol):
         """Begin; what is returned may have to be awaited."""
 
 
+UnderwayT = TypeVar("UnderwayT", bound=Underway)
+
+
 class _Ended:
     """What a step gives in the place of what it waits for, when there is no further step."""
 
@@ -60,7 +63,7 @@ class _Ended:
 ENDED = _Ended()
 
 
-def begin(work: Underway, enter: Callable[[Underway], object]) -> Any:
+def begin(work: UnderwayT, enter: Callable[[UnderwayT], object]) -> Any:
     """Take the first step of work, after `enter`: `ENDED`, or what the work waits for. Whatever it raised is noted.
 
     Unlike with `run_each`, that is anything: a task that raised KeyboardInterrupt would end the loop while others are at work.
@@ -110,24 +113,29 @@ async def _await(work: Awaitable[Any]) -> Any:
 
 
 class Round(Protocol):
-    """What is left of a round of calls; `at` says whom the last one belongs to."""
+    """A round of calls; `at` says whom the last one belongs to, and `rest` gives those that come after it."""
 
     at: Any
-    rest: Iterator[tuple[Any, Callable[[Any], object]]]
+    pairs: list[tuple[Any, Callable[[Any], object]]]
+
+    def rest(self) -> list[tuple[Any, Callable[[Any], object]]]:
+        """What is left."""
 
 
 RoundT = TypeVar("RoundT", bound=Round)
 
 
 def run_round(round_: RoundT, argument: object, failed: Callable[[RoundT, Exception], object]) -> None:
-    """Do what `run_each` does with the rest of a round."""
+    """Do what `run_each` does with a round."""
+    pairs = round_.pairs
     while True:
         try:
-            for round_.at, call in round_.rest:  # noqa: B020
+            for round_.at, call in pairs:  # noqa: B020
                 call(argument)
             return
         except Exception as error:  # noqa: BLE001 - as above
             failed(round_, error)
+        pairs = round_.rest()
 
 
 def attempt_anything(work: Callable[[], object]) -> BaseException | None:

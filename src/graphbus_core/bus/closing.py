@@ -12,7 +12,7 @@ from threading import Lock, get_ident
 from time import monotonic
 
 from graphbus_core.bus.calls import Calls
-from graphbus_core.bus.core import Core
+from graphbus_core.bus.core import TAKEN, Core
 from graphbus_core.bus.dead_letters import DeadLetters
 from graphbus_core.bus.failures import Failures
 from graphbus_core.bus.sync import SyncDriver
@@ -67,11 +67,11 @@ class Closing:
         interruption = self._deliver_the_rest(sync.deadline)
         self._stop_dispatcher()
         sync.deadline = monotonic()  # nobody delivers meanwhile, nor who comes back from a handler that did not end
-        sync.is_abandoned = bool(self._core.turn)
+        sync.is_abandoned = not self._core.turn
         sync.bury()
         if sync.is_abandoned:
             sync.closer = get_ident()
-            self._bell.wait(lambda: not self._core.turn, _LAST_LOOK_S)
+            self._bell.wait(lambda: self._core.turn, _LAST_LOOK_S)
         else:
             sync.deadline = None
         try:
@@ -102,7 +102,7 @@ class Closing:
         if sync.dispatcher is not None:
             sync.is_stopping = True
             self._bell.ring()
-            sync.dispatcher.join(0 if self._core.turn else _PATIENCE_S)
+            sync.dispatcher.join(_PATIENCE_S if self._core.turn else 0)
             sync.dispatcher = None
 
     # --- the owners ---
@@ -149,8 +149,9 @@ class Closing:
     def _end(self) -> None:
         sync = self._sync
         sync.deadline = monotonic()
-        self._bell.wait(lambda: not self._core.turn, 0 if sync.is_abandoned else _LAST_LOOK_S)
+        self._bell.wait(lambda: self._core.turn, 0 if sync.is_abandoned else _LAST_LOOK_S)
         sync.is_over = True
+        self._core.turn_of_callers = TAKEN  # who was about to publish finds the bus closed
         sync.closer = 0
         if sync.loop is not None:
             sync.loop.stop()

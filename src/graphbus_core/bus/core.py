@@ -21,8 +21,8 @@ that, or with it as `outgoing`: so nothing is at rest that has something to foll
 Two drivers move the core: `sync` on the threads of those who publish, or on one thread, and `loop` on an event loop. Handlers
 run outside of both. Who may touch what:
 
-    the turn      A dict with at most one entry. `setdefault` is atomic, so one thread at a time has the turn. Only this thread
-                  takes from the queue, and touches the round, the history and the counts of topics. Nobody waits for it.
+    the turn      A list with one token. Who deletes it has the turn, and appends another one at the end: so one thread at a time
+                  takes from the queue, and touches the round, the history and the counts of topics. Nobody waits for the turn.
     the queue     Anybody appends, and then tries to get the turn. Who gives the turn back looks at the queue once more. One of
                   the two finds the event: each has changed what it owns before it looks at what the other has changed.
     a lane        Anybody who has the turn, and the loop, appends. Only the thread of the loop takes out, begins and ends.
@@ -152,10 +152,10 @@ class Delivery(msgspec.Struct, eq=False):
     def begin(self) -> Any:
         """Call; what an `async def` gives is to be awaited."""
         subscription = self.subscription
+        if subscription is not None and subscription.is_async and subscription.is_active and not self.is_given_up:
+            return self.call(self.event)  # its body does not run yet
         if self.is_given_up or (subscription is not None and not subscription.is_active):
             return None
-        if subscription is not None and subscription.is_async:  # its body does not run yet
-            return self.call(self.event)
         self.is_plain = True  # unless it gives a coroutine, whose body does not run yet either
         try:
             return self.call() if subscription is None else self.call(self.event)
@@ -189,18 +189,17 @@ class Round:
 
     Attributes:
         event: None between two rounds. After an interruption it is still there.
-        pairs: The subscriptions with what to call; `rest` are those that are yet to be called, `at` is the one that is called.
+        pairs: The subscriptions with what to call; `at` is the one that is called, None before the first.
         again: The delivery, when the event comes to one subscription again.
         is_buried: The bus was closed meanwhile, and what is left of the round is among the dead letters.
         failing: The event and the subscription that have failed last.
     """
 
-    __slots__ = ("_children", "_of", "_publishing", "again", "at", "event", "failing", "is_buried", "pairs", "rest")
+    __slots__ = ("_children", "_of", "_publishing", "again", "at", "event", "failing", "is_buried", "pairs")
 
     def __init__(self) -> None:
         self.event: Event | None = None
         self.pairs: list[Pair] = []
-        self.rest: Iterator[Pair] = iter(())
         self.at: Subscription | None = None
         self.again: Delivery | None = None
         self.failing: tuple[Event, Subscription] | None = None
@@ -216,8 +215,16 @@ class Round:
 
     def begin(self, event: Event, pairs: list[Pair], again: Delivery | None = None) -> None:
         """From now on this event is in hand."""
-        self.pairs, self.rest, self.again, self._of = pairs, iter(pairs), again, None
+        self.pairs, self.at, self.again, self._of = pairs, None, again, None
         self.event = event
+
+    def rest(self) -> list[Pair]:
+        """Give those that are yet to be called, and forget the others."""
+        for index, (each, _) in enumerate(self.pairs):
+            if each is self.at:
+                self.pairs, self.at = self.pairs[index + 1 :], None
+                break
+        return self.pairs
 
     def skip(self, subscription: Subscription, instead: Call) -> None:
         """Do not call a handler any more that was unsubscribed."""
@@ -264,11 +271,16 @@ class Errand:
 Entry = Event | Delivery | Job
 
 
+TAKEN: list[None] = []
+"""A turn that nobody ever gets."""
+
+
 class Core:
     """The state of a bus, and every move in it.
 
     Attributes:
-        turn: Empty, or who delivers.
+        turn: One token, or nothing while somebody delivers. `turn_of_callers` is the same as long as callers deliver.
+        deliverer: The thread that has the turn, if it calls handlers; only compared with the thread that asks.
         queue: Events for all who hear them, further attempts, and work of others in its turn.
         errands: Work of async handlers; it goes before the queue.
         ready: A lane for each delivery that was placed in one and may begin.
@@ -282,7 +294,9 @@ class Core:
     ) -> None:
         self.routes = routes
         self.receipts = Receipts()
-        self.turn: dict[int, object] = {}
+        self.turn: list[None] = [None]
+        self.turn_of_callers = self.turn
+        self.deliverer = 0
         self.queue: deque[Entry] = deque()
         self.errands: deque[Errand] = deque()
         self.round = Round()
@@ -294,6 +308,14 @@ class Core:
         self.retrying: dict[Delivery, tuple[float, Callable[[], None]]] = {}
         self.capacity, self.mailbox, self.max_hops, self.max_tree = capacity, mailbox, max_hops, max_tree
         self.is_closed = False
+
+    def take_turn(self) -> bool:
+        """Take the turn if it is free. It is a statement and not a call, so that no signal comes between it and the next one."""
+        try:
+            del self.turn[0]
+        except IndexError:
+            return False
+        return True
 
     # --- into the queue ---
 
@@ -445,14 +467,11 @@ class Core:
         """A delivery in a lane may begin, perhaps."""
         return bool(self.ready or self._turns)
 
-    def leave_lane(self, lane: Lane) -> None:
-        """What a lane had in hand has ended; for the thread of the loop only."""
+    def leave(self, delivery: Delivery, lane: Lane) -> None:
+        """A delivery has ended; for the thread of the loop only. One that was cancelled with the bus is a dead letter."""
         lane.running -= 1
         if lane.box:
             self.ready.append(lane)
-
-    def leave(self, delivery: Delivery) -> None:
-        """A delivery is not under way any more; one that was cancelled when the bus was closed is a dead letter."""
         if delivery.state is RUNNING and not delivery.is_cancelled:
             delivery.state = DONE
         self.under_way.pop(delivery, None)

@@ -174,7 +174,7 @@ class Failures:
         attempt = round_.attempt
         if is_in_hand and at is not None and not is_async(at):
             self.refuse(event, at.name, attempt, has_begun=True)
-        for each, _ in round_.rest:
+        for each, _ in round_.rest():
             self.refuse(event, each.name, attempt - 1)
         if is_abandoned:
             self._core.round = Round()

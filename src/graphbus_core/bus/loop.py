@@ -39,10 +39,10 @@ current, become = _current.get, _current.set
 class Worker:
     """Where the handlers of a lane run: a context, and a task for those that wait for something."""
 
-    __slots__ = ("_driver", "_handed", "_lane", "_parked", "context", "delivery", "task")
+    __slots__ = ("_core", "_driver", "_handed", "_lane", "_parked", "context", "delivery", "task")
 
     def __init__(self, driver: LoopDriver, lane: Lane) -> None:
-        self._driver, self._lane = driver, lane
+        self._driver, self._core, self._lane = driver, driver.core, lane
         self._handed: Any = ENDED
         self._parked: Future[None] | None = None
         self.context: Context = driver.context.copy()
@@ -64,7 +64,11 @@ class Worker:
             call = delivery.call
             delivery.call, delivery.timeout_s = lambda *event: _in_time(call, event, timeout_s), None
         driver = self._driver
-        awaited = driver.take_step(self.context, begin, delivery, become)
+        before, driver.is_stepping = driver.is_stepping, True
+        try:
+            awaited = self.context.run(begin, delivery, become)
+        finally:
+            driver.is_stepping = before
         if awaited is ENDED:
             self._lane.idle.append(self)
             driver.end(delivery, self._lane)
@@ -123,7 +127,11 @@ class Worker:
         """Take one step of the delivery; give what it waits for, or `ENDED`."""
         driver, delivery = self._driver, self.delivery
         assert delivery is not None
-        awaited = driver.take_step(self.context, step, delivery, value, error)
+        before, driver.is_stepping = driver.is_stepping, True
+        try:
+            awaited = self.context.run(step, delivery, value, error)
+        finally:
+            driver.is_stepping = before
         if awaited is ENDED:
             self.delivery = None
             driver.busy.pop(delivery, None)
@@ -131,7 +139,8 @@ class Worker:
                 self.task = None  # it ends now
             self._lane.idle.append(self)
             driver.end(delivery, self._lane)
-        driver.pump()
+        if self._core.queue or self._core.has_ready:
+            driver.pump()
         return awaited
 
 
@@ -157,12 +166,12 @@ class LoopDriver:
         import asyncio
 
         self.asyncio = asyncio
-        self._core, self._judge, self._fill, self._bell = core, judge, fill, bell
+        self.core, self._judge, self._fill, self._bell = core, judge, fill, bell
         self.limit = asyncio.timeout
         self.context = copy_context()
         self.watchers = 0  # how many threads want to know of every end
         self.is_cancelled = False
-        self._is_stepping = self._is_called = False
+        self.is_stepping = self._is_called = False  # what is published in a step does not begin before its end
         self._is_blocked = self._is_stopped = False
         self._stuck: set[Hashable] = set()
         self.busy: dict[Delivery, Worker] = {}  # whose handlers wait for something
@@ -185,7 +194,7 @@ class LoopDriver:
 
     def put(self, delivery: Delivery, lane: Lane) -> None:
         """Put a delivery into a lane, whether that has room or not; from any thread."""
-        self._core.place(delivery, lane)
+        self.core.place(delivery, lane)
         self.wake()
 
     def wake(self) -> None:
@@ -199,16 +208,16 @@ class LoopDriver:
 
     def pump(self) -> None:
         """Begin with everything that may begin. Inside a step nothing: whoever takes the step does it afterwards."""
-        if self._is_stepping:
+        if self.is_stepping:
             return
         self._is_called = False
-        core, asyncio, loop = self._core, self.asyncio, self.loop
+        core, asyncio, loop = self.core, self.asyncio, self.loop
         if not core.has_ready and not core.queue:
             return
         outer = asyncio.current_task(loop)
         if outer is not None:
             asyncio._leave_task(loop, outer)
-        self._is_stepping = True
+        self.is_stepping = True
         try:
             for _ in range(FAIR_TURN):
                 if core.queue and not core.has_ready:
@@ -218,7 +227,7 @@ class LoopDriver:
                     return
                 self._start(*following)
         finally:
-            self._is_stepping = False
+            self.is_stepping = False
             if outer is not None:
                 asyncio._enter_task(loop, outer)
         self._is_called = True
@@ -226,7 +235,7 @@ class LoopDriver:
 
     def _start(self, delivery: Delivery, lane: Lane) -> None:
         """Take the first step of a delivery, for which the lane has a worker."""
-        if len(lane.box) == self._core.mailbox - 1:
+        if len(lane.box) == self.core.mailbox - 1:
             self._bell.ring()
         worker = self.worker_of(lane)
         task = worker.enlist()
@@ -242,22 +251,14 @@ class LoopDriver:
         """Give a worker of the lane that has nothing to do; it is idle again when its delivery has ended."""
         return lane.idle.pop() if lane.idle else Worker(self, lane)
 
-    def take_step(self, context: Context, work: Callable[..., Any], *arguments: Any) -> Any:
-        """Run a step of a handler: what it publishes does not begin before the step has ended."""
-        before, self._is_stepping = self._is_stepping, True
-        try:
-            return context.run(work, *arguments)
-        finally:
-            self._is_stepping = before
-
     def is_unbegun(self, delivery: Delivery) -> bool:
         """True for a delivery that nobody carries to its end."""
-        return delivery.coroutine is None and delivery in self._core.under_way
+        return delivery.coroutine is None and delivery in self.core.under_way
 
     def end(self, delivery: Delivery, lane: Lane) -> None:
         """A delivery is over."""
-        core = self._core
-        if core.queue and not core.has_ready:
+        core = self.core
+        if core.queue:
             self._fill()  # what it has published is under way before it is not
         error, then = delivery.error, delivery.then
         if self.is_cancelled:
@@ -267,8 +268,7 @@ class LoopDriver:
             delivery.is_over = True
         elif error is not None or delivery.attempt > 1 or delivery.receipt is not None or delivery.children:
             self._judge(delivery)
-        core.leave_lane(lane)
-        core.leave(delivery)
+        core.leave(delivery, lane)
         if self._bell.waiting and (then is not None or self.watchers or not core.under_way):
             self._bell.ring()
 
@@ -281,7 +281,7 @@ class LoopDriver:
         itself, and with it everybody.
         """
         cancellation = _Cancellation()
-        under_way = self._core.under_way
+        under_way = self.core.under_way
         if not self._is_stopped:
             with suppress(RuntimeError):  # the loop has ended
                 self.loop.call_soon_threadsafe(self._cancel, cancellation)
@@ -311,11 +311,11 @@ class LoopDriver:
         if cancellation.is_over:
             return  # nobody waits for it, and what is in the lanes now is meant to be done
         self.is_cancelled = True
-        for delivery in self._core.under_way.copy():
+        for delivery in self.core.under_way.copy():
             if delivery.then is None:
                 delivery.then, delivery.is_cancelled = _nothing_more, True
                 cancellation.left.append(delivery)
-        for lane in list(self._core.lanes.values()):
+        for lane in list(self.core.lanes.values()):
             while lane.box:
                 lane.running += 1
                 self.end(lane.box.pop(), lane)
@@ -334,7 +334,7 @@ class LoopDriver:
             self._thread.join(_PATIENCE_S)
 
     def _dismiss(self) -> None:
-        for lane in self._core.lanes.values():
+        for lane in self.core.lanes.values():
             for worker in lane.idle:
                 worker.cancel()
 

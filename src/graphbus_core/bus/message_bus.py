@@ -21,7 +21,7 @@ from graphbus_core.bus.loop import LoopDriver, current
 from graphbus_core.bus.receipts import Receipt
 from graphbus_core.bus.routes import Admit, Dispatch, Routes, Subscription
 from graphbus_core.bus.signatures import Handler
-from graphbus_core.bus.sync import TAKEN, SyncDriver
+from graphbus_core.bus.sync import SyncDriver
 from graphbus_core.bus.waiting import Bell
 from graphbus_core.clock import Clock, SystemClock
 from graphbus_core.errors import BackpressureError, RunError
@@ -105,8 +105,7 @@ class MessageBus:
         self._queue, self._history = self._core.queue, self._core.history
         self._followed = self._core.receipts.followed
         self._fail = failures.fail_in_round
-        self._time = used.time
-        self._turn = self._core.turn  # `TAKEN` when callers never deliver
+        self._time = self._sync.time
         if dispatcher:
             self.start_dispatcher()
 
@@ -153,13 +152,11 @@ class MessageBus:
         if self._sync.is_inside:
             self._routes.settle_counts()
             return
-        token = object()
-        try:
-            if self._core.turn.setdefault(0, token) is token:
+        if self._core.take_turn():
+            try:
                 self._routes.settle_counts()
-        finally:
-            if self._core.turn.get(0) is token:
-                del self._core.turn[0]
+            finally:
+                self._core.turn.append(None)
                 self._sync.look_again()
 
     def use_lane(self, owner: str) -> None:
@@ -189,34 +186,34 @@ class MessageBus:
         check = dispatch.check
         if check is not None:
             payload = check(payload)
-        sync, turn, queue = self._sync, self._turn, self._queue
-        if sync.deliverer or sync.loop is not None:
-            return sync.publish(dispatch, topic, payload, src)
-        event = Event(topic, payload, src, self._time())
+        core = self._core
+        turn = core.turn_of_callers
+        if not turn:  # somebody delivers, or nobody does so here
+            return self._sync.publish(dispatch, topic, payload, src)
+        event, queue, sync = Event(topic, payload, src, self._time()), self._queue, self._sync
         try:
-            if turn.setdefault(0, event) is not event:
-                return sync.publish(dispatch, topic, payload, src)
-            sync.deliverer = get_ident()
-            round_ = self._core.round
-            if queue or dispatch.is_forgotten or self._followed or round_.event is not None:
+            del turn[0]  # see `Core.take_turn`
+        except IndexError:
+            return sync.publish(dispatch, topic, payload, src)
+        try:
+            core.deliverer = get_ident()
+            round_ = core.round
+            if queue or dispatch.is_forgotten or round_.event is not None:
                 queue.append(event)
             else:  # what `Core.begin` does, without the queue
                 self._history.append(event)
                 dispatch.events += 1
-                round_.pairs = pairs = dispatch.pairs
-                round_.rest = iter(pairs)
-                round_.event = event
+                round_.at, round_.pairs, round_.event = None, dispatch.pairs, event
                 run_round(round_, event, self._fail)
                 round_.event = None
             if queue:
                 sync.drain()
         finally:
-            if turn.get(0) is event:
-                sync.deliverer = 0
-                del turn[0]
-                if self._bell.waiting:
-                    self._bell.ring()
-        if queue or sync.loop is not None:
+            core.deliverer = 0
+            turn.append(None)
+            if self._bell.waiting:
+                self._bell.ring()
+        if queue or core.turn_of_callers is not turn:
             sync.until(sync.is_quiet)
         return None
 
@@ -250,13 +247,13 @@ class MessageBus:
             return
         event = Event(topic, payload, src, self._time())
         alone = dispatch.alone
-        core, turn = self._core, self._turn
+        core = self._core
         lane = None if alone is None else alone.mailbox or core.lane_of(alone)
         if alone is None or lane is None or lane.running or lane.box or core.has_work or dispatch.is_forgotten:
             await self._publish_and_follow(loop, event)
             return
         delivery = Delivery(alone.call, alone.lane, event, alone, True, state=RUNNING)
-        if turn.setdefault(0, delivery) is not delivery:
+        if not core.take_turn():
             await self._publish_and_follow(loop, event)
             return
         awaited = None
@@ -265,12 +262,13 @@ class MessageBus:
             dispatch.events += 1
             lane.running = 1  # this task does what a worker would do
             core.under_way[delivery] = None
-            del turn[0]
+            core.turn.append(None)
             worker = loop.worker_of(lane)
             awaited = worker.begin(delivery)
         finally:
             if awaited is None and loop.is_unbegun(delivery):  # a KeyboardInterrupt came before the handler
-                turn.pop(0, None)
+                if not core.turn and not core.deliverer:
+                    core.turn.append(None)
                 loop.end(delivery, lane)
         if awaited is not ENDED:
             await carry_on(awaited, worker.resume)
@@ -366,45 +364,36 @@ class MessageBus:
             function: Belongs to an owner without async handlers.
             owner: The agent that the function belongs to.
         """
-        core, sync, called = self._core, self._sync, ((owner, owner),)
-        queue, turn = self._queue, core.turn
+        core, sync, queue, called = self._core, self._sync, self._queue, ((owner, owner),)
 
         def call(argument: A) -> Any:
-            if sync.deliverer or sync.loop is not None or queue or self._turn is not turn:
+            turn = core.turn_of_callers
+            if not turn or queue or core.round.event is not None:
                 return self._calls.run(lambda: function(argument), owner)
-            token = object()
+            try:
+                del turn[0]  # see `Core.take_turn`
+            except IndexError:
+                return self._calls.run(lambda: function(argument), owner)
             is_over = False
             try:
-                if turn.setdefault(0, token) is not token:
-                    return self._calls.run(lambda: function(argument), owner)
-                sync.deliverer = get_ident()
-                if core.round.event is not None:
-                    sync.drain()
-                sync.called = called
+                core.deliverer, sync.called = get_ident(), called
                 result = function(argument)
                 is_over = True
             finally:
-                if turn.get(0) is token:
-                    sync.called = ()
-                    self._end_call(token, is_over or isinstance(exception(), Exception))
+                sync.called = ()
+                try:
+                    if queue and (is_over or isinstance(exception(), Exception)):
+                        sync.drain()  # after a KeyboardInterrupt nothing more is delivered
+                finally:
+                    core.deliverer = 0
+                    turn.append(None)
+                    if self._bell.waiting:
+                        self._bell.ring()
+            if queue or core.turn_of_callers is not turn:
+                sync.until(sync.is_quiet)
             return result
 
         return call
-
-    def _end_call(self, token: object, may_deliver: bool) -> None:
-        """Deliver what a call has published, unless a KeyboardInterrupt has ended it, and give back the turn."""
-        sync, turn = self._sync, self._core.turn
-        try:
-            if may_deliver and self._queue:
-                sync.drain()
-        finally:
-            if turn.get(0) is token:
-                sync.deliverer = 0
-                del turn[0]
-                if self._bell.waiting:
-                    self._bell.ring()
-        if may_deliver and (self._queue or sync.loop is not None):
-            sync.until(sync.is_quiet)
 
     def request(self, topic: str, payload: Json = None, timeout_s: float | None = 30.0, *, src: str = "") -> Any:
         """Send an event to the one handler that answers it, and give what that returns; inside an async handler, to be awaited.
@@ -477,7 +466,6 @@ class MessageBus:
             on_interruption: Called on that thread when a KeyboardInterrupt, SystemExit or CancelledError of a handler has ended
                 it; the queue is kept, and `close` delivers it.
         """
-        self._turn = TAKEN
         self._sync.start_dispatcher(on_interruption)
 
     @property
@@ -493,7 +481,7 @@ class MessageBus:
 
     def is_drained_by(self, thread: int | None) -> bool:
         """True while the thread with this identity delivers events."""
-        return self._sync.deliverer == thread
+        return self._core.deliverer == thread
 
     def close(self, grace_s: float = 10.0, last: Callable[[], None] | None = None, ends: Iterable[End] = ()) -> None:
         """Refuse new events, deliver what waits, and stop. Closing twice does nothing.
@@ -514,7 +502,6 @@ class MessageBus:
                 the grace.
         """
         self._closing.close(grace_s, last, ends)
-        self._turn = TAKEN
 
     def __enter__(self) -> MessageBus:
         return self

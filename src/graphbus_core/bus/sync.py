@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable
 from threading import Lock, Thread, get_ident
-from time import monotonic
+from time import monotonic, time
 
-from graphbus_core.bus.core import DONE, RUNNING, Asker, Core, Delivery, Errand, Round
+from graphbus_core.bus.core import DONE, RUNNING, TAKEN, Asker, Core, Delivery, Errand, Round
 from graphbus_core.bus.dead_letters import DeadLetters, without_ours
 from graphbus_core.bus.failures import Failures
 from graphbus_core.bus.loop import LoopDriver, current
@@ -31,16 +31,11 @@ from graphbus_core.model.proposals import Json
 
 _log = Log("graphbus.bus")
 
-TAKEN: dict[int, object] = {0: None}
-"""A turn that nobody ever gets."""
-
-
 class SyncDriver:
     """Delivers on threads, and knows who waits.
 
     Attributes:
         loop: The other driver, when somebody needs it.
-        deliverer: The thread that has the turn; 0: none, or nobody knows it from outside.
         inner: What the thread that has the turn does inside of a handler, or on behalf of a lane.
         called: The agents whose methods it calls there.
         raised: What is no Exception, of handlers on the loop: it goes up where somebody waits.
@@ -64,9 +59,8 @@ class SyncDriver:
     ) -> None:
         self._core, self._letters, self._failures, self._bell, self._clock = core, letters, failures, bell, clock
         self._on_root = tuple(on_root)
-        self.time = clock.time
+        self.time = time if isinstance(clock, SystemClock) else clock.time
         self.loop: LoopDriver | None = None
-        self.deliverer = 0
         self.inner: Delivery | None = None
         self.called: tuple[Asker, ...] = ()
         self.raised: deque[BaseException] = deque()
@@ -93,7 +87,7 @@ class SyncDriver:
             self._publish_child(cause, topic, freeze(payload), src)
             return None
         is_outermost = self.loop is not None and self.dispatcher is None and not self.loop.is_here
-        if is_outermost and self._core.turn.get(0) is None and not self.is_handling():
+        if is_outermost and self._core.turn and not self.is_handling():
             self._publish_and_wait(dispatch, topic, payload, src)
             return None
         return self.accept(Event(topic, freeze(payload), src, self.time()))
@@ -104,19 +98,18 @@ class SyncDriver:
         others = core.under_way.copy()
         event = Event(topic, payload, src, self.time())
         self.tell_root(event)
-        token = object()
+        if not core.take_turn():
+            self.accept(event)
+            return
         try:
-            if core.turn.setdefault(0, token) is not token:
-                core.accept(event)
-                return
-            self.deliverer = get_ident()
+            self._core.deliverer = get_ident()
             if core.has_work:
                 core.queue.append(event)
             else:
                 core.begin(event, dispatch)
             self.drain()
         finally:
-            self._give_back(token)
+            self._give_back()
         self.until_all_but(others)
 
     def accept(self, event: Event) -> Receipt | None:
@@ -135,7 +128,7 @@ class SyncDriver:
         except BackpressureError:
             self._core.receipts.followed.pop(id(event), None)
             raise
-        if self.deliverer != get_ident():
+        if self._core.deliverer != get_ident():
             self.announce()
         return receipt
 
@@ -146,7 +139,7 @@ class SyncDriver:
 
     def cause(self) -> Round | Delivery | None:
         """What is at work here, if it has an event: who publishes does so for its handler."""
-        if self.deliverer == get_ident():
+        if self._core.deliverer == get_ident():
             if self.inner is not None:
                 return self.inner if self.inner.event is not None else None
             return self._core.round if self._core.round.event is not None else None
@@ -165,13 +158,13 @@ class SyncDriver:
         if core.receipts.followed:
             core.receipts.hold(event)
         core.queue.append(event)
-        if self.deliverer != get_ident():
+        if self._core.deliverer != get_ident():
             self.announce()
 
     @property
     def _is_elsewhere(self) -> bool:
         """True on a thread that a handler on the loop has started."""
-        return self.deliverer != get_ident() and self.loop is not None and not self.loop.is_here and not self.is_over
+        return self._core.deliverer != get_ident() and self.loop is not None and not self.loop.is_here and not self.is_over
 
     def _publish_on_loop(self, cause: Delivery, topic: str, payload: Json, src: str) -> None:
         """Let the loop publish for a thread: what its handlers publish is counted there and nowhere else."""
@@ -221,11 +214,11 @@ class SyncDriver:
     @property
     def is_inside(self) -> bool:
         """True on the thread that has the turn."""
-        return self.deliverer == get_ident()
+        return self._core.deliverer == get_ident()
 
     def is_handling(self) -> bool:
         """True in a handler, or in what it has started: there nobody may wait for a delivery."""
-        return self.deliverer == get_ident() or (self.loop is not None and current() is not None)
+        return self._core.deliverer == get_ident() or (self.loop is not None and current() is not None)
 
     def announce(self) -> None:
         """Something was queued: let it be delivered by whom it may concern."""
@@ -240,7 +233,7 @@ class SyncDriver:
 
     def ask(self) -> None:
         """Let somebody else deliver: this thread may not, or cannot."""
-        if self.dispatcher is None and not self._bell.waiting and not self._core.turn:
+        if self.dispatcher is None and not self._bell.waiting and self._core.turn:
             Thread(target=self.drain_if_free, name="graphbus-drain").start()
         self._bell.ring()
 
@@ -256,26 +249,21 @@ class SyncDriver:
 
     def has_work(self) -> bool:
         """Something waits, and this thread can deliver it."""
-        return self._core.has_work and not self._core.turn and self._may_deliver()
+        return bool(self._core.has_work and self._core.turn and self._may_deliver())
 
     def drain_if_free(self, drain: Callable[[], None] | None = None) -> None:
         """Deliver what waits, unless somebody else does."""
-        while self.has_work():
-            token = object()
+        while self.has_work() and self._core.take_turn():
             try:
-                if self._core.turn.setdefault(0, token) is not token:
-                    return
-                self.deliverer = get_ident()
+                self._core.deliverer = get_ident()
                 (drain or self.drain)()
             finally:
-                self._give_back(token)
+                self._give_back()
 
-    def _give_back(self, token: object) -> None:
-        turn = self._core.turn
-        if turn.get(0) is token:
-            self.deliverer = 0
-            del turn[0]
-            self._bell.ring()
+    def _give_back(self) -> None:
+        self._core.deliverer = 0
+        self._core.turn.append(None)
+        self._bell.ring()
 
     def look_again(self) -> None:
         """The turn was given back, or something was changed, by a thread that does not deliver itself."""
@@ -362,6 +350,7 @@ class SyncDriver:
         core = self._core
         round_ = core.round
         event = round_.event
+        round_.rest()
         run_round(round_, event, self.fail_in_round)
         again, round_.again = round_.again, None
         round_.event = None
@@ -377,6 +366,7 @@ class SyncDriver:
         if self.loop is None:
             with self._growing:
                 if self.loop is None:
+                    self._core.turn_of_callers = TAKEN
                     self.loop = LoopDriver(self._core, self.settle, self.fill, self._bell)
         return self.loop
 
@@ -384,6 +374,7 @@ class SyncDriver:
         """See `MessageBus.adopt_loop`."""
         if self.loop is not None:
             raise RunError("GBE638")
+        self._core.turn_of_callers = TAKEN
         self.loop = LoopDriver(self._core, self.settle, self.fill, self._bell, is_adopted=True)
 
     def put_event(self, subscription: Subscription, call: Call, event: Event) -> None:
@@ -407,14 +398,14 @@ class SyncDriver:
 
     def fill(self) -> None:
         """On the loop: put into lanes what the queue has for them alone. For the rest a thread is needed."""
-        core, turn = self._core, self._core.turn
+        core = self._core
         while core.queue:
-            if turn.setdefault(0, self) is not self:
+            if not core.take_turn():
                 return  # a thread delivers, and looks again before it ends
             try:
                 next_is_for_thread = self._fill_lanes()
             finally:
-                del turn[0]
+                core.turn.append(None)
             if next_is_for_thread:
                 self.ask()
             if core.queue and not next_is_for_thread and not core.has_ready:
@@ -484,6 +475,7 @@ class SyncDriver:
         """See `MessageBus.start_dispatcher`."""
         self._on_interruption = on_interruption
         self._failures.is_served = True
+        self._core.turn_of_callers = TAKEN
         self.dispatcher = Thread(target=self._dispatch, name="graphbus-dispatcher", daemon=True)
         self.dispatcher.start()
 
@@ -506,14 +498,13 @@ class SyncDriver:
 
     def is_at_rest(self, is_idle: Callable[[], object]) -> bool:
         """Something is so, and nothing is queued or in hand, all at the same moment: see the theory of operation."""
-        core, token = self._core, object()
+        core = self._core
+        if not core.take_turn():
+            return False
         try:
-            if core.turn.setdefault(0, token) is not token:
-                return False
             return bool(is_idle()) and not core.has_work
         finally:
-            if core.turn.get(0) is token:
-                del core.turn[0]
+            core.turn.append(None)
 
     def is_quiet(self) -> bool:
         """Nothing is queued, in hand or on the loop; further attempts may wait."""

@@ -166,8 +166,12 @@ def child_of(  # noqa: PLR0917 - every nested publish calls it, and arguments by
     cause: Event, topic: str, payload: Json, src: str, by: str, ordinal: int, timestamp: float | None = None
 ) -> Event:
     """Make the event that the handler `by` publishes while it handles `cause`, after `ordinal` others; now by default."""
-    hops = cause.hops + 1
-    lineage = _Lineage(hops, cause, cause.root, by, ordinal)
+    before = cause._lineage
+    if before is None:
+        hops, root = 1, cause
+    else:
+        hops, root = before.hops + 1, before.root or cause
+    lineage = _Lineage(hops, cause, root, by, ordinal)
     event = Event(topic, payload, src, time() if timestamp is None else timestamp, lineage)
     if hops % _KEPT_ANCESTORS == 0 and hops > _KEPT_ANCESTORS:
         _let_go(cause)
