@@ -47,10 +47,6 @@ class Underway(Protocol):
     coroutine: Any
     result: Any
     error: BaseException | None
-    keeps_result: bool
-
-    def begin(self) -> Any:
-        """Begin; what is returned may have to be awaited."""
 
 
 UnderwayT = TypeVar("UnderwayT", bound=Underway)
@@ -63,21 +59,27 @@ class _Ended:
 ENDED = _Ended()
 
 
-def begin(work: UnderwayT, enter: Callable[[UnderwayT], object]) -> Any:
-    """Take the first step of work, after `enter`: `ENDED`, or what the work waits for. Whatever it raised is noted.
+def begin(
+    work: UnderwayT,
+    enter: Callable[[UnderwayT], object],
+    keeps_result: bool,
+    call: Callable[..., Any],
+    *arguments: object,
+) -> Any:
+    """Take the first step of a call, after `enter`: `ENDED`, or what it waits for. Whatever it raised is noted.
 
     Unlike with `run_each`, that is anything: a task that raised KeyboardInterrupt would end the loop while others are at work.
     """
     try:
         enter(work)
-        coroutine = work.begin()
+        coroutine = call(*arguments)
         if type(coroutine) is not CoroutineType:
             if not isinstance(coroutine, Awaitable):
                 work.result = coroutine
                 return ENDED
             coroutine = _await(coroutine)
         work.coroutine = coroutine
-        if work.keeps_result:
+        if keeps_result:
             return step(work, None, None)
         for awaited in coroutine.__await__():  # costs half of `send`, which raises StopIteration
             return awaited
@@ -130,7 +132,7 @@ def run_round(round_: RoundT, argument: object, failed: Callable[[RoundT, Except
     pairs = round_.pairs
     while True:
         try:
-            for round_.at, call in pairs:  # noqa: B020
+            for round_.at, call in pairs:
                 call(argument)
             return
         except Exception as error:  # noqa: BLE001 - as above

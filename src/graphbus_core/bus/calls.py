@@ -18,6 +18,7 @@ from typing import Any, NoReturn, TypeVar, cast
 from graphbus_core.bus.core import RUNNING, Asker, Core, Delivery, Errand
 from graphbus_core.bus.failures import Failures
 from graphbus_core.bus.loop import LoopDriver, current
+from graphbus_core.bus.publishing import Publisher
 from graphbus_core.bus.routes import Dispatch, Subscription
 from graphbus_core.bus.sync import SyncDriver
 from graphbus_core.bus.waiting import now_plus
@@ -33,8 +34,8 @@ R = TypeVar("R")
 class Calls:
     """Runs work for those who wait for its result."""
 
-    def __init__(self, core: Core, sync: SyncDriver, failures: Failures) -> None:
-        self._core, self._sync, self._failures = core, sync, failures
+    def __init__(self, core: Core, sync: SyncDriver, publisher: Publisher, failures: Failures) -> None:
+        self._core, self._sync, self._publisher, self._failures = core, sync, publisher, failures
 
     def run(self, work: Callable[[], R], owner: str) -> R | Awaitable[R]:
         """See `MessageBus.run`."""
@@ -114,14 +115,13 @@ class Calls:
 
     def _caused(self, topic: str, payload: Json, src: str) -> Event:
         """The event of a request."""
-        sync = self._sync
-        cause = sync.cause()
+        cause = self._publisher.cause()
         if cause is None:
-            event = Event(topic, payload, src, sync.time())
-            sync.tell_root(event)
+            event = Event(topic, payload, src, self._sync.time())
+            self._publisher.tell_root(event)
             return event
-        event = sync.child(cause, topic, payload, src)
-        if sync.is_stopped(event, is_queued=False):
+        event = self._publisher.child(cause, topic, payload, src)
+        if self._publisher.is_stopped(event):
             raise RunError("GBE637", topic=topic)
         return event
 

@@ -46,6 +46,7 @@ class Closing:
         calls: Calls,
         failures: Failures,
         letters: DeadLetters,
+        *,
         bell: Bell,
         own_clock: Clock | None,
     ) -> None:

@@ -53,9 +53,6 @@ from graphbus_core.isolation import Job
 from graphbus_core.model.deliveries import Reason
 from graphbus_core.model.messages import Event, count_descendant
 
-FAIR_TURN = 64
-"""So many deliveries of one agent may follow each other before the others on the loop have their turn."""
-
 Asker = tuple[Hashable, str]
 """Who waits for an answer: its lane, and its name for people."""
 
@@ -140,11 +137,6 @@ class Delivery(msgspec.Struct, eq=False):
         return str(self.lane) if self.subscription is None else str(self.subscription.name)
 
     @property
-    def keeps_result(self) -> bool:
-        """True when somebody wants to know what it gives."""
-        return self.then is not None or self.receipt is not None
-
-    @property
     def has_begun(self) -> bool:
         """True when the handler was called, or is about to be."""
         return self.state is not QUEUED
@@ -152,8 +144,6 @@ class Delivery(msgspec.Struct, eq=False):
     def begin(self) -> Any:
         """Call; what an `async def` gives is to be awaited."""
         subscription = self.subscription
-        if subscription is not None and subscription.is_async and subscription.is_active and not self.is_given_up:
-            return self.call(self.event)  # its body does not run yet
         if self.is_given_up or (subscription is not None and not subscription.is_active):
             return None
         self.is_plain = True  # unless it gives a coroutine, whose body does not run yet either
@@ -244,18 +234,15 @@ class Lane:
     """What waits for an agent on the event loop, or for one subscription that takes several events at once.
 
     Attributes:
-        has_turn: It is among those that are served one after the other; `left` is how many deliveries are left to it in its turn.
         idle: Workers that have nothing to do; for the loop.
     """
 
-    __slots__ = ("box", "concurrency", "has_turn", "idle", "left", "running")
+    __slots__ = ("box", "concurrency", "idle", "running")
 
     def __init__(self, concurrency: int) -> None:
         self.box: deque[Delivery] = deque()
         self.concurrency = concurrency
         self.running = 0
-        self.has_turn = False
-        self.left = FAIR_TURN
         self.idle: list[Any] = []
 
 
@@ -303,7 +290,6 @@ class Core:
         self.history: deque[Event] = deque(maxlen=history)
         self.lanes: dict[Hashable, Lane] = {}
         self.ready: deque[Lane] = deque()
-        self._turns: deque[Lane] = deque()
         self.under_way: dict[Delivery, None] = {}
         self.retrying: dict[Delivery, tuple[float, Callable[[], None]]] = {}
         self.capacity, self.mailbox, self.max_hops, self.max_tree = capacity, mailbox, max_hops, max_tree
@@ -329,19 +315,15 @@ class Core:
             raise BackpressureError("GBE636", topic=event.topic, limit=self.capacity)
         self.queue.append(event)
 
-    def refuse(self, child: Event) -> tuple[Reason, str] | None:
-        """Why an event that a handler publishes goes no further, if so; each counts as one that came of its root."""
-        reason = self.refuse_growth(child)
-        if reason is None and len(self.queue) >= self.capacity:
-            return "full", f"{self.capacity} events wait already"
-        return reason
-
-    def refuse_growth(self, child: Event) -> tuple[Reason, str] | None:
-        """Why a chain or a tree of events ends here, if so."""
-        if child.hops > self.max_hops:
+    def refuse(self, child: Event, *, is_queued: bool = True) -> tuple[Reason, str] | None:
+        """Why an event of a handler goes no further, if so; each counts as one that came of its root."""
+        hops, kin = count_descendant(child, self.max_hops)
+        if hops > self.max_hops:
             return "hops", f"the causal chain has more than {self.max_hops} events"
-        if count_descendant(child) > self.max_tree:
+        if kin > self.max_tree:
             return "tree", f"more than {self.max_tree} events came of one"
+        if is_queued and len(self.queue) >= self.capacity:
+            return "full", f"{self.capacity} events wait already"
         return None
 
     # --- out of the queue: by who has the turn ---
@@ -365,13 +347,19 @@ class Core:
 
     def place_all(self, event: Event, dispatch: Dispatch) -> None:
         """Put an event that only lanes hear into each of them."""
+        receipts, under_way = self.receipts, self.under_way
         for each, call in self._count(event, dispatch).pairs:
-            if each.is_active:
-                self.place_event(each, each.call, event)
-            else:
+            if not each.is_active:
                 call(event)
-        if self.receipts.followed:
-            self.receipts.release(event)
+                continue
+            lane = each.mailbox or self.lane_of(each)
+            receipt = receipts.hold(event) if receipts.followed else None
+            delivery = Delivery(each.call, each.lane, event, each, False, 1, receipt, each.policy.timeout_s)
+            under_way[delivery] = None
+            lane.box.append(delivery)
+            self.ready.append(lane)
+        if receipts.followed:
+            receipts.release(event)
 
     def begin_again(self, delivery: Delivery) -> None:
         """Let a further attempt for one subscription be the round."""
@@ -433,39 +421,32 @@ class Core:
         lane.box.append(delivery)
         self.ready.append(lane)
 
-    def place_event(self, subscription: Subscription, call: Call, event: Event) -> None:
-        """Put an event into the lane of a subscription."""
-        receipt = self.receipts.hold(event) if self.receipts.followed else None
-        timeout_s = subscription.policy.timeout_s
-        delivery = Delivery(call, subscription.lane, event, subscription, False, 1, receipt, timeout_s)
-        self.place(delivery, subscription.mailbox or self.lane_of(subscription))
+    def begin_alone(self, event: Event, dispatch: Dispatch, *, is_awaited: bool = False) -> Delivery | None:
+        """Let the only handler of a topic begin with an event at once, if its lane has nothing else; for who has the turn."""
+        alone = dispatch.alone
+        if alone is None or dispatch.is_forgotten or self.receipts.followed:
+            return None
+        lane: Lane = alone.mailbox or self.lane_of(alone)
+        if lane.running or lane.box:
+            return None
+        self.history.append(event)
+        dispatch.events += 1
+        lane.running = 1
+        delivery = Delivery(alone.call, alone.lane, event, alone, is_awaited, 1, None, None, (), None, RUNNING)
+        self.under_way[delivery] = None
+        return delivery
 
     def next_in_lane(self) -> tuple[Delivery, Lane] | None:
         """Take a delivery out of a lane that has nothing else in hand; for the thread of the loop only."""
-        ready, turns = self.ready, self._turns
+        ready = self.ready
         while ready:
             lane = ready.popleft()
-            if not lane.has_turn:
-                lane.has_turn = True
-                turns.append(lane)
-        while turns:
-            lane = turns[0]
-            if lane.running < lane.concurrency and lane.box and lane.left:
+            if lane.running < lane.concurrency and lane.box:
                 lane.running += 1
-                lane.left -= 1
                 delivery = lane.box.popleft()
                 delivery.state = RUNNING
                 return delivery, lane
-            turns.popleft()
-            lane.left, lane.has_turn = FAIR_TURN, lane.running < lane.concurrency and bool(lane.box)
-            if lane.has_turn:
-                turns.append(lane)
         return None
-
-    @property
-    def has_ready(self) -> bool:
-        """A delivery in a lane may begin, perhaps."""
-        return bool(self.ready or self._turns)
 
     def leave(self, delivery: Delivery, lane: Lane) -> None:
         """A delivery has ended; for the thread of the loop only. One that was cancelled with the bus is a dead letter."""

@@ -4,8 +4,8 @@
                                                           '--> it waits for something: its worker, a task, takes the next steps
 
 Most handlers end without waiting, and so cost no task. While its first step is taken, the task of the worker is the current
-one, so that `asyncio.timeout` and the like find the task that will go on. Each worker has a context of its own, in which all events
-of its lane are handled: what a handler sets in a ContextVar, the next one of this agent sees, and nobody else.
+one, so that `asyncio.timeout` and the like find the task that will go on. Each worker has a context of its own, in which all
+events of its lane are handled: what a handler sets in a ContextVar, the next one of this agent sees, and nobody else.
 
 A plain `def` of an agent that has `async def` handlers runs here as well, as any other handler of the agent: it would have to be
 locked against them on another thread. One that takes long belongs into an agent without `async def`, or into `asyncio.to_thread`.
@@ -20,7 +20,7 @@ from contextvars import Context, ContextVar, copy_context
 from threading import Thread, get_ident
 from typing import TYPE_CHECKING, Any
 
-from graphbus_core.bus.core import FAIR_TURN, Core, Delivery, Lane
+from graphbus_core.bus.core import Core, Delivery, Lane
 from graphbus_core.bus.waiting import Bell
 from graphbus_core.errors import RunError
 from graphbus_core.isolation import ENDED, begin, carry_on, step
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 _PATIENCE_S = 1.0
 """How long a cancelled handler may take to end."""
+
+_FAIR_TURN = 64
+"""So many deliveries may follow each other before others on the loop have their turn."""
 
 _current: ContextVar[Delivery | None] = ContextVar("graphbus_delivery", default=None)
 current, become = _current.get, _current.set
@@ -59,14 +62,21 @@ class Worker:
 
     def begin(self, delivery: Delivery) -> Any:
         """Take the first step of a delivery; give what it waits for, or `ENDED`."""
-        timeout_s = delivery.timeout_s
-        if timeout_s is not None:
-            call = delivery.call
-            delivery.call, delivery.timeout_s = lambda *event: _in_time(call, event, timeout_s), None
-        driver = self._driver
+        if delivery.timeout_s is not None:
+            _limit(delivery, delivery.timeout_s)
+        driver, keeps_result = self._driver, delivery.then is not None or delivery.receipt is not None
         before, driver.is_stepping = driver.is_stepping, True
+        subscription, run = delivery.subscription, self.context.run
         try:
-            awaited = self.context.run(begin, delivery, become)
+            if (
+                subscription is not None
+                and subscription.is_async
+                and subscription.is_active
+                and not delivery.is_given_up
+            ):
+                awaited = run(begin, delivery, become, keeps_result, delivery.call, delivery.event)
+            else:
+                awaited = run(begin, delivery, become, keeps_result, delivery.begin)
         finally:
             driver.is_stepping = before
         if awaited is ENDED:
@@ -126,7 +136,8 @@ class Worker:
     def resume(self, value: Any, error: BaseException | None) -> Any:
         """Take one step of the delivery; give what it waits for, or `ENDED`."""
         driver, delivery = self._driver, self.delivery
-        assert delivery is not None
+        if delivery is None:
+            return ENDED
         before, driver.is_stepping = driver.is_stepping, True
         try:
             awaited = self.context.run(step, delivery, value, error)
@@ -139,7 +150,7 @@ class Worker:
                 self.task = None  # it ends now
             self._lane.idle.append(self)
             driver.end(delivery, self._lane)
-        if self._core.queue or self._core.has_ready:
+        if self._core.queue or self._core.ready:
             driver.pump()
         return awaited
 
@@ -149,7 +160,7 @@ class LoopDriver:
 
     Args:
         judge: Called on the loop with each delivery that has failed or whose end somebody counts.
-        fill: Called on the loop: puts into lanes what the queue has for them alone.
+        fill: Called on the loop: puts into lanes what the queue has for them alone, or gives what may begin at once.
         bell: Rung when a lane has room again, and when there is nothing under way.
         is_adopted: Take the loop that is running here, which somebody else ends, in the place of one on a thread of its own.
     """
@@ -158,7 +169,7 @@ class LoopDriver:
         self,
         core: Core,
         judge: Callable[[Delivery], None],
-        fill: Callable[[], None],
+        fill: Callable[[], Delivery | None],
         bell: Bell,
         *,
         is_adopted: bool = False,
@@ -206,26 +217,32 @@ class LoopDriver:
             with suppress(RuntimeError):  # the loop has ended: who has closed the bus finds what is left
                 self.loop.call_soon_threadsafe(self.pump)
 
-    def pump(self) -> None:
-        """Begin with everything that may begin. Inside a step nothing: whoever takes the step does it afterwards."""
+    def pump(self, first: Delivery | None = None) -> None:
+        """Begin with everything that may begin. Inside a step nothing: whoever takes the step does it afterwards.
+
+        Args:
+            first: What is begun before all else; its lane has nothing else in hand.
+        """
         if self.is_stepping:
             return
         self._is_called = False
         core, asyncio, loop = self.core, self.asyncio, self.loop
-        if not core.has_ready and not core.queue:
-            return
         outer = asyncio.current_task(loop)
         if outer is not None:
             asyncio._leave_task(loop, outer)
         self.is_stepping = True
         try:
-            for _ in range(FAIR_TURN):
-                if core.queue and not core.has_ready:
-                    self._fill()
-                following = core.next_in_lane()
-                if following is None:
-                    return
-                self._start(*following)
+            for _ in range(_FAIR_TURN):
+                if first is not None:
+                    self._start(first, first.subscription.mailbox)
+                first = self._fill() if core.queue else None
+                if first is None:
+                    following = core.next_in_lane()
+                    if following is None:
+                        return
+                    self._start(*following)
+            if first is not None:
+                self._start(first, first.subscription.mailbox)
         finally:
             self.is_stepping = False
             if outer is not None:
@@ -237,8 +254,10 @@ class LoopDriver:
         """Take the first step of a delivery, for which the lane has a worker."""
         if len(lane.box) == self.core.mailbox - 1:
             self._bell.ring()
-        worker = self.worker_of(lane)
-        task = worker.enlist()
+        worker = lane.idle.pop() if lane.idle else Worker(self, lane)
+        task = worker.task
+        if task is None or task.done():
+            task = worker.enlist()
         self.asyncio._enter_task(self.loop, task)
         try:
             awaited = worker.begin(delivery)
@@ -258,18 +277,16 @@ class LoopDriver:
     def end(self, delivery: Delivery, lane: Lane) -> None:
         """A delivery is over."""
         core = self.core
-        if core.queue:
-            self._fill()  # what it has published is under way before it is not
         error, then = delivery.error, delivery.then
         if self.is_cancelled:
             delivery.error = RunError("GBE618")
         if then is not None:
             then(delivery)
             delivery.is_over = True
-        elif error is not None or delivery.attempt > 1 or delivery.receipt is not None or delivery.children:
+        elif error is not None or delivery.receipt is not None or (delivery.is_awaited and delivery.children):
             self._judge(delivery)
         core.leave(delivery, lane)
-        if self._bell.waiting and (then is not None or self.watchers or not core.under_way):
+        if self._bell.waiting and (then is not None or self.watchers or not (core.under_way or core.queue)):
             self._bell.ring()
 
     # --- the end ---
@@ -362,6 +379,11 @@ class _Cancellation:
 
 def _nothing_more(_delivery: Delivery) -> None:
     """It was cancelled, and is a dead letter."""
+
+
+def _limit(delivery: Delivery, timeout_s: float) -> None:
+    call = delivery.call
+    delivery.call, delivery.timeout_s = lambda *event: _in_time(call, event, timeout_s), None
 
 
 async def _in_time(call: Callable[..., Any], arguments: tuple[Any, ...], timeout_s: float) -> Any:

@@ -14,10 +14,11 @@ from typing import Any, Literal, TypeVar
 
 from graphbus_core.bus.calls import Calls
 from graphbus_core.bus.closing import Closing, End
-from graphbus_core.bus.core import RUNNING, Core, Delivery
+from graphbus_core.bus.core import Core, Delivery
 from graphbus_core.bus.dead_letters import DeadLetterKeeper, DeadLetters
 from graphbus_core.bus.failures import Failures
 from graphbus_core.bus.loop import LoopDriver, current
+from graphbus_core.bus.publishing import Publisher
 from graphbus_core.bus.receipts import Receipt
 from graphbus_core.bus.routes import Admit, Dispatch, Routes, Subscription
 from graphbus_core.bus.signatures import Handler
@@ -90,22 +91,24 @@ class MessageBus:
         )
         failures = Failures(self._core, self._letters, used, is_raised=on_error == "raise")
         on_root = [each.on_root for each in middleware if hasattr(each, "on_root")]
-        self._sync = SyncDriver(self._core, self._letters, failures, self._bell, used, on_root)
-        self._calls = Calls(self._core, self._sync, failures)
+        self._sync = SyncDriver(self._core, failures, self._bell, used)
+        self._publisher = Publisher(self._core, self._sync, self._letters, failures, on_root=on_root)
+        self._calls = Calls(self._core, self._sync, self._publisher, failures)
         self._closing = Closing(
             self._core,
             self._sync,
             self._calls,
             failures,
             self._letters,
-            self._bell,
-            used if clock is None else None,
+            bell=self._bell,
+            own_clock=used if clock is None else None,
         )
         self._dispatches = self._routes.dispatches
         self._queue, self._history = self._core.queue, self._core.history
         self._followed = self._core.receipts.followed
         self._fail = failures.fail_in_round
         self._time = self._sync.time
+        self._on_root = bool(on_root)
         if dispatcher:
             self.start_dispatcher()
 
@@ -189,12 +192,12 @@ class MessageBus:
         core = self._core
         turn = core.turn_of_callers
         if not turn:  # somebody delivers, or nobody does so here
-            return self._sync.publish(dispatch, topic, payload, src)
+            return self._publisher.publish(dispatch, topic, payload, src)
         event, queue, sync = Event(topic, payload, src, self._time()), self._queue, self._sync
         try:
             del turn[0]  # see `Core.take_turn`
         except IndexError:
-            return sync.publish(dispatch, topic, payload, src)
+            return self._publisher.publish(dispatch, topic, payload, src)
         try:
             core.deliverer = get_ident()
             round_ = core.round
@@ -226,9 +229,9 @@ class MessageBus:
     async def publish_async(self, topic: str, payload: Json = None, *, src: str = "") -> None:
         """Send an event, and be back when everything that came of it is delivered, further attempts included.
 
-        For a program whose loop the bus has adopted (`async with bus`). Inside a handler it only queues, like `publish`. If the one
-        handler is an `async def` and its agent is free, who cancels the publisher cancels it. A `def` handler of an agent without
-        `async def` never runs on the loop: it gets a thread.
+        For a program whose loop the bus has adopted (`async with bus`). Inside a handler it only queues, like `publish`. If the
+        one handler is an `async def` and its agent is free, who cancels the publisher cancels it. A `def` handler of an agent
+        without `async def` never runs on the loop: it gets a thread.
 
         Raises:
             RunError: GBE639 on another loop, and what `publish` raises.
@@ -243,37 +246,34 @@ class MessageBus:
         if loop is None or loop.home != get_ident():
             raise RunError("GBE639", topic=topic)
         if current() is not None:
-            sync.publish(dispatch, topic, payload, src)
+            self._publisher.publish(dispatch, topic, payload, src)
             return
         event = Event(topic, payload, src, self._time())
-        alone = dispatch.alone
         core = self._core
-        lane = None if alone is None else alone.mailbox or core.lane_of(alone)
-        if alone is None or lane is None or lane.running or lane.box or core.has_work or dispatch.is_forgotten:
+        delivery = None
+        if dispatch.alone is not None and not core.has_work and not self._on_root and core.take_turn():
+            try:
+                delivery = core.begin_alone(event, dispatch, is_awaited=True)
+            finally:
+                core.turn.append(None)
+        if delivery is None:
             await self._publish_and_follow(loop, event)
-            return
-        delivery = Delivery(alone.call, alone.lane, event, alone, True, state=RUNNING)
-        if not core.take_turn():
-            await self._publish_and_follow(loop, event)
-            return
-        awaited = None
+        else:
+            await self._deliver(loop, delivery)
+
+    async def _deliver(self, loop: LoopDriver, delivery: Delivery) -> None:
+        """Do what a worker would do, in the task of the publisher."""
+        lane, awaited = delivery.subscription.mailbox, None
         try:
-            self._history.append(event)
-            dispatch.events += 1
-            lane.running = 1  # this task does what a worker would do
-            core.under_way[delivery] = None
-            core.turn.append(None)
             worker = loop.worker_of(lane)
             awaited = worker.begin(delivery)
         finally:
             if awaited is None and loop.is_unbegun(delivery):  # a KeyboardInterrupt came before the handler
-                if not core.turn and not core.deliverer:
-                    core.turn.append(None)
                 loop.end(delivery, lane)
         if awaited is not ENDED:
             await carry_on(awaited, worker.resume)
-        if self._bell.waiting or self._queue or core.has_ready:
-            sync.look_again()
+        if self._bell.waiting or self._queue or self._core.ready:
+            self._sync.look_again()
         if delivery.error is not None or delivery.receipt is not None:
             await self._end_of(loop, delivery.receipt)
 
@@ -281,7 +281,7 @@ class MessageBus:
         receipt = Receipt(event)
         self._core.receipts.open(receipt)
         try:
-            self._sync.accept(event)
+            self._publisher.accept(event)
         except BackpressureError:
             self._followed.pop(id(event), None)
             raise
@@ -398,9 +398,9 @@ class MessageBus:
     def request(self, topic: str, payload: Json = None, timeout_s: float | None = 30.0, *, src: str = "") -> Any:
         """Send an event to the one handler that answers it, and give what that returns; inside an async handler, to be awaited.
 
-        It is a call that is addressed by a topic. The exception of the handler is raised here and is no dead letter. Handlers of a
-        pattern hear it like any event, and so do those of the very topic with `-> None` beside the one that answers. A `def` handler
-        that runs in place of the one who asks cannot be interrupted: it is waited for however long it takes.
+        It is a call that is addressed by a topic. The exception of the handler is raised here and is no dead letter. Handlers of
+        a pattern hear it like any event, and so do those of the very topic with `-> None` beside the one that answers. A `def`
+        handler that runs in place of the one who asks cannot be interrupted: it is waited for however long it takes.
 
         Args:
             topic: Exactly one handler of this very topic must answer.

@@ -2,34 +2,33 @@
 
     publish -> queue -> the turn -> round: `def` handlers, called in place     lane: agents with `async def` handlers, see `loop`
 
-Who publishes while nobody delivers takes the turn and delivers, unless there is a dispatcher: then this thread alone does. A publish
-inside a handler, or from another thread meanwhile, only queues. A handler in place runs in the context of the thread that delivers.
+Who publishes while nobody delivers takes the turn and delivers, unless there is a dispatcher: then this thread alone does. A
+publish inside a handler, or from another thread meanwhile, only queues. A handler in place runs in the context of the thread
+that delivers.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable
 from threading import Lock, Thread, get_ident
 from time import monotonic, time
 
-from graphbus_core.bus.core import DONE, RUNNING, TAKEN, Asker, Core, Delivery, Errand, Round
-from graphbus_core.bus.dead_letters import DeadLetters, without_ours
+from graphbus_core.bus.core import DONE, RUNNING, TAKEN, Asker, Core, Delivery, Errand
+from graphbus_core.bus.dead_letters import without_ours
 from graphbus_core.bus.failures import Failures
 from graphbus_core.bus.loop import LoopDriver, current
-from graphbus_core.bus.receipts import Receipt
-from graphbus_core.bus.routes import Call, Dispatch, Subscription
+from graphbus_core.bus.routes import Call, Subscription
 from graphbus_core.bus.waiting import Bell, Waits, now_plus
 from graphbus_core.clock import Clock, SystemClock
-from graphbus_core.errors import BackpressureError, RunError
+from graphbus_core.errors import RunError
 from graphbus_core.isolation import Job, attempt_anything, run_round
 from graphbus_core.isolation import attempt as try_to
 from graphbus_core.log import Log
-from graphbus_core.model.messages import Event, child_of
-from graphbus_core.model.payload import freeze
-from graphbus_core.model.proposals import Json
+from graphbus_core.model.messages import Event
 
 _log = Log("graphbus.bus")
+
 
 class SyncDriver:
     """Delivers on threads, and knows who waits.
@@ -51,14 +50,11 @@ class SyncDriver:
     def __init__(
         self,
         core: Core,
-        letters: DeadLetters,
         failures: Failures,
         bell: Bell,
         clock: Clock,
-        on_root: Iterable[Callable[[Event], object]],
     ) -> None:
-        self._core, self._letters, self._failures, self._bell, self._clock = core, letters, failures, bell, clock
-        self._on_root = tuple(on_root)
+        self._core, self._failures, self._bell, self._clock = core, failures, bell, clock
         self.time = time if isinstance(clock, SystemClock) else clock.time
         self.loop: LoopDriver | None = None
         self.inner: Delivery | None = None
@@ -74,126 +70,11 @@ class SyncDriver:
         self.on_failure: Callable[[Delivery], None] = lambda _delivery: None
         self.suspended: frozenset[Hashable] = frozenset()  # whose handlers wait on the stack of who delivers
         self.fail_in_round = failures.fail_in_round  # bound once: binding costs as much as a handler
-        self._growing = Lock()  # of trees of events, which several threads may let grow
+        self._making_loop = Lock()
         self._on_interruption: Callable[[], None] = lambda: None
         failures.deliver_due = self._deliver_due
 
-    # --- publishing, where it is not the short way of `MessageBus.publish` ---
-
-    def publish(self, dispatch: Dispatch, topic: str, payload: Json, src: str) -> Receipt | None:
-        """Publish where somebody delivers already, or something is on the event loop; see `MessageBus.publish`."""
-        cause = self.cause()
-        if cause is not None:
-            self._publish_child(cause, topic, freeze(payload), src)
-            return None
-        is_outermost = self.loop is not None and self.dispatcher is None and not self.loop.is_here
-        if is_outermost and self._core.turn and not self.is_handling():
-            self._publish_and_wait(dispatch, topic, payload, src)
-            return None
-        return self.accept(Event(topic, freeze(payload), src, self.time()))
-
-    def _publish_and_wait(self, dispatch: Dispatch, topic: str, payload: Json, src: str) -> None:
-        """Deliver an event from outside, and wait until what came of it has ended on the event loop, too."""
-        core = self._core
-        others = core.under_way.copy()
-        event = Event(topic, payload, src, self.time())
-        self.tell_root(event)
-        if not core.take_turn():
-            self.accept(event)
-            return
-        try:
-            self._core.deliverer = get_ident()
-            if core.has_work:
-                core.queue.append(event)
-            else:
-                core.begin(event, dispatch)
-            self.drain()
-        finally:
-            self._give_back()
-        self.until_all_but(others)
-
-    def accept(self, event: Event) -> Receipt | None:
-        """Queue an event that no handler has caused, and let it be delivered; give its receipt if there is a dispatcher.
-
-        Raises:
-            BackpressureError: GBE636 too many events wait.
-        """
-        receipt = None
-        if self.dispatcher is not None:
-            receipt = Receipt(event, self.is_handling)
-            self._core.receipts.open(receipt)
-        self.tell_root(event)
-        try:
-            self._core.accept(event)
-        except BackpressureError:
-            self._core.receipts.followed.pop(id(event), None)
-            raise
-        if self._core.deliverer != get_ident():
-            self.announce()
-        return receipt
-
-    def tell_root(self, event: Event) -> None:
-        """Tell the middleware of an event that is not delivered where it was published."""
-        for tell in self._on_root:
-            tell(event)
-
-    def cause(self) -> Round | Delivery | None:
-        """What is at work here, if it has an event: who publishes does so for its handler."""
-        if self._core.deliverer == get_ident():
-            if self.inner is not None:
-                return self.inner if self.inner.event is not None else None
-            return self._core.round if self._core.round.event is not None else None
-        delivery = current() if self.loop is not None else None
-        return delivery if delivery is not None and delivery.event is not None else None
-
-    def _publish_child(self, cause: Round | Delivery, topic: str, payload: Json, src: str) -> None:
-        """Queue an event that a handler publishes; it goes on when the handler has ended."""
-        if isinstance(cause, Delivery) and self._is_elsewhere:
-            self._publish_on_loop(cause, topic, payload, src)
-            return
-        event = self.child(cause, topic, payload, src)
-        if self.is_stopped(event):
-            return
-        core = self._core
-        if core.receipts.followed:
-            core.receipts.hold(event)
-        core.queue.append(event)
-        if self._core.deliverer != get_ident():
-            self.announce()
-
-    @property
-    def _is_elsewhere(self) -> bool:
-        """True on a thread that a handler on the loop has started."""
-        return self._core.deliverer != get_ident() and self.loop is not None and not self.loop.is_here and not self.is_over
-
-    def _publish_on_loop(self, cause: Delivery, topic: str, payload: Json, src: str) -> None:
-        """Let the loop publish for a thread: what its handlers publish is counted there and nowhere else."""
-
-        def end(delivery: Delivery) -> None:
-            if delivery.error is not None:
-                self._failures.refuse(self.child(cause, topic, payload, src), "", 0)
-
-        publishing = Delivery(lambda: self._publish_child(cause, topic, payload, src), _THREADS, then=end)
-        self.ready_loop().put(publishing, self._core.lane(_THREADS))
-
-    def child(self, cause: Round | Delivery, topic: str, payload: Json, src: str) -> Event:
-        """Make the next event that a handler publishes."""
-        if isinstance(cause, Round):
-            at = cause.at
-            return child_of(cause.event, topic, payload, src, at.name, cause.next_child(), self.time())  # type: ignore[union-attr,arg-type]
-        ordinal = cause.children
-        if ordinal == 0 and cause.is_awaited and cause in self._core.under_way:
-            self._core.receipts.follow(cause.event)
-        cause.children = ordinal + 1
-        return child_of(cause.event, topic, payload, src, cause.subscription.name, ordinal, self.time())
-
-    def is_stopped(self, child: Event, *, is_queued: bool = True) -> bool:
-        """Make a dead letter of an event that goes no further."""
-        with self._growing:
-            refused = self._core.refuse(child) if is_queued else self._core.refuse_growth(child)
-        if refused is not None:
-            self._letters.stopped(child, *refused)
-        return refused is not None
+    # --- who delivers ---
 
     def deliver_again(self, event: Event, subscription: Subscription | None, attempt: int = 1) -> None:
         """See `MessageBus.deliver_again`."""
@@ -208,8 +89,6 @@ class SyncDriver:
             return event
         timeout_s = subscription.policy.timeout_s
         return Delivery(subscription.call, subscription.lane, event, subscription, attempt=attempt, timeout_s=timeout_s)
-
-    # --- who delivers ---
 
     @property
     def is_inside(self) -> bool:
@@ -258,9 +137,10 @@ class SyncDriver:
                 self._core.deliverer = get_ident()
                 (drain or self.drain)()
             finally:
-                self._give_back()
+                self.give_back()
 
-    def _give_back(self) -> None:
+    def give_back(self) -> None:
+        """Give the turn back; whoever does so looks at the queue once more."""
         self._core.deliverer = 0
         self._core.turn.append(None)
         self._bell.ring()
@@ -364,7 +244,7 @@ class SyncDriver:
     def ready_loop(self) -> LoopDriver:
         """Give the other driver; it is made when it is first needed."""
         if self.loop is None:
-            with self._growing:
+            with self._making_loop:
                 if self.loop is None:
                     self._core.turn_of_callers = TAKEN
                     self.loop = LoopDriver(self._core, self.settle, self.fill, self._bell)
@@ -396,39 +276,37 @@ class SyncDriver:
         if self.is_over:
             self.bury()
 
-    def fill(self) -> None:
-        """On the loop: put into lanes what the queue has for them alone. For the rest a thread is needed."""
+    def fill(self) -> Delivery | None:
+        """On the loop: put into lanes what the queue has for them alone, or give what may begin. The rest is for a thread."""
         core = self._core
-        while core.queue:
-            if not core.take_turn():
-                return  # a thread delivers, and looks again before it ends
+        queue, turn = core.queue, core.turn
+        while queue:
             try:
-                next_is_for_thread = self._fill_lanes()
+                del turn[0]  # see `Core.take_turn`
+            except IndexError:
+                return None  # a thread delivers, and looks again before it ends
+            try:
+                entry = queue[0] if queue else None
+                if self.deadline is not None and self.is_late():
+                    return None
+                if type(entry) is Event and core.round.event is None:
+                    dispatch = core.routes.dispatches.get(entry.topic) or core.routes.find(entry.topic)
+                    if dispatch.is_on_loop:
+                        begun = core.begin_alone(entry, dispatch)
+                        if begun is None and not core.have_room(dispatch):
+                            return None  # the end of a handler is the next occasion
+                        if self._leave_queue(entry) and begun is None:
+                            core.place_all(entry, dispatch)
+                        if begun is not None:
+                            return begun
+                        continue
             finally:
-                core.turn.append(None)
-            if next_is_for_thread:
-                self.ask()
-            if core.queue and not next_is_for_thread and not core.has_ready:
-                return  # a lane is full: the end of a handler is the next occasion
-            if core.has_ready or next_is_for_thread:
-                return
+                turn.append(None)
+            self.ask()
+            return None
         if self._bell.waiting and not core.under_way:
             self._bell.ring()
-
-    def _fill_lanes(self) -> bool:
-        """Place one event after the other; True when a thread is needed for the next."""
-        core = self._core
-        while core.queue and not self.is_late():
-            entry = core.queue[0]
-            if core.round.event is not None or not isinstance(entry, Event):
-                return True
-            dispatch = core.routes.find(entry.topic)
-            if not dispatch.is_on_loop:
-                return True
-            if not core.have_room(dispatch) or not self._leave_queue(entry):
-                return False
-            core.place_all(entry, dispatch)
-        return False
+        return None
 
     def settle(self, delivery: Delivery) -> None:
         """A delivery on the loop is over, and failed, or somebody counts it."""
@@ -636,7 +514,3 @@ class SyncDriver:
 
         self._failures.bury(is_abandoned=self.is_abandoned, left_in_lanes=left_in_lanes)
         self._bell.ring()
-
-
-_THREADS = "the threads of handlers"
-"""The lane for what threads publish that handlers on the loop have started."""

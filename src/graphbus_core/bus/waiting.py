@@ -14,8 +14,8 @@ _LOOK_AGAIN_S = 10.0
 class Bell:
     """Rung by who changes something that others wait for. To ring costs next to nothing while nobody waits.
 
-    No lock is shared: code of others may run in between, of a signal, a finalizer or who looks. Whether it rings or raises, nobody
-    is locked out. Who waits registers before looking, who changes something changes it before looking at who waits.
+    No lock is shared: code of others may run in between, of a signal, a finalizer or who looks. Whether it rings or raises,
+    nobody is locked out. Who waits registers before looking; who changes something does so before looking at who waits.
 
     Attributes:
         waiting: One locked lock for each thread that waits; to unlock it is to wake the thread.
