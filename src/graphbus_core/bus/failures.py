@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from threading import Lock
+from typing import cast
 
 from graphbus_core.bus.core import DEAD, RETRYING, RUNNING, Core, Delivery, Entry, Round
 from graphbus_core.bus.dead_letters import DeadLetters, tell
 from graphbus_core.bus.outcomes import Dead, Retry, decide
+from graphbus_core.bus.routes import Subscription
 from graphbus_core.clock import Clock, SystemClock
 from graphbus_core.model.messages import Event
 
@@ -38,9 +40,7 @@ class Failures:
 
     def fail_in_round(self, round_: Round, error: Exception) -> None:
         """A handler that was called in place has raised."""
-        event, subscription = round_.event, round_.at
-        if event is None or subscription is None:
-            return
+        event, subscription = cast("Event", round_.event), cast("Subscription", round_.at)
         with self._burying:
             round_.failing = event, subscription
             is_buried = round_.is_buried
@@ -170,12 +170,17 @@ class Failures:
                 return
             round_.is_buried = True
             is_in_hand = is_abandoned and round_.failing != (event, at)
-        is_async = self._core.routes.is_async
-        attempt = round_.attempt
-        if is_in_hand and at is not None and not is_async(at):
-            self.refuse(event, at.name, attempt, has_begun=True)
-        for each, _ in round_.rest():
-            self.refuse(event, each.name, attempt - 1)
+        routes, attempt = self._core.routes, round_.attempt
+        routes.let_go(event.topic)  # others who publish to the topic are not to miss these handlers
+        is_left = at is None
+        for index, (each, _) in enumerate(round_.pairs):
+            if is_left:
+                round_.pairs[index] = each, routes.skip(each)
+                self.refuse(event, each.name, attempt - 1)
+            elif each is at:
+                is_left = True
+                if is_in_hand and not routes.is_async(each):
+                    self.refuse(event, each.name, attempt, has_begun=True)
         if is_abandoned:
             self._core.round = Round()
         else:

@@ -365,3 +365,35 @@ def test_who_asks_while_its_agent_is_busy_in_place_waits_for_its_turn(bus: Messa
     bus.subscribe("/Start/Both", lambda: [bus.publish("/C/Start"), bus.publish("/P/Start")])
     deliver(bus, "/Start/Both")
     assert log == ["begin", "end", "answer"]
+
+
+def test_those_of_a_pattern_and_those_that_return_nothing_hear_a_request_as_any_event(bus: MessageBus) -> None:
+    log: list[str] = []
+
+    def audits(event: Event) -> None:
+        log.append(f"audits {event.event_id}")
+
+    def watches(event: Event) -> int:
+        log.append(f"watches {event.event_id}")
+        return 3
+
+    async def later(event: Event) -> None:
+        log.append(f"later {event.event_id}")
+
+    bus.subscribe("/Stock/*", watches, name="Audit.watches")
+    bus.subscribe("/Stock/Left", audits, name="Audit.audits")
+    bus.subscribe("/**", later, name="Audit.later")
+    bus.subscribe("/Stock/Left", lambda event: event["n"] + 1, name="Stock.left")
+    assert bus.request("/Stock/Left", {"n": 1}) == 2
+    assert bus.settle(PATIENCE_S)
+    (event,) = bus.history()
+    assert sorted(log) == sorted(f"{name} {event.event_id}" for name in ("audits", "watches", "later"))
+    assert bus.statistics().delivered == 4
+    assert bus.statistics().published == 1
+
+
+def test_nobody_answers_for_a_pattern(bus: MessageBus) -> None:
+    bus.subscribe("/Stock/*", lambda: 2, name="Audit.any")
+    with pytest.raises(RunError) as refused:
+        bus.request("/Stock/Left")
+    assert refused.value.code == "GBE631"
