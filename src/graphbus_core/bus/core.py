@@ -421,6 +421,19 @@ class Core:
         lane.box.append(delivery)
         self.ready.append(lane)
 
+    def begin_at_once(self, event: Event, dispatch: Dispatch, *, is_awaited: bool = False) -> Delivery | None:
+        """Do what `begin_alone` does if nothing comes first; for the thread of the loop only."""
+        if self.queue or self.errands or self.round.event is not None or dispatch.alone is None:
+            return None
+        try:
+            del self.turn[0]  # see `take_turn`
+        except IndexError:
+            return None
+        try:
+            return self.begin_alone(event, dispatch, is_awaited=is_awaited)
+        finally:
+            self.turn.append(None)
+
     def begin_alone(self, event: Event, dispatch: Dispatch, *, is_awaited: bool = False) -> Delivery | None:
         """Let the only handler of a topic begin with an event at once, if its lane has nothing else; for who has the turn."""
         alone = dispatch.alone

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar
 
 from graphbus_core.bus.calls import Calls
 from graphbus_core.bus.closing import Closing, End
-from graphbus_core.bus.core import Core, Delivery
+from graphbus_core.bus.core import Core
 from graphbus_core.bus.dead_letters import DeadLetterKeeper, DeadLetters
 from graphbus_core.bus.failures import Failures
 from graphbus_core.bus.loop import LoopDriver, current
@@ -249,22 +249,12 @@ class MessageBus:
             self._publisher.publish(dispatch, topic, payload, src)
             return
         event = Event(topic, payload, src, self._time())
-        core = self._core
-        delivery = None
-        if dispatch.alone is not None and not core.has_work and not self._on_root and core.take_turn():
-            try:
-                delivery = core.begin_alone(event, dispatch, is_awaited=True)
-            finally:
-                core.turn.append(None)
+        delivery = None if self._on_root else self._core.begin_at_once(event, dispatch, is_awaited=True)
         if delivery is None:
             await self._publish_and_follow(loop, event)
-        else:
-            await self._deliver(loop, delivery)
-
-    async def _deliver(self, loop: LoopDriver, delivery: Delivery) -> None:
-        """Do what a worker would do, in the task of the publisher."""
+            return
         lane, awaited = delivery.subscription.mailbox, None
-        try:
+        try:  # this task does what a worker would do
             worker = loop.worker_of(lane)
             awaited = worker.begin(delivery)
         finally:

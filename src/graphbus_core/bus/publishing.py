@@ -63,19 +63,9 @@ class Publisher:
 
     def _begin_here(self, loop: LoopDriver, event: Event, dispatch: Dispatch) -> bool:
         """On the loop, outside of handlers: let the only handler begin at once if nothing comes before."""
-        core = self._core
-        if (
-            loop.is_stepping
-            or self._sync.dispatcher is not None
-            or core.has_work
-            or self._sync.is_closing
-            or not core.take_turn()
-        ):
+        if loop.is_stepping or self._sync.dispatcher is not None or self._sync.is_closing:
             return False
-        try:
-            begun = core.begin_alone(event, dispatch)
-        finally:
-            core.turn.append(None)
+        begun = self._core.begin_at_once(event, dispatch)
         if begun is None:
             return False
         self.tell_root(event)

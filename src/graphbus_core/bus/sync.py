@@ -273,8 +273,6 @@ class SyncDriver:
             core.receipts.release(delivery.event)
             return
         loop.put(delivery, lane)
-        if self.is_over:
-            self.bury()
 
     def fill(self) -> Delivery | None:
         """On the loop: put into lanes what the queue has for them alone, or give what may begin. The rest is for a thread."""
