@@ -382,10 +382,7 @@ class Core:
 
     def _recorded(self, subscription: Subscription, call: Call) -> Call:
         def record(event: Event) -> None:
-            if subscription.is_active:
-                self.receipts.note(event, subscription.name, call(event))
-            else:
-                self.routes.skip(subscription)(event)
+            self.receipts.note(event, subscription.name, call(event))
 
         return record
 
@@ -407,9 +404,7 @@ class Core:
         return len(lane.box) < self.mailbox
 
     def have_room(self, dispatch: Dispatch) -> bool:
-        """True for a topic that only lanes hear, each of which may take one more event."""
-        if not dispatch.is_on_loop:
-            return False
+        """True when each lane that hears the topic may take one more event."""
         for each, _ in dispatch.pairs:  # noqa: SIM110 - `all` with a generator costs thrice as much
             if len((each.mailbox or self.lane_of(each)).box) >= self.mailbox:
                 return False

@@ -53,11 +53,9 @@ class Worker:
         self.task: Task[None] | None = None
 
     def enlist(self) -> Task[None]:
-        """Give the task, which is made when it is first needed, and anew when it was cancelled."""
-        task = self.task
-        if task is None or task.done():
-            task = self.task = self._driver.loop.create_task(self._work())
-            task.add_done_callback(self._rescue)
+        """Make the task: when it is first needed, and again when it was cancelled."""
+        task = self.task = self._driver.loop.create_task(self._work())
+        task.add_done_callback(self._rescue)
         return task
 
     def begin(self, delivery: Delivery) -> Any:

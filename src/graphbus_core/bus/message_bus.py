@@ -264,7 +264,7 @@ class MessageBus:
             await carry_on(awaited, worker.resume)
         if self._bell.waiting or self._queue or self._core.ready:
             self._sync.look_again()
-        if delivery.error is not None or delivery.receipt is not None:
+        if delivery.receipt is not None:
             await self._end_of(loop, delivery.receipt)
 
     async def _publish_and_follow(self, loop: LoopDriver, event: Event) -> None:
@@ -277,8 +277,8 @@ class MessageBus:
             raise
         await self._end_of(loop, receipt)
 
-    async def _end_of(self, loop: LoopDriver, receipt: Receipt | None) -> None:
-        if receipt is not None and not receipt.is_done:
+    async def _end_of(self, loop: LoopDriver, receipt: Receipt) -> None:
+        if not receipt.is_done:
             ended = loop.loop.create_future()
 
             def settle() -> None:
@@ -288,8 +288,7 @@ class MessageBus:
             receipt.then(lambda: _tell(loop, settle))
             await ended
         self._sync.raise_what_was_raised()
-        if receipt is not None:
-            receipt.raise_what_was_raised()
+        receipt.raise_what_was_raised()
 
     def adopt_loop(self) -> None:
         """Run all async handlers on the event loop that is running here, in the place of one on a thread of its own.

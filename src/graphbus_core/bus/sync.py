@@ -243,19 +243,19 @@ class SyncDriver:
 
     def ready_loop(self) -> LoopDriver:
         """Give the other driver; it is made when it is first needed."""
-        if self.loop is None:
-            with self._making_loop:
-                if self.loop is None:
-                    self._core.turn_of_callers = TAKEN
-                    self.loop = LoopDriver(self._core, self.settle, self.fill, self._bell)
+        with self._making_loop:
+            return self.loop or self._make_loop(is_adopted=False)
+
+    def _make_loop(self, *, is_adopted: bool) -> LoopDriver:
+        self._core.turn_of_callers = TAKEN
+        self.loop = LoopDriver(self._core, self.settle, self.fill, self._bell, is_adopted=is_adopted)
         return self.loop
 
     def adopt_loop(self) -> None:
         """See `MessageBus.adopt_loop`."""
         if self.loop is not None:
             raise RunError("GBE638")
-        self._core.turn_of_callers = TAKEN
-        self.loop = LoopDriver(self._core, self.settle, self.fill, self._bell, is_adopted=True)
+        self._make_loop(is_adopted=True)
 
     def put_event(self, subscription: Subscription, call: Call, event: Event) -> None:
         """Put the event of the round into a lane; the thread waits while that is full."""
@@ -421,10 +421,9 @@ class SyncDriver:
 
     def raise_what_was_raised(self) -> None:
         """Raise what is to go up where somebody waits."""
-        if self._has_raised():
-            raised = self.first_raised()
-            if raised is not None:
-                raise raised
+        raised = self.first_raised() if self._has_raised() else None
+        if raised is not None:
+            raise raised
 
     def first_raised(self) -> BaseException | None:
         """Take it out; None when another thread was quicker."""
@@ -483,11 +482,10 @@ class SyncDriver:
 
     def _errand_for_others(self, busy: frozenset[Hashable]) -> Errand | None:
         """Take out the first errand that does not go to an agent that is waiting here in the middle of a handler."""
-        for errand in self._core.errands.copy():
-            if errand.owner not in busy:
-                self._core.errands.remove(errand)
-                return errand
-        return None
+        found = next((each for each in self._core.errands.copy() if each.owner not in busy), None)
+        if found is not None:
+            self._core.errands.remove(found)
+        return found
 
     def chain(self) -> tuple[Asker, ...]:
         """Who waits for what this code does, from the outermost on, and whose code it is."""

@@ -11,6 +11,9 @@ import pytest
 from graphbus_core import Event
 from graphbus_core.bus import MessageBus
 from graphbus_core.bus.core import RUNNING, Delivery
+from graphbus_core.bus.loop import Worker
+from graphbus_core.errors import RunError
+from graphbus_core.model.deliveries import DeliveryPolicy
 from tests.patience import PATIENCE_S
 
 
@@ -192,3 +195,185 @@ def test_a_delivery_in_a_lane_is_running_from_its_first_step() -> None:
 
     asyncio.run(program())
     assert states == [RUNNING] * 2
+
+
+def test_the_loop_begins_with_nothing_while_the_turn_is_taken_and_skips_who_was_unsubscribed() -> None:
+    heard: list[str] = []
+
+    async def later() -> None:
+        heard.append("later")
+
+    async def program() -> None:
+        async with MessageBus() as bus:
+            subscription = bus.subscribe("/A/B", later)
+            dispatch = bus._routes.compile("/A/B")
+            assert bus._core.take_turn()
+            assert bus._core.begin_at_once(Event("/A/B"), dispatch) is None
+            bus._core.turn.append(None)
+            subscription.is_active = False  # another thread is about to take it out
+            skipped: list[Event] = []
+            dispatch.pairs[0] = subscription, skipped.append
+            bus._core.place_all(Event("/A/B"), dispatch)
+            assert len(skipped) == 1
+
+    asyncio.run(program())
+    assert heard == []
+
+
+def test_who_is_interrupted_before_the_handler_leaves_its_agent_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[str] = []
+
+    async def later() -> None:
+        heard.append("later")
+
+    def interrupt(_worker: Worker, _delivery: Delivery) -> None:
+        raise KeyboardInterrupt
+
+    async def program() -> None:
+        async with MessageBus() as bus:
+            bus.subscribe("/A/B", later)
+            with monkeypatch.context() as patch:
+                patch.setattr(Worker, "begin", interrupt)
+                with pytest.raises(KeyboardInterrupt):
+                    await bus.publish_async("/A/B")
+            await bus.publish_async("/A/B")
+
+    asyncio.run(program())
+    assert heard == ["later"]
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_a_handler_that_cancels_its_own_task_ends_or_goes_on(is_first: bool, goes_on: bool) -> None:
+    log: list[object] = []
+
+    async def cancels(event: Event) -> None:
+        if not is_first:
+            await asyncio.sleep(0)
+        task = asyncio.current_task()
+        assert task is not None
+        if event["n"] == 0:
+            task.cancel()
+        try:
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            if not goes_on:
+                raise
+            await asyncio.sleep(0.001)
+        log.append(event["n"])
+
+    with MessageBus() as bus:
+        bus.subscribe("/A/B", cancels)
+        try:
+            bus.publish("/A/B", {"n": 0})
+        except asyncio.CancelledError:
+            log.append("cancelled")
+        bus.publish("/A/B", {"n": 1})
+    assert log == [0 if goes_on else "cancelled", 1]
+
+
+@pytest.mark.slow
+def test_who_waits_for_a_call_behind_a_handler_that_keeps_the_loop_to_itself_is_told() -> None:
+    bus, begun, may_end, told = MessageBus(), threading.Event(), threading.Event(), list[str]()
+
+    async def blocks() -> None:
+        begun.set()
+        may_end.wait(PATIENCE_S)
+
+    def call() -> None:
+        try:
+            bus.run(lambda: "never", owner="Other")
+        except RunError as error:
+            told.append(error.code)
+
+    bus.subscribe("/A/B", blocks, owner="Agent")
+    bus.use_lane("Other")
+    threads = [threading.Thread(target=bus.publish, args=("/A/B",)), threading.Thread(target=call)]
+    threads[0].start()
+    assert begun.wait(PATIENCE_S)
+    threads[1].start()
+    while len(bus._core.under_way) < 2:
+        time.sleep(0.001)
+    bus.close(grace_s=0.01)
+    threads[1].join(PATIENCE_S)
+    assert told == ["GBE618"]
+    may_end.set()
+    threads[0].join(PATIENCE_S)
+
+
+def test_an_event_of_a_topic_that_is_not_admitted_any_more_is_delivered() -> None:
+    def admit(topic: str) -> None:
+        if topic.startswith("/Old/"):
+            raise RunError("GBE619", topic=topic, suggestion="")
+
+    heard: list[str] = []
+    with MessageBus(admit=admit) as bus:
+        bus.subscribe("/**", lambda event: heard.append(event.topic))
+        bus.deliver_again(Event("/Old/Topic"), None)
+        assert bus.settle(PATIENCE_S)
+        assert heard == ["/Old/Topic"]
+        assert bus.statistics().published == bus.statistics().delivered == 1
+
+
+def test_a_failure_of_a_bus_that_plans_nothing_any_more_is_a_dead_letter() -> None:
+    def fail() -> None:
+        raise ConnectionError
+
+    with MessageBus() as bus:
+        bus.subscribe("/A/B", fail, policy=DeliveryPolicy(retries=3))
+        bus._core.close()
+        bus.publish("/A/B")
+        assert [letter.attempts for letter in bus.dead_letters()] == [1]
+
+
+def test_what_cannot_be_tried_again_does_not_flood_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    def fail() -> None:
+        raise ConnectionError
+
+    with MessageBus(queue=0) as bus:
+        bus.subscribe("/A/B", fail, policy=DeliveryPolicy(retries=3))
+        for _ in range(30):
+            bus.publish("/A/B")
+    assert caplog.text.count("is not tried again") == 10
+
+
+def test_who_gives_up_awaiting_what_came_of_an_event_is_not_told_of_its_end() -> None:
+    log: list[str] = []
+
+    async def program() -> None:
+        may_end = asyncio.Event()
+
+        async def waits() -> None:
+            await may_end.wait()
+            log.append("ended")
+
+        async with MessageBus() as bus:
+            for owner in ("One", "Two"):
+                bus.subscribe("/A/B", waits, owner=owner)
+            publisher = asyncio.create_task(bus.publish_async("/A/B"))
+            await asyncio.sleep(0.001)
+            publisher.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await publisher
+            may_end.set()
+            await asyncio.to_thread(bus.settle)
+
+    asyncio.run(program())
+    assert log == ["ended"] * 2
+
+
+def test_an_async_handler_asks_and_others_hear_it() -> None:
+    heard: list[object] = []
+
+    async def asks() -> None:
+        heard.append(await bus.request("/Stock/Left"))
+
+    async def answers() -> int:
+        return 3
+
+    with MessageBus() as bus:
+        bus.subscribe("/A/B", asks)
+        bus.subscribe("/Stock/Left", answers)
+        bus.subscribe("/Stock/*", lambda event: heard.append(event.topic))
+        bus.publish("/A/B")
+    assert sorted(map(str, heard)) == ["/Stock/Left", "3"]
