@@ -1,11 +1,11 @@
-"""What a bus has to do, as plain data: no thread, no clock, no lock, no event loop, no input or output.
+"""What a bus has to do, as plain data: it starts no thread, reads no clock, waits for nobody, and knows no event loop.
 
 Theory of operation
 ===================
 Work comes in at the end of one queue, which fixes the total order, and is taken out at its head:
 
-    accept -> queue -- next --> round: the handlers in place, one after the other
-                                  '-- place --> lane of an agent -- next_in_lane --> one handler at a time
+    accept -> queue -- begin --> round: the handlers in place, one after the other
+                    '-- place_all --> lane of an agent -- next_in_lane --> one handler at a time
 
 A *delivery* is one event on its way to one subscription, or one call whose result somebody waits for. An event that is still
 for all who hear its topic is in the queue as itself; while it is delivered, it is the *round*. A handler of the round that fails
@@ -26,11 +26,13 @@ run outside of both. Who may touch what:
     the queue     Anybody appends, and then tries to get the turn. Who gives the turn back looks at the queue once more. One of
                   the two finds the event: each has changed what it owns before it looks at what the other has changed.
     a lane        Anybody who has the turn, and the loop, appends. Only the thread of the loop takes out, begins and ends.
-    the bell      One lock, in `waiting`: for those who sleep until something is so. They register, and then look; who changes
-                  something changes it, and then rings. The tables of further attempts and of waits have locks of their own.
+    a table       Subscriptions, receipts, further attempts, dead letters and waits have a small lock each. It is held for
+                  some lines that call nobody else's code, and never while another one is taken.
+    a handler     Runs outside of all of this, but for the turn: that stays with the thread that calls handlers in place.
 
-Each of these is one operation of a deque, dict or list, which Python documents as safe with threads, with and without a global
-lock of the interpreter; nothing relies on several of them being one. A lock in the place of the turn costs a publish 200 ns more.
+A step of the turn, the queue or a lane is one operation of a list, deque or dict. Each is safe with threads, with and without a
+global lock of the interpreter, and nothing relies on two of them being one. A lock in the place of the turn costs a publish
+200 ns more. Whoever sleeps has registered before looking, and who changes something does so before looking at who sleeps.
 
 At rest: nobody has the turn, nothing is queued, nothing is under way in a lane. Who wants to know takes the turn, and looks:
 then nobody moves anything from one place to another meanwhile. `Receipt` counts the same for what came of one event.
