@@ -183,6 +183,7 @@ class LoopDriver:
         self.is_stepping = self._is_called = False  # what is published in a step does not begin before its end
         self._is_blocked = self._is_stopped = False
         self._stuck: set[Hashable] = set()
+        self._entered: Task[None] | None = None  # that of the worker which takes its first step
         self.busy: dict[Delivery, Worker] = {}  # whose handlers wait for something
         self._thread: Thread | None = None
         if is_adopted:
@@ -243,6 +244,7 @@ class LoopDriver:
                 self._start(first, first.subscription.mailbox)
         finally:
             self.is_stepping = False
+            self._leave_entered()
             if outer is not None:
                 asyncio._enter_task(loop, outer)
         self._is_called = True
@@ -256,13 +258,19 @@ class LoopDriver:
         task = worker.task
         if task is None or task.done():
             task = worker.enlist()
-        self.asyncio._enter_task(self.loop, task)
-        try:
-            awaited = worker.begin(delivery)
-        finally:
-            self.asyncio._leave_task(self.loop, task)
+        if task is not self._entered:
+            self._leave_entered()
+            self.asyncio._enter_task(self.loop, task)
+            self._entered = task
+        awaited = worker.begin(delivery)
         if awaited is not ENDED:
             worker.hand_over(awaited)
+
+    def _leave_entered(self) -> None:
+        """No worker is at work any more: its task is not the current one."""
+        entered, self._entered = self._entered, None
+        if entered is not None:
+            self.asyncio._leave_task(self.loop, entered)
 
     def worker_of(self, lane: Lane) -> Worker:
         """Give a worker of the lane that has nothing to do; it is idle again when its delivery has ended."""

@@ -141,7 +141,8 @@ class MessageBus:
             RunError: GBE610 for a malformed topic, GBE611 for a handler whose signature fits no row of the table.
         """
         subscription = self._routes.add(topic, handler, name=name, owner=owner, shape=shape, policy=policy)
-        self._settle_counts()
+        if self._routes.has_many_to_count:
+            self._settle_counts()
         return subscription
 
     def unsubscribe(self, subscription: Subscription) -> None:
@@ -154,13 +155,12 @@ class MessageBus:
         """Only the thread that has the turn may; when another one has it, it will."""
         if self._sync.is_inside:
             self._routes.settle_counts()
-            return
-        if self._core.take_turn():
+        elif self._core.take_turn():
             try:
                 self._routes.settle_counts()
             finally:
                 self._core.turn.append(None)
-                self._sync.look_again()
+            self._sync.look_again()
 
     def use_lane(self, owner: str) -> None:
         """Run everything of this owner on the event loop, one after the other, as if it had an async handler."""

@@ -22,6 +22,8 @@ PayloadCheck = Callable[[Json], Json]
 Admit = Callable[[str], PayloadCheck | None]
 """Asked when a topic comes into use: raises RunError for an unknown one, or gives the check of its payloads, or None."""
 
+_MOST_FORGOTTEN = 100
+
 Call = Callable[[Event], object]
 Pair = tuple["Subscription", Call]
 
@@ -258,6 +260,11 @@ class Routes:
             self._forget([topic])
 
     # --- counting ---
+
+    @property
+    def has_many_to_count(self) -> bool:
+        """True when the dispatches that are not used any more should not become more."""
+        return len(self._forgotten) > _MOST_FORGOTTEN
 
     def count(self, subscription: Subscription, published: int = 0) -> None:
         """Count an event that went to one handler without a dispatch."""

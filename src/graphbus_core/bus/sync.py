@@ -150,7 +150,7 @@ class SyncDriver:
         if self.loop is not None and self.loop.is_here:
             self.loop.pump()
         elif self._core.has_work:
-            self.announce()
+            self.ask()
         self._bell.ring()
 
     def drain(self) -> None:

@@ -377,3 +377,29 @@ def test_an_async_handler_asks_and_others_hear_it() -> None:
         bus.subscribe("/Stock/*", lambda event: heard.append(event.topic))
         bus.publish("/A/B")
     assert sorted(map(str, heard)) == ["/Stock/Left", "3"]
+
+
+def test_counts_of_topics_that_are_compiled_anew_are_kept_and_do_not_become_more_and_more() -> None:
+    with MessageBus() as bus:
+        first = bus.subscribe("/A/B", lambda: None, name="first")
+        for _ in range(300):
+            bus.publish("/A/B")
+            bus.subscribe("/A/C", lambda: None)
+            bus.subscribe("/A/*", lambda: None)
+        assert len(bus._routes._forgotten) <= 102
+        assert bus.statistics().subscriptions["first <- /A/B"].delivered == 300
+        bus.unsubscribe(first)
+        assert first.delivered == 300
+
+
+def test_what_comes_while_somebody_only_looks_is_delivered_by_another_thread() -> None:
+    heard = threading.Event()
+    with MessageBus() as bus:
+        bus.subscribe("/A/B", heard.set)
+        assert bus._core.take_turn()
+        bus.publish("/A/B")
+        assert not heard.is_set()
+        bus._core.turn.append(None)
+        bus._sync.look_again()
+        assert heard.wait(PATIENCE_S)
+        assert bus.settle(PATIENCE_S)
