@@ -212,9 +212,6 @@ ENTRIES: dict[str, Entry] = {
     "GBE687": Entry("There is no profile to read: {reason}.", "`graphbus run --profile` writes one at its end."),
     "GBE688": Entry("{count} of {total} lines were refused.", "The messages above say why; the others were done."),
     "GBE689": Entry("{name} failed: {reason}.", "The graph runs on."),
-    "GBE690": Entry(
-        "The graph cannot take over new code now: {reason}.", "The old code keeps running; save again later."
-    ),
     "GBE695": Entry("The graph has no agent {name} to run alone.{suggestion}", "Its agents are: {known}."),
     "GBE696": Entry(
         "{agent} does not run in this process, which was started with {asked}.",
