@@ -62,9 +62,13 @@ class Receipt:
         if not self._done.acquire(timeout=-1 if timeout_s is None else max(0.0, timeout_s)):
             return False
         self._done.release()
+        self.raise_what_was_raised()
+        return True
+
+    def raise_what_was_raised(self) -> None:
+        """Raise the first Exception that a handler has raised, on a bus that lets it go up."""
         if self._raised is not None:
             raise self._raised
-        return True
 
     # --- for the bus ---
 

@@ -165,8 +165,12 @@ def child_of(  # noqa: PLR0917 - every nested publish calls it, and arguments by
     cause: Event, topic: str, payload: Json, src: str, by: str, ordinal: int, timestamp: float | None = None
 ) -> Event:
     """Make the event that the handler `by` publishes while it handles `cause`, after `ordinal` others; now by default."""
-    hops = cause.hops + 1
-    lineage = _Lineage(hops, cause, cause.root, by, ordinal)
+    before = cause._lineage
+    if before is None:
+        hops, root = 1, cause
+    else:
+        hops, root = before.hops + 1, cause if before.root is None else before.root
+    lineage = _Lineage(hops, cause, root, by, ordinal)
     event = Event(topic, payload, src, time() if timestamp is None else timestamp, lineage)
     if hops % _KEPT_ANCESTORS == 0 and hops > _KEPT_ANCESTORS:
         _let_go(cause)
@@ -205,11 +209,17 @@ def once_more(event: Event) -> Event:
     return Event(event.topic, _get_payload(event), event.src, event.timestamp, lineage)
 
 
-def count_descendant(event: Event) -> int:
-    """Count one more event below the root of this one, and give their number."""
-    lineage = _lineage_of(event.root)
-    count = lineage.descendants = lineage.descendants + 1  # no call in between: no other thread comes in
-    return count
+def count_descendant(child: Event, max_hops: int) -> tuple[int, int]:
+    """Give the hops of an event that a handler has published, and how many events came of its root, this one included.
+
+    One beyond `max_hops` is not counted. One thread at a time may count.
+    """
+    lineage = _lineage_of(child)
+    root = child if lineage.root is None else lineage.root
+    of_root = root._lineage or _lineage_of(root)
+    if lineage.hops <= max_hops:
+        of_root.descendants += 1
+    return lineage.hops, of_root.descendants
 
 
 def _lineage_of(event: Event) -> _Lineage:
