@@ -317,9 +317,9 @@ class Core:
             raise BackpressureError("GBE636", topic=event.topic, limit=self.capacity)
         self.queue.append(event)
 
-    def refuse(self, child: Event, *, is_queued: bool = True) -> tuple[Reason, str] | None:
+    def refuse(self, child: Event, *, on_loop: bool = False, is_queued: bool = True) -> tuple[Reason, str] | None:
         """Why an event of a handler goes no further, if so; each counts as one that came of its root."""
-        hops, kin = count_descendant(child, self.max_hops)
+        hops, kin = count_descendant(child, self.max_hops, on_loop=on_loop)
         if hops > self.max_hops:
             return "hops", f"the causal chain has more than {self.max_hops} events"
         if kin > self.max_tree:
@@ -427,14 +427,16 @@ class Core:
         except IndexError:
             return None
         try:
-            return self.begin_alone(event, dispatch, is_awaited=is_awaited)
+            return self.begin_alone(event, dispatch, None, is_awaited=is_awaited)
         finally:
             self.turn.append(None)
 
-    def begin_alone(self, event: Event, dispatch: Dispatch, *, is_awaited: bool = False) -> Delivery | None:
+    def begin_alone(
+        self, event: Event, dispatch: Dispatch, receipt: Receipt | None, *, is_awaited: bool = False
+    ) -> Delivery | None:
         """Let the only handler of a topic begin with an event at once, if its lane has nothing else; for who has the turn."""
         alone = dispatch.alone
-        if alone is None or dispatch.is_forgotten or self.receipts.followed:
+        if alone is None or dispatch.is_forgotten:
             return None
         lane: Lane = alone.mailbox or self.lane_of(alone)
         if lane.running or lane.box:
@@ -442,7 +444,7 @@ class Core:
         self.history.append(event)
         dispatch.events += 1
         lane.running = 1
-        delivery = Delivery(alone.call, alone.lane, event, alone, is_awaited, 1, None, None, (), None, RUNNING)
+        delivery = Delivery(alone.call, alone.lane, event, alone, is_awaited, 1, receipt, None, (), None, RUNNING)
         self.under_way[delivery] = None
         return delivery
 
@@ -457,15 +459,6 @@ class Core:
                 delivery.state = RUNNING
                 return delivery, lane
         return None
-
-    def leave(self, delivery: Delivery, lane: Lane) -> None:
-        """A delivery has ended; for the thread of the loop only. One that was cancelled with the bus is a dead letter."""
-        lane.running -= 1
-        if lane.box:
-            self.ready.append(lane)
-        if delivery.state is RUNNING and not delivery.is_cancelled:
-            delivery.state = DONE
-        self.under_way.pop(delivery, None)
 
     # --- the end of an attempt ---
 

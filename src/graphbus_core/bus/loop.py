@@ -20,7 +20,7 @@ from contextvars import Context, ContextVar, copy_context
 from threading import Thread, get_ident
 from typing import TYPE_CHECKING, Any
 
-from graphbus_core.bus.core import Core, Delivery, Lane
+from graphbus_core.bus.core import DONE, RUNNING, Core, Delivery, Lane
 from graphbus_core.bus.waiting import Bell
 from graphbus_core.errors import RunError
 from graphbus_core.isolation import ENDED, begin, carry_on, step
@@ -62,27 +62,18 @@ class Worker:
         """Take the first step of a delivery; give what it waits for, or `ENDED`."""
         if delivery.timeout_s is not None:
             _limit(delivery, delivery.timeout_s)
-        driver, keeps_result = self._driver, delivery.then is not None or delivery.receipt is not None
-        before, driver.is_stepping = driver.is_stepping, True
-        subscription, run = delivery.subscription, self.context.run
-        try:
-            if (
-                subscription is not None
-                and subscription.is_async
-                and subscription.is_active
-                and not delivery.is_given_up
-            ):
-                awaited = run(begin, delivery, become, keeps_result, delivery.call, delivery.event)
-            else:
-                awaited = run(begin, delivery, become, keeps_result, delivery.begin)
-        finally:
-            driver.is_stepping = before
+        subscription, receipt = delivery.subscription, delivery.receipt
+        keeps_result = delivery.then is not None or (receipt is not None and receipt.event is delivery.event)
+        if subscription is not None and subscription.is_async and subscription.is_active and not delivery.is_given_up:
+            awaited = self.context.run(begin, delivery, become, keeps_result, delivery.call, delivery.event)
+        else:
+            awaited = self.context.run(begin, delivery, become, keeps_result, delivery.begin)
         if awaited is ENDED:
             self._lane.idle.append(self)
-            driver.end(delivery, self._lane)
+            self._driver.end(delivery, self._lane)
         else:
             self.delivery = delivery
-            driver.busy[delivery] = self
+            self._driver.busy[delivery] = self
         return awaited
 
     def cancel(self) -> None:
@@ -226,22 +217,22 @@ class LoopDriver:
             return
         self._is_called = False
         core, asyncio, loop = self.core, self.asyncio, self.loop
+        queue, ready = core.queue, core.ready
         outer = asyncio.current_task(loop)
         if outer is not None:
             asyncio._leave_task(loop, outer)
         self.is_stepping = True
         try:
             for _ in range(_FAIR_TURN):
+                if first is None and queue:
+                    first = self._fill()
                 if first is not None:
-                    self._start(first, first.subscription.mailbox)
-                first = self._fill() if core.queue else None
-                if first is None:
-                    following = core.next_in_lane()
-                    if following is None:
-                        return
+                    begun, first = first, None
+                    self._start(begun, begun.subscription.mailbox)
+                elif not ready or (following := core.next_in_lane()) is None:
+                    return
+                else:
                     self._start(*following)
-            if first is not None:
-                self._start(first, first.subscription.mailbox)
         finally:
             self.is_stepping = False
             self._leave_entered()
@@ -272,10 +263,6 @@ class LoopDriver:
         if entered is not None:
             self.asyncio._leave_task(self.loop, entered)
 
-    def worker_of(self, lane: Lane) -> Worker:
-        """Give a worker of the lane that has nothing to do; it is idle again when its delivery has ended."""
-        return lane.idle.pop() if lane.idle else Worker(self, lane)
-
     def is_unbegun(self, delivery: Delivery) -> bool:
         """True for a delivery that nobody carries to its end."""
         return delivery.coroutine is None and delivery in self.core.under_way
@@ -283,15 +270,24 @@ class LoopDriver:
     def end(self, delivery: Delivery, lane: Lane) -> None:
         """A delivery is over."""
         core = self.core
-        error, then = delivery.error, delivery.then
+        error, then, receipt = delivery.error, delivery.then, delivery.receipt
         if self.is_cancelled:
             delivery.error = RunError("GBE618")
         if then is not None:
             then(delivery)
             delivery.is_over = True
-        elif error is not None or delivery.receipt is not None or (delivery.is_awaited and delivery.children):
+        elif error is not None or (delivery.is_awaited and delivery.children):
             self._judge(delivery)
-        core.leave(delivery, lane)
+        elif receipt is not None and receipt.event is delivery.event:
+            self._judge(delivery)
+        elif receipt is not None and receipt.release():
+            core.receipts.close(receipt)
+        lane.running -= 1
+        if lane.box:
+            core.ready.append(lane)
+        if delivery.state is RUNNING and not delivery.is_cancelled:
+            delivery.state = DONE
+        core.under_way.pop(delivery, None)
         if self._bell.waiting and (then is not None or self.watchers or not (core.under_way or core.queue)):
             self._bell.ring()
 

@@ -17,7 +17,7 @@ from graphbus_core.bus.closing import Closing, End
 from graphbus_core.bus.core import Core
 from graphbus_core.bus.dead_letters import DeadLetterKeeper, DeadLetters
 from graphbus_core.bus.failures import Failures
-from graphbus_core.bus.loop import LoopDriver, current
+from graphbus_core.bus.loop import LoopDriver, Worker, current
 from graphbus_core.bus.publishing import Publisher
 from graphbus_core.bus.receipts import Receipt
 from graphbus_core.bus.routes import Admit, Dispatch, Routes, Subscription
@@ -254,10 +254,12 @@ class MessageBus:
             await self._publish_and_follow(loop, event)
             return
         lane, awaited = delivery.subscription.mailbox, None
+        before, loop.is_stepping = loop.is_stepping, True
         try:  # this task does what a worker would do
-            worker = loop.worker_of(lane)
+            worker = lane.idle.pop() if lane.idle else Worker(loop, lane)
             awaited = worker.begin(delivery)
         finally:
+            loop.is_stepping = before
             if awaited is None and loop.is_unbegun(delivery):  # a KeyboardInterrupt came before the handler
                 loop.end(delivery, lane)
         if awaited is not ENDED:

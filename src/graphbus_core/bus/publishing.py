@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from threading import Lock, get_ident
+from threading import get_ident
 
 from graphbus_core.bus.core import Core, Delivery, Round
 from graphbus_core.bus.dead_letters import DeadLetters
@@ -38,7 +38,6 @@ class Publisher:
     ) -> None:
         self._core, self._sync, self._letters, self._failures = core, sync, letters, failures
         self._on_root = tuple(on_root)
-        self._growing = Lock()  # of trees of events, which several threads may let grow
 
     def publish(self, dispatch: Dispatch, topic: str, payload: Json, src: str) -> Receipt | None:
         """Publish where somebody delivers already, or something is on the event loop; see `MessageBus.publish`."""
@@ -49,7 +48,11 @@ class Publisher:
         elif loop is not None:
             cause = current()
         if cause is not None and cause.event is not None:
-            self._publish_child(cause, topic, freeze(payload), src, here)
+            frozen = freeze(payload)
+            if core.deliverer == here or loop is None or loop.home == here or self._sync.is_over:
+                self._publish_child(cause, topic, frozen, src)
+            else:
+                self._publish_on_loop(cause, topic, frozen, src)
             return None
         is_outermost = loop is not None and self._sync.dispatcher is None and loop.home != here
         if is_outermost and core.turn and not self._sync.is_handling():
@@ -125,19 +128,12 @@ class Publisher:
             found = current()
         return found if found is not None and found.event is not None else None
 
-    def _publish_child(self, cause: Round | Delivery, topic: str, payload: Json, src: str, here: int) -> None:
+    def _publish_child(self, cause: Round | Delivery, topic: str, payload: Json, src: str) -> None:
         """Queue an event that a handler publishes; it goes on when the handler has ended."""
         core, loop = self._core, self._sync.loop
-        is_inside = core.deliverer == here
-        if not is_inside and loop is not None and loop.home != here and not self._sync.is_over:
-            self._publish_on_loop(cause, topic, payload, src)
-            return
         event = self.child(cause, topic, payload, src)
-        if loop is None:
-            refused = core.refuse(event)
-        else:
-            with self._growing:
-                refused = core.refuse(event)
+        is_inside = core.deliverer != 0 and core.deliverer == get_ident()
+        refused = core.refuse(event, on_loop=not is_inside)
         if refused is not None:
             self._letters.stopped(event, *refused)
             return
@@ -148,13 +144,13 @@ class Publisher:
             self._sync.announce()
 
     def _publish_on_loop(self, cause: Round | Delivery, topic: str, payload: Json, src: str) -> None:
-        """Let the loop publish for a thread: what its handlers publish is counted there and nowhere else."""
+        """Let the loop publish for a thread that one of its handlers has started."""
 
         def end(delivery: Delivery) -> None:
             if delivery.error is not None:
                 self._failures.refuse(self.child(cause, topic, payload, src), "", 0)
 
-        publishing = Delivery(lambda: self._publish_child(cause, topic, payload, src, get_ident()), _THREADS, then=end)
+        publishing = Delivery(lambda: self._publish_child(cause, topic, payload, src), _THREADS, then=end)
         self._sync.ready_loop().put(publishing, self._core.lane(_THREADS))
 
     def child(self, cause: Round | Delivery, topic: str, payload: Json, src: str) -> Event:
@@ -170,8 +166,7 @@ class Publisher:
 
     def is_stopped(self, child: Event) -> bool:
         """Make a dead letter of a request at the end of too long a chain, or in too large a tree."""
-        with self._growing:
-            refused = self._core.refuse(child, is_queued=False)
+        refused = self._core.refuse(child, on_loop=not self._sync.is_inside, is_queued=False)
         if refused is not None:
             self._letters.stopped(child, *refused)
         return refused is not None

@@ -277,7 +277,7 @@ class SyncDriver:
     def fill(self) -> Delivery | None:
         """On the loop: put into lanes what the queue has for them alone, or give what may begin. The rest is for a thread."""
         core = self._core
-        queue, turn = core.queue, core.turn
+        queue, turn, receipts = core.queue, core.turn, core.receipts
         while queue:
             try:
                 del turn[0]  # see `Core.take_turn`
@@ -290,13 +290,15 @@ class SyncDriver:
                 if type(entry) is Event and core.round.event is None:
                     dispatch = core.routes.dispatches.get(entry.topic) or core.routes.find(entry.topic)
                     if dispatch.is_on_loop:
-                        begun = core.begin_alone(entry, dispatch)
-                        if begun is None and not core.have_room(dispatch):
-                            return None  # the end of a handler is the next occasion
-                        if self._leave_queue(entry) and begun is None:
-                            core.place_all(entry, dispatch)
+                        receipt = receipts.of(entry) if receipts.followed else None
+                        begun = core.begin_alone(entry, dispatch, receipt)
                         if begun is not None:
+                            queue.popleft()
                             return begun
+                        if not core.have_room(dispatch):
+                            return None  # the end of a handler is the next occasion
+                        if self._leave_queue(entry):
+                            core.place_all(entry, dispatch)
                         continue
             finally:
                 turn.append(None)
@@ -321,7 +323,7 @@ class SyncDriver:
         elif receipt is not None and receipt.event is event and subscription.is_active:
             receipt.note(subscription.name, delivery.result)
         if receipt is not None and receipt.release():
-            self._core.receipts.followed.pop(id(receipt.event), None)
+            self._core.receipts.close(receipt)
 
     # --- what falls due ---
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from graphbus_core.model.digests import sha256_hex
-from graphbus_core.schema.json import Json, freeze
+from graphbus_core.schema.json import FrozenDict, Json, freeze
 
 _KEPT_ANCESTORS = 50
 """A chain of events holds on to between one and two times as many of its last links, however long it gets."""
@@ -28,7 +28,8 @@ class _Lineage(msgspec.Struct, eq=False):
     ordinal: int = 0
     id: str = ""
     cause_id: str = ""
-    descendants: int = 0
+    descendants: int = 0  # counted by whoever delivers in place
+    descendants_on_loop: int = 0  # counted on the event loop: each has one writer, and so needs no lock
 
 
 class _Carried(msgspec.Struct, frozen=True, eq=False):
@@ -62,6 +63,8 @@ class Event(_Carried, frozen=True, eq=False):
             RunError: GBE612 or GBE613 for a payload that is not JSON or is too large.
         """
         carried = _get_payload(self)
+        if type(carried) is FrozenDict:
+            return carried
         frozen = freeze(carried)
         if frozen is not carried:
             _payload.__set__(self, frozen)
@@ -209,17 +212,20 @@ def once_more(event: Event) -> Event:
     return Event(event.topic, _get_payload(event), event.src, event.timestamp, lineage)
 
 
-def count_descendant(child: Event, max_hops: int) -> tuple[int, int]:
+def count_descendant(child: Event, max_hops: int, *, on_loop: bool = False) -> tuple[int, int]:
     """Give the hops of an event that a handler has published, and how many events came of its root, this one included.
 
-    One beyond `max_hops` is not counted. One thread at a time may count.
+    One beyond `max_hops` is not counted. One thread at a time may count for the loop, and one for everything else.
     """
-    lineage = _lineage_of(child)
-    root = child if lineage.root is None else lineage.root
+    lineage = child._lineage or _lineage_of(child)
+    root = lineage.root or child
     of_root = root._lineage or _lineage_of(root)
     if lineage.hops <= max_hops:
-        of_root.descendants += 1
-    return lineage.hops, of_root.descendants
+        if on_loop:
+            of_root.descendants_on_loop += 1
+        else:
+            of_root.descendants += 1
+    return lineage.hops, of_root.descendants + of_root.descendants_on_loop
 
 
 def _lineage_of(event: Event) -> _Lineage:
