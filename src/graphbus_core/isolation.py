@@ -125,31 +125,36 @@ class _Ended:
 ENDED = _Ended()
 
 
-def begin(
-    work: UnderwayT,
-    enter: Callable[[UnderwayT], object],
-    keeps_result: bool,
-    call: Callable[..., Any],
-    *arguments: object,
-) -> Any:
-    """Take the first step of a call, after `enter`: `ENDED`, or what it waits for. Whatever it raised is noted.
+def begin(work: UnderwayT, enter: Callable[[UnderwayT], object], call: Callable[[T], Any], argument: T) -> Any:
+    """Take the first step of an `async def`, after `enter`: `ENDED`, or what it waits for. Whatever it raised is noted.
 
     Unlike with `run_each`, that is anything: a task that raised KeyboardInterrupt would end the loop while others are at work.
+    What it returns is not kept if it ends with this step.
     """
     try:
         enter(work)
-        coroutine = call(*arguments)
+        coroutine = call(argument)
         if type(coroutine) is not CoroutineType:
-            if not isinstance(coroutine, Awaitable):
-                work.result = coroutine
-                return ENDED
             coroutine = _await(coroutine)
         work.coroutine = coroutine
-        if keeps_result:
-            return step(work, None, None)
         for awaited in coroutine.__await__():  # costs half of `send`, which raises StopIteration
             return awaited
     except BaseException as error:  # noqa: BLE001 - it is handed to the thread that has to do with it
+        work.error = error
+    return ENDED
+
+
+def begin_any(work: UnderwayT, enter: Callable[[UnderwayT], object], call: Callable[[], Any]) -> Any:
+    """Do what `begin` does with what may be `async def` or not, and keep what it returns."""
+    try:
+        enter(work)
+        coroutine = call()
+        if not isinstance(coroutine, Awaitable):
+            work.result = coroutine
+            return ENDED
+        work.coroutine = coroutine if type(coroutine) is CoroutineType else _await(coroutine)
+        return step(work, None, None)
+    except BaseException as error:  # noqa: BLE001 - as above
         work.error = error
     return ENDED
 

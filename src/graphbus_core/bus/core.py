@@ -53,7 +53,7 @@ from graphbus_core.bus.routes import Call, Dispatch, Pair, Routes, Subscription
 from graphbus_core.errors import BackpressureError
 from graphbus_core.isolation import Job
 from graphbus_core.model.deliveries import Reason
-from graphbus_core.model.messages import Event, count_descendant
+from graphbus_core.model.messages import Event
 
 Asker = tuple[Hashable, str]
 """Who waits for an answer: its lane, and its name for people."""
@@ -104,7 +104,7 @@ class Delivery(msgspec.Struct, eq=False):
         result: What it has given; only kept for a call, and for an event that somebody follows.
         error: What it has raised.
         since: When the first attempt failed; None before that. `told` says in one line what the last one has raised.
-        coroutine: What is left of an `async def` that has begun.
+        coroutine: What is left of an `async def` that has begun; `worker` goes on with it when it waits for something.
         is_over: It has been carried to its end; only noted where somebody waits for it, who has set `then`.
         is_plain: A `def` of an agent on the loop is running: it cannot await anything.
         is_given_up: Nobody waits for its result any more.
@@ -115,19 +115,20 @@ class Delivery(msgspec.Struct, eq=False):
     lane: Hashable = ""
     event: Any = None
     subscription: Any = None
+    state: State = QUEUED
+    receipt: Receipt | None = None
     is_awaited: bool = False
     attempt: int = 1
-    receipt: Receipt | None = None
     timeout_s: float | None = None
     chain: tuple[Asker, ...] = ()
     then: Callable[[Delivery], None] | None = None
-    state: State = QUEUED
     children: int = 0
     result: Any = None
     error: BaseException | None = None
     since: float | None = None
     told: str = ""
     coroutine: Any = None
+    worker: Any = None
     is_over: bool = False
     is_plain: bool = False
     is_given_up: bool = False
@@ -185,9 +186,10 @@ class Round:
         again: The delivery, when the event comes to one subscription again.
         is_buried: The bus was closed meanwhile, and what is left of the round is among the dead letters.
         failing: The event and the subscription that have failed last.
+        publishing: The one that has published in this round, and is the last that did.
     """
 
-    __slots__ = ("_children", "_of", "_publishing", "again", "at", "event", "failing", "is_buried", "pairs")
+    __slots__ = ("_children", "again", "at", "event", "failing", "is_buried", "pairs", "publishing")
 
     def __init__(self) -> None:
         self.event: Event | None = None
@@ -196,19 +198,13 @@ class Round:
         self.again: Delivery | None = None
         self.failing: tuple[Event, Subscription] | None = None
         self.is_buried = False
-        self._of: Event | None = None
-        self._publishing: Subscription | None = None
+        self.publishing: Subscription | None = None
         self._children = 0
 
     @property
     def attempt(self) -> int:
         """1 for the first time."""
         return 1 if self.again is None else self.again.attempt
-
-    def begin(self, event: Event, pairs: list[Pair], again: Delivery | None = None) -> None:
-        """From now on this event is in hand."""
-        self.pairs, self.at, self.again, self._of = pairs, None, again, None
-        self.event = event
 
     def rest(self) -> list[Pair]:
         """Give those that are yet to be called, and forget the others."""
@@ -226,8 +222,8 @@ class Round:
 
     def next_child(self) -> int:
         """How many events the handler that is called has published before this one."""
-        if self._publishing is not self.at or self._of is not self.event:
-            self._publishing, self._of, self._children = self.at, self.event, 0
+        if self.publishing is not self.at:
+            self.publishing, self._children = self.at, 0
         self._children += 1
         return self._children - 1
 
@@ -317,16 +313,18 @@ class Core:
             raise BackpressureError("GBE636", topic=event.topic, limit=self.capacity)
         self.queue.append(event)
 
-    def refuse(self, child: Event, *, on_loop: bool = False, is_queued: bool = True) -> tuple[Reason, str] | None:
-        """Why an event of a handler goes no further, if so; each counts as one that came of its root."""
-        hops, kin = count_descendant(child, self.max_hops, on_loop=on_loop)
+    def why_refused(self, hops: int, kin: int) -> tuple[Reason, str]:
+        """Why an event of a handler goes no further: too long a chain, too large a tree, or too much that waits.
+
+        Args:
+            hops: How many events came before it.
+            kin: How many events came of its root.
+        """
         if hops > self.max_hops:
             return "hops", f"the causal chain has more than {self.max_hops} events"
         if kin > self.max_tree:
             return "tree", f"more than {self.max_tree} events came of one"
-        if is_queued and len(self.queue) >= self.capacity:
-            return "full", f"{self.capacity} events wait already"
-        return None
+        return "full", f"{self.capacity} events wait already"
 
     # --- out of the queue: by who has the turn ---
 
@@ -337,26 +335,29 @@ class Core:
 
     def begin(self, event: Event, dispatch: Dispatch) -> None:
         """Let an event for all who hear its topic be the round."""
-        dispatch = self._count(event, dispatch)
-        self.round.begin(event, self._recording(dispatch, event) if self.receipts.followed else dispatch.pairs)
-
-    def _count(self, event: Event, dispatch: Dispatch) -> Dispatch:
         if dispatch.is_forgotten:
             dispatch = self.routes.find(event.topic)
         self.history.append(event)
         dispatch.events += 1
-        return dispatch
+        pairs = self._recording(dispatch, event) if self.receipts.followed else dispatch.pairs
+        round_ = self.round
+        round_.pairs, round_.at, round_.again, round_.publishing = pairs, None, None, None
+        round_.event = event
 
     def place_all(self, event: Event, dispatch: Dispatch) -> None:
         """Put an event that only lanes hear into each of them."""
         receipts, under_way = self.receipts, self.under_way
-        for each, call in self._count(event, dispatch).pairs:
+        if dispatch.is_forgotten:
+            dispatch = self.routes.find(event.topic)
+        self.history.append(event)
+        dispatch.events += 1
+        for each, call in dispatch.pairs:
             if not each.is_active:
                 call(event)
                 continue
             lane = each.mailbox or self.lane_of(each)
             receipt = receipts.hold(event) if receipts.followed else None
-            delivery = Delivery(each.call, each.lane, event, each, False, 1, receipt, each.policy.timeout_s)
+            delivery = Delivery(each.call, each.lane, event, each, QUEUED, receipt, timeout_s=each.policy.timeout_s)
             under_way[delivery] = None
             lane.box.append(delivery)
             self.ready.append(lane)
@@ -372,7 +373,9 @@ class Core:
         pairs = [(subscription, call)]
         if self.receipts.followed and self.receipts.has(delivery.event):
             pairs = [(subscription, self._recorded(subscription, call))]
-        self.round.begin(delivery.event, pairs, delivery)
+        round_ = self.round
+        round_.pairs, round_.at, round_.again, round_.publishing = pairs, None, delivery, None
+        round_.event = delivery.event
 
     def _recording(self, dispatch: Dispatch, event: Event) -> list[Pair]:
         """The same calls, with what they return in the receipt, if the event has one."""
@@ -418,22 +421,7 @@ class Core:
         lane.box.append(delivery)
         self.ready.append(lane)
 
-    def begin_at_once(self, event: Event, dispatch: Dispatch, *, is_awaited: bool = False) -> Delivery | None:
-        """Do what `begin_alone` does if nothing comes first; for the thread of the loop only."""
-        if self.queue or self.errands or self.round.event is not None or dispatch.alone is None:
-            return None
-        try:
-            del self.turn[0]  # see `take_turn`
-        except IndexError:
-            return None
-        try:
-            return self.begin_alone(event, dispatch, None, is_awaited=is_awaited)
-        finally:
-            self.turn.append(None)
-
-    def begin_alone(
-        self, event: Event, dispatch: Dispatch, receipt: Receipt | None, *, is_awaited: bool = False
-    ) -> Delivery | None:
+    def begin_alone(self, event: Event, dispatch: Dispatch, receipt: Receipt | None = None) -> Delivery | None:
         """Let the only handler of a topic begin with an event at once, if its lane has nothing else; for who has the turn."""
         alone = dispatch.alone
         if alone is None or dispatch.is_forgotten:
@@ -444,9 +432,22 @@ class Core:
         self.history.append(event)
         dispatch.events += 1
         lane.running = 1
-        delivery = Delivery(alone.call, alone.lane, event, alone, is_awaited, 1, receipt, None, (), None, RUNNING)
+        delivery = Delivery(alone.call, alone.lane, event, alone, RUNNING, receipt)
         self.under_way[delivery] = None
         return delivery
+
+    def begin_at_once(self, event: Event, dispatch: Dispatch) -> Delivery | None:
+        """Do what `begin_alone` does if nothing comes first; for the thread of the loop only."""
+        if self.queue or self.errands or self.round.event is not None or dispatch.alone is None:
+            return None
+        try:
+            del self.turn[0]  # see `take_turn`
+        except IndexError:
+            return None
+        try:
+            return self.begin_alone(event, dispatch)
+        finally:
+            self.turn.append(None)
 
     def next_in_lane(self) -> tuple[Delivery, Lane] | None:
         """Take a delivery out of a lane that has nothing else in hand; for the thread of the loop only."""
@@ -459,6 +460,15 @@ class Core:
                 delivery.state = RUNNING
                 return delivery, lane
         return None
+
+    def leave(self, delivery: Delivery, lane: Lane) -> None:
+        """A delivery has ended; for the thread of the loop only. One that was cancelled with the bus is a dead letter."""
+        lane.running -= 1
+        if lane.box:
+            self.ready.append(lane)
+        if delivery.state is RUNNING and not delivery.is_cancelled:
+            delivery.state = DONE
+        self.under_way.pop(delivery, None)
 
     # --- the end of an attempt ---
 

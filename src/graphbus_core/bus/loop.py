@@ -20,10 +20,10 @@ from contextvars import Context, ContextVar, copy_context
 from threading import Thread, get_ident
 from typing import TYPE_CHECKING, Any
 
-from graphbus_core.bus.core import DONE, RUNNING, Core, Delivery, Lane
+from graphbus_core.bus.core import Core, Delivery, Lane
 from graphbus_core.bus.waiting import Bell
 from graphbus_core.errors import RunError
-from graphbus_core.isolation import ENDED, begin, carry_on, step
+from graphbus_core.isolation import ENDED, begin, begin_any, carry_on, step
 
 if TYPE_CHECKING:
     from asyncio import Future, Task
@@ -62,19 +62,23 @@ class Worker:
         """Take the first step of a delivery; give what it waits for, or `ENDED`."""
         if delivery.timeout_s is not None:
             _limit(delivery, delivery.timeout_s)
-        subscription, receipt = delivery.subscription, delivery.receipt
-        keeps_result = delivery.then is not None or (receipt is not None and receipt.event is delivery.event)
-        if subscription is not None and subscription.is_async and subscription.is_active and not delivery.is_given_up:
-            awaited = self.context.run(begin, delivery, become, keeps_result, delivery.call, delivery.event)
+        receipt = delivery.receipt
+        is_plain = delivery.then is None and (receipt is None or receipt.event is not delivery.event)
+        subscription = delivery.subscription
+        if is_plain and subscription.is_async and subscription.is_active:
+            awaited = self.context.run(begin, delivery, become, delivery.call, delivery.event)
         else:
-            awaited = self.context.run(begin, delivery, become, keeps_result, delivery.begin)
+            awaited = self.context.run(begin_any, delivery, become, delivery.begin)
+        self.took(delivery, awaited)
+        return awaited
+
+    def took(self, delivery: Delivery, awaited: Any) -> None:
+        """The first step was taken."""
         if awaited is ENDED:
             self._lane.idle.append(self)
             self._driver.end(delivery, self._lane)
         else:
-            self.delivery = delivery
-            self._driver.busy[delivery] = self
-        return awaited
+            self.delivery, delivery.worker = delivery, self
 
     def cancel(self) -> None:
         """Cancel what the task waits for."""
@@ -134,7 +138,6 @@ class Worker:
             driver.is_stepping = before
         if awaited is ENDED:
             self.delivery = None
-            driver.busy.pop(delivery, None)
             if self.task is not None and self.task.cancelling():
                 self.task = None  # it ends now
             self._lane.idle.append(self)
@@ -175,7 +178,6 @@ class LoopDriver:
         self._is_blocked = self._is_stopped = False
         self._stuck: set[Hashable] = set()
         self._entered: Task[None] | None = None  # that of the worker which takes its first step
-        self.busy: dict[Delivery, Worker] = {}  # whose handlers wait for something
         self._thread: Thread | None = None
         if is_adopted:
             self.loop = asyncio.get_running_loop()
@@ -263,9 +265,17 @@ class LoopDriver:
         if entered is not None:
             self.asyncio._leave_task(self.loop, entered)
 
-    def is_unbegun(self, delivery: Delivery) -> bool:
-        """True for a delivery that nobody carries to its end."""
-        return delivery.coroutine is None and delivery in self.core.under_way
+    def begin_alone(self, delivery: Delivery) -> Any:
+        """Take the first step of a delivery in the task of its publisher, which goes on with it if it waits for something."""
+        lane: Lane = delivery.subscription.mailbox
+        worker = lane.idle.pop() if lane.idle else Worker(self, lane)
+        before, self.is_stepping = self.is_stepping, True
+        try:
+            awaited = worker.context.run(begin, delivery, become, delivery.call, delivery.event)
+            worker.took(delivery, awaited)
+        finally:
+            self.is_stepping = before
+        return awaited
 
     def end(self, delivery: Delivery, lane: Lane) -> None:
         """A delivery is over."""
@@ -276,18 +286,15 @@ class LoopDriver:
         if then is not None:
             then(delivery)
             delivery.is_over = True
-        elif error is not None or (delivery.is_awaited and delivery.children):
-            self._judge(delivery)
-        elif receipt is not None and receipt.event is delivery.event:
+        elif (
+            error is not None
+            or (delivery.is_awaited and delivery.children)
+            or (receipt is not None and receipt.event is delivery.event)
+        ):
             self._judge(delivery)
         elif receipt is not None and receipt.release():
             core.receipts.close(receipt)
-        lane.running -= 1
-        if lane.box:
-            core.ready.append(lane)
-        if delivery.state is RUNNING and not delivery.is_cancelled:
-            delivery.state = DONE
-        core.under_way.pop(delivery, None)
+        core.leave(delivery, lane)
         if self._bell.waiting and (then is not None or self.watchers or not (core.under_way or core.queue)):
             self._bell.ring()
 
@@ -338,10 +345,13 @@ class LoopDriver:
             while lane.box:
                 lane.running += 1
                 self.end(lane.box.pop(), lane)
-        for worker in list(self.busy.values()):
+        for worker in self._workers_that_wait():
             worker.cancel()
         cancellation.has_begun = True
         self._bell.ring()
+
+    def _workers_that_wait(self) -> list[Worker]:
+        return [each.worker for each in self.core.under_way.copy() if each.worker is not None]
 
     def stop(self) -> None:
         """End the loop and its thread; a handler that does not let itself be cancelled is left behind."""
@@ -361,7 +371,7 @@ class LoopDriver:
         self.asyncio.set_event_loop(self.loop)
         self.loop.run_forever()
         left = self.asyncio.all_tasks(self.loop)
-        workers = {worker.task for worker in self.busy.values()}
+        workers = {worker.task for worker in self._workers_that_wait()}
         for task in left - workers:
             task.cancel()  # left behind by a handler, or idle
         if left:

@@ -14,10 +14,10 @@ from typing import Any, Literal, TypeVar
 
 from graphbus_core.bus.calls import Calls
 from graphbus_core.bus.closing import Closing, End
-from graphbus_core.bus.core import Core
+from graphbus_core.bus.core import RUNNING, Core
 from graphbus_core.bus.dead_letters import DeadLetterKeeper, DeadLetters
 from graphbus_core.bus.failures import Failures
-from graphbus_core.bus.loop import LoopDriver, Worker, current
+from graphbus_core.bus.loop import LoopDriver, current
 from graphbus_core.bus.publishing import Publisher
 from graphbus_core.bus.receipts import Receipt
 from graphbus_core.bus.routes import Admit, Dispatch, Routes, Subscription
@@ -108,6 +108,7 @@ class MessageBus:
         self._followed = self._core.receipts.followed
         self._fail = failures.fail_in_round
         self._time = self._sync.time
+        self._waiting = self._bell.waiting
         self._on_root = bool(on_root)
         if dispatcher:
             self.start_dispatcher()
@@ -206,7 +207,7 @@ class MessageBus:
             else:  # what `Core.begin` does, without the queue
                 self._history.append(event)
                 dispatch.events += 1
-                round_.at, round_.pairs, round_.event = None, dispatch.pairs, event
+                round_.at, round_.publishing, round_.pairs, round_.event = None, None, dispatch.pairs, event
                 run_round(round_, event, self._fail)
                 round_.event = None
             if queue:
@@ -214,7 +215,7 @@ class MessageBus:
         finally:
             core.deliverer = 0
             turn.append(None)
-            if self._bell.waiting:
+            if self._waiting:
                 self._bell.ring()
         if queue or core.turn_of_callers is not turn:
             sync.until(sync.is_quiet)
@@ -249,22 +250,19 @@ class MessageBus:
             self._publisher.publish(dispatch, topic, payload, src)
             return
         event = Event(topic, payload, src, self._time())
-        delivery = None if self._on_root else self._core.begin_at_once(event, dispatch, is_awaited=True)
+        delivery = None if self._on_root else self._core.begin_at_once(event, dispatch)
         if delivery is None:
             await self._publish_and_follow(loop, event)
             return
-        lane, awaited = delivery.subscription.mailbox, None
-        before, loop.is_stepping = loop.is_stepping, True
-        try:  # this task does what a worker would do
-            worker = lane.idle.pop() if lane.idle else Worker(loop, lane)
-            awaited = worker.begin(delivery)
+        try:
+            delivery.is_awaited = True
+            awaited = loop.begin_alone(delivery)
         finally:
-            loop.is_stepping = before
-            if awaited is None and loop.is_unbegun(delivery):  # a KeyboardInterrupt came before the handler
-                loop.end(delivery, lane)
+            if delivery.state is RUNNING and delivery.coroutine is None:  # a KeyboardInterrupt came before the handler
+                loop.end(delivery, delivery.subscription.mailbox)
         if awaited is not ENDED:
-            await carry_on(awaited, worker.resume)
-        if self._bell.waiting or self._queue or self._core.ready:
+            await carry_on(awaited, delivery.worker.resume)
+        if self._waiting or self._queue or self._core.ready:
             self._sync.look_again()
         if delivery.receipt is not None:
             await self._end_of(loop, delivery.receipt)

@@ -13,7 +13,7 @@ from graphbus_core.bus.receipts import Receipt
 from graphbus_core.bus.routes import Dispatch
 from graphbus_core.bus.sync import SyncDriver
 from graphbus_core.errors import BackpressureError
-from graphbus_core.model.messages import Event, child_of
+from graphbus_core.model.messages import Event, child_of, count_descendant
 from graphbus_core.schema.json import Json, freeze
 
 _THREADS = "the threads of handlers"
@@ -133,13 +133,14 @@ class Publisher:
         core, loop = self._core, self._sync.loop
         event = self.child(cause, topic, payload, src)
         is_inside = core.deliverer != 0 and core.deliverer == get_ident()
-        refused = core.refuse(event, on_loop=not is_inside)
-        if refused is not None:
-            self._letters.stopped(event, *refused)
+        hops, kin = count_descendant(event, core.max_hops, on_loop=not is_inside)
+        queue = core.queue
+        if hops > core.max_hops or kin > core.max_tree or len(queue) >= core.capacity:
+            self._letters.stopped(event, *core.why_refused(hops, kin))
             return
         if core.receipts.followed:
             core.receipts.hold(event)
-        core.queue.append(event)
+        queue.append(event)
         if not is_inside and (loop is None or not loop.is_stepping):
             self._sync.announce()
 
@@ -155,18 +156,20 @@ class Publisher:
 
     def child(self, cause: Round | Delivery, topic: str, payload: Json, src: str) -> Event:
         """Make the next event that a handler publishes."""
-        if isinstance(cause, Round):
-            at = cause.at
-            return child_of(cause.event, topic, payload, src, at.name, cause.next_child(), self._sync.time())  # type: ignore[union-attr,arg-type]
-        ordinal = cause.children
-        if ordinal == 0 and cause.is_awaited and cause in self._core.under_way:
-            self._core.receipts.follow(cause.event)
-        cause.children = ordinal + 1
-        return child_of(cause.event, topic, payload, src, cause.subscription.name, ordinal, self._sync.time())
+        if type(cause) is Delivery:
+            by, ordinal = cause.subscription.name, cause.children
+            cause.children = ordinal + 1
+            if cause.is_awaited and ordinal == 0 and cause in self._core.under_way:
+                self._core.receipts.follow(cause.event)
+        else:
+            by, ordinal = cause.at.name, cause.next_child()  # type: ignore[union-attr]
+        return child_of(cause.event, topic, payload, src, by, ordinal, self._sync.time())  # type: ignore[arg-type]
 
     def is_stopped(self, child: Event) -> bool:
         """Make a dead letter of a request at the end of too long a chain, or in too large a tree."""
-        refused = self._core.refuse(child, on_loop=not self._sync.is_inside, is_queued=False)
-        if refused is not None:
-            self._letters.stopped(child, *refused)
-        return refused is not None
+        core = self._core
+        hops, kin = count_descendant(child, core.max_hops, on_loop=not self._sync.is_inside)
+        is_stopped = hops > core.max_hops or kin > core.max_tree
+        if is_stopped:
+            self._letters.stopped(child, *core.why_refused(hops, kin))
+        return is_stopped

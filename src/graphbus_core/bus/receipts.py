@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from threading import Lock
 from typing import Any
 
@@ -81,8 +80,10 @@ class Receipt:
     def release(self) -> bool:
         """One thing is done; True when it was the last."""
         pending = self._pending
-        with suppress(IndexError):  # it has been ended before
+        try:
             del pending[-1]
+        except IndexError:  # it has been ended before
+            return False
         return not pending and self._tell()
 
     def end(self) -> None:
@@ -106,9 +107,12 @@ class Receipt:
             self._call_those_who_wait()
 
     def _call_those_who_wait(self) -> None:
-        with suppress(IndexError):
-            while True:
-                self._then.popleft()()
+        while self._then:
+            try:
+                tell = self._then.popleft()
+            except IndexError:  # another thread was quicker
+                return
+            tell()
 
     def note(self, handler: str, value: object) -> None:
         """A handler of the event has returned."""
@@ -144,7 +148,9 @@ class Receipts:
 
     def of(self, event: Event) -> Receipt | None:
         """The receipt of the tree that the event belongs to."""
-        return self.followed.get(id(event.root))
+        lineage = event._lineage
+        root = event if lineage is None or lineage.root is None else lineage.root
+        return self.followed.get(id(root))
 
     def has(self, event: Event) -> bool:
         """True for an event that is followed itself."""
@@ -158,9 +164,9 @@ class Receipts:
 
     def hold(self, event: Event) -> Receipt | None:
         """One more delivery of this event, or its child, has to be made; give the receipt that counts it, if any."""
-        receipt = self.followed.get(id(event.root))
+        receipt = self.of(event)
         if receipt is not None:
-            receipt.hold()
+            receipt._pending.append(None)
         return receipt
 
     def release(self, event: Event) -> None:

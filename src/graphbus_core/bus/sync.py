@@ -13,8 +13,9 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from threading import Lock, Thread, get_ident
 from time import monotonic, time
+from typing import cast
 
-from graphbus_core.bus.core import DONE, RUNNING, TAKEN, Asker, Core, Delivery, Errand
+from graphbus_core.bus.core import DONE, QUEUED, RUNNING, TAKEN, Asker, Core, Delivery, Entry, Errand, Round
 from graphbus_core.bus.dead_letters import without_ours
 from graphbus_core.bus.failures import Failures
 from graphbus_core.bus.loop import LoopDriver, current
@@ -159,38 +160,39 @@ class SyncDriver:
         core.routes.settle_counts()
         if core.round.event is not None:
             self._resume()
-        while (core.errands or core.queue) and not self.is_late():
+        dispatches, find = core.routes.dispatches, core.routes.find
+        while (core.errands or core.queue) and not (self.deadline is not None and self.is_late()):
             if core.errands:
                 core.errands.popleft().do()
-            elif self._take_next():
+                continue
+            try:
+                entry = core.queue[0]
+            except IndexError:  # somebody else has closed the bus
                 return
+            if type(entry) is not Event:
+                if self._take_other(entry):
+                    return
+                continue
+            core.begin(entry, dispatches.get(entry.topic) or find(entry.topic))
+            self._go_on(entry)
         if self.is_over:
             self.bury()  # a handler that was left behind has published
 
-    def _take_next(self) -> bool:
-        """Deliver the first of the queue; it leaves the queue when it cannot get lost any more.
+    def _take_other(self, entry: Entry) -> bool:
+        """Do what is first in the queue and is no new event; it leaves the queue when it cannot get lost any more.
 
         Returns:
             True when this thread has to leave the rest to another one.
         """
-        core = self._core
-        try:
-            entry = core.queue[0]
-        except IndexError:  # somebody else has closed the bus
-            return True
-        if isinstance(entry, Job):
-            try:
-                entry.perform()
-            finally:
-                self._leave_queue(entry)
-                self._bell.ring()
-            return not self._may_deliver()  # it may have started a dispatcher
         if isinstance(entry, Delivery):
             self._take_again(entry)
             return False
-        core.begin(entry, core.routes.find(entry.topic))
-        self._go_on(entry)
-        return False
+        try:
+            cast("Job", entry).perform()
+        finally:
+            self._leave_queue(entry)
+            self._bell.ring()
+        return not self._may_deliver()  # it may have started a dispatcher
 
     def _take_again(self, delivery: Delivery) -> None:
         core, subscription = self._core, delivery.subscription
@@ -208,10 +210,14 @@ class SyncDriver:
             self._go_on(delivery)
 
     def _go_on(self, entry: Event | Delivery) -> None:
-        if self._leave_queue(entry):
-            self._resume()
-        else:
-            self._core.round.event = None
+        """Call the handlers of the round, whose event leaves the queue now."""
+        core = self._core
+        round_ = core.round
+        if not self._leave_queue(entry):
+            round_.event = None
+            return
+        run_round(round_, round_.event, self.fail_in_round)
+        self._end_round(round_)
 
     def _leave_queue(self, entry: object) -> bool:
         """Take the first out of the queue; False when another thread has closed the bus and was quicker."""
@@ -226,18 +232,19 @@ class SyncDriver:
         return False
 
     def _resume(self) -> None:
-        """Call the handlers that have not been called yet: all, or after an interruption the rest."""
-        core = self._core
-        round_ = core.round
-        event = round_.event
+        """Call the handlers that have not been called before an interruption."""
+        round_ = self._core.round
         round_.rest()
-        run_round(round_, event, self.fail_in_round)
-        again, round_.again = round_.again, None
-        round_.event = None
+        run_round(round_, round_.event, self.fail_in_round)
+        self._end_round(round_)
+
+    def _end_round(self, round_: Round) -> None:
+        event, again = round_.event, round_.again
+        round_.event = round_.again = None
         if again is not None and again.state is RUNNING:
             again.move(DONE)
-        if core.receipts.followed and event is not None and not round_.is_buried:
-            core.receipts.release(event)
+        if self._core.receipts.followed and event is not None and not round_.is_buried:
+            self._core.receipts.release(event)
 
     # --- what the loop has to do with it ---
 
@@ -261,7 +268,7 @@ class SyncDriver:
         """Put the event of the round into a lane; the thread waits while that is full."""
         receipt = self._core.receipts.hold(event) if self._core.receipts.followed else None
         timeout_s = subscription.policy.timeout_s
-        self._put(Delivery(call, subscription.lane, event, subscription, False, 1, receipt, timeout_s))
+        self._put(Delivery(call, subscription.lane, event, subscription, QUEUED, receipt, timeout_s=timeout_s))
 
     def _put(self, delivery: Delivery) -> None:
         loop, core = self.ready_loop(), self._core

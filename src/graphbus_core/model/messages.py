@@ -104,7 +104,7 @@ class Event(_Carried, frozen=True, eq=False):
     def root(self) -> Event:
         """The event at the root of the causal tree; itself for a root."""
         lineage = self._lineage
-        return self if lineage is None or lineage.root is None else lineage.root
+        return self if lineage is None or (root := lineage.root) is None else root
 
     @property
     def published_by(self) -> str:
@@ -218,7 +218,7 @@ def count_descendant(child: Event, max_hops: int, *, on_loop: bool = False) -> t
     One beyond `max_hops` is not counted. One thread at a time may count for the loop, and one for everything else.
     """
     lineage = child._lineage or _lineage_of(child)
-    root = lineage.root or child
+    root = child if lineage.root is None else lineage.root
     of_root = root._lineage or _lineage_of(root)
     if lineage.hops <= max_hops:
         if on_loop:
@@ -246,7 +246,7 @@ def _let_go(event: Event) -> None:
     lineage = _lineage_of(event)
     while kept and lineage.cause is not None:
         event = lineage.cause
-        lineage = _lineage_of(event)
+        lineage = event._lineage or _lineage_of(event)
         kept -= 1
     lineage.cause_id = event.causation_id
     _identify(event)

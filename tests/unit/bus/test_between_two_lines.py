@@ -199,7 +199,7 @@ def test_an_agent_is_free_again_when_who_publishes_and_awaits_is_interrupted_bef
     heard: list[str] = []
 
     def interrupt(frame: FrameType, _what: str, _value: object) -> None:
-        if frame.f_code.co_qualname == "Worker.begin" and not heard[1:]:
+        if frame.f_code.co_qualname == "LoopDriver.begin_alone" and not heard[1:]:
             heard.append("interrupted")
             raise KeyboardInterrupt
 

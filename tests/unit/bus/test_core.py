@@ -14,7 +14,7 @@ from graphbus_core.bus.outcomes import Dead, Done, Retry
 from graphbus_core.bus.routes import Routes
 from graphbus_core.errors import BackpressureError
 from graphbus_core.model.deliveries import ONCE, DeliveryPolicy
-from graphbus_core.model.messages import child_of
+from graphbus_core.model.messages import child_of, count_descendant
 
 
 def a_core(**limits: int) -> Core:
@@ -64,7 +64,7 @@ def test_a_full_queue_refuses_from_outside_and_says_why_to_a_handler() -> None:
         core.accept(root)
     with pytest.raises(BackpressureError):
         core.accept(root)
-    assert core.refuse(child_of(root, "/A/B", None, "", "Agent.hears", 0)) == ("full", "3 events wait already")
+    assert core.why_refused(1, 1) == ("full", "3 events wait already")
 
 
 def test_a_chain_and_a_tree_have_an_end_and_what_is_too_deep_does_not_count_for_the_tree() -> None:
@@ -72,10 +72,11 @@ def test_a_chain_and_a_tree_have_an_end_and_what_is_too_deep_does_not_count_for_
     child = child_of(root, "/A/B", None, "", "a", 0)
     grandchild = child_of(child, "/A/B", None, "", "a", 0)
     too_deep = child_of(grandchild, "/A/B", None, "", "a", 0)
-    assert [core.refuse(each) for each in (child, grandchild)] == [None, None]
-    assert core.refuse(too_deep) == ("hops", "the causal chain has more than 2 events")
-    assert core.refuse(child_of(root, "/A/B", None, "", "a", 1)) is None
-    assert core.refuse(child_of(root, "/A/B", None, "", "a", 2)) == ("tree", "more than 3 events came of one")
+    kin = [count_descendant(each, core.max_hops) for each in (child, grandchild, too_deep)]
+    assert kin == [(1, 1), (2, 2), (3, 2)]
+    assert core.why_refused(*kin[-1]) == ("hops", "the causal chain has more than 2 events")
+    assert count_descendant(child, core.max_hops, on_loop=True) == (1, 3)
+    assert core.why_refused(1, 4) == ("tree", "more than 3 events came of one")
 
 
 def test_what_a_handler_has_published_is_queued_when_it_has_finished() -> None:
