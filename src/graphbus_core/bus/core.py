@@ -186,10 +186,10 @@ class Round:
         again: The delivery, when the event comes to one subscription again.
         is_buried: The bus was closed meanwhile, and what is left of the round is among the dead letters.
         failing: The event and the subscription that have failed last.
-        publishing: The one that has published in this round, and is the last that did.
+        publishing: The last one that has published; None: `next_child` begins to count anew.
     """
 
-    __slots__ = ("_children", "again", "at", "event", "failing", "is_buried", "pairs", "publishing")
+    __slots__ = ("_children", "_of", "again", "at", "event", "failing", "is_buried", "pairs", "publishing")
 
     def __init__(self) -> None:
         self.event: Event | None = None
@@ -198,6 +198,7 @@ class Round:
         self.again: Delivery | None = None
         self.failing: tuple[Event, Subscription] | None = None
         self.is_buried = False
+        self._of: Event | None = None
         self.publishing: Subscription | None = None
         self._children = 0
 
@@ -222,8 +223,8 @@ class Round:
 
     def next_child(self) -> int:
         """How many events the handler that is called has published before this one."""
-        if self.publishing is not self.at:
-            self.publishing, self._children = self.at, 0
+        if self.publishing is not self.at or self._of is not self.event:
+            self.publishing, self._of, self._children = self.at, self.event, 0
         self._children += 1
         return self._children - 1
 

@@ -207,7 +207,9 @@ class MessageBus:
             else:  # what `Core.begin` does, without the queue
                 self._history.append(event)
                 dispatch.events += 1
-                round_.at, round_.publishing, round_.pairs, round_.event = None, None, dispatch.pairs, event
+                round_.at = None
+                round_.pairs = dispatch.pairs
+                round_.event = event
                 run_round(round_, event, self._fail)
                 round_.event = None
             if queue:
