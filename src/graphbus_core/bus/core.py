@@ -348,8 +348,6 @@ class Core:
     def place_all(self, event: Event, dispatch: Dispatch) -> None:
         """Put an event that only lanes hear into each of them."""
         receipts, under_way = self.receipts, self.under_way
-        if dispatch.is_forgotten:
-            dispatch = self.routes.find(event.topic)
         self.history.append(event)
         dispatch.events += 1
         for each, call in dispatch.pairs:

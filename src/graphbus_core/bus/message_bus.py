@@ -258,6 +258,8 @@ class MessageBus:
             return
         try:
             delivery.is_awaited = True
+            if self._waiting:
+                sync.ring_for_work()
             awaited = loop.begin_alone(delivery)
         finally:
             if delivery.state is RUNNING and delivery.coroutine is None:  # a KeyboardInterrupt came before the handler

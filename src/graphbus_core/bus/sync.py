@@ -146,6 +146,11 @@ class SyncDriver:
         self._core.turn.append(None)
         self._bell.ring()
 
+    def ring_for_work(self) -> None:
+        """The turn was taken for a moment: who delivers what waits may have looked just then."""
+        if self._bell.waiting and self._core.has_work:
+            self._bell.ring()
+
     def look_again(self) -> None:
         """The turn was given back, or something was changed, by a thread that does not deliver itself."""
         if self.loop is not None and self.loop.is_here:
@@ -299,13 +304,12 @@ class SyncDriver:
                     if dispatch.is_on_loop:
                         receipt = receipts.of(entry) if receipts.followed else None
                         begun = core.begin_alone(entry, dispatch, receipt)
-                        if begun is not None:
-                            queue.popleft()
-                            return begun
-                        if not core.have_room(dispatch):
+                        if begun is None and not core.have_room(dispatch):
                             return None  # the end of a handler is the next occasion
-                        if self._leave_queue(entry):
+                        if self._leave_queue(entry) and begun is None:
                             core.place_all(entry, dispatch)
+                        if begun is not None:
+                            return begun
                         continue
             finally:
                 turn.append(None)
@@ -327,7 +331,7 @@ class SyncDriver:
             if not isinstance(error, Exception) or self._failures.judge(delivery, error):
                 self.raised.append(error)
                 self._bell.ring()
-        elif receipt is not None and receipt.event is event and subscription.is_active:
+        elif receipt is not None and subscription.is_active:
             receipt.note(subscription.name, delivery.result)
         if receipt is not None and receipt.release():
             self._core.receipts.close(receipt)
@@ -390,6 +394,7 @@ class SyncDriver:
             return bool(is_idle()) and not core.has_work
         finally:
             core.turn.append(None)
+            self.ring_for_work()
 
     def is_quiet(self) -> bool:
         """Nothing is queued, in hand or on the loop; further attempts may wait."""

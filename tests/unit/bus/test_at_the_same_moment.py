@@ -14,6 +14,7 @@ from graphbus_core.bus.core import RUNNING, Delivery
 from graphbus_core.bus.loop import LoopDriver
 from graphbus_core.errors import RunError
 from graphbus_core.model.deliveries import DeliveryPolicy
+from tests.fakes.pausing import comes_true
 from tests.patience import PATIENCE_S
 
 
@@ -41,6 +42,72 @@ def test_who_closes_may_empty_the_queue_while_another_thread_takes_from_it() -> 
     assert heard == []
     bus.publish("/A/B")
     assert heard == ["heard"] * 2
+
+
+def test_who_closes_may_empty_the_queue_before_another_thread_looks_at_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    bus, heard = MessageBus(), list[str]()
+    sync, core = bus._sync, bus._core
+    bus.subscribe("/A/B", lambda: heard.append("heard"))
+    core.queue.append(Event("/A/B"))
+    with monkeypatch.context() as patch:
+        patch.setattr(sync, "deadline", time.monotonic())
+        patch.setattr(sync, "is_late", core.queue.clear)
+        sync.drain()
+    assert heard == []
+    bus.publish("/A/B")
+    assert heard == ["heard"]
+
+
+def test_what_another_thread_delivers_meanwhile_is_counted_when_somebody_unsubscribes() -> None:
+    with MessageBus() as bus:
+        gone, _ = bus.subscribe("/A/B", lambda: None), bus.subscribe("/A/B", lambda: None)
+        bus.publish("/A/B")
+        assert bus._core.take_turn()
+        bus.unsubscribe(gone)
+        bus._core.turn.append(None)
+        bus.publish("/A/B")
+        assert bus.statistics().delivered == 2
+
+
+def test_a_handler_that_was_unsubscribed_while_it_ran_gives_no_result() -> None:
+    async def leaves() -> str:
+        bus.unsubscribe(subscription)
+        return "nobody asks for it"
+
+    with MessageBus(dispatcher=True) as bus:
+        subscription = bus.subscribe("/A/B", leaves)
+        receipt = bus.publish("/A/B")
+        assert receipt is not None
+        assert receipt.wait(PATIENCE_S)
+        assert receipt.results == ()
+
+
+def test_who_looks_whether_all_is_at_rest_wakes_the_dispatcher_that_found_no_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("graphbus_core.bus.waiting._LOOK_AGAIN_S", 10 * PATIENCE_S)
+    heard, looked = threading.Event(), threading.Event()
+    with MessageBus(dispatcher=True) as bus:
+        sync, core = bus._sync, bus._core
+        bus.subscribe("/A/B", heard.set)
+        has_work = sync.has_work
+
+        def looks() -> bool:
+            found = has_work()
+            if core.queue:
+                looked.set()
+            return found
+
+        def another_publishes() -> bool:
+            core.queue.append(Event("/A/B"))
+            bus._bell.ring()
+            return looked.wait(PATIENCE_S)
+
+        monkeypatch.setattr(sync, "has_work", looks)
+        comes_true(lambda: bus._bell.waiting)
+        bus._bell.ring()  # from now on the dispatcher looks by what stands there now
+        assert not sync.is_at_rest(another_publishes)
+        assert heard.wait(PATIENCE_S)
 
 
 def test_a_further_attempt_that_somebody_else_has_taken_out_is_not_delivered_nor_missed() -> None:
