@@ -3,7 +3,7 @@
 side "input": others give these fields and the contract takes them: it may take more, never less
 side "output": the contract gives them and others take them: it may give more fields, and no new values in an old one
 
-`_EFFECTS` is the table of all cases but one: a type that changes is decided by `refusal`, here and nowhere else.
+`_EFFECTS` is the table of all cases but one: a type that changes is decided by `fit_of`.
 """
 
 from __future__ import annotations
@@ -111,19 +111,6 @@ ChangeKind = Literal[
 Effect = Literal["breaking", "settled", "compatible"]
 
 NOWHERE = SourceSpan("", 0, 0, 0, 0)
-
-
-class _Refusal(NamedTuple):
-    """Why a value may be refused; not certain when that rests on a type that nobody knows."""
-
-    reason: str
-    is_certain: bool = True
-
-
-def refusal(takes: Type, sent: Type) -> _Refusal | None:
-    """Give a reason why `takes` refuses some value of `sent`, a certain one if there is any; None when it refuses none."""
-    fit = fit_of(takes, sent)
-    return None if fit.verdict == "fits" else _Refusal(fit.reason, is_certain=not fit.lacks_type)
 
 
 class Broken(NamedTuple):
@@ -376,16 +363,24 @@ def _one_choice(before: Type, after: Type) -> tuple[Type, Type] | None:
     return (was[0], now[0]) if is_apart and is_walked else None
 
 
+_DIRECTIONS: Mapping[tuple[Side, bool], str] = {
+    ("input", True): "takes less than before",
+    ("input", False): "takes more than before",
+    ("output", True): "gives what it never gave",
+    ("output", False): "gives less than before",
+}
+
+
 def _whole(before: Type, after: Type, level: _Level) -> Iterator[Change]:
     """Two types that are compared as sets of values."""
     is_input = level.side == "input"
     takes, sent = (after, before) if is_input else (before, after)
-    found = refusal(takes, sent)
-    if not found and not refusal(sent, takes):
+    fit = fit_of(takes, sent)
+    if fit.verdict == fit_of(sent, takes).verdict == "fits":
         return  # another way to write the same
-    is_unknown = "unknown" in (before.kind, after.kind) or (found is not None and not found.is_certain)
-    is_breaking = found is not None and found.is_certain
-    why = f"was {before}, is {after} now: it {_direction(level.side, is_breaking=is_breaking)}"
+    is_unknown = "unknown" in (before.kind, after.kind) or fit.lacks_type
+    is_breaking = fit.verdict != "fits" and not fit.lacks_type
+    why = f"was {before}, is {after} now: it {_DIRECTIONS[level.side, is_breaking]}"
     if is_unknown and before.kind == "unknown":
         why = f"nothing was known of it, it is {after} now"
     elif is_unknown:
@@ -403,9 +398,3 @@ def _whole(before: Type, after: Type, level: _Level) -> Iterator[Change]:
         is_new_value=not is_input,
         name=level.top,
     )
-
-
-def _direction(side: Side, *, is_breaking: bool) -> str:
-    if side == "input":
-        return "takes less than before" if is_breaking else "takes more than before"
-    return "gives what it never gave" if is_breaking else "gives less than before"

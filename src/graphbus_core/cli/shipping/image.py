@@ -94,7 +94,6 @@ def _record(files: Mapping[str, bytes], own: str) -> bytes:
 _FILE = re.compile(r"(?:\./)?[\w@+~%-][\w .@+~%-]*(?:/[\w@+~%-][\w .@+~%-]*)*/?")
 _MODULE = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+)(?::[A-Za-z_][\w.]*)?")
 _LONGEST = 200
-_BY_NAME = ("import_module", "__import__")
 
 
 class LeftOut(NamedTuple):
@@ -138,22 +137,6 @@ def _names(tree: ast.Module, source: str, import_roots: Sequence[str]) -> Iterat
                 yield node.lineno, _files_of(module[1], import_roots)
             if _FILE.fullmatch(node.value):
                 yield node.lineno, [os.path.join(folder, node.value), node.value]
-        elif isinstance(node, ast.Import | ast.ImportFrom | ast.Call):
-            yield from ((node.lineno, _files_of(name, import_roots)) for name in _imported(node, source))
-
-
-def _imported(node: ast.Import | ast.ImportFrom | ast.Call, source: str) -> Iterator[str]:
-    """Yield the modules that a statement or a call imports; a relative one by its path from the top of the project."""
-    if isinstance(node, ast.Import):
-        yield from (each.name for each in node.names)
-    elif isinstance(node, ast.ImportFrom):
-        above = source.split("/")[: -node.level] if node.level else []
-        first = ".".join([*above, *([node.module] if node.module else [])])
-        yield from (first, *(f"{first}.{each.name}" for each in node.names))
-    elif node.args and getattr(node.func, "attr", getattr(node.func, "id", "")) in _BY_NAME:
-        name = getattr(node.args[0], "value", None)
-        if isinstance(name, str) and name.isidentifier():
-            yield name
 
 
 def _files_of(module: str, import_roots: Sequence[str]) -> list[str]:
