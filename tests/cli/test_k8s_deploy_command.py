@@ -313,13 +313,22 @@ def test_a_kubectl_that_is_killed_is_told_from_one_that_fails(
     assert "kubectl apply -f has ended with status 137, by SIGKILL. [GBE705]" in capfd.readouterr().err
 
 
+HEARING = """
+import runpy, signal
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+runpy.run_module("graphbus_core", run_name="__main__", alter_sys=True)
+"""
+"""The command, which hears Ctrl-C also where the tests are run in the background of a shell that ignores it."""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", ["kustomize", "apply"])
 def test_a_kubectl_that_hangs_ends_with_the_command(place: Path, monkeypatch: pytest.MonkeyPatch, stage: str) -> None:
     stand_in(place, monkeypatch, f"{stage}) echo $$ > hangs; exec sleep 600;;")
     monkeypatch.setenv("TMPDIR", str(place / "tmp"))
     (place / "tmp").mkdir()
-    command = [sys.executable, "-m", "graphbus_core", "k8s", "deploy", "--yes"]
+    command = [sys.executable, "-c", HEARING, "k8s", "deploy", "--yes"]
     with subprocess.Popen(command, cwd=place, stderr=subprocess.DEVNULL, start_new_session=True) as process:
         hanging = wait_for(place / "hangs")
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does for Ctrl-C

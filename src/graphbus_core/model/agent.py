@@ -202,11 +202,6 @@ class AgentDefinition(msgspec.Struct, frozen=True, gc=False, omit_defaults=True,
     source_digest: str = ""
     contract_digest: str = ""
 
-    @property
-    def has_async_handler(self) -> bool:
-        """True when running this agent needs an event loop."""
-        return any(subscription.is_async for subscription in self.subscriptions)
-
     def method(self, name: str) -> MethodSpec | None:
         """Give the method called `name`, or None."""
         return next((method for method in self.methods if method.name == name), None)
