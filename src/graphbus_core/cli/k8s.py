@@ -126,39 +126,6 @@ class _Kubectl:
         return context, view.text
 
 
-def _deploy(
-    folder: Path, *, context: str, namespace: str, image: str, is_dry: bool, is_sure: bool, timeout: str
-) -> None:
-    """Apply a kustomization and wait for its deployments.
-
-    Raises:
-        DeployError: GBE704 without kubectl, GBE703 for an image or a time, GBE705 it has failed, GBE721, GBE728-734.
-    """
-    if not any(os.path.isfile(folder / name) for name in _NAMES):
-        raise DeployError("GBE730", where=Place(str(folder)), file=KUSTOMIZATION)
-    if not _TIME.fullmatch(timeout):
-        raise refusal(timeout, "time", "it is one or more numbers, each with h, m or s, and more than nothing", "5m")
-    if image:
-        check_fixed(image)
-    kubectl = _Kubectl(folder, context)
-    inside = ("--namespace", namespace) if namespace else ()
-    with TemporaryDirectory(prefix="graphbus-") as made:
-        manifests = Path(made).resolve() / _MANIFESTS
-        rendered = _write_manifests(kubectl, folder, image, manifests)
-        objects = list(read_objects(rendered))
-        _check_namespace(objects, namespace)
-        raise_all(_second_buses(objects))
-        _announce(kubectl, objects, read_images(rendered))
-        if is_dry:
-            kubectl.run("apply", "-f", str(manifests), *inside, "--dry-run=server")
-            return
-        _make_sure(kubectl, is_sure=is_sure)
-        kubectl.run("apply", "-f", str(manifests), *inside)
-    for each in objects:
-        if each.kind == "Deployment":
-            _follow(kubectl, each._replace(namespace=each.namespace or namespace), timeout)
-
-
 def _write_manifests(kubectl: _Kubectl, folder: Path, image: str, manifests: Path) -> str:
     """Write what is applied, and return its text: what was shown is what goes, whatever becomes of the folder."""
     rendered = kubectl.render(folder)
@@ -376,7 +343,29 @@ def deploy(
       graphbus k8s deploy overlays/staging --yes
       graphbus k8s deploy --yes --image ghcr.io/acme/shop@sha256:...
     """
-    _deploy(folder, context=context, namespace=namespace, image=image, is_dry=is_dry, is_sure=is_sure, timeout=timeout)
+    if not any(os.path.isfile(folder / name) for name in _NAMES):
+        raise DeployError("GBE730", where=Place(str(folder)), file=KUSTOMIZATION)
+    if not _TIME.fullmatch(timeout):
+        raise refusal(timeout, "time", "it is one or more numbers, each with h, m or s, and more than nothing", "5m")
+    if image:
+        check_fixed(image)
+    kubectl = _Kubectl(folder, context)
+    inside = ("--namespace", namespace) if namespace else ()
+    with TemporaryDirectory(prefix="graphbus-") as made:
+        manifests = Path(made).resolve() / _MANIFESTS
+        rendered = _write_manifests(kubectl, folder, image, manifests)
+        objects = list(read_objects(rendered))
+        _check_namespace(objects, namespace)
+        raise_all(_second_buses(objects))
+        _announce(kubectl, objects, read_images(rendered))
+        if is_dry:
+            kubectl.run("apply", "-f", str(manifests), *inside, "--dry-run=server")
+            return
+        _make_sure(kubectl, is_sure=is_sure)
+        kubectl.run("apply", "-f", str(manifests), *inside)
+    for each in objects:
+        if each.kind == "Deployment":
+            _follow(kubectl, each._replace(namespace=each.namespace or namespace), timeout)
 
 
 def make_plan(
