@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from graphbus_core.cli import main
-from graphbus_core.cli.k8s import Applied, read_images, read_objects
+from graphbus_core.cli.k8s import Applied, _read_images, _read_objects
 from tests.fakes.kubernetes_api import Cluster, running, write_kubeconfig
 from tests.fakes.kubernetes_documents import generated
 from tests.fakes.typing_person import Person
@@ -382,11 +382,11 @@ def test_without_kubectl_the_folder_is_for_somebody_else(
 def test_what_kustomize_writes_is_understood(case: str, tmp_path: Path) -> None:
     write_case(case, tmp_path)
     rendered = subprocess.run(["kubectl", "kustomize", tmp_path], capture_output=True, text=True, check=True).stdout
-    objects = list(read_objects(rendered))
+    objects = list(_read_objects(rendered))
     assert len(objects) == len(generated(case)) - 1
     namespace = "production" if case.startswith("orders") else "weather"
     assert Applied("Namespace", namespace, "") in objects
     assert {each.namespace for each in objects} == {namespace, ""}
     assert all(each.name for each in objects)
     image = "ghcr.io/acme/orders:1.4.2" if case.startswith("orders") else "stations:2.1.0"
-    assert read_images(rendered) == [image]
+    assert _read_images(rendered) == [image]

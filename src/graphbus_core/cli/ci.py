@@ -152,7 +152,7 @@ def _entries(root: Path, path: str, seen: set[str]) -> Iterator[tuple[Place, str
     try:
         text = (root / path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
-        raise DeployError("GBE736", path=path, command=advise(path)) from None
+        raise DeployError("GBE736", path=path, command=_advise(path)) from None
     for number, entry in entries(text):
         included = _INCLUDE.match(entry)
         if included:
@@ -161,7 +161,7 @@ def _entries(root: Path, path: str, seen: set[str]) -> Iterator[tuple[Place, str
             yield Place(path, number), entry
 
 
-def advise(path: str) -> str:
+def _advise(path: str) -> str:
     """Return the command that writes a file with the GraphBus that is installed; `https://...` where its origin is unknown."""
     about = _installed_from()
     line = _requirement(about)

@@ -131,7 +131,7 @@ def _write_manifests(kubectl: _Kubectl, folder: Path, image: str, manifests: Pat
     rendered = kubectl.render(folder)
     manifests.write_text(rendered, encoding="utf-8")
     if image:
-        names = sorted({parts_of_image(each)[0] for each in read_images(rendered)})
+        names = sorted({parts_of_image(each)[0] for each in _read_images(rendered)})
         if len(names) != 1:
             raise DeployError("GBE734", where=Place(str(folder)), names=", ".join(names) or "none")
         (manifests.parent / KUSTOMIZATION).write_text(overlay(_MANIFESTS, names[0], image), encoding="utf-8")
@@ -140,7 +140,7 @@ def _write_manifests(kubectl: _Kubectl, folder: Path, image: str, manifests: Pat
     return rendered
 
 
-def read_objects(rendered: str) -> Iterator[Applied]:
+def _read_objects(rendered: str) -> Iterator[Applied]:
     """Read what deploying depends on from each document, in the form in which kustomize writes it."""
     for document in re.split(r"^---$", rendered, flags=re.MULTILINE):
         parts = re.split(r"^(?=[a-z])", document, flags=re.IGNORECASE | re.MULTILINE)
@@ -159,7 +159,7 @@ def read_objects(rendered: str) -> Iterator[Applied]:
             )
 
 
-def read_images(rendered: str) -> list[str]:
+def _read_images(rendered: str) -> list[str]:
     """Return the references of all images, each once."""
     return list(dict.fromkeys(map(_unquoted, _IMAGE.findall(rendered))))
 
@@ -354,10 +354,10 @@ def deploy(
     with TemporaryDirectory(prefix="graphbus-") as made:
         manifests = Path(made).resolve() / _MANIFESTS
         rendered = _write_manifests(kubectl, folder, image, manifests)
-        objects = list(read_objects(rendered))
+        objects = list(_read_objects(rendered))
         _check_namespace(objects, namespace)
         raise_all(_second_buses(objects))
-        _announce(kubectl, objects, read_images(rendered))
+        _announce(kubectl, objects, _read_images(rendered))
         if is_dry:
             kubectl.run("apply", "-f", str(manifests), *inside, "--dry-run=server")
             return

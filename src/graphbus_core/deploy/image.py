@@ -106,15 +106,15 @@ def generate(plan: ImagePlan, *, requirements: str, wheel: bytes) -> Files:
     """Return the files, by path below the project; the same plan gives the same bytes."""
     is_at_top = plan.dockerfile == "Dockerfile"
     return {
-        plan.dockerfile: render_dockerfile(plan),
-        ".dockerignore" if is_at_top else f"{plan.dockerfile}.dockerignore": render_ignore_file(plan),
+        plan.dockerfile: _render_dockerfile(plan),
+        ".dockerignore" if is_at_top else f"{plan.dockerfile}.dockerignore": _render_ignore_file(plan),
         f"{plan.folder}/graphbus.toml": _SETTINGS,
         f"{plan.folder}/requirements.txt": requirements,
         f"{plan.folder}/{plan.wheel}": wheel,
     }
 
 
-def render_dockerfile(plan: ImagePlan) -> str:
+def _render_dockerfile(plan: ImagePlan) -> str:
     """Return the text of the Dockerfile."""
     theirs = [plan.requirements] if plan.requirements else []
     given = (shlex.quote(f"--requirement={path}") for path in (f"{plan.folder}/requirements.txt", *theirs))
@@ -158,7 +158,7 @@ def _json(words: Sequence[str]) -> str:
     return dumps(words, ensure_ascii=False)
 
 
-def render_ignore_file(plan: ImagePlan) -> str:
+def _render_ignore_file(plan: ImagePlan) -> str:
     """Return the ignore file: everything stays out of the build but what is named, and so does what nobody thought of.
 
     Source files are let through folder by folder, as some engines do not look below a folder that only `**` would reach.

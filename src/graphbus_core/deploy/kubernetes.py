@@ -158,7 +158,7 @@ def _check_plan(plan: ClusterPlan) -> None:
     if plan.cpu_limit and _cores(plan.cpu_limit) < _cores(plan.cpu):
         raise refusal(plan.cpu_limit, "limit of CPU", f"it is less than what is reserved, {plan.cpu}", plan.cpu)
     for destination in plan.destinations:
-        read_destination(destination)
+        _read_destination(destination)
 
 
 def _cores(amount: str) -> Fraction:
@@ -189,7 +189,7 @@ def check_fixed(image: str) -> str:
     return image
 
 
-def read_destination(text: str) -> Destination:
+def _read_destination(text: str) -> Destination:
     """Parse `CIDR[:PORT]` or `NAMESPACE[:PORT]`.
 
     Raises:
@@ -327,7 +327,7 @@ def _objects(plan: ClusterPlan) -> Iterator[tuple[str, str]]:
 def _shared_values(plan: ClusterPlan) -> dict[str, Any]:
     """What the templates say of the whole application, by the names of their holes."""
     settings = _settings_text(plan)
-    egress = [_egress(read_destination(each)) for each in plan.destinations] or [*_declared_egress(plan.powers)]
+    egress = [_egress(_read_destination(each)) for each in plan.destinations] or [*_declared_egress(plan.powers)]
     written = folders_to_write(plan.powers)
     return {
         **msgspec.structs.asdict(plan),

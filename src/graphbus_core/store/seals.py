@@ -27,7 +27,7 @@ def seal_of(purpose: str, place: str, data: bytes) -> str:
 def _user_secret() -> bytes:
     """Give the secret of this user, and make it when there is none; where it cannot be kept, one that this process forgets."""
     with suppress(OSError, RuntimeError):  # there may be no home
-        path = key_path()
+        path = _key_path()
         if not os.path.lexists(path):
             _write_secret(path)
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -39,7 +39,7 @@ def _user_secret() -> bytes:
     return _forgotten_secret()
 
 
-def key_path() -> Path:
+def _key_path() -> Path:
     """Give the place of the secret.
 
     Raises:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from graphbus_core.cli.shipping.image import LeftOut, find_left_out
+from graphbus_core.cli.shipping.image import LeftOut, _find_left_out
 from graphbus_core.deploy.image import ImagePlan
 from tests.project_files import write_project
 
@@ -44,7 +44,7 @@ FILES: dict[str, str | bytes] = {
 
 def left_out(root: Path, text: str, source: str = "src/shop/orders.py") -> list[LeftOut]:
     write_project(root, {**FILES, source: text})
-    return find_left_out(root, PLAN, (".", "src"))
+    return _find_left_out(root, PLAN, (".", "src"))
 
 
 @pytest.mark.parametrize(

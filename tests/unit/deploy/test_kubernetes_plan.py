@@ -14,10 +14,10 @@ from graphbus_core.deploy.kubernetes import (
     ClusterPlan,
     Destination,
     Pod,
+    _read_destination,
     generate,
     overlay,
     plan_pods,
-    read_destination,
 )
 from graphbus_core.deploy.names import as_label
 from graphbus_core.errors import DeployError
@@ -59,7 +59,7 @@ def test_the_label_of_the_version(image: str, version: str, label: str) -> None:
     ],
 )
 def test_destinations(text: str, destination: Destination) -> None:
-    assert read_destination(text) == destination
+    assert _read_destination(text) == destination
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_destinations(text: str, destination: Destination) -> None:
 )
 def test_what_is_no_destination(text: str) -> None:
     with pytest.raises(DeployError) as refusal:
-        read_destination(text)
+        _read_destination(text)
     assert refusal.value.code == "GBE703"
 
 

@@ -58,7 +58,7 @@ class Wheel(NamedTuple):
 
 
 @cache
-def make_wheel() -> Wheel:
+def _make_wheel() -> Wheel:
     """Pack the runtime. Nothing is compressed: compressors differ between machines, and the hash must not."""
     about = f"{_NAME}-{graphbus_core.__version__}.dist-info"
     files = {**_modules(), f"{about}/METADATA": _METADATA.encode(), f"{about}/WHEEL": _WHEEL.encode()}
@@ -104,7 +104,7 @@ class LeftOut(NamedTuple):
     line: int
 
 
-def find_left_out(root: Path, plan: ImagePlan, import_roots: Sequence[str]) -> list[LeftOut]:
+def _find_left_out(root: Path, plan: ImagePlan, import_roots: Sequence[str]) -> list[LeftOut]:
     """Return each file that is left out once, sorted by name."""
     found: dict[str, LeftOut] = {}
     for source in _sources(root, plan):
@@ -210,10 +210,10 @@ def plan_image(wanted: Wanted) -> Image:
     theirs = _their_requirements(project, wanted)
     plan = _plan(project, wanted)
     _check_paths(plan)
-    wheel = make_wheel()
+    wheel = _make_wheel()
     requirements = join(_pins(project, wanted), f"{plan.folder}/{wheel.name}", wheel.sha256, theirs)
     files = generate(plan, requirements=requirements, wheel=wheel.data)
-    left_out = find_left_out(project.root, plan, project.manifest.import_roots)
+    left_out = _find_left_out(project.root, plan, project.manifest.import_roots)
     return Image(project.root, plan.dockerfile, files, left_out)
 
 
