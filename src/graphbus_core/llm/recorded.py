@@ -4,7 +4,7 @@ answers/        the cache: a request that is repeated word for word costs nothin
 answers.jsonl   the tape: one request a line, its key, and the answer or why there was none; no prompts, no keys of providers, no
                 times. `--resume` and `graphbus replay` rest on it
 
-Whoever can put a file into a project could otherwise speak for the model: entries are sealed (`store.seals`).
+Whoever can put a file into a project could otherwise speak for the model: entries are sealed (`store.cache`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from graphbus_core.model.digests import sha256_hex
 from graphbus_core.model.spending import Usage
 from graphbus_core.store import cache
 from graphbus_core.store.beneath import Folder
-from graphbus_core.store.seals import seal_of
+from graphbus_core.store.cache import seal_of
 
 # --- the cache of answers ----------------------------------------------------------------------
 
