@@ -1,4 +1,4 @@
-"""From a live handler to a function of one event, by the table of `model.handlers`. Decided once, when it is subscribed."""
+"""From a live handler to a function of one event, by the table of `model.agent`. Decided once, when it is subscribed."""
 
 from __future__ import annotations
 
