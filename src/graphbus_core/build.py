@@ -231,20 +231,22 @@ class NoEngine(msgspec.Struct, frozen=True):
     """Nobody negotiates, so that nothing of a negotiation needs to be loaded."""
 
 
+class NoAnalysis(msgspec.Struct, frozen=True):
+    """No agent studies its class; the rules alone look for conflicts."""
+
+
 def no_engine(config: ResolvedBuild) -> NoEngine:
     """In a static build there is no engine to make."""
     return NoEngine()
 
 
-def no_analysis(definitions: AgentDefinitions) -> Analyses:
-    """In a static build nobody studies anything; the rules alone look for conflicts."""
-    from graphbus_core.negotiation.agents import Analyses
-
-    return Analyses()
+def no_analysis(definitions: AgentDefinitions) -> NoAnalysis:
+    """In a static build there is nothing to study."""
+    return NoAnalysis()
 
 
 @BUILD.stage("DETECT_SCHEMA_CONFLICTS")
-def detect_schema_conflicts(classes: NodeClasses, analyses: Analyses) -> SchemaConflicts:
+def detect_schema_conflicts(classes: NodeClasses) -> SchemaConflicts:
     """Compare both ends of every edge."""
     from graphbus_core.compiler.conflicts import detect_conflicts
 
@@ -313,10 +315,10 @@ def build_complete(
     config: ResolvedBuild, classes: NodeClasses, artifacts: BuildArtifacts, applied: AppliedChanges
 ) -> BuildResult:
     """Sum up, and remember what the result rests on."""
-    from graphbus_core.negotiation.rule_agent import find
+    from graphbus_core.compiler.rules import check
 
     project = applied.project or classes.project
-    findings = find(project)
+    findings = check(project, wiring=project.wiring)
     if config.emit_artifacts and not config.dry_run:
         memory.keep(config, project.fingerprint(memory.key_of(config)), Tally.of(artifacts), findings)
     return BuildResult(
