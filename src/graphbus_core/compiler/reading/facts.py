@@ -22,9 +22,19 @@ from graphbus_core.compiler.discover import ModuleFile, ModuleIndex
 from graphbus_core.compiler.reading.bodies import Body
 from graphbus_core.compiler.reading.classes import is_abstract, is_node_class, read_agent
 from graphbus_core.compiler.reading.imports import imported_names
-from graphbus_core.compiler.reading.modules import NODE, External, Import, Library, Module, Symbol, absolute_name
-from graphbus_core.compiler.reading.scopes import ClassSite, Scope, follow_aliases
-from graphbus_core.compiler.reading.source import Ignores, SourceFile
+from graphbus_core.compiler.reading.modules import (
+    NODE,
+    ClassSite,
+    External,
+    Import,
+    Library,
+    Module,
+    Scope,
+    Symbol,
+    absolute_name,
+    follow_aliases,
+)
+from graphbus_core.compiler.reading.syntax import Ignores, SourceFile
 from graphbus_core.errors import BuildError, GraphBusError, Place
 from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.model.digests import source_sha256_hex

@@ -8,10 +8,9 @@ from typing import Any
 
 import msgspec
 
+from graphbus_core.compiler.reading.annotations import NOT_CONSTANT, evaluate
 from graphbus_core.compiler.reading.bodies import Body
-from graphbus_core.compiler.reading.constants import NOT_CONSTANT, evaluate
-from graphbus_core.compiler.reading.modules import External
-from graphbus_core.compiler.reading.scopes import Scope, resolve
+from graphbus_core.compiler.reading.modules import External, Scope, resolve
 from graphbus_core.schema.types import (
     BOOL,
     BYTES,
