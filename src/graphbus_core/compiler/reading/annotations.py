@@ -249,7 +249,7 @@ _EVALUATORS: dict[type, Callable[[Any, Scope, int], object]] = {
 }
 
 
-_MAX_DEPTH = 20
+_MAX_DEPTH = 12
 _TYPING = ("typing.", "typing_extensions.", "collections.abc.", "collections.", "types.")
 _NAMED = {
     "str": STR,

@@ -21,11 +21,7 @@ Stops = Callable[[ast.Call], bool]
 _NO_RETURN = frozenset({"exit", "quit", "_exit", "abort", "assert_never", "bail", "die", "fail", "panic", "skip"})
 
 
-def _returns_surely(call: ast.Call) -> bool:
-    return False
-
-
-def reaches_end(body: Sequence[ast.stmt], stops: Stops = _returns_surely) -> bool:
+def reaches_end(body: Sequence[ast.stmt], stops: Stops = lambda _call: False) -> bool:
     """True when running these statements surely can go on after the last one.
 
     Args:
@@ -39,31 +35,11 @@ def reaches_end(body: Sequence[ast.stmt], stops: Stops = _returns_surely) -> boo
     return True
 
 
-def _never(statement: ast.stmt, stops: Stops) -> bool:
-    return False
-
-
 def _loop_goes_on(statement: ast.For | ast.AsyncFor | ast.While, stops: Stops) -> bool:
     is_endless = isinstance(statement, ast.While) and _is_true(statement.test)
     if not is_endless and not statement.orelse:
         return True
     return _can_break(statement.body, stops) or (not is_endless and reaches_end(statement.orelse, stops))
-
-
-def _with_goes_on(statement: ast.With | ast.AsyncWith, stops: Stops) -> bool:
-    return reaches_end(statement.body, stops)
-
-
-def _match_goes_on(statement: ast.Match, stops: Stops) -> bool:
-    return any(reaches_end(case.body, stops) for case in statement.cases)
-
-
-def _assert_goes_on(statement: ast.Assert, stops: Stops) -> bool:
-    return not (isinstance(statement.test, ast.Constant) and not statement.test.value)
-
-
-def _expression_goes_on(statement: ast.Expr, stops: Stops) -> bool:
-    return not _never_returns(statement.value, stops)
 
 
 def _if_goes_on(statement: ast.If, stops: Stops) -> bool:
@@ -141,21 +117,14 @@ def is_stub(body: Sequence[ast.stmt]) -> bool:
 
 
 _JUDGES: dict[type, Callable[[Any, Stops], bool]] = {
-    ast.Assert: _assert_goes_on,
-    ast.AsyncFor: _loop_goes_on,
-    ast.AsyncWith: _with_goes_on,
-    ast.Break: _never,
-    ast.Continue: _never,
-    ast.Expr: _expression_goes_on,
-    ast.For: _loop_goes_on,
+    **dict.fromkeys((ast.Break, ast.Continue, ast.Raise, ast.Return), lambda statement, stops: False),
+    **dict.fromkeys((ast.AsyncFor, ast.For, ast.While), _loop_goes_on),
+    **dict.fromkeys((ast.AsyncWith, ast.With), lambda statement, stops: reaches_end(statement.body, stops)),
+    **dict.fromkeys((ast.Try, ast.TryStar), _try_goes_on),
+    ast.Assert: lambda statement, stops: not isinstance(statement.test, ast.Constant) or bool(statement.test.value),
+    ast.Expr: lambda statement, stops: not _never_returns(statement.value, stops),
     ast.If: _if_goes_on,
-    ast.Match: _match_goes_on,
-    ast.Raise: _never,
-    ast.Return: _never,
-    ast.Try: _try_goes_on,
-    ast.TryStar: _try_goes_on,
-    ast.While: _loop_goes_on,
-    ast.With: _with_goes_on,
+    ast.Match: lambda statement, stops: any(reaches_end(case.body, stops) for case in statement.cases),
 }
 
 
@@ -316,10 +285,6 @@ def payload_owner(expression: ast.expr) -> str:
 # --- what is noted at which node; each gives the children still to visit, None for all ------------
 
 
-def _visit_stored_name(body: Body, node: ast.Name) -> None:
-    body.bind(node.id, None)
-
-
 def _visit_assign(body: Body, node: ast.Assign) -> list[ast.AST] | None:
     if len(node.targets) != 1:
         return None
@@ -463,14 +428,6 @@ def _visit_with(body: Body, node: ast.With | ast.AsyncWith) -> None:
             body.catch(node.body[0].lineno, node.body[-1].end_lineno or node.body[-1].lineno)
 
 
-def _visit_definition(body: Body, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> None:
-    body.bind(node.name, None)
-
-
-def _visit_argument(body: Body, node: ast.arg) -> None:
-    body.bind(node.arg, None)
-
-
 def _visit_import(body: Body, node: ast.Import | ast.ImportFrom) -> None:
     for alias in node.names:
         body.bind(alias.asname or alias.name.partition(".")[0], None)
@@ -481,39 +438,37 @@ def _visit_outer(body: Body, node: ast.Global | ast.Nonlocal) -> None:
         body.bind(name, None)
 
 
-def _visit_capture(body: Body, node: ast.AST) -> None:
-    """`case {"x": found, **rest}` and `case [*rest]` bind names that are plain text in the tree."""
-    for field in ("name", "rest"):
-        name = getattr(node, field, None)
+def _binds(field: str) -> Callable[[Body, ast.AST], None]:
+    """Note the name that stands in a field as plain text, if there is one."""
+
+    def visit(body: Body, node: ast.AST) -> None:
+        name = getattr(node, field)
         if name:
             body.bind(name, None)
 
-
-def _visit_type_parameter(body: Body, node: ast.AST) -> None:
-    """`def inner[T]` binds a name that is plain text in the tree."""
-    body.bind(getattr(node, "name", ""), None)
+    return visit
 
 
 _VISITS: dict[type, Callable[[Body, Any], Any]] = {
     ast.AnnAssign: _visit_ann_assign,
     ast.Assign: _visit_assign,
-    ast.AsyncFunctionDef: _visit_definition,
+    ast.AsyncFunctionDef: _binds("name"),
     ast.AsyncWith: _visit_with,
     ast.Attribute: _visit_attribute,
     ast.BinOp: _visit_operation,
     ast.Call: _visit_call,
-    ast.ClassDef: _visit_definition,
+    ast.ClassDef: _binds("name"),
     ast.Compare: _visit_compare,
     ast.Dict: _visit_dict,
     ast.FormattedValue: _visit_formatted,
-    ast.FunctionDef: _visit_definition,
+    ast.FunctionDef: _binds("name"),
     ast.Global: _visit_outer,
     ast.Import: _visit_import,
     ast.ImportFrom: _visit_import,
-    ast.MatchAs: _visit_capture,
-    ast.MatchMapping: _visit_capture,
-    ast.MatchStar: _visit_capture,
-    ast.Name: _visit_stored_name,
+    ast.MatchAs: _binds("name"),
+    ast.MatchMapping: _binds("rest"),
+    ast.MatchStar: _binds("name"),
+    ast.Name: _binds("id"),
     ast.NamedExpr: _visit_named,
     ast.Nonlocal: _visit_outer,
     ast.Return: _visit_return,
@@ -523,8 +478,8 @@ _VISITS: dict[type, Callable[[Body, Any], Any]] = {
     ast.With: _visit_with,
     ast.Yield: _visit_yield,
     ast.YieldFrom: _visit_yield,
-    ast.arg: _visit_argument,
-    **{getattr(ast, kind): _visit_type_parameter for kind in _TYPE_PARAMETERS if hasattr(ast, kind)},
+    ast.arg: _binds("arg"),
+    **{getattr(ast, kind): _binds("name") for kind in _TYPE_PARAMETERS if hasattr(ast, kind)},
 }
 
 

@@ -16,7 +16,7 @@ from typing import Literal
 
 from graphbus_core.compiler.reading.bodies import Body, Function
 from graphbus_core.compiler.reading.syntax import SourceFile, parse, span_of
-from graphbus_core.compiler.rules.wiring import Heard, Wiring
+from graphbus_core.compiler.rules.wiring import Heard, Wiring, report
 from graphbus_core.errors import did_you_mean
 from graphbus_core.model.agent import AgentDefinition, SourceSpan, Subscription
 from graphbus_core.model.findings import Finding
@@ -28,13 +28,8 @@ def check_handlers(wiring: Wiring) -> Iterator[Finding]:
         if heard.subscription.shape == "invalid":
             yield _uncallable(heard)
         for problem, hint in _unkept(heard.subscription):
-            yield Finding(
-                code="GB311",
-                severity="error",
-                agent=heard.agent.name,
-                span=heard.subscription.span,
-                message=f"{heard.name} {problem}: a run refuses it",
-                hint=hint,
+            yield report(
+                "GB311", heard.agent.name, heard.subscription.span, f"{heard.name} {problem}: a run refuses it", hint
             )
 
 
@@ -67,13 +62,12 @@ def _unkept(subscription: Subscription) -> Iterator[tuple[str, str]]:
 def _uncallable(heard: Heard) -> Finding:
     method = heard.agent.method(heard.subscription.method)
     parameters = ", ".join(item.name for item in method.parameters) if method else ""
-    return Finding(
-        code="GB310",
-        severity="error",
-        agent=heard.agent.name,
-        span=heard.subscription.span,
-        message=f"{heard.name}({parameters}) cannot be called with an event",
-        hint="Take nothing, `event`, `payload`, both, or the fields of the payload by name; no *args, none by position only.",
+    return report(
+        "GB310",
+        heard.agent.name,
+        heard.subscription.span,
+        f"{heard.name}({parameters}) cannot be called with an event",
+        "Take nothing, `event`, `payload`, both, or the fields of the payload by name; no *args, none by position only.",
     )
 
 
@@ -105,13 +99,12 @@ def check_blocking(method: ast.AsyncFunctionDef, definition: AgentDefinition, so
         first, _, rest = written.partition(".")
         meant = ".".join(filter(None, [imports.get(first, "?"), rest]))
         if meant in _BLOCKING and first not in bound:
-            yield Finding(
-                code="GB310",
-                severity="error",
-                agent=definition.name,
-                span=span_of(definition.path, call),
-                message=f"{definition.name}.{method.name} is async and waits in {meant}, which stops all other handlers",
-                hint=f"Use `{_BLOCKING[meant].format(call=written)}`, or make the method a plain `def`.",
+            yield report(
+                "GB310",
+                definition.name,
+                span_of(definition.path, call),
+                f"{definition.name}.{method.name} is async and waits in {meant}, which stops all other handlers",
+                f"Use `{_BLOCKING[meant].format(call=written)}`, or make the method a plain `def`.",
             )
 
 
@@ -259,7 +252,7 @@ def _is_payload_of(expression: ast.expr, event: str) -> bool:
 def _finding(definition: AgentDefinition, method: Function, span: SourceSpan, problem: tuple[str, str]) -> Finding:
     what, hint = problem
     message = f"{definition.name}.{method.name} {what}"
-    return Finding(code="GB310", severity="error", agent=definition.name, span=span, message=message, hint=hint)
+    return report("GB310", definition.name, span, message, hint)
 
 
 _EVERYTHING = frozenset({"Exception", "BaseException"})
@@ -286,23 +279,23 @@ def _clauses(body: list[ast.stmt]) -> Iterator[ast.ExceptHandler]:
 
 def _check_clause(clause: ast.ExceptHandler, name: str, definition: AgentDefinition) -> Iterator[Finding]:
     if clause.type is None and not _raises_again(clause.body):
-        yield Finding(
-            code="GB302",
+        yield report(
+            "GB302",
+            definition.name,
+            _head(clause, definition.path),
+            f"{name} has an `except:` that also catches Ctrl-C and the end of the process",
+            "Write `except Exception:`, or name what may be raised.",
             severity="warning",
-            agent=definition.name,
-            span=_head(clause, definition.path),
-            message=f"{name} has an `except:` that also catches Ctrl-C and the end of the process",
-            hint="Write `except Exception:`, or name what may be raised.",
             is_fixable=True,
         )
     if _catches_everything(clause.type) and all(_does_nothing(statement) for statement in clause.body):
-        yield Finding(
-            code="GB303",
+        yield report(
+            "GB303",
+            definition.name,
+            _head(clause, definition.path),
+            f"{name} catches every exception and does nothing about it",
+            "Name the exception that may be passed over, log it with self.log, or let it rise: the bus isolates handlers.",
             severity="warning",
-            agent=definition.name,
-            span=_head(clause, definition.path),
-            message=f"{name} catches every exception and does nothing about it",
-            hint="Name the exception that may be passed over, log it with self.log, or let it rise: the bus isolates handlers.",
         )
 
 
@@ -356,14 +349,14 @@ def check_defaults(method: Function, definition: AgentDefinition) -> Iterator[Fi
         name = argument.arg
         if is_mutable(default) and not _is_memory(name) and _is_changed(name, method):
             seen = how_seen(name, default, method)
-            yield Finding(
-                code="GB301",
-                severity="warning",
-                agent=definition.name,
-                span=span_of(definition.path, default),
-                message=f"{definition.name}.{method.name} changes the default value of {name!r}, which all calls share",
-                hint=f"Write `{name}=None` and make a new value in the body."
+            yield report(
+                "GB301",
+                definition.name,
+                span_of(definition.path, default),
+                f"{definition.name}.{method.name} changes the default value of {name!r}, which all calls share",
+                f"Write `{name}=None` and make a new value in the body."
                 + ("" if seen != "as memory" else " If the calls are meant to share it, keep it in `self`."),
+                severity="warning",
                 is_fixable=seen != "as memory",
                 is_fix_safe=seen == "never",
                 data={"parameter": name},

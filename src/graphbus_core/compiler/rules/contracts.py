@@ -10,7 +10,7 @@ import msgspec
 
 from graphbus_core.compiler.rules.edges import described, everything_sent_to, sent_names
 from graphbus_core.compiler.rules.names import are_near, are_one_and_many, is_short_form, near_match
-from graphbus_core.compiler.rules.wiring import Heard, Wiring, accepted_fields, declared_demands, owns
+from graphbus_core.compiler.rules.wiring import Heard, Wiring, accepted_fields, declared_demands, owns, report
 from graphbus_core.errors import did_you_mean
 from graphbus_core.model.agent import AgentDefinition, Call, MethodSpec, Parameter, Returned, SourceSpan
 from graphbus_core.model.findings import Finding, Related, Severity
@@ -58,18 +58,17 @@ def check_error_shapes(wiring: Wiring) -> Iterator[Finding]:
         return
     first = odd[0]
     models = [each for each in reporting if each.shape == usual]
-    yield Finding(
-        code="GB120",
+    yield report(
+        "GB120",
+        first.agent.name,
+        first.method.schema_span or first.method.span,
+        f"{first} reports errors as {first.shape}, most other agents as {usual}",
+        f"Use {usual} everywhere, so that callers can treat all agents alike.",
         severity="info",
-        agent=first.agent.name,
-        span=first.method.schema_span or first.method.span,
-        message=f"{first} reports errors as {first.shape}, most other agents as {usual}",
-        hint=f"Use {usual} everywhere, so that callers can treat all agents alike.",
         related=tuple(
             Related(each.agent.name, each.method.schema_span or each.method.span, f"{each} reports {each.shape}")
             for each in [*odd[1:], *models]
         ),
-        is_fixable=True,
         data={"status": usual.status, "error": usual.error},
     )
 
@@ -116,29 +115,6 @@ def check_handoff(wiring: Wiring) -> Iterator[Finding]:
         yield pair.finding()
 
 
-def _finding(
-    agent: str,
-    span: SourceSpan,
-    message: str,
-    hint: str,
-    related: tuple[Related, ...],
-    *,
-    severity: Severity = "error",
-    data: dict[str, str] | None = None,
-) -> Finding:
-    return Finding(
-        code="GB110",
-        severity=severity,
-        agent=agent,
-        span=span,
-        message=message,
-        hint=hint,
-        related=related,
-        is_fixable=bool(data),
-        data=data or {},
-    )
-
-
 # --- events -------------------------------------------------------------------------------
 
 
@@ -154,7 +130,7 @@ def _event(heard: Heard, wiring: Wiring) -> Iterator[Finding]:
             if reason and message not in seen:
                 seen.add(message)
                 hint = "Make both ends of the topic agree on one type."
-                yield _finding(heard.agent.name, demand.span, message, hint, (described(sent),))
+                yield report("GB110", heard.agent.name, demand.span, message, hint, related=(described(sent),))
 
 
 def _missing_fields(heard: Heard, wiring: Wiring) -> Iterator[Finding]:
@@ -170,12 +146,13 @@ def _missing_fields(heard: Heard, wiring: Wiring) -> Iterator[Finding]:
             continue
         meant = near_match(demand.name, free)
         hint = f"Did you mean {meant!r}?" if meant else did_you_mean(demand.name, known).strip()
-        yield _finding(
+        yield report(
+            "GB110",
             heard.agent.name,
             demand.span,
             f"{heard.name} needs {demand.name!r}, which no publisher of {heard.topic!r} sends",
             hint or f"What is sent: {', '.join(sorted(known)) or 'nothing'}.",
-            tuple(described(each) for each in sent),
+            related=map(described, sent),
             data={"old": demand.name, "new": meant} if meant and demand.is_parameter else None,
         )
 
@@ -202,12 +179,13 @@ def _not_callable(caller: AgentDefinition, call: Call, callee: AgentDefinition, 
     else:
         what = f"{callee.name}.{call.method} has no @schema_method"
         hint = f"Only methods with a schema can be called: decorate {callee.name}.{call.method}."
-    return _finding(
+    return report(
+        "GB110",
         caller.name,
         call.span,
         f"{caller.name} calls {callee.name}.{call.method}, but {what}",
         hint,
-        (Related(callee.name, method.span if method else callee.name_span, callee.name),),
+        related=(Related(callee.name, method.span if method else callee.name_span, callee.name),),
     )
 
 
@@ -225,19 +203,25 @@ def _arguments(
     for field in missing:
         near = renamed.get(field, "")
         what = f"as {near!r}" if near else "not at all"
-        yield _finding(
+        yield report(
+            "GB110",
             caller.name,
             call.span,
             f"{caller.name} gives {name} its {field!r} {what}",
             f"Give both the same name, {near!r} or {field!r}." if near else f"Pass {field!r} as well.",
-            (taken,),
+            related=(taken,),
             data={"old": field, "new": near, "agent": callee.name, "method": method.name} if near else None,
         )
     for field in unknown:
         if field not in renamed.values():
             hint = did_you_mean(field, wanted.names).strip() or f"It takes {wanted}."
-            yield _finding(
-                caller.name, call.span, f"{caller.name} gives {name} {field!r}, which it does not take", hint, (taken,)
+            yield report(
+                "GB110",
+                caller.name,
+                call.span,
+                f"{caller.name} gives {name} {field!r}, which it does not take",
+                hint,
+                related=(taken,),
             )
     yield from _argument_types(caller, call, name, wanted, taken)
 
@@ -250,7 +234,9 @@ def _argument_types(
         reason = why_not(field.type, given.type, is_narrowed=True) if given else None
         if reason:
             message = f"{caller.name} gives {name} an unfit {field.name!r}: {reason}"
-            yield _finding(caller.name, call.span, message, "Pass what the input_schema declares.", (taken,))
+            yield report(
+                "GB110", caller.name, call.span, message, "Pass what the input_schema declares.", related=(taken,)
+            )
 
 
 # --- results that are handed on without a word in the code ------------------------------------
@@ -274,14 +260,14 @@ class _Pair(msgspec.Struct, frozen=True):
         source, target = f"{self.producer.name}.{self.gives.name}", f"{self.consumer.name}.{self.takes.name}"
         parameter = next((item for item in self.takes.parameters if item.name == wanted), None)
         is_sure = is_short_form(wanted, given)
-        return _finding(
-            self.consumer.name,
+        return report(
+            "GB110", self.consumer.name,
             parameter.span if parameter else self.takes.span,
             f"{target} takes {wanted!r} where {source} gives {given!r}",
             f"Give both the same name, {given!r}." if is_sure
             else f"If the one feeds the other, give both the same name, {given!r}.",
-            (Related(self.producer.name, self.gives.schema_span or self.gives.span, f"{source} gives "
-                     f"{self.gives.output_schema}"),),
+            related=(Related(self.producer.name, self.gives.schema_span or self.gives.span,
+                             f"{source} gives {self.gives.output_schema}"),),
             severity="warning" if is_sure else "info",
             data={"old": wanted, "new": given, "agent": self.consumer.name, "method": self.takes.name} if is_sure else None,
         )  # fmt: skip
@@ -377,7 +363,11 @@ class _Contract:
     def inputs(self) -> Iterator[Finding]:
         """Find fields that the method cannot take, and parameters that the schema cannot give."""
         schema, method = self._method.input_schema, self._method
-        if schema is None or self._is_handler or any(not self._is_plain(parameter) for parameter in method.parameters):
+        if (
+            schema is None
+            or self._is_handler
+            or any(parameter.kind == "positional_only" for parameter in method.parameters)
+        ):
             return
         parameters = {item.name: item for item in method.parameters if item.kind in _BY_NAME}
         takes_more = any(item.kind == "var_keyword" for item in method.parameters)
@@ -394,11 +384,6 @@ class _Contract:
             if parameter.name not in pairs.values():
                 yield self._parameter_without_field(parameter)
 
-    @staticmethod
-    def _is_plain(parameter: Parameter) -> bool:
-        """Parameters that cannot be given by name make the whole signature special: nothing is said about it."""
-        return parameter.kind != "positional_only"
-
     def _field_without_parameter(self, field: Field, meant: str) -> Finding:
         parameter = next((item for item in self._method.parameters if item.name == meant), None)
         return self._finding(
@@ -409,7 +394,6 @@ class _Contract:
             else f"Add a parameter {field.name!r}, or remove the field from the schema.",
             related=(Related(self._agent.name, parameter.span, f"the parameter {meant!r}"),) if parameter else (),
             data={"field": field.name, "parameter": meant, "required": str(field.required)},
-            is_fixable=True,
         )  # fmt: skip
 
     def _parameter_without_field(self, parameter: Parameter) -> Finding:
@@ -420,7 +404,6 @@ class _Contract:
             f"Add {parameter.name!r} to the input_schema, or give the parameter a default.",
             related=self._schema_place(),
             data={"parameter": parameter.name},
-            is_fixable=True,
         )
 
     # --- GB103, GB104, GB105 ------------------------------------------------------------
@@ -458,65 +441,41 @@ class _Contract:
             )
 
     def _different_keys(self, schema: Schema, shape: Schema, span: SourceSpan) -> Iterator[Finding]:
-        missing = (
-            []
-            if shape.is_open
-            else [field.name for field in schema.fields if field.required and field.name not in shape.names]
-        )
-        extra = [] if schema.is_open else [name for name in shape.names if name not in schema.names]
-        pairs = _pairs(missing, sorted(extra))
+        declared, returned = schema.names, shape.names
+        required = [field.name for field in schema.fields if field.required]
+        missing = [] if shape.is_open else [name for name in required if name not in returned]
+        extra = [] if schema.is_open else sorted(returned - declared)
+        pairs = _pairs(missing, extra)
+        place = self._schema_place()
         for name in missing:
             yield self._missing_key(name, pairs.get(name, ""), span)
-        for name in sorted(set(extra) - set(pairs.values())):
-            yield self._extra_key(name, span)
+        for name in extra:
+            if name not in pairs.values():
+                message = f"{self._name} returns {name!r}, which its output_schema does not declare"
+                hint = f"Add {name!r} to the output_schema, or do not return it."
+                # a running graph lets further fields pass
+                yield self._finding("GB103", span, message, hint, severity="info", related=place)
         for field in schema.fields:
             given = shape.get(field.name)
             reason = why_not(field.type, given.type, is_narrowed=True) if given else None
             if reason:
-                yield self._wrong_value(field.name, reason, span)
+                message = f"{self._name} returns {field.name!r} against its output_schema: {reason}"
+                yield self._finding(
+                    "GB103", span, message, "Return what is declared, or correct the schema.", related=place
+                )
 
     def _missing_key(self, name: str, meant: str, span: SourceSpan) -> Finding:
-        what = (
-            f"returns {meant!r} where its output_schema declares {name!r}"
-            if meant
-            else (f"returns no {name!r}, which its output_schema declares")
-        )
-        return self._finding(
-            "GB103",
-            span,
-            f"{self._name} {what}",
-            self._how_to_rename(name, meant) if meant
-            else f"Return {name!r} as well, or mark it as NotRequired in the schema.",
-            related=self._schema_place(),
-            data={"old": meant, "new": name} if meant else {},
-            is_fixable=bool(meant) and not self._callers,
-        )  # fmt: skip
-
-    def _how_to_rename(self, declared: str, returned: str) -> str:
         """Callers may read either name: which one has to change is for people to say, then."""
-        if not self._callers:
-            return f"Rename {returned!r} to {declared!r}."
-        who = ", ".join(self._callers)
-        return f"Rename {returned!r} to {declared!r}, there and in what reads the result: {who} may call it."
-
-    def _extra_key(self, name: str, span: SourceSpan) -> Finding:
-        return self._finding(
-            "GB103",
-            span,
-            f"{self._name} returns {name!r}, which its output_schema does not declare",
-            f"Add {name!r} to the output_schema, or do not return it.",
-            severity="info",  # a running graph lets further fields pass
-            related=self._schema_place(),
-        )
-
-    def _wrong_value(self, name: str, reason: str, span: SourceSpan) -> Finding:
-        return self._finding(
-            "GB103",
-            span,
-            f"{self._name} returns {name!r} against its output_schema: {reason}",
-            "Return what is declared, or correct the schema.",
-            related=self._schema_place(),
-        )
+        what = f"returns no {name!r}, which its output_schema declares"
+        hint = f"Return {name!r} as well, or mark it as NotRequired in the schema."
+        if meant:
+            what = f"returns {meant!r} where its output_schema declares {name!r}"
+            hint = f"Rename {meant!r} to {name!r}."
+        if meant and self._callers:
+            who = ", ".join(self._callers)
+            hint = f"Rename {meant!r} to {name!r}, there and in what reads the result: {who} may call it."
+        data = {"old": meant, "new": name} if meant and not self._callers else None
+        return self._finding("GB103", span, f"{self._name} {what}", hint, related=self._schema_place(), data=data)
 
     # --- GB201, GB202 -------------------------------------------------------------------
 
@@ -533,7 +492,6 @@ class _Contract:
                     f"Annotate it: `{parameter.name}: {field.type}`.",
                     severity="info",
                     data={"parameter": parameter.name},
-                    is_fixable=True,
                 )
         if self._method.output_schema and not self._method.has_return_annotation and self._returns_mappings():
             yield self._finding(
@@ -542,7 +500,7 @@ class _Contract:
                 f"{self._name} has no return annotation; its output_schema says that it returns a dict",
                 "Annotate it: `-> dict[str, Any]`.",
                 severity="info",
-                is_fixable=True,
+                data={"method": self._method.name},
             )
 
     def _returns_mappings(self) -> bool:
@@ -566,19 +524,9 @@ class _Contract:
         severity: Severity = "error",
         related: tuple[Related, ...] = (),
         data: dict[str, str] | None = None,
-        is_fixable: bool = False,
     ) -> Finding:
-        return Finding(
-            code=code,
-            severity=severity,
-            agent=self._agent.name,
-            span=span,
-            message=message,
-            hint=hint,
-            related=related,
-            is_fixable=is_fixable,
-            data={**(data or {}), "method": self._method.name} if is_fixable else {},
-        )
+        data = {**data, "method": self._method.name} if data else None
+        return report(code, self._agent.name, span, message, hint, severity=severity, related=related, data=data)
 
 
 def _pairs(names: list[str], others: list[str]) -> dict[str, str]:

@@ -21,6 +21,7 @@ from graphbus_core.compiler.rules.wiring import (
     is_heard_elsewhere,
     is_sent_elsewhere,
     owns,
+    report,
 )
 from graphbus_core.errors import did_you_mean
 from graphbus_core.model.agent import AgentDefinition, Dependency, KeyRead, SourceSpan
@@ -47,13 +48,12 @@ def _unknown(wiring: Wiring) -> Iterator[Finding]:
         for dependency in agent.dependencies:
             if dependency.name not in wiring.agents and owns(agent, dependency.span):
                 suggestion = did_you_mean(dependency.name, wiring.agents).strip()
-                yield Finding(
-                    code="GB010",
-                    severity="error",
-                    agent=agent.name,
-                    span=dependency.span,
-                    message=f"{agent.name} depends on {dependency.name}, which is no agent of this graph",
-                    hint=suggestion or "Correct the name, or check the folder that holds the agent as well.",
+                yield report(
+                    "GB010",
+                    agent.name,
+                    dependency.span,
+                    f"{agent.name} depends on {dependency.name}, which is no agent of this graph",
+                    suggestion or "Correct the name, or check the folder that holds the agent as well.",
                 )
 
 
@@ -67,13 +67,12 @@ def _unknown_or_undeclared_calls(wiring: Wiring) -> Iterator[Finding]:
             is_known = call.agent in wiring.agents
             what = "without depending on it" if is_known else "which is no agent of this graph"
             suggestion = did_you_mean(call.agent, wiring.agents).strip()
-            yield Finding(
-                code="GB010",
-                severity="error",
-                agent=agent.name,
-                span=call.span,
-                message=f"{agent.name} calls {call.agent}, {what}",
-                hint=f'Add @depends_on("{call.agent}") to {agent.name}.' if is_known else suggestion,
+            yield report(
+                "GB010",
+                agent.name,
+                call.span,
+                f"{agent.name} calls {call.agent}, {what}",
+                f'Add @depends_on("{call.agent}") to {agent.name}.' if is_known else suggestion,
             )
 
 
@@ -91,13 +90,12 @@ def _circles(wiring: Wiring) -> Iterator[Finding]:
 def _circle(circle: tuple[str, ...], edges: dict[str, list[Dependency]], agents: dict[str, AgentDefinition]) -> Finding:
     steps = list(zip(circle, (*circle[1:], circle[0]), strict=True))
     places = {step: next(each for each in edges[step[0]] if each.name == step[1]) for step in steps}
-    return Finding(
-        code="GB011",
-        severity="error",
-        agent=circle[0],
-        span=places[steps[0]].span,
-        message=f"The dependencies form a circle: {' -> '.join((*circle, circle[0]))}",
-        hint="Remove one @depends_on; events may go round, dependencies may not.",
+    return report(
+        "GB011",
+        circle[0],
+        places[steps[0]].span,
+        f"The dependencies form a circle: {' -> '.join((*circle, circle[0]))}",
+        "Remove one @depends_on; events may go round, dependencies may not.",
         related=tuple(
             Related(agents[source].name, places[source, target].span, f"{source} depends on {target}")
             for source, target in steps[1:]
@@ -250,16 +248,14 @@ class _Pair:
         related = [described((self._other if at is self._model else self._model).sent)]
         if need:
             related.append(Related(need[0].agent.name, need[1].span, f"{need[0].name} needs {need[1].name!r}"))
-        return Finding(
-            code="GB004",
-            severity="error",
-            agent=at.sent.agent.name,
-            span=at.sent.publication.payload_span or at.sent.publication.span,
-            message=f"{at.sent.agent.name} {message}",
-            hint=hint,
+        return report(
+            "GB004",
+            at.sent.agent.name,
+            at.sent.publication.payload_span or at.sent.publication.span,
+            f"{at.sent.agent.name} {message}",
+            hint,
             related=tuple(related),
-            is_fixable=bool(data),
-            data=data or {},
+            data=data,
         )
 
 
@@ -327,13 +323,12 @@ def _check(sent: Sent, answering: tuple[Heard, ...], wiring: Wiring) -> Iterator
 
 
 def _misanswered(sent: Sent, answering: tuple[Heard, ...], problem: str, hint: str) -> Finding:
-    return Finding(
-        code="GB005",
-        severity="error",
-        agent=sent.agent.name,
-        span=sent.publication.span,
-        message=f"{sent.agent.name} requests {sent.topic!r}, {problem}",
-        hint=hint,
+    return report(
+        "GB005",
+        sent.agent.name,
+        sent.publication.span,
+        f"{sent.agent.name} requests {sent.topic!r}, {problem}",
+        hint,
         related=tuple(Related(each.agent.name, each.subscription.span, f"{each.name} answers") for each in answering),
     )
 
@@ -389,16 +384,14 @@ def _unsent_key(heard: Heard, reads: list[KeyRead], sent: tuple[Sent, ...], know
     key = reads[0].key
     meant = near_match(key, known)
     keys = ", ".join(sorted(known)) or "nothing"
-    return Finding(
-        code="GB003",
-        severity="error",
-        agent=heard.agent.name,
-        span=reads[0].span,
-        message=f"{heard.name} reads {key!r}, which no publisher of {heard.topic!r} sends",
-        hint=f"Did you mean {meant!r}?" if meant else did_you_mean(key, known).strip() or f"What is sent: {keys}.",
+    return report(
+        "GB003",
+        heard.agent.name,
+        reads[0].span,
+        f"{heard.name} reads {key!r}, which no publisher of {heard.topic!r} sends",
+        f"Did you mean {meant!r}?" if meant else did_you_mean(key, known).strip() or f"What is sent: {keys}.",
         related=tuple(described(each) for each in sent),
-        is_fixable=bool(meant),
-        data={"old": key, "new": meant} if meant else {},
+        data={"old": key, "new": meant} if meant else None,
     )
 
 
@@ -430,16 +423,14 @@ def _no_topic(heard: Heard, wiring: Wiring) -> Finding:
     """A graph with such a subscription does not start at all."""
     meant = meant_topic(heard.topic, wiring)
     shape = "A topic is one or more segments of letters, digits, '-' and '_', each behind a slash: '/Order/Placed'."
-    return Finding(
-        code="GB001",
-        severity="error",
-        agent=heard.agent.name,
-        span=heard.subscription.span,
-        message=f"{heard.name} subscribes to {heard.topic!r}, which is no topic: a run refuses it",
-        hint=f"Did you mean {meant!r}? {shape}" if is_topic(meant) else shape,
+    return report(
+        "GB001",
+        heard.agent.name,
+        heard.subscription.span,
+        f"{heard.name} subscribes to {heard.topic!r}, which is no topic: a run refuses it",
+        f"Did you mean {meant!r}? {shape}" if is_topic(meant) else shape,
         related=tuple(_publisher(sent) for sent in wiring.publishers(meant)) if is_topic(meant) else (),
-        is_fixable=is_topic(meant),
-        data={"old": heard.topic, "new": meant, "rename": "subscriber"} if is_topic(meant) else {},
+        data={"old": heard.topic, "new": meant, "rename": "subscriber"} if is_topic(meant) else None,
     )
 
 
@@ -452,16 +443,15 @@ def _without_publisher(heard: Heard, wiring: Wiring) -> Finding:
     guess = f"Did you mean {meant!r}?" if meant else did_you_mean(heard.topic, wiring.topics).strip()
     outside = f"it comes from outside, {_line_to_add(heard.topic, wiring)}"
     mendable = end_to_rename(heard.topic, meant, wiring) if meant else ""
-    return Finding(
-        code="GB001",
+    return report(
+        "GB001",
+        heard.agent.name,
+        heard.subscription.span,
+        f"{heard.name} subscribes to {heard.topic!r}, which no agent publishes",
+        f"{guess} If {outside}" if guess else f"Publish it; if {outside}",
         severity="warning",
-        agent=heard.agent.name,
-        span=heard.subscription.span,
-        message=f"{heard.name} subscribes to {heard.topic!r}, which no agent publishes",
-        hint=f"{guess} If {outside}" if guess else f"Publish it; if {outside}",
         related=tuple(_publisher(sent) for sent in wiring.publishers(meant)) if meant else (),
-        is_fixable=bool(mendable),
-        data={"old": heard.topic, "new": meant, "rename": mendable} if meant else {},
+        data={"old": heard.topic, "new": meant, "rename": mendable} if meant else None,
     )
 
 
@@ -501,13 +491,13 @@ def _without_subscriber(wiring: Wiring, silent: list[Heard]) -> Iterator[Finding
         if key in reported or any(are_near_topics(sent.topic, topic) for topic in dangling):
             continue
         reported.add(key)
-        yield Finding(
-            code="GB002",
+        yield report(
+            "GB002",
+            sent.agent.name,
+            sent.publication.span,
+            f"{sent.agent.name} publishes {sent.topic!r}, which no agent subscribes to",
+            f"Subscribe to it or stop publishing it; if it is heard outside, {_line_to_add(sent.topic, wiring)}",
             severity="info",
-            agent=sent.agent.name,
-            span=sent.publication.span,
-            message=f"{sent.agent.name} publishes {sent.topic!r}, which no agent subscribes to",
-            hint=f"Subscribe to it or stop publishing it; if it is heard outside, {_line_to_add(sent.topic, wiring)}",
         )
 
 

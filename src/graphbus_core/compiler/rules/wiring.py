@@ -19,12 +19,9 @@ from graphbus_core.compiler.reading.syntax import SourceFile, parse
 from graphbus_core.errors import BuildError
 from graphbus_core.model.agent import AgentDefinition, Publication, SourceSpan, Subscription
 from graphbus_core.model.config import ResolvedBuild
-from graphbus_core.model.findings import Finding
+from graphbus_core.model.findings import Finding, Related, Severity
 from graphbus_core.model.topics import is_pattern, matches
 from graphbus_core.schema.types import UNKNOWN, Type
-
-_SUBSCRIBING = frozenset({"subscribe"})
-_LISTENING = frozenset({"subscribe", "unsubscribe"})
 
 
 def is_sent_elsewhere(topic: str, evidence: Evidence) -> bool:
@@ -32,33 +29,29 @@ def is_sent_elsewhere(topic: str, evidence: Evidence) -> bool:
 
     Only asked when no publication is known, so that reading a file once more costs nothing in a project without findings.
     """
-    return any(
-        tree is None or any(_name(call.func) not in _LISTENING for call in _calls_with(topic, tree))
-        for tree in trees_with([topic], evidence)
-    )
+    return any(name not in ("subscribe", "unsubscribe") for name in _given_to(topic, evidence))
 
 
 def is_heard_elsewhere(topic: str, evidence: Evidence) -> bool:
     """Tell whether some file of the build subscribes to the topic by a call, e.g. of a bus; asked as rarely."""
-    return any(
-        tree is None or any(_name(call.func) in _SUBSCRIBING for call in _calls_with(topic, tree))
-        for tree in trees_with([topic], evidence)
-    )
+    return any(name in ("", "subscribe") for name in _given_to(topic, evidence))
 
 
-def _calls_with(topic: str, tree: ast.Module) -> Iterator[ast.Call]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and topic in _texts(node):
-            yield node
+def _given_to(topic: str, evidence: Evidence) -> Iterator[str]:
+    """Give the last name of everything that is called with a topic; the empty name for a file that cannot be read."""
+    for tree in trees_with([topic], evidence):
+        for node in ast.walk(tree) if tree else ():
+            if isinstance(node, ast.Call):
+                values = (*node.args, *(keyword.value for keyword in node.keywords))
+                if any(isinstance(value, ast.Constant) and value.value == topic for value in values):
+                    yield last_name(node.func) or "?"
+        if tree is None:
+            yield ""
 
 
-def _name(function: ast.expr) -> str:
-    return getattr(function, "attr", "") or getattr(function, "id", "")
-
-
-def _texts(call: ast.Call) -> set[object]:
-    values = [*call.args, *(keyword.value for keyword in call.keywords)]
-    return {value.value for value in values if isinstance(value, ast.Constant)}
+def last_name(expression: ast.expr) -> str:
+    """Give `c` for `a.b.c` and for `c`; the empty text for anything else."""
+    return getattr(expression, "attr", "") or getattr(expression, "id", "")
 
 
 UNREADABLE = frozenset({"GBE201", "GBE202", "GBE203", "GBE204", "GBE205", "GBE206"})
@@ -117,6 +110,34 @@ def _tree(source: SourceFile) -> ast.Module | None:
         return syntax.parse(source.text)
     except (SyntaxError, ValueError, LookupError, RecursionError, MemoryError):
         return None
+
+
+def report(
+    code: str,
+    agent: str,
+    span: SourceSpan,
+    message: str,
+    hint: str,
+    *,
+    severity: Severity = "error",
+    related: Iterable[Related] = (),
+    data: dict[str, str] | None = None,
+    is_fixable: bool | None = None,
+    is_fix_safe: bool = False,
+) -> Finding:
+    """Give a finding; one with data for a fix is fixable unless it is said otherwise."""
+    return Finding(
+        code=code,
+        severity=severity,
+        agent=agent,
+        span=span,
+        message=message,
+        hint=hint,
+        related=tuple(related),
+        is_fixable=bool(data) if is_fixable is None else is_fixable,
+        is_fix_safe=is_fix_safe,
+        data=data or {},
+    )
 
 
 class Sent(msgspec.Struct, frozen=True):

@@ -16,7 +16,7 @@ from typing import TypeGuard
 from graphbus_core.compiler.rules.bodies import defaulted, how_seen
 from graphbus_core.compiler.rules.fixes.names import argument_of, others, schema_display
 from graphbus_core.compiler.rules.fixes.rewrite import Refused, Symbol
-from graphbus_core.compiler.rules.wiring import Evidence, Wiring, owns
+from graphbus_core.compiler.rules.wiring import Evidence, Wiring, owns, report
 from graphbus_core.model.agent import AgentDefinition, MethodSpec, SourceSpan
 from graphbus_core.model.findings import Finding, Fix
 from graphbus_core.model.proposals import CodeChange
@@ -32,14 +32,13 @@ def check_validation(wiring: Wiring) -> Iterator[Finding]:
         for method in agent.methods:
             kinds = _checkable(agent, method)
             if kinds and not _validates(agent, method, set(kinds), wiring):
-                yield Finding(
-                    code="GB210",
+                yield report(
+                    "GB210",
+                    agent.name,
+                    method.schema_span or method.span,
+                    f"{agent.name}.{method.name} declares its input and never validates it",
+                    "Refuse wrong input at the top of the body, before anything is done with it.",
                     severity="info",
-                    agent=agent.name,
-                    span=method.schema_span or method.span,
-                    message=f"{agent.name}.{method.name} declares its input and never validates it",
-                    hint="Refuse wrong input at the top of the body, before anything is done with it.",
-                    is_fixable=True,
                     data={"kinds": ",".join(f"{name}:{kind}" for name, kind in kinds.items())},
                 )
 
