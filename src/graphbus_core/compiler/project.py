@@ -265,7 +265,6 @@ class Project:
             build_graph(found, config.settings.external_topics) if before is None or fresh is None else before.graph
         )
         self.order: ActivationOrder = _order_of(self.graph, before)
-        self._tried: Facts = before._tried if before else {}
         self._last_made: tuple[dict[str, bytes], Project] | None = None
         self._by_name: dict[str, AgentDefinition] = {}
         for agent in found:
@@ -310,11 +309,8 @@ class Project:
         index = self._index_with(changed)
         trusted = {path: digest for path, digest in self._digests.items() if path not in changed}
         reader = FactsReader(index, DiskReader(self.config, overlay), trusted, check_class)
-        facts = reader.read_changed(self._facts, changed.keys(), self._tried) if index is self.index else None
-        digests = {**self._digests, **reader.digests}
-        if facts is None:
-            facts, digests = reader.read(self._facts), reader.digests
-        reading = _Reading(facts, digests, {**self._data, **reader.data}, self._look)
+        facts = reader.read(self._facts)
+        reading = _Reading(facts, reader.digests, {**self._data, **reader.data}, self._look)
         return Project(self.config, index, reading, overlay, self)
 
     def _index_with(self, changed: Mapping[str, bytes]) -> ModuleIndex:
