@@ -376,7 +376,7 @@ def _whole(before: Type, after: Type, level: _Level) -> Iterator[Change]:
     is_input = level.side == "input"
     takes, sent = (after, before) if is_input else (before, after)
     fit = fit_of(takes, sent)
-    if fit.verdict == fit_of(sent, takes).verdict == "fits":
+    if {fit.verdict, fit_of(sent, takes).verdict} == {"fits"}:
         return  # another way to write the same
     is_unknown = "unknown" in (before.kind, after.kind) or fit.lacks_type
     is_breaking = fit.verdict != "fits" and not fit.lacks_type
