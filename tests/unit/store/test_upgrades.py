@@ -17,7 +17,7 @@ import pytest
 import graphbus_core
 from graphbus_core import store
 from graphbus_core.build import run_build_pipeline
-from graphbus_core.compiler.relearning import learn_imports
+from graphbus_core.compiler.project import learn_imports
 from graphbus_core.errors import ArtifactError, SeveralErrors
 from graphbus_core.model.artifacts import SCHEMA_VERSION, BuildArtifacts
 from graphbus_core.model.config import BuildConfig
@@ -294,7 +294,7 @@ def test_nothing_is_kept_through_a_link(old: Path, tmp_path: Path) -> None:
 _KILLED = """
 import os, signal, sys
 from pathlib import Path
-from graphbus_core.compiler.relearning import learn_imports
+from graphbus_core.compiler.project import learn_imports
 from graphbus_core.store import migration
 from tests.unit.store.test_upgrades import _rename_judge
 
@@ -351,7 +351,7 @@ def test_a_full_disk_leaves_the_old_artifacts_whole(old: Path) -> None:
     script = """
         import resource, signal, sys
         from pathlib import Path
-        from graphbus_core.compiler.relearning import learn_imports
+        from graphbus_core.compiler.project import learn_imports
         from graphbus_core.errors import ArtifactError
         from graphbus_core.store import migration
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -377,7 +377,7 @@ def test_a_folder_that_cannot_be_written_is_refused(old: Path) -> None:
     script = """
         import os, shutil, sys
         from pathlib import Path
-        from graphbus_core.compiler.relearning import learn_imports
+        from graphbus_core.compiler.project import learn_imports
         from graphbus_core.errors import ArtifactError
         from graphbus_core.store import migration
         folder = Path(sys.argv[1])

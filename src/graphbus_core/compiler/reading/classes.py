@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
+from graphbus_core.compiler.reading.annotations import evaluate, text_of
 from graphbus_core.compiler.reading.bodies import Body
-from graphbus_core.compiler.reading.constants import evaluate, text_of
 from graphbus_core.compiler.reading.events import (
     PUBLISHES,
     declared_publication,
@@ -31,18 +31,22 @@ from graphbus_core.compiler.reading.methods import (
     read_method,
     read_parameters,
 )
-from graphbus_core.compiler.reading.modules import FUNCTIONS, NODE, External, Library, Module, Symbol
-from graphbus_core.compiler.reading.scopes import (
+from graphbus_core.compiler.reading.modules import (
+    FUNCTIONS,
+    NODE,
     ClassSite,
+    External,
+    Library,
+    Module,
     Scope,
+    Symbol,
     base_targets,
     class_chain,
     family_of,
     find_member,
     resolve,
 )
-from graphbus_core.compiler.reading.source import span_of
-from graphbus_core.compiler.reading.syntax import type_parameters
+from graphbus_core.compiler.reading.syntax import span_of, type_parameters
 from graphbus_core.compiler.reading.values import View
 from graphbus_core.model.agent import (
     AgentDefinition,
