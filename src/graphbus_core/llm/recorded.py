@@ -13,6 +13,7 @@ import threading
 from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from hashlib import sha256
 from os import SEEK_END
 from pathlib import Path
 from threading import Lock
@@ -24,7 +25,6 @@ from msgspec.structs import replace
 from graphbus_core.errors import ModelError
 from graphbus_core.llm.attempts import Amount, current_tab
 from graphbus_core.llm.client import ClientWrapper, Completion, LLMClient, Progress, Prompt, UnaskableClient
-from graphbus_core.model.digests import sha256_hex
 from graphbus_core.model.spending import Usage
 from graphbus_core.store import cache
 from graphbus_core.store.beneath import Folder
@@ -52,7 +52,9 @@ def request_key(model: str, parameters: Mapping[str, int | float | str | bool], 
     """Give the sha256 of all that decides about an answer: protocol version, model, parameters, messages."""
     turns = [list(turn) for turn in prompt.turns]
     parts = [PROTOCOL_VERSION, model, sorted(parameters.items()), prompt.shared, prompt.own, prompt.task, turns]
-    return sha256_hex(msgspec.json.encode(parts))
+    return sha256(
+        msgspec.json.encode(parts)
+    ).hexdigest()  # OpenSSL: many long prompts, and other threads go on meanwhile
 
 
 class AnswerCache:
