@@ -15,7 +15,7 @@ from graphbus_core.compiler.discover import discover_modules
 from graphbus_core.errors import ArtifactError
 from graphbus_core.model.artifacts import SCHEMA_VERSION, BuildArtifacts
 from graphbus_core.model.config import ResolvedBuild
-from graphbus_core.model.digests import source_sha256_hex
+from graphbus_core.model.digests import sha256_hex
 from graphbus_core.model.findings import Finding
 from graphbus_core.model.proposals import FileChange, Negotiations
 from graphbus_core.model.spending import Spend
@@ -94,7 +94,7 @@ def key_of(config: ResolvedBuild) -> str:
     wanted = [os.path.relpath(path, config.root) for path in config.paths]
     python = sys.version_info[:2]  # an older one cannot read all that a newer one can
     made_by = f"{__version__}:{SCHEMA_VERSION}:{python}"
-    return source_sha256_hex(msgspec.json.encode([made_by, wanted, msgspec.to_builtins(config.settings)]))
+    return sha256_hex(msgspec.json.encode([made_by, wanted, msgspec.to_builtins(config.settings)]))
 
 
 class BuildResult(NamedTuple):

@@ -41,7 +41,7 @@ from graphbus_core.errors import ArtifactError, BuildError, Place, raise_all
 from graphbus_core.model.agent import AgentDefinition, SourceSpan
 from graphbus_core.model.artifacts import SCHEMA_VERSION, BuildArtifacts
 from graphbus_core.model.config import ResolvedBuild
-from graphbus_core.model.digests import source_sha256_hex
+from graphbus_core.model.digests import sha256_hex
 from graphbus_core.model.findings import Finding
 from graphbus_core.store import digest_of
 from graphbus_core.store.cache import CACHE, read_cache, write_cache
@@ -162,7 +162,7 @@ class _ImportsOutside:
         except BuildError:  # too large to be looked into, or gone
             self._found[path] = _Named(digest_of(os.path.join(self._root, path)), ())
             return ()
-        digest = source_sha256_hex(data)
+        digest = sha256_hex(data)
         found = self._known.get(path)
         if found is None or found.sha256 != digest:
             found = _Named(digest, self._parse(path, data))
@@ -205,7 +205,7 @@ def _stamp_of(folder: str, python: tuple[int, int]) -> str:
         for name in names
         if name.endswith(".py") and (status := os.stat(os.path.join(place, name)))
     ]
-    return source_sha256_hex(repr((python, sorted(stamps))).encode())
+    return sha256_hex(repr((python, sorted(stamps))).encode())
 
 
 class _Reading(NamedTuple):

@@ -28,7 +28,7 @@ from graphbus_core.model.artifacts import (
     TopicsArtifact,
 )
 from graphbus_core.model.config import ResolvedBuild
-from graphbus_core.model.digests import source_sha256_hex
+from graphbus_core.model.digests import sha256_hex
 from graphbus_core.model.findings import Finding
 from graphbus_core.model.proposals import FileChange, Negotiations
 
@@ -98,7 +98,7 @@ def _manifest(project: Project) -> Manifest:
         sources={path: project.digests[path] for path in project.agent_files},
         imports=dict(project.imports.files),
         third_party=project.imports.third_party,
-        settings_digest=source_sha256_hex(msgspec.json.encode(decisive)),
+        settings_digest=sha256_hex(msgspec.json.encode(decisive)),
     )
 
 

@@ -18,9 +18,8 @@ from graphbus_core.compiler.stages import History, describe
 from graphbus_core.contracts import documents
 from graphbus_core.deploy import yaml
 from graphbus_core.errors import DeployError, UsageError, raise_all
-from graphbus_core.model.artifacts import BuildArtifacts
+from graphbus_core.model.artifacts import BuildArtifacts, ProjectInfo
 from graphbus_core.model.config import BuildConfig, RuntimeConfig
-from graphbus_core.model.project_info import ProjectInfo
 from graphbus_core.store.migration import load_any
 
 Document = Mapping[str, Any]

@@ -575,7 +575,7 @@ def _has_default(value: ast.expr | None) -> bool:
 
 
 def annotation_kind(expression: ast.expr | None, scope: Scope, found: Type, depth: int = 0) -> str:
-    """Say what an annotation means for a handler, see `model.handlers`; `variable` for what may be any type."""
+    """Say what an annotation means for a handler, see `model.agent`; `variable` for what may be any type."""
     if expression is None:
         return "none"
     if isinstance(expression, ast.Constant) and isinstance(expression.value, str):

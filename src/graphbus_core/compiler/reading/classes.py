@@ -59,7 +59,7 @@ from graphbus_core.model.agent import (
     SourceSpan,
     Subscription,
 )
-from graphbus_core.model.digests import source_sha256_hex
+from graphbus_core.model.digests import sha256_hex
 
 _DEPENDS_ON = "graphbus_core.depends_on"
 _BLOCKS = (ast.If, ast.Try, ast.With)
@@ -175,7 +175,7 @@ class _AgentReader:
             publications=tuple(publications),
             dependencies=tuple(_distinct(self._dependencies(decorators))),
             calls=tuple(calls),
-            source_digest=source_sha256_hex(site.module.source.span_bytes(span)),
+            source_digest=sha256_hex(site.module.source.span_bytes(span)),
         )
         return msgspec.structs.replace(definition, contract_digest=contract_digest(definition))
 
@@ -285,4 +285,4 @@ def contract_digest(definition: AgentDefinition) -> str:
         listed.sort(key=itemgetter(0))
     needed = sorted(dependency.name for dependency in definition.dependencies)
     whole = (definition.name, definition.is_arbiter, methods, heard, said, needed, asked)
-    return source_sha256_hex(msgspec.json.encode(whole))
+    return sha256_hex(msgspec.json.encode(whole))

@@ -14,8 +14,18 @@ from graphbus_core.compiler.reading.methods import Decorator, Method, annotated_
 from graphbus_core.compiler.reading.modules import Scope
 from graphbus_core.compiler.reading.syntax import children_of, nodes_below, span_of
 from graphbus_core.compiler.reading.values import View, infer, read_fields
-from graphbus_core.model.agent import Call, HandlerShape, KeyRead, Parameter, Publication, SourceSpan, Subscription
-from graphbus_core.model.handlers import Annotation, HandlerParameter, decide
+from graphbus_core.model.agent import (
+    Annotation,
+    Call,
+    HandlerParameter,
+    HandlerShape,
+    KeyRead,
+    Parameter,
+    Publication,
+    SourceSpan,
+    Subscription,
+    decide,
+)
 from graphbus_core.schema.types import UNKNOWN, Field, Schema, Type
 
 _BLOCKS = ("body", "orelse", "finalbody")

@@ -37,7 +37,7 @@ from graphbus_core.compiler.reading.modules import (
 from graphbus_core.compiler.reading.syntax import Ignores, SourceFile
 from graphbus_core.errors import BuildError, GraphBusError, Place
 from graphbus_core.model.agent import AgentDefinition
-from graphbus_core.model.digests import source_sha256_hex
+from graphbus_core.model.digests import sha256_hex
 from graphbus_core.model.findings import Finding
 
 _WORD = re.compile(rb"[^\W\d]\w*|[\x80-\xff]+")
@@ -146,7 +146,7 @@ class FactsReader:
             found = self.digests[path] = self._trusted[path]
         elif found is None:
             data = self._read_for_library(path)
-            found = self.digests[path] = source_sha256_hex(data) if data is not None else ""
+            found = self.digests[path] = sha256_hex(data) if data is not None else ""
         return found
 
     def read(self, known: Mapping[str, FileFacts]) -> Facts:

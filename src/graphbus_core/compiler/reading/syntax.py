@@ -20,7 +20,7 @@ from typing import TypeVar
 
 from graphbus_core.errors import BuildError, Place
 from graphbus_core.model.agent import SourceSpan
-from graphbus_core.model.digests import source_sha256_hex
+from graphbus_core.model.digests import sha256_hex
 
 FIELDS: dict[type, tuple[str, str]] = {
     ast.Assert: ("test msg", ""),
@@ -197,7 +197,7 @@ class SourceFile:
     @cached_property
     def sha256(self) -> str:
         """Digest of the bytes."""
-        return source_sha256_hex(self.data)
+        return sha256_hex(self.data)
 
     @cached_property
     def encoding(self) -> str:

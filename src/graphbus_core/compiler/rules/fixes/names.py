@@ -9,9 +9,8 @@ from graphbus_core.compiler.reading.syntax import type_parameters
 from graphbus_core.compiler.rules.contracts import Reporting, Shape, error_reports
 from graphbus_core.compiler.rules.fixes.rewrite import Function, Refused, Symbol
 from graphbus_core.compiler.rules.wiring import Evidence, Wiring, trees_with
-from graphbus_core.model.agent import AgentDefinition, Call, MethodSpec, SourceSpan
+from graphbus_core.model.agent import EVENT_NAMES, PAYLOAD_NAMES, AgentDefinition, Call, MethodSpec, SourceSpan
 from graphbus_core.model.findings import Finding, Fix
-from graphbus_core.model.handlers import EVENT_NAMES, PAYLOAD_NAMES
 from graphbus_core.schema.compatibility import is_disjoint
 
 
