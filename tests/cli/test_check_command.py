@@ -569,21 +569,21 @@ def test_a_diff_shows_what_fix_would_do_and_writes_nothing(shop: Path, capsys: p
 @pytest.mark.usefixtures("capsys")
 def test_a_file_that_changed_meanwhile_is_left_alone(shop: Path) -> None:
     from graphbus_core import settings
-    from graphbus_core.cli.checking import fixing
+    from graphbus_core.cli.check import Wanted, mend, write
     from graphbus_core.compiler.project import Project
     from graphbus_core.errors import EditError
     from graphbus_core.model.config import BuildConfig
 
     project = Project.read(settings.resolve_build(BuildConfig(paths=("agents",))))
-    mended = fixing.mend(project, fixing.Choice())
+    mended = mend(project, Wanted())
     path = shop / "agents/listener.py"
     path.write_text("# mine\n")
     with pytest.raises(EditError, match="GBE330"):
-        fixing.write(mended)
+        write(mended)
     assert path.read_text() == "# mine\n"
     path.unlink()
     with pytest.raises(EditError, match="GBE321"):
-        fixing.write(mended)
+        write(mended)
 
 
 def test_a_diff_reports_what_cannot_be_read(

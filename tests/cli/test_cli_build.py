@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from graphbus_core.cli import build as summary
 from graphbus_core.cli import main
-from graphbus_core.cli.negotiating import session as summary
 from graphbus_core.editing.journal import COMMITTING
 from graphbus_core.editing.promotion import promote
 from graphbus_core.model.config import ResolvedBuild

@@ -9,7 +9,7 @@ import click
 import msgspec
 import pytest
 
-from graphbus_core.cli.negotiating.live import Live
+from graphbus_core.cli.live import Live
 from graphbus_core.model.proposals import (
     CodeChange,
     CommitRecord,

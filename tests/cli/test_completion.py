@@ -166,7 +166,7 @@ HOSTILE = [
 
 def test_no_source_of_words_is_left_without_a_value_that_asks_for_it() -> None:
     asking = {name for _, command in ALL for parameter in command.params for name in completion.names_of(parameter)}
-    assert set(completion.SOURCES) == asking
+    assert {*completion.SOURCES, *completion.FILES} == asking
 
 
 def test_what_a_shell_would_take_apart_or_run_is_never_offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

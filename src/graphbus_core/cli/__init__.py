@@ -52,7 +52,7 @@ COMMANDS: dict[str, Entry] = {
         "graphbus_core.cli.inspect_negotiation:inspect_negotiation", "Browse proposals, votes and commits.", "Look"
     ),
     "why": Entry("graphbus_core.cli.why:why", "Tell which decision wrote a line.", "Look"),
-    "report": Entry("graphbus_core.cli.report_command:report", "Write a session as one HTML page.", "Look"),
+    "report": Entry("graphbus_core.cli.report:report", "Write a session as one HTML page.", "Look"),
     "replay": Entry("graphbus_core.cli.replay:replay", "Run a session again on its record, and compare.", "Look"),
     "validate": Entry("graphbus_core.cli.validate:validate", "Verify artifacts and source files.", "Look"),
     "diff": Entry("graphbus_core.cli.diff:diff", "Tell what changed between two artifact folders.", "Look"),

@@ -10,9 +10,9 @@ import click
 
 from graphbus_core import store
 from graphbus_core.cli import console
-from graphbus_core.cli.console import paint, plain
+from graphbus_core.cli.console import counted, paint, plain
 from graphbus_core.errors import ArtifactError, Place, did_you_mean
-from graphbus_core.model.agent import AgentDefinition, MethodSpec, Publication, Subscription, Topic
+from graphbus_core.model.agent import AgentDefinition, MethodSpec, Publication, Subscription
 from graphbus_core.model.artifacts import BuildArtifacts
 
 
@@ -51,8 +51,7 @@ def _agent(artifacts: BuildArtifacts, name: str, folder: Path) -> AgentDefinitio
     names = artifacts.graph.nodes
     found = next((agent for agent in artifacts.agents.agents if agent.name == name), None)
     if found is None:
-        known = ", ".join(names)
-        suggestion = did_you_mean(name, names)
+        suggestion, known = did_you_mean(name, names), ", ".join(names)
         raise ArtifactError("GBE511", where=Place(str(folder)), name=name, suggestion=suggestion, known=known)
     return found
 
@@ -78,8 +77,8 @@ def _document(artifacts: BuildArtifacts, chosen: list[AgentDefinition]) -> dict[
 def _show(artifacts: BuildArtifacts) -> None:
     agents = artifacts.agents.agents
     heard = sum(len(agent.subscriptions) for agent in agents)
-    counts = (("agent", len(agents)), ("topic", len(artifacts.topics.topics)), ("subscription", heard))
-    console.out(", ".join(f"{number} {noun}{'' if number == 1 else 's'}" for noun, number in counts))
+    counts = {"agent": len(agents), "topic": len(artifacts.topics.topics), "subscription": heard}
+    console.out(", ".join(counted(number, noun) for noun, number in counts.items()))
     console.out()
     console.tree(paint("Agents", "strong"), {_title(agent): _branches(agent) for agent in agents})
     console.out()
@@ -145,7 +144,8 @@ def _mermaid(artifacts: BuildArtifacts, chosen: list[AgentDefinition]) -> Iterat
     names = {agent.name for agent in chosen}
     edges = [edge for edge in artifacts.graph.edges if edge.kind != "topic" and {edge.source, edge.target} & names]
     topics = [topic for topic in artifacts.topics.topics if {*topic.publishers, *topic.subscribers} & names]
-    shown = names.union(*({edge.source, edge.target} for edge in edges), *(_ends(topic) for topic in topics))
+    ends = ({*topic.publishers, *topic.subscribers} for topic in topics)
+    shown = names.union(*({edge.source, edge.target} for edge in edges), *ends)
     ids = {name: f"a{number}" for number, name in enumerate(sorted(shown))}
     arbiters = {agent.name for agent in artifacts.agents.agents if agent.is_arbiter}
     yield "flowchart LR"
@@ -160,7 +160,3 @@ def _mermaid(artifacts: BuildArtifacts, chosen: list[AgentDefinition]) -> Iterat
         label = f"calls {edge.label}" if edge.kind == "call" else "is needed by"
         ends = (edge.target, edge.source) if edge.kind == "call" else (edge.source, edge.target)
         yield f'  {ids[ends[0]]} -->|"{label}"| {ids[ends[1]]}'
-
-
-def _ends(topic: Topic) -> set[str]:
-    return {*topic.publishers, *topic.subscribers}

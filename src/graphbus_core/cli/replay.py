@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
+from graphbus_core import settings
 from graphbus_core.cli import console
+from graphbus_core.errors import NegotiationError
+from graphbus_core.model.config import ResolvedBuild
+from graphbus_core.negotiation.replay import Replay
+from graphbus_core.negotiation.replay import replay as run_again
 
 
 @click.command("replay", short_help="Run a session again on its record, and compare.")
@@ -27,28 +33,21 @@ def replay(session: str, verify: bool, as_json: bool) -> None:
       graphbus replay --verify
       graphbus replay S001
     """
-    from graphbus_core import settings
-    from graphbus_core.cli.console import counted
-    from graphbus_core.errors import NegotiationError
-    from graphbus_core.model.config import ResolvedBuild
-    from graphbus_core.negotiation.replay import replay as run_again
 
     root = settings.find_root([Path.cwd()])
     config = ResolvedBuild(root=str(root), paths=(str(root),), settings=settings.load(root))
     done = run_again(config, session)
-    if as_json:
-        console.emit_json({**done._asdict(), "is_identical": not done.differences})
-    else:
-        named = console.plain(done.session)
-        console.out(
-            f"Replayed {named} from {done.source}: {counted(done.requests, 'recorded answer')}, no model asked."
-        )
-        for path in done.files:
-            since = ", edited since: compared as the session left it" if path in done.edited else ""
-            console.out(f"  {console.plain(path)}{since}")
-        for difference in done.differences:
-            console.out(console.paint(f"  different: {console.plain(difference)}", "warn"))
-        if not done.differences:
-            console.out(f"{console.paint('✓', 'good')} Record, files and artifacts are the same, byte for byte.")
+    console.result({**done._asdict(), "is_identical": not done.differences}, _lines(done), as_json=as_json)
     if verify and done.differences:
         raise NegotiationError("GBE424", session=done.session, what=done.differences[0])
+
+
+def _lines(done: Replay) -> Iterator[str]:
+    answers = console.counted(done.requests, "recorded answer")
+    yield f"Replayed {console.plain(done.session)} from {done.source}: {answers}, no model asked."
+    for path in done.files:
+        yield f"  {console.plain(path)}{', edited since: compared as the session left it' if path in done.edited else ''}"
+    for difference in done.differences:
+        yield console.paint(f"  different: {console.plain(difference)}", "warn")
+    if not done.differences:
+        yield f"{console.paint('✓', 'good')} Record, files and artifacts are the same, byte for byte."

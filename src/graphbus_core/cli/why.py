@@ -7,12 +7,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
-from typing import NamedTuple
 
 import click
 
 from graphbus_core.cli import console
-from graphbus_core.cli.console import folded, paint, plain
+from graphbus_core.cli.console import counted, fact, paint, plain
 from graphbus_core.errors import EditError, NegotiationError, Place, did_you_mean
 from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.negotiation.provenance import Decided, Origin, Vote, decided_files, lines_of, trace
@@ -25,14 +24,6 @@ _ADVICE = (
 )
 
 _NUMBER = re.compile(r"[0-9]{1,18}")
-
-
-class _Range(NamedTuple):
-    """Neighbouring lines of one origin, both ends included."""
-
-    first: int
-    last: int
-    origin: Origin
 
 
 @click.command("why", short_help="Tell which decision wrote a line.")
@@ -61,7 +52,7 @@ def why(place: str, as_json: bool) -> None:
     elif 1 <= number <= len(lines):
         _show_line(path, number, lines[number - 1], origins[number - 1], as_json=as_json)
     else:
-        count = f"{len(lines)} line{'s' * (len(lines) != 1)}"
+        count = counted(len(lines), "line")
         raise NegotiationError("GBE437", where=Place(written), path=written, line=number, count=count)
 
 
@@ -111,106 +102,89 @@ def _read(config: ResolvedBuild, path: str, written: str) -> tuple[Sequence[str]
 
 
 def _show_line(path: str, number: int, text: str, origin: Origin, *, as_json: bool) -> None:
-    if as_json:
-        document = {"path": path, "line": number, "text": text, "origin": origin.kind, "session": origin.session}
-        console.emit_json({**document, "decisions": origin.decisions})
-        return
-    console.out(f"{paint(f'{plain(path)}:{number}', 'name')}  {plain(text.strip())}")
-    console.out()
-    if origin.kind != "decision":
-        console.out(_nobody(origin))
-    if origin.kind == "unknown":
+    document = {"path": path, "line": number, "text": text, "origin": origin.kind, "session": origin.session}
+    head = (f"{paint(f'{plain(path)}:{number}', 'name')}  {plain(text.strip())}", "")
+    lines = (*head, *_nobody(origin), *(line for decided in origin.decisions for line in describe(decided)))
+    console.result({**document, "decisions": origin.decisions}, lines, as_json=as_json)
+    if origin.kind == "unknown" and not as_json:
         console.say(paint(_ADVICE, "dim"))
-    if len(origin.decisions) > 1:
-        console.out("One of these decisions; which of them is not known any more.")
-    for decided in origin.decisions:
-        for line in describe(decided):
-            console.out(line)
 
 
-def _nobody(origin: Origin) -> str:
-    """Say where a line comes from that no decision wrote."""
-    if origin.kind == "unknown":
-        return f"It is not known which decision wrote this line, if any: {_OUT_OF_REACH}."
+def _nobody(origin: Origin) -> Iterator[str]:
+    """Say where a line comes from that no decision wrote, or that one of several did."""
     nobody = "No decision of GraphBus wrote this line"
-    if origin.kind == "before":
-        return f"{nobody}; it was here before."
-    return f"{nobody}; somebody did by hand after session {plain(origin.session)}."
+    if origin.kind == "unknown":
+        yield f"It is not known which decision wrote this line, if any: {_OUT_OF_REACH}."
+    elif origin.kind == "before":
+        yield f"{nobody}; it was here before."
+    elif origin.kind != "decision":
+        yield f"{nobody}; somebody did by hand after session {plain(origin.session)}."
+    if len(origin.decisions) > 1:
+        yield "One of these decisions; which of them is not known any more."
 
 
 def describe(decided: Decided) -> Iterator[str]:
     """Give a decision as lines to read."""
     yield f"{paint(decided.proposal, 'strong')}  {plain(decided.title or 'the record of its session is gone')}"
-    facts = {
-        "session": decided.session,
-        "by": decided.agent,
-        "intent": decided.intent,
-        "mends": decided.finding,
-        "why": decided.reason,
-    }
-    for label, value in facts.items():
+    facts = [
+        ("session", decided.session),
+        ("by", decided.agent),
+        ("intent", decided.intent),
+        ("mends", decided.finding),
+        ("why", decided.reason),
+        *(("said", _vote(vote)) for vote in decided.votes),
+        ("consensus", decided.consensus),
+        ("gate", decided.gate),
+        ("model", decided.model),
+        ("commit", decided.commit),
+    ]
+    for label, value in facts:
         if value:
-            yield from _fact(label, plain(value))
-    for vote in decided.votes:
-        yield from _fact("said", _vote(vote))
-    outcome = {"consensus": decided.consensus, "gate": decided.gate, "model": decided.model, "commit": decided.commit}
-    for label, value in outcome.items():
-        if value:
-            yield from _fact(label, plain(value))
-
-
-def _fact(label: str, value: str) -> Iterator[str]:
-    return folded(f"  {paint(f'{label}:'.ljust(_LABEL_WIDTH), 'dim')} ", value, _LABEL_WIDTH + 3)
+            yield from fact(label, plain(value), _LABEL_WIDTH)
 
 
 def _vote(vote: Vote) -> str:
     role = " (ARBITER)" if vote.is_arbiter else ""
-    said = f": {vote.reasoning}" if vote.reasoning else ""
-    return plain(f"{vote.evaluator}{role} {vote.decision}{said}")
+    return f"{vote.evaluator}{role} {vote.decision}{f': {vote.reasoning}' if vote.reasoning else ''}"
 
 
 # --- a whole file ------------------------------------------------------------------------------
 
 
-def ranges_of(origins: Sequence[Origin]) -> Iterator[_Range]:
-    """Join neighbouring lines of one decision, and leave out what no decision wrote."""
+def ranges_of(origins: Sequence[Origin]) -> Iterator[tuple[int, int, Origin]]:
+    """Join neighbouring lines of one decision, both ends included, and leave out what no decision wrote."""
     first = 1
     for origin, same in groupby(origins):
         count = len(tuple(same))
         if origin.kind == "decision":
-            yield _Range(first, first + count - 1, origin)
+            yield first, first + count - 1, origin
         first += count
 
 
 def _show_file(path: str, written: str, origins: Sequence[Origin], *, as_json: bool) -> None:
     ranges = tuple(ranges_of(origins))
     if as_json:
-        console.emit_json(
-            {
-                "path": path,
-                "ranges": [{"first": one.first, "last": one.last, "decisions": one.origin.decisions} for one in ranges],
-            }
-        )
+        listed = [{"first": first, "last": last, "decisions": one.decisions} for first, last, one in ranges]
+        console.emit_json({"path": path, "ranges": listed})
         return
     unknown = sum(origin.kind == "unknown" for origin in origins)
     if unknown:
         lines = f"{unknown} of {len(origins)} lines" if unknown < len(origins) else "the lines"
         console.say(f"It is not known which decisions wrote {lines} of {plain(path)}: {_OUT_OF_REACH}.")
         console.say(paint(_ADVICE, "dim"))
-    if not ranges:
-        if not unknown:
-            console.out(f"No decision of GraphBus wrote a line of {plain(path)}.")
-    else:
-        console.table(("LINES", "SESSION", "ID", "AGENT", "WHAT"), [_row(one) for one in ranges])
+    elif not ranges:
+        console.out(f"No decision of GraphBus wrote a line of {plain(path)}.")
+    if ranges:
+        console.table(("LINES", "SESSION", "ID", "AGENT", "WHAT"), [_row(*one) for one in ranges])
         console.say()
-        console.say(paint(f"One whole: graphbus why {plain(written)}:{ranges[0].first}", "dim"))
+        console.say(paint(f"One whole: graphbus why {plain(written)}:{ranges[0][0]}", "dim"))
 
 
-def _row(one: _Range) -> tuple[str, ...]:
-    decisions = one.origin.decisions
+def _row(first: int, last: int, origin: Origin) -> tuple[str, ...]:
+    decisions = origin.decisions
     return (
-        str(one.first) if one.first == one.last else f"{one.first}-{one.last}",
-        plain(one.origin.session),
+        str(first) if first == last else f"{first}-{last}",
+        plain(origin.session),
         ", ".join(decided.proposal for decided in decisions),
         paint(plain(", ".join(dict.fromkeys(decided.agent for decided in decisions))), "name"),
         plain(decisions[0].title if len(decisions) == 1 else "one of them"),
