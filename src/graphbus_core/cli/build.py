@@ -102,7 +102,7 @@ def negotiate(*, paths: tuple[str, ...], as_json: bool, **wished: Any) -> None:
     _perform(paths, wished, "Negotiation", as_json=as_json, enable_agents=True, emit_artifacts=False)
 
 
-def _perform(paths: tuple[str, ...], wished: dict[str, Any], what: str, *, as_json: bool, **fixed: bool) -> None:
+def _perform(paths: tuple[str, ...], wished: dict[str, Any], what: str, *, as_json: bool, **fixed: Any) -> None:
     """Run a build or a negotiation and say what came of it, or only what it can cost."""
     is_planned, no_cache = wished.pop("is_planned"), wished.pop("no_cache")
     request = BuildConfig(paths=paths, use_cache=not no_cache, **wished, **fixed)

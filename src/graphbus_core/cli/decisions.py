@@ -1,21 +1,119 @@
-"""`graphbus why FILE:LINE`: which decision wrote a line, who agreed to it and why; or that nobody of GraphBus did."""
+"""What agents decided: `graphbus why` tells who wrote a line, `undo` takes a session back, `replay` runs it again."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
 
 import click
 
+from graphbus_core import settings
 from graphbus_core.cli import console
 from graphbus_core.cli.console import counted, fact, paint, plain
 from graphbus_core.errors import EditError, NegotiationError, Place, did_you_mean
 from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.negotiation.provenance import Decided, Origin, Vote, decided_files, lines_of, trace
-from graphbus_core.settings import find_root, load
+
+
+@click.command("replay", short_help="Run a session again on its record, and compare.")
+@click.argument("session", default="", metavar="[SESSION]")
+@click.option("--verify", is_flag=True, help="Exit with status 5 if anything differs.")
+@click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
+def replay(session: str, verify: bool, as_json: bool) -> None:
+    """Run SESSION, or the one in .graphbus/negotiation.lock, again and compare its record, files and artifacts.
+
+    No model is asked and nothing is written: the answers are those of the record, and the gate works in a copy of the
+    project. In a fresh clone the lock alone is enough.
+
+    Exit status: 0 done; 3 the lock cannot be read; 5 there is no such session, it cannot be run again, or with
+    --verify something differs.
+
+    \b
+    Examples:
+      graphbus replay --verify
+      graphbus replay S001
+    """
+
+    from graphbus_core.negotiation.replay import replay as run_again
+
+    done = run_again(_config(), session)
+    answers = counted(done.requests, "recorded answer")
+    lines = [f"Replayed {plain(done.session)} from {done.source}: {answers}, no model asked."]
+    for path in done.files:
+        since = ", edited since: compared as the session left it" if path in done.edited else ""
+        lines.append(f"  {plain(path)}{since}")
+    lines += [paint(f"  different: {plain(difference)}", "warn") for difference in done.differences]
+    if not done.differences:
+        lines.append(f"{paint('✓', 'good')} Record, files and artifacts are the same, byte for byte.")
+    console.result({**done._asdict(), "is_identical": not done.differences}, lines, as_json=as_json)
+    if verify and done.differences:
+        raise NegotiationError("GBE424", session=done.session, what=done.differences[0])
+
+
+def _config() -> ResolvedBuild:
+    root = settings.find_root([Path.cwd()])
+    return ResolvedBuild(root=str(root), paths=(str(root),), settings=settings.load(root))
+
+
+@click.command("undo", short_help="Take back what a negotiation changed.")
+@click.argument("session", default="", metavar="[SESSION]")
+@click.option("--dry-run", is_flag=True, help="Say what would be restored, and do nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
+def undo(session: str, dry_run: bool, as_json: bool) -> None:
+    """Take back what a negotiation changed: the last one, or SESSION.
+
+    Nothing happens if one of the files was changed since. The artifacts are not touched: run `graphbus build` afterwards.
+    Nor are git commits: those of the session are named, for `git revert`.
+
+    Exit status: 0 done; 4 there is nothing to undo, or a file was changed since.
+
+    \b
+    Examples:
+      graphbus undo
+      graphbus undo S001 --dry-run
+    """
+    from graphbus_core.build import end_interrupted
+    from graphbus_core.editing import workspace
+
+    config = _config()
+    for told in () if dry_run else end_interrupted(config, writes_sources=True):
+        console.say(plain(told))
+    session = workspace.last_session(config, session)
+    files = workspace.undo(config, session, dry_run=dry_run)
+    commits = _commits(config, session)
+    done = "Would restore" if dry_run else f"{paint('✓', 'good')} Restored"
+    document = {"session": session, "dry_run": dry_run, "files": files, "git_commits": commits}
+    console.result(document, (f"{done}: {plain(file.path)}" for file in files), as_json=as_json)
+    if not (dry_run or as_json):
+        console.say(f"{plain(session)} is undone. The artifacts are those from before: run `graphbus build`.")
+        if commits:
+            console.say(_advice(commits))
+
+
+def _commits(config: ResolvedBuild, session: str) -> dict[str, str]:
+    """Give the git commits of the session that are part of the history here, the last one first: proposal -> id."""
+    from graphbus_core.editing.git import Repository
+    from graphbus_core.negotiation.committing import load_commits
+
+    with suppress(NegotiationError):  # the files are restored, whatever git says
+        made = load_commits(config.artifacts_dir, session)
+        repository = Repository.find(config.root) if made else None
+        if made and repository:
+            return {name: one for name, one in reversed(made.commits.items()) if repository.is_on_head(one)}
+    return {}
+
+
+def _advice(commits: Mapping[str, str]) -> str:
+    known = ", ".join(f"{commit[:10]} ({plain(name)})" for name, commit in commits.items())
+    reverted = " ".join(commit[:10] for commit in commits.values())
+    return (
+        f"Its git commits stay in the history: {known}. Commit the restored files;\n"
+        f"or put them back with `git restore` and let git take it back: git revert {reverted}"
+    )
+
 
 _LABEL_WIDTH = 11
 _OUT_OF_REACH = "git's history here does not reach back to it"
@@ -43,8 +141,7 @@ def why(place: str, as_json: bool) -> None:
       graphbus why agents/order_processor.py
     """
     written, number = split_place(place)
-    root = find_root([Path.cwd()])
-    config = ResolvedBuild(root=str(root), paths=(), settings=load(root))
+    config = _config()
     path = _in_project(config, written)
     lines, origins = _read(config, path, written)
     if number is None:

@@ -1,0 +1,396 @@
+"""Commands about what a build has written: `inspect`, `validate`, `migrate` and `diff`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from graphbus_core import store
+from graphbus_core.cli import console
+from graphbus_core.cli.console import counted, paint, plain
+from graphbus_core.contracts.builds import Change, FieldChange, Sign, bare, compare
+from graphbus_core.errors import ArtifactError, BuildError, Place, UsageError, did_you_mean, raise_all
+from graphbus_core.model.agent import AgentDefinition, MethodSpec, Publication, SourceSpan, Subscription
+from graphbus_core.model.artifacts import BuildArtifacts
+from graphbus_core.schema.types import Schema, Type
+from graphbus_core.store import migration
+from graphbus_core.store.migration import folder_in, load_any
+
+
+@click.command("validate", short_help="Verify artifacts and source files.")
+@click.argument("artifacts", metavar="[ARTIFACTS]", default=".graphbus")
+@click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
+def validate(*, artifacts: str, as_json: bool) -> int:
+    """Verify what a build wrote to ARTIFACTS, a folder (.graphbus by default).
+
+    Each artifact must have the shape and the digest that the manifest promises, and each source file must be what it was
+    when it was built. Every problem is shown, not only the first.
+
+    Exit status: 0 everything fits; 6 a problem was found.
+
+    \b
+    Examples:
+      graphbus validate
+      graphbus validate .graphbus/ --json
+    """
+    folder = Path(artifacts)
+    problems = store.find_problems(folder)
+    if as_json:
+        described = [console.describe(problem) for problem in problems]
+        console.emit_json({"artifacts": artifacts, "is_valid": not problems, "problems": described})
+        return problems[0].exit_status if problems else 0
+    raise_all(problems)
+    manifest = store.load_manifest(folder)
+    sources = counted(len(manifest.sources), "source file")
+    as_they_are = "as it is" if len(manifest.sources) == 1 else "as they are"
+    whole = f"{len(manifest.artifacts)} artifacts are whole and describe {sources} {as_they_are}."
+    console.out(f"{paint('✓', 'good')} {plain(artifacts)}: {whole}")
+    return 0
+
+
+@click.command("migrate", short_help="Bring artifacts to the format of today.")
+@click.argument("artifacts", metavar="[ARTIFACTS]", default=".graphbus")
+@click.option("--dry-run", is_flag=True, help="Say what would change; write nothing.")
+@click.option("--diff", "is_diff", is_flag=True, help="Show what would change, line by line; write nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
+def migrate(*, artifacts: str, dry_run: bool, is_diff: bool, as_json: bool) -> None:
+    """Bring what an older GraphBus wrote to ARTIFACTS, a folder (.graphbus by default), to the format of today. A project stands
+    for the folder in it.
+
+    All files are replaced or none, and a damaged artifact is refused as it is. What the old format does not say is read from the
+    source files, which must be those that the artifacts describe; nothing is guessed. Agents, negotiations and their digests stay
+    what they are, so that the lock still holds.
+
+    Exit status: 0 done, also when nothing is old; 6 the artifacts are missing or damaged, or do not describe the sources.
+
+    \b
+    Examples:
+      graphbus migrate
+      graphbus migrate --diff
+      graphbus migrate build/.graphbus --json
+    """
+    from graphbus_core.compiler.relearning import learn_imports
+
+    folder = folder_in(artifacts)
+    is_dry = dry_run or is_diff
+    done = migration.migrate(folder, lambda known: learn_imports(folder, known), dry_run=is_dry)
+    document = {
+        "artifacts": str(folder),
+        "dry_run": is_dry,
+        "from": done.before,
+        "to": done.after,
+        "changed": sorted(done.changed),
+        "imports": done.learned.imports,
+        "third_party": done.learned.third_party,
+    }
+    console.result(document, _migrated(str(folder), done, is_dry=is_dry, is_diff=is_diff), as_json=as_json)
+
+
+def _migrated(artifacts: str, done: migration.Migrated, *, is_dry: bool, is_diff: bool) -> Iterator[str]:
+    from difflib import unified_diff
+
+    if done.before == done.after:
+        yield f"{paint('✓', 'good')} {plain(artifacts)} has format {done.after} already: nothing to do."
+        return
+    for name, sides in done.changed.items() if is_diff else ():
+        lines = (side.decode().splitlines() for side in sides)
+        changes = unified_diff(*lines, f"a/{artifacts}/{name}", f"b/{artifacts}/{name}", lineterm="")
+        yield from console.diff_lines("\n".join(changes))
+    verb = "Would bring" if is_dry else f"{paint('✓', 'good')} Brought"
+    yield f"{verb} {plain(artifacts)} from format {done.before} to {done.after}: {', '.join(done.changed)}"
+    files, packages = len(done.learned.imports), done.learned.third_party
+    if packages or files:
+        others = ", ".join(map(plain, packages)) or "no package of others"
+        yield f"  the agents import {counted(files, 'file')} of the project, and {others}"
+
+
+DIFFERENT = BuildError.exit_status
+_SIGNS: Mapping[Sign, tuple[str, console.Role]] = {
+    "added": ("+", "good"),
+    "removed": ("-", "gone"),
+    "changed": ("~", "warn"),
+    "moved": (">", "dim"),
+}
+_WORDS = {"source_digest": "text", "contract_digest": "contract"}
+"""Digests say no more to a person than that something is different."""
+_LONGEST = 72
+_DIGEST = 64
+
+
+@click.command("diff", short_help="Tell what changed between two artifact folders.")
+@click.argument("old", metavar="OLD")
+@click.argument("new", metavar="[NEW]", default=".graphbus")
+@click.option("--exit-code", "tells_status", is_flag=True, help="End with status 3 if there is a difference.")
+@click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
+def diff(*, old: str, new: str, tells_status: bool, as_json: bool) -> int:
+    """Tell what changed in the graph between the artifacts in the folders OLD and NEW (.graphbus by default).
+
+    + is new, - is gone, ~ is different, and > only stands at another place in the source. Folders of an older format are compared
+    as they would be after `graphbus migrate`; nothing is written. `graphbus contract diff` says which of the changes break whom,
+    and compares git revisions, too.
+
+    Exit status: 0, whether they differ or not; with --exit-code 3 if they differ; 6 artifacts that cannot be read.
+
+    \b
+    Examples:
+      graphbus diff build/released
+      graphbus diff build/released .graphbus --exit-code
+      graphbus diff before/.graphbus after/.graphbus --json
+    """
+    for each in (old, new):
+        if not os.path.isdir(each):
+            raise UsageError("GBE150", name=each)
+    (before, old_format, old_unsaid), (after, new_format, new_unsaid) = (
+        load_any(folder_in(each)) for each in (old, new)
+    )
+    unsaid = sorted(old_unsaid | new_unsaid)
+    changes = compare(before, after, frozenset(unsaid))
+    document = {
+        "old": {"artifacts": old, "format": old_format},
+        "new": {"artifacts": new, "format": new_format},
+        "is_different": bool(changes),
+        "not_compared": unsaid,
+        "changes": list(map(_data, changes)),
+    }
+    nothing = f"{paint('✓', 'good')} No difference between {plain(old)} and {plain(new)}."
+    console.result(document, _lines(changes, before, after) if changes else [nothing], as_json=as_json)
+    if unsaid and not as_json:
+        console.say(f"Not compared, as an old format does not say it: {', '.join(unsaid)}.")
+    return DIFFERENT if changes and tells_status else 0
+
+
+def _data(change: Change) -> dict[str, object]:
+    sides = msgspec.to_builtins
+    fields = [{"field": each.name, "old": sides(each.old), "new": sides(each.new)} for each in change.fields]
+    return {"group": change.group, "sign": change.sign, "name": change.name, "fields": fields}
+
+
+# --- for people ---------------------------------------------------------------------------
+
+
+def _lines(changes: Sequence[Change], old: BuildArtifacts, new: BuildArtifacts) -> Iterator[str]:
+    """Give what changed by groups; parts of agents that only moved are counted: one new line at the top moves them all."""
+    agents = {agent.name: agent for each in (old, new) for agent in each.agents.agents}
+    for group, members in groupby(changes, key=lambda change: change.group):
+        yield paint(group[:1].upper() + group[1:], "strong")
+        moved = 0
+        for change in members:
+            if change.sign == "moved" and group != "agents":
+                moved += 1
+                continue
+            sign, role = _SIGNS[change.sign]
+            is_whole = group == "agents" and change.sign in ("added", "removed")
+            size = _size(agents[change.name]) if is_whole else ""
+            yield f"  {paint(f'{sign} {plain(change.name)}', role)}{size}"
+            yield from (f"      {_line(field)}" for field in _told(change))
+        if moved:
+            yield f"  {paint(f'> {moved} only moved to other lines', 'dim')}"
+    counts = {sign: sum(change.sign == sign for change in changes) for sign in _SIGNS}
+    yield ", ".join(paint(f"{number} {sign}", _SIGNS[sign][1]) for sign, number in counts.items() if number)
+
+
+def _size(agent: Any) -> str:
+    counts = {"method": agent.methods, "subscription": agent.subscriptions, "publication": agent.publications}
+    said = ", ".join(counted(len(found), name) for name, found in counts.items() if found)
+    return f"  {paint(said, 'dim')}" if said else ""
+
+
+def _told(change: Change) -> Sequence[FieldChange]:
+    """Choose what is different; an agent that only moved is somewhere else."""
+    if change.group in ("sources", "imports") and change.sign == "changed":
+        return []
+    if change.sign == "moved":
+        return [field for field in change.fields if field.name in ("path", "module", "span")]
+    return [field for field in change.fields if not field.name or bare(field.old) != bare(field.new)]
+
+
+def _line(field: FieldChange) -> str:
+    if field.name in _WORDS:
+        return f"{_WORDS[field.name]}: changed"
+    name = plain(field.name.replace("_", " "))
+    old, new = _shown(field.old), _shown(field.new)
+    if name and (old is None or new is None or old == new or len(old) + len(new) > 2 * _LONGEST):
+        return f"{name}: {_difference(field)}"
+    return f"{name}{name and ': '}{plain(old or '')} → {plain(new or '')}"
+
+
+def _difference(field: FieldChange) -> str:
+    """For what is too much for a line: which members are new or gone, or only that it is different."""
+    old, new = (list(map(_called, side)) if isinstance(side, tuple) else [] for side in (field.old, field.new))
+    gone = [paint(f"-{plain(each)}", "gone") for each in old if each and each not in new]
+    added = [paint(f"+{plain(each)}", "good") for each in new if each and each not in old]
+    return ", ".join([*gone, *added]) or "changed"
+
+
+def _called(member: Any) -> str:
+    """Give the name of a key, parameter or field; nothing for what has none."""
+    return member if isinstance(member, str) else getattr(member, "key", getattr(member, "name", ""))
+
+
+def _shown(value: Any) -> str | None:
+    """Give a value in words; None when it is too much for a line."""
+    if isinstance(value, str):
+        is_digest = len(value) == _DIGEST and value.isalnum()
+        return value[:12] if is_digest else None if "\n" in value else value or "nothing"
+    if isinstance(value, tuple) and all(isinstance(part, str) for part in value):
+        return ", ".join(value) or "nothing"
+    if isinstance(value, tuple):
+        return " | ".join(", ".join(map(str, part)) for part in value) if isinstance(value[0], tuple) else None
+    if isinstance(value, SourceSpan):
+        return f"{value.path}:{value.line}"
+    words = {None: "none", True: "yes", False: "no"}
+    if value is None or isinstance(value, bool):
+        return words[value]
+    return str(value) if isinstance(value, int | float | Schema | Type) else None
+
+
+@click.command("inspect", short_help="Show agents, topics and the graph.")
+@click.argument("artifacts", metavar="[ARTIFACTS]", default=".graphbus")
+@click.option("--agent", default="", metavar="AGENT", help="Only this agent, with its whole contract.")
+@click.option(
+    "--format", "form", type=click.Choice(["tree", "mermaid"]), default="tree", help="How the graph is drawn."
+)
+@click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
+def inspect(*, artifacts: str, agent: str, form: str, as_json: bool) -> None:
+    """Show what a build wrote to ARTIFACTS, a folder (.graphbus by default): agents, topics and the graph between them.
+
+    Exit status: 0 done; 6 there are no artifacts, or no such agent in them.
+
+    \b
+    Examples:
+      graphbus inspect .graphbus/
+      graphbus inspect --agent OrderProcessor
+      graphbus inspect .graphbus/ --format mermaid > graph.mmd
+    """
+    folder = Path(artifacts)
+    found = store.load(folder)
+    chosen = [_agent(found, agent, folder)] if agent else list(found.agents.agents)
+    if as_json:
+        console.emit_json(_document(found, chosen))
+    elif form == "mermaid":
+        console.out("\n".join(_mermaid(found, chosen)))
+    elif agent:
+        console.tree(_title(chosen[0]), _branches(chosen[0], has_detail=True))
+    else:
+        _show(found)
+
+
+def _agent(artifacts: BuildArtifacts, name: str, folder: Path) -> AgentDefinition:
+    names = artifacts.graph.nodes
+    found = next((agent for agent in artifacts.agents.agents if agent.name == name), None)
+    if found is None:
+        suggestion, known = did_you_mean(name, names), ", ".join(names)
+        raise ArtifactError("GBE511", where=Place(str(folder)), name=name, suggestion=suggestion, known=known)
+    return found
+
+
+def _document(artifacts: BuildArtifacts, chosen: list[AgentDefinition]) -> dict[str, object]:
+    names = {agent.name for agent in chosen}
+    is_whole = len(names) == len(artifacts.graph.nodes)
+    edges = [edge for edge in artifacts.graph.edges if is_whole or {edge.source, edge.target} & names]
+    topics = [topic for topic in artifacts.topics.topics if is_whole or {*topic.publishers, *topic.subscribers} & names]
+    return {
+        "agents": chosen,
+        "topics": topics,
+        "edges": edges,
+        "activation_order": [name for name in artifacts.graph.activation_order if name in names],
+        "topic_cycles": artifacts.graph.topic_cycles,
+        "manifest": artifacts.manifest,
+    }
+
+
+# --- as text ------------------------------------------------------------------------------
+
+
+def _show(artifacts: BuildArtifacts) -> None:
+    agents = artifacts.agents.agents
+    heard = sum(len(agent.subscriptions) for agent in agents)
+    counts = {"agent": len(agents), "topic": len(artifacts.topics.topics), "subscription": heard}
+    console.out(", ".join(counted(number, noun) for noun, number in counts.items()))
+    console.out()
+    console.tree(paint("Agents", "strong"), {_title(agent): _branches(agent) for agent in agents})
+    console.out()
+    if artifacts.topics.topics:
+        console.table(["Topic", "from", "to", "payload"], _topic_rows(artifacts))
+    for cycle in artifacts.graph.topic_cycles:
+        console.out(paint(f"Events go round between {', '.join(cycle)}.", "warn"))
+
+
+def _title(agent: AgentDefinition) -> str:
+    role = paint("  (arbiter)", "accent") if agent.is_arbiter else ""
+    return f"{paint(agent.name, 'name')}{role}  {paint(plain(f'{agent.path}:{agent.span.line}'), 'dim')}"
+
+
+def _branches(agent: AgentDefinition, *, has_detail: bool = False) -> dict[str, Any]:
+    """The contract of an agent: what it needs, offers, hears and says; with detail also the fields."""
+    listed = [
+        *(f"needs {plain(dependency.name)}" for dependency in agent.dependencies),
+        *(f"offers {plain(_method(method, has_detail))}" for method in agent.methods if method.has_schema),
+        *(f"hears {plain(_heard(subscription, has_detail))}" for subscription in agent.subscriptions),
+        *dict.fromkeys(
+            f"{'asks' if publication.is_request else 'says'} {plain(_said(publication, has_detail))}"
+            for publication in agent.publications
+        ),
+        *dict.fromkeys(f"calls {plain(call.agent or '?')}.{plain(call.method or '?')}" for call in agent.calls),
+    ]
+    return {line: {} for line in listed}
+
+
+def _method(method: MethodSpec, has_detail: bool) -> str:
+    if not has_detail:
+        return method.name
+    given = "?" if method.input_schema is None else str(method.input_schema)
+    return f"{method.name} {given} → {'?' if method.output_schema is None else method.output_schema}"
+
+
+def _heard(subscription: Subscription, has_detail: bool) -> str:
+    line = f"{subscription.topic or '? (computed)'} → {subscription.method}"
+    if not has_detail:
+        return line
+    keys = [f"{read.key}{'?' if read.is_optional else ''}" for read in subscription.reads]
+    keys += [field.name for field in subscription.fields]
+    return f"{line}  reads {', '.join(dict.fromkeys(keys))}" if keys else line
+
+
+def _said(publication: Publication, has_detail: bool) -> str:
+    topic = publication.topic or "? (computed)"
+    return f"{topic} {publication.payload if publication.payload is not None else '?'}" if has_detail else topic
+
+
+def _topic_rows(artifacts: BuildArtifacts) -> Iterator[list[str]]:
+    for topic in artifacts.topics.topics:
+        outside = paint("(outside)", "dim") if topic.is_external else paint("nobody", "warn")
+        shown = [plain(", ".join(names)) if names else outside for names in (topic.publishers, topic.subscribers)]
+        yield [paint(plain(topic.name), "name"), *shown, plain(str(topic.schema)) if topic.schema else ""]
+
+
+# --- as mermaid ---------------------------------------------------------------------------
+
+
+def _mermaid(artifacts: BuildArtifacts, chosen: list[AgentDefinition]) -> Iterator[str]:
+    """A flowchart: agents as boxes, arbiters as hexagons, topics as rounded boxes between publisher and subscriber."""
+    names = {agent.name for agent in chosen}
+    edges = [edge for edge in artifacts.graph.edges if edge.kind != "topic" and {edge.source, edge.target} & names]
+    topics = [topic for topic in artifacts.topics.topics if {*topic.publishers, *topic.subscribers} & names]
+    heard = ({*topic.publishers, *topic.subscribers} for topic in topics)
+    shown = names.union(*({edge.source, edge.target} for edge in edges), *heard)
+    ids = {name: f"a{number}" for number, name in enumerate(sorted(shown))}
+    arbiters = {agent.name for agent in artifacts.agents.agents if agent.is_arbiter}
+    yield "flowchart LR"
+    for name, identity in ids.items():
+        opening, closing = ("{{", "}}") if name in arbiters else ("[", "]")
+        yield f'  {identity}{opening}"{name}"{closing}'
+    for number, topic in enumerate(topics):
+        yield f'  t{number}(["{topic.name}"])'
+        yield from (f"  {ids[name]} -.-> t{number}" for name in topic.publishers)
+        yield from (f"  t{number} -.-> {ids[name]}" for name in topic.subscribers)
+    for edge in edges:
+        label = f"calls {edge.label}" if edge.kind == "call" else "is needed by"
+        ends = (edge.target, edge.source) if edge.kind == "call" else (edge.source, edge.target)
+        yield f'  {ids[ends[0]]} -->|"{label}"| {ids[ends[1]]}'
