@@ -205,6 +205,7 @@ def statistics(findings: Iterable[Finding]) -> Iterator[str]:
 
 def as_json(report: Report) -> dict[str, Any]:
     """One document; paths are relative to `root`, lines and columns count from 1 in characters, ends are exclusive."""
+    safe = sum(finding.is_fix_safe for finding in report.findings)
     return {
         "root": report.root,
         "findings": [_finding_document(finding, report) for finding in report.findings],
@@ -217,8 +218,8 @@ def as_json(report: Report) -> dict[str, Any]:
             "errors": report.count("error"),
             "warnings": report.count("warning"),
             "notes": report.count("info"),
-            "fixable": sum(finding.is_fix_safe for finding in report.findings),
-            "negotiable": sum(finding.is_fixable and not finding.is_fix_safe for finding in report.findings),
+            "fixable": safe,
+            "negotiable": sum(finding.is_fixable for finding in report.findings) - safe,
             "agents": report.agents,
             "files": report.files,
         },

@@ -72,9 +72,8 @@ class Case:
         self.anchor = anchor
         told = known or [*([record.gate] if record.gate else ()), *([VOTES] if record.evaluations else ())]
         self.climbs = tuple(each for each in told if isinstance(each, GateReport))
-        self.steps = tuple(
-            each if isinstance(each, Step) else _climbed(each, is_first=each is self.climbs[0]) for each in told
-        )
+        first = self.climbs[0] if self.climbs else None
+        self.steps = tuple(each if isinstance(each, Step) else _climbed(each, is_first=each is first) for each in told)
 
     @property
     def name(self) -> str:
@@ -193,9 +192,7 @@ class Story:
                 "commits": [commit.commit_id for commit in commits],
                 "files": sorted({path for commit in commits for path in commit.files_modified}),
             },
-            "intent": record.intent,
-            "backend": record.backend,
-            "models": record.models,
+            **{name: getattr(record, name) for name in ("intent", "backend", "models")},
             "agents": self.agents,
             "arbiters": record.arbiters,
             "edges": msgspec.to_builtins(self.edges),
