@@ -72,7 +72,7 @@ COMMANDS: dict[str, Entry] = {
 """Name -> command, in the order of the help. Reading this table imports no command."""
 
 
-class LazyGroup(click.Group):
+class _LazyGroup(click.Group):
     """A group whose help comes from `COMMANDS` and whose commands are imported one at a time."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -107,7 +107,7 @@ class LazyGroup(click.Group):
                 )
 
 
-def change_directory(ctx: click.Context, _option: click.Parameter, folder: str | None) -> None:
+def _change_directory(ctx: click.Context, _option: click.Parameter, folder: str | None) -> None:
     """Work in another folder from here on; the old one comes back when the command has ended."""
     if folder is None or ctx.resilient_parsing:
         return
@@ -116,7 +116,7 @@ def change_directory(ctx: click.Context, _option: click.Parameter, folder: str |
     os.chdir(folder)
 
 
-def use_config(ctx: click.Context, _option: click.Parameter, file: str | None) -> None:
+def _use_config(ctx: click.Context, _option: click.Parameter, file: str | None) -> None:
     """Let the command, and what it starts, read this file; what the variable said before comes back when it has ended."""
     if file is None or ctx.resilient_parsing:
         return
@@ -132,7 +132,7 @@ def _set_variable(name: str, value: str | None) -> None:
 
 
 @click.group(
-    cls=LazyGroup,
+    cls=_LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="""`graphbus COMMAND --help` explains a command, with examples.
 
@@ -152,7 +152,7 @@ def _set_variable(name: str, value: str | None) -> None:
     type=click.Path(exists=True, file_okay=False),
     is_eager=True,
     expose_value=False,
-    callback=change_directory,
+    callback=_change_directory,
     help="Work in this folder.",
 )
 @click.option(
@@ -161,7 +161,7 @@ def _set_variable(name: str, value: str | None) -> None:
     metavar="FILE",
     type=click.Path(exists=True, dir_okay=False, readable=True),
     expose_value=False,
-    callback=use_config,
+    callback=_use_config,
     help="Settings (TOML) that go before those of the project.",
 )
 @click.version_option(__version__, "-V", "--version", prog_name="graphbus", message="%(prog)s %(version)s")

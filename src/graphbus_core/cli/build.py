@@ -197,9 +197,9 @@ def _built(result: BuildResult, paths: Sequence[str], seconds: float) -> Iterato
     if result.locked:
         yield f"{_TICK} The lock covers {counted(result.locked, 'agent')}: each has settled on its present inputs"
     if result.is_unchanged:
-        yield f"{_TICK} Nothing has changed since the last build: {counts} ({elapsed(seconds)})"
+        yield f"{_TICK} Nothing has changed since the last build: {counts} ({_elapsed(seconds)})"
     else:
-        yield f"{_TICK} {'Read' if result.was_dry_run else 'Built'} {counts} in {elapsed(seconds)}"
+        yield f"{_TICK} {'Read' if result.was_dry_run else 'Built'} {counts} in {_elapsed(seconds)}"
         order = result.artifacts.graph.activation_order
         shown = [paint(plain(name), "name") for name in order[:_SHOWN_ORDER]]
         shown += [f"{len(order) - _SHOWN_ORDER} more"] if len(order) > _SHOWN_ORDER else []
@@ -268,7 +268,7 @@ def _spent(result: BuildResult) -> Iterator[str]:
 def _written(result: BuildResult) -> Iterator[str]:
     """Say where the artifacts are, if there are any."""
     if _has_written(result):
-        yield f"{_TICK} Artifacts written to: {shown_folder(Path(result.config.artifacts_dir))}"
+        yield f"{_TICK} Artifacts written to: {_shown_folder(Path(result.config.artifacts_dir))}"
 
 
 def _has_written(result: BuildResult) -> bool:
@@ -291,7 +291,7 @@ def _document(result: BuildResult) -> dict[str, object]:
         "is_unchanged": result.is_unchanged,
         "locked": result.locked,
         "was_dry_run": result.was_dry_run,
-        "artifacts": shown_folder(Path(result.config.artifacts_dir)) if _has_written(result) else None,
+        "artifacts": _shown_folder(Path(result.config.artifacts_dir)) if _has_written(result) else None,
         "agents": [agent.name for agent in result.artifacts.agents.agents],
         "topics": [topic.name for topic in result.artifacts.topics.topics],
         "activation_order": result.artifacts.graph.activation_order,
@@ -304,12 +304,12 @@ def _document(result: BuildResult) -> dict[str, object]:
     }
 
 
-def elapsed(seconds: float) -> str:
+def _elapsed(seconds: float) -> str:
     """Give a duration for people: `38 ms`, `1.2 s`."""
     return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
 
 
-def shown_folder(folder: Path) -> str:
+def _shown_folder(folder: Path) -> str:
     """Give a folder relative to the working directory where it is below it."""
     here = Path.cwd().resolve()
     return f"{folder.relative_to(here) if folder.is_relative_to(here) else folder}/"

@@ -87,7 +87,7 @@ def _check(paths: tuple[str, ...], wanted: Wanted) -> int:
         _refuse_nothing(project)
     if wanted.diff:
         return _show_diff(project, wanted, only)
-    mended = mend(project, wanted, only) if wanted.fix else Mended(project)
+    mended = mend(project, wanted, only) if wanted.fix else _Mended(project)
     write(mended)
     report = _report(mended, wanted, only)
     _show(report, wanted)
@@ -126,7 +126,7 @@ def _refuse_nothing(project: Project) -> None:
         raise BuildError("GBE213", paths=", ".join("this folder" if root == "." else root for root in roots))
 
 
-def _report(mended: Mended, wanted: Wanted, only: Collection[str] | None) -> formats.Report:
+def _report(mended: _Mended, wanted: Wanted, only: Collection[str] | None) -> formats.Report:
     project = mended.project
     found = rules.check(project, select=wanted.select, ignore=wanted.ignore)
     shown = tuple(finding for finding in found if only is None or finding.span.path in only)
@@ -202,7 +202,7 @@ def _status(report: formats.Report, wanted: Wanted) -> int:
 _MOST_PASSES = 50
 
 
-class Mended(NamedTuple):
+class _Mended(NamedTuple):
     """What `--fix` came to.
 
     Attributes:
@@ -216,7 +216,7 @@ class Mended(NamedTuple):
     files: Mapping[str, tuple[bytes, bytes]] = MappingProxyType({})
 
 
-def mend(project: Project, wanted: Wanted, only: Collection[str] | None = None) -> Mended:
+def mend(project: Project, wanted: Wanted, only: Collection[str] | None = None) -> _Mended:
     """Apply every safe fix to the project in memory; nothing is written.
 
     Args:
@@ -235,7 +235,7 @@ def mend(project: Project, wanted: Wanted, only: Collection[str] | None = None) 
         state = state.with_files(step.files)
     changed = sorted({change.file_path for _, fix in fixed for change in fix.changes})
     files = {path: (project.source(path).data, state.source(path).data) for path in changed}
-    return Mended(state, tuple(fixed), files)
+    return _Mended(state, tuple(fixed), files)
 
 
 class _Pass:
@@ -271,7 +271,7 @@ def _is_around(one: str, other: str) -> bool:
     return one == other or one.startswith(f"{other}.") or other.startswith(f"{one}.")
 
 
-def write(mended: Mended) -> None:
+def write(mended: _Mended) -> None:
     """Write the changed files, each one whole or not at all.
 
     Raises:

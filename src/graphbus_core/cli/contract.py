@@ -47,7 +47,7 @@ _WHY_NO_REVISION = {
 }
 
 
-class PathsOrPart(click.Group):
+class _PathsOrPart(click.Group):
     """A command with subcommands: the first word decides. `diff` is the subcommand, `./diff` a folder."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
@@ -103,7 +103,7 @@ def _refusal(message: str, command: str = "graphbus contract") -> UsageError:
 
 @click.group(
     "contract",
-    cls=PathsOrPart,
+    cls=_PathsOrPart,
     invoke_without_command=True,
     short_help="Validate, compare and export what agents promise.",
 )
@@ -137,11 +137,11 @@ def contract(context: click.Context, /, *, against: str | None, paths: tuple[str
         raise _refusal("--against is empty: there is nothing to compare with.")
     if not against and any(wished.values()):
         raise _refusal("There is nothing to compare with: give --against.")
-    is_built = len(paths) == 1 and is_artifacts(paths[0])
-    state = _of_artifacts(paths[0]) if is_built else _of_sources(paths or default_paths())
+    is_built = len(paths) == 1 and _is_artifacts(paths[0])
+    state = _of_artifacts(paths[0]) if is_built else _of_sources(paths or _default_paths())
     if not against:
         return _show(state, None, form)
-    old = read_revision(against, () if is_built else paths, is_merge_base=True)
+    old = _read_revision(against, () if is_built else paths, is_merge_base=True)
     return _show(state, _compared(old, state, **wished), form)
 
 
@@ -172,7 +172,7 @@ def diff(*, old: str, new: str, paths: tuple[str, ...], **wished: Any) -> int:
     form = console.form_of(wished)
     if not old.strip():
         raise _refusal("OLD is empty: there is nothing to compare with.", "graphbus contract diff")
-    return _show(None, _compared(read_state(old, paths), read_state(new, paths), **wished), form)
+    return _show(None, _compared(_read_state(old, paths), _read_state(new, paths), **wished), form)
 
 
 class State(NamedTuple):
@@ -258,12 +258,12 @@ def _of_artifacts(folder: str) -> State:
     return _built(folder, artifacts)._replace(root="", validation=validation)
 
 
-def is_artifacts(path: str) -> bool:
+def _is_artifacts(path: str) -> bool:
     """True for a folder that a build has written."""
     return os.path.isfile(os.path.join(path, store.MANIFEST))
 
 
-def read_state(name: str, paths: Sequence[str]) -> State:
+def _read_state(name: str, paths: Sequence[str]) -> State:
     """Read what a person calls so; without a name the working tree. Nothing is run and nothing written.
 
     Args:
@@ -274,11 +274,11 @@ def read_state(name: str, paths: Sequence[str]) -> State:
         UsageError: GBE171, it is neither.
     """
     if name.startswith(_REVISION) or (name and not os.path.exists(name)):
-        return read_revision(name.removeprefix(_REVISION), paths)
-    if name and is_artifacts(name):
+        return _read_revision(name.removeprefix(_REVISION), paths)
+    if name and _is_artifacts(name):
         return _built(name, load_any(Path(name))[0])
     project = Project.read(
-        settings.resolve_build(BuildConfig(paths=(name,) if name else tuple(paths or default_paths())))
+        settings.resolve_build(BuildConfig(paths=(name,) if name else tuple(paths or _default_paths())))
     )
     raise_all(_unreadable(project))
     if not project.definitions:
@@ -289,18 +289,18 @@ def read_state(name: str, paths: Sequence[str]) -> State:
 def _built(folder: str, artifacts: BuildArtifacts) -> State:
     """The version is that of the project around the folder, if it is there."""
     root = store.project_root(folder, artifacts.manifest) if artifacts.manifest else folder
-    return State(folder, Surface.of(artifacts), version_of(root), root)
+    return State(folder, Surface.of(artifacts), _version_of(root), root)
 
 
 def _state(label: str, project: Project, root: str = "") -> State:
-    return State(label, Surface(project.definitions, project.graph.topics), version_of(project.config.root), root)
+    return State(label, Surface(project.definitions, project.graph.topics), _version_of(project.config.root), root)
 
 
 def _unreadable(project: Project) -> list[BuildError]:
     return [error for error in project.errors if error.code not in rules.COVERED_ERRORS]
 
 
-def read_revision(name: str, paths: Sequence[str], *, is_merge_base: bool = False) -> State:
+def _read_revision(name: str, paths: Sequence[str], *, is_merge_base: bool = False) -> State:
     """Read the project as it is in a commit, without checking it out.
 
     Args:
@@ -318,10 +318,10 @@ def read_revision(name: str, paths: Sequence[str], *, is_merge_base: bool = Fals
         raise UsageError("GBE171", name=name, reason=_WHY_NO_REVISION[error.code]) from None
     label = f"{label} ({commit[:7]})"
     with revisions.tree_at(repository, commit, lambda path: path.endswith(".py") or path == _PYPROJECT) as tree:
-        wanted = [tree / os.path.relpath(os.path.realpath(path), root) for path in paths or default_paths()]
+        wanted = [tree / os.path.relpath(os.path.realpath(path), root) for path in paths or _default_paths()]
         present = tuple(str(path) for path in wanted if path.exists())
         if not present:  # the agents came later
-            return State(label, Surface((), ()), version_of(tree))
+            return State(label, Surface((), ()), _version_of(tree))
         config = ResolvedBuild(root=str(tree), paths=present, settings=settings.load(tree), dry_run=True)
         project = Project.read(config, cache=False)
         if unreadable := _unreadable(project):
@@ -351,11 +351,11 @@ def _find(repository: Repository, name: str) -> str:
         return ""
 
 
-def default_paths() -> tuple[str, ...]:
+def _default_paths() -> tuple[str, ...]:
     """What the artifacts of the project here describe, if there are any, else all of it."""
     root = settings.find_root([Path.cwd()])
     folder = os.path.join(root, settings.load(root).artifacts)
-    if is_artifacts(folder):
+    if _is_artifacts(folder):
         is_old = store.read_version(folder) < SCHEMA_VERSION
         manifest = load_any(Path(folder))[0].manifest if is_old else store.load_manifest(folder)
         built = [os.path.join(root, path) for path in (manifest.roots if manifest else ())]
@@ -364,7 +364,7 @@ def default_paths() -> tuple[str, ...]:
     return (os.path.relpath(root),)
 
 
-def version_of(root: str | Path) -> str:
+def _version_of(root: str | Path) -> str:
     """The version that pyproject.toml gives the project, if it does."""
     import tomllib
 
@@ -445,7 +445,7 @@ def _documents(path: str, form: str, *, is_split: bool) -> Mapping[str, Mapping[
     """
     from graphbus_core.contracts import documents
 
-    if path and is_artifacts(path):
+    if path and _is_artifacts(path):
         serve = settings.resolve_run(RuntimeConfig(artifacts=path)).settings.serve
         info = settings.project_info(settings.find_root([Path(path).resolve().parent]))
         artifacts = load_any(Path(path))[0]

@@ -91,7 +91,7 @@ def _dim_place(span: SourceSpan, root: str) -> str:
     return paint(plain(_place(span, root)), "dim")
 
 
-def as_text(comparison: Comparison | None, validation: Validation | None, root: str) -> Iterator[str]:
+def _as_text(comparison: Comparison | None, validation: Validation | None, root: str) -> Iterator[str]:
     """Edges, those that hold left out if there are changes to show; then the changes."""
     if validation:
         lines = [*_edge_lines(validation, root, only_open=comparison is not None)]
@@ -105,7 +105,7 @@ def as_text(comparison: Comparison | None, validation: Validation | None, root: 
 # --- edges ------------------------------------------------------------------------------------
 
 
-def edge_title(edge: Edge) -> str:
+def _edge_title(edge: Edge) -> str:
     """`Pricing → /Price/Set → Board.on_price`, for a method its name."""
     if edge.kind == "method":
         return edge.target
@@ -115,14 +115,14 @@ def edge_title(edge: Edge) -> str:
 def _edge_lines(validation: Validation, root: str, *, only_open: bool) -> Iterator[str]:
     """A line for each edge; below one that does not fit, what was found; with `only_open` none for those that fit."""
     shown = [edge for edge in validation.edges if not (only_open and edge.verdict == "fits")]
-    width = min(max((len(edge_title(edge)) for edge in shown), default=0), _WIDEST)
+    width = min(max((len(_edge_title(edge)) for edge in shown), default=0), _WIDEST)
     told: set[tuple[str, str, str, int]] = set()
     for edge in shown:
         mark, role = MARKS[edge.verdict]
         kind = paint(f"{_KINDS[edge.kind]:<10}", "dim")
         note = f"  {paint(plain(edge.unknown), 'warn')}" if edge.verdict == "unknown" else ""
         where = _dim_place(edge.spans[0], root)
-        yield f"{paint(mark, role)} {kind} {plain(edge_title(edge)):<{width}}  {where}{note}"
+        yield f"{paint(mark, role)} {kind} {plain(_edge_title(edge)):<{width}}  {where}{note}"
         for finding in edge.findings:
             key = (*finding.key, finding.span.line)
             if key not in told or finding.severity == "info":
@@ -249,7 +249,7 @@ def conclusion(comparison: Comparison) -> Iterator[str]:
 # --- Markdown ---------------------------------------------------------------------------------
 
 
-def as_markdown(comparison: Comparison | None, validation: Validation | None, root: str) -> Iterator[str]:
+def _as_markdown(comparison: Comparison | None, validation: Validation | None, root: str) -> Iterator[str]:
     """A comment for a pull request; what comes from sources cannot become markup."""
     yield from ("### Contracts", "")
     if validation is not None:
@@ -271,7 +271,7 @@ def _markdown_edges(validation: Validation, root: str) -> Iterator[str]:
     yield f"{fits} of {total} contracts in the graph hold, {validation.count('unknown')} cannot be known."
     yield ""
     for edge in unfit:
-        yield f"- ✗ {_code(edge_title(edge))}"
+        yield f"- ✗ {_code(_edge_title(edge))}"
         for finding in (each for each in edge.findings if each.severity != "info"):
             yield f"  - {finding.code}: {_escaped(finding.message)} ({_code(_place(finding.span, root))})"
     if unfit:
@@ -396,7 +396,7 @@ def _is_json(value: object) -> bool:
 # --- GitHub -----------------------------------------------------------------------------------
 
 
-def for_github(comparison: Comparison | None, validation: Validation | None, root: str) -> Iterator[str]:
+def _for_github(comparison: Comparison | None, validation: Validation | None, root: str) -> Iterator[str]:
     """Annotations for the lines of a pull request."""
     if validation:
         yield from _edge_annotations(validation, root)
@@ -406,7 +406,7 @@ def for_github(comparison: Comparison | None, validation: Validation | None, roo
 
 def _edge_annotations(validation: Validation, root: str) -> Iterator[str]:
     """One for each finding at its line, with the first edge that it concerns."""
-    edges = [(edge_title(edge), finding) for edge in validation.edges for finding in edge.findings]
+    edges = [(_edge_title(edge), finding) for edge in validation.edges for finding in edge.findings]
     told: set[tuple[str, str]] = set()
     for title, finding in [*edges, *(("", finding) for finding in validation.others)]:
         key = (_place(finding.span, root), finding.message)
@@ -446,7 +446,7 @@ def _at(span: SourceSpan, root: str) -> dict[str, Any]:
 
 
 FORMS: Mapping[str, Callable[[Comparison | None, Validation | None, str], Iterator[str]]] = {
-    "text": as_text,
-    "markdown": as_markdown,
-    "github": for_github,
+    "text": _as_text,
+    "markdown": _as_markdown,
+    "github": _for_github,
 }

@@ -140,7 +140,7 @@ def why(place: str, as_json: bool) -> None:
       graphbus why agents/order_processor.py:42
       graphbus why agents/order_processor.py
     """
-    written, number = split_place(place)
+    written, number = _split_place(place)
     config = _config()
     path = _in_project(config, written)
     lines, origins = _read(config, path, written)
@@ -153,7 +153,7 @@ def why(place: str, as_json: bool) -> None:
         raise NegotiationError("GBE437", where=Place(written), path=written, line=number, count=count)
 
 
-def split_place(place: str) -> tuple[str, int | None]:
+def _split_place(place: str) -> tuple[str, int | None]:
     """Split `FILE:LINE` or `FILE:LINE:COLUMN`; a file that is called so is taken as it is."""
     path, _, number = place.rpartition(":")
     if _exists(place) or not _NUMBER.fullmatch(number):
@@ -248,7 +248,7 @@ def _vote(vote: Vote) -> str:
 # --- a whole file ------------------------------------------------------------------------------
 
 
-def ranges_of(origins: Sequence[Origin]) -> Iterator[tuple[int, int, Origin]]:
+def _ranges_of(origins: Sequence[Origin]) -> Iterator[tuple[int, int, Origin]]:
     """Join neighbouring lines of one decision, both ends included, and leave out what no decision wrote."""
     first = 1
     for origin, same in groupby(origins):
@@ -259,7 +259,7 @@ def ranges_of(origins: Sequence[Origin]) -> Iterator[tuple[int, int, Origin]]:
 
 
 def _show_file(path: str, written: str, origins: Sequence[Origin], *, as_json: bool) -> None:
-    ranges = tuple(ranges_of(origins))
+    ranges = tuple(_ranges_of(origins))
     if as_json:
         listed = [{"first": first, "last": last, "decisions": one.decisions} for first, last, one in ranges]
         console.emit_json({"path": path, "ranges": listed})

@@ -26,7 +26,7 @@ ANNOTATION_LEVELS = {"error": "error", "warning": "warning", "info": "notice"}
 _SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
-class Lines(Protocol):
+class _Lines(Protocol):
     """A source file, as far as its lines are shown."""
 
     @property
@@ -58,7 +58,7 @@ class Report(msgspec.Struct, frozen=True):
     findings: tuple[Finding, ...]
     errors: tuple[GraphBusError, ...]
     root: str
-    source: Callable[[str], Lines]
+    source: Callable[[str], _Lines]
     fix_of: Callable[[Finding], Fix | None]
     fixed: tuple[tuple[Finding, Fix], ...] = ()
     files: int = 0

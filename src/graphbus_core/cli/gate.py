@@ -32,7 +32,7 @@ from graphbus_core.model.proposals import GateReport, RungResult
 REFUSED = BuildError.exit_status
 
 
-class Wanted(NamedTuple):
+class _Wanted(NamedTuple):
     """What the command line asks for; the names are those of the options."""
 
     path: str
@@ -75,7 +75,7 @@ def gate(**wished: Any) -> int:
       graphbus gate agents/orders.py --new proposal.py
     """
     form = console.form_of(wished)
-    wanted = Wanted(**wished)
+    wanted = _Wanted(**wished)
     _check_usage(wanted)
     return _gate(wanted, form)
 
@@ -84,7 +84,7 @@ def _usage(message: str) -> UsageError:
     return UsageError("GBE110", message=message, command="graphbus gate")
 
 
-def _check_usage(wanted: Wanted) -> None:
+def _check_usage(wanted: _Wanted) -> None:
     """Refuse options that do not go together."""
     ways = [f"--{name}" for name in ("new", "patch", "against", "staged") if getattr(wanted, name)]
     if len(ways) > 1:
@@ -95,7 +95,7 @@ def _check_usage(wanted: Wanted) -> None:
         raise _usage("--new needs the FILE whose new text it is.")
 
 
-def _gate(wanted: Wanted, form: str) -> int:
+def _gate(wanted: _Wanted, form: str) -> int:
     root = settings.find_root([Path.cwd()])
     words: dict[str, str] = {}
     with ExitStack() as stack:
@@ -105,15 +105,15 @@ def _gate(wanted: Wanted, form: str) -> int:
     refused = {rung.path for rung in report.rungs if rung.path in change.unjudged}
     files = tuple(sorted({*change.files, *refused}))
     others = tuple(path for path in change.unjudged if path not in refused)
-    verdict = Judged(report, files, base, others, str(root), words)
+    verdict = _Judged(report, files, base, others, str(root), words)
     if form == "text":
-        console.out_all(as_text(verdict))
+        console.out_all(_as_text(verdict))
     else:
-        console.emit_json(as_json(verdict) if form == "json" else as_sarif(verdict))
+        console.emit_json(as_json(verdict) if form == "json" else _as_sarif(verdict))
     return 0 if report.passed else REFUSED
 
 
-def _read_change(wanted: Wanted, root: Path, stack: ExitStack) -> tuple[Change, str]:
+def _read_change(wanted: _Wanted, root: Path, stack: ExitStack) -> tuple[Change, str]:
     """Read the change and the project before it; give it with what to call its other side."""
     if wanted.new:
         path = _below(root, wanted.path)
@@ -136,7 +136,7 @@ def _read_change(wanted: Wanted, root: Path, stack: ExitStack) -> tuple[Change, 
     return change, f"{revision} ({difference.commit[:7]})"
 
 
-def _is_judged(path: str, wanted: Wanted) -> bool:
+def _is_judged(path: str, wanted: _Wanted) -> bool:
     return path.endswith(".py") or any(fits(path, glob) for glob in wanted.allow)
 
 
@@ -150,7 +150,7 @@ def _not_made_here(repository: Repository, artifacts: str, difference: revisions
     return tuple(path for path in difference.others if path not in below or (path not in written and path in tracked))
 
 
-def _settings(root: Path, wanted: Wanted) -> Settings:
+def _settings(root: Path, wanted: _Wanted) -> Settings:
     """Those of the tree before the change: no change loosens the gate that judges it."""
     found = settings.load(root)
     if not wanted.unsafe_verify:
@@ -203,7 +203,7 @@ _BY_RUNG = {
 }
 
 
-class Judged(NamedTuple):
+class _Judged(NamedTuple):
     """A report and what it is about.
 
     Attributes:
@@ -223,7 +223,7 @@ class Judged(NamedTuple):
     words: Mapping[str, str] = MappingProxyType({})
 
 
-def hint_of(rung: RungResult) -> str:
+def _hint_of(rung: RungResult) -> str:
     """Say what to do about a refusal; empty when its message says it."""
     if rung.status != "failed" or rung.code.endswith(".unverified"):
         return "--unsafe-verify lets it pass." if rung.status == "failed" else ""
@@ -233,7 +233,7 @@ def hint_of(rung: RungResult) -> str:
 # --- text -------------------------------------------------------------------------------------
 
 
-def as_text(judged: Judged) -> Iterator[str]:
+def _as_text(judged: _Judged) -> Iterator[str]:
     """One line for each rung, what to do, what else changes, and a summary."""
     if not judged.files:
         yield f"{console.paint('✓', 'good')} Nothing to judge: no Python file differs from {judged.base}."
@@ -272,12 +272,12 @@ def _rung_lines(rung: RungResult) -> Iterator[str]:
     head = f"  {console.paint(mark, role)} {name}"
     yield f"{head}{' ' * (14 - len(name))} {'  '.join(parts)}" if parts else head
     yield from (f"      {console.plain(line)}" for line in more)
-    hint = hint_of(rung)
+    hint = _hint_of(rung)
     if hint:
         yield f"      {console.paint('hint:', 'name')} {hint}"
 
 
-def _not_judged(judged: Judged) -> Iterator[str]:
+def _not_judged(judged: _Judged) -> Iterator[str]:
     if judged.others:
         shown = ", ".join(judged.others[:5]) + (f" and {len(judged.others) - 5} more" if len(judged.others) > 5 else "")
         yield f"  {console.paint('-', 'dim')} not judged, and not there when it was tried: {console.plain(shown)}"
@@ -294,7 +294,7 @@ def _climbed(report: GateReport) -> str:
 # --- JSON -------------------------------------------------------------------------------------
 
 
-def as_json(judged: Judged) -> dict[str, Any]:
+def as_json(judged: _Judged) -> dict[str, Any]:
     """One document; paths are relative to `root`, lines count from 1 (0: the file as a whole)."""
     return {
         "root": judged.root,
@@ -311,7 +311,7 @@ def as_json(judged: Judged) -> dict[str, Any]:
                 "path": rung.path,
                 "line": rung.line,
                 "message": rung.message,
-                "hint": hint_of(rung),
+                "hint": _hint_of(rung),
             }
             for rung in judged.report.rungs
         ],
@@ -322,7 +322,7 @@ def as_json(judged: Judged) -> dict[str, Any]:
 # --- SARIF ------------------------------------------------------------------------------------
 
 
-def as_sarif(judged: Judged) -> dict[str, Any]:
+def _as_sarif(judged: _Judged) -> dict[str, Any]:
     """A SARIF 2.1.0 log with one run: refusals are errors, what passes unverified are warnings."""
     found = [rung for rung in judged.report.rungs if rung.code]
     codes = sorted({rung.code for rung in found})
@@ -331,11 +331,11 @@ def as_sarif(judged: Judged) -> dict[str, Any]:
     return sarif_log("GraphBus gate", judged.root, rules, results, {"executionSuccessful": True})
 
 
-def _sarif_result(rung: RungResult, index: int, judged: Judged) -> dict[str, Any]:
+def _sarif_result(rung: RungResult, index: int, judged: _Judged) -> dict[str, Any]:
     return {
         "ruleId": rung.code,
         "ruleIndex": index,
         "level": "error" if rung.status == "failed" else "warning",
-        "message": {"text": f"{rung.message} {hint_of(rung)}".strip()},
+        "message": {"text": f"{rung.message} {_hint_of(rung)}".strip()},
         "locations": [{"physicalLocation": sarif_location(rung.path or judged.files[0], startLine=rung.line or 1)}],
     }

@@ -77,7 +77,7 @@ def init(folder: Path, template: str, intent: str, as_json: bool) -> None:
       graphbus init my-bot --template blank --intent "typed payloads everywhere"
     """
     name = project_name(folder)
-    files = render(template, name, intent)
+    files = _render(template, name, intent)
     write_project(folder, files)
     if as_json:
         console.emit_json({"project": name, "folder": str(folder), "template": template, "files": sorted(files)})
@@ -99,13 +99,13 @@ def project_name(folder: Path) -> str:
     return name
 
 
-def render(template: str, name: str, intent: str) -> dict[str, str]:
+def _render(template: str, name: str, intent: str) -> dict[str, str]:
     """Give the files of a new project, relative path -> text.
 
     Raises:
         UsageError: The intent cannot be written to a file.
     """
-    values = {"project_name": name, "intent": f"intent = {toml_string(intent)}\n" if intent else ""}
+    values = {"project_name": name, "intent": f"intent = {_toml_string(intent)}\n" if intent else ""}
     root = TEMPLATES / template
     files = {}
     for source in sorted(root.rglob(f"*{SUFFIX}")):
@@ -114,7 +114,7 @@ def render(template: str, name: str, intent: str) -> dict[str, str]:
     return files
 
 
-def toml_string(text: str) -> str:
+def _toml_string(text: str) -> str:
     """Write a text as a TOML basic string, which is a JSON string but for one character.
 
     Raises:

@@ -40,7 +40,7 @@ def powers(*, paths: tuple[str, ...], as_json: bool) -> int:
     project = Project.read(config)
     raise_all(project.errors)
     declared = config.settings.powers
-    uses = powers_used(project)
+    uses = _powers_used(project)
     missing = tuple(use for use in uses if not getattr(declared, use.power))
     idle = tuple(
         power for power in SEEN.values() if getattr(declared, power) and power not in {use.power for use in uses}
@@ -96,7 +96,7 @@ class Use(NamedTuple):
     what: str
 
 
-def powers_used(project: Project) -> tuple[Use, ...]:
+def _powers_used(project: Project) -> tuple[Use, ...]:
     """Give every use, by place."""
     paths = {*project.agent_files, *(path for path in project.imports.files if path.endswith(".py"))}
     files = SourceFiles(project.index, project.reader, Allowed(frozenset(), is_everything=True))

@@ -117,7 +117,7 @@ def _means(story: Story) -> Iterator[tuple[str, str, str]]:
 
 def _files(story: Story) -> list[Values]:
     """Give every file that accepted proposals changed, with the size of the change."""
-    changes: dict[str, list[tuple[Case, FileDiff]]] = {}
+    changes: dict[str, list[tuple[Case, _FileDiff]]] = {}
     for case in story.cases:
         for diff in diffs_of(case.record) if case.record.commit else ():
             changes.setdefault(diff.path, []).append((case, diff))
@@ -132,7 +132,7 @@ def _files(story: Story) -> list[Values]:
     ]
 
 
-def _lines(diffs: Iterable[FileDiff], sign: str) -> int:
+def _lines(diffs: Iterable[_FileDiff], sign: str) -> int:
     return sum(diff.count_lines(sign) for diff in diffs)
 
 
@@ -180,7 +180,7 @@ def _case(story: Story, case: Case) -> Values:
         "stations": [step._asdict() for step in _stations(case)],
         "reason": proposal.reason,
         "facts": list(_facts(story, case)),
-        "diffs": [diff_values(diff) for diff in diffs_of(record)],
+        "diffs": [_diff_values(diff) for diff in diffs_of(record)],
         "contract": [{"method": change.method, "sides": list(_sides(change))} for change in changes],
         "climbs": [_climb(report, number, len(case.climbs)) for number, report in enumerate(case.climbs, start=1)],
         "votes": [_vote(vote) for vote in record.evaluations],
@@ -415,7 +415,7 @@ class Line(NamedTuple):
     text: str
 
 
-class Hunk(NamedTuple):
+class _Hunk(NamedTuple):
     """Lines that belong together; `heading` is what stands behind the second `@@`, `ends` what follows a backslash."""
 
     heading: str
@@ -423,11 +423,11 @@ class Hunk(NamedTuple):
     ends: list[str]
 
 
-class FileDiff(NamedTuple):
+class _FileDiff(NamedTuple):
     """The difference of one file; `note` says what the numbers of its lines count from, if that is not the file."""
 
     path: str
-    hunks: tuple[Hunk, ...]
+    hunks: tuple[_Hunk, ...]
     note: str = ""
 
     def count_lines(self, sign: str) -> int:
@@ -435,33 +435,33 @@ class FileDiff(NamedTuple):
         return sum(line.sign == sign for hunk in self.hunks for line in hunk.lines)
 
 
-def diffs_of(record: ProposalRecord) -> tuple[FileDiff, ...]:
+def diffs_of(record: ProposalRecord) -> tuple[_FileDiff, ...]:
     """Give what was committed, or what the changes would do to the text that they were written for."""
     if record.commit and record.commit.resolution:
-        return tuple(FileDiff(path, read_diff(text)) for path, text in sorted(record.commit.resolution.items()))
+        return tuple(_FileDiff(path, read_diff(text)) for path, text in sorted(record.commit.resolution.items()))
     return tuple(_proposed(change) for change in record.proposal.code_changes)
 
 
-def _proposed(change: CodeChange) -> FileDiff:
+def _proposed(change: CodeChange) -> _FileDiff:
     from graphbus_core.editing.edits import unified_diff
 
     texts = (f"{code}\n" if code and code[-1] != "\n" else code for code in (change.old_code, change.new_code))
     old, new = (text.encode(errors="replace") for text in texts)
     text = unified_diff("file", old, new) if old != new else change.diff
     where = f"in {change.target}" if change.target else "in the module"
-    return FileDiff(change.file_path, read_diff(text), f"{change.operation.replace('_', ' ')} {where}")
+    return _FileDiff(change.file_path, read_diff(text), f"{change.operation.replace('_', ' ')} {where}")
 
 
-def read_diff(text: str) -> tuple[Hunk, ...]:
+def read_diff(text: str) -> tuple[_Hunk, ...]:
     """Read a unified diff of one file; lines outside of hunks are ignored."""
-    found: list[Hunk] = []
+    found: list[_Hunk] = []
     old = new = 0
     for line in text.removesuffix("\n").split("\n"):
         start = _HUNK.fullmatch(line)
         sign = _SIGNS.get(line[:1])
         if start:
             old, new = int(start[1]), int(start[2])
-            found.append(Hunk(start[3].strip(), [], []))
+            found.append(_Hunk(start[3].strip(), [], []))
         elif found and line.startswith("\\"):
             found[-1].ends.append(line[1:].strip())
         elif found and sign:
@@ -470,7 +470,7 @@ def read_diff(text: str) -> tuple[Hunk, ...]:
     return tuple(found)
 
 
-def diff_values(diff: FileDiff) -> Values:
+def _diff_values(diff: _FileDiff) -> Values:
     """Give the values of the template for the difference of one file."""
     return {
         "path": diff.path,
@@ -484,7 +484,7 @@ def diff_values(diff: FileDiff) -> Values:
     }
 
 
-def _runs(hunk: Hunk) -> list[Values]:
+def _runs(hunk: _Hunk) -> list[Values]:
     """Give the lines by turns: those that are the same, and those that have gone with those that have come for them."""
     runs: list[Values] = []
     for is_same, group in groupby(hunk.lines, key=lambda line: line.sign == " "):
