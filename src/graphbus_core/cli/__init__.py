@@ -55,7 +55,7 @@ COMMANDS: dict[str, Entry] = {
     "report": Entry("graphbus_core.cli.report:report", "Write a session as one HTML page.", "Look"),
     "replay": Entry("graphbus_core.cli.decisions:replay", "Run a session again on its record, and compare.", "Look"),
     "validate": Entry("graphbus_core.cli.artifacts:validate", "Verify artifacts and source files.", "Look"),
-    "diff": Entry("graphbus_core.cli.artifacts:diff", "Tell what changed between two artifact folders.", "Look"),
+    "diff": Entry("graphbus_core.cli.diff:diff", "Tell what changed between two artifact folders.", "Look"),
     "dev": Entry("graphbus_core.cli.dev:dev", "Run the agents, and restart them on each save.", "Run"),
     "run": Entry("graphbus_core.cli.run:run", "Run the graph as plain Python.", "Run"),
     "dlq": Entry("graphbus_core.cli.dlq:dlq", "Look at dead letters, replay or drop them.", "Run"),

@@ -450,7 +450,7 @@ def _documents(path: str, form: str, *, is_split: bool) -> Mapping[str, Mapping[
         info = settings.project_info(settings.find_root([Path(path).resolve().parent]))
         artifacts = load_any(Path(path))[0]
     else:
-        from graphbus_core.compiler.description import History, describe
+        from graphbus_core.compiler.stages import History, describe
 
         project = Project.read(settings.resolve_build(BuildConfig(paths=(path,) if path else ())))
         raise_all(project.errors)
