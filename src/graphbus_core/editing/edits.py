@@ -20,10 +20,19 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 from graphbus_core.editing.text import ladder, placement
-from graphbus_core.editing.text.decorators import with_arguments
-from graphbus_core.editing.text.indentation import described, fitted, statements_of, trimmed
-from graphbus_core.editing.text.source_text import SourceText, parse, with_lf
-from graphbus_core.editing.text.symbols import Definition, Symbol, bound_line, find, first_difference, start_of
+from graphbus_core.editing.text.ladder import described, fitted, statements_of, trimmed
+from graphbus_core.editing.text.placement import with_arguments
+from graphbus_core.editing.text.source_text import (
+    Definition,
+    SourceText,
+    Symbol,
+    bound_line,
+    find,
+    first_difference,
+    parse,
+    start_of,
+    with_lf,
+)
 from graphbus_core.errors import EditError
 from graphbus_core.model.proposals import CodeChange
 

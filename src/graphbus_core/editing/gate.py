@@ -24,11 +24,10 @@ from graphbus_core.editing.rungs import contract, scope
 from graphbus_core.editing.rungs.capability import ProjectPowers, Side, Sign, SourceFiles, check_growth, guarded
 from graphbus_core.editing.rungs.capability.sources import Allowed
 from graphbus_core.editing.rungs.codes import Problem, of_edit
-from graphbus_core.editing.rungs.ground import Noted, NotRun, State, Verdict
-from graphbus_core.editing.rungs.knowledge import check_known
+from graphbus_core.editing.rungs.contract import check_known
+from graphbus_core.editing.rungs.ground import Noted, NotRun, State, Verdict, shortened
 from graphbus_core.editing.rungs.trials import Trials
-from graphbus_core.editing.rungs.vetted import shortened
-from graphbus_core.editing.sandboxes.limits import Sandbox
+from graphbus_core.editing.sandboxes.process import Sandbox
 from graphbus_core.editing.workspace import Workspace, state_digest
 from graphbus_core.errors import EditError
 from graphbus_core.model.config import ResolvedBuild

@@ -18,8 +18,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
-from graphbus_core.editing.text.source_text import SourceText, parse
-from graphbus_core.editing.text.symbols import Definition
+from graphbus_core.editing.text.source_text import Definition, SourceText, parse
 from graphbus_core.errors import EditError
 
 Kind = TypeVar("Kind")

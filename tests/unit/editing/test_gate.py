@@ -13,13 +13,12 @@ import pytest
 
 from graphbus_core.compiler.discover import ModuleIndex
 from graphbus_core.editing.gate import Gate, check_source
-from graphbus_core.editing.rungs import contract, trial_tree
+from graphbus_core.editing.rungs import contract, ground
 from graphbus_core.editing.rungs.capability import ProjectPowers, Side, SourceFiles, check_growth
 from graphbus_core.editing.rungs.capability.sources import Allowed
 from graphbus_core.editing.rungs.codes import CODES, Problem
 from graphbus_core.editing.rungs.ground import State
-from graphbus_core.editing.sandboxes.limits import Finished, Limits
-from graphbus_core.editing.sandboxes.process import ProcessSandbox
+from graphbus_core.editing.sandboxes.process import Finished, Limits, ProcessSandbox
 from graphbus_core.model.config import GateConfig, ResolvedBuild, SafetyConfig, Settings
 from graphbus_core.model.powers import Powers
 from tests.unit.editing.shop_project import Shop, code_of
@@ -325,7 +324,7 @@ ALLOWED = GateConfig(allow_unverified=True)
 @pytest.mark.slow
 def test_a_project_that_is_too_large_to_copy_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shop = Shop(tmp_path, with_tests=True)
-    monkeypatch.setattr(trial_tree, "MAX_FILES", 3)
+    monkeypatch.setattr(ground, "MAX_FILES", 3)
 
     report = shop.replace("2.5 * count", "count * 2.5")
 
@@ -339,7 +338,7 @@ def test_a_project_that_is_too_large_to_copy_passes_where_that_is_allowed_and_sa
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop = Shop(tmp_path, with_tests=True, gate=ALLOWED)
-    monkeypatch.setattr(trial_tree, "MAX_FILES", 3)
+    monkeypatch.setattr(ground, "MAX_FILES", 3)
 
     report = shop.replace("2.5 * count", "count * 2.5")
 
@@ -687,7 +686,7 @@ def test_a_copy_leaves_out_what_is_secret_large_or_made(tmp_path: Path) -> None:
     (root / "outside").symlink_to(tmp_path)
     (root / "outside.py").symlink_to("../elsewhere.py")
     (root / "absolute.py").symlink_to(root / "a.py")
-    tree = trial_tree.TrialTree(str(root), str(root / "out"))
+    tree = ground.TrialTree(str(root), str(root / "out"))
 
     with tree.copy({"a.py": b"new"}) as folder:
         found = sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
@@ -705,12 +704,12 @@ def test_a_copy_leaves_out_what_is_secret_large_or_made(tmp_path: Path) -> None:
 def test_pipes_and_sockets_are_not_copied(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
 
-    with trial_tree.TrialTree(str(tmp_path), str(tmp_path / ".graphbus")).copy({}) as folder:
+    with ground.TrialTree(str(tmp_path), str(tmp_path / ".graphbus")).copy({}) as folder:
         assert list(folder.iterdir()) == []
 
 
 def test_copies_go_with_the_gate(tmp_path: Path) -> None:
-    tree = trial_tree.TrialTree(str(tmp_path), str(tmp_path / ".graphbus"))
+    tree = ground.TrialTree(str(tmp_path), str(tmp_path / ".graphbus"))
     with tree.copy({}) as folder:
         home = folder.parent
     del tree

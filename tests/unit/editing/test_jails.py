@@ -17,10 +17,8 @@ import pytest
 from graphbus_core.editing import sandboxes
 from graphbus_core.editing.gate import Gate
 from graphbus_core.editing.sandboxes import TIERS, choose, describe, jails, obstacle
-from graphbus_core.editing.sandboxes.jails import Jail, Tier
-from graphbus_core.editing.sandboxes.limits import Finished, Limits
-from graphbus_core.editing.sandboxes.process import ProcessSandbox
-from graphbus_core.editing.sandboxes.reach import reach
+from graphbus_core.editing.sandboxes.jails import Jail, Tier, reach
+from graphbus_core.editing.sandboxes.process import Finished, Limits, ProcessSandbox
 from graphbus_core.errors import EditError
 from graphbus_core.model.config import GateConfig
 from tests.patience import PATIENCE_S
@@ -342,7 +340,7 @@ def test_it_ends_when_we_are_killed(tier: Tier, folder: Path) -> None:
 import sys
 from pathlib import Path
 from graphbus_core.editing.sandboxes.jails import Jail
-from graphbus_core.editing.sandboxes.limits import Limits
+from graphbus_core.editing.sandboxes.process import Limits
 Jail({tier!r}).run([sys.executable, "-c", "import time; time.sleep(60)", {mark!r}], Path({str(folder)!r}), limits=Limits())
 """
     parent = subprocess.Popen([sys.executable, "-c", ours])

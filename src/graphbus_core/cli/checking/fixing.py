@@ -9,8 +9,7 @@ from typing import NamedTuple
 from graphbus_core.compiler import rules
 from graphbus_core.compiler.project import Project
 from graphbus_core.editing.edits import apply_change
-from graphbus_core.editing.journal import JournalFile
-from graphbus_core.editing.target import Target
+from graphbus_core.editing.journal import JournalFile, Target
 from graphbus_core.errors import EditError, Place, raise_all
 from graphbus_core.model.digests import sha256_hex
 from graphbus_core.model.findings import Finding, Fix

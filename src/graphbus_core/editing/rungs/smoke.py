@@ -11,7 +11,6 @@ type. What is unknown has no sample, and nothing that needs one is tried.
 from __future__ import annotations
 
 import ast
-import sys
 from collections.abc import Iterator
 from functools import partial
 from signal import SIGPROF
@@ -21,11 +20,20 @@ import msgspec
 
 from graphbus_core.compiler.project import Project
 from graphbus_core.compiler.reading import syntax
-from graphbus_core.editing.rungs import vetted
 from graphbus_core.editing.rungs.codes import Problem
-from graphbus_core.editing.rungs.ground import INSIDE, Ground, NotRun, State, Verdict, changed_paths, not_copied
-from graphbus_core.editing.rungs.trial_tree import NotCopied
-from graphbus_core.editing.rungs.vetted import Files, Raised, Spot
+from graphbus_core.editing.rungs.ground import (
+    Files,
+    Ground,
+    NotCopied,
+    NotRun,
+    Raised,
+    Spot,
+    State,
+    Verdict,
+    changed_paths,
+    error_name,
+    not_copied,
+)
 from graphbus_core.model.agent import AgentDefinition, MethodSpec, Subscription
 from graphbus_core.schema.json import Json
 from graphbus_core.schema.types import STR, Field, Schema, Type
@@ -204,13 +212,8 @@ class SmokeTrials:
 
     def _try(self, state: State, project: Project, attempts: list[Attempt]) -> tuple[list[Answers], float]:
         """Give the answers for each attempt, as far as they were given, and the time that was used."""
-        with self._ground.copy(state) as folder:
-            work: list[Json] = [
-                list(self._ground.paths(folder, project.index.import_roots)),
-                [attempt.told() for attempt in attempts],
-            ]
-            command = [sys.executable, "-B", str(INSIDE / "graphbus_smoke.py"), msgspec.json.encode(work).decode()]
-            heard = self._ground.watched(command, folder, {}, longest_s=LONGEST_S)
+        calls = [attempt.told() for attempt in attempts]
+        heard = self._ground.tried(state, project.index.import_roots, calls=calls, longest_s=LONGEST_S)
         said = list(heard.said)
         if ["end"] not in said:
             hangs = heard.done.timed_out or heard.done.returncode == -SIGPROF
@@ -259,7 +262,7 @@ def _raised(attempt: Attempt, value: Json, detail: Json, files: Files) -> Proble
     spot = files.last(error.steps)
     if not spot.path:
         spot = Spot(attempt.agent.path, method.span.line if method else attempt.agent.span.line)
-    said = f"{attempt} raises {vetted.error_name(error.name)} for {value}, not without the change."
+    said = f"{attempt} raises {error_name(error.name)} for {value}, not without the change."
     return Problem("G8.raises", said, spot.path, spot.line, str(error))
 
 

@@ -25,13 +25,12 @@ from functools import cached_property
 from typing import NamedTuple
 
 from graphbus_core.editing.rungs.capability.declarations import GUARDED, declared, of_guarded
-from graphbus_core.editing.rungs.capability.powers import POWERS, Power, ProjectPowers
 from graphbus_core.editing.rungs.capability.signs import GLOBAL, Reference, Sign
 from graphbus_core.editing.rungs.capability.sources import SourceFile, SourceFiles, TooMuchToJudge
 from graphbus_core.editing.rungs.capability.text import signs_of_text
+from graphbus_core.editing.rungs.capability.uses import POWERS, Power, ProjectPowers
 from graphbus_core.editing.rungs.codes import Problem
-from graphbus_core.editing.text.source_text import SourceText
-from graphbus_core.editing.text.symbols import Definition, definitions
+from graphbus_core.editing.text.source_text import Definition, SourceText, definitions
 from graphbus_core.model.powers import Powers
 
 _HOST = re.compile(r"'[A-Za-z][A-Za-z0-9+.-]*://([A-Za-z0-9.-]+)(?::\d+)?(?:[/?#]|'$)")

@@ -9,7 +9,7 @@ from graphbus_core.editing.rungs.capability import acting, harmless
 from graphbus_core.editing.rungs.capability.scopes import defaults_of
 from graphbus_core.editing.rungs.capability.signs import Sign
 from graphbus_core.editing.rungs.capability.sources import SourceFile, Value
-from graphbus_core.editing.text.symbols import Definition, definitions
+from graphbus_core.editing.text.source_text import Definition, definitions
 
 GUARDED = harmless.GUARDED
 _SILENT = (ast.expr_context, ast.operator, ast.Constant, ast.Call, ast.Subscript, ast.Expr, ast.Return, ast.BinOp)

@@ -14,7 +14,7 @@ from graphbus_core.editing.rungs.capability import acting, harmless
 from graphbus_core.editing.rungs.capability.scopes import Scope
 from graphbus_core.editing.rungs.capability.signs import UNKNOWN_ATTRIBUTE, Notes, Place
 from graphbus_core.editing.rungs.capability.sources import BUILTINS, DATA, SourceFile, Value, Values, is_internal
-from graphbus_core.editing.text.symbols import Definition
+from graphbus_core.editing.text.source_text import Definition
 
 _OF_MODULES = frozenset({"__name__", "__debug__", "__doc__", "__file__"})
 _WORST = frozenset({"G3.exec", "G3.process"})

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from graphbus_core.compiler.reading.modules import absolute_name
-from graphbus_core.editing.text.symbols import Definition
+from graphbus_core.editing.text.source_text import Definition
 
 Kind = Literal["module", "class", "function", "comprehension", "types"]
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)

@@ -32,7 +32,7 @@ from graphbus_core.editing.rungs.capability.scopes import (
     Write,
     defaults_of,
 )
-from graphbus_core.editing.text.symbols import Definition
+from graphbus_core.editing.text.source_text import Definition
 
 
 class Allowed(NamedTuple):
