@@ -218,25 +218,20 @@ class Repository:
         """Give the regular files that a commit, or `STAGED`, has in or below a folder, sorted; no links, no submodules."""
         folder = under.rstrip("/")
         below = (self.prefix + (f"{folder}/" if folder and folder != "." else "")) or ""
+        if revision == STAGED:
+            found = listed(self.git, "ls-files", "--stage", "--full-name", "-z")
+        else:
+            found = self._tree(revision, *([below] if below else []))
         return tuple(
             sorted(
                 path.removeprefix(self.prefix)
-                for mode, path in (self._staged_files(below) if revision == STAGED else self._tree(revision, below))
-                if mode in _REGULAR
+                for (mode, *_), path in found
+                if mode in _REGULAR and path.startswith(below)
             )
         )
 
-    def _tree(self, revision: str, below: str) -> Iterator[tuple[str, str]]:
-        chosen = ("--", below) if below else ()
-        for line in self.git.fields("ls-tree", "-r", "-z", "--full-tree", self.resolve(revision), *chosen):
-            facts, _, path = line.partition("\t")
-            yield facts.partition(" ")[0], path
-
-    def _staged_files(self, below: str) -> Iterator[tuple[str, str]]:
-        for line in self.git.fields("ls-files", "--cached", "--stage", "--full-name", "-z"):
-            facts, _, path = line.partition("\t")
-            if path.startswith(below):
-                yield facts.partition(" ")[0], path
+    def _tree(self, revision: str, *full_paths: str) -> Iterator[tuple[list[str], str]]:
+        yield from listed(self.git, "ls-tree", "-r", "-z", "--full-tree", self.resolve(revision), "--", *full_paths)
 
     def read(self, revision: str, path: str) -> bytes:
         """Give the bytes of a file in a commit, or `STAGED`, with the line ends that a checkout would give it here.
@@ -288,14 +283,18 @@ class Repository:
         """Give mode and id of the regular files among `paths` that a commit has: path -> `("100644", id)`."""
         if not paths:
             return {}
-        full = [f"{self.prefix}{path}" for path in paths]
-        found = {}
-        for line in self.git.fields("ls-tree", "-z", "--full-tree", self.resolve(revision), "--", *full):
-            facts, _, path = line.partition("\t")
-            mode, _, blob = facts.split(" ")
-            if mode in _REGULAR:
-                found[path.removeprefix(self.prefix)] = (mode, blob)
-        return found
+        full = {f"{self.prefix}{path}": path for path in paths}
+        found = self._tree(revision, *full)
+        return {full[name]: (mode, blob) for (mode, _, blob), name in found if mode in _REGULAR and name in full}
+
+    def all_entries(self, revision: str) -> dict[str, tuple[str, str]]:
+        """Give mode and id of all regular files of a commit below the folder whose names hold no line end."""
+        found = self._tree(revision, *([self.prefix] if self.prefix else []))
+        return {
+            path.removeprefix(self.prefix): (mode, blob)
+            for (mode, _, blob), path in found
+            if mode in _REGULAR and "\n" not in path
+        }
 
     def blame(self, path: str) -> tuple[str, ...]:
         """Give for every line of a file, as it is now, the id of the commit that wrote it; empty: not committed yet.
@@ -335,6 +334,13 @@ class Repository:
     def is_on_head(self, commit: str) -> bool:
         """True when a commit is part of the history of HEAD."""
         return not self.git.attempt("merge-base", "--is-ancestor", commit, "HEAD")[0]
+
+
+def listed(git: Git, *command: str) -> Iterator[tuple[list[str], str]]:
+    """Give the facts and the path of each line that `ls-tree` and `ls-files --stage` print."""
+    for line in git.fields(*command):
+        facts, _, path = line.partition("\t")
+        yield facts.split(" "), path
 
 
 def _text(data: bytes) -> str:
@@ -425,21 +431,12 @@ def tree_at(
     """Give a temporary folder with the project as it is in a commit, or some of its files; it is gone afterwards."""
     with TemporaryDirectory(prefix="graphbus-base-") as folder:
         root = Path(folder).resolve()
-        blobs = {path: blob for path, blob in _blobs(repository, commit) if is_wanted(path)}
+        blobs = {path: blob for path, (_, blob) in repository.all_entries(commit).items() if is_wanted(path)}
         for path, data in _contents(repository, blobs):
             place = root / path
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(data)
         yield root
-
-
-def _blobs(repository: Repository, commit: str) -> Iterator[tuple[str, str]]:
-    below = ("--", repository.prefix) if repository.prefix else ()
-    for line in repository.git.fields("ls-tree", "-r", "-z", "--full-tree", commit, *below):
-        facts, _, path = line.partition("\t")
-        mode, _, blob = facts.split(" ")
-        if mode in _REGULAR and "\n" not in path:
-            yield path.removeprefix(repository.prefix), blob
 
 
 def _contents(repository: Repository, blobs: dict[str, str]) -> Iterator[tuple[str, bytes]]:

@@ -147,15 +147,6 @@ def occurrences(text: str, part: str) -> list[int]:
     return found
 
 
-def reindented(text: str, added: str, removed: str, fixed: frozenset[int] = frozenset()) -> str:
-    """Shift the lines of a text, but not blank ones and those numbered in `fixed` (from 0)."""
-    lines = text.split("\n")
-    return "\n".join(
-        line if number in fixed or not line.strip() or not line.startswith(removed) else added + line[len(removed) :]
-        for number, line in enumerate(lines)
-    )
-
-
 def _lines(text: str) -> list[str]:
     lines = text.split("\n")
     return lines if lines[-1] else lines[:-1]
@@ -263,7 +254,7 @@ def _with_strings_unmoved(before: str, region: str, behind: str, splices: tuple[
 
     Where the quoted text has such strings too, it was found with their insides shifted, and so are those of the new one.
     """
-    moved = [splice._replace(text=reindented(splice.text, splice.added, splice.removed)) for splice in splices]
+    moved = [splice._replace(text=shifted(splice.text, splice.removed, splice.added, ())) for splice in splices]
     if all(one.text == other.text for one, other in zip(splices, moved, strict=True)):
         return moved
     settled = [_quotes_strings(before, region, behind, splice) for splice in splices]
@@ -279,7 +270,7 @@ def _with_strings_unmoved(before: str, region: str, behind: str, splices: tuple[
         splice
         if is_settled
         else splice._replace(
-            text=reindented(original.text, splice.added, splice.removed, _own_strings(inside, first, splice.text))
+            text=shifted(original.text, splice.removed, splice.added, _own_strings(inside, first, splice.text))
         )
         for splice, original, first, is_settled in zip(moved, splices, starts, settled, strict=True)
     ]
@@ -290,20 +281,20 @@ def _quotes_strings(before: str, region: str, behind: str, splice: Splice) -> bo
     first = (before + region[: splice.start]).count("\n")
     lines = region[splice.start : splice.end].split("\n")
     own = _own_strings(_lines_inside_strings(before + region + behind), first, "\n".join(lines))
-    return any(lines[number].strip() for number in own)
+    return any(lines[number - 1].strip() for number in own)
 
 
 def _lines_inside_strings(text: str) -> set[int]:
     try:
-        return {line - 1 for line in lines_inside_strings(text)}
+        return lines_inside_strings(text)
     except SyntaxError:
         return set()  # the result will be refused because it does not parse
 
 
 def _own_strings(inside: set[int], first: int, text: str) -> frozenset[int]:
-    """Number those lines (from 0) of a replacement that lie in strings which begin in it, not before it."""
+    """Number those lines (from 1) of a replacement that lie in strings which begin in it, not before it."""
     count = text.count("\n") + 1
     own = 0
-    while own < count and first + own in inside:
+    while own < count and first + own + 1 in inside:
         own += 1
-    return frozenset(number for number in range(own, count) if first + number in inside)
+    return frozenset(number for number in range(own + 1, count + 1) if first + number in inside)

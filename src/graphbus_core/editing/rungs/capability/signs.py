@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from copy import deepcopy
 from typing import Literal, NamedTuple
 
-from graphbus_core.editing.rungs.capability import acting
+from graphbus_core.editing.rungs.capability import table
 from graphbus_core.editing.rungs.capability.scopes import Scope
 from graphbus_core.editing.rungs.capability.sources import SourceFile
 
@@ -123,7 +123,7 @@ class _Anonymous(ast.NodeTransformer):
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         inner: ast.expr = self.visit(node.value)
-        is_plain = node.attr not in acting.ACTING and node.attr not in acting.FRAMES
+        is_plain = node.attr not in table.ACTING and node.attr not in table.FRAMES
         return _blank() if _is_blank(inner) and is_plain else ast.Attribute(inner, node.attr, ast.Load())
 
     def visit_Call(self, node: ast.Call) -> ast.AST:

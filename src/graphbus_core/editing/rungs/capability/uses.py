@@ -1,7 +1,7 @@
 """A file read from top to bottom: each expression with the use that is made of it goes to the judge.
 
 What is on the table of harmless things leaves no trace; everything else is a `Sign`, and every use of a function or class of the
-project is a `Reference`, whose powers `project.py` follows.
+project is a `Reference`, whose powers `ProjectPowers` follows.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from graphbus_core.compiler.reading.modules import absolute_name
 from graphbus_core.compiler.reading.syntax import parse_expression
-from graphbus_core.editing.rungs.capability import acting, harmless
+from graphbus_core.editing.rungs.capability import table
 from graphbus_core.editing.rungs.capability.judge import Calls, Judge
 from graphbus_core.editing.rungs.capability.scopes import Import, Scope, annotations_of
 from graphbus_core.editing.rungs.capability.signs import GLOBAL, UNKNOWN_ATTRIBUTE, Notes, Place, Reference, Sign, Use
@@ -130,7 +130,7 @@ class _Reader:
             self._notes.sign("G3.reflection", f"{node.attr} as a value", node, scope)
 
     def _subscript(self, node: ast.Subscript, scope: Scope, use: Use, call: ast.Call | None) -> None:
-        if any(value.name in acting.VARIABLES for value in self._file.values(node.value, scope)):
+        if any(value.name in table.VARIABLES for value in self._file.values(node.value, scope)):
             self._notes.sign("G3.environment", "the use of the environment", node, scope, way=node)
             return
         is_type = use == "type" or name_of(node.value) == "type"
@@ -272,7 +272,7 @@ class _Reader:
         for value in self._file.imported(Import(module, name)):
             if value.kind in ("symbol", "module") and value.home is not None:
                 self._notes.refer(value.home, value.node, name, node, scope)
-            elif value.name in harmless.BY_NAME:
+            elif value.name in table.BY_NAME:
                 self._calls.imported(value.name, node, scope)
             elif value.kind == "outside":
                 self._judge.imported(value.name, node, scope)
@@ -330,7 +330,7 @@ class _Reader:
         if isinstance(node, ast.ClassDef):
             self._class(node, around)
             return
-        if is_internal(node.name) and node.name not in harmless.DEFINED_FREELY:
+        if is_internal(node.name) and node.name not in table.DEFINED_FREELY:
             self._notes.sign("G3.reflection", f"the method {node.name}", node, scope)
         self._see_all([*node.args.defaults, *node.args.kw_defaults], scope)
         self._annotations([*annotations_of(node.args), node.returns], around)
@@ -341,11 +341,11 @@ class _Reader:
         values = self._file.values(function, scope)
         is_known = self._is_accessor(function, node) or self._is_registration(function, scope)
         if not is_known and not isinstance(node, ast.ClassDef) and all(value.kind == "symbol" for value in values):
-            self._see(function, scope, "call")  # declarations.py refuses it for what was there before
-        elif not is_known and not all(value.name in harmless.DECORATORS for value in values):
+            self._see(function, scope, "call")  # `_declared` refuses it for what was there before
+        elif not is_known and not all(value.name in table.DECORATORS for value in values):
             shown = next((value.name for value in values if value.name), ast.unparse(function))
             self._notes.sign("G3.decorator", f"@{shown} on {node.name}", decorator, scope)
-            if not any(value.name in harmless.ONLY_DECORATORS for value in values):
+            if not any(value.name in table.ONLY_DECORATORS for value in values):
                 self._see(function, scope, "call")
         if isinstance(decorator, ast.Call):
             if decorator.keywords and any(value.name == "functools.wraps" for value in values):
@@ -380,16 +380,16 @@ class _Reader:
         of = [
             found.name for one in decorators for found in self._file.values(one, self._file.scopes.of[id(value.node)])
         ]
-        return bool(set(of) & harmless.GENERIC)
+        return bool(set(of) & table.GENERIC)
 
     def _class(self, node: ast.ClassDef, scope: Scope) -> None:
         self._see_all(node.bases, scope, "type")
         self._see_all((keyword.value for keyword in node.keywords), scope)
         inner = self._file.scopes.of[id(node)]
         if self._file.project.is_below_agents(self._file, node):
-            for name in sorted(inner.bindings.keys() & harmless.NOT_TO_REPLACE):
+            for name in sorted(inner.bindings.keys() & table.NOT_TO_REPLACE):
                 self._notes.sign("G3.node", f"{name} of {node.name}, which replaces that of GraphBus", node, scope)
-        for name in sorted(inner.bindings.keys() - harmless.NODE):
+        for name in sorted(inner.bindings.keys() - table.NODE):
             if not is_internal(name):
                 self._judge.overridden(self._file, node, name, node, scope)
         self._see_all(node.body, inner)
@@ -414,7 +414,7 @@ class _Reader:
     def _internal_names(self, scope: Scope) -> None:
         """Names that Python itself looks up, bound otherwise than by a definition."""
         for name, bound in scope.bindings.items():
-            if is_internal(name) and name not in harmless.BOUND_FREELY:
+            if is_internal(name) and name not in table.BOUND_FREELY:
                 for one in bound:
                     if not isinstance(one.source, Definition):
                         node = one.source if isinstance(one.source, ast.AST) else scope.node
