@@ -1,7 +1,8 @@
 """Git as GraphBus uses it: reading by plumbing commands that run nothing which the repository's own settings name.
 
 No hook, filter program, textconv, fsmonitor, pager, prompt or network; the index and the files stay as they are.
-Paths are relative to the folder that the repository was found from, with `/`.
+Paths are relative to the folder that the repository was found from, with `/`. At the end: what somebody changed since a revision,
+and the project as it was there.
 """
 
 from __future__ import annotations

@@ -6,6 +6,8 @@
 
 A state changes by renaming the folder, which a file system does all or not at all. An entry is sealed before it has a state: one
 that this user's GraphBus has not written, as in a clone, is never acted on; one that was interrupted elsewhere neither.
+
+`Target` is one file of an entry on the disk, and what lies beside it while it is replaced.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""A patch that somebody else made, applied by `git apply` to copies of the files that it names. The project stays as it is.
+"""Changes that somebody else has written down: unified diffs as edits, and patches, applied by `git apply` to copies of files.
 
-Patches of git and of `diff -u` are read, with `a/` and `b/` or without, with new, deleted and renamed files.
+A diff in an answer becomes edits by content: what a hunk says of line numbers and counts is not believed. A patch is applied to
+copies of the files that it names, in the forms of git and of `diff -u`, with new, deleted and renamed files.
 """
 
 from __future__ import annotations

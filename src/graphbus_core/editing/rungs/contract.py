@@ -1,4 +1,7 @@
-"""Rung G4: what a change does to what agents promise each other, computed from the two states and never taken on trust."""
+"""Rung G4: what a change does to what agents promise each other, computed from the two states and never taken on trust.
+
+What was known of an edge before the change must be known after it, or nothing would be checked there any more.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,12 @@
-"""Where states of the project are tried: fresh copies, a sandbox, and what is said when nothing can be tried."""
+"""Where states of the project are tried: fresh copies, a sandbox, and what is said when nothing can be tried.
+
+A copy is made anew for each run, because what is tried may write where it likes.
+
+A model reads the reasons of the gate, and they are kept in records and reports. Tried code could put any file of the project into
+the text of an error, the name of a class or of a test. So only this is repeated of what it has said: a path of the project and a
+line that it has, a name that stands in the text of a file, an exception that Python itself defines. All else is for the person
+alone, shortened.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,11 @@
 
 What happened is written down by a process that runs no project code (`inside/graphbus_watch.py`), from what our plugin in
 pytest says. Failing, erring, being skipped and not being there are all the same.
+
+A test and the code that it tests share a process, in which code that is made for it can report what it likes. So before changes
+are written, the tests run twice more, each time with what a random half of them expect turned into its opposite: those must fail,
+the others must pass. Code that turns red tests green does not know which of them ought to be red now; to find out, it would have
+to know the tests, and could as well give what they expect.
 """
 
 from __future__ import annotations

@@ -45,6 +45,13 @@ MAX_CHARACTERS = 20_000
 _FUNCTION = re.compile(r"\bdef\s+(test\w*)")
 
 
+# --- objections that are tests ----------------------------------------------------------------------
+#
+# An evaluator's test holds if it passes before the change, fails after it, and passes before the change once more. One that fails
+# on both sides says nothing; one that is skipped, hangs or ends its process does not hold. Its author is trusted no more than the
+# author of a change: it runs in the sandbox and nowhere else.
+
+
 class Objection(NamedTuple):
     """Whether an objection holds, and why or why not."""
 
@@ -150,6 +157,9 @@ def _broken(before: _Outcomes, after: _Outcomes | None) -> Objection:
 
 
 Failures = dict[str, Problem]
+
+
+# --- G5 ----------------------------------------------------------------------------------------------
 
 
 class Imported(msgspec.Struct, frozen=True, kw_only=True):
@@ -298,6 +308,9 @@ _NO_FINDING = re.compile(
 )
 _PLAIN = {"RUFF_OUTPUT_FORMAT": "concise", "NO_COLOR": "1", "TERM": "dumb"}
 _MISSING = (126, 127)
+
+
+# --- G7: further commands ------------------------------------------------------------------------------
 
 
 class Found(NamedTuple):

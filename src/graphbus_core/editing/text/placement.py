@@ -1,4 +1,4 @@
-"""Where new definitions and imports go in a file, and which lines leave with a deleted one."""
+"""Where new definitions, imports and arguments of decorators go in a file, and which lines leave with a deleted one."""
 
 from __future__ import annotations
 
