@@ -41,7 +41,7 @@ Mask = Callable[[SourceText], None]
 _KEPT_BYTES = 50_000
 
 
-class SymbolSpan(NamedTuple):
+class _SymbolSpan(NamedTuple):
     """Where a symbol is in the bytes of its file, `data[start:end]`: from its first decorator to its last statement."""
 
     start: int
@@ -56,7 +56,7 @@ class Edit(NamedTuple):
     mask_after: Mask
 
 
-def find_symbol(data: bytes, target: str) -> SymbolSpan:
+def find_symbol(data: bytes, target: str) -> _SymbolSpan:
     """Give the place of a class, function or method by its qualified name.
 
     Raises:
@@ -64,7 +64,7 @@ def find_symbol(data: bytes, target: str) -> SymbolSpan:
     """
     source = SourceText(data)
     start, end = _span(source, target)
-    return SymbolSpan(source.byte_offset(start), source.byte_offset(end))
+    return _SymbolSpan(source.byte_offset(start), source.byte_offset(end))
 
 
 def symbol_text(data: bytes, target: str) -> str:

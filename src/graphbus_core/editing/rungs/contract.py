@@ -27,7 +27,7 @@ _SHOWING = frozenset({"print", "len", "str", "repr", "bool", "isinstance", "type
 _LOGGING = frozenset({"debug", "info", "warning", "error", "exception", "critical", "log"})
 
 
-class Loss(NamedTuple):
+class _Loss(NamedTuple):
     """What is no longer known, as the subject of a sentence, and where."""
 
     what: str
@@ -44,7 +44,7 @@ def check_known(before: Project, after: Project) -> Problem | None:
     return None
 
 
-def _losses(before: Project, after: Project) -> Iterator[Loss]:
+def _losses(before: Project, after: Project) -> Iterator[_Loss]:
     for old in before.definitions:
         new = after.agent(old.name)
         if new is not None and (new is not old and new != old):
@@ -58,25 +58,25 @@ def _losses(before: Project, after: Project) -> Iterator[Loss]:
 # --- what is published --------------------------------------------------------------------------
 
 
-def _of_sent(old: AgentDefinition, new: AgentDefinition) -> Iterator[Loss]:
+def _of_sent(old: AgentDefinition, new: AgentDefinition) -> Iterator[_Loss]:
     was, now = _by_topic(old.publications), _by_topic(new.publications)
     for topic in was.keys() & now.keys() - {""}:
         if _knowledge(now[topic]) < _knowledge(was[topic]):
-            yield Loss(f"What {new.name} publishes to {topic!r}", _vaguest(now[topic]).span)
+            yield _Loss(f"What {new.name} publishes to {topic!r}", _vaguest(now[topic]).span)
         yield from _of_declared(f"{new.name} declares for {topic!r}", was[topic], now[topic])
     for topic, computed in _made_computed(was, now):
-        yield Loss(f"To which topic {new.name} publishes what went to {topic!r}", computed.span)
+        yield _Loss(f"To which topic {new.name} publishes what went to {topic!r}", computed.span)
 
 
-def _of_declared(what: str, was: list[Publication], now: list[Publication]) -> Iterator[Loss]:
+def _of_declared(what: str, was: list[Publication], now: list[Publication]) -> Iterator[_Loss]:
     before, after = ([each for each in found if each.is_declared and each.payload] for found in (was, now))
     if before and not after and any(each.payload for each in now if each.is_declared) != bool(before):
-        yield Loss(f"What {what}", now[0].span)
+        yield _Loss(f"What {what}", now[0].span)
     for old, new in zip(before, after, strict=False):
         yield from _of_schema(f"What {what}", old.payload, new.payload, new.span)
 
 
-def _of_topics(before: Project, after: Project) -> Iterator[Loss]:
+def _of_topics(before: Project, after: Project) -> Iterator[_Loss]:
     """Of a topic whose every event was known, also by new agents."""
     was, now = (
         _by_topic(each for agent in project.definitions for each in agent.publications) for project in (before, after)
@@ -84,7 +84,7 @@ def _of_topics(before: Project, after: Project) -> Iterator[Loss]:
     heard = {each.topic for agent in after.definitions for each in agent.subscriptions}
     for topic in was.keys() & now.keys() & heard - {""}:
         if _knowledge(now[topic]) < _knowledge(was[topic]):
-            yield Loss(f"What is published to {topic!r}", _vaguest(now[topic]).span)
+            yield _Loss(f"What is published to {topic!r}", _vaguest(now[topic]).span)
 
 
 def _by_topic(found: Iterable[Item]) -> dict[str, list[Item]]:
@@ -119,7 +119,7 @@ def _vaguest(publications: list[Publication]) -> Publication:
 # --- what is heard ------------------------------------------------------------------------------
 
 
-def _of_heard(old: AgentDefinition, new: AgentDefinition, after: Project) -> Iterator[Loss]:
+def _of_heard(old: AgentDefinition, new: AgentDefinition, after: Project) -> Iterator[_Loss]:
     was, now = _by_topic(old.subscriptions), _by_topic(new.subscriptions)
     for topic in was.keys() & now.keys() - {""}:
         before = {each.method: each for each in was[topic]}
@@ -129,11 +129,11 @@ def _of_heard(old: AgentDefinition, new: AgentDefinition, after: Project) -> Ite
             what = f"What {new.name}.{each.method} needs of {topic!r}"
             is_lost = not _is_whole(each) and (_is_whole(known) if known else whole)
             if (is_lost and not _only_shows(each, new, after)) or (known and _takes_anything(known, each)):
-                yield Loss(what, each.span)
+                yield _Loss(what, each.span)
             elif known and known.declared is not None:
                 yield from _of_types(what, known.declared, _needs_of(each), each.span)
     for topic, computed in _made_computed(was, now):
-        yield Loss(f"Which topic {new.name}.{computed.method} hears in the place of {topic!r}", computed.span)
+        yield _Loss(f"Which topic {new.name}.{computed.method} hears in the place of {topic!r}", computed.span)
 
 
 def _is_whole(heard: Subscription) -> bool:
@@ -210,7 +210,7 @@ def _is_shown(value: ast.AST, call: ast.AST | None) -> bool:
 # --- methods and calls --------------------------------------------------------------------------
 
 
-def _of_methods(old: AgentDefinition, new: AgentDefinition) -> Iterator[Loss]:
+def _of_methods(old: AgentDefinition, new: AgentDefinition) -> Iterator[_Loss]:
     for was in old.methods:
         now = new.method(was.name)
         if not was.has_schema or now is None:
@@ -220,9 +220,11 @@ def _of_methods(old: AgentDefinition, new: AgentDefinition) -> Iterator[Loss]:
         yield from _of_schema(f"What {what} takes", was.input_schema, now.input_schema, span)
         yield from _of_schema(f"What {what} promises to return", was.output_schema, now.output_schema, span)
         if was.returns.kind not in _VAGUE and now.returns.kind in _VAGUE:
-            yield Loss(f"What {what} is annotated to return", now.span)
+            yield _Loss(f"What {what} is annotated to return", now.span)
         if _is_return_known(was) and not _is_return_known(now):
-            yield Loss(f"What {what} returns", next(each.span for each in now.returned if not _is_known_end(each.type)))
+            yield _Loss(
+                f"What {what} returns", next(each.span for each in now.returned if not _is_known_end(each.type))
+            )
 
 
 def _is_return_known(method: MethodSpec) -> bool:
@@ -234,7 +236,7 @@ def _is_known_end(found: Type) -> bool:
     return found.kind not in _VAGUE and (found.kind != "dict" or bool(found.args))
 
 
-def _of_calls(old: AgentDefinition, new: AgentDefinition) -> Iterator[Loss]:
+def _of_calls(old: AgentDefinition, new: AgentDefinition) -> Iterator[_Loss]:
     was, now = (Counter((each.agent, each.method, each.has_unknown) for each in agent.calls) for agent in (old, new))
     known = {(agent, method) for agent, method, has_unknown in was if not has_unknown}
     for each in new.calls:
@@ -243,7 +245,7 @@ def _of_calls(old: AgentDefinition, new: AgentDefinition) -> Iterator[Loss]:
         is_computed = not each.agent or not each.method
         if is_more and (_has_fewer(was, now) if is_computed else key[:2] in known):
             target = "whom" if is_computed else f"{each.agent}.{each.method} with"
-            yield Loss(f"What {new.name} calls {target}", each.span)
+            yield _Loss(f"What {new.name} calls {target}", each.span)
 
 
 def _has_fewer(was: Mapping[tuple[str, str, bool], int], now: Mapping[tuple[str, str, bool], int]) -> bool:
@@ -254,18 +256,18 @@ def _has_fewer(was: Mapping[tuple[str, str, bool], int], now: Mapping[tuple[str,
 # --- schemas ------------------------------------------------------------------------------------
 
 
-def _of_schema(what: str, was: Schema | None, now: Schema | None, span: SourceSpan) -> Iterator[Loss]:
+def _of_schema(what: str, was: Schema | None, now: Schema | None, span: SourceSpan) -> Iterator[_Loss]:
     if was is not None and _of_payload(now) < _of_payload(was):
-        yield Loss(what, span)
+        yield _Loss(what, span)
     elif was is not None and now is not None:
         yield from _of_types(what, was, now, span)
 
 
-def _of_types(what: str, was: Schema, now: Schema, span: SourceSpan) -> Iterator[Loss]:
+def _of_types(what: str, was: Schema, now: Schema, span: SourceSpan) -> Iterator[_Loss]:
     for field in now.fields:
         known = was.get(field.name)
         if known is not None and _detail(field.type) < _detail(known.type):
-            yield Loss(f"{what}, in {field.name!r},", span)
+            yield _Loss(f"{what}, in {field.name!r},", span)
 
 
 def _detail(found: Type) -> int:

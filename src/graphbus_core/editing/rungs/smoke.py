@@ -133,7 +133,7 @@ _SOON_S = 3.0
 _Functions = dict[str, ast.FunctionDef | ast.AsyncFunctionDef]
 
 
-class Attempt(NamedTuple):
+class _Attempt(NamedTuple):
     """One method to be called with some values; the first `plain_count` are plain, the others odd."""
 
     agent: AgentDefinition
@@ -162,7 +162,7 @@ class SmokeTrials:
     def __init__(self, ground: Ground) -> None:
         self._ground = ground
         self._known: dict[tuple[str, str], Verdict] = {}
-        self._attempts: dict[tuple[str, str], list[Attempt]] = {}
+        self._attempts: dict[tuple[str, str], list[_Attempt]] = {}
         self._heard: dict[tuple[str, str], list[Json]] = {}
 
     def calls(self, base: State, head: State, before: Project, after: Project) -> list[Json]:
@@ -173,7 +173,7 @@ class SmokeTrials:
         """Take the answers to these calls, so that they need not be made again."""
         self._heard[base.digest, head.digest] = said
 
-    def _planned(self, base: State, head: State, before: Project, after: Project) -> list[Attempt]:
+    def _planned(self, base: State, head: State, before: Project, after: Project) -> list[_Attempt]:
         key = (base.digest, head.digest)
         if key not in self._attempts:
             found = _attempts(before, after, changed_paths(base, head))
@@ -194,7 +194,7 @@ class SmokeTrials:
         return self._known[key]
 
     def _compare(
-        self, attempts: list[Attempt], base: tuple[State, Project], head: tuple[State, Project]
+        self, attempts: list[_Attempt], base: tuple[State, Project], head: tuple[State, Project]
     ) -> Problem | None:
         """Call with the change, and where something is wrong, without it."""
         heard = self._heard.pop((base[0].digest, head[0].digest), None)
@@ -210,7 +210,7 @@ class SmokeTrials:
                     return wrong[index]
         return None
 
-    def _try(self, state: State, project: Project, attempts: list[Attempt]) -> tuple[list[Answers], float]:
+    def _try(self, state: State, project: Project, attempts: list[_Attempt]) -> tuple[list[Answers], float]:
         """Give the answers for each attempt, as far as they were given, and the time that was used."""
         calls = [attempt.told() for attempt in attempts]
         heard = self._ground.tried(state, project.index.import_roots, calls=calls, longest_s=LONGEST_S)
@@ -221,7 +221,7 @@ class SmokeTrials:
         return _by_attempt(said, attempts), heard.done.used_s
 
 
-def _by_attempt(said: list[Json], attempts: list[Attempt]) -> list[Answers]:
+def _by_attempt(said: list[Json], attempts: list[_Attempt]) -> list[Answers]:
     """Give the answers for each attempt, as far as they were given."""
     left = [each for each in said if isinstance(each, list) and len(each) == 2]
     found = []
@@ -231,7 +231,7 @@ def _by_attempt(said: list[Json], attempts: list[Attempt]) -> list[Answers]:
     return found
 
 
-def _problems(attempt: Attempt, said: Answers, files: Files) -> dict[int, Problem]:
+def _problems(attempt: _Attempt, said: Answers, files: Files) -> dict[int, Problem]:
     """Give what is wrong, by the number of the value."""
     found: dict[int, Problem] = {}
     method = attempt.agent.method(attempt.method)
@@ -252,7 +252,7 @@ def _problems(attempt: Attempt, said: Answers, files: Files) -> dict[int, Proble
     return found
 
 
-def _raised(attempt: Attempt, value: Json, detail: Json, files: Files) -> Problem:
+def _raised(attempt: _Attempt, value: Json, detail: Json, files: Files) -> Problem:
     """Say what was raised, and where, as far as that can be known without the code that raised it."""
     try:
         error = msgspec.convert(detail, Raised)
@@ -269,7 +269,7 @@ def _raised(attempt: Attempt, value: Json, detail: Json, files: Files) -> Proble
 # --- what has changed, and how it is called ---------------------------------------------------------
 
 
-def _attempts(before: Project, after: Project, paths: set[str]) -> Iterator[Attempt]:
+def _attempts(before: Project, after: Project, paths: set[str]) -> Iterator[_Attempt]:
     known = {agent.name: agent for agent in before.definitions}
     for agent in after.definitions:
         if agent.path in paths and agent.name in known:
@@ -280,12 +280,12 @@ def _attempts(before: Project, after: Project, paths: set[str]) -> Iterator[Atte
                 yield from _of_handler(agent, name, after)
 
 
-def _of_method(agent: AgentDefinition, name: str) -> Iterator[Attempt]:
+def _of_method(agent: AgentDefinition, name: str) -> Iterator[_Attempt]:
     method = agent.method(name)
     schema = method.input_schema if method else None
     if method and schema is not None and not schema.is_open and _takes(method, schema):
         usual, rare = _values(schema)
-        yield Attempt(agent, name, "", "", (*usual, *rare), len(usual), method.output_schema)
+        yield _Attempt(agent, name, "", "", (*usual, *rare), len(usual), method.output_schema)
 
 
 def _takes(method: MethodSpec, schema: Schema) -> bool:
@@ -296,12 +296,12 @@ def _takes(method: MethodSpec, schema: Schema) -> bool:
     )
 
 
-def _of_handler(agent: AgentDefinition, name: str, project: Project) -> Iterator[Attempt]:
+def _of_handler(agent: AgentDefinition, name: str, project: Project) -> Iterator[_Attempt]:
     for subscription in agent.subscriptions:
         if subscription.method == name and subscription.shape not in ("invalid", "typed"):
             schema = _payload_schema(subscription, project)
             usual = _values(schema)[0] if schema is not None else []
-            yield Attempt(agent, name, subscription.topic, subscription.shape, tuple(usual), len(usual), None)
+            yield _Attempt(agent, name, subscription.topic, subscription.shape, tuple(usual), len(usual), None)
 
 
 def _payload_schema(subscription: Subscription, project: Project) -> Schema | None:

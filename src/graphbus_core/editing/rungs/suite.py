@@ -43,7 +43,7 @@ from graphbus_core.schema.json import Json
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-class Half(NamedTuple):
+class _Half(NamedTuple):
     """Test files of which some tests expect the opposite.
 
     Attributes:
@@ -60,14 +60,14 @@ class Half(NamedTuple):
         """Give the tests that passed and do not follow what they expect now: turned ones that pass, kept ones that do not."""
         found = set()
         for name in passed:
-            plain = plain_name(name)
+            plain = _plain_name(name)
             is_green = outcomes.get(name) == "passed"
             if (plain in self.turned and is_green) or (plain in self.kept and not is_green):
                 found.add(name)
         return found
 
 
-def halves(passed: Iterable[str], files: Files, chance: random.Random) -> tuple[Half, ...]:
+def halves(passed: Iterable[str], files: Files, chance: random.Random) -> tuple[_Half, ...]:
     """Give two halves: each test that can be turned is turned in one of them; none where there is no such test."""
     found = {
         path: _turnable(files.text(path) or b"", path) for path in sorted({name.partition("::")[0] for name in passed})
@@ -77,7 +77,7 @@ def halves(passed: Iterable[str], files: Files, chance: random.Random) -> tuple[
     if not names:
         return ()
     return tuple(
-        Half(
+        _Half(
             {path: _turned(files.text(path) or b"", found[path], chosen, chance) for path in found if found[path]},
             chosen,
             frozenset(names) - chosen,
@@ -86,7 +86,7 @@ def halves(passed: Iterable[str], files: Files, chance: random.Random) -> tuple[
     )
 
 
-def plain_name(name: str) -> str:
+def _plain_name(name: str) -> str:
     """Give the name of a test without its parameters."""
     return name.partition("[")[0]
 
@@ -244,7 +244,7 @@ _KINDS = (
 _BEFORE = {"setup": ("", "teardown"), "call": ("setup", "call"), "teardown": ("setup", "call")}
 
 
-class Tested(NamedTuple):
+class _Tested(NamedTuple):
     """What a run of the tests gave.
 
     Attributes:
@@ -282,7 +282,7 @@ class TestTrials:
 
     def __init__(self, ground: Ground) -> None:
         self._ground = ground
-        self._tested: dict[tuple[str, bool], Tested] = {}
+        self._tested: dict[tuple[str, bool], _Tested] = {}
         self._obstacle = self._obstacle_told = ""
 
     @cached_property
@@ -346,7 +346,7 @@ class TestTrials:
             return self._ground.unverified("G6.unverified", not_copied(reason))
         return None
 
-    def _liars(self, half: Half, base: State, head: State, passed: set[str], project: Project) -> set[str]:
+    def _liars(self, half: _Half, base: State, head: State, passed: set[str], project: Project) -> set[str]:
         """Give the tests that never follow what they expect with the change, and always do without it.
 
         One run settles it when all is well. The others keep a test that fails at times from being taken for a lie: of one that
@@ -365,7 +365,7 @@ class TestTrials:
                 break
         return liars
 
-    def _test(self, state: State, project: Project, before_s: float = 0.0, *, again: bool = False) -> Tested:
+    def _test(self, state: State, project: Project, before_s: float = 0.0, *, again: bool = False) -> _Tested:
         key = (state.digest, again)
         if key not in self._tested:
             with self._ground.copy(state) as folder:
@@ -389,7 +389,7 @@ def _is_pytest(command: tuple[str, ...]) -> bool:
 # --- from what was said to outcomes ---------------------------------------------------------------
 
 
-def _read(heard: Heard, names_pytest: bool) -> Tested:
+def _read(heard: Heard, names_pytest: bool) -> _Tested:
     """Put together what the plugin said; an end that was not said, or said and then talked past, is none."""
     steps = [step for step in heard.said if isinstance(step, list) and step]
     tail = "\n".join(heard.done.stderr.splitlines()[-_LAST_LINES:])
@@ -403,7 +403,7 @@ def _read(heard: Heard, names_pytest: bool) -> Tested:
     elif end and names_pytest and end[1] != heard.done.returncode:
         tampered = (*tampered, f"the exit status ({heard.done.returncode} for {end[1]})")
     done = heard.done
-    return Tested(outcomes, uncollected, is_pytest, done.returncode, done.timed_out, tail, tampered, done.used_s)
+    return _Tested(outcomes, uncollected, is_pytest, done.returncode, done.timed_out, tail, tampered, done.used_s)
 
 
 def _outcomes(steps: list[list[Json]]) -> dict[str, str]:
@@ -430,12 +430,12 @@ def _outcomes(steps: list[list[Json]]) -> dict[str, str]:
 # --- what a run proves ------------------------------------------------------------------------------
 
 
-def _told(tested: Tested) -> str:
+def _told(tested: _Tested) -> str:
     """Give what the run has said of itself, for the person."""
     return "\n".join([*(f"{path}: {why}" for path, why in sorted(tested.uncollected.items())), tested.tail])
 
 
-def _obstacle(before: Tested, timeout_s: float, files: Files) -> str:
+def _obstacle(before: _Tested, timeout_s: float, files: Files) -> str:
     """Say why the tests say nothing about any change; empty when they do."""
     if before.timed_out:
         said = f"The tests take longer than timeout_s ({timeout_s:g} s) without the change, too"
@@ -447,7 +447,7 @@ def _obstacle(before: Tested, timeout_s: float, files: Files) -> str:
     return _failed_obstacle(before)
 
 
-def _failed_obstacle(before: Tested) -> str:
+def _failed_obstacle(before: _Tested) -> str:
     """Say what went wrong in a run that gave neither an outcome nor a broken test file; empty when nothing did."""
     if "No module named pytest" in before.tail:
         said = "There are tests, but pytest is not installed for the Python that shall run them"
@@ -461,7 +461,7 @@ def _failed_obstacle(before: Tested) -> str:
     return f"{said}. Mend it, or set test_command in [tool.graphbus.gate]."
 
 
-def _steady(first: Tested, second: Tested) -> Tested:
+def _steady(first: _Tested, second: _Tested) -> _Tested:
     """Leave out what passed in one run and not in another of the same state."""
     if second.outcomes is None:
         return first
@@ -469,7 +469,7 @@ def _steady(first: Tested, second: Tested) -> Tested:
     return first._replace(outcomes=lasting)
 
 
-def _compare(before: Tested, after: Tested, timeout_s: float, files: Files) -> Verdict:
+def _compare(before: _Tested, after: _Tested, timeout_s: float, files: Files) -> Verdict:
     tampered = [what for what in after.tampered if what not in before.tampered]
     if after.timed_out:
         return Problem("G6.timeout", f"The tests take longer than timeout_s ({timeout_s:g} s).")
@@ -490,7 +490,7 @@ def _kind(what: str) -> str:
     return next((kind for kind in _KINDS if what.startswith(kind)), known)
 
 
-def _compare_outcomes(before: Tested, after: Tested, files: Files) -> Verdict:
+def _compare_outcomes(before: _Tested, after: _Tested, files: Files) -> Verdict:
     fresh = {path: why for path, why in after.uncollected.items() if path not in before.uncollected}
     if fresh:
         told = "\n".join(f"{path}: {why}" for path, why in sorted(fresh.items()))

@@ -169,7 +169,7 @@ class Imported(msgspec.Struct, frozen=True, kw_only=True):
     errors: dict[str, Raised]
 
 
-class ImportTrials:
+class _ImportTrials:
     """The imports of one session; a state that was tried is not tried again, nor a module that hangs without any change."""
 
     def __init__(self, ground: Ground) -> None:
@@ -326,7 +326,7 @@ class Found(NamedTuple):
     used_s: float
 
 
-class CheckTrials:
+class _CheckTrials:
     """The further commands of one session; a state that was checked is not checked again."""
 
     def __init__(self, ground: Ground) -> None:
@@ -400,10 +400,10 @@ class Trials:
 
     def __init__(self, config: ResolvedBuild, sandbox: Sandbox | None) -> None:
         ground = Ground(config, sandbox)
-        self._imports = ImportTrials(ground)
+        self._imports = _ImportTrials(ground)
         self._tests = TestTrials(ground)
         self.objections = Objections(ground)
-        self._checks = CheckTrials(ground)
+        self._checks = _CheckTrials(ground)
         self._smoke = SmokeTrials(ground)
 
     @property

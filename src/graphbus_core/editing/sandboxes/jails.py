@@ -45,14 +45,14 @@ sys.stdout.write("\\0".join(found))
 """
 
 
-class Reach(NamedTuple):
+class _Reach(NamedTuple):
     """What is shown, from the outside in: (real path, the path at which it is seen), and links: (aim, path)."""
 
     reads: tuple[tuple[str, str], ...]
     links: tuple[tuple[str, str], ...]
 
 
-def reach(project: Path | None, more: tuple[str, ...]) -> Reach:
+def reach(project: Path | None, more: tuple[str, ...]) -> _Reach:
     """Give what may be read.
 
     Args:
@@ -69,7 +69,7 @@ def reach(project: Path | None, more: tuple[str, ...]) -> Reach:
             wanted.append(path)
     wanted += [*_interpreter(), *(path for path in _packages() if _is_shown(path, project)), *more]
     shown = sorted({os.path.abspath(path) for path in wanted if os.path.exists(path)})
-    return Reach(tuple((os.path.realpath(path), path) for path in _roots(shown)), tuple(links))
+    return _Reach(tuple((os.path.realpath(path), path) for path in _roots(shown)), tuple(links))
 
 
 def _roots(paths: list[str]) -> list[str]:
@@ -238,7 +238,7 @@ def _is_in(path: str, folder: str) -> bool:
     return path == folder or path.startswith(f"{folder.rstrip('/')}/")
 
 
-def _spec(folder: str, place: str, user: int, shown: Reach, limits: Limits) -> dict[str, Any]:
+def _spec(folder: str, place: str, user: int, shown: _Reach, limits: Limits) -> dict[str, Any]:
     bounds = {"CPU": cpu_seconds(limits), "FSIZE": limits.file_size_mb << 20, "NOFILE": OPEN_FILES}
     if limits.memory_mb:
         bounds["AS"] = limits.memory_mb << 20
@@ -262,7 +262,7 @@ def _spec(folder: str, place: str, user: int, shown: Reach, limits: Limits) -> d
     }
 
 
-def _bwrap(spec: Mapping[str, Any], shown: Reach) -> list[str]:
+def _bwrap(spec: Mapping[str, Any], shown: _Reach) -> list[str]:
     rights = ["--cap-drop", "ALL"]
     place = spec["place"]
     if spec["drop"]:

@@ -152,7 +152,7 @@ class ProcessSandbox:
         readable: Sequence[Path] = (),
     ) -> Finished:
         """Run a command to its end, then end whatever it has left behind."""
-        with private_home() as home:
+        with _private_home() as home:
             variables = environment_of(home, {"TMPDIR": str(home / "tmp"), **(environment or {})})
             return run_watched(_limited(command, limits), cwd, variables, limits, weighed=(cwd, home))
 
@@ -253,7 +253,7 @@ def process_count() -> int:
 
 
 @contextmanager
-def private_home() -> Iterator[Path]:
+def _private_home() -> Iterator[Path]:
     """An empty home and temporary folder, removed afterwards whatever was done to it."""
     folder = Path(tempfile.mkdtemp(prefix="graphbus-home-"))
     try:

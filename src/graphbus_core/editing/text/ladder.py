@@ -22,7 +22,7 @@ def trimmed(code: str) -> str:
     return "\n".join(lines)
 
 
-def leading_blanks(line: str) -> str:
+def _leading_blanks(line: str) -> str:
     """The indentation of a line."""
     return line[: len(line) - len(line.lstrip(" \t"))]
 
@@ -42,7 +42,7 @@ def statements_of(code: str) -> list[ast.stmt]:
     Raises:
         SyntaxError: It does not parse, or a part of it is indented less than its first line.
     """
-    if not leading_blanks(code):
+    if not _leading_blanks(code):
         return parse(code).body
     tree = parse(f"if 1:\n{code}")
     block = tree.body[0]
@@ -61,11 +61,11 @@ def fitted(code: str, indentation: str) -> str:
         SyntaxError: The code does not parse in any of them.
     """
     code = trimmed(code)
-    base = leading_blanks(code)
+    base = _leading_blanks(code)
     if base == indentation:
         statements_of(code)
         return code[len(base) :]
-    if not base and stands_in_file(code, indentation):
+    if not base and _stands_in_file(code, indentation):
         return code
     statements_of(code)
     inside = lines_inside_strings(f"if 1:\n{code}" if base else code)
@@ -73,7 +73,7 @@ def fitted(code: str, indentation: str) -> str:
     return shifted(code, base, indentation, fixed)[len(indentation) :]
 
 
-def stands_in_file(code: str, indentation: str) -> bool:
+def _stands_in_file(code: str, indentation: str) -> bool:
     """True when the code parses as it is after the indentation of its place: all lines but the first have theirs already."""
     try:
         body = statements_of(indentation + code)
@@ -93,7 +93,7 @@ def described(body: list[ast.stmt]) -> str:
 ELISIONS = ("...", "# ...")
 
 
-class Splice(NamedTuple):
+class _Splice(NamedTuple):
     """`text` takes the place of `region[start:end]`; `added` or `removed`: how that is indented otherwise than quoted."""
 
     start: int
@@ -118,13 +118,13 @@ class Match(NamedTuple):
     removed: str = ""
 
 
-def locate(region: str, old: str, new: str) -> tuple[Splice, ...] | Ambiguous:
+def locate(region: str, old: str, new: str) -> tuple[_Splice, ...] | Ambiguous:
     """Say how the one place of `old` becomes `new`; empty when there is no such place."""
-    starts = occurrences(region, old)
+    starts = _occurrences(region, old)
     if len(starts) > 1:
         return Ambiguous(tuple(region.count("\n", 0, start) for start in starts))
     if starts and not _is_flat_line(region, starts[0], old, new):
-        return (Splice(starts[0], starts[0] + len(old), new),)
+        return (_Splice(starts[0], starts[0] + len(old), new),)
     return _locate_lines(region.split("\n"), _lines(old), _lines(new))
 
 
@@ -134,10 +134,10 @@ def _is_flat_line(region: str, start: int, old: str, new: str) -> bool:
     rest = new.partition("\n")[2]
     ends = region[start + len(old.rstrip("\n")) :].partition("\n")[0]
     is_whole = bool(lead) and not lead.strip() and not ends.strip() and "\n" not in old.rstrip("\n")
-    return is_whole and any(each.strip() and not leading_blanks(each) for each in rest.split("\n"))
+    return is_whole and any(each.strip() and not _leading_blanks(each) for each in rest.split("\n"))
 
 
-def occurrences(text: str, part: str) -> list[int]:
+def _occurrences(text: str, part: str) -> list[int]:
     """Give the positions of a part that is not empty, overlapping ones included."""
     found = []
     start = text.find(part)
@@ -152,7 +152,7 @@ def _lines(text: str) -> list[str]:
     return lines if lines[-1] else lines[:-1]
 
 
-def _locate_lines(region: list[str], old: list[str], new: list[str]) -> tuple[Splice, ...] | Ambiguous:
+def _locate_lines(region: list[str], old: list[str], new: list[str]) -> tuple[_Splice, ...] | Ambiguous:
     found = _matches(region, old)
     if len(found) > 1:
         return Ambiguous(tuple(match.first for match in found))
@@ -175,7 +175,7 @@ def _matches(region: list[str], old: list[str]) -> list[Match]:
 def _shifted_match(have: list[str], wanted: list[str], at: int) -> Match | None:
     """Lines that differ from the quoted ones by one and the same indentation, more or less."""
     lead = next(index for index, line in enumerate(wanted) if line)
-    here, there = leading_blanks(have[at + lead]), leading_blanks(wanted[lead])
+    here, there = _leading_blanks(have[at + lead]), _leading_blanks(wanted[lead])
     added = here.removesuffix(there) if here.endswith(there) else ""
     removed = there.removesuffix(here) if there.endswith(here) else ""
     if not added and not removed:
@@ -186,7 +186,7 @@ def _shifted_match(have: list[str], wanted: list[str], at: int) -> Match | None:
     return Match(at, at + len(wanted), added, removed) if have[at : at + len(wanted)] == moved else None
 
 
-def _locate_parts(region: list[str], old: list[list[str]], new: list[list[str]]) -> tuple[Splice, ...] | Ambiguous:
+def _locate_parts(region: list[str], old: list[list[str]], new: list[list[str]]) -> tuple[_Splice, ...] | Ambiguous:
     """`...` on a line of its own stands for lines that stay; each part around it must occur once, in order, shifted alike."""
     if len(old) < 2 or len(old) != len(new) or not all(old):
         return ()
@@ -213,20 +213,20 @@ def _parts(lines: list[str]) -> list[list[str]]:
     return parts
 
 
-def _splice(region: list[str], match: Match, new: list[str]) -> Splice:
+def _splice(region: list[str], match: Match, new: list[str]) -> _Splice:
     """Replace whole lines; where nothing takes their place, their line end goes too."""
     start = sum(len(line) + 1 for line in region[: match.first])
     end = start + sum(len(line) + 1 for line in region[match.first : match.last]) - 1
     if not new:
         has_next = match.last < len(region)
-        return Splice(start if has_next else max(start - 1, 0), end + has_next, "")
-    return Splice(start, end, "\n".join(new), match.added, match.removed)
+        return _Splice(start if has_next else max(start - 1, 0), end + has_next, "")
+    return _Splice(start, end, "\n".join(new), match.added, match.removed)
 
 
 # --- putting replacements into the original text, whatever its line ends are -------------------
 
 
-def spliced(source: SourceText, start: int, end: int, splices: tuple[Splice, ...]) -> str:
+def spliced(source: SourceText, start: int, end: int, splices: tuple[_Splice, ...]) -> str:
     """Give the text of the file with the splices, whose positions count in the LF form of `text[start:end]`, applied to it."""
     region = source.text[start:end]
     crlf = _crlf_positions(region)
@@ -249,7 +249,7 @@ def _crlf_positions(text: str) -> list[int]:
     return positions
 
 
-def _with_strings_unmoved(before: str, region: str, behind: str, splices: tuple[Splice, ...]) -> list[Splice]:
+def _with_strings_unmoved(before: str, region: str, behind: str, splices: tuple[_Splice, ...]) -> list[_Splice]:
     """Shift each replacement to the indentation of its place, but not the inside of strings that begin in it.
 
     Where the quoted text has such strings too, it was found with their insides shifted, and so are those of the new one.
@@ -276,7 +276,7 @@ def _with_strings_unmoved(before: str, region: str, behind: str, splices: tuple[
     ]
 
 
-def _quotes_strings(before: str, region: str, behind: str, splice: Splice) -> bool:
+def _quotes_strings(before: str, region: str, behind: str, splice: _Splice) -> bool:
     """True when a line that is replaced lies in a string that begins in a line before it that is replaced as well."""
     first = (before + region[: splice.start]).count("\n")
     lines = region[splice.start : splice.end].split("\n")

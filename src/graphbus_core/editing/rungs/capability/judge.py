@@ -252,7 +252,7 @@ class Judge:
         name, call = node.attr, place.call
         way: ast.AST = call or node
         if name == "open":
-            code = "G3.files" if call is None or opens_to_write(call, 0) else "G3.read"
+            code = "G3.files" if call is None or _opens_to_write(call, 0) else "G3.read"
             self.notes.sign(code, "opening a file", node, place.scope, way=way)
         elif call is None or _could_rename(call):
             what = "a call of replace" if call else "replace as a value"
@@ -371,7 +371,7 @@ def _could_rename(call: ast.Call) -> bool:
     return len(call.args) == 1 and not named
 
 
-def opens_to_write(call: ast.Call, position: int) -> bool:
+def _opens_to_write(call: ast.Call, position: int) -> bool:
     """Tell whether a file is opened to write, or nobody can know; `position` is that of the mode."""
     if any(isinstance(argument, ast.Starred) for argument in call.args):
         return True
@@ -514,7 +514,7 @@ class Calls:
             self._notes.sign("G3.base", "a class made by a call of type", node, scope)
 
     def _open(self, _: Value, node: ast.Call, scope: Scope) -> None:
-        if opens_to_write(node, 1) or any(keyword.arg not in _MANNERS for keyword in node.keywords):
+        if _opens_to_write(node, 1) or any(keyword.arg not in _MANNERS for keyword in node.keywords):
             self._notes.sign("G3.files", "opening a file to write", node, scope, way=node)
         elif not _is_of_project(node):
             self._notes.sign("G3.read", "opening a file", node, scope, way=node)

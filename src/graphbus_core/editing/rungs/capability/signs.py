@@ -99,7 +99,7 @@ class Notes:
 
     def _texts(self, way: ast.AST, scope: Scope) -> frozenset[str]:
         """Give every constant of which a use is made, also by way of names."""
-        return frozenset(texts_of(self.file.sources(way, scope, set())))
+        return frozenset(_texts_of(self.file.sources(way, scope, set())))
 
     def _way(self, node: ast.AST, scope: Scope) -> str:
         """Show how something is used; names of data are left out, so that they may be renamed."""
@@ -144,7 +144,7 @@ def _is_blank(node: ast.AST) -> bool:
     return isinstance(node, ast.Name) and node.id == "_"
 
 
-def texts_of(nodes: Iterable[ast.AST]) -> Iterator[str]:
+def _texts_of(nodes: Iterable[ast.AST]) -> Iterator[str]:
     """Give the constants of a use as text; how a file is opened and read says nothing about which one it is."""
     for step in nodes:
         if (
