@@ -460,10 +460,10 @@ class _Scale:
 
     def look(self) -> str:
         """Weigh if it is time to, and say what there is too much of."""
-        begun = time.monotonic()
-        if begun >= self._next:
+        if time.monotonic() >= self._next:
+            begun = time.thread_time()  # on a busy machine weighing takes longer, and must not become rarer
             self.excess = self._weigh()
-            self._next = time.monotonic() + max(self._pause_s, 10 * (time.monotonic() - begun))
+            self._next = time.monotonic() + max(self._pause_s, 10 * (time.thread_time() - begun))
         return self.excess
 
 
