@@ -13,9 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from graphbus_core.editing.edits import apply_change, find_symbol, symbol_text
-from graphbus_core.editing.text.indentation import shifted
-from graphbus_core.editing.text.source_text import SourceText, lines_inside_strings, with_lf
-from graphbus_core.editing.text.symbols import definitions, find
+from graphbus_core.editing.text.ladder import shifted
+from graphbus_core.editing.text.source_text import SourceText, definitions, find, lines_inside_strings, with_lf
 from graphbus_core.errors import EditError
 from graphbus_core.model.proposals import CodeChange, Operation
 

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from graphbus_core.editing.edits import find_symbol
 from graphbus_core.editing.merge import merge, merge_lines
-from graphbus_core.editing.text.source_text import SourceText
-from graphbus_core.editing.text.symbols import Definition, definitions
+from graphbus_core.editing.text.source_text import Definition, SourceText, definitions
 from graphbus_core.errors import EditError
 from tests.property.test_edits_on_the_standard_library import FILES
 
