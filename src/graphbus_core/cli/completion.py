@@ -240,8 +240,7 @@ def _letters(asked: _Asked) -> Iterable[CompletionItem[str]]:
 
 
 def _events(asked: _Asked) -> Iterable[CompletionItem[str]]:
-    from graphbus_core.hosting.instruments.trace import FILE, read
-    from graphbus_core.hosting.instruments.trace_tree import SHORT, roots
+    from graphbus_core.hosting.instruments.trace import FILE, SHORT, read, roots
 
     yield _word("last", "the last event from outside")
     found, _ = attempt(lambda: roots(read(_state(asked, FILE).parent), _MOST))
