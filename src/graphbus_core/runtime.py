@@ -171,7 +171,7 @@ def _tracing(config: ResolvedRun) -> tuple[Instrument, ...]:
     """What makes the spans, when the project wants them."""
     if not config.settings.tracing:
         return ()
-    from graphbus_core.hosting.extras import require
+    from graphbus_core.hosting.imports import require
 
     require("`tracing = true`", ["opentelemetry.trace"], extra="otel")
     from graphbus_core.hosting.telemetry import Tracing
