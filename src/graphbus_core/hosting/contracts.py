@@ -1,4 +1,7 @@
-"""The contracts of a running graph: which topics there are and what their payloads look like, which methods can be called."""
+"""The contracts of a running graph: topics and their payloads, methods and their arguments.
+
+A call is compiled when it is made first: one function checks the arguments, runs the method and checks the result.
+"""
 
 from __future__ import annotations
 

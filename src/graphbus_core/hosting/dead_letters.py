@@ -1,4 +1,8 @@
-"""Dead letters on disk: `dead_letters.sqlite3` in the state folder, and the keeper that writes it while a graph runs."""
+"""Dead letters on disk, the keeper that writes them while a graph runs, and their replays.
+
+The file is `dead_letters.sqlite3` in the state folder. A replay delivers the event of a letter to the
+subscription that failed.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a graph is made of: its members, from the artifacts of a build or from classes alone."""
+"""What a graph is made of: its members, from the artifacts of a build or from what live classes declare."""
 
 from __future__ import annotations
 

@@ -65,6 +65,18 @@ class Failed(NamedTuple):
 class SupervisorLink:
     """The supervisor, as seen from the process that runs the graph.
 
+        supervisor                          the process
+        (starts it)                         imports GraphBus
+        Order(options, arguments)     ->    imports the modules of the project
+                                      <-    Imported | Failed
+        "go"                          ->    makes and starts the agents
+                                      <-    Ready | Failed
+        "proceed"                     ->    does what the options ask for, and stays up
+        Show(text)                    ->    writes it above the line that is being typed
+        "end", or it is gone          ->    ends as after SIGTERM
+
+    Everything up to `Imported` happens while the old code still runs, so a module that cannot be imported does no harm.
+
     Attributes:
         show: Writes text that it sends while somebody may be typing.
     """

@@ -1,4 +1,4 @@
-"""What the process does that runs the graph of `graphbus dev` and `graphbus run --watch`; see `supervisor_link`."""
+"""What the process does that runs the graph of `graphbus dev` and `graphbus run --watch`; `SupervisorLink` has the messages."""
 
 from __future__ import annotations
 

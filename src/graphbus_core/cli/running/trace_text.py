@@ -1,4 +1,4 @@
-"""A trace as lines to read: each delivery while it happens, and the tree of one root. Pure functions to painted text."""
+"""A trace and a profile as text: each delivery while it happens, the tree of one root, one line for each handler."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def tree_lines(tree: Caused, *, marked: str = "", limit: int = 0) -> Iterator[st
     """Draw the tree.
 
     Args:
-        tree: From `trace_tree.plant`.
+        tree: From `trace.plant`.
         marked: The id of the event that was asked for.
         limit: How many lines are shown at most; 0: all.
     """

@@ -1,4 +1,4 @@
-"""Where to listen, and with which token: found out before anything listens."""
+"""Where to listen and with which token, settled before anything listens; and who may send requests."""
 
 from __future__ import annotations
 
@@ -20,6 +20,11 @@ from graphbus_core.store.beneath import Folder
 PROBES = frozenset({"/livez", "/readyz", "/startupz"})
 
 _LOOPBACK_NAMES = frozenset({"localhost", "ip6-localhost"})
+
+
+# A token keeps strangers out, the Host keeps rebound names out, the Origin keeps pages of others out. A web page can make its
+# reader's browser send requests to 127.0.0.1. It cannot set their Origin, their token, or a content type of JSON without asking
+# first; and with a name of its own that it lets point here, it cannot hide that name.
 
 
 class Guard:

@@ -1,4 +1,4 @@
-"""`--health`: probes and metrics alone, with nothing but the standard library. For containers.
+"""What probes say of a running graph, and `--health`: probes and metrics alone, with nothing but the standard library.
 
 Nothing can be called or changed here, so there is no token. Connections are few, short, and one thread each.
 """
