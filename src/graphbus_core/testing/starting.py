@@ -43,7 +43,7 @@ def run_graph(
     """
     clock = FakeClock() if clock is None else clock
     if not agents:
-        from graphbus_core.testing.graphs import start_built
+        from graphbus_core.testing.built import start_built
 
         request = RuntimeConfig(artifacts=str(artifacts), validation=validation)
         return start_built(request, clock, on_error, middleware, str(state))

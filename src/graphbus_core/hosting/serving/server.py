@@ -15,11 +15,10 @@ from __future__ import annotations
 
 import re
 import socket
-from asyncio import Protocol, Transport
 from collections.abc import Callable
 from enum import Enum
 from threading import Event, Thread
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import h11
 from uvicorn import Config, Server
@@ -27,6 +26,9 @@ from uvicorn import Config, Server
 from graphbus_core.hosting.serving.address import refuse_address
 from graphbus_core.hosting.serving.problems import MAX_HEAD_BYTES, REFUSED
 from graphbus_core.model.config import ServeConfig
+
+if TYPE_CHECKING:
+    from asyncio import Protocol, Transport
 
 VERSIONS = (b"HTTP/1.1", b"HTTP/1.0")
 
@@ -226,8 +228,8 @@ _BROKEN = {Part.CHUNK: b"!!"}
 """What h11 refuses in the middle of a body; elsewhere it is a line with a NUL."""
 
 
-class _Connection(Protocol):
-    """One connection: the protocol of uvicorn behind the reader."""
+class _Connection:
+    """One connection, an `asyncio.Protocol`: the protocol of uvicorn behind the reader."""
 
     def __init__(self, inner: Protocol, connected: set[_Connection], most: int) -> None:
         self._inner = inner
