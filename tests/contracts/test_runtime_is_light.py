@@ -23,7 +23,6 @@ FORBIDDEN = {
     "what sync handlers do not need": "asyncio concurrent.futures multiprocessing sqlite3",
     "paths as objects, where text will do": "pathlib urllib.parse",
     "what writes artifacts": "graphbus_core.store.writing graphbus_core.store.stamps graphbus_core.store.cache",
-    "OpenSSL, for a few small files": "hashlib _hashlib",
 }
 FILES = {
     "pyproject.toml": "[tool.graphbus]\n",

@@ -18,8 +18,8 @@ from graphbus_core.editing.promotion import fate_of
 from graphbus_core.errors import NegotiationError, did_you_mean
 from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.model.proposals import ProposalRecord, Status
+from graphbus_core.negotiation.apply import MadeCommits, load_commits
 from graphbus_core.negotiation.commit_message import models_of
-from graphbus_core.negotiation.committing import MadeCommits, load_commits
 from graphbus_core.negotiation.transcript import (
     Said,
     SessionRecord,

@@ -57,7 +57,7 @@ def _commits(config: ResolvedBuild, session: str) -> dict[str, str]:
 
     from graphbus_core.editing.git import Repository
     from graphbus_core.errors import NegotiationError
-    from graphbus_core.negotiation.committing import load_commits
+    from graphbus_core.negotiation.apply import load_commits
 
     with suppress(NegotiationError):  # the files are restored, whatever git says
         made = load_commits(config.artifacts_dir, session)

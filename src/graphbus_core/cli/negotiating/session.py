@@ -183,7 +183,7 @@ def git_commits(result: BuildResult) -> Mapping[str, str]:
     """Give the git commits that were made: proposal -> id, in their order."""
     if not (result.negotiations and result.applied and result.config.makes_commits):
         return {}
-    from graphbus_core.negotiation.committing import load_commits
+    from graphbus_core.negotiation.apply import load_commits
 
     made = load_commits(result.config.artifacts_dir, result.negotiations.session)
     return made.commits if made else {}
