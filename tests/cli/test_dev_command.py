@@ -302,7 +302,7 @@ def test_files_that_vanish_while_they_are_read_are_no_error(project: Project, mo
 
     def read_late(self: DiskReader, path: str) -> bytes:
         if "old" in path:
-            (root / path).unlink()
+            (root / path).unlink(missing_ok=True)
         return read(self, path)
 
     monkeypatch.setattr(DiskReader, "__call__", read_late)
