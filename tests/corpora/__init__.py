@@ -169,7 +169,7 @@ class BadEdit(_Edit):
 
     @property
     def is_hostile(self) -> bool:
-        """One of the many that are refused for their text, up to G3; tests/unit/editing/test_hostile_edits.py tries them all."""
+        """One of the many that are refused for their text, up to G3; tests/unit/editing/test_gate_corpora.py tries them all."""
         return self.group.startswith("g3_") and self.refused < "G4"
 
 
