@@ -13,7 +13,7 @@ import pytest
 from graphbus_core.cli import main
 from graphbus_core.editing.gate import check_file
 from graphbus_core.errors import EditError
-from tests.project_files import write_project
+from tests.project_files import NO_PLUGINS, write_project
 
 pytestmark = pytest.mark.slow
 
@@ -54,7 +54,8 @@ def test_limit():
     assert LIMIT == 3
 """
 FILES = {
-    "pyproject.toml": '[project]\nname = "shop"\n[tool.pytest.ini_options]\npythonpath = ["."]\n',
+    "pyproject.toml": '[project]\nname = "shop"\n[tool.pytest.ini_options]\npythonpath = ["."]\n'
+    f'addopts = "{NO_PLUGINS}"\n',
     "agents/__init__.py": "",
     "agents/shop.py": SHOP,
     "lib/money.py": "def cents(value):\n    return value\n",

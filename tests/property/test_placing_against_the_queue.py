@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from graphbus_core import Event
@@ -19,6 +19,7 @@ from graphbus_core.bus.lanes import Lanes
 from graphbus_core.bus.routing import Subscription
 from graphbus_core.model.deliveries import DeliveryPolicy
 from graphbus_core.model.topics import matches
+from tests.thoroughness import examples
 
 TOPICS = ["/A/A", "/A/B", "/B/A", "/B/B"]
 
@@ -134,7 +135,7 @@ def observed(
     return run.heard, [known(each) for each in bus.history()], dead, bus.statistics(), bus._receipts.followed, placed
 
 
-@settings(max_examples=60, deadline=None)
+@examples(25)
 @given(handlers=st.lists(HANDLERS, min_size=1, max_size=4))
 def test_nobody_can_tell_the_short_way_from_the_queue(handlers: list[Handler]) -> None:
     """On the loop alone everything is certain, the order of all agents too, and what the guards stop."""
@@ -145,7 +146,7 @@ def test_nobody_can_tell_the_short_way_from_the_queue(handlers: list[Handler]) -
     assert bool(placed) == is_published
 
 
-@settings(max_examples=40, deadline=None)
+@examples(20)
 @given(handlers=st.lists(HANDLERS.map(lambda each: each._replace(drops=None)), min_size=1, max_size=3), ways=WAYS)
 def test_with_full_mailboxes_and_other_threads_it_is_still_the_same_that_is_delivered(
     handlers: list[Handler], ways: list[str]

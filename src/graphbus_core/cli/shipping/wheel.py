@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping
+from functools import cache
 from hashlib import sha256
 from io import BytesIO
 from modulefinder import ModuleFinder
@@ -46,6 +47,7 @@ class Wheel(NamedTuple):
         return sha256(self.data).hexdigest()
 
 
+@cache
 def make_wheel() -> Wheel:
     """Pack the runtime. Nothing is compressed: compressors differ between machines, and the hash must not."""
     about = f"{_NAME}-{graphbus_core.__version__}.dist-info"
