@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Awaitable, Callable, Container, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Container, Generator, Iterable, Iterator
 from contextlib import suppress
-from types import CoroutineType
+from types import CoroutineType, coroutine
 from typing import Any, Protocol, TypeVar
 
 from graphbus_core.errors import RunError
@@ -22,16 +22,6 @@ explain: Callable[[Exception], Exception] = lambda error: error  # noqa: E731 - 
 """What becomes of an exception before a person reads of it; a confined process tells which power was missing."""
 
 
-class Carried(Protocol):
-    """Something to be done, and what has come of it."""
-
-    result: Any
-    error: BaseException | None
-
-    def begin(self) -> Any:
-        """Begin; the rest may have to be awaited."""
-
-
 def run_each(calls: Iterator[Callable[[T], object]], argument: T, failed: Callable[[Exception], object]) -> None:
     """Call each of `calls`; the Exception of one goes to `failed` and does not keep the next from being called."""
     while True:
@@ -41,14 +31,6 @@ def run_each(calls: Iterator[Callable[[T], object]], argument: T, failed: Callab
             return
         except Exception as error:  # noqa: BLE001 - what a handler raises is its own affair: isolation
             failed(error)
-
-
-def run_one(call: Callable[[T], object], argument: T, failed: Callable[[Exception], object]) -> None:
-    """Do what `run_each` does with a single call; to make an iterator of it would cost more than the call."""
-    try:
-        call(argument)
-    except Exception as error:  # noqa: BLE001 - as above
-        failed(error)
 
 
 def attempt(work: Callable[[], R]) -> tuple[R | None, Exception | None]:
@@ -125,30 +107,108 @@ def try_around(
     return run
 
 
-async def carry_each(turn: Iterator[Carried], ended: Callable[[Any], object]) -> None:
-    """Begin each of a turn, await what it gives if that can be awaited, and note what has come of it; then it has `ended`.
+class Underway(Protocol):
+    """Work that may have to be awaited, and what has come of it."""
+
+    coroutine: Any
+    result: Any
+    error: BaseException | None
+
+
+UnderwayT = TypeVar("UnderwayT", bound=Underway)
+
+
+class _Ended:
+    """What a step gives in the place of what it waits for, when there is no further step."""
+
+
+ENDED = _Ended()
+
+
+def begin(work: UnderwayT, enter: Callable[[UnderwayT], object], call: Callable[[T], Any], argument: T) -> Any:
+    """Take the first step of an `async def`, after `enter`: `ENDED`, or what it waits for. Whatever it raised is noted.
 
     Unlike with `run_each`, that is anything: a task that raised KeyboardInterrupt would end the loop while others are at work.
-    All of a turn share one coroutine: one for each costs as much as a handler that does nothing.
+    What it returns is not kept if it ends with this step.
     """
-    for each in turn:
-        try:
-            result = each.begin()
-            if type(result) is CoroutineType or isinstance(result, Awaitable):  # the first alone costs next to nothing
-                result = await result
-            if result is not None:
-                each.result = result
-        except BaseException as error:  # noqa: BLE001 - it is handed to the thread that has to do with it
-            each.error = error
-        ended(each)
-
-
-async def carry(call: Callable[[T], Any], argument: T, outcome: Carried) -> None:
-    """Call what can be awaited, await it, and note in `outcome` as its error whatever it raised."""
     try:
-        await call(argument)
-    except BaseException as error:  # noqa: BLE001 - who awaits this decides
-        outcome.error = error
+        enter(work)
+        coroutine = call(argument)
+        if type(coroutine) is not CoroutineType:
+            coroutine = _await(coroutine)
+        work.coroutine = coroutine
+        for awaited in coroutine.__await__():  # costs half of `send`, which raises StopIteration
+            return awaited
+    except BaseException as error:  # noqa: BLE001 - it is handed to the thread that has to do with it
+        work.error = error
+    return ENDED
+
+
+def begin_any(work: UnderwayT, enter: Callable[[UnderwayT], object], call: Callable[[], Any]) -> Any:
+    """Do what `begin` does with what may be `async def` or not, and keep what it returns."""
+    try:
+        enter(work)
+        coroutine = call()
+        if not isinstance(coroutine, Awaitable):
+            work.result = coroutine
+            return ENDED
+        work.coroutine = coroutine if type(coroutine) is CoroutineType else _await(coroutine)
+        return step(work, None, None)
+    except BaseException as error:  # noqa: BLE001 - as above
+        work.error = error
+    return ENDED
+
+
+def step(work: Underway, value: Any, error: BaseException | None) -> Any:
+    """Take the next step of work that has begun: with the value that it has waited for, or with this error."""
+    try:
+        return work.coroutine.send(value) if error is None else work.coroutine.throw(error)
+    except StopIteration as end:
+        work.result = end.value
+    except BaseException as raised:  # noqa: BLE001 - as above
+        work.error = raised
+    return ENDED
+
+
+@coroutine
+def carry_on(awaited: Any, resume: Callable[[Any, BaseException | None], Any]) -> Generator[Any, Any, None]:
+    """Wait for what work waits for, `resume` it, and so on until it has ended; a cancellation goes to the work."""
+    while awaited is not ENDED:
+        try:
+            value, error = (yield awaited), None
+        except BaseException as raised:  # noqa: BLE001 - it is for the work to say what becomes of it
+            value, error = None, raised
+        awaited = resume(value, error)
+
+
+async def _await(work: Awaitable[Any]) -> Any:
+    return await work
+
+
+class Round(Protocol):
+    """A round of calls; `at` says whom the last one belongs to, and `rest` gives those that come after it."""
+
+    at: Any
+    pairs: list[tuple[Any, Callable[[Any], object]]]
+
+    def rest(self) -> list[tuple[Any, Callable[[Any], object]]]:
+        """What is left."""
+
+
+RoundT = TypeVar("RoundT", bound=Round)
+
+
+def run_round(round_: RoundT, argument: object, failed: Callable[[RoundT, Exception], object]) -> None:
+    """Do what `run_each` does with a round."""
+    pairs = round_.pairs
+    while True:
+        try:
+            for round_.at, call in pairs:
+                call(argument)
+            return
+        except Exception as error:  # noqa: BLE001 - as above
+            failed(round_, error)
+        pairs = round_.rest()
 
 
 def attempt_anything(work: Callable[[], object]) -> BaseException | None:

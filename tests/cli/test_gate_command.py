@@ -175,6 +175,14 @@ def test_a_weakened_test_does_not_help(shop: Path, capsys: pytest.CaptureFixture
 
     assert code(judged(capsys=capsys)[1]) == "G0.not-agent-file"
     assert code(judged("--allow", "tests/**", capsys=capsys)[1]) == "G6.tests"
+
+
+def test_with_the_tests_of_the_base_a_weakened_test_does_not_help(
+    shop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    edit(shop, "2.5 * count", "3.5 * count")
+    edit(shop, '{"total": 5.0}', '{"total": 7.0}', "tests/test_shop.py")
+
     assert code(judged("--base-tests", capsys=capsys)[1]) == "G6.tests"
 
 

@@ -20,7 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from graphbus_core import Event
 from graphbus_core.bus import MessageBus
-from graphbus_core.bus.routing import Subscription
+from graphbus_core.bus.routes import Subscription
 from graphbus_core.model.deliveries import DeliveryPolicy
 from graphbus_core.model.topics import matches
 from graphbus_core.testing import FakeClock

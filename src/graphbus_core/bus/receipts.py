@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from threading import Lock
 from typing import Any
@@ -27,23 +28,23 @@ class Receipt:
         event: The event.
     """
 
-    __slots__ = ("_done", "_is_waiting_forbidden", "_left", "_lock", "_outcomes", "_raised", "_then", "event")
+    __slots__ = ("_done", "_is_waiting_forbidden", "_outcomes", "_pending", "_raised", "_then", "_untold", "event")
 
     def __init__(self, event: Event, is_waiting_forbidden: Callable[[], bool] = lambda: False) -> None:
         self.event = event
         self._is_waiting_forbidden = is_waiting_forbidden
-        self._lock = Lock()
-        self._left = 1
+        self._pending: list[None] = [None]  # one for each thing to be done; to add or take one needs no lock
+        self._untold = [None]  # whoever takes this one tells that all is done
         self._outcomes: list[Outcome] = []
         self._raised: Exception | None = None
         self._done = Lock()  # held until all is done: a tenth of the price of an Event
         self._done.acquire()
-        self._then: list[Callable[[], None]] = []
+        self._then: deque[Callable[[], None]] = deque()
 
     @property
     def is_done(self) -> bool:
         """True when the event and everything that came of it is delivered, or has become a dead letter."""
-        return self._left == 0
+        return not self._pending
 
     @property
     def results(self) -> tuple[Outcome, ...]:
@@ -57,51 +58,61 @@ class Receipt:
             DeadlockError: GBE634 inside a handler, which would keep from happening what it waits for.
             Exception: On a bus with `on_error="raise"`, the first that a handler has raised.
         """
-        if self._left and self._is_waiting_forbidden():
+        if self._pending and self._is_waiting_forbidden():
             raise DeadlockError("GBE634", topic=self.event.topic)
         if not self._done.acquire(timeout=-1 if timeout_s is None else max(0.0, timeout_s)):
             return False
         self._done.release()
+        self.raise_what_was_raised()
+        return True
+
+    def raise_what_was_raised(self) -> None:
+        """Raise the first Exception that a handler has raised, on a bus that lets it go up."""
         if self._raised is not None:
             raise self._raised
-        return True
 
     # --- for the bus ---
 
     def hold(self) -> None:
         """One more thing has to be done."""
-        with self._lock:
-            self._left += 1
+        self._pending.append(None)
 
     def release(self) -> bool:
         """One thing is done; True when it was the last."""
-        with self._lock:
-            self._left -= 1
-            if self._left:
-                return False
-        self._tell()
-        return True
+        pending = self._pending
+        try:
+            del pending[-1]
+        except IndexError:  # it has been ended before
+            return False
+        return not pending and self._tell()
 
     def end(self) -> None:
         """Nothing more will be done."""
-        with self._lock:
-            is_done, self._left = not self._left, 0
-        if not is_done:
-            self._tell()
+        self._pending.clear()
+        self._tell()
 
-    def _tell(self) -> None:
+    def _tell(self) -> bool:
+        try:
+            del self._untold[0]
+        except IndexError:
+            return False
         self._done.release()
-        then, self._then = self._then, []
-        for tell in then:
-            tell()
+        self._call_those_who_wait()
+        return True
 
     def then(self, tell: Callable[[], None]) -> None:
         """Have a function called when all is done, on whatever thread; at once if it is."""
-        with self._lock:
-            if self._left:
-                self._then.append(tell)
+        self._then.append(tell)
+        if not self._pending:
+            self._call_those_who_wait()
+
+    def _call_those_who_wait(self) -> None:
+        while self._then:
+            try:
+                tell = self._then.popleft()
+            except IndexError:  # another thread was quicker
                 return
-        tell()
+            tell()
 
     def note(self, handler: str, value: object) -> None:
         """A handler of the event has returned."""
@@ -137,7 +148,9 @@ class Receipts:
 
     def of(self, event: Event) -> Receipt | None:
         """The receipt of the tree that the event belongs to."""
-        return self.followed.get(id(event.root))
+        lineage = event._lineage
+        root = event if lineage is None or lineage.root is None else lineage.root
+        return self.followed.get(id(root))
 
     def has(self, event: Event) -> bool:
         """True for an event that is followed itself."""
@@ -151,16 +164,20 @@ class Receipts:
 
     def hold(self, event: Event) -> Receipt | None:
         """One more delivery of this event, or its child, has to be made; give the receipt that counts it, if any."""
-        receipt = self.followed.get(id(event.root))
+        receipt = self.of(event)
         if receipt is not None:
-            receipt.hold()
+            receipt._pending.append(None)
         return receipt
 
     def release(self, event: Event) -> None:
         """A delivery that was held is made, or will never be."""
         receipt = self.followed.get(id(event.root))
         if receipt is not None and receipt.release():
-            self.followed.pop(id(receipt.event), None)
+            self.close(receipt)
+
+    def close(self, receipt: Receipt) -> None:
+        """Nothing is left to follow."""
+        self.followed.pop(id(receipt.event), None)
 
     def end(self) -> None:
         """Nothing more will be done: whoever waits for a handler that did not end has waited long enough."""

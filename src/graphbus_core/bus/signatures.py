@@ -24,11 +24,16 @@ Handler = Callable[..., object]
 
 
 class BoundHandler(msgspec.Struct, frozen=True):
-    """A handler that takes one event, whatever its signature says."""
+    """A handler that takes one event, whatever its signature says.
+
+    Attributes:
+        answers: False for one with `-> None`: it only hears.
+    """
 
     call: Callable[[Event], object]
     shape: HandlerShape
     is_async: bool
+    answers: bool = True
 
 
 class _Parameter(msgspec.Struct, frozen=True):
@@ -60,12 +65,12 @@ def bind(handler: Handler, *, shape: HandlerShape | None = None) -> BoundHandler
     is_async = bool(code.co_flags & _COROUTINE)
     parameters = _parameters(handler, function)
     if shape == "topic_payload":
-        return BoundHandler(_call_with_topic(handler, parameters), "topic_payload", is_async)
+        return BoundHandler(_call_with_topic(handler, parameters), "topic_payload", is_async, _answers(function))
     if shape is None or not any(isinstance(each.annotation, Unresolved) for each in parameters):
         shape = decide([HandlerParameter(each.name, each.kind, _classify(each.annotation)) for each in parameters])
     if shape == "invalid":
         raise _invalid(handler, f"({', '.join(each.name for each in parameters)}) fits no row of the table")
-    return BoundHandler(_ADAPTERS[shape](handler, parameters), shape, is_async)
+    return BoundHandler(_ADAPTERS[shape](handler, parameters), shape, is_async, _answers(function))
 
 
 def describe(handler: Handler) -> str:
@@ -91,6 +96,11 @@ def _function_of(handler: Handler) -> Any:
     while hasattr(function, "__wrapped__"):
         function = function.__wrapped__
     return function if hasattr(function, "__code__") else None
+
+
+def _answers(function: Any) -> bool:
+    annotations = getattr(function, "__annotations__", {})
+    return "return" not in annotations or annotations["return"] not in (None, "None", type(None))
 
 
 def _parameters(handler: Handler, function: Any) -> list[_Parameter]:

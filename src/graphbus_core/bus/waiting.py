@@ -1,65 +1,105 @@
-"""Waiting in the middle of a handler: who waits for whom, and what a thread does for others meanwhile."""
+"""Waiting: where threads sleep until something is so, and who waits for whom."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
+from contextlib import suppress
+from threading import Lock
 from time import monotonic
 
-from graphbus_core.bus import lanes as loop
-from graphbus_core.bus.judging import Judging
-from graphbus_core.bus.queueing import Asker, Errand
+_LOOK_AGAIN_S = 10.0
+"""A KeyboardInterrupt may come after a change and before its ring. Nothing else needs this."""
 
 
-class Waiter(Judging):
-    """Lets the thread that drains wait without keeping those it waits for from their work."""
+class Bell:
+    """Rung by who changes something that others wait for. To ring costs next to nothing while nobody waits.
 
-    def _wait_here(self, is_so: Callable[[], object], timeout_s: float | None = None) -> bool:
-        """Wait in the middle of a handler, and meanwhile do what lanes ask of this thread; False when it was not so in time."""
-        deadline = loop.now_plus(timeout_s)
-        before = self._suspended
-        self._suspended = busy = before.union(owner for owner, _ in self._chain())
+    No lock is shared: code of others may run in between, of a signal, a finalizer or who looks. Whether it rings or raises,
+    nobody is locked out. Who waits registers before looking; who changes something does so before looking at who waits.
+
+    Attributes:
+        waiting: One locked lock for each thread that waits; to unlock it is to wake the thread.
+    """
+
+    __slots__ = ("waiting",)
+
+    def __init__(self) -> None:
+        self.waiting: list[Lock] = []
+
+    def ring(self) -> None:
+        """Let those who wait look again."""
+        for asleep in self.waiting.copy():
+            with suppress(RuntimeError):  # it has been woken already, and has yet to look
+                asleep.release()
+
+    def wait(self, until: Callable[[], object], timeout_s: float | None = None) -> bool:
+        """Wait until it is so; False when it was not in time. `until` is called before the first ring, and must be quick."""
+        deadline = now_plus(timeout_s)
+        asleep = Lock()
+        asleep.acquire()
         try:
-            while not is_so():
-                errand = self._errand_for_others(busy)
-                if errand is not None:
-                    self._do_meanwhile(errand, busy)
-                    continue
-                left_s = None if deadline is None else deadline - monotonic()
-                if not self._bell.wait(lambda: is_so() or self._has_errand(busy), left_s):
+            self.waiting.append(asleep)
+            while not until():
+                left_s = _LOOK_AGAIN_S if deadline is None else min(_LOOK_AGAIN_S, deadline - monotonic())
+                if left_s <= 0:
                     return False
+                asleep.acquire(timeout=left_s)
+            return True
         finally:
-            self._suspended = before
+            with suppress(ValueError):  # a KeyboardInterrupt was quicker
+                self.waiting.remove(asleep)
+
+
+def now_plus(seconds: float | None) -> float | None:
+    """The moment so many seconds from now; None for no limit."""
+    return None if seconds is None else monotonic() + seconds
+
+
+class Waits:
+    """Edges from agents that are in the middle of something to those that they wait for."""
+
+    __slots__ = ("_changing", "_edges")
+
+    def __init__(self) -> None:
+        self._edges: dict[Hashable, list[Hashable]] = {}
+        self._changing = Lock()
+
+    def __bool__(self) -> bool:
+        return bool(self._edges)
+
+    def leads_back(self, target: Hashable, held: Iterable[Hashable]) -> bool:
+        """True when the target waits, directly or through others, for one of those who are held."""
+        with self._changing:
+            return self._leads_back(target, frozenset(held))
+
+    def enter(self, held: Iterable[Hashable], target: Hashable) -> bool:
+        """Note that all who are held wait for the target; False, and nothing is noted, when it waits for one of them."""
+        held = frozenset(held)
+        with self._changing:
+            if self._leads_back(target, held):
+                return False
+            for each in held - {target}:
+                self._edges.setdefault(each, []).append(target)
         return True
 
-    def _do_meanwhile(self, errand: Errand, busy: frozenset[Hashable]) -> None:
-        """Those who wait on this stack cannot go on before the errand is done, and so wait for it as well."""
-        is_noted = errand.owner != "" and self._waits.enter(busy, errand.owner)
-        try:
-            errand.do()
-        finally:
-            if is_noted:
-                self._waits.leave(busy, errand.owner)
+    def leave(self, held: Iterable[Hashable], target: Hashable) -> None:
+        """The wait is over."""
+        with self._changing:
+            for each in frozenset(held) - {target}:
+                targets = self._edges[each]
+                targets.remove(target)
+                if not targets:
+                    del self._edges[each]
 
-    def _has_errand(self, busy: frozenset[Hashable]) -> bool:
-        return any(errand.owner not in busy for errand in list(self._errands))
-
-    def _errand_for_others(self, busy: frozenset[Hashable]) -> Errand | None:
-        """Take out the first errand that does not go to an agent that is waiting here in the middle of a handler."""
-        for errand in list(self._errands):
-            if errand.owner not in busy:
-                self._errands.remove(errand)
-                return errand
-        return None
-
-    def _chain(self) -> tuple[Asker, ...]:
-        """Who waits for what this code does, from the outermost on, and whose code it is."""
-        inner = self._inner if self._is_inside else loop.current()
-        if inner is not None:
-            own: Asker = (inner.lane, inner.name)
-            return (*inner.chain, own, *(self._called if self._is_inside else ()))
-        if not self._is_inside:
-            return ()
-        if self._event is None:
-            return self._called
-        subscription = self._dispatch.subscriptions[self._position]
-        return ((subscription.lane, subscription.name), *self._called)
+    def _leads_back(self, target: Hashable, held: frozenset[Hashable]) -> bool:
+        seen: set[Hashable] = set()
+        ahead = [target]
+        while ahead:
+            here = ahead.pop()
+            for further in self._edges.get(here, ()):
+                if further in held:
+                    return True
+                if further not in seen:
+                    seen.add(further)
+                    ahead.append(further)
+        return False

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from graphbus_core.bus.routing import PayloadCheck
+from graphbus_core.bus.routes import PayloadCheck
 from graphbus_core.errors import RunError, did_you_mean
 from graphbus_core.log import Log
 from graphbus_core.model.agent import MethodSpec

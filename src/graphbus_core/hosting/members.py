@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from graphbus_core.bus import MessageBus
-from graphbus_core.bus.queueing import OnError
+from graphbus_core.bus.message_bus import OnError
 from graphbus_core.errors import Place
 from graphbus_core.hosting import declared
 from graphbus_core.hosting.contracts import Method, Topics, topics_of_artifacts

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from graphbus_core.bus import MessageBus
 from graphbus_core.bus.receipts import Receipt
-from graphbus_core.bus.routing import Subscription
+from graphbus_core.bus.routes import Subscription
 from graphbus_core.errors import RunError
 from graphbus_core.model.deliveries import DeadLetter
 from graphbus_core.model.messages import Event, once_more

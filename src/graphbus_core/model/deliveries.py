@@ -31,30 +31,6 @@ ONCE = DeliveryPolicy()
 """One attempt, one at a time: the policy of a plain `@subscribe(topic)`."""
 
 
-class Ack(msgspec.Struct, frozen=True):
-    """The event is handled."""
-
-
-class Retry(msgspec.Struct, frozen=True):
-    """The event is to be delivered again, in `delay_s` seconds."""
-
-    delay_s: float
-
-
-class Dead(msgspec.Struct, frozen=True):
-    """The event becomes a dead letter.
-
-    Attributes:
-        reason: The same attempt would fail again (`final`), the exception is not in `retry_on` (`unlisted`), or there is no
-            further attempt (`exhausted`).
-    """
-
-    reason: Literal["final", "unlisted", "exhausted"]
-
-
-Decision = Ack | Retry | Dead
-"""What becomes of an event after an attempt to handle it."""
-
 Reason = Literal["handler", "hops", "tree", "full", "closed", "gone"]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from graphbus_core.model.digests import sha256_hex
-from graphbus_core.schema.json import Json, freeze
+from graphbus_core.schema.json import FrozenDict, Json, freeze
 
 _KEPT_ANCESTORS = 50
 """A chain of events holds on to between one and two times as many of its last links, however long it gets."""
@@ -28,7 +28,8 @@ class _Lineage(msgspec.Struct, eq=False):
     ordinal: int = 0
     id: str = ""
     cause_id: str = ""
-    descendants: int = 0
+    descendants: int = 0  # counted by whoever delivers in place
+    descendants_on_loop: int = 0  # counted on the event loop: each has one writer, and so needs no lock
 
 
 class _Carried(msgspec.Struct, frozen=True, eq=False):
@@ -62,6 +63,8 @@ class Event(_Carried, frozen=True, eq=False):
             RunError: GBE612 or GBE613 for a payload that is not JSON or is too large.
         """
         carried = _get_payload(self)
+        if type(carried) is FrozenDict:
+            return carried
         frozen = freeze(carried)
         if frozen is not carried:
             _payload.__set__(self, frozen)
@@ -101,7 +104,7 @@ class Event(_Carried, frozen=True, eq=False):
     def root(self) -> Event:
         """The event at the root of the causal tree; itself for a root."""
         lineage = self._lineage
-        return self if lineage is None or lineage.root is None else lineage.root
+        return self if lineage is None or (root := lineage.root) is None else root
 
     @property
     def published_by(self) -> str:
@@ -165,8 +168,12 @@ def child_of(  # noqa: PLR0917 - every nested publish calls it, and arguments by
     cause: Event, topic: str, payload: Json, src: str, by: str, ordinal: int, timestamp: float | None = None
 ) -> Event:
     """Make the event that the handler `by` publishes while it handles `cause`, after `ordinal` others; now by default."""
-    hops = cause.hops + 1
-    lineage = _Lineage(hops, cause, cause.root, by, ordinal)
+    before = cause._lineage
+    if before is None:
+        hops, root = 1, cause
+    else:
+        hops, root = before.hops + 1, cause if before.root is None else before.root
+    lineage = _Lineage(hops, cause, root, by, ordinal)
     event = Event(topic, payload, src, time() if timestamp is None else timestamp, lineage)
     if hops % _KEPT_ANCESTORS == 0 and hops > _KEPT_ANCESTORS:
         _let_go(cause)
@@ -205,11 +212,20 @@ def once_more(event: Event) -> Event:
     return Event(event.topic, _get_payload(event), event.src, event.timestamp, lineage)
 
 
-def count_descendant(event: Event) -> int:
-    """Count one more event below the root of this one, and give their number."""
-    lineage = _lineage_of(event.root)
-    count = lineage.descendants = lineage.descendants + 1  # no call in between: no other thread comes in
-    return count
+def count_descendant(child: Event, max_hops: int, *, on_loop: bool = False) -> tuple[int, int]:
+    """Give the hops of an event that a handler has published, and how many events came of its root, this one included.
+
+    One beyond `max_hops` is not counted. One thread at a time may count for the loop, and one for everything else.
+    """
+    lineage = child._lineage or _lineage_of(child)
+    root = child if lineage.root is None else lineage.root
+    of_root = root._lineage or _lineage_of(root)
+    if lineage.hops <= max_hops:
+        if on_loop:
+            of_root.descendants_on_loop += 1
+        else:
+            of_root.descendants += 1
+    return lineage.hops, of_root.descendants + of_root.descendants_on_loop
 
 
 def _lineage_of(event: Event) -> _Lineage:
@@ -230,7 +246,7 @@ def _let_go(event: Event) -> None:
     lineage = _lineage_of(event)
     while kept and lineage.cause is not None:
         event = lineage.cause
-        lineage = _lineage_of(event)
+        lineage = event._lineage or _lineage_of(event)
         kept -= 1
     lineage.cause_id = event.causation_id
     _identify(event)

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from graphbus_core.bus.delivering import OnError
+from graphbus_core.bus.message_bus import OnError
 from graphbus_core.clock import Clock
 from graphbus_core.middleware import Middleware
 from graphbus_core.model.config import Validation

@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 
 from graphbus_core.bus import MessageBus
-from graphbus_core.bus.delivering import OnError
-from graphbus_core.bus.lanes import Delivery
-from graphbus_core.bus.ledger import tell
-from graphbus_core.bus.routing import Admit
+from graphbus_core.bus.core import Delivery
+from graphbus_core.bus.dead_letters import tell
+from graphbus_core.bus.message_bus import OnError
+from graphbus_core.bus.routes import Admit
 from graphbus_core.clock import Clock
 from graphbus_core.errors import RunError
 from graphbus_core.middleware import Handling, Middleware
@@ -234,11 +234,11 @@ class RecordingBus(Recorded, MessageBus):
             admit=admit,
             middleware=(self._recorder, *middleware),
         )
+        self._sync.on_failure = self._note_timeout
 
-    def _ended(self, delivery: Delivery) -> None:
-        if isinstance(delivery.error, TimeoutError) and delivery.subscription is not None:
+    def _note_timeout(self, delivery: Delivery) -> None:
+        if isinstance(delivery.error, TimeoutError):
             self._recorder.note_timeout(delivery.event, delivery.subscription.name, delivery.attempt, delivery.error)
-        super()._ended(delivery)
 
 
 def _instead(events: Sequence[Event]) -> list[str]:

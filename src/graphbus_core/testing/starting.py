@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from graphbus_core.bus.delivering import OnError
+from graphbus_core.bus.message_bus import OnError
 from graphbus_core.clock import Clock
 from graphbus_core.hosting.members import compose
 from graphbus_core.middleware import Middleware

@@ -256,7 +256,7 @@ def test_what_a_handler_leaves_running_is_followed_by_nobody_when_it_publishes_l
             await asyncio.gather(*late)
             await asyncio.sleep(0.01)
             assert heard == ["late"] * 3
-            assert bus._receipts.followed == {}
+            assert bus._followed == {}
 
     asyncio.run(program())
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import graphbus_core.bus
-from graphbus_core.bus import MessageBus, doorbell
+from graphbus_core.bus import MessageBus, waiting
 from graphbus_core.isolation import attempt_anything
 from graphbus_core.model.deliveries import DeliveryPolicy
 from tests.fakes.pausing import PATIENCE_S, Pausing, comes_true
@@ -74,11 +74,11 @@ def test_of_two_threads_that_close_a_bus_at_once_one_does() -> None:
 def test_the_grace_may_end_while_somebody_looks_whether_it_has() -> None:
     def scenario(step: int) -> str:
         with MessageBus() as bus:
-            bus._deadline = time.monotonic() + PATIENCE_S
+            bus._sync.deadline = time.monotonic() + PATIENCE_S
             pausing, raised = Pausing(FOLDER, step), list[object]()
-            looking = pausing.thread(lambda: raised.append(attempt_anything(bus._is_late)))
+            looking = pausing.thread(lambda: raised.append(attempt_anything(bus._sync.is_late)))
             comes_true(lambda: pausing.is_there.is_set() or not looking.is_alive())
-            bus._deadline = None  # as `close` does when all is delivered
+            bus._sync.deadline = None  # as `close` does when all is delivered
             pausing.go_on()
             looking.join(PATIENCE_S)
             assert raised == [None], pausing.place
@@ -95,7 +95,7 @@ def test_of_two_who_settle_one_gets_the_error_and_the_other_goes_on_waiting() ->
         with MessageBus(on_error="raise") as bus:
             bus.subscribe("/A/B", fails, policy=DeliveryPolicy(retries=1, backoff_s=3600))
             bus.publish("/A/B")  # tried again in an hour: there is no rest
-            bus._late_error = ValueError("of another attempt")
+            bus._sync.late_error = ValueError("of another attempt")
             pausing, ends = Pausing(FOLDER, step, "line"), list[str]()
 
             def settle() -> None:
@@ -155,7 +155,7 @@ def test_threads_that_an_async_handler_has_started_publish_events_of_different_i
 def test_nobody_waits_for_ever_when_somebody_is_interrupted_anywhere(
     interrupted: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doorbell, "_LOOK_AGAIN_S", 0.02, raising=False)
+    monkeypatch.setattr(waiting, "_LOOK_AGAIN_S", 0.02, raising=False)
 
     def scenario(number: int) -> str:
         bus, interrupting = MessageBus(), Interrupting(number)
@@ -175,10 +175,10 @@ def test_nobody_waits_for_ever_when_somebody_is_interrupted_anywhere(
         first = threading.Thread(target=lambda: bus.publish("/A/B"), daemon=True)
         if interrupted == "settles":
             first.start()
-            comes_true(lambda: bus._event is not None)
+            comes_true(lambda: bus._core.round.event is not None)
         works = threading.Thread(target=work, daemon=True)
         works.start()
-        comes_true(lambda: bus._event is not None or not works.is_alive())
+        comes_true(lambda: bus._core.round.event is not None or not works.is_alive())
         waits.start()
         comes_true(lambda: bus._bell.waiting or not waits.is_alive())
         may_end.append(True)
@@ -199,7 +199,7 @@ def test_an_agent_is_free_again_when_who_publishes_and_awaits_is_interrupted_bef
     heard: list[str] = []
 
     def interrupt(frame: FrameType, _what: str, _value: object) -> None:
-        if frame.f_code.co_qualname == "Doorbell.ring" and not heard[1:]:
+        if frame.f_code.co_qualname == "LoopDriver.begin_alone" and not heard[1:]:
             heard.append("interrupted")
             raise KeyboardInterrupt
 
@@ -227,7 +227,7 @@ def test_an_agent_is_free_again_when_who_publishes_and_awaits_is_interrupted_bef
                 bus._bell.ring()
                 waits.join(PATIENCE_S)
             await asyncio.wait_for(bus.publish_async("/A/B"), PATIENCE_S)
-            assert bus._is_quiet()
+            assert bus._sync.is_quiet()
 
     asyncio.run(program())
     assert heard == ["heard", "interrupted", "heard"]

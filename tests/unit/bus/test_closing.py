@@ -157,7 +157,7 @@ def test_a_call_that_waits_for_a_cancelled_method_is_refused() -> None:
 
     waiting = threading.Thread(target=ask, daemon=True)
     waiting.start()
-    while bus._lanes is None or not bus._lanes.under_way:
+    while not bus._core.under_way:
         time.sleep(0.001)
     bus.close(grace_s=0.01)
     waiting.join(PATIENCE_S)

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from graphbus_core import Event
-from graphbus_core.bus import MessageBus, doorbell
+from graphbus_core.bus import MessageBus, waiting
 from tests.patience import PATIENCE_S
 
 
 @pytest.fixture(autouse=True)
 def _nobody_looks_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doorbell, "_LOOK_AGAIN_S", 100 * PATIENCE_S)
+    monkeypatch.setattr(waiting, "_LOOK_AGAIN_S", 100 * PATIENCE_S)
 
 
 @pytest.fixture

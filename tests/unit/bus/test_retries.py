@@ -150,7 +150,7 @@ def test_a_handler_that_is_unsubscribed_meanwhile_is_not_called_again(bus: Messa
     bus.unsubscribe(subscription)
     clock.advance(10)
     assert len(log) == 1
-    assert bus._retries._first_failures == {}
+    assert bus._core.retrying == {}
 
 
 def test_what_a_handler_could_not_handle_is_kept_when_the_handler_goes(bus: MessageBus, clock: FakeClock) -> None:
@@ -179,7 +179,7 @@ def test_no_more_attempts_wait_than_events_may(clock: FakeClock, caplog: pytest.
         clock.advance(1)
         assert len(log) == 8
         assert bus.statistics().dead_letters == 2
-        assert bus._retries._first_failures == {}
+        assert bus._core.retrying == {}
 
 
 def test_each_attempt_that_is_not_the_last_is_one_line_in_the_log(
@@ -217,7 +217,7 @@ def test_async_handlers_are_tried_again_too(policy: DeliveryPolicy) -> None:
         assert bus.settle(PATIENCE_S)
         assert len(log) == 3
         assert bus.dead_letters() == ()
-        assert bus._retries._first_failures == {}
+        assert bus._core.retrying == {}
 
 
 def test_an_async_handler_that_takes_too_long_fails_with_a_timeout() -> None:
@@ -390,7 +390,7 @@ def test_an_attempt_that_is_queued_when_the_grace_ends_is_kept() -> None:
     publisher = threading.Thread(target=bus.publish, args=("/A/B",))
     publisher.start()
     begun.wait(PATIENCE_S)
-    while bus._retries.next_due() is not None:
+    while bus._core.retrying:
         time.sleep(0.005)
     bus.close(grace_s=0.05)
     release.set()

@@ -9,7 +9,6 @@ import pytest
 
 from graphbus_core import Event
 from graphbus_core.bus import MessageBus
-from graphbus_core.bus.right import Right
 from graphbus_core.errors import RunError
 from tests.patience import PATIENCE_S
 
@@ -174,17 +173,17 @@ def test_subscribing_and_publishing_at_once_loses_no_subscription() -> None:
     assert heard == list(range(200))
 
 
-def test_an_event_that_another_thread_queues_while_the_drain_ends_is_not_left_behind() -> None:
+def test_an_event_that_another_thread_queues_while_the_turn_ends_is_not_left_behind() -> None:
     bus = MessageBus()
     heard: list[str] = []
 
-    class Late(Right):
-        def __setattr__(self, name: str, value: object) -> None:
+    class Late(list[None]):
+        def append(self, token: None) -> None:
             if not heard:
                 bus._queue.append(Event("/A/Late"))
-            super().__setattr__(name, value)
+            super().append(token)
 
     bus.subscribe("/A/Late", lambda: heard.append("late"))
-    bus._right_to_drain = Late()
+    bus._core.turn = bus._core.turn_of_callers = Late([None])
     bus.publish("/A/B")
     assert heard == ["late"]

@@ -13,6 +13,7 @@ import pytest
 from graphbus_core import Event
 from graphbus_core.bus import MessageBus
 from graphbus_core.bus.receipts import Receipt
+from graphbus_core.model.deliveries import DeliveryPolicy
 from tests.patience import PATIENCE_S
 
 THREADS, EVENTS = 8, 5_000
@@ -144,3 +145,41 @@ def test_a_hundred_thousand_nested_publishes_need_no_deeper_stack_than_one() -> 
         assert bus.statistics().subscriptions["step <- /Chain/Step"].delivered == hops + 1
         assert bus.dead_letters() == ()
     assert max(depths) - min(depths) < 10  # what is published from outside takes a shorter way than what waits
+
+
+@pytest.mark.parametrize("dispatcher", [False, True])
+def test_who_settles_overlooks_nothing_on_its_way_between_threads_and_the_loop(dispatcher: bool) -> None:
+    """Each event goes from a thread to the loop, from there to a thread, and to the loop again; one attempt fails."""
+    ended: Counter[int] = Counter()
+    failed: set[int] = set()
+
+    async def on_first(event: Event) -> None:
+        bus.publish("/Way/Second", {"n": event["n"]})
+
+    def on_second(event: Event) -> None:
+        bus.publish("/Way/Third", {"n": event["n"]})
+
+    async def on_third(event: Event) -> None:
+        if event["n"] % 10 == 0 and event["n"] not in failed:
+            failed.add(event["n"])
+            raise ConnectionError
+        ended[event["n"]] += 1
+
+    def publish(start: int) -> None:
+        for n in range(start, start + 50):
+            bus.publish("/Way/First", {"n": n})
+            if n % 10 == 5:
+                assert bus.settle(PATIENCE_S)
+                assert ended[n] == 1
+
+    with MessageBus(dispatcher=dispatcher) as bus:
+        bus.subscribe("/Way/First", on_first, owner="One")
+        bus.subscribe("/Way/Second", on_second, owner="Two")
+        bus.subscribe("/Way/Third", on_third, owner="Three", policy=DeliveryPolicy(retries=1, backoff_s=0))
+        threads = [threading.Thread(target=publish, args=(start,)) for start in range(0, 200, 50)]
+        for thread in threads:
+            thread.start()
+        assert all(ends(thread) for thread in threads)
+        assert bus.settle(PATIENCE_S)
+        assert bus.dead_letters() == ()
+    assert ended == Counter(range(200))

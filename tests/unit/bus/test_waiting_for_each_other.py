@@ -10,7 +10,7 @@ import pytest
 
 from graphbus_core import Event, GraphBusNode, connect, depends_on, schema_method, subscribe
 from graphbus_core.bus import MessageBus
-from graphbus_core.bus.waits import Waits
+from graphbus_core.bus.waiting import Waits
 from graphbus_core.errors import DeadlockError
 from graphbus_core.model.deliveries import DeliveryPolicy
 from tests.patience import PATIENCE_S

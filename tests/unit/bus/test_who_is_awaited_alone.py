@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 
 from graphbus_core import Event
-from graphbus_core.bus import MessageBus, doorbell
+from graphbus_core.bus import MessageBus, waiting
 from graphbus_core.model.deliveries import DeliveryPolicy
 from tests.patience import PATIENCE_S
 
@@ -170,7 +170,7 @@ def test_it_is_given_what_the_check_of_the_topic_has_made_of_the_payload() -> No
 
 
 def test_who_settles_meanwhile_is_woken_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doorbell, "_LOOK_AGAIN_S", 100 * PATIENCE_S)
+    monkeypatch.setattr(waiting, "_LOOK_AGAIN_S", 100 * PATIENCE_S)
 
     async def program() -> bool:
         async with MessageBus() as bus:

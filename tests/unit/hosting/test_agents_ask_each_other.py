@@ -137,7 +137,7 @@ def test_a_graph_that_stays_up_delivers_on_a_thread_of_its_own_and_keeps_its_set
         assert receipt.wait(PATIENCE_S)
         found.append([each.value for each in receipt.results])
         bus = graph.bus  # type: ignore[attr-defined]
-        found.append((bus._capacity, bus._mailbox, bus._max_hops))
+        found.append((bus._core.capacity, bus._core.mailbox, bus._core.max_hops))
 
     run_runtime_pipeline(served(root), work=work)
     assert found == [["graphbus-dispatcher"], (7, 5, 3)]

@@ -222,7 +222,9 @@ def test_a_dispatcher_that_a_handler_has_ended_is_noticed_at_once_and_the_log_sa
         'if event["order_id"] == "end":\n                raise SystemExit\n            if event["quantity"] < 0',
     )
     with served(build_site(tmp_path, agents=agents)) as site:
-        monkeypatch.setattr(site.graph.bus, "_on_interruption", lambda: None)  # whoever should end the process does not
+        monkeypatch.setattr(
+            site.graph.bus._sync, "_on_interruption", lambda: None
+        )  # whoever should end the process does not
         with kept_log() as log:
             site.post("/publish/Order/Placed?wait=0.5", {"order_id": "end", "quantity": 1})
         assert probe(site, "/livez") == probe(site, "/readyz") == (503, {"status": "dead"})

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from threading import Lock
+from typing import Any
 
-from graphbus_core.bus.lanes import Lane
-from graphbus_core.bus.redelivery import check_policy
+from graphbus_core.bus.outcomes import check_policy
 from graphbus_core.bus.signatures import BoundHandler, Handler, bind, describe, place_of
 from graphbus_core.errors import RunError
 from graphbus_core.middleware import Middleware, around_handler
@@ -22,7 +22,10 @@ PayloadCheck = Callable[[Json], Json]
 Admit = Callable[[str], PayloadCheck | None]
 """Asked when a topic comes into use: raises RunError for an unknown one, or gives the check of its payloads, or None."""
 
+_MOST_FORGOTTEN = 100
+
 Call = Callable[[Event], object]
+Pair = tuple["Subscription", Call]
 
 
 class Subscription:
@@ -34,12 +37,14 @@ class Subscription:
             a lane of its own.
         call: What is called with an event, middleware included.
         is_async: The handler is an `async def`.
+        answers: It returns something, as far as its signature tells: where several hear a topic, it answers a request.
         again: Gives what is called for a further attempt; None: the same.
-        mailbox: Where its events wait if it runs on the event loop; None before the first. It is always the same one.
+        mailbox: The lane where its events wait if it runs on the event loop; None before the first.
     """
 
     __slots__ = (
         "again",
+        "answers",
         "call",
         "delivered",
         "failed",
@@ -64,39 +69,39 @@ class Subscription:
         self.policy = policy
         self.is_active = True
         self.is_async = False
-        self.mailbox: Lane | None = None
+        self.answers = True
+        self.mailbox: Any = None
         self.delivered = 0
         self.failed = 0
 
 
 class Dispatch:
-    """One topic, compiled: whom to call, in order, and for each call its subscription; `events` counts how often.
+    """One topic, compiled: whom to call with its events.
 
-    `only` is the call if there is no other; `is_on_loop` says that nobody of them is called in place, and `alone` is the only
-    subscription if it is an `async def` that takes one event at a time and as long as it wants.
+    Attributes:
+        pairs: The subscriptions in order, each with what to call. A further change of the subscriptions makes a new dispatch, but
+            one that is unsubscribed is skipped in this one as well.
+        check: The check of payloads, if there is one.
+        events: How many have been delivered; the thread that has the turn counts.
+        is_on_loop: None of the handlers is called in place.
+        alone: The only subscription, if it is an `async def` that takes one event at a time and as long as it wants.
+        is_forgotten: A later event is for another dispatch.
     """
 
-    __slots__ = ("alone", "calls", "check", "events", "is_on_loop", "only", "subscriptions")
+    __slots__ = ("alone", "check", "events", "is_forgotten", "is_on_loop", "pairs")
 
-    def __init__(self, calls: list[Call], subscriptions: list[Subscription], check: PayloadCheck | None) -> None:
-        self.calls = calls
-        self.subscriptions = subscriptions
+    def __init__(self, check: PayloadCheck | None) -> None:
+        self.pairs: list[Pair] = []
         self.check = check
         self.events = 0
-        self.only: Call | None = None
         self.is_on_loop = False
         self.alone: Subscription | None = None
+        self.is_forgotten = False
 
-    def take_out(self, subscription: Subscription, *, after: int) -> None:
-        """Skip the subscription in the round that is going on, if its turn comes after this position."""
-        for index, each in enumerate(self.subscriptions):
-            if each is subscription and index > after:
-                self.calls[index], self.only = _skip, None
-                subscription.delivered -= 1
-
-
-def _skip(_event: Event) -> None:
-    """Takes the place of a handler that was unsubscribed while an event was on its way to it."""
+    @property
+    def subscriptions(self) -> list[Subscription]:
+        """Who hears the topic, in order."""
+        return [each for each, _ in self.pairs]
 
 
 class Routes:
@@ -111,7 +116,7 @@ class Routes:
 
     def __init__(
         self,
-        put: Callable[[Subscription, Call, Event, int], None],
+        put: Callable[[Subscription, Call, Event], None],
         admit: Admit | None,
         limit: int,
         middleware: Sequence[Middleware] = (),
@@ -120,46 +125,38 @@ class Routes:
         self.subscriptions: tuple[Subscription, ...] = ()
         self.async_lanes: set[Hashable] = set()
         self._put = put
-        self.admit = admit
+        self._admit = admit
         self._limit = limit
         self._middleware = tuple(middleware)
         self._published = 0
-        self._compiled = self.dispatches  # once the bus is closing: a dict of its own
+        self._forgotten: list[Dispatch] = []  # until their events are counted
+        self._is_caching = True
         self._changing = Lock()
 
     def add(
         self, topic: str, handler: Handler, *, name: str, owner: str, shape: HandlerShape | None, policy: DeliveryPolicy
     ) -> Subscription:
         """Subscribe; see `MessageBus.subscribe`."""
-        subscription, is_async = self.make(topic, handler, name=name, owner=owner, shape=shape, policy=policy)
-        with self._changing:
-            self.subscriptions = (*self.subscriptions, subscription)
-            if is_async and subscription.lane not in self.async_lanes:
-                self.async_lanes.add(subscription.lane)
-                self._forget_all()
-            elif is_pattern(topic):
-                self._forget_all()
-            elif topic in self._compiled:
-                self._forget(topic)
-        return subscription
-
-    def make(
-        self, topic: str, handler: Handler, *, name: str, owner: str, shape: HandlerShape | None, policy: DeliveryPolicy
-    ) -> tuple[Subscription, bool]:
-        """Prepare a subscription that is not served yet, and tell whether its handler is async."""
         if not is_topic_or_pattern(topic):
             raise RunError("GBE610", topic=topic, reason="it is no topic and no pattern")
         bound = bind(handler, shape=shape)
-        if policy is not ONCE:
-            check_policy(policy, handler=name or describe(handler), is_async=bound.is_async, where=place_of(handler))
-        whose: Hashable = owner or id(getattr(handler, "__self__", handler))
         name = name or describe(handler)
-        call = self._surrounded(bound, owner, name, 1)
-        subscription = Subscription(topic, name, whose, call, policy)
+        if policy is not ONCE:
+            check_policy(policy, handler=name, is_async=bound.is_async, where=place_of(handler))
+        whose: Hashable = owner or id(getattr(handler, "__self__", handler))
+        subscription = Subscription(topic, name, whose, self._surrounded(bound, owner, name, 1), policy)
         subscription.is_async = bound.is_async
+        subscription.answers = bound.answers
         if self._middleware:
             subscription.again = lambda attempt: self._surrounded(bound, owner, name, attempt)
-        return subscription, bound.is_async
+        with self._changing:
+            self.subscriptions = (*self.subscriptions, subscription)
+            if bound.is_async and subscription.lane not in self.async_lanes:
+                self.async_lanes.add(subscription.lane)
+                self._forget(self.dispatches)
+            else:
+                self._forget(self.dispatches if is_pattern(topic) else [topic])
+        return subscription
 
     def remove(self, subscription: Subscription) -> bool:
         """Unsubscribe; False when it was done before."""
@@ -168,16 +165,27 @@ class Routes:
                 return False
             subscription.is_active = False
             self.subscriptions = tuple(each for each in self.subscriptions if each is not subscription)
-            for topic, dispatch in list(self._compiled.items()):
-                if subscription in dispatch.subscriptions:
-                    self._forget(topic)
+            for topic, dispatch in list(self.dispatches.items()):
+                for index, (each, _) in enumerate(dispatch.pairs):
+                    if each is subscription:
+                        self._forget([topic])
+                        dispatch.pairs[index] = subscription, self.skip(subscription)
         return True
+
+    def skip(self, subscription: Subscription) -> Call:
+        """What is called in the place of a handler that was unsubscribed while an event was on its way to it."""
+
+        def uncount(_event: Event) -> None:
+            with self._changing:
+                subscription.delivered -= 1
+
+        return uncount
 
     def use_lane(self, owner: str) -> None:
         """Let everything of this owner run on the event loop, as if it had an async handler."""
         with self._changing:
             self.async_lanes.add(owner)
-            self._forget_all()
+            self._forget(self.dispatches)
 
     def compile(self, topic: str) -> Dispatch:
         """Find out who gets the events of the topic.
@@ -188,54 +196,96 @@ class Routes:
         if not is_topic(topic):
             reason = "only subscriptions may have wildcards" if is_topic_or_pattern(topic) else "it is malformed"
             raise RunError("GBE610", topic=topic, reason=reason)
-        check = self.admit(topic) if self.admit is not None else None
+        check = self._admit(topic) if self._admit is not None else None
         with self._changing:
-            known = self._compiled.get(topic)
+            known = self.dispatches.get(topic)
             if known is not None:  # another thread was faster, and counts on it
                 return known
-            dispatch = Dispatch([], [], check)
+            dispatch = Dispatch(check)
             self._connect(dispatch, topic)
-            if len(self._compiled) >= self._limit:
-                self._forget_all()
-            self._compiled[topic] = dispatch
+            if len(self.dispatches) >= self._limit:
+                self._forget(self.dispatches)
+            if self._is_caching:
+                self.dispatches[topic] = dispatch
+            else:
+                self._retire(dispatch)
         return dispatch
 
+    def find(self, topic: str) -> Dispatch:
+        """Compile the topic of an event that was admitted before: it is delivered, whatever is admitted now."""
+        known = self.dispatches.get(topic)
+        if known is not None:
+            return known
+        try:
+            return self.compile(topic)
+        except RunError:
+            dispatch = Dispatch(None)
+            with self._changing:
+                self._connect(dispatch, topic)
+                self._retire(dispatch)
+            return dispatch
+
     def _connect(self, dispatch: Dispatch, topic: str) -> None:
-        subscriptions = [each for each in self.subscriptions if matches(each.topic, topic)]
-        dispatch.subscriptions[:] = subscriptions
-        dispatch.calls[:] = [self._placed(each, each.call) for each in subscriptions]
-        dispatch.only = dispatch.calls[0] if len(subscriptions) == 1 else None
-        dispatch.is_on_loop = all(map(self.is_async, subscriptions))
-        only = subscriptions[0] if len(subscriptions) == 1 else None
+        heard = [each for each in self.subscriptions if matches(each.topic, topic)]
+        dispatch.pairs = [(each, self._placed(each)) for each in heard]
+        dispatch.is_on_loop = all(map(self.is_async, heard))
+        only = heard[0] if len(heard) == 1 else None
         is_alone = only is not None and only.is_async and only.policy.concurrency == 1 and only.policy.timeout_s is None
         dispatch.alone = only if is_alone else None
+
+    def _placed(self, subscription: Subscription) -> Call:
+        """The call itself where it runs in place, else what sends the event to its lane."""
+        call = subscription.call
+        if not self.is_async(subscription):
+            return call
+        return lambda event: self._put(subscription, call, event)
 
     def is_async(self, subscription: Subscription) -> bool:
         """True for a handler that runs on the event loop."""
         return subscription.lane in self.async_lanes or subscription.policy.concurrency > 1
 
-    def count_request(self, subscription: Subscription) -> None:
-        """Count an event that went to its one handler without the queue."""
-        with self._changing:
-            self._published += 1
-            subscription.delivered += 1
+    def call_again(self, subscription: Subscription, attempt: int) -> Call:
+        """What to call for a further attempt."""
+        return subscription.call if subscription.again is None else subscription.again(attempt)
 
     def stop_caching(self) -> None:
         """From now on no publisher finds a topic compiled, so that a closing bus is asked about each event."""
         with self._changing:
-            self._forget_all()
-            self._compiled = {}
+            self._is_caching = False
+            self._forget(self.dispatches)
 
     def let_go(self, topic: str) -> None:
         """Compile a topic anew for the next event."""
         with self._changing:
-            if topic in self._compiled:
-                self._forget(topic)
+            self._forget([topic])
+
+    # --- counting ---
+
+    @property
+    def has_many_to_count(self) -> bool:
+        """True when the dispatches that are not used any more should not become more."""
+        return len(self._forgotten) > _MOST_FORGOTTEN
+
+    def count(self, subscription: Subscription, published: int = 0) -> None:
+        """Count an event that went to one handler without a dispatch."""
+        with self._changing:
+            self._published += published
+            subscription.delivered += 1
+
+    def settle_counts(self) -> None:
+        """Count the events of dispatches that are not used any more; for the thread that has the turn."""
+        with self._changing:
+            for dispatch in self._forgotten:
+                self._published += dispatch.events
+                for each, _ in dispatch.pairs:
+                    each.delivered += dispatch.events
+                dispatch.events = 0
+            self._forgotten.clear()
 
     def statistics(self, *, queued: int, dead_letters: int) -> Statistics:
         """Count what was delivered to the present subscriptions, beside what the bus itself counts."""
         with self._changing:
-            dispatches = list(self._compiled.values())
+            dispatches = [*self.dispatches.values(), *self._forgotten]
             counts: dict[str, Counts] = {}
             for each in self.subscriptions:
                 name = f"{each.name} <- {each.topic}"
@@ -252,12 +302,15 @@ class Routes:
             subscriptions=counts,
         )
 
-    def only(self, subscription: Subscription, attempt: int) -> Dispatch:
-        """Compile a further attempt for one subscription; nobody is called when it is not subscribed any more."""
-        if not subscription.is_active:
-            return Dispatch([], [], None)
-        call = subscription.call if subscription.again is None else subscription.again(attempt)
-        return Dispatch([self._placed(subscription, call, attempt)], [subscription], None)
+    def _forget(self, topics: Any) -> None:
+        for topic in list(topics):
+            dispatch = self.dispatches.pop(topic, None)
+            if dispatch is not None:
+                self._retire(dispatch)
+
+    def _retire(self, dispatch: Dispatch) -> None:
+        dispatch.is_forgotten = True
+        self._forgotten.append(dispatch)
 
     def _surrounded(self, bound: BoundHandler, owner: str, name: str, attempt: int) -> Call:
         """The handler with the middleware around it; without any, the handler itself."""
@@ -266,19 +319,3 @@ class Routes:
         return around_handler(
             self._middleware, bound.call, agent=owner, name=name, is_async=bound.is_async, attempt=attempt
         )
-
-    def _placed(self, subscription: Subscription, call: Call, attempt: int = 1) -> Call:
-        """The call itself where it runs in place, else what sends the event to its lane."""
-        if not self.is_async(subscription):
-            return call
-        return lambda event: self._put(subscription, call, event, attempt)
-
-    def _forget_all(self) -> None:
-        for topic in list(self._compiled):
-            self._forget(topic)
-
-    def _forget(self, topic: str) -> None:
-        dispatch = self._compiled.pop(topic)
-        self._published += dispatch.events
-        for subscription in dispatch.subscriptions:
-            subscription.delivered += dispatch.events

@@ -1,19 +1,46 @@
-"""Redelivery: what is to become of an event after an attempt, decided from the policy, the attempt and the error alone.
+"""Outcomes: what is to become of an event after an attempt, decided from the policy, the attempt and the error alone.
 
-    Ack                 handled, or nobody's business any more
-    Retry(delay_s)      deliver it again to this subscription, not before
-    Dead(reason)        keep it as a dead letter
+    Done()          handled, or nobody's business any more
+    Retry(at)       deliver it again to this subscription, not before
+    Dead(reason)    keep it as a dead letter
 
-Who delivers, a bus or a transport, maps these three and decides nothing itself.
+Who delivers, a bus or a ledger, carries these three out and decides nothing itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import cast
+from typing import Literal, cast
+
+import msgspec
 
 from graphbus_core.errors import GraphBusError, Place, RunError
-from graphbus_core.model.deliveries import Ack, Dead, Decision, DeliveryPolicy, Retry
+from graphbus_core.model.deliveries import DeliveryPolicy
+
+
+class Done(msgspec.Struct, frozen=True):
+    """The event is handled."""
+
+
+class Retry(msgspec.Struct, frozen=True):
+    """The event is to be delivered again at this time, in seconds on the clock that was asked for `now`."""
+
+    at: float
+
+
+class Dead(msgspec.Struct, frozen=True):
+    """The event becomes a dead letter.
+
+    Attributes:
+        reason: The same attempt would fail again (`final`), the exception is not in `retry_on` (`unlisted`), or there is no
+            further attempt (`exhausted`).
+    """
+
+    reason: Literal["final", "unlisted", "exhausted"]
+
+
+Outcome = Done | Retry | Dead
+"""What becomes of an event after an attempt to handle it."""
 
 _LONGEST_S = 1e9
 MAX_BACKOFF_S = 300.0
@@ -56,19 +83,20 @@ FINAL_CODES = frozenset(
 )
 """Refusals that say that the event, the code or a contract is wrong: the same event would be refused again."""
 
-_ACK = Ack()
+_DONE = Done()
 
 
-def decide(policy: DeliveryPolicy, attempt: int, error: Exception | None) -> Decision:
+def decide(policy: DeliveryPolicy, attempt: int, error: Exception | None, now: float = 0.0) -> Outcome:
     """Decide what becomes of an event after an attempt to handle it.
 
     Args:
         policy: Of the subscription.
         attempt: Which attempt it was, from 1.
         error: What the handler raised, a TimeoutError of its time limit included; None when it returned.
+        now: What time it is, in seconds.
     """
     if error is None:
-        return _ACK
+        return _DONE
     kind = type(error)  # `isinstance` would ask the object, which may be of any class
     if issubclass(kind, GraphBusError) and cast("GraphBusError", error).code in FINAL_CODES:
         return Dead(reason="final")
@@ -76,7 +104,7 @@ def decide(policy: DeliveryPolicy, attempt: int, error: Exception | None) -> Dec
         return Dead(reason="unlisted")
     if attempt > policy.retries:
         return Dead(reason="exhausted")
-    return Retry(delay_s=backoff_s(policy, attempt))
+    return Retry(now + backoff_s(policy, attempt))
 
 
 def backoff_s(policy: DeliveryPolicy, attempt: int) -> float:

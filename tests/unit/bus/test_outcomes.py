@@ -10,10 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphbus_core.bus import MessageBus
-from graphbus_core.bus.redelivery import FINAL_CODES, MAX_BACKOFF_S, backoff_s, check_policy, decide
+from graphbus_core.bus.outcomes import (
+    FINAL_CODES,
+    MAX_BACKOFF_S,
+    Dead,
+    Done,
+    Outcome,
+    Retry,
+    backoff_s,
+    check_policy,
+    decide,
+)
 from graphbus_core.errors import Place, RunError
 from graphbus_core.errors.register import REGISTER
-from graphbus_core.model.deliveries import ONCE, Ack, Dead, Decision, DeliveryPolicy, Retry
+from graphbus_core.model.deliveries import ONCE, DeliveryPolicy
 
 THRICE = DeliveryPolicy(retries=2, backoff_s=0.5)
 NETWORK = DeliveryPolicy(retries=2, backoff_s=0.5, retry_on=(ConnectionError, TimeoutError))
@@ -23,12 +33,12 @@ WRONG_SHAPE = RunError("GBE614", topic="/A/B", reason="total: expected int, got 
 @pytest.mark.parametrize(
     ("policy", "attempt", "error", "expected"),
     [
-        (ONCE, 1, None, Ack()),
+        (ONCE, 1, None, Done()),
         (ONCE, 1, ValueError("x"), Dead("exhausted")),
         (THRICE, 1, ValueError("x"), Retry(0.5)),
         (THRICE, 2, ValueError("x"), Retry(1.0)),
         (THRICE, 3, ValueError("x"), Dead("exhausted")),
-        (THRICE, 3, None, Ack()),
+        (THRICE, 3, None, Done()),
         (THRICE, 1, WRONG_SHAPE, Dead("final")),
         (THRICE, 1, RunError("GBE618"), Retry(0.5)),
         (NETWORK, 1, ConnectionResetError("gone"), Retry(0.5)),
@@ -38,8 +48,8 @@ WRONG_SHAPE = RunError("GBE614", topic="/A/B", reason="total: expected int, got 
         (DeliveryPolicy(retries=1, backoff_s=0), 1, ValueError("x"), Retry(0.0)),
     ],
 )
-def test_an_attempt_ends_in_ack_retry_or_dead(
-    policy: DeliveryPolicy, attempt: int, error: Exception | None, expected: Decision
+def test_an_attempt_ends_in_done_retry_or_dead(
+    policy: DeliveryPolicy, attempt: int, error: Exception | None, expected: Outcome
 ) -> None:
     assert decide(policy, attempt, error) == expected
 

@@ -1,0 +1,300 @@
+"""Work whose result somebody waits for: calls of methods, and requests, which one handler answers.
+
+Where it runs depends on who asks and who answers:
+
+    who asks \\ who answers      in place                                   on the loop
+    a thread from outside       in its turn of the queue, by who delivers  put into its lane in its turn of the queue
+    a `def` handler             at once, in the middle of the handler      put into its lane; the handler waits
+    an `async def` handler      an errand for the thread that delivers     put into its lane; awaited
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Hashable, Iterator
+from contextlib import contextmanager, suppress
+from threading import get_ident
+from typing import Any, NoReturn, TypeVar, cast
+
+from graphbus_core.bus.core import RUNNING, Asker, Core, Delivery, Errand
+from graphbus_core.bus.failures import Failures
+from graphbus_core.bus.loop import LoopDriver, current
+from graphbus_core.bus.publishing import Publisher
+from graphbus_core.bus.routes import Dispatch, Subscription
+from graphbus_core.bus.sync import SyncDriver
+from graphbus_core.bus.waiting import now_plus
+from graphbus_core.errors import DeadlockError, RequestTimeoutError, RunError, did_you_mean
+from graphbus_core.isolation import Job, attempt
+from graphbus_core.model.messages import Event
+from graphbus_core.schema.json import Json, freeze
+
+R = TypeVar("R")
+
+
+class Calls:
+    """Runs work for those who wait for its result."""
+
+    def __init__(self, core: Core, sync: SyncDriver, publisher: Publisher, failures: Failures) -> None:
+        self._core, self._sync, self._publisher, self._failures = core, sync, publisher, failures
+
+    def run(self, work: Callable[[], R], owner: str) -> R | Awaitable[R]:
+        """See `MessageBus.run`."""
+        sync = self._sync
+        is_async = owner in self._core.routes.async_lanes
+        loop = sync.loop
+        is_on_loop = loop is not None and loop.is_here
+        chain = self._refuse_deadlock(owner, owner, owner, is_awaited=is_async or is_on_loop)
+        delivery = Delivery(work, owner, chain=chain, then=_nothing)
+        if loop is not None and is_on_loop:
+            return self._await(loop, delivery, lambda: self._begin(delivery, is_async=is_async), None, is_async)
+        result: R
+        if sync.is_inside or sync.closer == get_ident():
+            if is_async:
+                with self._waiting_for(delivery, owner):
+                    self._begin(delivery, is_async=True)
+                    sync.wait_here(lambda: delivery.is_over)
+            else:
+                self._begin(delivery, is_async=False)
+            result = _outcome(delivery)
+            return result
+        if not self._ask_from_outside(delivery, lambda: self._begin(delivery, is_async=is_async), None):
+            raise RunError("GBE618")  # the bus was closed
+        result = _outcome(delivery)
+        return result
+
+    def request(self, dispatch: Dispatch, topic: str, payload: Json, timeout_s: float | None, src: str) -> Any:
+        """See `MessageBus.request`."""
+        sync = self._sync
+        responder = self._responder(topic, dispatch)
+        chain = self._refuse_deadlock(responder.lane, responder.name, topic)
+        event = self._caused(topic, freeze(payload), src)
+        delivery = Delivery(responder.call, responder.lane, event, responder, chain=chain, then=self._answered)
+        delivery.timeout_s = responder.policy.timeout_s
+
+        is_async = self._core.routes.is_async(responder)
+
+        def begin() -> None:
+            self._hear(event, responder, dispatch)
+            self._begin(delivery, is_async=is_async)
+
+        loop = sync.loop
+        if loop is not None and loop.is_here:
+            return self._await(loop, delivery, begin, timeout_s, is_async)
+        if sync.is_inside:
+            with self._waiting_for(delivery, topic):
+                begin()
+                is_in_time = sync.wait_here(lambda: delivery.is_over, timeout_s)
+        else:
+            is_in_time = self._ask_from_outside(delivery, begin, timeout_s)
+        if not is_in_time:
+            raise self._gives_up(delivery, timeout_s)
+        return _outcome(delivery)
+
+    def _hear(self, event: Event, responder: Subscription, dispatch: Dispatch) -> None:
+        """Count a request, and let the others hear it as any event."""
+        core, sync = self._core, self._sync
+        core.history.append(event)
+        core.routes.count(responder, published=1)
+        others = [each for each in dispatch.subscriptions if each is not responder and each.is_active]
+        for _ in [responder, *others] if core.receipts.followed else ():
+            core.receipts.hold(event)
+        core.queue.extend(sync.entry(event, each) for each in others)
+        if others and not sync.is_inside:
+            sync.announce()
+
+    def _responder(self, topic: str, dispatch: Dispatch) -> Subscription:
+        """The handler of the very topic that returns something; those of a pattern, and others, only hear a request."""
+        exact = [each for each in dispatch.subscriptions if each.topic == topic]
+        found = [each for each in exact if each.answers] if len(exact) > 1 else exact
+        if not found:
+            known = [each.topic for each in self._core.routes.subscriptions]
+            raise RunError("GBE631", topic=topic, suggestion=did_you_mean(topic, known))
+        if len(found) > 1:
+            raise RunError("GBE632", topic=topic, count=len(found), names=", ".join(each.name for each in found))
+        return found[0]
+
+    def _caused(self, topic: str, payload: Json, src: str) -> Event:
+        """The event of a request."""
+        cause = self._publisher.cause()
+        if cause is None:
+            event = Event(topic, payload, src, self._sync.time())
+            self._publisher.tell_root(event)
+            return event
+        event = self._publisher.child(cause, topic, payload, src)
+        if self._publisher.is_stopped(event):
+            raise RunError("GBE637", topic=topic)
+        return event
+
+    # --- who waits for whom ---
+
+    def _refuse_deadlock(self, lane: Hashable, name: str, topic: str, *, is_awaited: bool = True) -> tuple[Asker, ...]:
+        """Give who waits, unless who is to answer is among them, or waits for one of them on another thread or lane.
+
+        Work that is not awaited runs in the middle of who asks, and so may go to an agent that is at work there itself.
+        """
+        chain, waits = self._sync.chain(), self._sync.waits
+        if (is_awaited and any(waiting == lane for waiting, _ in chain)) or (
+            chain and waits and waits.leads_back(lane, self._held(chain))
+        ):
+            self._raise_deadlock(chain, name, topic)
+        return chain
+
+    def _held(self, chain: tuple[Asker, ...]) -> frozenset[Hashable]:
+        """Those of a chain who take nothing else in hand meanwhile."""
+        lanes = self._core.lanes
+        return frozenset(lane for lane, _ in chain if lane not in lanes or lanes[lane].concurrency == 1)
+
+    @contextmanager
+    def _waiting_for(self, delivery: Delivery, topic: str) -> Iterator[None]:
+        """Note who waits for the delivery as long as they do.
+
+        Raises:
+            DeadlockError: GBE633 when who is to answer has begun to wait for one of them meanwhile.
+        """
+        held, waits = self._held(delivery.chain), self._sync.waits
+        if not waits.enter(held, delivery.lane):
+            delivery.is_given_up = True
+            self._raise_deadlock(delivery.chain, delivery.name, topic)
+        try:
+            yield
+        finally:
+            waits.leave(held, delivery.lane)
+
+    @staticmethod
+    def _raise_deadlock(chain: tuple[Asker, ...], name: str, topic: str) -> NoReturn:
+        raise DeadlockError("GBE633", topic=topic, chain=" > ".join([*(waiting for _, waiting in chain), name]))
+
+    # --- where it runs ---
+
+    def _begin(self, delivery: Delivery, *, is_async: bool) -> None:
+        """Put it into its lane, or do it here and now."""
+        sync = self._sync
+        if is_async:
+            loop = sync.ready_loop()
+            if loop.is_stuck(delivery.lane) or sync.is_over:
+                self._end(delivery, RunError("GBE618"))
+            else:
+                concurrency = 1 if delivery.subscription is None else delivery.subscription.policy.concurrency
+                loop.put(delivery, self._core.lane(delivery.lane, concurrency))
+            return
+        before = sync.inner, sync.called
+        try:
+            if delivery.event is not None:
+                sync.inner, sync.called = delivery, ()
+            elif delivery.lane != "":
+                sync.called = (*sync.called, (delivery.lane, delivery.name))
+            delivery.result, error = attempt(delivery.begin)
+            self._end(delivery, error)
+        finally:
+            sync.inner, sync.called = before
+            if not delivery.is_over:
+                self._end(delivery, RunError("GBE618"))
+
+    @staticmethod
+    def _end(delivery: Delivery, error: Exception | None) -> None:
+        delivery.error, delivery.is_over = error, True
+        cast("Callable[[Delivery], None]", delivery.then)(delivery)
+
+    def _ask_from_outside(self, delivery: Delivery, begin: Callable[[], None], timeout_s: float | None) -> bool:
+        """Let it begin in its turn, and wait until it is over; False when it was not in time."""
+        sync = self._sync
+        who: list[int] = []
+        others = self._core.under_way.copy()
+
+        def work() -> None:
+            who.append(get_ident())
+            begin()
+
+        job = Job(work)
+        try:
+            self._core.queue.append(job)
+            sync.announce()
+            is_in_time = sync.until(lambda: job.is_over and (delivery.is_over or job.is_refused), now_plus(timeout_s))
+        finally:
+            job.give_up()
+        if not is_in_time:
+            return False
+        job.result()
+        if who == [get_ident()] and sync.dispatcher is None:
+            sync.until_all_but(others)
+        return True
+
+    def _await(
+        self, loop: LoopDriver, delivery: Delivery, begin: Callable[[], None], timeout_s: float | None, is_async: bool
+    ) -> Awaitable[Any]:
+        """From the loop: let it begin where it belongs, and give what can be awaited.
+
+        Raises:
+            RunError: GBE628 for a plain `def`, which cannot wait for it.
+        """
+        asker = current()
+        if asker is not None and asker.is_plain:
+            raise RunError("GBE628")
+        answered = loop.loop.create_future()
+        then = cast("Callable[[Delivery], None]", delivery.then)
+
+        def settle() -> None:
+            if not answered.done():
+                answered.set_result(None)
+
+        def tell(delivery: Delivery) -> None:
+            then(delivery)
+            with suppress(RuntimeError):  # the loop has ended, and with it the one who waited
+                loop.loop.call_soon_threadsafe(settle)
+
+        delivery.then = tell
+        if is_async:
+            begin()
+        else:
+            self._core.errands.append(Errand(delivery.lane, lambda: self._on_behalf_of(asker, begin)))
+            self._sync.ask()
+
+        async def wait() -> Any:
+            try:
+                with self._waiting_for(delivery, delivery.name):
+                    async with loop.limit(timeout_s):
+                        await answered
+            except TimeoutError:
+                raise self._gives_up(delivery, timeout_s) from None
+            return _outcome(delivery)
+
+        return wait()
+
+    def _on_behalf_of(self, asker: Delivery | None, begin: Callable[[], None]) -> None:
+        sync = self._sync
+        before = sync.inner, sync.called
+        sync.inner, sync.called = asker, ()
+        try:
+            begin()
+        finally:
+            sync.inner, sync.called = before
+
+    # --- how it ends ---
+
+    def _answered(self, delivery: Delivery) -> None:
+        """A request is over: its error goes to who asked, if somebody still waits."""
+        event, responder = delivery.event, delivery.subscription
+        if isinstance(delivery.error, Exception):
+            if delivery.is_given_up:
+                delivery.state = RUNNING
+                self._failures.judge(delivery, delivery.error)
+            else:
+                responder.failed += 1
+                delivery.error.add_note(f"{responder.name} raised it, which was asked for {event.topic}")
+        if self._core.receipts.followed:
+            self._core.receipts.release(event)
+
+    def _gives_up(self, delivery: Delivery, timeout_s: float | None) -> RunError:
+        delivery.is_given_up = True
+        if timeout_s is None or self._sync.is_late():
+            return RunError("GBE618")  # the bus was closed first
+        return RequestTimeoutError("GBE635", responder=delivery.name, topic=delivery.event.topic, timeout_s=timeout_s)
+
+
+def _nothing(_delivery: Delivery) -> None:
+    """Whoever waits for it sees that it is over."""
+
+
+def _outcome(delivery: Delivery) -> Any:
+    if delivery.error is not None:
+        raise delivery.error
+    return delivery.result

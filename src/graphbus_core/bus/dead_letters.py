@@ -1,0 +1,311 @@
+"""Dead letters: which events could not be handled, and what the log says about it."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from os.path import dirname
+from threading import Lock
+from time import monotonic
+from types import TracebackType
+from typing import cast
+
+from graphbus_core import isolation
+from graphbus_core.clock import Clock
+from graphbus_core.errors import GraphBusError
+from graphbus_core.errors.legible import legible, on_one_line
+from graphbus_core.isolation import attempt as try_to
+from graphbus_core.log import Log
+from graphbus_core.model.deliveries import DeadLetter, Reason
+from graphbus_core.model.messages import Event
+
+_log = Log("graphbus.bus")
+_OURS = dirname(dirname(__file__)) + "/"
+_STANDARD = dirname(os.__file__) + "/"
+_INSTALLED = ("/site-packages/", "/dist-packages/")
+
+_LONGEST_LINE = 1000
+_LONGEST_TEXT = 20_000
+
+_WHOLE = 10
+"""So many failures of one kind are logged whole; of those that follow there is one line an interval."""
+_INTERVAL_S = 10.0
+_KINDS = 1000
+"""So many kinds of failures are remembered."""
+
+DeadLetterKeeper = Callable[[DeadLetter], object]
+
+
+class _Flood:
+    """One kind of failure: how often it was logged whole, and how many were not logged since the last line."""
+
+    __slots__ = ("last_at", "line_at", "silent", "whole")
+
+    def __init__(self) -> None:
+        self.whole = self.silent = 0
+        self.last_at = self.line_at = 0.0
+
+
+class _Floods:
+    """Keeps failures that come again and again from filling the log. Safe from any thread."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[tuple[str, ...], _Flood] = {}
+        self._changing = Lock()
+
+    def count(self, *kind: str) -> int | None:
+        """Count a failure: 0 to log it whole; a number to say that so many came since the last line; None to say nothing."""
+        now = monotonic()
+        with self._changing:
+            flood = self._kinds.pop(kind, None) or _Flood()
+            self._kinds[kind] = flood  # the last one again
+            if len(self._kinds) > _KINDS:
+                del self._kinds[next(iter(self._kinds))]
+            if now - flood.last_at > _INTERVAL_S and not flood.silent:
+                flood.whole = 0  # that was another time
+            flood.last_at = now
+            if flood.whole < _WHOLE:
+                flood.whole += 1
+                flood.line_at = now + _INTERVAL_S
+                return 0
+            flood.silent += 1
+            if now < flood.line_at:
+                return None
+            silent, flood.silent, flood.line_at = flood.silent, 0, now + _INTERVAL_S
+            return silent
+
+    def rest(self) -> list[tuple[tuple[str, ...], int]]:
+        """What was counted since the last line of its kind; it is not given again."""
+        with self._changing:
+            found = [(kind, flood.silent) for kind, flood in self._kinds.items() if flood.silent]
+            for flood in self._kinds.values():
+                flood.silent = 0
+        return found
+
+
+class DeadLetters:
+    """The last dead letters, and how many there were. Safe from any thread.
+
+    Attributes:
+        ring: The last ones.
+        count: All of them, also those that are forgotten.
+        keeper: Gets every dead letter as well; it must not raise.
+        claimed: Events whose dead letters go to somebody else than the keeper, by their identity, and the letters so far.
+    """
+
+    def __init__(self, size: int, clock: Clock) -> None:
+        self.ring: deque[DeadLetter] = deque(maxlen=size)
+        self.count = 0
+        self.keeper: DeadLetterKeeper | None = None
+        self.claimed: dict[int, tuple[Event, list[DeadLetter]]] = {}
+        self._clock = clock
+        self._floods = _Floods()
+        self._changing = Lock()
+
+    def together(self) -> AbstractContextManager[None]:
+        """Many dead letters come: let the keeper write them together if it can."""
+        gather: Callable[[], AbstractContextManager[None]] = getattr(self.keeper, "together", nullcontext)
+        return gather()
+
+    def retrying(self, event: Event, subscription: str, told: str, *, attempt: int, of: int, delay_s: float) -> None:
+        """A handler has raised and will be called again: log it in one line."""
+        more = self._floods.count("attempts of", subscription)
+        if more is not None:
+            message = "%s failed on %s (event %s): %s; attempt %d of %d, the next in %g s%s"
+            _log.warning(
+                message, subscription, event.topic, event.event_id, told, attempt, of, delay_s, _and_more(more)
+            )
+
+    def not_retried(self, event: Event, subscription: str, limit: int) -> None:
+        """A further attempt was not planned, because too many wait: log it in one line."""
+        more = self._floods.count("no further attempts of", subscription)
+        if more is not None:
+            message = "%s is not tried again on %s: %d further attempts wait already%s"
+            _log.error(message, subscription, event.topic, limit, _and_more(more))
+
+    def failed(
+        self,
+        event: Event,
+        subscription: str,
+        error: Exception,
+        *,
+        attempt: int = 1,
+        since: float | None = None,
+        is_dead: bool = False,
+    ) -> None:
+        """A handler has raised for the last time: log it with its traceback, and keep the event unless it is dead already."""
+        error = isolation.explain(error)
+        told = tell(error)
+        described, _ = try_to(lambda: _describe(error))
+        place, raised, text, is_as_python_has_it = described or ("", None, "", True)
+        more = self._floods.count(subscription, place, told.partition(":")[0])
+        if more is not None:
+            logged = f"{place}: {told}" if place and (not raised or more) else told
+            logged += f" ({attempt} attempts)" if attempt > 1 else ""
+            logged += _and_more(more)
+            if more:
+                raised = None
+            elif raised and not is_as_python_has_it:  # a log that cannot write one character of it would lose all of it
+                logged, raised = f"{logged}\n{text.rstrip()}", None
+            message = "%s failed on %s (event %s): %s"
+            _log.error(message, subscription, event.topic, event.event_id, logged, exc_info=raised)
+        if not is_dead:
+            self._keep(
+                event,
+                subscription,
+                "handler",
+                told,
+                attempts=attempt,
+                since=since,
+                place=place,
+                traceback=text,
+            )
+
+    def stopped(
+        self,
+        event: Event,
+        reason: Reason,
+        why: str,
+        subscription: str = "",
+        *,
+        attempts: int = 0,
+        since: float | None = None,
+    ) -> None:
+        """An event did not get to its handlers, or not to this one, or not as often as it should."""
+        more = self._floods.count(reason, event.topic, subscription)
+        if more is not None:
+            trail = " > ".join(f"{topic} > {handler}" for topic, handler in event.trail[-3:])
+            to = f" to {subscription}" if subscription else ""
+            came = f"; it came from {trail}" if trail else ""
+            message = "%s (event %s) was not delivered%s: %s%s%s"
+            _log.error(message, event.topic, event.event_id, to, why, came, _and_more(more))
+        self._keep(event, subscription, reason, why, attempts=attempts, since=since)
+
+    def forget(self, letter: DeadLetter) -> None:
+        """Take a letter out of the ring, if it is there; it stays counted."""
+        with self._changing:
+            for index, each in enumerate(self.ring):
+                if each is letter:
+                    del self.ring[index]
+                    return
+
+    def claim(self, event: Event) -> None:
+        """From now on the dead letters of this event do not go to the keeper."""
+        with self._changing:
+            self.claimed[id(event)] = event, []
+
+    def release(self, event: Event) -> tuple[DeadLetter, ...]:
+        """Give what has died of a claimed event; from now on its dead letters go to the keeper."""
+        with self._changing:
+            return tuple(self.claimed.pop(id(event))[1])
+
+    def close(self) -> None:
+        """Log what was only counted."""
+        for kind, silent in self._floods.rest():
+            _log.error("%s: %d more that were not logged", " ".join(filter(None, kind)), silent)
+
+    def _keep(
+        self,
+        event: Event,
+        subscription: str,
+        reason: Reason,
+        error: str,
+        *,
+        attempts: int,
+        since: float | None,
+        place: str = "",
+        traceback: str = "",
+    ) -> None:
+        now = self._clock.time()
+        letter = DeadLetter(
+            event=event,
+            subscription=subscription,
+            reason=reason,
+            error=error,
+            timestamp=now,
+            first_timestamp=now if since is None else since,
+            attempts=attempts,
+            place=place,
+            traceback=traceback,
+        )
+        with self._changing:
+            self.count += 1
+            self.ring.append(letter)
+            claimed = self.claimed.get(id(event))
+            if claimed is not None:
+                claimed[1].append(letter)
+        if claimed is None and self.keeper is not None:
+            self.keeper(letter)
+
+
+def _and_more(more: int) -> str:
+    return f"; {more} times since the last such line" if more else ""
+
+
+def tell(error: BaseException) -> str:
+    """What was raised, in one line that can be written anywhere."""
+    if issubclass(type(error), GraphBusError):  # `isinstance` would ask the object, which may be of any class
+        refusal = cast("GraphBusError", error)
+        return f"{refusal.sentence} [{refusal.code}]"
+    said, is_mute = try_to(lambda: str(error))
+    words = "(it cannot be told)" if is_mute or said is None else on_one_line(" ".join(said.split()))
+    name, _ = try_to(lambda: type(error).__name__)
+    line = f"{name or 'an exception'}: {words}".removesuffix(": ")
+    return line if len(line) <= _LONGEST_LINE else f"{line[: _LONGEST_LINE - 1]}…"
+
+
+Raised = tuple[type[BaseException], BaseException, TracebackType | None]
+
+
+def _describe(error: Exception) -> tuple[str, Raised | None, str, bool]:
+    """Where it was raised, it with its traceback, that as text, and whether this is the text of Python.
+
+    A refusal says where it is wrong, not how we came there; what Python cannot put into words has no traceback either.
+    """
+    if issubclass(type(error), GraphBusError):
+        return str(cast("GraphBusError", error).where or ""), None, "", True
+    raised = without_ours(error)
+    told, _ = try_to(lambda: _as_text(raised))
+    return (_place_of(error), None, "", True) if told is None else (_place_of(error), raised, *told)
+
+
+def without_ours(error: BaseException) -> Raised:
+    """The exception with its traceback, without the lines of ours that led to the handler."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None and trace.tb_frame.f_code.co_filename.startswith(_OURS):
+        trace = trace.tb_next
+    return type(error), error, trace
+
+
+def _as_text(raised: Raised) -> tuple[str, bool]:
+    """The traceback in words that can be written anywhere, and whether they are those of Python."""
+    from traceback import format_exception
+
+    original = "".join(format_exception(*raised))
+    text = legible(original)
+    is_original = text == original
+    if len(text) <= _LONGEST_TEXT:
+        return text, is_original
+    begin, end = text[: _LONGEST_TEXT // 4], text[-_LONGEST_TEXT // 2 :]
+    return f"{begin}\n  ...\n{end}", is_original
+
+
+def _place_of(error: Exception) -> str:
+    """Where it was raised, `file:line`: the innermost line of the user's, else the innermost that is not ours."""
+    place = own = ""
+    trace = error.__traceback__
+    while trace is not None:
+        path = trace.tb_frame.f_code.co_filename
+        if not path.startswith(_OURS):
+            place = f"{path}:{trace.tb_lineno}"
+            if not _is_borrowed(path):
+                own = place
+        trace = trace.tb_next
+    return own or place
+
+
+def _is_borrowed(path: str) -> bool:
+    """True for code of the standard library and of installed packages."""
+    return path.startswith((_STANDARD, "<frozen ")) or any(each in path for each in _INSTALLED)

@@ -1,0 +1,176 @@
+"""Publishing, where it is not the short way of `MessageBus.publish`: by a handler, to the event loop, or while others deliver."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from threading import get_ident
+
+from graphbus_core.bus.core import Core, Delivery, Round
+from graphbus_core.bus.dead_letters import DeadLetters
+from graphbus_core.bus.failures import Failures
+from graphbus_core.bus.loop import LoopDriver, current
+from graphbus_core.bus.receipts import Receipt
+from graphbus_core.bus.routes import Dispatch
+from graphbus_core.bus.sync import SyncDriver
+from graphbus_core.errors import BackpressureError
+from graphbus_core.model.messages import Event, child_of, count_descendant
+from graphbus_core.schema.json import Json, freeze
+
+_THREADS = "the threads of handlers"
+"""The lane for what threads publish that handlers on the loop have started."""
+
+
+class Publisher:
+    """Queues events, and lets them be delivered.
+
+    Args:
+        on_root: Called with every event that no handler has caused and that is not delivered where it was published.
+    """
+
+    def __init__(
+        self,
+        core: Core,
+        sync: SyncDriver,
+        letters: DeadLetters,
+        failures: Failures,
+        *,
+        on_root: Iterable[Callable[[Event], object]],
+    ) -> None:
+        self._core, self._sync, self._letters, self._failures = core, sync, letters, failures
+        self._on_root = tuple(on_root)
+
+    def publish(self, dispatch: Dispatch, topic: str, payload: Json, src: str) -> Receipt | None:
+        """Publish where somebody delivers already, or something is on the event loop; see `MessageBus.publish`."""
+        core, loop, here = self._core, self._sync.loop, get_ident()
+        cause: Round | Delivery | None = None
+        if core.deliverer == here:
+            cause = self._sync.inner or core.round
+        elif loop is not None:
+            cause = current()
+        if cause is not None and cause.event is not None:
+            frozen = freeze(payload)
+            if core.deliverer == here or loop is None or loop.home == here or self._sync.is_over:
+                self._publish_child(cause, topic, frozen, src)
+            else:
+                self._publish_on_loop(cause, topic, frozen, src)
+            return None
+        is_outermost = loop is not None and self._sync.dispatcher is None and loop.home != here
+        if is_outermost and core.turn and not self._sync.is_handling():
+            self._publish_and_wait(dispatch, topic, payload, src)
+            return None
+        event = Event(topic, freeze(payload), src, self._sync.time())
+        if loop is not None and loop.home == here and self._begin_here(loop, event, dispatch):
+            return None
+        return self.accept(event)
+
+    def _begin_here(self, loop: LoopDriver, event: Event, dispatch: Dispatch) -> bool:
+        """On the loop, outside of handlers: let the only handler begin at once if nothing comes before."""
+        if loop.is_stepping or self._sync.dispatcher is not None or self._sync.is_closing:
+            return False
+        begun = self._core.begin_at_once(event, dispatch)
+        if begun is None:
+            return False
+        self._sync.ring_for_work()
+        self.tell_root(event)
+        loop.pump(begun)
+        return True
+
+    def _publish_and_wait(self, dispatch: Dispatch, topic: str, payload: Json, src: str) -> None:
+        """Deliver an event from outside, and wait until what came of it has ended on the event loop, too."""
+        core = self._core
+        others = core.under_way.copy()
+        event = Event(topic, payload, src, self._sync.time())
+        self.tell_root(event)
+        if not core.take_turn():
+            self.accept(event)
+            return
+        try:
+            self._core.deliverer = get_ident()
+            if core.has_work:
+                core.queue.append(event)
+            else:
+                core.begin(event, dispatch)
+            self._sync.drain()
+        finally:
+            self._sync.give_back()
+        self._sync.until_all_but(others)
+
+    def accept(self, event: Event) -> Receipt | None:
+        """Queue an event that no handler has caused, and let it be delivered; give its receipt if there is a dispatcher.
+
+        Raises:
+            BackpressureError: GBE636 too many events wait.
+        """
+        receipt = None
+        if self._sync.dispatcher is not None:
+            receipt = Receipt(event, self._sync.is_handling)
+            self._core.receipts.open(receipt)
+        self.tell_root(event)
+        try:
+            self._core.accept(event)
+        except BackpressureError:
+            self._core.receipts.followed.pop(id(event), None)
+            raise
+        if self._core.deliverer != get_ident():
+            self._sync.announce()
+        return receipt
+
+    def tell_root(self, event: Event) -> None:
+        """Tell the middleware of an event that is not delivered where it was published."""
+        for tell in self._on_root:
+            tell(event)
+
+    def cause(self) -> Round | Delivery | None:
+        """What is at work here, if it has an event: who publishes does so for its handler."""
+        found: Round | Delivery | None = None
+        if self._sync.is_inside:
+            found = self._sync.inner or self._core.round
+        elif self._sync.loop is not None:
+            found = current()
+        return found if found is not None and found.event is not None else None
+
+    def _publish_child(self, cause: Round | Delivery, topic: str, payload: Json, src: str) -> None:
+        """Queue an event that a handler publishes; it goes on when the handler has ended."""
+        core, loop = self._core, self._sync.loop
+        event = self.child(cause, topic, payload, src)
+        is_inside = core.deliverer != 0 and core.deliverer == get_ident()
+        hops, kin = count_descendant(event, core.max_hops, on_loop=not is_inside)
+        queue = core.queue
+        if hops > core.max_hops or kin > core.max_tree or len(queue) >= core.capacity:
+            self._letters.stopped(event, *core.why_refused(hops, kin))
+            return
+        if core.receipts.followed:
+            core.receipts.hold(event)
+        queue.append(event)
+        if not is_inside and (loop is None or not loop.is_stepping):
+            self._sync.announce()
+
+    def _publish_on_loop(self, cause: Round | Delivery, topic: str, payload: Json, src: str) -> None:
+        """Let the loop publish for a thread that one of its handlers has started."""
+
+        def end(delivery: Delivery) -> None:
+            if delivery.error is not None:
+                self._failures.refuse(self.child(cause, topic, payload, src), "", 0)
+
+        publishing = Delivery(lambda: self._publish_child(cause, topic, payload, src), _THREADS, then=end)
+        self._sync.ready_loop().put(publishing, self._core.lane(_THREADS))
+
+    def child(self, cause: Round | Delivery, topic: str, payload: Json, src: str) -> Event:
+        """Make the next event that a handler publishes."""
+        if type(cause) is Delivery:
+            by, ordinal = cause.subscription.name, cause.children
+            cause.children = ordinal + 1
+            if cause.is_awaited and ordinal == 0 and cause in self._core.under_way:
+                self._core.receipts.follow(cause.event)
+        else:
+            by, ordinal = cause.at.name, cause.next_child()  # type: ignore[union-attr]
+        return child_of(cause.event, topic, payload, src, by, ordinal, self._sync.time())  # type: ignore[arg-type]
+
+    def is_stopped(self, child: Event) -> bool:
+        """Make a dead letter of a request at the end of too long a chain, or in too large a tree."""
+        core = self._core
+        hops, kin = count_descendant(child, core.max_hops, on_loop=not self._sync.is_inside)
+        is_stopped = hops > core.max_hops or kin > core.max_tree
+        if is_stopped:
+            self._letters.stopped(child, *core.why_refused(hops, kin))
+        return is_stopped

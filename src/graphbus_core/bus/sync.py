@@ -1,0 +1,526 @@
+"""The driver on threads: who has the turn delivers, one event after the other, handler by handler, run to completion.
+
+    publish -> queue -> the turn -> round: `def` handlers, called in place     lane: agents with `async def` handlers, see `loop`
+
+Who publishes while nobody delivers takes the turn and delivers, unless there is a dispatcher: then this thread alone does. A
+publish inside a handler, or from another thread meanwhile, only queues. A handler in place runs in the context of the thread
+that delivers.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable
+from threading import Lock, Thread, get_ident
+from time import monotonic, time
+from typing import cast
+
+from graphbus_core.bus.core import DONE, QUEUED, RUNNING, TAKEN, Asker, Core, Delivery, Entry, Errand, Round
+from graphbus_core.bus.dead_letters import without_ours
+from graphbus_core.bus.failures import Failures
+from graphbus_core.bus.loop import LoopDriver, current
+from graphbus_core.bus.routes import Call, Subscription
+from graphbus_core.bus.waiting import Bell, Waits, now_plus
+from graphbus_core.clock import Clock, SystemClock
+from graphbus_core.errors import RunError
+from graphbus_core.isolation import Job, attempt_anything, run_round
+from graphbus_core.isolation import attempt as try_to
+from graphbus_core.log import Log
+from graphbus_core.model.messages import Event
+
+_log = Log("graphbus.bus")
+
+
+class SyncDriver:
+    """Delivers on threads, and knows who waits.
+
+    Attributes:
+        loop: The other driver, when somebody needs it.
+        inner: What the thread that has the turn does inside of a handler, or on behalf of a lane.
+        called: The agents whose methods it calls there.
+        raised: What is no Exception, of handlers on the loop: it goes up where somebody waits.
+        late_error: What a further attempt has raised, for who waits in `settle`.
+        dispatcher: The thread that delivers, if only one does.
+        deadline: When the grace is over.
+        is_abandoned: Somebody delivers, in a handler that did not end with the grace.
+        is_over: Nothing is delivered any more.
+        waits: Who waits for whom.
+        on_failure: Called with what has failed on the loop, before it is judged.
+    """
+
+    def __init__(
+        self,
+        core: Core,
+        failures: Failures,
+        bell: Bell,
+        clock: Clock,
+    ) -> None:
+        self._core, self._failures, self._bell, self._clock = core, failures, bell, clock
+        self.time = time if isinstance(clock, SystemClock) else clock.time
+        self.loop: LoopDriver | None = None
+        self.inner: Delivery | None = None
+        self.called: tuple[Asker, ...] = ()
+        self.raised: deque[BaseException] = deque()
+        self.late_error: Exception | None = None
+        self.dispatcher: Thread | None = None
+        self.is_stopping = self.is_closing = self.is_abandoned = self.is_over = False
+        self.interruption: BaseException | None = None
+        self.closer = 0
+        self.deadline: float | None = None
+        self.waits = Waits()
+        self.on_failure: Callable[[Delivery], None] = lambda _delivery: None
+        self.suspended: frozenset[Hashable] = frozenset()  # whose handlers wait on the stack of who delivers
+        self.fail_in_round = failures.fail_in_round  # bound once: binding costs as much as a handler
+        self._making_loop = Lock()
+        self._on_interruption: Callable[[], None] = lambda: None
+        failures.deliver_due = self._deliver_due
+
+    # --- who delivers ---
+
+    def deliver_again(self, event: Event, subscription: Subscription | None, attempt: int = 1) -> None:
+        """See `MessageBus.deliver_again`."""
+        if self._core.receipts.followed:
+            self._core.receipts.hold(event)
+        self._core.queue.append(self.entry(event, subscription, attempt))
+        self.ask()
+
+    def entry(self, event: Event, subscription: Subscription | None, attempt: int = 1) -> Event | Delivery:
+        """What to queue to deliver an event to all, or again to one."""
+        if subscription is None:
+            return event
+        timeout_s = subscription.policy.timeout_s
+        return Delivery(subscription.call, subscription.lane, event, subscription, attempt=attempt, timeout_s=timeout_s)
+
+    @property
+    def is_inside(self) -> bool:
+        """True on the thread that has the turn."""
+        return self._core.deliverer == get_ident()
+
+    def is_handling(self) -> bool:
+        """True in a handler, or in what it has started: there nobody may wait for a delivery."""
+        return self._core.deliverer == get_ident() or (self.loop is not None and current() is not None)
+
+    def announce(self) -> None:
+        """Something was queued: let it be delivered by whom it may concern."""
+        loop = self.loop
+        if self.is_over:
+            self.bury()  # somebody else has closed the bus meanwhile
+        elif loop is not None and (loop.is_here or current() is not None):
+            loop.wake()
+        else:
+            self._bell.ring()
+            self.drain_if_free()
+
+    def ask(self) -> None:
+        """Let somebody else deliver: this thread may not, or cannot."""
+        if self.dispatcher is None and not self._bell.waiting and self._core.turn:
+            Thread(target=self.drain_if_free, name="graphbus-drain").start()
+        self._bell.ring()
+
+    def _may_deliver(self) -> bool:
+        dispatcher = self.dispatcher
+        is_free = dispatcher is None or (self.is_closing and self.interruption is not None)
+        return (is_free or (dispatcher is not None and dispatcher.ident == get_ident())) and not self.is_late()
+
+    def is_late(self) -> bool:
+        """The grace is over."""
+        deadline = self.deadline  # who closes the bus may take it away meanwhile
+        return deadline is not None and monotonic() >= deadline
+
+    def has_work(self) -> bool:
+        """Something waits, and this thread can deliver it."""
+        return bool(self._core.has_work and self._core.turn and self._may_deliver())
+
+    def drain_if_free(self, drain: Callable[[], None] | None = None) -> None:
+        """Deliver what waits, unless somebody else does."""
+        while self.has_work() and self._core.take_turn():
+            try:
+                self._core.deliverer = get_ident()
+                (drain or self.drain)()
+            finally:
+                self.give_back()
+
+    def give_back(self) -> None:
+        """Give the turn back; whoever does so looks at the queue once more."""
+        self._core.deliverer = 0
+        self._core.turn.append(None)
+        self._bell.ring()
+
+    def ring_for_work(self) -> None:
+        """The turn was taken for a moment: who delivers what waits may have looked just then."""
+        if self._bell.waiting and self._core.has_work:
+            self._bell.ring()
+
+    def look_again(self) -> None:
+        """The turn was given back, or something was changed, by a thread that does not deliver itself."""
+        if self.loop is not None and self.loop.is_here:
+            self.loop.pump()
+        elif self._core.has_work:
+            self.ask()
+        self._bell.ring()
+
+    def drain(self) -> None:
+        """Deliver what waits; for the thread that has the turn."""
+        core = self._core
+        core.routes.settle_counts()
+        if core.round.event is not None:
+            self._resume()
+        dispatches, find = core.routes.dispatches, core.routes.find
+        while (core.errands or core.queue) and not (self.deadline is not None and self.is_late()):
+            if core.errands:
+                core.errands.popleft().do()
+                continue
+            try:
+                entry = core.queue[0]
+            except IndexError:  # somebody else has closed the bus
+                return
+            if type(entry) is not Event:
+                if self._take_other(entry):
+                    return
+                continue
+            core.begin(entry, dispatches.get(entry.topic) or find(entry.topic))
+            self._go_on(entry)
+        if self.is_over:
+            self.bury()  # a handler that was left behind has published
+
+    def _take_other(self, entry: Entry) -> bool:
+        """Do what is first in the queue and is no new event; it leaves the queue when it cannot get lost any more.
+
+        Returns:
+            True when this thread has to leave the rest to another one.
+        """
+        if isinstance(entry, Delivery):
+            self._take_again(entry)
+            return False
+        try:
+            cast("Job", entry).perform()
+        finally:
+            self._leave_queue(entry)
+            self._bell.ring()
+        return not self._may_deliver()  # it may have started a dispatcher
+
+    def _take_again(self, delivery: Delivery) -> None:
+        core, subscription = self._core, delivery.subscription
+        if not subscription.is_active:
+            if self._leave_queue(delivery):
+                self._failures.miss(delivery)
+        elif core.routes.is_async(subscription):
+            if self._leave_queue(delivery):
+                core.routes.count(subscription)
+                delivery.call = core.routes.call_again(subscription, delivery.attempt)
+                delivery.receipt = core.receipts.of(delivery.event)
+                self._put(delivery)
+        else:
+            core.begin_again(delivery)
+            self._go_on(delivery)
+
+    def _go_on(self, entry: Event | Delivery) -> None:
+        """Call the handlers of the round, whose event leaves the queue now."""
+        core = self._core
+        round_ = core.round
+        if not self._leave_queue(entry):
+            round_.event = None
+            return
+        run_round(round_, round_.event, self.fail_in_round)
+        self._end_round(round_)
+
+    def _leave_queue(self, entry: object) -> bool:
+        """Take the first out of the queue; False when another thread has closed the bus and was quicker."""
+        queue = self._core.queue
+        try:
+            first = queue.popleft()
+        except IndexError:
+            return False
+        if first is entry:
+            return True
+        queue.appendleft(first)
+        return False
+
+    def _resume(self) -> None:
+        """Call the handlers that have not been called before an interruption."""
+        round_ = self._core.round
+        round_.rest()
+        run_round(round_, round_.event, self.fail_in_round)
+        self._end_round(round_)
+
+    def _end_round(self, round_: Round) -> None:
+        event, again = round_.event, round_.again
+        round_.event = round_.again = None
+        if again is not None and again.state is RUNNING:
+            again.move(DONE)
+        if self._core.receipts.followed and event is not None and not round_.is_buried:
+            self._core.receipts.release(event)
+
+    # --- what the loop has to do with it ---
+
+    def ready_loop(self) -> LoopDriver:
+        """Give the other driver; it is made when it is first needed."""
+        with self._making_loop:
+            return self.loop or self._make_loop(is_adopted=False)
+
+    def _make_loop(self, *, is_adopted: bool) -> LoopDriver:
+        self._core.turn_of_callers = TAKEN
+        self.loop = LoopDriver(self._core, self.settle, self.fill, self._bell, is_adopted=is_adopted)
+        return self.loop
+
+    def adopt_loop(self) -> None:
+        """See `MessageBus.adopt_loop`."""
+        if self.loop is not None:
+            raise RunError("GBE638")
+        self._make_loop(is_adopted=True)
+
+    def put_event(self, subscription: Subscription, call: Call, event: Event) -> None:
+        """Put the event of the round into a lane; the thread waits while that is full."""
+        receipt = self._core.receipts.hold(event) if self._core.receipts.followed else None
+        timeout_s = subscription.policy.timeout_s
+        self._put(Delivery(call, subscription.lane, event, subscription, QUEUED, receipt, timeout_s=timeout_s))
+
+    def _put(self, delivery: Delivery) -> None:
+        loop, core = self.ready_loop(), self._core
+        lane = core.lane_of(delivery.subscription)
+        if not core.has_room(lane) and not loop.is_here:
+            self.wait_here(lambda: core.has_room(lane) or self.is_abandoned)
+        if self.is_abandoned:
+            self._failures.refuse(delivery.event, delivery.subscription.name, delivery.attempt - 1)
+            core.receipts.release(delivery.event)
+            return
+        loop.put(delivery, lane)
+
+    def fill(self) -> Delivery | None:
+        """On the loop: put into lanes what the queue has for them alone, or give what may begin. The rest is for a thread."""
+        core = self._core
+        queue, turn, receipts = core.queue, core.turn, core.receipts
+        while queue:
+            try:
+                del turn[0]  # see `Core.take_turn`
+            except IndexError:
+                return None  # a thread delivers, and looks again before it ends
+            try:
+                entry = queue[0] if queue else None
+                if self.deadline is not None and self.is_late():
+                    return None
+                if type(entry) is Event and core.round.event is None:
+                    dispatch = core.routes.dispatches.get(entry.topic) or core.routes.find(entry.topic)
+                    if dispatch.is_on_loop:
+                        receipt = receipts.of(entry) if receipts.followed else None
+                        begun = core.begin_alone(entry, dispatch, receipt)
+                        if begun is None and not core.have_room(dispatch):
+                            return None  # the end of a handler is the next occasion
+                        if self._leave_queue(entry) and begun is None:
+                            core.place_all(entry, dispatch)
+                        if begun is not None:
+                            return begun
+                        continue
+            finally:
+                turn.append(None)
+            self.ask()
+            return None
+        if self._bell.waiting and not core.under_way:
+            self._bell.ring()
+        return None
+
+    def settle(self, delivery: Delivery) -> None:
+        """A delivery on the loop is over, and failed, or somebody counts it."""
+        event, subscription, error = delivery.event, delivery.subscription, delivery.error
+        if error is not None:
+            self.on_failure(delivery)
+        if delivery.is_awaited and (delivery.children or error is not None):
+            delivery.receipt = self._core.receipts.follow(event)
+        receipt = delivery.receipt
+        if error is not None:
+            if not isinstance(error, Exception) or self._failures.judge(delivery, error):
+                self.raised.append(error)
+                self._bell.ring()
+        elif receipt is not None and subscription.is_active:
+            receipt.note(subscription.name, delivery.result)
+        if receipt is not None and receipt.release():
+            self._core.receipts.close(receipt)
+
+    # --- what falls due ---
+
+    def _deliver_due(self) -> None:
+        """What has fallen due is delivered by whoever delivers, else by the thread that keeps the time.
+
+        That one never waits for handlers on the loop, unless it is a test that lets the time pass.
+        """
+        self._bell.ring()
+        if self.is_handling() or self.dispatcher is not None:
+            return
+        self.drain_if_free(lambda: self._keep_error(self.drain))
+        if not isinstance(self._clock, SystemClock):
+            self._keep_error(lambda: self.until(self.is_quiet))
+
+    def _keep_error(self, work: Callable[[], object]) -> None:
+        """Who waits in `settle` is to find the error when this thread no longer has the turn."""
+        _, error = try_to(work)
+        if error is not None:  # only with `on_error="raise"`
+            self.late_error = self.late_error or error
+            self._bell.ring()
+            raise error
+
+    # --- the dispatcher ---
+
+    def start_dispatcher(self, on_interruption: Callable[[], None]) -> None:
+        """See `MessageBus.start_dispatcher`."""
+        self._on_interruption = on_interruption
+        self._failures.is_served = True
+        self._core.turn_of_callers = TAKEN
+        self.dispatcher = Thread(target=self._dispatch, name="graphbus-dispatcher", daemon=True)
+        self.dispatcher.start()
+
+    def _dispatch(self) -> None:
+        self.interruption = attempt_anything(self._serve)
+        if self.interruption is not None:
+            self._bell.ring()  # who closes the bus delivers now
+            _log.error("a handler has ended the delivery of events", exc_info=without_ours(self.interruption))
+            self._on_interruption()
+
+    def _serve(self) -> None:
+        while not self.is_stopping:
+            self.drain_if_free()
+            raised = self.first_raised()
+            if raised is not None:
+                raise raised
+            self._bell.wait(lambda: self.is_stopping or self.raised or self.has_work())
+
+    # --- who waits ---
+
+    def is_at_rest(self, is_idle: Callable[[], object]) -> bool:
+        """Something is so, and nothing is queued or in hand, all at the same moment: see the theory of operation."""
+        core = self._core
+        if not core.take_turn():
+            return False
+        try:
+            return bool(is_idle()) and not core.has_work
+        finally:
+            core.turn.append(None)
+            self.ring_for_work()
+
+    def is_quiet(self) -> bool:
+        """Nothing is queued, in hand or on the loop; further attempts may wait."""
+        return self.is_at_rest(self.is_loop_idle)
+
+    def is_loop_idle(self) -> bool:
+        """Nothing is under way in a lane."""
+        return not self._core.under_way
+
+    def until_all_but(self, others: dict[Delivery, None]) -> None:
+        """Deliver, and wait until nothing is under way but what was so before."""
+        loop, under_way = self.loop, self._core.under_way
+        if loop is None or not others:
+            self.until(self.is_quiet)
+            return
+        loop.watchers += 1
+        try:
+            self.until(lambda: self.is_at_rest(lambda: under_way.keys() <= others.keys()))
+        finally:
+            loop.watchers -= 1
+
+    def until(self, is_so: Callable[[], object], deadline: float | None = None) -> bool:
+        """Wait until something is so, and meanwhile deliver; False when it was not so in time, or before the bus was closed."""
+        while True:
+            self.drain_if_free()
+            self.raise_what_was_raised()
+            if is_so():
+                return True
+            ends = [each for each in (deadline, self.deadline) if each is not None]
+            left_s = min(ends) - monotonic() if ends else None
+            if left_s is not None and left_s <= 0:
+                return False
+            self._bell.wait(lambda: is_so() or self.has_work() or self._has_raised() or self.is_over, left_s)
+
+    def _has_raised(self) -> bool:
+        """A handler on the loop has raised what is to go up here."""
+        return bool(self.raised) and self.dispatcher is None
+
+    def raise_what_was_raised(self) -> None:
+        """Raise what is to go up where somebody waits."""
+        raised = self.first_raised() if self._has_raised() else None
+        if raised is not None:
+            raise raised
+
+    def first_raised(self) -> BaseException | None:
+        """Take it out; None when another thread was quicker."""
+        try:
+            return self.raised.popleft()
+        except IndexError:
+            return None
+
+    def until_or_raise(self, is_so: Callable[[], object], timeout_s: float | None) -> bool:
+        """Do what `until` does, and raise what a further attempt has raised."""
+
+        def is_so_at_last() -> object:
+            error, self.late_error = self.late_error, None
+            if error is not None:
+                raise error
+            return is_so()
+
+        return self.until(is_so_at_last, now_plus(timeout_s))
+
+    def refuse_in_handler(self) -> None:
+        """Raise RunError GBE648 inside a handler: who waits there waits for itself."""
+        if self.is_handling():
+            raise RunError("GBE648")
+
+    # --- who waits in the middle of a handler ---
+
+    def wait_here(self, is_so: Callable[[], object], timeout_s: float | None = None) -> bool:
+        """Wait in the middle of a handler, and meanwhile do what lanes ask of this thread; False when it was not so in time."""
+        deadline = now_plus(timeout_s)
+        before = self.suspended
+        self.suspended = busy = before.union(owner for owner, _ in self.chain())
+        try:
+            while not is_so():
+                errand = self._errand_for_others(busy)
+                if errand is not None:
+                    self._do_meanwhile(errand, busy)
+                    continue
+                left_s = None if deadline is None else deadline - monotonic()
+                if not self._bell.wait(lambda: is_so() or self._has_errand(busy), left_s):
+                    return False
+        finally:
+            self.suspended = before
+        return True
+
+    def _do_meanwhile(self, errand: Errand, busy: frozenset[Hashable]) -> None:
+        """Those who wait on this stack cannot go on before the errand is done, and so wait for it as well."""
+        is_noted = errand.owner != "" and self.waits.enter(busy, errand.owner)
+        try:
+            errand.do()
+        finally:
+            if is_noted:
+                self.waits.leave(busy, errand.owner)
+
+    def _has_errand(self, busy: frozenset[Hashable]) -> bool:
+        return any(errand.owner not in busy for errand in self._core.errands.copy())
+
+    def _errand_for_others(self, busy: frozenset[Hashable]) -> Errand | None:
+        """Take out the first errand that does not go to an agent that is waiting here in the middle of a handler."""
+        found = next((each for each in self._core.errands.copy() if each.owner not in busy), None)
+        if found is not None:
+            self._core.errands.remove(found)
+        return found
+
+    def chain(self) -> tuple[Asker, ...]:
+        """Who waits for what this code does, from the outermost on, and whose code it is."""
+        is_inside = self.is_inside
+        inner = self.inner if is_inside else current() if self.loop is not None else None
+        called = self.called if is_inside else ()
+        if inner is not None:
+            own: Asker = (inner.lane, inner.name)
+            return (*inner.chain, own, *called)
+        at = self._core.round.at
+        if not is_inside or self._core.round.event is None or at is None:
+            return called
+        return ((at.lane, at.name), *called)
+
+    # --- the end ---
+
+    def bury(self) -> None:
+        """What was not delivered becomes dead letters."""
+
+        def left_in_lanes() -> list[Delivery]:
+            return [] if self.loop is None else self.loop.cancel()
+
+        self._failures.bury(is_abandoned=self.is_abandoned, left_in_lanes=left_in_lanes)
+        self._bell.ring()
