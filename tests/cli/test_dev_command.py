@@ -28,6 +28,8 @@ from tests.conftest import Project
 from tests.fakes.typing_person import CTRL_C, CTRL_D, Person
 from tests.patience import PATIENCE_S
 
+pytestmark = pytest.mark.measures_children
+
 CLERK = """
     from graphbus_core import GraphBusNode, subscribe
     from shop.words import GREETING
