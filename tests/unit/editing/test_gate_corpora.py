@@ -1,7 +1,7 @@
 """Every bad edit of the collection is refused by the rung that should refuse it; good ones pass.
 
-The rungs that only read judge every edit, without a sandbox. The real jail tries all bad ones that only running can tell, and some
-of the good ones; all of them with `pytest --thorough`.
+The rungs that only read judge every edit, without a sandbox. The real jail tries all bad ones that only running can tell, and
+some of the good ones; all of them with `pytest --thorough`.
 """
 
 from __future__ import annotations
