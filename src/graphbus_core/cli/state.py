@@ -155,7 +155,7 @@ def ls(*, agent: str, artifacts: str, as_json: bool) -> None:
         console.emit_json({"agents": agents, "version": found.version})
         return
     if found.agents:
-        rows = [agent_row(name, keys) for name, keys in found.agents.items()]
+        rows = [_agent_row(name, keys) for name, keys in found.agents.items()]
         console.table(("AGENT", "KEYS", "SIZE", "VERSION"), rows, right=("KEYS", "SIZE", "VERSION"))
     else:
         console.say("No agent keeps anything here.")
@@ -168,7 +168,7 @@ def _list_keys(agent: str, keys: dict[str, Kept], *, as_json: bool) -> None:
         facts = [{"key": key, "version": kept.version, "size_bytes": len(kept.text)} for key, kept in keys.items()]
         console.emit_json({"agent": agent, "keys": facts})
     elif keys:
-        rows = [key_row(key, kept) for key, kept in keys.items()]
+        rows = [_key_row(key, kept) for key, kept in keys.items()]
         console.table(("KEY", "VERSION", "SIZE", "VALUE"), rows, right=("VERSION", "SIZE"))
     else:
         console.say(f"{agent} keeps nothing.")
@@ -194,13 +194,13 @@ def show(*, agent: str, key: str | None, artifacts: str, as_json: bool) -> None:
         if as_json:
             console.emit_json({"agent": agent, "keys": {name: _entry(kept) for name, kept in keys.items()}})
         else:
-            console.out(at_length(_joined(keys)))
+            console.out(_at_length(_joined(keys)))
         return
     _check_key(agent, key, keys)
     if as_json:
         console.emit_json({"agent": agent, "key": key, **_entry(keys[key])})
     else:
-        console.out(at_length(keys[key].text))
+        console.out(_at_length(keys[key].text))
 
 
 @state.command("export", short_help="Write states to a file.")
@@ -228,7 +228,7 @@ def export(*, agent: str, output: str, is_forced: bool, artifacts: str, as_json:
     if output == "-":
         console.out(data.decode(), end="")
         return
-    write_private(Path(output), data)
+    _write_private(Path(output), data)
     keys = sum(map(len, found.agents.values()))
     if as_json:
         console.emit_json({"output": output, "agents": len(found.agents), "keys": keys, "version": found.version})
@@ -457,9 +457,9 @@ def make(path: Path, agents: Collection[str] | None, plan: Plan, wish: Wish, *, 
         UsageError: GBE177 there is no terminal to ask on.
         RunError: GBE699 the backup cannot be written; GBE643-645. Nothing is changed then.
     """
-    expected = preview(path, agents, plan)
+    expected = _preview(path, agents, plan)
     if not wish.as_json:
-        for line in changes_as_lines(expected):
+        for line in _changes_as_lines(expected):
             console.out(line)
     if not expected or wish.is_dry:
         return Made(expected)
@@ -478,7 +478,7 @@ def make(path: Path, agents: Collection[str] | None, plan: Plan, wish: Wish, *, 
     return Made(changes, next(iter(backups), None))
 
 
-def preview(path: Path, agents: Collection[str] | None, plan: Plan) -> Sequence[Change]:
+def _preview(path: Path, agents: Collection[str] | None, plan: Plan) -> Sequence[Change]:
     """What a plan would change now; no file is made."""
     if not path.exists():
         return plan(Snapshot(0, {}))
@@ -498,7 +498,7 @@ def _backup(folder: Path, before: Snapshot, plan: Plan, wish: Wish) -> Path:
     path, number = folder / f"state-backup-{before.version}.json", 2
     while path.exists():
         path, number = folder / f"state-backup-{before.version}-{number}.json", number + 1
-    write_private(path, render(before))
+    _write_private(path, render(before))
     return path
 
 
@@ -507,7 +507,7 @@ def _remove(backup: Path) -> None:
         backup.unlink()
 
 
-def write_private(path: Path, data: bytes) -> None:
+def _write_private(path: Path, data: bytes) -> None:
     """Write a file that its owner alone can read, whole or not at all; where a link is, the file behind it.
 
     Raises:
@@ -537,13 +537,13 @@ def size_of(keys: Mapping[str, Kept]) -> int:
     return sum(len(kept.text) for kept in keys.values())
 
 
-def agent_row(agent: str, keys: Mapping[str, Kept]) -> tuple[str, ...]:
+def _agent_row(agent: str, keys: Mapping[str, Kept]) -> tuple[str, ...]:
     """Agent, keys, size, version of the last change."""
     last = max((kept.version for kept in keys.values()), default=0)
     return _on_one_line(agent), str(len(keys)), size(size_of(keys)), str(last)
 
 
-def key_row(key: str, kept: Kept) -> tuple[str, ...]:
+def _key_row(key: str, kept: Kept) -> tuple[str, ...]:
     """Key, version, size, the begin of the value."""
     return _on_one_line(key), str(kept.version), size(len(kept.text)), shortly(kept.text)
 
@@ -562,12 +562,12 @@ def shortly(text: str) -> str:
     return _on_one_line(legible)
 
 
-def at_length(text: str) -> str:
+def _at_length(text: str) -> str:
     """A value with all its lines."""
     return plain(dumps(loads(text), indent=2, ensure_ascii=False))
 
 
-def changes_as_lines(changes: Sequence[Change]) -> Iterator[str]:
+def _changes_as_lines(changes: Sequence[Change]) -> Iterator[str]:
     """`+ agent key  value`, `~` and `-`; of many the first."""
     for change in changes[:_MOST_LINES]:
         role, sign = _sign_of(change)

@@ -100,11 +100,11 @@ def compose_built(artifacts: BuildArtifacts, modules: NodeModules, config: Resol
     """Describe the graph that was built; agents whose classes are not to be had are left out."""
     validation = config.settings.validation
     found = [each for each in artifacts.agents.agents if each.name in modules.classes]
-    members = [from_definition(each, modules.classes[each.name], validation) for each in found]
+    members = [_from_definition(each, modules.classes[each.name], validation) for each in found]
     return topics_of_artifacts(artifacts, config.external_topics, validation), members
 
 
-def from_definition(definition: AgentDefinition, node: type[GraphBusNode], validation: Validation) -> Member:
+def _from_definition(definition: AgentDefinition, node: type[GraphBusNode], validation: Validation) -> Member:
     """Describe an agent as the build has read it; what could be known at run time only is taken from the class."""
     read = {spec.name: spec for spec in definition.methods if spec.has_schema}
     live = {spec.name: spec for spec in methods_of(node)}

@@ -41,12 +41,12 @@ def differences(payload: object, fields: Mapping[str, object]) -> list[str]:
     return found
 
 
-def expectation(fields: Mapping[str, object]) -> str:
+def _expectation(fields: Mapping[str, object]) -> str:
     """The expected fields as they were written: ` with total=12, status='open'`."""
     return f" with {', '.join(f'{name}={value!r}' for name, value in fields.items())}" if fields else ""
 
 
-def near_misses(events: Sequence[Event], fields: Mapping[str, object]) -> list[str]:
+def _near_misses(events: Sequence[Event], fields: Mapping[str, object]) -> list[str]:
     """Each event, and below it in what it differs."""
     lines = []
     for event in events[:_MOST]:
@@ -69,7 +69,7 @@ def called(calls: Sequence[tuple[str, Mapping[str, object]]], arguments: Mapping
     return [*lines, *_more(calls)]
 
 
-def buried(letters: Sequence[DeadLetter]) -> list[str]:
+def _buried(letters: Sequence[DeadLetter]) -> list[str]:
     """Each dead letter with what has become of it."""
     lines = []
     for letter in letters[:_MOST]:
@@ -195,7 +195,7 @@ class Recorded:
             if not differences(event.payload, fields):
                 return event
         if events:
-            text = [f"no event on {topic}{expectation(fields)}; there were:", *near_misses(events, fields)]
+            text = [f"no event on {topic}{_expectation(fields)}; there were:", *_near_misses(events, fields)]
         else:
             every = self.events()
             hint = suggestion(topic, {event.topic for event in every})
@@ -211,7 +211,7 @@ class Recorded:
         __tracebackhide__ = True
         found = [event for event in self.events(topic) if not differences(event.payload, fields)]
         if found:
-            head = f"{len(found)} event{'s' * (len(found) > 1)} on {topic}{expectation(fields)}:"
+            head = f"{len(found)} event{'s' * (len(found) > 1)} on {topic}{_expectation(fields)}:"
             raise AssertionError("\n".join([head, *listing(found)]))
 
     def assert_delivered_to(self, handler: str, topic: str = _EVERYTHING, /, **fields: object) -> Delivered:
@@ -226,9 +226,9 @@ class Recorded:
         for each in on_topic:
             if each.error is None and not differences(each.event.payload, fields):
                 return each
-        wanted = f"{handler} handled no event{'' if topic == _EVERYTHING else f' on {topic}'}{expectation(fields)}"
+        wanted = f"{handler} handled no event{'' if topic == _EVERYTHING else f' on {topic}'}{_expectation(fields)}"
         if on_topic:
-            text = [f"{wanted}; it got:", *near_misses([each.event for each in on_topic], fields)]
+            text = [f"{wanted}; it got:", *_near_misses([each.event for each in on_topic], fields)]
         elif got:
             text = [f"{wanted}; it got:", *listing([each.event for each in got])]
         else:
@@ -251,7 +251,7 @@ class Recorded:
         every = [(name, each) for name, each in self._recorder.calls if not calls or _is_of(name, method)]
         names = {name for name, _ in every}
         hint = "" if calls else suggestion(method, names | {name.partition(".")[0] for name in names})
-        head = f"nobody called {method}{expectation(arguments)}"
+        head = f"nobody called {method}{_expectation(arguments)}"
         text = [
             f"{head}.{hint} Calls were:" if every else f"{head}. Nothing was called at all.",
             *called(every, arguments),
@@ -268,7 +268,7 @@ class Recorded:
         letters = self._recorded_bus.dead_letters()
         if letters:
             head = f"{len(letters)} dead letter{'s' * (len(letters) > 1)}:"
-            raise AssertionError("\n".join([head, *buried(letters)]))
+            raise AssertionError("\n".join([head, *_buried(letters)]))
 
 
 class RecordingBus(Recorded, MessageBus):

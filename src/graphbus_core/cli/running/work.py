@@ -87,13 +87,13 @@ class OneShot:
         for publication in self.publications:
             graph.publish(publication.topic, publication.payload)
         for call in self.calls:
-            result = _result_of(call, call_agent(graph, call))
+            result = _result_of(call, _call_agent(graph, call))
             self.results.append({"agent": call.agent, "method": call.method, "result": result})
             if not self.as_json:
                 console.out(msgspec.json.encode(result).decode())
 
 
-def call_agent(graph: LiveGraph, call: Call) -> Any:
+def _call_agent(graph: LiveGraph, call: Call) -> Any:
     """Give the result of a call.
 
     Raises:

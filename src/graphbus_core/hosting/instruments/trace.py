@@ -116,7 +116,7 @@ class Tracer:
             started=started,
             duration_s=duration_s,
             outcome=_outcome(error),
-            error="" if error is None else describe_error(error),
+            error="" if error is None else _describe_error(error),
             payload=_as_json(event.payload) if self._with_payloads else "",
         )
         self._take(delivery)
@@ -147,7 +147,7 @@ def _outcome(error: BaseException | None) -> Outcome:
     return "failed" if isinstance(error, Exception) else "interrupted"
 
 
-def describe_error(error: BaseException) -> str:
+def _describe_error(error: BaseException) -> str:
     """Describe what was raised in one line."""
     if isinstance(error, RunError):
         return f"{error.sentence} [{error.code}]"

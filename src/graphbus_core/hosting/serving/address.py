@@ -46,7 +46,7 @@ class Guard:
         if is_read and path in PROBES:
             return
         host = headers.get("host", "")
-        if not names_one_of(host, self._hosts):
+        if not _names_one_of(host, self._hosts):
             raise RunError("GBE674", host=host)
         origin = headers.get("origin")
         if origin is not None and origin.lower() not in self._origins:
@@ -61,13 +61,13 @@ class Guard:
 
 def may_read_without_token(listens_at: str, host: str) -> bool:
     """True unless the Host is of a page whose own name leads here; where other machines may read, any name may be ours."""
-    return not is_loopback(listens_at) or names_one_of(host, _LOOPBACK_NAMES)
+    return not is_loopback(listens_at) or _names_one_of(host, _LOOPBACK_NAMES)
 
 
-def names_one_of(host: str, names: Container[str]) -> bool:
+def _names_one_of(host: str, names: Container[str]) -> bool:
     """True when the Host is one of the names, or an address: no page can make an address point elsewhere."""
     name = host_name(host)
-    return name in names or is_address(name)
+    return name in names or _is_address(name)
 
 
 def host_name(host: str) -> str:
@@ -81,7 +81,7 @@ def host_name(host: str) -> str:
     return "" if port and not port.isdecimal() else name.removeprefix("[").lower()
 
 
-def is_address(name: str) -> bool:
+def _is_address(name: str) -> bool:
     """True for an IPv4 or IPv6 address."""
     import socket
 
@@ -96,7 +96,7 @@ def is_address(name: str) -> bool:
 
 def is_loopback(host: str) -> bool:
     """True when only this machine can reach the address."""
-    return host.lower() in _LOOPBACK_NAMES or host == "::1" or (host.startswith("127.") and is_address(host))
+    return host.lower() in _LOOPBACK_NAMES or host == "::1" or (host.startswith("127.") and _is_address(host))
 
 
 MIN_TOKEN_LENGTH = 16

@@ -180,7 +180,7 @@ class Site:
             RunError: GBE670 for a body that is no JSON object, what the graph refuses, GBE625 when the method itself was refused
                 something, GBE623 for a result that JSON does not have.
         """
-        arguments = read_object(body)
+        arguments = _read_object(body)
         with self._trace.going_on(headers):
             result, error = attempt(lambda: self._graph.call(agent, method, **arguments))
         if isinstance(error, GraphBusError) and is_of_the_client(error) and not _is_about(error, agent, method):
@@ -198,7 +198,7 @@ class Site:
         Raises:
             RunError: GBE670 for a body that is no JSON, and what the graph refuses.
         """
-        payload = read_json(body) if body.strip() else None
+        payload = _read_json(body) if body.strip() else None
         with self._trace.going_on(headers):
             receipt = self._graph.publish(topic, payload)
         if receipt is None:
@@ -326,7 +326,7 @@ def _pretty(document: dict[str, Any]) -> bytes:
 # --- bodies: strict, so that no two readers can read two things in them ---
 
 
-def read_json(body: bytes) -> Json:
+def _read_json(body: bytes) -> Json:
     """Read one JSON document.
 
     Raises:
@@ -344,13 +344,13 @@ def read_json(body: bytes) -> Json:
     return value
 
 
-def read_object(body: bytes) -> dict[str, Any]:
+def _read_object(body: bytes) -> dict[str, Any]:
     """Read a JSON object; nothing at all is an empty one.
 
     Raises:
         RunError: GBE670 for what is not JSON, or not an object.
     """
-    value = read_json(body) if body.strip() else {}
+    value = _read_json(body) if body.strip() else {}
     if not isinstance(value, dict):
         raise RunError("GBE670", reason="it must be an object, `{...}`")
     return value
