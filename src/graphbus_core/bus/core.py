@@ -366,7 +366,6 @@ class Core:
     def begin_again(self, delivery: Delivery) -> None:
         """Let a further attempt for one subscription be the round."""
         subscription = delivery.subscription
-        delivery.move(RUNNING)
         self.routes.count(subscription)
         call = self.routes.call_again(subscription, delivery.attempt)
         pairs = [(subscription, call)]
@@ -374,6 +373,7 @@ class Core:
             pairs = [(subscription, self._recorded(subscription, call))]
         round_ = self.round
         round_.pairs, round_.at, round_.again, round_.publishing = pairs, None, delivery, None
+        delivery.state = RUNNING  # and no call: an interruption comes before both lines or after both
         round_.event = delivery.event
 
     def _recording(self, dispatch: Dispatch, event: Event) -> list[Pair]:

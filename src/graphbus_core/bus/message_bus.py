@@ -214,7 +214,7 @@ class MessageBus:
                 round_.event = None
             if queue:
                 sync.drain()
-        finally:
+        finally:  # see `SyncDriver.deliver`
             core.deliverer = 0
             turn.append(None)
             if self._waiting:
@@ -265,6 +265,8 @@ class MessageBus:
             if delivery.state is RUNNING and delivery.coroutine is None:  # a KeyboardInterrupt came before the handler
                 loop.end(delivery, delivery.subscription.mailbox)
         if awaited is not ENDED:
+            if self._queue or self._core.ready:
+                loop.pump()  # the handler may wait for what it has published
             await carry_on(awaited, delivery.worker.resume)
         if self._waiting or self._queue or self._core.ready:
             self._sync.look_again()
