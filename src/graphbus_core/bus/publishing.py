@@ -69,7 +69,6 @@ class Publisher:
         begun = self._core.begin_at_once(event, dispatch)
         if begun is None:
             return False
-        self._sync.ring_for_work()
         self.tell_root(event)
         loop.pump(begun)
         return True

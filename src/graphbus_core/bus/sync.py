@@ -151,11 +151,6 @@ class SyncDriver:
             self._bell.ring()
         return True
 
-    def ring_for_work(self) -> None:
-        """The turn was taken for a moment: who delivers what waits may have looked just then."""
-        if self._bell.waiting and self._core.has_work:
-            self._bell.ring()
-
     def look_again(self) -> None:
         """The turn was given back, or something was changed, by a thread that does not deliver itself."""
         if self.loop is not None and self.loop.is_here:
@@ -405,10 +400,9 @@ class SyncDriver:
             is_so = bool(is_idle()) and not core.has_work
         finally:
             core.turn.append(None)
-            if self._is_looked_for:
+            if self._is_looked_for or core.has_work:  # who delivers it may have looked just then
                 self._is_looked_for = False
                 self._bell.ring()
-            self.ring_for_work()
         return is_so and not core.has_work  # who has found no turn meanwhile has left the rest to this thread
 
     def is_quiet(self) -> bool:

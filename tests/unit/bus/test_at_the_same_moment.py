@@ -144,7 +144,30 @@ def test_who_finds_all_at_rest_delivers_what_another_could_not_deliver_meanwhile
         turn: list[None] = []
         bus._core.turn = bus._core.turn_of_callers = Turn([None])
         assert bus.settle(PATIENCE_S)
-    assert heard == ["heard"]
+        assert heard == ["heard"]
+
+
+def test_who_is_interrupted_before_the_loop_is_called_lets_the_next_one_call_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def later() -> None: ...
+
+    def interrupt(_work: object) -> None:
+        raise KeyboardInterrupt
+
+    with MessageBus() as bus:
+        bus.subscribe("/A/B", later)
+        bus.publish("/A/B")  # now the loop is there
+        driver = bus._sync.loop
+        assert driver is not None
+        with monkeypatch.context() as patch:
+            patch.setattr(driver.loop, "call_soon_threadsafe", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                bus.publish("/A/B")
+        next_one = threading.Thread(target=bus.publish, args=("/A/B",), daemon=True)
+        next_one.start()
+        next_one.join(PATIENCE_S)
+        assert not next_one.is_alive()
 
 
 def test_a_further_attempt_that_somebody_else_has_taken_out_is_not_delivered_nor_missed() -> None:
