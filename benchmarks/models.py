@@ -21,8 +21,8 @@ from msgspec.structs import replace
 from stopwatch import ROOT, Row, report
 
 from graphbus_core.bus import MessageBus
-from graphbus_core.compiler.conflicts import detect_conflicts
 from graphbus_core.compiler.project import Project
+from graphbus_core.compiler.stages import detect_conflicts
 from graphbus_core.llm.client import Clients, Completion, LLMClient, Progress, Prompt, ScriptedClient
 from graphbus_core.model.config import Budget, BuildConfig, Electorate, LLMConfig, ResolvedBuild, SafetyConfig, Settings
 from graphbus_core.model.spending import Spend

@@ -16,8 +16,8 @@ from stopwatch import Row, medians, process, report, timed
 
 from graphbus_core.build import run_build_pipeline
 from graphbus_core.bus import MessageBus
-from graphbus_core.compiler.conflicts import detect_conflicts
 from graphbus_core.compiler.project import Project
+from graphbus_core.compiler.stages import detect_conflicts
 from graphbus_core.editing.workspace import Workspace
 from graphbus_core.model.artifacts import Edge
 from graphbus_core.model.config import BuildConfig, ResolvedBuild, SafetyConfig

@@ -23,8 +23,7 @@ import msgspec
 
 from graphbus_core import settings, store
 from graphbus_core.compiler import memory
-from graphbus_core.compiler.memory import Tally
-from graphbus_core.compiler.result import BuildResult
+from graphbus_core.compiler.memory import BuildResult, Tally
 from graphbus_core.errors import BuildError, GraphBusError, raise_all
 from graphbus_core.model.artifacts import BuildArtifacts
 from graphbus_core.model.config import BuildConfig, LLMConfig, ResolvedBuild, SafetyConfig
@@ -35,11 +34,10 @@ if TYPE_CHECKING:
     import networkx as nx
 
     from graphbus_core.bus import MessageBus
-    from graphbus_core.compiler.conflicts import SchemaConflicts
     from graphbus_core.compiler.discover import ModuleIndex
-    from graphbus_core.compiler.extract import AgentDefinitions, NodeClasses, Sources
     from graphbus_core.compiler.graph import ActivationOrder, AgentGraph
     from graphbus_core.compiler.project import Project
+    from graphbus_core.compiler.stages import AgentDefinitions, NodeClasses, SchemaConflicts, Sources
     from graphbus_core.editing.workspace import Workspace
     from graphbus_core.model.messages import Event
     from graphbus_core.model.proposals import FileChange, GateReport, Negotiations
@@ -152,9 +150,9 @@ def discover_classes(index: ModuleIndex, config: ResolvedBuild) -> NodeClasses:
     Raises:
         SeveralErrors: Everything that is wrong with the files and the graph, at once.
     """
-    from graphbus_core.compiler import extract
+    from graphbus_core.compiler import stages
 
-    classes = extract.discover_classes(index, config)
+    classes = stages.discover_classes(index, config)
     raise_all(classes.project.errors)
     if not classes.classes:
         raise BuildError("GBE213", paths=", ".join("this folder" if root == "." else root for root in index.roots))
@@ -164,17 +162,17 @@ def discover_classes(index: ModuleIndex, config: ResolvedBuild) -> NodeClasses:
 @BUILD.stage("READ_SOURCE_CODE")
 def read_source_code(classes: NodeClasses) -> Sources:
     """Hold the text of every file with an agent in it."""
-    from graphbus_core.compiler import extract
+    from graphbus_core.compiler import stages
 
-    return extract.read_sources(classes)
+    return stages.read_sources(classes)
 
 
 @BUILD.stage("EXTRACT_AGENT_METADATA")
 def extract_agent_metadata(classes: NodeClasses, sources: Sources) -> AgentDefinitions:
     """Give what each class offers, hears, says and needs."""
-    from graphbus_core.compiler import extract
+    from graphbus_core.compiler import stages
 
-    return extract.extract_agents(classes, sources)
+    return stages.extract_agents(classes, sources)
 
 
 @BUILD.stage("BUILD_AGENT_GRAPH")
@@ -231,22 +229,24 @@ class NoEngine(msgspec.Struct, frozen=True):
     """Nobody negotiates, so that nothing of a negotiation needs to be loaded."""
 
 
+class NoAnalysis(msgspec.Struct, frozen=True):
+    """No agent studies its class; the rules alone look for conflicts."""
+
+
 def no_engine(config: ResolvedBuild) -> NoEngine:
     """In a static build there is no engine to make."""
     return NoEngine()
 
 
-def no_analysis(definitions: AgentDefinitions) -> Analyses:
-    """In a static build nobody studies anything; the rules alone look for conflicts."""
-    from graphbus_core.negotiation.agents import Analyses
-
-    return Analyses()
+def no_analysis(definitions: AgentDefinitions) -> NoAnalysis:
+    """In a static build there is nothing to study."""
+    return NoAnalysis()
 
 
 @BUILD.stage("DETECT_SCHEMA_CONFLICTS")
-def detect_schema_conflicts(classes: NodeClasses, analyses: Analyses) -> SchemaConflicts:
+def detect_schema_conflicts(classes: NodeClasses) -> SchemaConflicts:
     """Compare both ends of every edge."""
-    from graphbus_core.compiler.conflicts import detect_conflicts
+    from graphbus_core.compiler.stages import detect_conflicts
 
     return detect_conflicts(classes.project)
 
@@ -297,7 +297,7 @@ def emit_build_artifacts(config: ResolvedBuild, classes: NodeClasses, applied: A
     Raises:
         ArtifactError: GBE508 for a file that was saved while it was built; GBE515, GBE516 for one that no run could start with.
     """
-    from graphbus_core.compiler.description import describe, history_of, last_history
+    from graphbus_core.compiler.stages import describe, history_of, last_history
 
     project = applied.project or classes.project
     history = history_of(applied.negotiations, applied.files) if applied.negotiations else last_history(config)
@@ -313,10 +313,10 @@ def build_complete(
     config: ResolvedBuild, classes: NodeClasses, artifacts: BuildArtifacts, applied: AppliedChanges
 ) -> BuildResult:
     """Sum up, and remember what the result rests on."""
-    from graphbus_core.negotiation.rule_agent import find
+    from graphbus_core.compiler.rules import check
 
     project = applied.project or classes.project
-    findings = find(project)
+    findings = check(project, wiring=project.wiring)
     if config.emit_artifacts and not config.dry_run:
         memory.keep(config, project.fingerprint(memory.key_of(config)), Tally.of(artifacts), findings)
     return BuildResult(

@@ -15,8 +15,8 @@ import msgspec
 from msgspec.structs import replace as change
 
 from graphbus_core.errors import GraphBusError, Place, UsageError, raise_all
+from graphbus_core.model.artifacts import ProjectInfo
 from graphbus_core.model.config import BuildConfig, ResolvedBuild, ResolvedRun, RuntimeConfig, Secret, Settings
-from graphbus_core.model.project_info import ProjectInfo
 
 if TYPE_CHECKING:
     from pathlib import Path

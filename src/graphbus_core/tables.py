@@ -83,7 +83,7 @@ class TableReader:
         if isinstance(converted, float) and not math.isfinite(converted):
             self._refuse(names, key, "a number with an end", value)
             return {}
-        is_allowed, expected = _RULES.get((names[-1] if names else "graphbus", key), (_is_anything, ""))
+        is_allowed, expected = _RULES.get((names[-1] if names else "graphbus", key), (lambda _value: True, ""))
         if not is_allowed(converted):
             self._refuse(names, key, expected, value)
             return {}
@@ -186,21 +186,13 @@ def _is_below(path: str) -> bool:
     return bool(path) and not os.path.isabs(path) and ".." not in parts and "\0" not in path and path.strip("./") != ""
 
 
-def _is_anything(_value: Any) -> bool:
-    return True
-
-
 def _is_positive(value: Any) -> bool:
     return bool(value > 0)
 
 
-def _are_origins(values: Any) -> bool:
-    """As browsers send them: in small letters, without a path."""
-    return all(re.fullmatch(r"[a-z][a-z0-9+.-]*://[^\s/*?#@A-Z]+", value) for value in values)
-
-
-def _are_host_names(values: Any) -> bool:
-    return all(re.fullmatch(r"[A-Za-z0-9._-]+", value) for value in values)
+def _each(pattern: str) -> Callable[[Any], bool]:
+    """True for texts that all look like this."""
+    return lambda values: all(re.fullmatch(pattern, value) for value in values)
 
 
 def _are_hosts(values: Any) -> bool:
@@ -228,10 +220,6 @@ def _are_paths(values: Any) -> bool:
     )
 
 
-def _are_variables(values: Any) -> bool:
-    return all(re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*\*?", value) for value in values)
-
-
 _HOSTS = 'false or a list of hosts: names, "*.name", addresses, or ["*"] for every host'
 
 _RULES: dict[tuple[str, str], tuple[Callable[[Any], bool], str]] = {
@@ -240,14 +228,17 @@ _RULES: dict[tuple[str, str], tuple[Callable[[Any], bool], str]] = {
     ("powers", "network"): (_are_hosts, _HOSTS),
     ("powers", "write"): (_are_paths, "a list of files and folders, without `..` and patterns"),
     ("powers", "read"): (_are_paths, "a list of files and folders, without `..` and patterns"),
-    ("powers", "environment"): (_are_variables, 'a list of names like "DATABASE_URL" or "SHOP_*"'),
+    ("powers", "environment"): (_each(r"[A-Za-z_][A-Za-z0-9_]*\*?"), 'a list of names like "DATABASE_URL" or "SHOP_*"'),
     ("serve", "port"): (lambda port: port < 65_536, "a whole number up to 65535"),
     ("serve", "max_connections"): (_is_positive, "a whole number of at least 1"),
     ("serve", "concurrency"): (_is_positive, "a whole number of at least 1"),
     ("serve", "header_timeout_s"): (_is_positive, "a number above 0"),
     ("serve", "body_timeout_s"): (_is_positive, "a number above 0"),
     ("serve", "call_timeout_s"): (_is_positive, "a number above 0"),
-    ("serve", "allowed_origins"): (_are_origins, 'a list of origins like "https://shop.example.org:8443"'),
-    ("serve", "allowed_hosts"): (_are_host_names, 'a list of names like "shop.example.org", without a port'),
+    ("serve", "allowed_origins"): (  # as browsers send them: in small letters, without a path
+        _each(r"[a-z][a-z0-9+.-]*://[^\s/*?#@A-Z]+"),
+        'a list of origins like "https://shop.example.org:8443"',
+    ),
+    ("serve", "allowed_hosts"): (_each(r"[A-Za-z0-9._-]+"), 'a list of names like "shop.example.org", without a port'),
 }
 """What a value must be beside its type: (table, key) -> test, and what is expected."""

@@ -129,7 +129,7 @@ def test_a_project_in_a_folder_of_its_repository_writes_to_the_top_and_works_bel
     assert main(["ci", "github"]) == 0
     text = (shop / ".github/workflows/graphbus-mail-out.yml").read_text()
     assert "working-directory: services/Mail Out" in text
-    assert "cache-dependency-path: services/Mail Out/requirements.txt" in text
+    assert "cache-dependency-path: |\n            services/Mail Out/requirements.txt" in text
     assert main(["ci", "gitlab"]) == 0
     assert "cd 'services/Mail Out'" in (shop / ".gitlab/graphbus-mail-out.yml").read_text()
 
@@ -150,13 +150,16 @@ def test_projects_whose_folders_are_called_alike_are_told_apart_by_a_name(
     assert not (shop / WORKFLOW).exists(), "it would have the name of the project at the top"
 
 
-@pytest.mark.parametrize("folder", ["cost$HOME", "a[b]", "c*", "#d", "back\\slash", "end "])
+FOLDERS_THAT_A_FORGE = ["cost$HOME", "a[b]", "c*", "#d", "back\\slash", "end "]
+
+
 def test_folders_that_a_forge_would_read_as_something_else_are_refused(
-    folder: str, shop: Path, monkeypatch: pytest.MonkeyPatch, capsys: Streams
+    shop: Path, monkeypatch: pytest.MonkeyPatch, capsys: Streams
 ) -> None:
-    write_project(shop / folder, {"pyproject.toml": "", "requirements.txt": PINNED, "agents/a.py": AGENT})
-    monkeypatch.chdir(shop / folder)
-    assert "cannot stand in a pipeline as a path" in refusal(capsys, "github")
+    for folder in FOLDERS_THAT_A_FORGE:
+        write_project(shop / folder, {"pyproject.toml": "", "requirements.txt": PINNED, "agents/a.py": AGENT})
+        monkeypatch.chdir(shop / folder)
+        assert "cannot stand in a pipeline as a path" in refusal(capsys, "github")
 
 
 def test_artifacts_say_where_the_agents_are(shop: Path) -> None:
@@ -235,31 +238,37 @@ def test_the_usual_files_are_found(shop: Path, files: dict[str, str], taken: str
     assert f"{taken}\n" in (shop / WORKFLOW).read_text()
 
 
-@pytest.mark.parametrize(
-    "line",
-    ["graphbus", "graphbus==0.1.0", "GraphBus[llm]>=0.1", "graphbus ; python_version > '3'", "graphbus~=1.0  # ours"],
-)
-def test_the_package_of_somebody_else_is_never_installed(shop: Path, line: str, capsys: Streams) -> None:
-    write_project(shop, {"requirements.txt": f"# what we need\npytest\n{line}\n"})
-    err = refusal(capsys, "github")
-    assert "requirements.txt:3: error: " in err
-    assert "[GBE739]" in err
+THE_PACKAGE_OF_SOMEBODY = [
+    "graphbus",
+    "graphbus==0.1.0",
+    "GraphBus[llm]>=0.1",
+    "graphbus ; python_version > '3'",
+    "graphbus~=1.0  # ours",
+]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        f"graphbus==0.1.0 {HASH}\n",
-        "graphbus @ https://wheels.example.org/graphbus.whl\n",
-        "./wheels/graphbus.whl\n",
-        "--no-index\ngraphbus==0.1.0\n",
-        "graphbus-plugins==1\n",
-        "-r base.txt\n",
-    ],
-)
-def test_graphbus_from_a_known_place_is_installed(shop: Path, text: str) -> None:
-    write_project(shop, {"requirements.txt": text, "base.txt": f"-r requirements.txt\ngraphbus==0.1.0 {HASH}\n"})
-    assert main(["ci", "github"]) == 0
+def test_the_package_of_somebody_else_is_never_installed(shop: Path, capsys: Streams) -> None:
+    for line in THE_PACKAGE_OF_SOMEBODY:
+        write_project(shop, {"requirements.txt": f"# what we need\npytest\n{line}\n"})
+        err = refusal(capsys, "github")
+        assert "requirements.txt:3: error: " in err
+        assert "[GBE739]" in err
+
+
+GRAPHBUS_FROM_A_KNOWN = [
+    f"graphbus==0.1.0 {HASH}\n",
+    "graphbus @ https://wheels.example.org/graphbus.whl\n",
+    "./wheels/graphbus.whl\n",
+    "--no-index\ngraphbus==0.1.0\n",
+    "graphbus-plugins==1\n",
+    "-r base.txt\n",
+]
+
+
+def test_graphbus_from_a_known_place_is_installed(shop: Path) -> None:
+    for text in GRAPHBUS_FROM_A_KNOWN:
+        write_project(shop, {"requirements.txt": text, "base.txt": f"-r requirements.txt\ngraphbus==0.1.0 {HASH}\n"})
+        assert main(["ci", "github", "--force"]) == 0
 
 
 def test_files_that_are_included_are_read_as_well(shop: Path, capsys: Streams) -> None:
@@ -283,31 +292,31 @@ def test_without_hashes_it_says_who_decides_what_is_installed(shop: Path, capsys
 # --- what is refused ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["githb"], "Did you mean 'github'?"),
-        (["jenkins"], "'jenkins' is not one of 'github', 'gitlab'."),
-        (["github", "--branch", "release/*"], "is no name of a branch"),
-        (["github", "--environment", "a:b"], "is no name of an environment"),
-        (["github", "--negotiate", "--schedule", "@weekly"], "is no schedule: it has 1 fields, not 5"),
-        (["github", "--schedule", "5 4 * * *"], "--schedule has no effect without --negotiate"),
-        (["github", "--model", "rules"], "--model has no effect without --negotiate"),
-        (["github", "--max-usd", "1"], "--max-usd has no effect without --negotiate"),
-        (["github", "--negotiate", "--model", "nobody:x"], "There is no provider 'nobody'"),
-        (["github", "--python", "2.7"], "no pinned base image for Python 2.7"),
-        (["github", "--install", "echo ${{ secrets.KEY }}"], "cannot stand in a pipeline as a command"),
-        (["github", "nowhere"], "nowhere does not exist"),
-        (["github", "/tmp"], "cannot stand in a pipeline as a path"),
-        (["github", "--max-usd", "-1", "--negotiate"], "-1"),
-        (["github", "--max-usd", "nan", "--negotiate"], "nan dollars are no limit"),
-        (["github", "--max-usd", "inf", "--negotiate"], "inf dollars are no limit"),
-        (["github", "--name", "My Shop"], "is no name of a project"),
-    ],
-)
-def test_what_makes_no_pipeline_is_refused(shop: Path, arguments: list[str], said: str, capsys: Streams) -> None:
-    assert said in refusal(capsys, *arguments)
-    assert not (shop / ".github").exists()
+WHAT_MAKES_NO_PIPELINE = [
+    (["githb"], "Did you mean 'github'?"),
+    (["jenkins"], "'jenkins' is not one of 'github', 'gitlab'."),
+    (["github", "--branch", "release/*"], "is no name of a branch"),
+    (["github", "--environment", "a:b"], "is no name of an environment"),
+    (["github", "--negotiate", "--schedule", "@weekly"], "is no schedule: it has 1 fields, not 5"),
+    (["github", "--schedule", "5 4 * * *"], "--schedule has no effect without --negotiate"),
+    (["github", "--model", "rules"], "--model has no effect without --negotiate"),
+    (["github", "--max-usd", "1"], "--max-usd has no effect without --negotiate"),
+    (["github", "--negotiate", "--model", "nobody:x"], "There is no provider 'nobody'"),
+    (["github", "--python", "2.7"], "no pinned base image for Python 2.7"),
+    (["github", "--install", "echo ${{ secrets.KEY }}"], "cannot stand in a pipeline as a command"),
+    (["github", "nowhere"], "nowhere does not exist"),
+    (["github", "/tmp"], "cannot stand in a pipeline as a path"),
+    (["github", "--max-usd", "-1", "--negotiate"], "-1"),
+    (["github", "--max-usd", "nan", "--negotiate"], "nan dollars are no limit"),
+    (["github", "--max-usd", "inf", "--negotiate"], "inf dollars are no limit"),
+    (["github", "--name", "My Shop"], "is no name of a project"),
+]
+
+
+def test_what_makes_no_pipeline_is_refused(shop: Path, capsys: Streams) -> None:
+    for arguments, said in WHAT_MAKES_NO_PIPELINE:
+        assert said in refusal(capsys, *arguments)
+        assert not (shop / ".github").exists()
 
 
 # --- the negotiation ---------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from graphbus_core import build_graph
 from graphbus_core.cli import main
 from graphbus_core.cli.running.development import Development
 from graphbus_core.cli.running.watching import Watcher
-from graphbus_core.compiler.disk import DiskReader
+from graphbus_core.compiler.project import DiskReader
 from graphbus_core.errors import UsageError
 from tests.conftest import Project
 from tests.fakes.typing_person import CTRL_C, CTRL_D, Person

@@ -120,45 +120,45 @@ def test_whatever_else_is_in_the_folder_is_let_be(stations: Path, capsys: pytest
     assert "no longer part" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("options", "code", "said"),
-    [
-        (["--namespace", "Production"], "GBE703", "'Production' is no name of a namespace"),
-        (["--namespace", "a" * 64], "GBE703", "more than 63 characters"),
-        (["--name", "2fast"], "GBE703", "the name of a service begins with a letter"),
-        (["--image", "stations"], "GBE720", "it has no tag but `latest`, and no digest"),
-        (["--image", "stations:latest"], "GBE720", "may be another one tomorrow"),
-        (["--image", "localhost:5000/stations"], "GBE720", "may be another one tomorrow"),
-        (["--image", "Stations:1"], "GBE703", "no reference of an image"),
-        (["--memory", "256"], "GBE703", "with one of Ki, Mi, Gi"),
-        (["--memory", "256m"], "GBE703", "'256m' is no amount of memory"),
-        (["--memory", "0Mi"], "GBE703", "no amount of memory"),
-        (["--cpu", "100mi"], "GBE703", "'100mi' is no amount of CPU"),
-        (["--cpu-limit", "0"], "GBE703", "a number of cores above 0"),
-        (["--state", "1"], "GBE703", "'1' is no size of a volume"),
-        (["--allow-from", "*"], "GBE703", "'*' is no name of a namespace"),
-        (
-            ["--cpu", "1.5", "--cpu-limit", "1000m"],
-            "GBE703",
-            "'1000m' is no limit of CPU: it is less than what is reserved",
-        ),
-        (["--allow-egress", "fe80::1%eth0/128"], "GBE703", "one of a single machine's network"),
-        (["--allow-egress", "10.0.0.1/8"], "GBE703", "10.0.0.1/8 has host bits set"),
-        (["--allow-egress", "10.0.0.0/8:0"], "GBE703", "a port is a number from 1 to 65535"),
-        (["--allow-egress", "db:x"], "GBE703", "a port is a number from 1 to 65535"),
-        (["--allow-egress", "db.example.org"], "GBE703", "is no destination"),
-        (["--serve", "--token-secret", "My Secret"], "GBE703", "no name of a secret"),
-        (["--pull-secret", "x_y"], "GBE703", "no name of a secret"),
-    ],
-)
+VALUES_THAT_A_CLUSTER = [
+    (["--namespace", "Production"], "GBE703", "'Production' is no name of a namespace"),
+    (["--namespace", "a" * 64], "GBE703", "more than 63 characters"),
+    (["--name", "2fast"], "GBE703", "the name of a service begins with a letter"),
+    (["--image", "stations"], "GBE720", "it has no tag but `latest`, and no digest"),
+    (["--image", "stations:latest"], "GBE720", "may be another one tomorrow"),
+    (["--image", "localhost:5000/stations"], "GBE720", "may be another one tomorrow"),
+    (["--image", "Stations:1"], "GBE703", "no reference of an image"),
+    (["--memory", "256"], "GBE703", "with one of Ki, Mi, Gi"),
+    (["--memory", "256m"], "GBE703", "'256m' is no amount of memory"),
+    (["--memory", "0Mi"], "GBE703", "no amount of memory"),
+    (["--cpu", "100mi"], "GBE703", "'100mi' is no amount of CPU"),
+    (["--cpu-limit", "0"], "GBE703", "a number of cores above 0"),
+    (["--state", "1"], "GBE703", "'1' is no size of a volume"),
+    (["--allow-from", "*"], "GBE703", "'*' is no name of a namespace"),
+    (
+        ["--cpu", "1.5", "--cpu-limit", "1000m"],
+        "GBE703",
+        "'1000m' is no limit of CPU: it is less than what is reserved",
+    ),
+    (["--allow-egress", "fe80::1%eth0/128"], "GBE703", "one of a single machine's network"),
+    (["--allow-egress", "10.0.0.1/8"], "GBE703", "10.0.0.1/8 has host bits set"),
+    (["--allow-egress", "10.0.0.0/8:0"], "GBE703", "a port is a number from 1 to 65535"),
+    (["--allow-egress", "db:x"], "GBE703", "a port is a number from 1 to 65535"),
+    (["--allow-egress", "db.example.org"], "GBE703", "is no destination"),
+    (["--serve", "--token-secret", "My Secret"], "GBE703", "no name of a secret"),
+    (["--pull-secret", "x_y"], "GBE703", "no name of a secret"),
+]
+
+
 def test_values_that_a_cluster_would_refuse_are_refused_here(
-    stations: Path, capsys: pytest.CaptureFixture[str], options: list[str], code: str, said: str
+    stations: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([*GENERATE, *options]) == 8
-    error = capsys.readouterr().err
-    assert code in error
-    assert said in error
-    assert not Path("k8s").exists()
+    for options, code, said in VALUES_THAT_A_CLUSTER:
+        assert main([*GENERATE, *options]) == 8
+        error = capsys.readouterr().err
+        assert code in error
+        assert said in error
+        assert not Path("k8s").exists()
 
 
 def test_artifacts_in_another_folder_are_there_in_the_pod_as_well(stations: Path) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from graphbus_core.cli import main
-from graphbus_core.cli.shipping.k8s_deploy import Object, read_images, read_objects
+from graphbus_core.cli.k8s import Applied, _read_images, _read_objects
 from tests.fakes.kubernetes_api import Cluster, running, write_kubeconfig
 from tests.fakes.kubernetes_documents import generated
 from tests.fakes.typing_person import Person
@@ -313,13 +313,22 @@ def test_a_kubectl_that_is_killed_is_told_from_one_that_fails(
     assert "kubectl apply -f has ended with status 137, by SIGKILL. [GBE705]" in capfd.readouterr().err
 
 
+HEARING = """
+import runpy, signal
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+runpy.run_module("graphbus_core", run_name="__main__", alter_sys=True)
+"""
+"""The command, which hears Ctrl-C also where the tests are run in the background of a shell that ignores it."""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", ["kustomize", "apply"])
 def test_a_kubectl_that_hangs_ends_with_the_command(place: Path, monkeypatch: pytest.MonkeyPatch, stage: str) -> None:
     stand_in(place, monkeypatch, f"{stage}) echo $$ > hangs; exec sleep 600;;")
     monkeypatch.setenv("TMPDIR", str(place / "tmp"))
     (place / "tmp").mkdir()
-    command = [sys.executable, "-m", "graphbus_core", "k8s", "deploy", "--yes"]
+    command = [sys.executable, "-c", HEARING, "k8s", "deploy", "--yes"]
     with subprocess.Popen(command, cwd=place, stderr=subprocess.DEVNULL, start_new_session=True) as process:
         hanging = wait_for(place / "hangs")
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does for Ctrl-C
@@ -373,11 +382,11 @@ def test_without_kubectl_the_folder_is_for_somebody_else(
 def test_what_kustomize_writes_is_understood(case: str, tmp_path: Path) -> None:
     write_case(case, tmp_path)
     rendered = subprocess.run(["kubectl", "kustomize", tmp_path], capture_output=True, text=True, check=True).stdout
-    objects = list(read_objects(rendered))
+    objects = list(_read_objects(rendered))
     assert len(objects) == len(generated(case)) - 1
     namespace = "production" if case.startswith("orders") else "weather"
-    assert Object("Namespace", namespace, "") in objects
+    assert Applied("Namespace", namespace, "") in objects
     assert {each.namespace for each in objects} == {namespace, ""}
     assert all(each.name for each in objects)
     image = "ghcr.io/acme/orders:1.4.2" if case.startswith("orders") else "stations:2.1.0"
-    assert read_images(rendered) == [image]
+    assert _read_images(rendered) == [image]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from graphbus_core.cli import main
-from graphbus_core.cli.shipping.ci_project import advise
+from graphbus_core.cli.ci import _advise
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 DIGEST = "a" * 64
@@ -78,7 +78,7 @@ def test_what_nobody_else_can_reach_is_left_to_the_reader(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     installed(tmp_path, UNKNOWN[name], monkeypatch)
-    assert "https://..." in advise("requirements.txt")
+    assert "https://..." in _advise("requirements.txt")
 
 
 def test_a_folder_of_this_machine_becomes_a_wheel_that_can_be_committed(
@@ -86,7 +86,7 @@ def test_a_folder_of_this_machine_becomes_a_wheel_that_can_be_committed(
 ) -> None:
     folder = tmp_path / "my checkout"
     installed(tmp_path / "site", {"url": folder.as_uri(), "dir_info": {"editable": True}}, monkeypatch)
-    assert advise("r.txt") == (
+    assert _advise("r.txt") == (
         f"python -m pip wheel --no-deps --wheel-dir wheels '{folder}' && "
         "printf '%s\\n' ./wheels/graphbus-0.1.0-py3-none-any.whl pytest > r.txt"
     )

@@ -10,8 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from graphbus_core.bus import MessageBus
-from graphbus_core.compiler.conflicts import detect_conflicts
 from graphbus_core.compiler.project import Project
+from graphbus_core.compiler.stages import detect_conflicts
 from graphbus_core.editing.gate import Gate
 from graphbus_core.editing.sandboxes import choose
 from graphbus_core.llm.client import Bound

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from graphbus_core.build import run_build_pipeline
-from graphbus_core.compiler.result import BuildResult
+from graphbus_core.compiler.memory import BuildResult
 from graphbus_core.llm.client import Prompt
 from graphbus_core.model.config import BuildConfig, GateConfig, SafetyConfig, Settings
 from graphbus_core.negotiation.backend import Backend

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from graphbus_core.bus import MessageBus
-from graphbus_core.compiler.conflicts import detect_conflicts
 from graphbus_core.compiler.project import Project
+from graphbus_core.compiler.stages import detect_conflicts
 from graphbus_core.editing.workspace import Workspace
 from graphbus_core.errors import EditError
 from graphbus_core.model.config import ResolvedBuild, Settings

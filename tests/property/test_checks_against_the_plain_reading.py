@@ -18,7 +18,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphbus_core.errors import RunError
-from graphbus_core.schema.checks import call_for, gate_for, payload_gate_for
 from graphbus_core.schema.json import MAX_PAYLOAD_BYTES, freeze
 from graphbus_core.schema.types import (
     ANY,
@@ -36,7 +35,7 @@ from graphbus_core.schema.types import (
     Schema,
     Type,
 )
-from graphbus_core.schema.validation import problems_of
+from graphbus_core.schema.validation import call_for, gate_for, payload_gate_for, problems_of
 
 
 class Colour(StrEnum):
@@ -332,7 +331,7 @@ def test_what_the_gate_of_payloads_lets_pass_fits_and_is_json_within_its_limit(
     value = data.draw(fitting_fields(schema.fields))
     limit = data.draw(st.sampled_from([MAX_PAYLOAD_BYTES, 40, 20, 10]))
     gate = payload_gate_for(schema, lambda _other: REFUSED, limit=limit)
-    if gate is not None and gate(value) is not REFUSED:
+    if gate(value) is not REFUSED:
         assert not problems_of(schema, value)
         assert freeze(value, limit) == value
 
@@ -440,10 +439,18 @@ def test_a_choice_that_cannot_be_looked_at_leaves_the_others() -> None:
 def test_a_payload_with_what_json_lacks_or_too_much_text_goes_the_long_way() -> None:
     schema = Schema((Field("a", FLOAT), Field("b", STR), Field("c", ANY, required=False)))
     gate = payload_gate_for(schema, lambda _other: REFUSED, limit=1000)
-    assert gate is not None
     usual = {"a": 1.5, "b": "x"}
     assert gate(usual) is usual
     nan, infinite = float("nan"), float("inf")
     for other in ({"a": nan}, {"a": infinite}, {"c": nan}, {"c": 1 << 70}, {"c": []}, {"b": "x" * 999}, {"d": 1}):
         assert gate(usual | other) is REFUSED
-    assert payload_gate_for(Schema((Field("a", LIST),)), lambda _other: REFUSED, limit=1000) is None
+
+
+def test_a_nested_payload_passes_as_it_is_unless_somebody_has_to_look_closely() -> None:
+    schema = Schema((Field("a", Type("list", (RECORD,))), Field("b", DICT, required=False)))
+    gate = payload_gate_for(schema, lambda _other: REFUSED, limit=MAX_PAYLOAD_BYTES)
+    item = freeze({field.name: None for field in RECORD.fields})
+    usual = {"a": [], "b": {"x": 1}}
+    assert gate(usual) is usual
+    for other in ({"a": {1}}, {"a": [item] * 2000}, {"b": {"x": float("nan")}}, {"b": {"x": []}}, {"b": {1: 1}}):
+        assert gate(usual | other) is REFUSED

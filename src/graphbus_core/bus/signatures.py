@@ -1,4 +1,4 @@
-"""From a live handler to a function of one event, by the table of `model.handlers`. Decided once, when it is subscribed."""
+"""From a live handler to a function of one event, by the table of `model.agent`. Decided once, when it is subscribed."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import Any
 import msgspec
 
 from graphbus_core.errors import Place, RunError
-from graphbus_core.model.agent import HandlerShape, ParameterKind
-from graphbus_core.model.handlers import Annotation, HandlerParameter, decide
+from graphbus_core.model.agent import Annotation, HandlerParameter, HandlerShape, ParameterKind, decide
 from graphbus_core.model.messages import Event
 from graphbus_core.schema.live import Unresolved, annotation_of
 from graphbus_core.schema.objects import Make, UnfitError, Unmakeable, is_typed_class, maker_of, needs_making

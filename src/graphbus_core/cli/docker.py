@@ -4,27 +4,108 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 from collections.abc import Mapping
+from math import ceil
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import click
 
 from graphbus_core.cli import console
-from graphbus_core.cli.shipping import engine as engines
 from graphbus_core.cli.shipping import programs, writing
-from graphbus_core.cli.shipping.engine import Engine, Start
 from graphbus_core.cli.shipping.image import Image, Wanted, plan_image
-from graphbus_core.cli.shipping.project import name_image
-from graphbus_core.deploy.facts import HEALTH_PORT, SERVE_PORT
-from graphbus_core.deploy.names import as_label, check_image, refusal
-from graphbus_core.errors import UsageError
+from graphbus_core.cli.shipping.programs import name_image
+from graphbus_core.deploy.image import start_arguments
+from graphbus_core.deploy.names import HEALTH_PORT, SERVE_PORT, STATE, USER_ID, as_label, check_image, refusal
+from graphbus_core.errors import DeployError, UsageError
 from graphbus_core.model.config import RuntimeConfig
 from graphbus_core.settings import find_root, resolve_run
 
+Name = Literal["docker", "podman"]
+ENGINES: tuple[Name, ...] = ("docker", "podman")
+_PATIENCE_S = 15.0
+_MARGIN_S = 5
+_QUESTIONS: dict[Name, tuple[str, ...]] = {
+    "docker": ("version", "--format", "{{.Server.Version}}"),
+    "podman": ("info", "--format", "{{.Version.Version}}"),
+}
+"""What only an engine can answer: the client of docker runs without one."""
+
+
+class Engine(NamedTuple):
+    """An engine, or the reason why there is none; then `name` is the one whose commands are shown."""
+
+    name: Name
+    missing: str = ""
+
+
+def _find_engine(wanted: Name | None) -> Engine:
+    """Look for the engine that was asked for, else for docker, then podman."""
+    installed = [name for name in ((wanted,) if wanted else ENGINES) if shutil.which(name)]
+    silent: list[Engine] = []
+    for name in installed:
+        answer = programs.ask([name, *_QUESTIONS[name]], timeout_s=_PATIENCE_S)
+        if not answer.status:
+            return Engine(name)
+        silent.append(Engine(name, answer.reason.partition(". ")[0].rstrip(".?!")))
+    return silent[0] if silent else Engine(wanted or "docker", "not found")
+
+
+def _demand_engine(wanted: Name | None, *, otherwise: str) -> Engine:
+    """The same for a caller that cannot go on without one.
+
+    Raises:
+        DeployError: GBE704 none is installed, GBE715 it does not answer.
+    """
+    engine = _find_engine(wanted)
+    if engine.missing == "not found":
+        raise DeployError("GBE704", program=wanted or " or ".join(ENGINES), otherwise=otherwise)
+    if engine.missing:
+        raise DeployError("GBE715", program=engine.name, reason=engine.missing, otherwise=otherwise)
+    return engine
+
+
+def _build_command(engine: Name, tag: str, dockerfile: str) -> list[str]:
+    """Return the command that builds the image, in the folder of the project."""
+    elsewhere = [] if dockerfile == "Dockerfile" else ["--file", dockerfile]
+    as_docker = ["--format", "docker"] if engine == "podman" else []  # else podman drops HEALTHCHECK
+    return [engine, "build", *as_docker, *elsewhere, "--tag", tag, "."]
+
+
+def _run_command(
+    engine: Name, image: str, root: Path, *, port: int, serve_port: int | None, arguments: tuple[str, ...] = ()
+) -> list[str]:
+    """Return the command that runs the image with as few rights as it needs, reachable from this machine alone.
+
+    Args:
+        root: The project, whose settings are read.
+        port: Of this machine, for probes and metrics.
+        serve_port: Of this machine, for calls and events; None: the image does not take any.
+        arguments: On top of those of the image.
+    """
+    settings = resolve_run(RuntimeConfig(artifacts=str(root / ".graphbus"))).settings
+    name = image.partition("@")[0].rpartition("/")[2].partition(":")[0]
+    served: list[str] = []
+    if serve_port is not None:
+        served = ["--publish", f"127.0.0.1:{serve_port}:{SERVE_PORT}", "--env", settings.serve.token_env]
+    # One word is enough for an engine to leave out what the image says; then nobody would answer its HEALTHCHECK.
+    given = (*start_arguments(is_served=bool(served)), *arguments) if arguments else ()
+    return [
+        *(engine, "run", "--rm", "--init"),
+        *("--read-only", "--tmpfs", "/tmp:rw,noexec,nosuid,nodev,size=64m"),  # noqa: S108 - of the container
+        *("--user", f"{USER_ID}:{USER_ID}", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"),
+        *("--volume", f"{as_label(name)}-state:{STATE}"),
+        *("--publish", f"127.0.0.1:{port}:{HEALTH_PORT}", *served),
+        *("--stop-timeout", str(ceil(settings.grace_s) + _MARGIN_S)),
+        *(image, *given),
+    ]
+
+
 _MOST_LEFT_OUT = 10
+_SEE_DRY = "see what would be run with --dry-run"
 _engine = click.option(
-    "--engine", type=click.Choice(engines.ENGINES), help="What builds and runs images (the first that answers)."
+    "--engine", type=click.Choice(ENGINES), help="What builds and runs images (the first that answers)."
 )
 _serve = click.option("--serve", "is_served", is_flag=True, help="Take calls and events over HTTP.")
 
@@ -72,7 +153,7 @@ def docker() -> None:
     "--output", "-o", default="", metavar="DIR", help="Where to write, below the project (the project itself)."
 )
 @writing.options
-def build(*, tag: str, engine: engines.Name | None, runs: bool, writes_only: bool, **given: Any) -> None:
+def build(*, tag: str, engine: Name | None, runs: bool, writes_only: bool, **given: Any) -> None:
     """Write a Dockerfile for the graph in ARTIFACTS, a folder (.graphbus by default), and build the image.
 
     The image has Python, the runtime and the agents: no command line, nothing that builds or negotiates, no model. Its base is
@@ -102,11 +183,14 @@ def build(*, tag: str, engine: engines.Name | None, runs: bool, writes_only: boo
     image = plan_image(wanted)
     tag = _check_tag(tag) if tag else name_image(image.root)
     builds = not (writes_only or wish.is_check or wish.is_diff)
-    found = _find_engine(engine, is_needed=runs or bool(engine)) if builds else Engine(engine or "docker")
+    if runs or (builds and engine):  # nothing is written if the command is useless without one
+        found = _demand_engine(engine, otherwise="write the files alone with --no-build")
+    else:
+        found = _find_engine(None) if builds else Engine(engine or "docker")
     states = writing.write(Path(os.path.relpath(image.root)), image.files, wish)
     if not wish.is_check:
         _say_left_out(image)
-    command = engines.build_command(found.name, tag, image.dockerfile)
+    command = _build_command(found.name, tag, image.dockerfile)
     is_built = builds and not found.missing
     if is_built:
         programs.run(command, image.root)
@@ -119,8 +203,8 @@ def build(*, tag: str, engine: engines.Name | None, runs: bool, writes_only: boo
     elif is_built:
         console.out(f"{console.paint('built', 'good')}        {tag}")
     if runs:
-        start = _start(image.root, tag, HEALTH_PORT, SERVE_PORT if wanted.is_served else None)
-        programs.become(engines.run_command(found.name, start), image.root)
+        serve_port = SERVE_PORT if wanted.is_served else None
+        programs.become(_run_command(found.name, tag, image.root, port=HEALTH_PORT, serve_port=serve_port), image.root)
 
 
 @docker.command("run", short_help="Run the image with as few rights as it needs.")
@@ -143,7 +227,7 @@ def run(
     *,
     arguments: tuple[str, ...],
     tag: str,
-    engine: engines.Name | None,
+    engine: Name | None,
     is_served: bool,
     port: int,
     serve_port: int | None,
@@ -168,13 +252,13 @@ def run(
         raise UsageError("GBE131", option="--serve-port", needed="--serve")
     root = find_root([Path()])
     image = check_image(tag) if tag else name_image(root)
-    start = _start(root, image, port, (serve_port or SERVE_PORT) if is_served else None)
-    start = start._replace(arguments=arguments)
+    served = (serve_port or SERVE_PORT) if is_served else None
+    name = _find_engine(engine).name if is_dry else _demand_engine(engine, otherwise=_SEE_DRY).name
+    command = _run_command(name, image, root, port=port, serve_port=served, arguments=arguments)
     if is_dry:
-        console.out(shlex.join(engines.run_command(engines.find_engine(engine).name, start)))
+        console.out(shlex.join(command))
         return
-    found = engines.demand_engine(engine, otherwise="see what would be run with --dry-run")
-    programs.become(engines.run_command(found.name, start), root)
+    programs.become(command, root)
 
 
 def _refuse_run(others: Mapping[str, bool]) -> None:
@@ -190,26 +274,6 @@ def _check_tag(tag: str) -> str:
     if at:
         raise refusal(tag, "name for a new image", "an image gets its digest when it is built", name)
     return tag
-
-
-def _start(root: Path, image: str, port: int, serve_port: int | None) -> Start:
-    settings = resolve_run(RuntimeConfig(artifacts=str(root / ".graphbus"))).settings
-    name = image.partition("@")[0].rpartition("/")[2].partition(":")[0]
-    return Start(
-        image=image,
-        port=port,
-        serve_port=serve_port,
-        token_env=settings.serve.token_env,
-        volume=f"{as_label(name)}-state",
-        grace_s=settings.grace_s,
-    )
-
-
-def _find_engine(wanted: engines.Name | None, *, is_needed: bool) -> Engine:
-    """Find an engine before anything is written, if the command is useless without one."""
-    if is_needed:
-        return engines.demand_engine(wanted, otherwise="write the files alone with --no-build")
-    return engines.find_engine(None)
 
 
 def _say_left_out(image: Image) -> None:

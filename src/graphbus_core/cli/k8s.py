@@ -4,24 +4,215 @@ from __future__ import annotations
 
 import ast
 import os
-from collections.abc import Iterator, Mapping
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
 
 import click
 
 from graphbus_core import store
 from graphbus_core.cli import console
-from graphbus_core.cli.shipping import writing
-from graphbus_core.cli.shipping.k8s_deploy import deploy as deploy_folder
-from graphbus_core.cli.shipping.project import Project, name_image, read_project, text_of
+from graphbus_core.cli.console import paint, plain
+from graphbus_core.cli.shipping import programs, writing
+from graphbus_core.cli.shipping.programs import Project, name_image, read_project, text_of
 from graphbus_core.compiler.reading.syntax import parse
-from graphbus_core.deploy.kubernetes.manifests import KUSTOMIZATION, MARK
-from graphbus_core.deploy.kubernetes.manifests import generate as generate_files
-from graphbus_core.deploy.kubernetes.plan import Plan, Topology, check_name, plan_pods, refuse_cuts
-from graphbus_core.deploy.names import as_label
-from graphbus_core.errors import UsageError
+from graphbus_core.deploy.kubernetes import (
+    KUSTOMIZATION,
+    MARK,
+    ClusterPlan,
+    Topology,
+    check_fixed,
+    check_name,
+    overlay,
+    plan_pods,
+    refuse_cuts,
+)
+from graphbus_core.deploy.kubernetes import generate as generate_files
+from graphbus_core.deploy.names import as_label, parts_of_image, refusal
+from graphbus_core.errors import DeployError, Place, UsageError, raise_all
+
+_NAMES = (KUSTOMIZATION, "kustomization.yml", "Kustomization")
+_MANIFESTS = "manifests.yaml"
+_LOGGED = re.compile(r'^E\d{4} .* err="(.*)"$')
+"""Some complaints of kubectl come as a line of its log: `E1121 ... "command failed" err="..."`."""
+_TIME = re.compile(r"(?=[^1-9]*[1-9])(?:[0-9]+(?:\.[0-9]+)?[hms])+")
+
+# What kustomize writes is read as text: two spaces below each key, keys sorted by name.
+_FIELD = re.compile(r"^(kind|  name|  namespace): (\S+)$", re.MULTILINE)
+_REPLICAS = re.compile(r"^  (?:replicas|maxReplicas): (\d+)$", re.MULTILINE)
+_SCALED = re.compile(r"^  scaleTargetRef:\n(?:    .*\n)*?    name: (\S+)$", re.MULTILINE)
+_RECREATES = re.compile(r"^  strategy:\n(?:    .*\n)*?    type: Recreate$", re.MULTILINE)
+_IMAGE = re.compile(r"^ +(?:- )?image: (\S+)$", re.MULTILINE)
+_WORKLOADS = frozenset(["Deployment", "StatefulSet", "ReplicaSet", "DaemonSet"])
+_OURS = ("\n    app.kubernetes.io/managed-by: graphbus\n", "- graphbus_core.runtime\n")
+"""One of them is in every workload that holds a bus, though an overlay may have changed its labels."""
+
+
+class Applied(NamedTuple):
+    """What is applied.
+
+    Attributes:
+        replicas: How many an object or a scaler asks for, at most.
+        scaled: The name of what a scaler changes.
+        is_graph: It holds a bus.
+        is_rolled: A new pod of it begins before the old one has ended.
+    """
+
+    kind: str
+    name: str
+    namespace: str
+    replicas: int = 1
+    scaled: str = ""
+    is_graph: bool = False
+    is_rolled: bool = False
+
+
+class _Kubectl:
+    """kubectl, for one cluster.
+
+    Attributes:
+        context: The context of kubectl's configuration; empty inside of a cluster.
+        server: The address of the cluster.
+    """
+
+    def __init__(self, folder: Path, context: str) -> None:
+        self._program = programs.find("kubectl", otherwise=f"give {folder} to what applies it in your place")
+        self._cwd = Path.cwd()
+        self.context, self.server = self._find_cluster(context)
+        self.options = ("--context", self.context) if self.context else ()  # nobody can switch it meanwhile
+
+    def render(self, folder: Path) -> str:
+        """Return what kustomize makes of a folder.
+
+        Raises:
+            DeployError: GBE733.
+        """
+        place = str(folder) if folder.is_absolute() else f"./{folder}"  # else it may look like an option
+        answer = self._ask("kustomize", place)
+        if answer.status:
+            logged = _LOGGED.search(answer.reason)
+            reason = logged[1].replace('\\"', '"') if logged else answer.reason
+            raise DeployError("GBE733", where=Place(str(folder)), reason=reason)
+        return answer.text
+
+    def run(self, *words: str) -> None:
+        """Run a command at this terminal.
+
+        Raises:
+            DeployError: GBE705.
+        """
+        programs.run([self._program, *words, *self.options], self._cwd)
+
+    def _ask(self, *words: str) -> programs.Answer:
+        return programs.ask([self._program, *words], self._cwd)
+
+    def _find_cluster(self, context: str) -> tuple[str, str]:
+        if not context:
+            current = self._ask("config", "current-context")
+            context = current.text.strip()
+            host = os.environ.get("KUBERNETES_SERVICE_HOST")
+            if current.status and host:
+                return "", f"https://{host}"
+            if current.status:
+                raise DeployError("GBE731", reason=current.reason)
+        path = "jsonpath={.clusters[0].cluster.server}"
+        view = self._ask("config", "view", "--minify", "--context", context, "-o", path)
+        if view.status:
+            raise DeployError("GBE731", reason=view.reason)
+        return context, view.text
+
+
+def _write_manifests(kubectl: _Kubectl, folder: Path, image: str, manifests: Path) -> str:
+    """Write what is applied, and return its text: what was shown is what goes, whatever becomes of the folder."""
+    rendered = kubectl.render(folder)
+    manifests.write_text(rendered, encoding="utf-8")
+    if image:
+        names = sorted({parts_of_image(each)[0] for each in _read_images(rendered)})
+        if len(names) != 1:
+            raise DeployError("GBE734", where=Place(str(folder)), names=", ".join(names) or "none")
+        (manifests.parent / KUSTOMIZATION).write_text(overlay(_MANIFESTS, names[0], image), encoding="utf-8")
+        rendered = kubectl.render(manifests.parent)
+        manifests.write_text(rendered, encoding="utf-8")
+    return rendered
+
+
+def _read_objects(rendered: str) -> Iterator[Applied]:
+    """Read what deploying depends on from each document, in the form in which kustomize writes it."""
+    for document in re.split(r"^---$", rendered, flags=re.MULTILINE):
+        parts = re.split(r"^(?=[a-z])", document, flags=re.IGNORECASE | re.MULTILINE)
+        own = "".join(part for part in parts if part.startswith(("kind:", "metadata:")))
+        found = {key.strip(): _unquoted(value) for key, value in _FIELD.findall(own)}
+        asked, scaled = _REPLICAS.search(document), _SCALED.search(document)
+        if "kind" in found:
+            yield Applied(
+                found["kind"],
+                found.get("name", ""),
+                found.get("namespace", ""),
+                replicas=int(asked[1]) if asked else 1,
+                scaled=_unquoted(scaled[1]) if scaled else "",
+                is_graph=found["kind"] in _WORKLOADS and any(sign in document for sign in _OURS),
+                is_rolled=found["kind"] == "Deployment" and not _RECREATES.search(document),
+            )
+
+
+def _read_images(rendered: str) -> list[str]:
+    """Return the references of all images, each once."""
+    return list(dict.fromkeys(map(_unquoted, _IMAGE.findall(rendered))))
+
+
+def _unquoted(text: str) -> str:
+    return text.strip("\"'")
+
+
+def _check_namespace(objects: Sequence[Applied], namespace: str) -> None:
+    found = sorted({each.namespace for each in objects if each.namespace})
+    if namespace and found != [namespace]:
+        raise DeployError("GBE729", namespace=namespace, found=", ".join(found) or "none")
+
+
+def _second_buses(objects: Sequence[Applied]) -> Iterator[DeployError]:
+    """Find what would make two buses of one: replicas, an autoscaler, a rolling update."""
+    graphs = {each.name for each in objects if each.is_graph}
+    for each in objects:
+        name = each.scaled or (each.name if each.is_graph else "")
+        if name in graphs and each.replicas > 1:
+            yield DeployError("GBE728", name=name, replicas=each.replicas)
+        if each.is_graph and each.is_rolled:
+            yield DeployError("GBE721", name=each.name)
+
+
+def _announce(kubectl: _Kubectl, objects: Sequence[Applied], images: Sequence[str]) -> None:
+    context = f"context {kubectl.context}" if kubectl.context else "the cluster around this container"
+    console.say(f"{paint('To', 'strong')} {plain(context)}, {plain(kubectl.server)}:")
+    for each in objects:
+        inside = f" in {each.namespace}" if each.namespace else ""
+        console.say(plain(f"  {each.kind} {each.name}{inside}"))
+    console.say(plain(f"  with {', '.join(images)}"))
+
+
+def _make_sure(kubectl: _Kubectl, *, is_sure: bool) -> None:
+    if is_sure:
+        return
+    if not sys.stdin.isatty():
+        raise DeployError("GBE732", target=kubectl.context or kubectl.server)
+    click.confirm("Apply it?", abort=True, err=True)
+
+
+def _follow(kubectl: _Kubectl, deployment: Applied, timeout: str) -> None:
+    """Wait until a deployment runs as it is now; if it does not, show how to find out why."""
+    inside = ["--namespace", deployment.namespace] if deployment.namespace else []
+    name = f"deployment/{deployment.name}"
+    try:
+        kubectl.run("rollout", "status", name, *inside, f"--timeout={timeout}")
+    except DeployError:
+        words = " ".join(["kubectl", *kubectl.options, *inside])
+        console.say(plain(f"Look at it: {words} describe {name}; {words} logs {name}"))
+        raise
+
 
 _ARTIFACTS = ".graphbus"
 _STATE_SIZE = "1Gi"
@@ -152,9 +343,29 @@ def deploy(
       graphbus k8s deploy overlays/staging --yes
       graphbus k8s deploy --yes --image ghcr.io/acme/shop@sha256:...
     """
-    deploy_folder(
-        folder, context=context, namespace=namespace, image=image, is_dry=is_dry, is_sure=is_sure, timeout=timeout
-    )
+    if not any(os.path.isfile(folder / name) for name in _NAMES):
+        raise DeployError("GBE730", where=Place(str(folder)), file=KUSTOMIZATION)
+    if not _TIME.fullmatch(timeout):
+        raise refusal(timeout, "time", "it is one or more numbers, each with h, m or s, and more than nothing", "5m")
+    if image:
+        check_fixed(image)
+    kubectl = _Kubectl(folder, context)
+    inside = ("--namespace", namespace) if namespace else ()
+    with TemporaryDirectory(prefix="graphbus-") as made:
+        manifests = Path(made).resolve() / _MANIFESTS
+        rendered = _write_manifests(kubectl, folder, image, manifests)
+        objects = list(_read_objects(rendered))
+        _check_namespace(objects, namespace)
+        raise_all(_second_buses(objects))
+        _announce(kubectl, objects, _read_images(rendered))
+        if is_dry:
+            kubectl.run("apply", "-f", str(manifests), *inside, "--dry-run=server")
+            return
+        _make_sure(kubectl, is_sure=is_sure)
+        kubectl.run("apply", "-f", str(manifests), *inside)
+    for each in objects:
+        if each.kind == "Deployment":
+            _follow(kubectl, each._replace(namespace=each.namespace or namespace), timeout)
 
 
 def make_plan(
@@ -169,7 +380,7 @@ def make_plan(
     admitted: tuple[str, ...],
     destinations: tuple[str, ...],
     **given: Any,
-) -> Plan:
+) -> ClusterPlan:
     """Decide what shall run, from what was asked for and what the project is.
 
     Args:
@@ -187,7 +398,7 @@ def make_plan(
     agents = tuple(agent.name for agent in project.artifacts.agents.agents)
     keepers = frozenset(agents) if state or settings.keep_dead_letters else _find_keepers(project)
     pods = plan_pods(name, topology, agents, frozenset() if state == _NO_STATE else keepers)
-    return Plan(
+    return ClusterPlan(
         name=name,
         image=image or name_image(project.root, option="--image"),
         version=text_of(project.about, "version"),
@@ -261,7 +472,7 @@ def _is_generated(path: Path) -> bool:
         return False
 
 
-def _notes_on_powers(plan: Plan) -> Iterator[str]:
+def _notes_on_powers(plan: ClusterPlan) -> Iterator[str]:
     """What a person has to do for the declared powers, and what contradicts them."""
     powers = plan.powers
     if plan.destinations and powers.network is False:
@@ -276,7 +487,7 @@ def _notes_on_powers(plan: Plan) -> Iterator[str]:
         yield f"Yours to set, from an overlay: the variables {', '.join(powers.environment)}."
 
 
-def _notes(plan: Plan, left: list[str]) -> Iterator[str]:
+def _notes(plan: ClusterPlan, left: list[str]) -> Iterator[str]:
     kept = [pod.name for pod in plan.pods if pod.keeps_state]
     if kept:
         yield f"State is kept: {', '.join(kept)} {'has' if len(kept) == 1 else 'have'} a volume of {plan.state}."

@@ -32,7 +32,7 @@ def migrate(*, artifacts: str, dry_run: bool, is_diff: bool, as_json: bool) -> N
       graphbus migrate --diff
       graphbus migrate build/.graphbus --json
     """
-    from graphbus_core.compiler.relearning import learn_imports
+    from graphbus_core.compiler.project import learn_imports
 
     folder = migration.folder_in(artifacts)
     artifacts = str(folder)

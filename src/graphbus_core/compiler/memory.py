@@ -1,11 +1,12 @@
-"""The last build, as long as nothing that it rests on has changed: then there is nothing to do."""
+"""What came of a build, and the last one, which stands as long as nothing that it rests on has changed."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -14,8 +15,10 @@ from graphbus_core.compiler.discover import discover_modules
 from graphbus_core.errors import ArtifactError
 from graphbus_core.model.artifacts import SCHEMA_VERSION, BuildArtifacts
 from graphbus_core.model.config import ResolvedBuild
-from graphbus_core.model.digests import source_sha256_hex
+from graphbus_core.model.digests import sha256_hex
 from graphbus_core.model.findings import Finding
+from graphbus_core.model.proposals import FileChange, Negotiations
+from graphbus_core.model.spending import Spend
 from graphbus_core.store import cache, stamps
 
 
@@ -91,4 +94,40 @@ def key_of(config: ResolvedBuild) -> str:
     wanted = [os.path.relpath(path, config.root) for path in config.paths]
     python = sys.version_info[:2]  # an older one cannot read all that a newer one can
     made_by = f"{__version__}:{SCHEMA_VERSION}:{python}"
-    return source_sha256_hex(msgspec.json.encode([made_by, wanted, msgspec.to_builtins(config.settings)]))
+    return sha256_hex(msgspec.json.encode([made_by, wanted, msgspec.to_builtins(config.settings)]))
+
+
+class BuildResult(NamedTuple):
+    """What came of a build.
+
+    Attributes:
+        tally: How much there is in the graph.
+        built: The artifacts of this build; None when nothing had changed, see `artifacts`.
+        findings: What the rules still find in the sources as they are now.
+        applied: The files that agents changed.
+        diffs: Path -> unified diff of what they changed, or would have in a dry run.
+        spent: What the negotiation has cost.
+        locked: In a frozen build, how many agents the lock covers.
+        is_unchanged: Nothing had changed since the last build, so that nothing was done.
+    """
+
+    config: ResolvedBuild
+    tally: Tally
+    built: BuildArtifacts | None = None
+    findings: tuple[Finding, ...] = ()
+    negotiations: Negotiations | None = None
+    applied: tuple[FileChange, ...] = ()
+    diffs: Mapping[str, str] = {}
+    is_unchanged: bool = False
+    was_dry_run: bool = False
+    spent: Spend = Spend()
+    locked: int = 0
+
+    @property
+    def artifacts(self) -> BuildArtifacts:
+        """The artifacts of this build; when nothing had changed, those on disk, read and verified.
+
+        Raises:
+            ArtifactError: They were damaged since.
+        """
+        return self.built or store.load(Path(self.config.artifacts_dir))

@@ -1,17 +1,21 @@
 """A project at one moment: its agents, their graph and order, what is wrong with it, and the text that all this was read from.
 
-A project never changes. `with_files` gives another one in which some files have other bytes; nothing is written.
+A project never changes. `with_files` gives another one in which some files have other bytes; nothing is written. The facts of its
+files, and the imports of files outside of it, are kept in `.graphbus/cache/` between builds.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cache, cached_property
+from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
+from graphbus_core import __version__, settings, store
 from graphbus_core.compiler.discover import (
     ModuleFile,
     ModuleIndex,
@@ -20,19 +24,188 @@ from graphbus_core.compiler.discover import (
     module_name,
     sort_errors,
 )
-from graphbus_core.compiler.disk import DiskReader, FactsCache, ImportsOutside
-from graphbus_core.compiler.graph import ActivationOrder, AgentGraph, build_graph, compute_order, connect_alike
-from graphbus_core.compiler.reading.ends import find_wrong_ends
-from graphbus_core.compiler.reading.facts import Facts, FactsReader
-from graphbus_core.compiler.reading.imports import needed_by
-from graphbus_core.compiler.reading.source import Ignores, SourceFile
-from graphbus_core.compiler.rules.local import check_class
+from graphbus_core.compiler.graph import (
+    ActivationOrder,
+    AgentGraph,
+    build_graph,
+    compute_order,
+    connect_alike,
+    find_wrong_ends,
+)
+from graphbus_core.compiler.reading.facts import Facts, FactsReader, FileFacts
+from graphbus_core.compiler.reading.imports import Needed, imported_names, needed_by
+from graphbus_core.compiler.reading.syntax import Ignores, SourceFile
+from graphbus_core.compiler.rules.bodies import check_class
 from graphbus_core.compiler.rules.wiring import Wiring
-from graphbus_core.errors import BuildError
+from graphbus_core.errors import ArtifactError, BuildError, Place, raise_all
 from graphbus_core.model.agent import AgentDefinition, SourceSpan
+from graphbus_core.model.artifacts import SCHEMA_VERSION, BuildArtifacts
 from graphbus_core.model.config import ResolvedBuild
+from graphbus_core.model.digests import sha256_hex
 from graphbus_core.model.findings import Finding
+from graphbus_core.store import digest_of
+from graphbus_core.store.cache import CACHE, read_cache, write_cache
+from graphbus_core.store.migration import Learned
 from graphbus_core.store.stamps import Fingerprint, Look, look_at
+
+
+def learn_imports(folder: Path, artifacts: BuildArtifacts) -> Learned:
+    """Read what the agents import now; nothing is imported or written.
+
+    Raises:
+        ArtifactError: GBE512 for a source file that is not what the artifacts describe; SeveralErrors for more than one.
+        UsageError: The settings of the project cannot be read.
+    """
+    manifest = artifacts.manifest
+    if manifest is None:
+        return Learned()
+    drifted = store.verify_sources(folder, manifest)
+    raise_all(ArtifactError("GBE512", where=Place(path), wanted=SCHEMA_VERSION) for path in drifted)
+    root = Path(store.project_root(folder, manifest))
+    config = ResolvedBuild(root=str(root), paths=(), settings=settings.load(root), dry_run=True)
+    agents = tuple(sorted({ModuleFile(agent.path, agent.module) for agent in artifacts.agents.agents}))
+    index = ModuleIndex(str(root), agents, manifest.import_roots, manifest.roots)
+    outside = ImportsOutside(config, DiskReader(config))
+    modules = [*(agent.module for agent in agents), *config.middleware_modules]
+    needed = needed_by(modules, index, outside.names_in, manifest.sources)
+    return Learned(outside.digests_of(needed, {}), needed.third_party)
+
+
+class DiskReader:
+    """Gives the bytes of a relative path, from the overlay or from disk."""
+
+    def __init__(self, config: ResolvedBuild, overlay: Mapping[str, bytes] | None = None) -> None:
+        self._root = config.root
+        self._limit = config.settings.max_source_bytes
+        self._overlay = overlay or {}
+
+    def __call__(self, path: str) -> bytes:
+        """Read a file.
+
+        Raises:
+            BuildError: GBE203 when it is too large, GBE204 when it cannot be read.
+        """
+        data = self._overlay.get(path)
+        return data if data is not None else self._from_disk(path)
+
+    def _from_disk(self, path: str) -> bytes:
+        try:
+            with open(os.path.join(self._root, path), "rb") as file:
+                size_bytes = os.fstat(file.fileno()).st_size
+                if size_bytes > self._limit:
+                    raise BuildError("GBE203", where=Place(path), size_bytes=size_bytes, limit_bytes=self._limit)
+                return file.read()
+        except OSError as error:
+            raise BuildError("GBE204", where=Place(path), reason=(error.strerror or str(error)).lower()) from None
+
+
+class _Kept(msgspec.Struct, frozen=True, array_like=True):
+    """What the cache holds."""
+
+    fingerprint: Fingerprint
+    facts: dict[str, FileFacts]
+
+
+class FactsCache:
+    """The facts of the last reading, in `.graphbus/cache/`, valid for the files that did not change since."""
+
+    def __init__(self, config: ResolvedBuild, index: ModuleIndex) -> None:
+        self._root = config.root
+        self._path = Path(config.artifacts_dir, CACHE, "facts")
+        self._key = f"{__version__}:{config.settings.max_source_bytes}:{_code_stamp()}"
+        self.look = look_at(config.root, [file.path for file in index.files])
+
+    def recall(self) -> tuple[Facts, dict[str, str]]:
+        """Give the facts of before and the digests of the files that surely have not changed."""
+        kept = read_cache(self._path, _Kept)
+        if kept is None or kept.fingerprint.key != self._key:
+            return {}, {}
+        further = [path for path in kept.fingerprint.files if path not in self.look.files]
+        self.look.files.update(look_at(self._root, further).files)
+        return kept.facts, kept.fingerprint.trusted(self.look)
+
+    def keep(self, facts: Facts, digests: Mapping[str, str]) -> None:
+        """Keep facts for the next reading."""
+        further = [path for path in digests if path not in self.look.files]
+        self.look.files.update(look_at(self._root, further).files)
+        write_cache(self._path, _Kept(Fingerprint.of(self.look, digests, self._key), facts))
+
+
+class _Named(msgspec.Struct, frozen=True, array_like=True):
+    """What a file outside of the index imports, and the digest of the bytes that say so."""
+
+    sha256: str
+    names: tuple[str, ...]
+
+
+class _KeptNames(msgspec.Struct, frozen=True, array_like=True):
+    key: str
+    files: dict[str, _Named]
+
+
+class ImportsOutside:
+    """What the files of a project import that are not built themselves; parsed again only after a change."""
+
+    def __init__(self, config: ResolvedBuild, read: DiskReader) -> None:
+        self._root = config.root
+        self._path = Path(config.artifacts_dir, CACHE, "imports")
+        self._key = f"{__version__}:{_code_stamp()}"
+        self._read = read
+        kept = read_cache(self._path, _KeptNames)
+        self._known = kept.files if kept and kept.key == self._key else {}
+        self._found: dict[str, _Named] = {}
+
+    def names_in(self, path: str) -> tuple[str, ...]:
+        """Give the names that a file imports; none for one that cannot be read as Python."""
+        try:
+            data = self._read(path)
+        except BuildError:  # too large to be looked into, or gone
+            self._found[path] = _Named(digest_of(os.path.join(self._root, path)), ())
+            return ()
+        digest = sha256_hex(data)
+        found = self._known.get(path)
+        if found is None or found.sha256 != digest:
+            found = _Named(digest, self._parse(path, data))
+        self._found[path] = found
+        return found.names
+
+    def _parse(self, path: str, data: bytes) -> tuple[str, ...]:
+        module = module_name(path, find_import_root(self._root, os.path.dirname(path)))
+        try:
+            source = SourceFile(path, module, data)
+            return imported_names(source, source.parse())
+        except BuildError:
+            return ()
+
+    def digests_of(self, needed: Needed, known: Mapping[str, str]) -> dict[str, str]:
+        """Give path -> sha256 of each file that is needed, `""` for what an import that may fail did not find, by path."""
+        digests = {**known, **{path: found.sha256 for path, found in self._found.items()}}
+        present = {path: digests.get(path) or digest_of(os.path.join(self._root, path)) for path in needed.files}
+        return dict(sorted({**present, **dict.fromkeys(needed.absent, "")}.items()))
+
+    def keep(self) -> None:
+        """Keep what was found for the next build."""
+        if self._found != self._known:
+            write_cache(self._path, _KeptNames(self._key, self._found))
+
+
+def _code_stamp() -> str:
+    return _stamp_of(os.path.dirname(__file__), sys.version_info[:2])
+
+
+@cache
+def _stamp_of(folder: str, python: tuple[int, int]) -> str:
+    """Changes with the code that makes facts and with the Python that reads the sources: then they are made anew.
+
+    Taken once: a process goes on with the code that it has loaded, and looking at its files costs more than reading an agent.
+    """
+    stamps = [
+        (os.path.relpath(place, folder), name, status.st_mtime_ns, status.st_size)
+        for place, _, names in os.walk(folder)
+        for name in names
+        if name.endswith(".py") and (status := os.stat(os.path.join(place, name)))
+    ]
+    return sha256_hex(repr((python, sorted(stamps))).encode())
 
 
 class _Reading(NamedTuple):
@@ -92,7 +265,6 @@ class Project:
             build_graph(found, config.settings.external_topics) if before is None or fresh is None else before.graph
         )
         self.order: ActivationOrder = _order_of(self.graph, before)
-        self._tried: Facts = before._tried if before else {}
         self._last_made: tuple[dict[str, bytes], Project] | None = None
         self._by_name: dict[str, AgentDefinition] = {}
         for agent in found:
@@ -137,11 +309,8 @@ class Project:
         index = self._index_with(changed)
         trusted = {path: digest for path, digest in self._digests.items() if path not in changed}
         reader = FactsReader(index, DiskReader(self.config, overlay), trusted, check_class)
-        facts = reader.read_changed(self._facts, changed.keys(), self._tried) if index is self.index else None
-        digests = {**self._digests, **reader.digests}
-        if facts is None:
-            facts, digests = reader.read(self._facts), reader.digests
-        reading = _Reading(facts, digests, {**self._data, **reader.data}, self._look)
+        facts = reader.read(self._facts)
+        reading = _Reading(facts, reader.digests, {**self._data, **reader.data}, self._look)
         return Project(self.config, index, reading, overlay, self)
 
     def _index_with(self, changed: Mapping[str, bytes]) -> ModuleIndex:

@@ -3,23 +3,90 @@
 side "input": others give these fields and the contract takes them: it may take more, never less
 side "output": the contract gives them and others take them: it may give more fields, and no new values in an old one
 
-`_EFFECTS` is the table of all cases but one: a type that changes is decided by `refusal`, here and nowhere else.
+`_EFFECTS` is the table of all cases but one: a type that changes is decided by `fit_of`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, Literal, NamedTuple
 
-from graphbus_core.contracts.samples import witness
 from graphbus_core.model.agent import SourceSpan
 from graphbus_core.schema.compatibility import Side, fit_of, is_same
-from graphbus_core.schema.types import Field, Schema, Type
+from graphbus_core.schema.types import EXAMPLES, Field, Schema, Type
+from graphbus_core.schema.validation import problems_in
+
+_MOST = 400
+_PLAIN: dict[str, tuple[Any, ...]] = {
+    "unknown": (None, True, 1, 0.5, "text", [], {}),
+    "any": (None, True, 1, 0.5, "text", [], {}),
+    "null": (None,),
+    "bool": (True, False),
+    "int": (1, 0, -1, 1_000_003),
+    "float": (0.5, 1, -0.25),
+    "str": ("text", "", "another text"),
+    "bytes": (b"bytes",),
+}
+
+
+def samples(of: Type) -> Iterator[Any]:
+    """Give values of a type; what is unknown may be anything."""
+    if of.kind == "str" and of.name:
+        yield from EXAMPLES[of.name]
+    elif of.kind in _PLAIN:
+        yield from _PLAIN[of.kind]
+    elif of.kind == "union":
+        for part in of.args:
+            yield from samples(part)
+    elif of.kind == "literal":
+        yield from of.values
+    elif of.kind == "record":
+        yield from field_samples(of.fields)
+    else:
+        yield from _containers(of)
+
+
+def field_samples(fields: Sequence[Field]) -> Iterator[dict[str, Any]]:
+    """Give mappings with these fields: all of them, then each value of each field in turn, then without what may be missing."""
+    whole = {field.name: next(samples(field.type), None) for field in fields}
+    yield whole
+    yield {field.name: whole[field.name] for field in fields if field.required}
+    for field in fields:
+        for value in islice(samples(field.type), 1, _MOST):
+            yield {**whole, field.name: value}
+        if not field.required:
+            yield {name: value for name, value in whole.items() if name != field.name}
+
+
+def _containers(of: Type) -> Iterator[Any]:
+    if of.kind == "dict":
+        keys, values = of.args[:2] if len(of.args) > 1 else (Type("str"), Type("any"))
+        key = next(samples(keys), None)
+        yield from ({key: value} for value in samples(values))
+        yield from ({other: next(samples(values), None)} for other in samples(keys))
+        yield {}
+    elif of.kind == "tuple" and of.args:
+        whole = [next(samples(part), None) for part in of.args]
+        for at, part in enumerate(of.args):
+            yield from ([*whole[:at], value, *whole[at + 1 :]] for value in samples(part))
+    else:
+        items = of.args[0] if of.args else Type("any")
+        yield from ([value] for value in samples(items))
+        yield []
+        if of.kind == "set":  # JSON has none, but a call within the process may pass one
+            yield from ({value} for value in samples(items) if isinstance(value, Hashable))
+
+
+def witness(takes: Type, sent: Type) -> tuple[Any, ...]:
+    """Give, as the one item of a tuple, a value of `sent` that `takes` refuses; an empty tuple if none was found."""
+    found = (value for value in islice(samples(sent), _MOST) if problems_in(takes, value))
+    return tuple(islice(found, 1))
+
 
 ChangeKind = Literal[
     "agent-added",
     "agent-removed",
-    "agent-renamed",
     "method-added",
     "method-removed",
     "schema-known",
@@ -44,19 +111,6 @@ ChangeKind = Literal[
 Effect = Literal["breaking", "settled", "compatible"]
 
 NOWHERE = SourceSpan("", 0, 0, 0, 0)
-
-
-class Refusal(NamedTuple):
-    """Why a value may be refused; not certain when that rests on a type that nobody knows."""
-
-    reason: str
-    is_certain: bool = True
-
-
-def refusal(takes: Type, sent: Type) -> Refusal | None:
-    """Give a reason why `takes` refuses some value of `sent`, a certain one if there is any; None when it refuses none."""
-    fit = fit_of(takes, sent)
-    return None if fit.verdict == "fits" else Refusal(fit.reason, is_certain=not fit.lacks_type)
 
 
 class Broken(NamedTuple):
@@ -309,16 +363,24 @@ def _one_choice(before: Type, after: Type) -> tuple[Type, Type] | None:
     return (was[0], now[0]) if is_apart and is_walked else None
 
 
+_DIRECTIONS: Mapping[tuple[Side, bool], str] = {
+    ("input", True): "takes less than before",
+    ("input", False): "takes more than before",
+    ("output", True): "gives what it never gave",
+    ("output", False): "gives less than before",
+}
+
+
 def _whole(before: Type, after: Type, level: _Level) -> Iterator[Change]:
     """Two types that are compared as sets of values."""
     is_input = level.side == "input"
     takes, sent = (after, before) if is_input else (before, after)
-    found = refusal(takes, sent)
-    if not found and not refusal(sent, takes):
+    fit = fit_of(takes, sent)
+    if {fit.verdict, fit_of(sent, takes).verdict} == {"fits"}:
         return  # another way to write the same
-    is_unknown = "unknown" in (before.kind, after.kind) or (found is not None and not found.is_certain)
-    is_breaking = found is not None and found.is_certain
-    why = f"was {before}, is {after} now: it {_direction(level.side, is_breaking=is_breaking)}"
+    is_unknown = "unknown" in (before.kind, after.kind) or fit.lacks_type
+    is_breaking = fit.verdict != "fits" and not fit.lacks_type
+    why = f"was {before}, is {after} now: it {_DIRECTIONS[level.side, is_breaking]}"
     if is_unknown and before.kind == "unknown":
         why = f"nothing was known of it, it is {after} now"
     elif is_unknown:
@@ -336,9 +398,3 @@ def _whole(before: Type, after: Type, level: _Level) -> Iterator[Change]:
         is_new_value=not is_input,
         name=level.top,
     )
-
-
-def _direction(side: Side, *, is_breaking: bool) -> str:
-    if side == "input":
-        return "takes less than before" if is_breaking else "takes more than before"
-    return "gives what it never gave" if is_breaking else "gives less than before"

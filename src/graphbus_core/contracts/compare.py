@@ -5,16 +5,14 @@ methods      take arguments and give results; whoever reaches the graph over HTT
 topics       publishers give payloads; with `external_topics` others give and take them as well
 handlers     take payloads and answer requests
 
-`changes` says how two schemas differ, `Consumers` who relies on what; `compare` brings each place together with its old state.
+`changes` says how two schemas differ, `_Consumers` who relies on what; `compare` brings each place together with its old state.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 
-import msgspec
-
-from graphbus_core.contracts.changes import Broken, Change, ChangeKind, differences, type_differences
+from graphbus_core.contracts.changes import Broken, Change, differences, type_differences
 from graphbus_core.contracts.surface import Handler, Said, Surface, answer_of, merged
 from graphbus_core.model.agent import AgentDefinition, Call, MethodSpec, SourceSpan
 from graphbus_core.schema.compatibility import Side, why_not
@@ -32,45 +30,38 @@ def compare(old: Surface, new: Surface) -> tuple[Change, ...]:
         old: The promises as they were.
         new: The promises as they are; what a change breaks are edges of this state.
     """
-    names = _renamed(old, new)
-    comparison = _Comparison(_with_names(old, names), new)
-    found = [*comparison.agents(names), *comparison.methods(), *comparison.topics(), *comparison.handlers()]
+    comparison = _Comparison(old, new)
+    found = [*comparison.agents(), *comparison.methods(), *comparison.topics(), *comparison.handlers()]
     return tuple(
         sorted(found, key=lambda change: (_RANK[change.effect], change.place, change.part, change.field, change.kind))
     )
 
 
 class _Comparison:
-    """Both states; agents have the names of the new one."""
+    """Both states while they are compared."""
 
     def __init__(self, old: Surface, new: Surface) -> None:
         self._old = old
         self._new = new
-        self._consumers = Consumers(old, new)
 
     def _is_public(self, topic: str) -> bool:
         return self._old.is_external(topic) or self._new.is_external(topic)
 
     # --- agents -------------------------------------------------------------------------
 
-    def agents(self, renamed: Mapping[str, str]) -> Iterator[Change]:
-        """Find agents that have come, gone, or go by another name, and what they depend on."""
+    def agents(self) -> Iterator[Change]:
+        """Find agents that have come or gone, and what they depend on."""
         old, new = self._old.agents, self._new.agents
-        for before, after in renamed.items():
-            yield self._lost("agent-renamed", new[after], before, f"{before} is called {after} now")
         for name in old.keys() - new.keys():
-            yield self._lost("agent-removed", old[name], name, f"{name} is gone")._replace(is_new_place=False)
+            yield Change(
+                "agent-removed", name, f"{name} is gone", old[name].name_span, is_breaking=True,
+                is_public=_has_methods(old[name]), breaks=distinct(self._of_gone_agent(name)), is_new_place=False,
+            )  # fmt: skip
         for name in new.keys() - old.keys():
             is_public = _has_methods(new[name])
             yield Change("agent-added", name, f"{name} is new", new[name].name_span, is_public=is_public)
         for name in old.keys() & new.keys():
             yield from self._dependencies(old[name], new[name])
-
-    def _lost(self, kind: ChangeKind, agent: AgentDefinition, name: str, why: str) -> Change:
-        """An agent that nobody finds under its old name any more."""
-        breaks = distinct(self._consumers.of_gone_agent(name))
-        is_public = _has_methods(agent)
-        return Change(kind, name, why, agent.name_span, is_breaking=True, is_public=is_public, breaks=breaks)
 
     def _dependencies(self, before: AgentDefinition, after: AgentDefinition) -> Iterator[Change]:
         was, now = ({each.name: each for each in agent.dependencies} for agent in (before, after))
@@ -105,7 +96,7 @@ class _Comparison:
         left = self._new.agents[agent].method(method.name)
         place = f"{agent}.{method.name}"
         why = f"{place} has no @schema_method any more" if left else f"{place} is gone"
-        breaks = distinct(self._consumers.of_gone_method(agent, method.name))
+        breaks = distinct(self._of_gone_method(agent, method.name))
         return Change("method-removed", place, why, (left or method).span, is_breaking=True, is_public=True, breaks=breaks,
                       is_new_place=left is not None)  # fmt: skip
 
@@ -114,11 +105,11 @@ class _Comparison:
         inputs = was.input_schema or Schema(), now.input_schema or Schema()
         yield from _schemas(
             head._replace(part="input"), was.input_schema, now.input_schema, "input",
-            lambda change: self._consumers.of_input(agent, now.name, change, inputs), is_closed=True,
+            lambda change: self._of_input(agent, now.name, change, inputs), is_closed=True,
         )  # fmt: skip
         yield from _schemas(
             head._replace(part="output"), was.output_schema, now.output_schema, "output",
-            lambda change: self._consumers.of_output(agent, now.name, change),
+            lambda change: self._of_output(agent, now.name, change),
         )  # fmt: skip
 
     # --- topics -------------------------------------------------------------------------
@@ -140,10 +131,10 @@ class _Comparison:
     def _topic_gone(self, head: Change) -> Change:
         topic = head.place
         head = head._replace(kind="topic-removed", is_new_place=False)
-        if any(not self._consumers.is_untouched(each.agent) for each in self._new.may_compute(topic)):
+        if any(not self._is_untouched(each.agent) for each in self._new.may_compute(topic)):
             why = f"{topic} is published by that name no more; a topic that is computed now may be the same"
             return head._replace(why=why, is_certain=False)
-        breaks = distinct(self._consumers.of_gone_topic(topic))
+        breaks = distinct(self._of_gone_topic(topic))
         return head._replace(why=f"nobody publishes {topic} any more", is_breaking=True, breaks=breaks)
 
     def _payload(self, head: Change, topic: str) -> Iterator[Change]:
@@ -156,7 +147,7 @@ class _Comparison:
             yield head._replace(kind="schema-unknown", why=why, before=str(before), is_certain=False)
             return
         yield from _schemas(
-            head, before, after, "output", lambda change: self._consumers.of_payload(topic, change, before, after)
+            head, before, after, "output", lambda change: self._of_payload(topic, change, before, after)
         )
 
     # --- handlers -----------------------------------------------------------------------
@@ -180,7 +171,7 @@ class _Comparison:
     def _handler_gone(self, topic: str, handler: Handler) -> Change:
         reached = {*self._old.reached(topic), *self._new.reached(topic)}
         unheard = [each for each in sorted(reached) if not self._new.hearers(each)]
-        breaks = distinct(broken for each in unheard for broken in self._consumers.of_gone_answer(each))
+        breaks = distinct(broken for each in unheard for broken in self._of_gone_answer(each))
         lost = [each for each in unheard if self._is_public(each)]
         why = f"{handler.name} no longer hears {topic}"
         if lost and topic not in lost:
@@ -193,7 +184,7 @@ class _Comparison:
 
     def _handler_new(self, topic: str, handler: Handler, others: tuple[Handler, ...]) -> Iterator[Change]:
         asked = [each for each in self._new.reached(topic) if not self._is_public(each)]
-        breaks = distinct(broken for each in asked for broken in self._consumers.of_second_answer(each))
+        breaks = distinct(broken for each in asked for broken in self._of_second_answer(each))
         why = f"{handler.name} hears {topic} now"
         head = Change("handler-added", topic, why, handler.subscription.span, handler.name,
                       is_public=self._is_public(topic))  # fmt: skip
@@ -210,12 +201,140 @@ class _Comparison:
         if method and not method.has_schema and (self._new.asked(topic) or is_public):
             found = type_differences(answer_of(before), answer_of(after), "output", "answer")
             head = head._replace(span=method.span)
-            yield from (_at(head, each, self._consumers.of_answer(topic, each)) for each in found)
+            yield from (_at(head, each, self._of_answer(topic, each)) for each in found)
 
     def _needs(self, head: Change, before: Schema, handler: Handler) -> Iterator[Change]:
-        return _schemas(
-            head, before, handler.needs, "input", lambda change: self._consumers.of_handler(handler, change, before)
-        )
+        return _schemas(head, before, handler.needs, "input", lambda change: self._of_handler(handler, change, before))
+
+    # --- who relies on what has changed: the ends of the new graph, each beside what it was ---
+
+    def _is_untouched(self, agent: AgentDefinition) -> bool:
+        """True when the text of a class is what it was."""
+        was = self._old.agents.get(agent.name)
+        return was is not None and was.source_digest == agent.source_digest
+
+    # --- who relies on a method ------------------------------------------------------------------------
+
+    def _of_gone_agent(self, agent: str) -> Iterator[Broken]:
+        """Calls to an agent that is no longer there, and agents that depend on it."""
+        yield from self._of_gone_method(agent, "")
+        for other in self._new.agents.values():
+            for dependency in other.dependencies:
+                if dependency.name == agent:
+                    yield Broken(f"{other.name} → {agent}", other.name, dependency.span, "still depends on it")
+
+    def _of_gone_method(self, agent: str, method: str) -> Iterator[Broken]:
+        """Calls to a method that is no longer there."""
+        for caller, call in self._new.calls(agent, method):
+            yield _call(caller, call, "still calls it")
+
+    def _of_input(self, agent: str, method: str, change: Change, pair: tuple[Schema, Schema]) -> Iterator[Broken]:
+        """Calls whose arguments the new input refuses; of a change that breaks nothing, those that it took before."""
+        before, after = pair
+        for caller, call in self._new.calls(agent, method) if change.name else ():
+            why, is_certain = self._misfit(caller, call, change, after)
+            was_unfit = not change.is_breaking and self._misfit(caller, call, change, before)[0]
+            if why and not was_unfit:
+                yield _call(caller, call, why, is_certain=is_certain)
+
+    def _misfit(self, caller: AgentDefinition, call: Call, change: Change, after: Schema) -> tuple[str, bool]:
+        was, name = change.was or change.name, change.name
+        wanted, given = after.get(name), call.arguments.get(name)
+        if call.arguments.get(was) and not after.get(was) and not after.is_open:
+            return f"still gives {was!r}", True
+        if wanted and wanted.required and not given:
+            return (f"may not give {name!r}", False) if call.has_unknown else (f"gives no {name!r}", True)
+        if not wanted or not given:
+            return "", True
+        reason = why_not(wanted.type, given.type, is_narrowed=True)
+        if reason:
+            return f"gives an unfit {name!r}: {reason}", True
+        is_unknown = given.type.kind in ("unknown", "any") and change.kind == "type-changed"
+        is_doubtful = change.is_breaking and is_unknown and self._is_untouched(caller)
+        return (f"gives a {name!r} that is not known", False) if is_doubtful else ("", True)
+
+    def _of_output(self, agent: str, method: str, change: Change) -> Iterator[Broken]:
+        """Calls in classes that did not change: what they read of the result is not known, and is what it was."""
+        for caller, call in self._new.calls(agent, method) if change.is_breaking else ():
+            if self._is_untouched(caller):
+                yield _call(caller, call, "reads the result as it was", is_certain=False)
+
+    # --- payloads -----------------------------------------------------------------------
+
+    def _of_gone_topic(self, topic: str) -> Iterator[Broken]:
+        """Handlers of a topic that nobody publishes any more; not those of a pattern that others still feed."""
+        is_certain = not (self._new.may_compute(topic) or self._new.is_external(topic))
+        for handler in self._new.hearers(topic):
+            if handler.subscription.topic == topic or not self._new.is_fed(handler.subscription.topic):
+                why = "still waits for it" if is_certain else "still waits for it, and may get it from elsewhere"
+                yield _handler(topic, handler, why, is_certain=is_certain)
+
+    def _of_payload(self, topic: str, change: Change, before: Schema | None, after: Schema | None) -> Iterator[Broken]:
+        """Handlers that cannot take the new payload; of a change that breaks nothing, those that took the old one."""
+        if after is None:
+            yield from self._of_unknown_payload(topic)
+            return
+        name = change.was or change.name
+        for handler in self._new.hearers(topic):
+            need = handler.needs.get(name)
+            why, is_certain = _unmet(need, after)
+            if not change.is_breaking and _unmet(need, before)[0]:
+                continue
+            if not why and change.is_breaking and self._may_rely(handler, need, change):
+                why, is_certain = f"takes {name!r} as it was" if need else "passes the payload on as it was", False
+            if why:
+                yield _handler(topic, handler, why, _place_of(handler, name), is_certain=is_certain)
+
+    def _of_unknown_payload(self, topic: str) -> Iterator[Broken]:
+        for handler in self._new.hearers(topic):
+            needed = [repr(field.name) for field in handler.needs.fields if field.required]
+            if self._is_untouched(handler.agent) and (needed or not handler.is_whole):
+                why = f"needs {', '.join(needed)}" if needed else "passes the payload on as it was"
+                yield _handler(topic, handler, why, is_certain=False)
+
+    def _may_rely(self, handler: Handler, need: Field | None, change: Change) -> bool:
+        if not self._is_untouched(handler.agent):
+            return False
+        return not handler.is_whole if need is None else need.type.kind == "unknown" and change.kind == "type-changed"
+
+    # --- handlers -----------------------------------------------------------------------
+
+    def _of_handler(self, handler: Handler, change: Change, before: Schema) -> Iterator[Broken]:
+        """Publications that a handler no longer takes; of a change that breaks nothing, those that it took before."""
+        was, need = before.get(change.was or change.name), handler.needs.get(change.name)
+        for said in self._new.speakers(handler.subscription.topic) if need else ():
+            why, is_certain = self._says_too_little(said, need, change)
+            was_unfit = not change.is_breaking and _unmet(was, said.publication.payload)[0]
+            if why and not was_unfit:
+                yield _publication(said, why, handler.name, is_certain=is_certain)
+
+    def _says_too_little(self, said: Said, need: Field | None, change: Change) -> tuple[str, bool]:
+        payload = said.publication.payload
+        if payload is None:  # what is declared is kept at run time
+            payload = self._new.payload(said.publication.topic)
+        if payload is None:
+            is_doubtful = change.is_breaking and self._is_untouched(said.agent)
+            return ("publishes what is not known", False) if is_doubtful else ("", True)
+        why, is_certain = _unmet(need, payload)
+        why = why.replace("needs", "does not send" if is_certain else "may not send")
+        return why.removesuffix(", which may be missing"), is_certain
+
+    def _of_gone_answer(self, topic: str) -> Iterator[Broken]:
+        """Requests that nobody answers any more."""
+        for said in self._new.asked(topic) if not self._new.hearers(topic) else ():
+            yield _publication(said, "still asks, and nobody answers")
+
+    def _of_second_answer(self, topic: str) -> Iterator[Broken]:
+        """Requests that more than one handler would answer now."""
+        is_new = len(self._old.hearers(topic)) < 2 <= len(self._new.hearers(topic))
+        for said in self._new.asked(topic) if is_new else ():
+            yield _publication(said, "asks, and more than one handler would answer")
+
+    def _of_answer(self, topic: str, change: Change) -> Iterator[Broken]:
+        """Requests in classes that did not change: what they read of the answer is what it was."""
+        for said in self._new.speakers(topic) if change.is_breaking else ():
+            if said.publication.is_request and self._is_untouched(said.agent):
+                yield _publication(said, "reads the answer as it was", is_certain=False)
 
 
 def _has_methods(agent: AgentDefinition) -> bool:
@@ -268,174 +387,6 @@ def _at(head: Change, change: Change, breaks: Iterable[Broken]) -> Change:
     return change._replace(
         place=head.place, span=head.span, part=head.part, is_public=head.is_public, breaks=distinct(breaks)
     )
-
-
-# --- agents under another name ---------------------------------------------------------------
-
-
-def _renamed(old: Surface, new: Surface) -> dict[str, str]:
-    """Old -> new name of each agent that is gone, where exactly one that is new promises, hears and says the same."""
-    gone = {name: _shape(agent) for name, agent in old.agents.items() if name not in new.agents}
-    fresh = {name: _shape(agent) for name, agent in new.agents.items() if name not in old.agents}
-    found = {}
-    for name, shape in gone.items():
-        alike = [each for each, other in fresh.items() if other == shape]
-        if any(shape) and len(alike) == 1 and list(gone.values()).count(shape) == 1:
-            found[name] = alike[0]
-    return found
-
-
-def _shape(agent: AgentDefinition) -> tuple[frozenset[str], ...]:
-    return (
-        frozenset(f"{each.name}{each.input_schema}{each.output_schema}" for each in agent.methods if each.has_schema),
-        frozenset(f"{each.topic}:{each.method}" for each in agent.subscriptions),
-        frozenset(f"{each.topic}{each.payload}" for each in agent.publications),
-    )
-
-
-def _with_names(old: Surface, names: Mapping[str, str]) -> Surface:
-    """The old state, with agents under the names that they have now."""
-    agents = (msgspec.structs.replace(each, name=names.get(name, name)) for name, each in old.agents.items())
-    return Surface(agents, old.topics) if names else old
-
-
-# --- who relies on what has changed -----------------------------------------------------------------
-
-
-class Consumers:
-    """The ends of the new graph, each beside what it was."""
-
-    def __init__(self, old: Surface, new: Surface) -> None:
-        self.old = old
-        self.new = new
-
-    def is_untouched(self, agent: AgentDefinition) -> bool:
-        """True when the text of a class is what it was."""
-        was = self.old.agents.get(agent.name)
-        return was is not None and was.source_digest == agent.source_digest
-
-    # --- methods ------------------------------------------------------------------------
-
-    def of_gone_agent(self, agent: str) -> Iterator[Broken]:
-        """Calls to an agent that is no longer there, and agents that depend on it."""
-        yield from self.of_gone_method(agent, "")
-        for other in self.new.agents.values():
-            for dependency in other.dependencies:
-                if dependency.name == agent:
-                    yield Broken(f"{other.name} → {agent}", other.name, dependency.span, "still depends on it")
-
-    def of_gone_method(self, agent: str, method: str) -> Iterator[Broken]:
-        """Calls to a method that is no longer there."""
-        for caller, call in self.new.calls(agent, method):
-            yield _call(caller, call, "still calls it")
-
-    def of_input(self, agent: str, method: str, change: Change, pair: tuple[Schema, Schema]) -> Iterator[Broken]:
-        """Calls whose arguments the new input refuses; of a change that breaks nothing, those that it took before."""
-        before, after = pair
-        for caller, call in self.new.calls(agent, method) if change.name else ():
-            why, is_certain = self._misfit(caller, call, change, after)
-            was_unfit = not change.is_breaking and self._misfit(caller, call, change, before)[0]
-            if why and not was_unfit:
-                yield _call(caller, call, why, is_certain=is_certain)
-
-    def _misfit(self, caller: AgentDefinition, call: Call, change: Change, after: Schema) -> tuple[str, bool]:
-        was, name = change.was or change.name, change.name
-        wanted, given = after.get(name), call.arguments.get(name)
-        if call.arguments.get(was) and not after.get(was) and not after.is_open:
-            return f"still gives {was!r}", True
-        if wanted and wanted.required and not given:
-            return (f"may not give {name!r}", False) if call.has_unknown else (f"gives no {name!r}", True)
-        if not wanted or not given:
-            return "", True
-        reason = why_not(wanted.type, given.type, is_narrowed=True)
-        if reason:
-            return f"gives an unfit {name!r}: {reason}", True
-        is_unknown = given.type.kind in ("unknown", "any") and change.kind == "type-changed"
-        is_doubtful = change.is_breaking and is_unknown and self.is_untouched(caller)
-        return (f"gives a {name!r} that is not known", False) if is_doubtful else ("", True)
-
-    def of_output(self, agent: str, method: str, change: Change) -> Iterator[Broken]:
-        """Calls in classes that did not change: what they read of the result is not known, and is what it was."""
-        for caller, call in self.new.calls(agent, method) if change.is_breaking else ():
-            if self.is_untouched(caller):
-                yield _call(caller, call, "reads the result as it was", is_certain=False)
-
-    # --- payloads -----------------------------------------------------------------------
-
-    def of_gone_topic(self, topic: str) -> Iterator[Broken]:
-        """Handlers of a topic that nobody publishes any more; not those of a pattern that others still feed."""
-        is_certain = not (self.new.may_compute(topic) or self.new.is_external(topic))
-        for handler in self.new.hearers(topic):
-            if handler.subscription.topic == topic or not self.new.is_fed(handler.subscription.topic):
-                why = "still waits for it" if is_certain else "still waits for it, and may get it from elsewhere"
-                yield _handler(topic, handler, why, is_certain=is_certain)
-
-    def of_payload(self, topic: str, change: Change, before: Schema | None, after: Schema | None) -> Iterator[Broken]:
-        """Handlers that cannot take the new payload; of a change that breaks nothing, those that took the old one."""
-        if after is None:
-            yield from self._of_unknown_payload(topic)
-            return
-        name = change.was or change.name
-        for handler in self.new.hearers(topic):
-            need = handler.needs.get(name)
-            why, is_certain = _unmet(need, after)
-            if not change.is_breaking and _unmet(need, before)[0]:
-                continue
-            if not why and change.is_breaking and self._may_rely(handler, need, change):
-                why, is_certain = f"takes {name!r} as it was" if need else "passes the payload on as it was", False
-            if why:
-                yield _handler(topic, handler, why, _place_of(handler, name), is_certain=is_certain)
-
-    def _of_unknown_payload(self, topic: str) -> Iterator[Broken]:
-        for handler in self.new.hearers(topic):
-            needed = [repr(field.name) for field in handler.needs.fields if field.required]
-            if self.is_untouched(handler.agent) and (needed or not handler.is_whole):
-                why = f"needs {', '.join(needed)}" if needed else "passes the payload on as it was"
-                yield _handler(topic, handler, why, is_certain=False)
-
-    def _may_rely(self, handler: Handler, need: Field | None, change: Change) -> bool:
-        if not self.is_untouched(handler.agent):
-            return False
-        return not handler.is_whole if need is None else need.type.kind == "unknown" and change.kind == "type-changed"
-
-    # --- handlers -----------------------------------------------------------------------
-
-    def of_handler(self, handler: Handler, change: Change, before: Schema) -> Iterator[Broken]:
-        """Publications that a handler no longer takes; of a change that breaks nothing, those that it took before."""
-        was, need = before.get(change.was or change.name), handler.needs.get(change.name)
-        for said in self.new.speakers(handler.subscription.topic) if need else ():
-            why, is_certain = self._says_too_little(said, need, change)
-            was_unfit = not change.is_breaking and _unmet(was, said.publication.payload)[0]
-            if why and not was_unfit:
-                yield _publication(said, why, handler.name, is_certain=is_certain)
-
-    def _says_too_little(self, said: Said, need: Field | None, change: Change) -> tuple[str, bool]:
-        payload = said.publication.payload
-        if payload is None:  # what is declared is kept at run time
-            payload = self.new.payload(said.publication.topic)
-        if payload is None:
-            is_doubtful = change.is_breaking and self.is_untouched(said.agent)
-            return ("publishes what is not known", False) if is_doubtful else ("", True)
-        why, is_certain = _unmet(need, payload)
-        why = why.replace("needs", "does not send" if is_certain else "may not send")
-        return why.removesuffix(", which may be missing"), is_certain
-
-    def of_gone_answer(self, topic: str) -> Iterator[Broken]:
-        """Requests that nobody answers any more."""
-        for said in self.new.asked(topic) if not self.new.hearers(topic) else ():
-            yield _publication(said, "still asks, and nobody answers")
-
-    def of_second_answer(self, topic: str) -> Iterator[Broken]:
-        """Requests that more than one handler would answer now."""
-        is_new = len(self.old.hearers(topic)) < 2 <= len(self.new.hearers(topic))
-        for said in self.new.asked(topic) if is_new else ():
-            yield _publication(said, "asks, and more than one handler would answer")
-
-    def of_answer(self, topic: str, change: Change) -> Iterator[Broken]:
-        """Requests in classes that did not change: what they read of the answer is what it was."""
-        for said in self.new.speakers(topic) if change.is_breaking else ():
-            if said.publication.is_request and self.is_untouched(said.agent):
-                yield _publication(said, "reads the answer as it was", is_certain=False)
 
 
 def distinct(found: Iterable[Broken]) -> tuple[Broken, ...]:

@@ -18,8 +18,7 @@ from typing import Any, Literal, NamedTuple
 
 from graphbus_core.contracts.surface import Handler, Surface
 from graphbus_core.model.agent import AgentDefinition, Subscription
-from graphbus_core.model.artifacts import BuildArtifacts
-from graphbus_core.model.project_info import ProjectInfo
+from graphbus_core.model.artifacts import BuildArtifacts, ProjectInfo
 from graphbus_core.model.topics import is_pattern, is_topic, matches
 from graphbus_core.schema.json_schema import Dialect, JsonSchema, Writer
 from graphbus_core.schema.types import Schema, Type

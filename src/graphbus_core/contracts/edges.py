@@ -15,6 +15,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
+from graphbus_core.compiler.discover import ModuleIndex
+from graphbus_core.compiler.reading.syntax import SourceFile
 from graphbus_core.compiler.rules.wiring import Wiring
 from graphbus_core.contracts.surface import Handler, Said, Surface
 from graphbus_core.errors import BuildError
@@ -312,21 +314,6 @@ def _unknown_needs(said: Iterable[Said], hearer: Handler) -> str:
 _NEEDS_ALL_FILES = frozenset({"GB001", "GB002", "GB005"})
 
 
-class _NoText(NamedTuple):
-    """A file of which nothing is known."""
-
-    path: str
-    data: bytes = b""
-    text: str = ""
-    utf8: bytes = b""
-    line_starts: tuple[int, ...] = (0,)
-    newline: str = "\n"
-
-
-class _NoFiles(NamedTuple):
-    files: tuple[_NoText, ...] = ()
-
-
 class Recorded:
     """Artifacts as evidence for the rules.
 
@@ -336,14 +323,15 @@ class Recorded:
     def __init__(self, artifacts: BuildArtifacts) -> None:
         external = tuple(topic.name for topic in artifacts.topics.topics if topic.is_external)
         self.config = ResolvedBuild(root="", paths=(), settings=Settings(external_topics=external))
-        self.index = _NoFiles()
+        self.index = ModuleIndex("", (), (), ())
         self.definitions: tuple[AgentDefinition, ...] = artifacts.agents.agents
         self.errors: tuple[BuildError, ...] = ()
         self.local_findings: tuple[Finding, ...] = ()
+        self.digests: dict[str, str] = {}
 
-    def source(self, path: str) -> _NoText:
+    def source(self, path: str) -> SourceFile:
         """Give a file without its text."""
-        return _NoText(path)
+        return SourceFile(path, "", b"")
 
     def ignores(self, path: str) -> Sequence[tuple[int, tuple[str, ...]]]:
         """Give no comments: they are in the text."""

@@ -79,7 +79,7 @@ class Surface:
     def handlers(self) -> tuple[Handler, ...]:
         """All handlers, also those of a computed topic."""
         return tuple(
-            Handler(agent, subscription, *needs_of(subscription))
+            Handler(agent, subscription, *_needs_of(subscription))
             for agent in self.agents.values()
             for subscription in agent.subscriptions
         )
@@ -159,7 +159,7 @@ def _merged_field(name: str, payloads: list[Schema]) -> Field:
     return Field(name, union(*(field.type for field in there)), is_always)
 
 
-def needs_of(subscription: Subscription) -> tuple[Schema, bool]:
+def _needs_of(subscription: Subscription) -> tuple[Schema, bool]:
     """What a handler takes, and whether that is all: its parameters, the fields of its class, or the keys that it reads."""
     if subscription.shape == "nothing":
         return Schema(), True

@@ -80,7 +80,7 @@ def parse(text: str) -> Version:
     return Version((major, minor, patch), _MARKS.get(mark, mark), int(found["number"] or 0) if mark else 0)
 
 
-def level_of(changes: Iterable[Change]) -> Level:
+def _level_of(changes: Iterable[Change]) -> Level:
     """Say how much the public contract has changed: it breaks, grows, or stays what it was."""
     listed = list(changes)
     if any(change.breaks_outside for change in listed):
@@ -101,13 +101,13 @@ def suggest(changes: Sequence[Change], current: str, found: str = "") -> Suggest
     Raises:
         UsageError: GBE170 for a version that is none.
     """
-    level = level_of(changes)
+    level = _level_of(changes)
     why = _because(changes, level)
     now = parse(found) if found else None
     if not current:
         return Suggestion(level, "", "", found, None, why)
     before = parse(current)
-    least = next_version(before, level)
+    least = _next_version(before, level)
     is_enough = None if now is None else _says_enough(now, least)
     return Suggestion(level, str(before), str(least), str(now or ""), is_enough, why)
 
@@ -118,7 +118,7 @@ def _says_enough(now: Version, least: Version) -> bool:
     return is_announced or now.order >= least.order
 
 
-def next_version(current: Version, level: Level) -> Version:
+def _next_version(current: Version, level: Level) -> Version:
     """Give the lowest version after `current` that announces a change of this level."""
     if level == "none":
         return current

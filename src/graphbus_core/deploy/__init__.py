@@ -1,6 +1,6 @@
 """What leaves the project: images, manifests and pipelines, as pure functions from facts to `{path: text}`.
 
-    artifacts + options  ->  docker | kubernetes | pipelines  ->  Files  ->  the command line writes them
+    artifacts + options  ->  image | kubernetes | pipelines  ->  Files  ->  the command line writes them
 
-Nothing here reads or writes a file, or starts a program. YAML is data until `yaml.render` makes text of it.
+Nothing here writes a file of the project, or starts a program. Each kind of file has a template in `templates/`.
 """

@@ -1,30 +1,23 @@
-"""The image of a graph: a plan of what goes into it becomes a Dockerfile and the list of what the engine may see.
+"""The image of a graph: what goes into it becomes a Dockerfile and the list of what the engine may see.
 
 The Dockerfile has three stages, of which only results reach the image:
 
     libraries: the environment and its bytecode  ->  project: the agents and their bytecode  ->  the image
+
+Its requirements are ours, as the lock of GraphBus has them, and the project's; each has its hashes.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from json import dumps
-from string import Template
 from typing import NamedTuple
 
-from graphbus_core.deploy.facts import (
-    CONFIG,
-    CONFIG_FOLDER,
-    CONFINED_RUNTIME,
-    HEALTH_PORT,
-    HOME,
-    SERVE_PORT,
-    STATE,
-    USER_ID,
-    Files,
-)
+from graphbus_core.deploy.names import CONFIG, CONFINED_RUNTIME, HEALTH_PORT, SERVE_PORT, STATE, USER_ID, check_image
+from graphbus_core.deploy.render import Files, fill
+from graphbus_core.errors import DeployError, Place
 
 _SETTINGS = f"""\
 # Settings of the container, on top of [tool.graphbus] in pyproject.toml. Mount another file over it to change them.
@@ -35,73 +28,15 @@ _FIND = (
     "import sys; from importlib.util import find_spec; "
     'sys.exit("".join(f"no {each} in the requirements\\n" for each in sys.argv[1:] if not find_spec(each)) or None)'
 )
-_DOCKERFILE = Template(
-    r"""# Written by `$command`. Write it again rather than edit it.
-
-FROM $base AS libraries
-ENV PYTHONDONTWRITEBYTECODE=1 \
-    PYTHONPYCACHEPREFIX=/bytecode \
-    PIP_DISABLE_PIP_VERSION_CHECK=1
-WORKDIR /build
-$copy_requirements
-
-# Only what is listed, with its hash, and no code of others is run to install it. There is no pip in the environment.
-# Another index: --build-arg PIP_INDEX_URL=...; the hashes hold for it as well.
-ARG PIP_INDEX_URL
-RUN python -m venv --without-pip /venv && \
-    python -m pip --python /venv/bin/python install --no-cache-dir --no-compile --root-user-action=ignore \
-        --only-binary=:all: --require-hashes $requirements$find
-
-# The base has no bytecode, and a container cannot write any: without it each start compiles for half a second.
-# It is not compared with its sources, as nothing here changes any more. Packages may bring what is no Python.
-RUN python -m compileall -q --invalidation-mode=unchecked-hash -x '/($unused)/' \
-        "$$(python -c 'import sysconfig; print(sysconfig.get_path("stdlib"))')" && \
-    { python -m compileall -q --invalidation-mode=unchecked-hash /venv/lib || true; }
-
-FROM libraries AS project
-WORKDIR $home
-$copy_project
-
-# Readable for everybody and writable for nobody, whatever the checkout had. This bytecode is compared with its
-# sources: somebody may mount another file there.
-RUN chmod -R u=rwX,go=rX $home $config_folder && \
-    python -m compileall -q --invalidation-mode=checked-hash $home && \
-    mkdir -p /bytecode$home
-
-FROM $base
-LABEL $labels
-
-ENV PATH=/venv/bin:$$PATH \
-    PYTHONDONTWRITEBYTECODE=1 \
-    PYTHONPYCACHEPREFIX=/bytecode \
-    PYTHONUNBUFFERED=1 \
-    GRAPHBUS_CONFIG=$config
-
-# $folders written to.
-RUN $make_folders
-
-COPY --from=libraries /venv /venv
-COPY --from=libraries /bytecode /bytecode
-COPY --from=project /bytecode$home /bytecode$home
-COPY --from=project $config_folder $config_folder
-COPY --from=project $home $home
-
-WORKDIR $home
-USER $user:$user
-VOLUME $volumes
-EXPOSE $ports
-STOPSIGNAL SIGTERM
-
-HEALTHCHECK --interval=15s --timeout=5s --start-period=30s --retries=3 \
-    CMD ["python", "-m", "graphbus_core.hosting.serving.health", "$health_port"]
-
-# Bound to [tool.graphbus.powers] by Landlock and seccomp.
-ENTRYPOINT $entry_point
-CMD $arguments
-"""
+_NAME = re.compile(r"([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)\s*(?:\[[^\]]*\])?\s*(==|@|;|\\|$|[<>!~=])")
+_HASH = re.compile(r"--hash[= ]sha(?:256|384|512):[0-9a-f]{64,128}\b")
+_ELSEWHERE = ("-r", "-c", "-e", "--requirement", "--constraint", "--editable")
+_HARMLESS = re.compile(
+    r"(?:-i|--index-url|--extra-index-url|--no-index|-f|--find-links|--trusted-host|--require-hashes|--prefer-binary|--pre)"
+    r"(?:[ =].*)?|--only-binary[ =]:all:"
 )
-_UNUSED = "ensurepip|idlelib|lib2to3|pydoc_data|site-packages|test|tests|tkinter|turtledemo|unittest"
-"""Folders of the standard library that a graph does not import, or only in its tests."""
+"""Options that say where to look, or are stricter than ours. pip also takes shortened ones, so no other is let through."""
+_OURS = frozenset({"graphbus", "graphbus-core", "graphbus-runtime"})
 
 
 class ImagePlan(NamedTuple):
@@ -155,46 +90,54 @@ def start_arguments(*, is_served: bool) -> tuple[str, ...]:
     return ("--health", f"0.0.0.0:{HEALTH_PORT}", *served)
 
 
+def check_base(image: str, *, may_float: bool) -> str:
+    """Return the image if it has a digest, so that it always is the same one.
+
+    Raises:
+        DeployError: GBE703 for what is no image, GBE712 for one without a digest.
+    """
+    check_image(image)
+    if "@sha256:" not in image and not may_float:
+        raise DeployError("GBE712", image=image)
+    return image
+
+
 def generate(plan: ImagePlan, *, requirements: str, wheel: bytes) -> Files:
     """Return the files, by path below the project; the same plan gives the same bytes."""
     is_at_top = plan.dockerfile == "Dockerfile"
     return {
-        plan.dockerfile: render_dockerfile(plan),
-        ".dockerignore" if is_at_top else f"{plan.dockerfile}.dockerignore": render_ignore_file(plan),
+        plan.dockerfile: _render_dockerfile(plan),
+        ".dockerignore" if is_at_top else f"{plan.dockerfile}.dockerignore": _render_ignore_file(plan),
         f"{plan.folder}/graphbus.toml": _SETTINGS,
         f"{plan.folder}/requirements.txt": requirements,
         f"{plan.folder}/{plan.wheel}": wheel,
     }
 
 
-def render_dockerfile(plan: ImagePlan) -> str:
+def _render_dockerfile(plan: ImagePlan) -> str:
     """Return the text of the Dockerfile."""
     theirs = [plan.requirements] if plan.requirements else []
     given = (shlex.quote(f"--requirement={path}") for path in (f"{plan.folder}/requirements.txt", *theirs))
-    find = f" && \\\n    /venv/bin/python -c {shlex.quote(_FIND)} {shlex.join(plan.third_party)}"
     elsewhere = [] if plan.artifacts == ".graphbus" else ["--artifacts", plan.artifacts]
     written = [STATE, *plan.writable]
     make = ["install", "-d", "-o", f"{USER_ID}", "-g", f"{USER_ID}", "-m", "0750", *written]
-    return _DOCKERFILE.substitute(
+    return fill(
+        "Dockerfile",
         command=plan.command,
         base=plan.base,
-        copy_requirements="\n".join(_copy(path, path) for path in (f"{plan.folder}/", *theirs)),
+        copy_requirements=tuple(_copy(path, path) for path in (f"{plan.folder}/", *theirs)),
         requirements=" ".join(given),
-        find=find if plan.third_party else "",
-        unused=_UNUSED,
-        home=HOME,
-        config=CONFIG,
-        config_folder=CONFIG_FOLDER,
-        copy_project="\n".join(
-            [_copy(f"{plan.folder}/graphbus.toml", CONFIG), *(_copy(path, path) for path in plan.copied)]
+        third_party=bool(plan.third_party),
+        find=f"{shlex.quote(_FIND)} {shlex.join(plan.third_party)}",
+        copy_project=(
+            _copy(f"{plan.folder}/graphbus.toml", CONFIG),
+            *(_copy(path, path) for path in plan.copied),
         ),
-        labels=" \\\n      ".join(f"{name}={_label(text)}" for name, text in plan.labels.items()),
+        labels=" \\\n".join(f"{name}={_label(text)}" for name, text in plan.labels.items()),
         folders="The folders that are" if plan.writable else "The one folder that is",
         make_folders=_json(make),
-        user=USER_ID,
         volumes=_json(written),
-        ports=f"{HEALTH_PORT} {SERVE_PORT}" if plan.is_served else HEALTH_PORT,
-        health_port=HEALTH_PORT,
+        is_served=plan.is_served,
         entry_point=_json([*CONFINED_RUNTIME, *elsewhere]),
         arguments=_json(start_arguments(is_served=plan.is_served)),
     )
@@ -215,28 +158,21 @@ def _json(words: Sequence[str]) -> str:
     return dumps(words, ensure_ascii=False)
 
 
-def render_ignore_file(plan: ImagePlan) -> str:
+def _render_ignore_file(plan: ImagePlan) -> str:
     """Return the ignore file: everything stays out of the build but what is named, and so does what nobody thought of.
 
     Source files are let through folder by folder, as some engines do not look below a folder that only `**` would reach.
     """
-    return "\n".join(_ignore_lines(plan)) + "\n"
-
-
-def _ignore_lines(plan: ImagePlan) -> Iterator[str]:
-    yield f"# Written by `{plan.command}`. Nothing goes into the image but what is named here."
-    yield from ("*", "", "# the runtime, and what it needs")
     own = [f"{plan.folder}/{name}" for name in sorted(("graphbus.toml", "requirements.txt", plan.wheel))]
-    yield from (f"!{_literal(path)}" for path in (*own, *filter(None, [plan.requirements])))
-    yield from ("", "# the artifacts")
-    yield from (f"!{_literal(f'{plan.artifacts}/{name}')}" for name in plan.artifact_files)
-    yield from ("", "# the agents, and what they import")
-    yield from dict.fromkeys(f"!{_pattern(path)}" for path in sorted(plan.sources))
-    if plan.includes:
-        yield from ("", "# what was asked for with --include")
-        yield from (f"!{_literal(path.rstrip('/'))}" for path in plan.includes)
-        folders = [_literal(path) for path in plan.includes if path.endswith("/")]
-        yield from (f"{folder}**/{name}" for name in (".*", "__pycache__") for folder in folders)
+    return fill(
+        "dockerignore",
+        command=plan.command,
+        own=tuple(map(_literal, (*own, *filter(None, [plan.requirements])))),
+        artifacts=tuple(_literal(f"{plan.artifacts}/{name}") for name in plan.artifact_files),
+        sources=tuple(dict.fromkeys(_pattern(path) for path in sorted(plan.sources))),
+        includes=tuple(_literal(path.rstrip("/")) for path in plan.includes),
+        folders=tuple(_literal(path) for path in plan.includes if path.endswith("/")),
+    )
 
 
 def _pattern(path: str) -> str:
@@ -247,3 +183,85 @@ def _pattern(path: str) -> str:
 
 def _literal(path: str) -> str:
     return re.sub(r"([\\*?\[\]!])", r"\\\1", path)
+
+
+# --- Requirements -----------------------------------------------------------------------------------------------------
+
+
+class Requirement(NamedTuple):
+    """One entry of a file: the distribution, by its normalized name, and its text, hashes included."""
+
+    name: str
+    text: str
+
+
+def entries(text: str) -> Iterator[tuple[int, str]]:
+    """Yield each entry of a file with the number of its first line; a backslash continues it, comments are left out."""
+    number = 1
+    for entry in re.split(r"(?<!\\)\n", text + "\n"):
+        line = " ".join(re.sub(r"(^|\s)#.*", "", each).rstrip("\\ \t\r") for each in entry.split("\n")).strip()
+        if line:
+            yield number, line
+        number += entry.count("\n") + 1
+
+
+def read_hashed(text: str, path: str) -> tuple[Requirement, ...]:
+    """Read a file of requirements, every one of which must have its hashes.
+
+    Raises:
+        DeployError: GBE711 for anything else, with the line.
+    """
+    found = []
+    for number, line in entries(text.removeprefix("\ufeff")):
+        name = None if line.startswith("-") else _NAME.match(line)
+        reason = _fault_of_option(line) if line.startswith("-") else _fault(line, name)
+        if reason:
+            raise DeployError("GBE711", where=Place(path, number), path=path, reason=reason)
+        if name:
+            found.append(Requirement(_normal(name[1]), line))
+    return tuple(found)
+
+
+def join(pins: Iterable[str], wheel: str, sha256: str, theirs: tuple[Requirement, ...]) -> str:
+    """Return our file of requirements: the wheel of the runtime and what it needs, each package once.
+
+    What the project's file pins is left out; pip checks whether it meets what the runtime asks for.
+
+    Args:
+        pins: Parts of our lock; what an earlier one holds is not taken from a later one.
+        wheel: Path of the wheel, below the project.
+    """
+    taken = {each.name for each in theirs}
+    lines = ["# Written by `graphbus docker build`: the runtime, and what it needs. From the lock of GraphBus."]
+    lines.append(f"./{wheel} --hash=sha256:{sha256}")
+    for part in pins:
+        fresh = [each for each in read_hashed(part, "requirements.txt") if each.name not in taken]
+        taken |= {each.name for each in fresh}
+        lines += [each.text for each in fresh]
+    return "".join(re.sub(r"\s+--hash", " \\\n    --hash", line) + "\n" for line in lines)
+
+
+def _fault_of_option(line: str) -> str:
+    """Say why an option is refused; empty if it may stay."""
+    if line.startswith(_ELSEWHERE):
+        return "it leads to another file or folder; write one file that holds all"
+    if _HARMLESS.fullmatch(line):
+        return ""
+    return f"{re.split('[ =]', line)[0]} could let in what is no wheel, or what has no hash; leave it out"
+
+
+def _fault(line: str, name: re.Match[str] | None) -> str:
+    """Say why a package is refused; empty if it may stay."""
+    if name is None:
+        return "it does not begin with the name of a package"
+    if not _HASH.search(line):
+        return f"{name[1]} has no `--hash=sha256:`"
+    if _normal(name[1]) in _OURS:
+        return f"the runtime of GraphBus comes from its own wheel; leave {name[1]} out"
+    if name[2] == "@" and not re.split(r"[?#\s]", line[name.end() :].strip())[0].endswith(".whl"):
+        return f"{name[1]} comes from an address that is no wheel, and to install it would run code of others"
+    return ""
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()

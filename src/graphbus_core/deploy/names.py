@@ -1,10 +1,44 @@
-"""Names that a cluster or a registry would refuse later: labels of DNS, and references to images."""
+"""What image, manifests and pipelines agree on: places in a container, names that others accept, versions of Python."""
 
 from __future__ import annotations
 
+import operator
 import re
 
 from graphbus_core.errors import DeployError
+from graphbus_core.model.powers import Powers
+
+HOME = "/app"
+"""The project in the image; its artifacts are in `/app/.graphbus`. Nobody may write there."""
+STATE = "/var/lib/graphbus"
+"""What a running graph writes: the one folder of a container that is not read-only."""
+CONFIG = "/etc/graphbus/graphbus.toml"
+"""Settings of the place where it runs, for `GRAPHBUS_CONFIG`."""
+USER_ID = 65532
+"""A user without a name, a home and a shell."""
+HEALTH_PORT = 8080
+"""`/livez /readyz /startupz /metrics`, without a token."""
+SERVE_PORT = 8765
+"""Calls and events over HTTP, with a token, for graphs that are served."""
+CONFINED_RUNTIME = ("python", "-m", "graphbus_core.runtime", "--confined")
+"""How a container starts: agents have the powers that the project declares, and no others."""
+
+BASES = {
+    "3.11": "docker.io/library/python:3.11.17-slim-trixie"
+    "@sha256:45037981b62b34b44602584fccbc4d884d5f7dc92c7ee86bb38a698a79fe1e51",
+    "3.12": "docker.io/library/python:3.12.14-slim-trixie"
+    "@sha256:f77ac9e44ae96ef2c90b8053ea08c31f8be030f824196b0ae4db6d462c84e51f",
+    "3.13": "docker.io/library/python:3.13.15-slim-trixie"
+    "@sha256:7c61056e61ac89e852de05f3dc6fa51a6dd2181797bceed46aa725dd7cb2cd3b",
+    "3.14": "docker.io/library/python:3.14.7-slim-trixie"
+    "@sha256:51dafde81dbdb6ebde285137a295cf18a47ca95234fe388a343719cb97305b3d",
+}
+"""Version of Python -> official image on Debian, by the digest of its index for all platforms; the oldest first.
+
+A tag can be moved and a digest cannot. The version is for people, and for bots that move both together.
+"""
+DEFAULT_PYTHON = "3.11"
+"""The version that GraphBus itself is tested with; jobs of pipelines run it as well."""
 
 LONGEST_LABEL = 63
 _LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?")
@@ -14,6 +48,18 @@ _HOST = rf"(?:{_WORD}(?:\.{_WORD})*(?::[0-9]{{1,5}})?/)?"
 _PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
 _TAG = r"(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?"
 _IMAGE = re.compile(rf"{_HOST}{_PART}(?:/{_PART})*{_TAG}(?:@sha256:[0-9a-f]{{64}})?")
+_CLAUSE = re.compile(r"(>=|<=|==|!=|~=|>|<)\s*([0-9]+(?:\.[0-9]+)*)(\.\*)?")
+_COMPARE = {"==": operator.eq, ">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
+
+
+def folders_to_write(powers: Powers) -> tuple[str, ...]:
+    """Return the folders of a container that agents may write to, beside the state: those declared with a `/` at their end.
+
+    Other paths are files, or unknown; whoever declares them mounts them.
+    """
+    declared = (path.removeprefix("./").rstrip("/") for path in powers.write if path.endswith("/"))
+    places = (path if path.startswith("/") else f"{HOME}/{path}" for path in declared)
+    return tuple(dict.fromkeys(path for path in places if path not in (STATE, "/tmp")))  # noqa: S108 - of the container
 
 
 def refusal(value: str, kind: str, reason: str, example: str) -> DeployError:
@@ -59,3 +105,42 @@ def as_label(text: str) -> str:
     """Make a label of any text: `OrderProcessor` -> `order-processor`. Empty if no character of it can stay."""
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", text)
     return re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-")[:LONGEST_LABEL].rstrip("-")
+
+
+def choose_python(wanted: str, requires_python: str) -> str:
+    """Choose the minor version of Python for an image and for jobs.
+
+    Args:
+        wanted: The version that was asked for; empty: the default, or the oldest of `BASES` that the project allows.
+        requires_python: `requires-python` of the project; empty: any. A clause that cannot be read asks for nothing.
+
+    Raises:
+        DeployError: GBE713 there is no image of it, GBE738 the project does not allow it.
+    """
+    if wanted and wanted not in BASES:
+        raise DeployError("GBE713", version=wanted, known=", ".join(BASES))
+    allowed = [version for version, image in BASES.items() if _allows(requires_python, image)]
+    if wanted and wanted not in allowed:
+        raise DeployError("GBE738", wanted=wanted, requires=requires_python)
+    if not allowed:
+        raise DeployError("GBE713", version=requires_python, known=", ".join(BASES))
+    return wanted or (DEFAULT_PYTHON if DEFAULT_PYTHON in allowed else allowed[0])
+
+
+def _allows(requires_python: str, image: str) -> bool:
+    version = _numbers(image.partition(":")[2].partition("-")[0])
+    clauses = (_CLAUSE.fullmatch(clause.strip()) for clause in requires_python.split(","))
+    return all(_meets(version, found[1], _numbers(found[2]), bool(found[3])) for found in clauses if found)
+
+
+def _meets(version: tuple[int, ...], sign: str, bound: tuple[int, ...], is_prefix: bool) -> bool:
+    """Compare as PEP 440 says: `== 3.12.*` compares the first two numbers, `~= 3.12` is at least that, with the same 3."""
+    if sign == "!=":
+        return not _meets(version, "==", bound, is_prefix)
+    if sign == "~=":
+        return version >= bound and version[: len(bound) - 1] == bound[:-1]
+    return bool(_COMPARE[sign](version[: len(bound)] if is_prefix else version, bound))
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split(".")))

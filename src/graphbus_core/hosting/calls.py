@@ -9,8 +9,8 @@ from typing import Any
 from graphbus_core.bus import MessageBus
 from graphbus_core.hosting.contracts import Method
 from graphbus_core.middleware import Handling, surround
-from graphbus_core.schema.checks import call_for
 from graphbus_core.schema.types import Schema
+from graphbus_core.schema.validation import call_for
 
 Arguments = dict[str, Any]
 Call = Callable[[Arguments], Any]

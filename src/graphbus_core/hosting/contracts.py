@@ -15,11 +15,10 @@ from graphbus_core.model.agent import MethodSpec
 from graphbus_core.model.artifacts import BuildArtifacts
 from graphbus_core.model.config import Validation
 from graphbus_core.model.topics import matches
-from graphbus_core.schema.checks import Gate, gate_for, payload_gate_for
 from graphbus_core.schema.json import MAX_PAYLOAD_BYTES, Json, freeze
 from graphbus_core.schema.objects import Make, UnfitError, is_json_shaped, makers_for
 from graphbus_core.schema.types import STR, Field, Schema, Type
-from graphbus_core.schema.validation import Problem, problems_of, refusal
+from graphbus_core.schema.validation import Gate, Problem, gate_for, payload_gate_for, problems_of, refusal
 from graphbus_core.schema.values import clipped
 
 _log = Log("graphbus.contracts")
@@ -74,7 +73,7 @@ class Topics:
 def _payload_check(
     topic: str, schema: Schema | None, report: Callable[[str, tuple[Problem, ...]], None]
 ) -> PayloadCheck:
-    """Make the check of one topic's payloads: one of scalars alone is looked at as it is, any other is frozen first."""
+    """Make the check of one topic's payloads: a usual one is looked at as it is, any other is frozen first."""
     if schema is None:
         return freeze
     check = gate_for(schema, lambda frozen: report(topic, problems_of(schema, frozen)))
@@ -84,7 +83,7 @@ def _payload_check(
         check({} if frozen is None else frozen)
         return frozen
 
-    return payload_gate_for(schema, look_closely, limit=MAX_PAYLOAD_BYTES) or look_closely
+    return payload_gate_for(schema, look_closely, limit=MAX_PAYLOAD_BYTES)
 
 
 def _as_published(schema: Schema) -> Schema:

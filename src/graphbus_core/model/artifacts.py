@@ -6,12 +6,21 @@ JSON Schema in `graphbus_core/schemas/`. A change of shape raises `SCHEMA_VERSIO
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
 from graphbus_core.model.agent import AgentDefinition, Topic
 from graphbus_core.model.proposals import Ending, FileChange, Negotiations
+
+
+class ProjectInfo(NamedTuple):
+    """Name, version and description, as `[project]` of pyproject.toml has them."""
+
+    title: str = "GraphBus"
+    version: str = "0"
+    description: str = ""
+
 
 SCHEMA_VERSION = 2
 

@@ -10,8 +10,8 @@ from typing import Protocol
 
 import msgspec
 
-from graphbus_core.compiler.conflicts import SchemaConflict
 from graphbus_core.compiler.project import Project
+from graphbus_core.compiler.stages import SchemaConflict
 from graphbus_core.errors import NegotiationError, did_you_mean
 from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.model.config import ResolvedBuild

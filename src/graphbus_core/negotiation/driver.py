@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import msgspec
 
 from graphbus_core.bus import MessageBus
-from graphbus_core.compiler.conflicts import SchemaConflicts
 from graphbus_core.compiler.project import Project
+from graphbus_core.compiler.stages import SchemaConflicts
 from graphbus_core.errors import NegotiationError, UsageError
 from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.model.proposals import Proposal

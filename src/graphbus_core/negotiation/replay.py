@@ -13,9 +13,8 @@ import msgspec
 from msgspec.structs import replace
 
 from graphbus_core.bus import MessageBus
-from graphbus_core.compiler.conflicts import detect_conflicts
-from graphbus_core.compiler.description import describe, history_of
 from graphbus_core.compiler.project import Project
+from graphbus_core.compiler.stages import describe, detect_conflicts, history_of
 from graphbus_core.editing.gate import Gate
 from graphbus_core.editing.journal import Journal
 from graphbus_core.editing.rungs.trial_tree import NotCopied, TrialTree

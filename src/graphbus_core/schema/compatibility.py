@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple
 
-from graphbus_core.schema.types import ANY, BOOL, INT, NULL, STR, Field, Type, is_text_of
+from graphbus_core.schema.types import ANY, BOOL, INT, NULL, STR, Field, Type
+from graphbus_core.schema.validation import problems_in
 
 Word = str | int | bool | None
 """One value of a literal."""
@@ -117,15 +118,7 @@ def _fit_of_value(wanted: Type, value: Word) -> Fit:
 
 
 def _takes(wanted: Type, value: Word) -> bool:
-    """Tell whether a value is of a type, as `validation.problems_in` does, which would also say what is wrong with it."""
-    if wanted.kind == "union":
-        return any(_takes(choice, value) for choice in wanted.args)
-    if wanted.kind == "literal":
-        return any(type(value) is type(each) and value == each for each in wanted.values)
-    if wanted.kind == "str" and wanted.name:
-        return isinstance(value, str) and is_text_of(wanted.name)(value)
-    kind = _type_of(value).kind
-    return wanted.kind in _OPEN or wanted.kind == kind or (wanted.kind, kind) == ("float", "int")
+    return not problems_in(wanted, value)
 
 
 def _fit_into_union(wanted: Type, given: Type, is_narrowed: bool) -> Fit:

@@ -179,7 +179,7 @@ class _Freezer:
     def _plain_of_typed(self, value: Any) -> Json:
         """What an object of a dataclass, msgspec or pydantic class is in JSON: dates, ids and decimals become text."""
         kind = type(value)
-        if not is_typed_object(value):
+        if not _is_typed_object(value):
             raise self._not_json(f"a {kind.__name__}")
         plain, error = attempt(lambda: msgspec.to_builtins(value, enc_hook=plain_model))
         if error is not None:
@@ -200,13 +200,13 @@ class _Freezer:
         return RunError("GBE612", path=clipped(describe_path(self._path)), found=clipped(found))
 
 
-def describe_path(path: list[str | int]) -> str:
-    """Spell a path into a payload: `items[0].sku`; the payload itself for the empty path."""
+def describe_path(path: Iterable[str | int], whole: str = "the payload") -> str:
+    """Spell a path into a value: `items[0].sku`; `whole` for the empty path."""
     spelled = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).lstrip(".")
-    return spelled or "the payload"
+    return spelled or whole
 
 
-def is_typed_object(value: object) -> bool:
+def _is_typed_object(value: object) -> bool:
     """True for an object of a dataclass, msgspec or pydantic class."""
     kind = type(value)
     return any(hasattr(kind, mark) for mark in ("__struct_fields__", "__dataclass_fields__", "model_dump"))

@@ -14,9 +14,9 @@ from typing import Any, get_args, get_origin
 import msgspec
 
 from graphbus_core.isolation import attempt
-from graphbus_core.schema.json import Json
+from graphbus_core.schema.json import Json, describe_path
 from graphbus_core.schema.live import Unresolved, annotation_of, hints_of, meant_by, type_alias_of, type_of
-from graphbus_core.schema.types import NULL, Type
+from graphbus_core.schema.types import TEXTS
 from graphbus_core.schema.validation import Problem, problems_in
 from graphbus_core.schema.values import Items, clipped, items_of, mapping_of, shown
 
@@ -69,7 +69,7 @@ def needs_making(annotation: Any, depth: int = 0) -> bool:
     return is_typed_class(annotation) or _is_scalar(annotation)
 
 
-class Makers(msgspec.Struct, frozen=True):
+class _Makers(msgspec.Struct, frozen=True):
     """How the arguments of a function become what it is annotated with.
 
     Attributes:
@@ -81,7 +81,7 @@ class Makers(msgspec.Struct, frozen=True):
     unmade: Mapping[str, str]
 
 
-def makers_for(function: Any) -> Makers:
+def makers_for(function: Any) -> _Makers:
     """Give the makers for those parameters of a function that want more than JSON has."""
     inspected = getattr(function, "__func__", function)
     while hasattr(inspected, "__wrapped__"):
@@ -98,7 +98,7 @@ def makers_for(function: Any) -> Makers:
                 by_name[name] = make
             else:
                 unmade[name] = f"no JSON can become an object of {error}"
-    return Makers(by_name, unmade)
+    return _Makers(by_name, unmade)
 
 
 def is_json_shaped(value: object, depth: int = 0) -> bool:
@@ -130,21 +130,8 @@ def _is_typed(kind: type) -> bool:
     return any(hasattr(kind, mark) for mark in ("__dataclass_fields__", "__struct_fields__", "model_validate"))
 
 
-_SCALARS = frozenset(
-    {
-        ("datetime", "date"),
-        ("datetime", "datetime"),
-        ("datetime", "time"),
-        ("datetime", "timedelta"),
-        ("decimal", "Decimal"),
-        ("uuid", "UUID"),
-    }
-)
-"""By name, so that who has none of them does not import them."""
-
-
 def _is_scalar(kind: type) -> bool:
-    return hasattr(kind, "__members__") or (kind.__module__, kind.__name__) in _SCALARS
+    return hasattr(kind, "__members__") or (kind.__module__, kind.__name__) in TEXTS
 
 
 def _maker_of(kind: Any) -> Make:
@@ -269,63 +256,26 @@ def _explain(kind: Any, value: Json, error: Exception) -> tuple[Problem, ...]:
 def _told_by_pydantic(error: Exception) -> tuple[Problem, ...]:
     errors, _ = attempt(lambda: error.errors(include_url=False))  # type: ignore[attr-defined]
     return tuple(
-        Problem(clipped(_spelled(each["loc"])), clipped(_in_our_words(each["msg"])), shown(each["input"]))
+        Problem(clipped(describe_path(each["loc"], "the value")), _as_wanted(each["msg"]), shown(each["input"]))
         for each in errors or ()
     )
 
 
-def _in_our_words(message: str) -> str:
-    """What pydantic expects, to be read after "expected"."""
-    wanted = message.removeprefix("Input should be ")
-    told = message.removeprefix("Value error, ").removeprefix("Assertion failed, ")
-    return wanted if wanted != message else f"a valid value ({told})"
-
-
-def _spelled(steps: tuple[str | int, ...]) -> str:
-    spelled = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps).lstrip(".")
-    return spelled or "the value"
-
-
-_STEPS = r"\.\.\.|[^.\[\]]+"  # compiled when a payload does not fit, like the two below
-_PLACE = r" - at `\$\.?(.*)`$"
-_EXPECTED = r"^Expected (.*?)(, got .*)?$"
+def _as_wanted(message: str, kind: str = "value") -> str:
+    """What a library expects, to be read after "expected"."""
+    wanted = re.match(r"(?:Expected|Input should be) (.*?)(?:, got .*)?$", message)
+    told = re.sub(r"^(Value error|Assertion failed), ", "", message)
+    text = wanted[1] if wanted else f"a valid {kind} ({told})"
+    return clipped(text.replace("`", "").replace("| null", "| None") if wanted else text)
 
 
 def _told_by_msgspec(kind: Any, value: Json, error: Exception) -> Problem:
-    text = str(error)
-    place = re.search(_PLACE, text)
-    path = place.group(1) if place else ""
-    told = re.sub(_PLACE, "", text)
-    expected = re.match(_EXPECTED, told)
-    wanted = expected.group(1) if expected else f"a valid {_wanted_at(type_of(kind), path)} ({told})"
-    wanted = wanted.replace("`", "").replace("| null", "| None")
-    return Problem(clipped(path) or "the value", clipped(wanted), _found_at(value, path))
-
-
-def _wanted_at(wanted: Type, path: str) -> str:
-    """The type that is wanted at a place in a value, if there is only one."""
-    for step in re.findall(_STEPS, path):
-        inside = _sure(wanted)
-        if inside.kind == "record":
-            found = [field.type for field in inside.fields if field.name == step]
-        else:
-            found = [*inside.args[-1:]] if inside.kind in ("list", "set", "dict") else []
-        if not found:
-            return "value"
-        wanted = found[0]
-    return str(_sure(wanted)).removesuffix(" | None")
-
-
-def _sure(wanted: Type) -> Type:
-    """The type of a value that is not None."""
-    others = [choice for choice in wanted.args if choice != NULL] if wanted.kind == "union" else []
-    return others[0] if len(others) == 1 else wanted
-
-
-def _found_at(value: Json, path: str) -> str:
-    for step in re.findall(_STEPS, path):
-        inner, error = attempt(lambda: value[int(step) if isinstance(value, list) else step])  # noqa: B023
-        if error is not None:
+    told, _, place = str(error).partition(" - at `$")
+    path = place.strip(".`")
+    for step in re.findall(r"\.\.\.|[^.\[\]]+", path):
+        inner, missing = attempt(lambda step=step, at=value: at[int(step) if isinstance(at, list) else step])  # type: ignore[misc]
+        if missing is not None:
             break
         value = inner
-    return shown(value)
+    name = "value" if path else getattr(kind, "__name__", str(kind))
+    return Problem(clipped(path) or "the value", _as_wanted(told, name), shown(value))

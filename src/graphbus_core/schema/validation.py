@@ -2,18 +2,34 @@
 
     problems_of(schema, {"total": "12"})    ->   (Problem("total", "float", "str '12'"),)
 
-This walk decides what fits; the gates of `checks` only save it for the values that surely do.
+The walk decides what fits. A gate, made for one schema, lets msgspec say at once that a value fits, and leaves all others to it:
+
+    gate = gate_for(Schema((Field("total", FLOAT),)), otherwise)
+    gate({"total": 12})      the same dict
+    gate({"total": "12"})    whatever `otherwise` does with it: it asks `problems_of`
+
+A record becomes a msgspec Struct, and the object that `msgspec.convert` makes of a value is dropped: only whether it can be made
+counts. msgspec is laxer than the walk in two ways. It takes sets for lists, and any Mapping, whose code would run, for a dict: so
+it is only shown what `_is_plain`. And it takes base64 text for bytes, and numbers for decimals: such a type becomes a class that
+msgspec does not know and asks `_look` about; so does a choice between several types, of which it knows few. A gate may miss
+values that fit, such as sets and typed objects. It never lets one pass that does not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any, NamedTuple
+from operator import itemgetter
+from typing import Annotated, Any, Literal, NamedTuple
+
+import msgspec
+from msgspec import Meta, convert
 
 from graphbus_core.errors import RunError, did_you_mean
-from graphbus_core.isolation import attempt
-from graphbus_core.schema.types import NULL, Field, Schema, Type, is_text_of
+from graphbus_core.isolation import attempt, try_around, try_first
+from graphbus_core.schema.json import FrozenDict, FrozenList
+from graphbus_core.schema.types import ANY, NULL, STR, Field, Schema, Type, is_text_of
 from graphbus_core.schema.values import (
     clipped,
     fields_of,
@@ -236,3 +252,240 @@ def _join(path: str, name: str) -> str:
 def _named(name: object) -> str:
     """A key for people."""
     return clipped(name, 60) if type(name) is str else shown(name)
+
+
+# --- gates ---------------------------------------------------------------------------------
+
+Fits = Callable[[Any], bool]
+Gate = Callable[[Any], Any]
+
+_DICTS = frozenset[type]((dict, FrozenDict))
+_LISTS: frozenset[type] = frozenset({list, tuple, FrozenList})
+_LEAVES = frozenset({str, int, float, bool, type(None), bytes})
+_LONG = 1 << 63
+_MOST_ITEMS = 128
+"""A longer list in a payload is frozen before it is checked."""
+
+_SCALARS: dict[str, Any] = {
+    "unknown": Any,
+    "any": Any,
+    "null": None,
+    "bool": bool,
+    "int": int,
+    "float": float,
+    "str": str,
+}
+_BOUNDED = Annotated[int, Meta(ge=-_LONG, le=_LONG - 1)]
+_FINITE = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
+
+
+def gate_for(wanted: Schema, otherwise: Gate, *, is_closed: bool = False) -> Gate:
+    """Make a function that gives back a dict that fits; what becomes of any other value, `otherwise` decides.
+
+    Args:
+        wanted: What is expected.
+        otherwise: Is called with every value that is not surely right, some that fit included.
+        is_closed: Fields that the schema does not list are not right, unless it is open.
+    """
+    struct = _struct_for(wanted.fields, is_closed=is_closed and not wanted.is_open)
+    if struct is None:
+        return otherwise
+    if all(map(_is_scalar, wanted.fields)):
+        return try_first(convert, struct, _DICTS, otherwise)
+    return try_first(_accept, struct, _DICTS, otherwise)
+
+
+def payload_gate_for(wanted: Schema, otherwise: Gate, *, limit: int) -> Gate:
+    """Make a gate for payloads, which lets a usual one pass as it is: it need not be frozen before it is checked.
+
+    What it gives back fits, is JSON, has no field that is not listed, and its size, as `json.freeze` counts it, is not over the
+    limit: each part gets an equal share of that. What becomes of any other value, `otherwise` decides.
+    """
+    struct, _ = attempt(lambda: _sized_struct(wanted.fields, limit))
+    if struct is None:
+        return otherwise
+    if all(map(_is_scalar, wanted.fields)):
+        return try_first(convert, struct, frozenset({dict}), otherwise)
+    return try_first(_accept, struct, frozenset({dict}), otherwise)
+
+
+def _sized_struct(fields: tuple[Field, ...], room: int) -> type:
+    """A Struct of JSON of at most this size.
+
+    Raises:
+        ValueError: There is no room for it, or it has a part whose values are not JSON as they are.
+    """
+    share = (room - 2 - sum(len(field.name) + 2 for field in fields)) // max(len(fields), 1)
+    struct = _struct_for(fields, lambda of: _sized(of, share), is_closed=True)
+    if struct is None:
+        raise ValueError
+    return struct
+
+
+def _sized(of: Type, room: int) -> Any:
+    """What msgspec knows the type as, with values of at most this size; raises as `_sized_struct` does."""
+    if room < 4:
+        raise ValueError
+    if present := _without_none(of):
+        return _sized(present, room) | None
+    if of.kind == "record":
+        return _sized_struct(of.fields, room)
+    if of.kind == "literal" and (words := _words(of)) and len(str(of)) < room:
+        return words
+    text = Annotated[str, Meta(max_length=room)]
+    anything = text | _BOUNDED | _FINITE | bool | None
+    if of.kind in _SCALARS and not of.name:
+        own = {"any": anything, "unknown": anything, "int": _BOUNDED, "float": _FINITE, "str": text}
+        return own.get(of.kind, _SCALARS[of.kind])
+    share = room // _MOST_ITEMS - 2
+    if of.kind == "list":
+        return Annotated[list[_sized(of.args[0] if of.args else ANY, share)], Meta(max_length=_MOST_ITEMS)]  # type: ignore[misc]
+    if of.kind == "dict" and (not of.args or of.args[0] in (STR, ANY)):
+        item = _sized(of.args[1] if of.args else ANY, share // 2)
+        key = Annotated[str, Meta(max_length=share // 2)]
+        return Annotated[dict[key, item], Meta(max_length=_MOST_ITEMS)]  # type: ignore[valid-type]
+    raise ValueError
+
+
+def call_for(
+    wanted: Schema,
+    order: Sequence[str],
+    function: Callable[..., Any],
+    promised: Schema | None,
+    *,
+    otherwise: Gate,
+    release: Gate,
+) -> Gate:
+    """Make a function that calls another with the fields of a dict, one after the other, and gives its result.
+
+    Args:
+        wanted: What the dict has to be: required fields only.
+        order: The names of the fields in the order in which the function takes them.
+        function: What is called.
+        promised: What the result has to be; None: anything.
+        otherwise: Is called in the place of all with a dict that does not fit, and always if some field is no scalar.
+        release: Gives back or refuses a result that is not surely right.
+    """
+    outgoing = Schema() if promised is None else promised
+    structs = _struct_for(wanted.fields, is_closed=True), _struct_for(outgoing.fields)
+    if None in structs or not all(map(_is_scalar, (*wanted.fields, *outgoing.fields))):
+        return otherwise
+    take = itemgetter(*order) if len(order) > 1 else dict.values
+    result = None if promised is None else structs[1]
+    return try_around(convert, structs[0], take, function, result, otherwise=otherwise, release=release)
+
+
+def _is_scalar(field: Field) -> bool:
+    of = _without_none(field.type) or field.type
+    return of.kind in _SCALARS and not of.name
+
+
+def _without_none(of: Type) -> Type | None:
+    """`str` of `str | None`; None for a type that is no choice of that kind."""
+    others = [choice for choice in of.args if choice != NULL]
+    return others[0] if of.kind == "union" and len(others) == 1 and len(of.args) == 2 else None
+
+
+def _accept(value: Any, struct: type) -> None:
+    if not _is_plain(value):
+        raise ValueError
+    convert(value, struct, dec_hook=_look)
+
+
+# --- for msgspec ---------------------------------------------------------------------------
+
+
+def _struct_for(
+    fields: tuple[Field, ...], annotate: Callable[[Type], Any] | None = None, *, is_closed: bool = False
+) -> type | None:
+    """A Struct with these fields; None if msgspec cannot have their names, e.g. for a quotation mark in one."""
+    annotate = annotate or _annotation_of
+    members = [(f"f{number}", annotate(field.type), _struct_field(field)) for number, field in enumerate(fields)]
+    made, _ = attempt(
+        lambda: msgspec.defstruct("Record", members, kw_only=True, forbid_unknown_fields=is_closed, gc=False)
+    )
+    return made
+
+
+def _struct_field(field: Field) -> Any:
+    return msgspec.field(name=field.name) if field.required else msgspec.field(name=field.name, default=None)
+
+
+def _annotation_of(wanted: Type) -> Any:
+    """What msgspec knows the type as; a class of its own that `_look` is asked about where it knows none."""
+    if wanted.kind in _SCALARS and not wanted.name:
+        return _SCALARS[wanted.kind]
+    if present := _without_none(wanted):
+        return _annotation_of(present) | None
+    make = _ANNOTATIONS.get(wanted.kind)
+    return (make(wanted) if make else None) or type("Other", (_Other,), {"fits": staticmethod(_fits_of(wanted))})
+
+
+def _words(wanted: Type) -> Any:
+    """A Literal; None for what msgspec has none of: booleans, long ints and text that is not UTF-8."""
+    is_known = wanted.values and all(
+        value.isascii() if isinstance(value, str) else value is None or (type(value) is int and -_LONG < value < _LONG)
+        for value in wanted.values
+    )
+    return Literal[wanted.values] if is_known else None
+
+
+def _mapping(wanted: Type) -> Any:
+    """A dict; None for keys that msgspec does not know: of those it asks nobody when they are text."""
+    if wanted.args and (wanted.args[0].kind not in _SCALARS or wanted.args[0].name):
+        return None
+    return dict[_parts(wanted) or (Any, Any)]  # type: ignore[misc]
+
+
+def _parts(wanted: Type) -> tuple[Any, ...]:
+    return tuple(map(_annotation_of, wanted.args))
+
+
+_ANNOTATIONS: dict[str, Callable[[Type], Any]] = {
+    "literal": _words,
+    "record": lambda wanted: _struct_for(wanted.fields),
+    "list": lambda wanted: list[_parts(wanted) or Any],  # type: ignore[misc]
+    "set": lambda wanted: list[_parts(wanted) or Any],  # type: ignore[misc]
+    "tuple": lambda wanted: tuple[_parts(wanted) or (Any, ...)],  # type: ignore[misc]
+    "dict": _mapping,
+}
+
+
+class _Other:
+    """A type that msgspec does not know; each has a subclass of its own."""
+
+    fits: Fits
+
+
+def _look(kind: Any, value: Any) -> Any:
+    """Let a value pass as an object of the class, or refuse it: msgspec asks here for what it does not know (`dec_hook`)."""
+    if kind.fits(value):
+        return kind()
+    raise ValueError
+
+
+def _fits_of(wanted: Type) -> Fits:
+    if wanted.kind == "bytes":
+        return is_bytes
+    if wanted.kind == "str":
+        return is_text_of(wanted.name)
+    choices = wanted.args if wanted.kind == "union" else ()  # anything else is for the walk
+    alone = [gate_for(Schema((Field("it", choice),)), _none) for choice in choices]
+    return lambda value: any(gate({"it": value}) for gate in alone)
+
+
+def _none(_value: object) -> None:
+    return None
+
+
+def _is_plain(value: Any) -> bool:
+    """True for the containers and scalars that JSON has, bytes included, at any depth, by their exact classes."""
+    kind = type(value)
+    if kind in _DICTS:
+        value = value.values()
+    elif kind not in _LISTS:
+        return kind in _LEAVES
+    for each in value:  # noqa: SIM110 - `all` and a generator take twice the time
+        if type(each) not in _LEAVES and not _is_plain(each):
+            return False
+    return True

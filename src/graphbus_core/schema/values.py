@@ -93,10 +93,10 @@ def mapping_of(value: object) -> dict[Any, Any] | None:
 def fields_of(value: object) -> dict[Any, Any] | None:
     """The entries of a dict or Mapping, or the attributes of a typed object; None for what has neither."""
     found = mapping_of(value)
-    return found if found is not None else attributes_of(value)
+    return found if found is not None else _attributes_of(value)
 
 
-def attributes_of(value: object) -> dict[str, Any] | None:
+def _attributes_of(value: object) -> dict[str, Any] | None:
     """The fields of an object of a dataclass, msgspec or other annotated class that have a value; None for anything else."""
     kind = type(value)
     if hasattr(kind, "model_fields"):

@@ -10,13 +10,13 @@ The first two are offered here. Who needs the others imports them: a graph that 
 
 from __future__ import annotations
 
-from graphbus_core.store.drift import find_drift as find_drift
-from graphbus_core.store.drift import find_problems as find_problems
 from graphbus_core.store.reading import ARTIFACTS as ARTIFACTS
 from graphbus_core.store.reading import MANIFEST as MANIFEST
 from graphbus_core.store.reading import StrPath as StrPath
 from graphbus_core.store.reading import digest_of as digest_of
 from graphbus_core.store.reading import files_of as files_of
+from graphbus_core.store.reading import find_drift as find_drift
+from graphbus_core.store.reading import find_problems as find_problems
 from graphbus_core.store.reading import load as load
 from graphbus_core.store.reading import load_artifact as load_artifact
 from graphbus_core.store.reading import load_manifest as load_manifest

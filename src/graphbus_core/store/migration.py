@@ -47,13 +47,13 @@ class Learned(NamedTuple):
 Upgrade = Callable[[Documents, Learned], Documents]
 
 
-def to_2(documents: Documents, learned: Learned) -> Documents:
+def _to_2(documents: Documents, learned: Learned) -> Documents:
     """Let the manifest name what agents import."""
     said = {"imports": dict(learned.imports), "third_party": list(learned.third_party)}
     return {**documents, MANIFEST: {**documents[MANIFEST], **said}}
 
 
-UPGRADES: Mapping[int, Upgrade] = {1: to_2}
+UPGRADES: Mapping[int, Upgrade] = {1: _to_2}
 """Format -> what makes the next one of it."""
 
 UNSAID: Mapping[int, frozenset[str]] = {1: frozenset({"imports", "third_party"})}
@@ -77,7 +77,7 @@ def upgrade(
     return documents
 
 
-def unsaid_by(version: int) -> frozenset[str]:
+def _unsaid_by(version: int) -> frozenset[str]:
     """Give the fields of the manifest that artifacts of this format do not say."""
     return frozenset().union(*(fields for number, fields in UNSAID.items() if number >= version))
 
@@ -128,7 +128,7 @@ def load_any(folder: Path) -> tuple[BuildArtifacts, int, frozenset[str]]:
     if version >= SCHEMA_VERSION:
         return load(folder), version, frozenset()
     old = _read_old(folder, version)
-    return _decoded(folder, _upgraded(old, Learned(), UPGRADES)), version, unsaid_by(version)
+    return _decoded(folder, _upgraded(old, Learned(), UPGRADES)), version, _unsaid_by(version)
 
 
 def migrate(

@@ -5,35 +5,29 @@ The secret lies outside of every project. A seal is an HMAC-SHA256 of what a fil
 
 from __future__ import annotations
 
+import hmac
 import os
 import stat
 from contextlib import suppress
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 
 import msgspec
 
-from graphbus_core.model.digests import sha256_hex
-
 KEY_FILE = "cache.key"
 _SECRET_BYTES = 32
-_BLOCK_BYTES = 64
-_INNER = bytes(value ^ 0x36 for value in range(256))
-_OUTER = bytes(value ^ 0x5C for value in range(256))
 
 
 def seal_of(purpose: str, place: str, data: bytes) -> str:
     """Give the seal of data that is for a purpose and belongs to a place, as 64 hexadecimal digits."""
-    key = user_secret().ljust(_BLOCK_BYTES, b"\0")  # RFC 2104, without the OpenSSL that `hmac` loads in 5 ms
-    message = msgspec.msgpack.encode((purpose, place, data))
-    inner = bytes.fromhex(sha256_hex(key.translate(_INNER) + message))
-    return sha256_hex(key.translate(_OUTER) + inner)
+    return hmac.new(_user_secret(), msgspec.msgpack.encode((purpose, place, data)), sha256).hexdigest()
 
 
-def user_secret() -> bytes:
+def _user_secret() -> bytes:
     """Give the secret of this user, and make it when there is none; where it cannot be kept, one that this process forgets."""
     with suppress(OSError, RuntimeError):  # there may be no home
-        path = key_path()
+        path = _key_path()
         if not os.path.lexists(path):
             _write_secret(path)
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -45,7 +39,7 @@ def user_secret() -> bytes:
     return _forgotten_secret()
 
 
-def key_path() -> Path:
+def _key_path() -> Path:
     """Give the place of the secret.
 
     Raises:

@@ -5,15 +5,11 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
-from graphbus_core.store.cache import read_cache, write_cache
 from graphbus_core.store.reading import digest_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 Status = tuple[int, int, int, int]
 """Size, modification time in nanoseconds, inode, time of the last change of any of these.
@@ -98,12 +94,3 @@ class Fingerprint(msgspec.Struct, frozen=True, array_like=True):
         look = look_at(root, self.files)
         known = self.trusted(look)
         return all(path in known or digest_of(os.path.join(root, path)) == self.files[path][1] for path in look.files)
-
-    def save(self, path: Path) -> None:
-        """Write it to the cache."""
-        write_cache(path, self)
-
-    @classmethod
-    def load(cls, path: Path) -> Fingerprint | None:
-        """Read it; None when there is none or it is damaged."""
-        return read_cache(path, cls)

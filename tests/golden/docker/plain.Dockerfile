@@ -35,7 +35,8 @@ RUN chmod -R u=rwX,go=rX /app /etc/graphbus && \
     mkdir -p /bytecode/app
 
 FROM registry.example.org/python:3.13-slim@sha256:0000000000000000000000000000000000000000000000000000000000000000
-LABEL org.opencontainers.image.title="shop" \
+LABEL \
+      org.opencontainers.image.title="shop" \
       org.opencontainers.image.version="1.4.2"
 
 ENV PATH=/venv/bin:$PATH \

@@ -37,7 +37,8 @@ RUN chmod -R u=rwX,go=rX /app /etc/graphbus && \
     mkdir -p /bytecode/app
 
 FROM registry.example.org/python:3.13-slim@sha256:0000000000000000000000000000000000000000000000000000000000000000
-LABEL org.opencontainers.image.title="the \"best\" \$hop"
+LABEL \
+      org.opencontainers.image.title="the \"best\" \$hop"
 
 ENV PATH=/venv/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from graphbus_core.compiler.reading.source import SourceFile
+from graphbus_core.compiler.reading.syntax import SourceFile
 from graphbus_core.errors import UsageError
 from graphbus_core.model.config import Settings
 from tests.project_files import write_project

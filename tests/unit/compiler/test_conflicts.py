@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from graphbus_core.compiler.conflicts import detect_conflicts
 from graphbus_core.compiler.rules import check
-from graphbus_core.compiler.rules.reads import check_reads
+from graphbus_core.compiler.rules.edges import check_reads
+from graphbus_core.compiler.stages import detect_conflicts
 from tests.reading import HEAD, read_files
 
 

@@ -294,7 +294,6 @@ def test_several_subscriptions_of_one_handler_and_lists(tmp_path: Path) -> None:
         ("", "handle_event", "topic_payload", False),
     ]
     assert [read.key for read in agent.subscriptions[2].reads] == ["a"]
-    assert agent.has_async_handler
 
 
 def test_a_list_of_subscriptions_needs_a_handler_of_two(tmp_path: Path) -> None:

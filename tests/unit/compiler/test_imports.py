@@ -9,7 +9,7 @@ import pytest
 from graphbus_core import store
 from graphbus_core.build import run_build_pipeline
 from graphbus_core.compiler.reading.imports import imported_names
-from graphbus_core.compiler.reading.source import SourceFile
+from graphbus_core.compiler.reading.syntax import SourceFile
 from graphbus_core.model.artifacts import Manifest
 from graphbus_core.model.config import BuildConfig
 from graphbus_core.model.digests import sha256_hex

@@ -10,10 +10,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from graphbus_core.compiler import disk
+from graphbus_core.compiler import project as reading
 from graphbus_core.compiler.project import Project
 from graphbus_core.compiler.reading import facts
-from graphbus_core.compiler.reading.source import SourceFile
+from graphbus_core.compiler.reading.syntax import SourceFile
 from graphbus_core.errors import BuildError
 from graphbus_core.model.config import ResolvedBuild
 from tests.patience import PATIENCE_S
@@ -263,12 +263,12 @@ def test_a_project_without_agents_has_none(tmp_path: Path) -> None:
 def test_what_is_kept_does_not_outlive_a_change_of_the_code_that_made_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
-    monkeypatch.setattr(disk, "__file__", str(tmp_path / "code" / "disk.py"))
+    monkeypatch.setattr(reading, "__file__", str(tmp_path / "code" / "project.py"))
     code = write_project(tmp_path / "code", {place: "x = 1\n"})
     folder = write_project(tmp_path / "project", {"a.py": HEAD + "class A(GraphBusNode): pass\n"})
     read_folder(folder, cache=True)
     (code / place).write_text("x = 12\n")
-    disk._stamp_of.cache_clear()  # as in a process that starts now
+    reading._stamp_of.cache_clear()  # as in a process that starts now
     seen: list[bytes] = []
     parse = SourceFile.parse
     monkeypatch.setattr(SourceFile, "parse", lambda source: seen.append(source.data) or parse(source))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from graphbus_core.compiler.reading.nodes import FIELDS, children_of, nodes_below
+from graphbus_core.compiler.reading.syntax import FIELDS, children_of, nodes_below
 
 LEAVES = (ast.Name, ast.Constant, ast.Pass)
 SOURCES = sorted(Path(__file__).parent.glob("*.py"))

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from graphbus_core import store
-from graphbus_core.contracts.builds import GROUPS, bare, compare
+from graphbus_core.cli.diff import GROUPS, bare, compare
 from graphbus_core.model.agent import SourceSpan
 from graphbus_core.model.artifacts import BuildArtifacts, NegotiationsArtifact
 from graphbus_core.model.digests import sha256_hex

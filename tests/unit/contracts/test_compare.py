@@ -282,12 +282,7 @@ GRAPHS = {
     "an agent has another name": (
         method('{"sku": str}'),
         method('{"sku": str}').replace("Stock", "Store"),
-        ["breaking agent-renamed Stock [outside]"],
-    ),
-    "an agent has another name, and everybody knows": (
-        MAIL,
-        MAIL.replace("Mail", "Post"),
-        ["settled agent-renamed Mail"],
+        ["breaking agent-removed Stock [outside]", "compatible agent-added Store"],
     ),
     "a dependency is new": (
         method("{}") + "class Shop(GraphBusNode): ...",

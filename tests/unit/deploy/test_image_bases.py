@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from graphbus_core.deploy.pins import DEFAULT_PYTHON, check_base, choose_python
+from graphbus_core.deploy.image import check_base
+from graphbus_core.deploy.names import DEFAULT_PYTHON, choose_python
 from graphbus_core.errors import DeployError
 
 DIGEST = f"@sha256:{'a' * 64}"

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from graphbus_core.deploy.facts import USER_ID
-from graphbus_core.deploy.image import ImagePlan, generate, render_dockerfile, render_ignore_file
-from graphbus_core.deploy.pins import BASES
+from graphbus_core.deploy.image import ImagePlan, _render_dockerfile, _render_ignore_file, generate
+from graphbus_core.deploy.names import BASES, USER_ID
 from tests.patience import PATIENCE_S
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "docker"
@@ -47,13 +46,13 @@ PLANS = {"plain": PLAIN, "rich": RICH}
 @pytest.mark.parametrize("kind", ["Dockerfile", "dockerignore"])
 def test_the_text_is_what_it_was(name: str, kind: str) -> None:
     plan = PLANS[name]
-    made = render_dockerfile(plan) if kind == "Dockerfile" else render_ignore_file(plan)
+    made = _render_dockerfile(plan) if kind == "Dockerfile" else _render_ignore_file(plan)
     assert made == (GOLDEN / f"{name}.{kind}").read_text("utf-8")
 
 
 @pytest.mark.parametrize("name", PLANS)
 def test_hadolint_has_nothing_to_say(name: str) -> None:
-    assert hadolint(render_dockerfile(PLANS[name])) == ""
+    assert hadolint(_render_dockerfile(PLANS[name])) == ""
 
 
 @pytest.mark.parametrize(
@@ -68,7 +67,7 @@ def test_hadolint_has_nothing_to_say(name: str) -> None:
 )
 def test_hadolint_bites(broken: object, rule: str) -> None:
     assert callable(broken)
-    assert rule in hadolint(broken(render_dockerfile(PLAIN)))
+    assert rule in hadolint(broken(_render_dockerfile(PLAIN)))
 
 
 def hadolint(text: str) -> str:
@@ -78,7 +77,7 @@ def hadolint(text: str) -> str:
 
 
 def test_no_instruction_fetches_anything_but_the_base_and_what_has_a_hash() -> None:
-    text = render_dockerfile(RICH)
+    text = _render_dockerfile(RICH)
     assert "syntax=" not in text
     assert re.findall(r"^FROM (\S+)", text, re.MULTILINE) == [BASE, "libraries", BASE]
     assert re.findall(r"^ADD |curl|wget|apt-get|https?://", text, re.MULTILINE) == []
@@ -102,5 +101,5 @@ def test_every_base_is_pinned_by_the_digest_of_a_version(image: str) -> None:
 
 if __name__ == "__main__":
     for each, its_plan in PLANS.items():
-        (GOLDEN / f"{each}.Dockerfile").write_text(render_dockerfile(its_plan), "utf-8")
-        (GOLDEN / f"{each}.dockerignore").write_text(render_ignore_file(its_plan), "utf-8")
+        (GOLDEN / f"{each}.Dockerfile").write_text(_render_dockerfile(its_plan), "utf-8")
+        (GOLDEN / f"{each}.dockerignore").write_text(_render_ignore_file(its_plan), "utf-8")

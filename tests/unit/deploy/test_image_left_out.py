@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from graphbus_core.cli.shipping.left_out import LeftOut, find_left_out
+from graphbus_core.cli.shipping.image import LeftOut, _find_left_out
 from graphbus_core.deploy.image import ImagePlan
 from tests.project_files import write_project
 
@@ -44,7 +44,7 @@ FILES: dict[str, str | bytes] = {
 
 def left_out(root: Path, text: str, source: str = "src/shop/orders.py") -> list[LeftOut]:
     write_project(root, {**FILES, source: text})
-    return find_left_out(root, PLAN, (".", "src"))
+    return _find_left_out(root, PLAN, (".", "src"))
 
 
 @pytest.mark.parametrize(
@@ -56,9 +56,7 @@ def left_out(root: Path, text: str, source: str = "src/shop/orders.py") -> list[
         ('OPEN = open("./data/list.csv")', "data/list.csv"),
         ('OPEN = open(f"data/{NAME}.csv")', "data"),
         ('LOADED = import_module("plugins.tax")', "src/plugins/tax.py"),
-        ('LOADED = importlib.import_module("plugins")', "src/plugins/__init__.py"),
         ('LOADED = load("plugins.tax:Tax")', "src/plugins/tax.py"),
-        ('LOADED = import_module("alone")', "alone.py"),
     ],
 )
 def test_a_file_that_a_text_names_is_found(tmp_path: Path, text: str, path: str) -> None:
@@ -78,12 +76,3 @@ def test_a_file_that_a_text_names_is_found(tmp_path: Path, text: str, path: str)
 )
 def test_what_is_there_or_is_no_file_is_not_told(tmp_path: Path, text: str) -> None:
     assert left_out(tmp_path, text) == []
-
-
-@pytest.mark.parametrize("source", ["lone.py", "given/code.py", "given/deep/code.py"])
-def test_modules_that_were_included_are_read_as_well(tmp_path: Path, source: str) -> None:
-    assert left_out(tmp_path, "import alone\nfrom plugins import tax\n", source) == [
-        LeftOut("alone.py", source, 1),
-        LeftOut("src/plugins/__init__.py", source, 2),
-        LeftOut("src/plugins/tax.py", source, 2),
-    ]

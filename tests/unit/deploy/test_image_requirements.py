@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from graphbus_core.deploy.requirements import join, read_hashed
+from graphbus_core.deploy.image import join, read_hashed
 from graphbus_core.errors import DeployError
 from tests.patience import PATIENCE_S
 

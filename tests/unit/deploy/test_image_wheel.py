@@ -14,7 +14,7 @@ import grimp
 import pytest
 
 import graphbus_core
-from graphbus_core.cli.shipping.wheel import DOORS, LEFT_BEHIND, Wheel, make_wheel
+from graphbus_core.cli.shipping.image import DOORS, LEFT_BEHIND, Wheel, _make_wheel
 from tests.patience import PATIENCE_S
 
 PYPROJECT = Path(__file__).parents[3] / "pyproject.toml"
@@ -22,7 +22,7 @@ PYPROJECT = Path(__file__).parents[3] / "pyproject.toml"
 
 @pytest.fixture(scope="module")
 def wheel() -> Wheel:
-    return make_wheel()
+    return _make_wheel()
 
 
 def packed(wheel: Wheel) -> zipfile.ZipFile:
@@ -53,8 +53,8 @@ def test_it_needs_what_pyproject_says_of_the_one_package_that_runs(wheel: Wheel)
 
 def test_two_wheels_are_the_same_bytes_whatever_the_clock_and_the_modes_say(wheel: Wheel, tmp_path: Path) -> None:
     code = (
-        "import os, sys; os.umask(0o077); from graphbus_core.cli.shipping.wheel import make_wheel; "
-        "sys.stdout.write(make_wheel().sha256)"
+        "import os, sys; os.umask(0o077); from graphbus_core.cli.shipping.image import _make_wheel; "
+        "sys.stdout.write(_make_wheel().sha256)"
     )
     elsewhere = {**os.environ, "TZ": "Asia/Tokyo", "PYTHONHASHSEED": "7"}
     command = [sys.executable, "-c", code]

@@ -19,7 +19,7 @@ import pytest
 import yaml
 from kubernetes_validate.utils import all_versions
 
-from graphbus_core.deploy.facts import CONFIG, HEALTH_PORT, SERVE_PORT, STATE, USER_ID
+from graphbus_core.deploy.names import CONFIG, HEALTH_PORT, SERVE_PORT, STATE, USER_ID
 from graphbus_core.hosting import arguments
 from graphbus_core.hosting.serving.status import Status
 from graphbus_core.settings import load

@@ -10,8 +10,15 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphbus_core.deploy.kubernetes.manifests import generate, overlay
-from graphbus_core.deploy.kubernetes.plan import Destination, Plan, Pod, plan_pods, read_destination
+from graphbus_core.deploy.kubernetes import (
+    ClusterPlan,
+    Destination,
+    Pod,
+    _read_destination,
+    generate,
+    overlay,
+    plan_pods,
+)
 from graphbus_core.deploy.names import as_label
 from graphbus_core.errors import DeployError
 from graphbus_core.model.config import RuntimeSettings, ServeConfig
@@ -20,9 +27,9 @@ DIGEST = f"sha256:{'0' * 64}"
 LABELS = st.from_regex(r"[a-z]([a-z0-9-]{0,20}[a-z0-9])?", fullmatch=True)
 
 
-def make_plan(**changes: Any) -> Plan:
+def make_plan(**changes: Any) -> ClusterPlan:
     pods = (Pod(name="shop", component="graph"),)
-    return Plan(**{"name": "shop", "namespace": "n", "image": "shop:1", "command": "c", "pods": pods, **changes})
+    return ClusterPlan(**{"name": "shop", "namespace": "n", "image": "shop:1", "command": "c", "pods": pods, **changes})
 
 
 @pytest.mark.parametrize(
@@ -52,7 +59,7 @@ def test_the_label_of_the_version(image: str, version: str, label: str) -> None:
     ],
 )
 def test_destinations(text: str, destination: Destination) -> None:
-    assert read_destination(text) == destination
+    assert _read_destination(text) == destination
 
 
 @pytest.mark.parametrize(
@@ -60,7 +67,7 @@ def test_destinations(text: str, destination: Destination) -> None:
 )
 def test_what_is_no_destination(text: str) -> None:
     with pytest.raises(DeployError) as refusal:
-        read_destination(text)
+        _read_destination(text)
     assert refusal.value.code == "GBE703"
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from graphbus_core.compiler.conflicts import detect_conflicts
 from graphbus_core.compiler.project import Project
+from graphbus_core.compiler.stages import detect_conflicts
 from graphbus_core.errors import NegotiationError
 from graphbus_core.model.agent import SourceSpan
 from graphbus_core.model.config import ResolvedBuild, SafetyConfig, Settings

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from graphbus_core.compiler.rules.event_use import EVENT_FIELDS
+from graphbus_core.compiler.rules.bodies import EVENT_FIELDS
 from graphbus_core.model.messages import Event
 from tests.checking import assert_marked, only_finding, read
 

@@ -60,7 +60,7 @@ def test_what_can_be_mended_is_reported_although_it_is_off_by_default(tmp_path: 
 
 
 def test_the_register_says_which_rules_can_be_mended_and_which_are_safe() -> None:
-    from graphbus_core.compiler.rules.fixes.mending import MENDERS
+    from graphbus_core.compiler.rules.fixes import MENDERS
 
     assert {code for code, rule in rules.REGISTER.items() if rule.is_fixable} == set(MENDERS)
     assert {code for code, rule in rules.REGISTER.items() if rule.is_safe} == {"GB201", "GB202", "GB301"}

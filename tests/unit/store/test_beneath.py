@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from graphbus_core.store import beneath, kernel
+from graphbus_core.store import beneath
 from graphbus_core.store.beneath import Folder
 from graphbus_core.store.seals import seal_of
 
@@ -18,7 +18,7 @@ from graphbus_core.store.seals import seal_of
 @pytest.fixture(params=["the kernel's call", "part by part"], autouse=True)
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "part by part":
-        monkeypatch.setattr(kernel, "_libc", lambda: None)
+        monkeypatch.setattr(beneath, "_libc", lambda: None)
     return str(request.param)
 
 

@@ -98,17 +98,17 @@ def test_only_files_that_surely_did_not_change_are_trusted(tmp_path: Path) -> No
 
 def test_it_comes_back_from_the_cache(tmp_path: Path) -> None:
     found = Fingerprint.take(str(tmp_path), _files(tmp_path), "key")
-    found.save(tmp_path / "cache/stamps")
-    assert Fingerprint.load(tmp_path / "cache/stamps") == found
+    write_cache(tmp_path / "cache/stamps", found)
+    assert read_cache(tmp_path / "cache/stamps", Fingerprint) == found
 
 
 def test_a_damaged_cache_is_no_cache(tmp_path: Path) -> None:
     path = tmp_path / "stamps"
-    assert Fingerprint.load(path) is None
+    assert read_cache(path, Fingerprint) is None
     path.write_bytes(b"\x93\x01")
-    assert Fingerprint.load(path) is None
+    assert read_cache(path, Fingerprint) is None
     write_cache(path, ["something", "else"])
-    assert Fingerprint.load(path) is None
+    assert read_cache(path, Fingerprint) is None
 
 
 def test_a_cache_that_cannot_be_written_is_left_out(tmp_path: Path) -> None:

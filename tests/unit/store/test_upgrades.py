@@ -17,12 +17,12 @@ import pytest
 import graphbus_core
 from graphbus_core import store
 from graphbus_core.build import run_build_pipeline
-from graphbus_core.compiler.relearning import learn_imports
+from graphbus_core.compiler.project import learn_imports
 from graphbus_core.errors import ArtifactError, SeveralErrors
 from graphbus_core.model.artifacts import SCHEMA_VERSION, BuildArtifacts
 from graphbus_core.model.config import BuildConfig
 from graphbus_core.store import migration, writing
-from graphbus_core.store.migration import UNSAID, UPGRADES, Documents, Learned, to_2, unsaid_by, upgrade
+from graphbus_core.store.migration import UNSAID, UPGRADES, Documents, Learned, _to_2, _unsaid_by, upgrade
 from graphbus_core.store.reading import MOST_ARTIFACT_BYTES
 from tests.fakes.frozen_artifacts import FROZEN, SAMPLES, contents, thaw
 from tests.patience import PATIENCE_S
@@ -51,7 +51,7 @@ def test_there_is_a_step_from_every_format_to_the_next() -> None:
 
 def test_format_2_names_what_agents_import() -> None:
     before = {"manifest.json": {"schema_version": 1, "sources": {}}, "graph.json": {}}
-    after = to_2(before, LEARNED)
+    after = _to_2(before, LEARNED)
     said = {"imports": {"prices.py": "0"}, "third_party": ["requests"]}
     assert after == {**before, "manifest.json": {**before["manifest.json"], **said}}
     assert before == {"manifest.json": {"schema_version": 1, "sources": {}}, "graph.json": {}}
@@ -69,8 +69,8 @@ def test_the_chain_goes_every_step_in_order_and_says_the_format() -> None:
 
 
 def test_what_formats_do_not_say_adds_up() -> None:
-    assert unsaid_by(1) >= {"imports", "third_party"}
-    assert unsaid_by(SCHEMA_VERSION) == frozenset()
+    assert _unsaid_by(1) >= {"imports", "third_party"}
+    assert _unsaid_by(SCHEMA_VERSION) == frozenset()
 
 
 @pytest.mark.parametrize("version", [0, -3])
@@ -271,7 +271,7 @@ def test_every_source_that_has_changed_is_named(old: Path) -> None:
 def _rename_judge(documents: Documents, learned: Learned) -> Documents:
     """A step of a day to come, which changes several files."""
     changed = json.loads(json.dumps(dict(documents)).replace("Judge", "Umpire"))
-    return to_2(changed, learned)
+    return _to_2(changed, learned)
 
 
 def test_a_step_may_change_every_file_and_leaves_nothing_else_behind(old: Path) -> None:
@@ -294,7 +294,7 @@ def test_nothing_is_kept_through_a_link(old: Path, tmp_path: Path) -> None:
 _KILLED = """
 import os, signal, sys
 from pathlib import Path
-from graphbus_core.compiler.relearning import learn_imports
+from graphbus_core.compiler.project import learn_imports
 from graphbus_core.store import migration
 from tests.unit.store.test_upgrades import _rename_judge
 
@@ -351,7 +351,7 @@ def test_a_full_disk_leaves_the_old_artifacts_whole(old: Path) -> None:
     script = """
         import resource, signal, sys
         from pathlib import Path
-        from graphbus_core.compiler.relearning import learn_imports
+        from graphbus_core.compiler.project import learn_imports
         from graphbus_core.errors import ArtifactError
         from graphbus_core.store import migration
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -377,7 +377,7 @@ def test_a_folder_that_cannot_be_written_is_refused(old: Path) -> None:
     script = """
         import os, shutil, sys
         from pathlib import Path
-        from graphbus_core.compiler.relearning import learn_imports
+        from graphbus_core.compiler.project import learn_imports
         from graphbus_core.errors import ArtifactError
         from graphbus_core.store import migration
         folder = Path(sys.argv[1])

@@ -15,9 +15,9 @@ from graphbus_core import settings, store
 from graphbus_core.cli import console
 from graphbus_core.cli.contracting import report
 from graphbus_core.compiler import rules
-from graphbus_core.compiler.description import History, describe
 from graphbus_core.compiler.project import Project
 from graphbus_core.compiler.rules.wiring import Wiring
+from graphbus_core.compiler.stages import History, describe
 from graphbus_core.contracts import compare as comparing
 from graphbus_core.contracts import versions
 from graphbus_core.contracts.edges import Recorded, Validation, surely

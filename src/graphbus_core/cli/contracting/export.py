@@ -13,14 +13,13 @@ from graphbus_core.cli import console
 from graphbus_core.cli.contracting.check import is_artifacts
 from graphbus_core.cli.shipping import writing
 from graphbus_core.cli.shipping.writing import Wish
-from graphbus_core.compiler.description import History, describe
 from graphbus_core.compiler.project import Project
+from graphbus_core.compiler.stages import History, describe
 from graphbus_core.contracts import documents
 from graphbus_core.deploy import yaml
 from graphbus_core.errors import DeployError, UsageError, raise_all
-from graphbus_core.model.artifacts import BuildArtifacts
+from graphbus_core.model.artifacts import BuildArtifacts, ProjectInfo
 from graphbus_core.model.config import BuildConfig, RuntimeConfig
-from graphbus_core.model.project_info import ProjectInfo
 from graphbus_core.store.migration import load_any
 
 Document = Mapping[str, Any]

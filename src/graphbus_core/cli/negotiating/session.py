@@ -13,7 +13,6 @@ from graphbus_core import settings
 from graphbus_core.build import BuildResult, run_build_pipeline
 from graphbus_core.cli import console
 from graphbus_core.cli.console import Role, counted, paint, plain
-from graphbus_core.cli.negotiating.live import spent_so_far
 from graphbus_core.model.config import BuildConfig
 from graphbus_core.model.findings import Finding, Severity
 
@@ -194,6 +193,8 @@ def spent(result: BuildResult) -> Iterator[str]:
     """Say what the models have cost, if any was asked."""
     cost = result.spent
     if cost.requests:
+        from graphbus_core.cli.negotiating.live import spent_so_far
+
         cached = f", {cost.cached} from the cache" if cost.cached else ""
         told = spent_so_far({**msgspec.structs.asdict(cost), "tokens": cost.usage.total_tokens})
         yield f"  Asked: {told} in {counted(cost.requests, 'request')}{cached}"

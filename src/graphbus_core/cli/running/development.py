@@ -13,8 +13,8 @@ import msgspec
 from graphbus_core import settings
 from graphbus_core.build import run_build_pipeline
 from graphbus_core.compiler import rules
+from graphbus_core.compiler.memory import BuildResult
 from graphbus_core.compiler.project import Project
-from graphbus_core.compiler.result import BuildResult
 from graphbus_core.errors import GraphBusError, SeveralErrors
 from graphbus_core.model.config import BuildConfig, ResolvedBuild
 from graphbus_core.model.findings import Finding

@@ -2,24 +2,168 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
-from collections.abc import Iterator, Mapping
+from base64 import urlsafe_b64encode
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from hashlib import sha256
 from importlib.resources import files as package_files
+from io import BytesIO
+from modulefinder import ModuleFinder
 from pathlib import Path
 from typing import NamedTuple
+from zipfile import ZIP_STORED, ZipFile, ZipInfo
 
+import graphbus_core
 from graphbus_core import store
-from graphbus_core.cli.shipping.left_out import LeftOut, find_left_out
-from graphbus_core.cli.shipping.project import Project, read_project, text_of
-from graphbus_core.cli.shipping.wheel import make_wheel
+from graphbus_core.cli.shipping.programs import Project, read_project, text_of
 from graphbus_core.cli.shipping.writing import command_line
-from graphbus_core.deploy.facts import Files, folders_to_write
-from graphbus_core.deploy.image import ImagePlan, generate
-from graphbus_core.deploy.pins import BASES, check_base, choose_python
-from graphbus_core.deploy.requirements import Requirement, join, read_hashed
+from graphbus_core.compiler.reading.syntax import parse
+from graphbus_core.deploy.image import ImagePlan, Requirement, check_base, generate, join, read_hashed
+from graphbus_core.deploy.names import BASES, choose_python, folders_to_write
+from graphbus_core.deploy.render import Files
 from graphbus_core.errors import DeployError
 from graphbus_core.settings import PROJECT_FILE
+
+DOORS = ("graphbus_core.runtime", "graphbus_core.hosting.serving.health")
+"""The two commands of a container. The names that agents import come with the package itself."""
+LEFT_BEHIND = "graphbus_core.build"
+"""The package names `build_graph` as well, for those who have it."""
+_NAME = "graphbus_runtime"
+_METADATA = f"""\
+Metadata-Version: 2.4
+Name: {_NAME.replace("_", "-")}
+Version: {graphbus_core.__version__}
+Summary: Runtime Mode of GraphBus, without what builds.
+License-Expression: MIT
+Requires-Python: >=3.11
+Requires-Dist: msgspec>=0.20
+"""
+_WHEEL_NAME = f"{_NAME}-{graphbus_core.__version__}-py3-none-any.whl"
+_WHEEL = "Wheel-Version: 1.0\nGenerator: graphbus\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+
+
+class Wheel(NamedTuple):
+    """A wheel, ready to be written."""
+
+    name: str
+    data: bytes
+
+    @property
+    def sha256(self) -> str:
+        """The hash, as files of requirements write it."""
+        return sha256(self.data).hexdigest()
+
+
+@cache
+def _make_wheel() -> Wheel:
+    """Pack the runtime. Nothing is compressed: compressors differ between machines, and the hash must not."""
+    about = f"{_NAME}-{graphbus_core.__version__}.dist-info"
+    files = {**_modules(), f"{about}/METADATA": _METADATA.encode(), f"{about}/WHEEL": _WHEEL.encode()}
+    files[f"{about}/RECORD"] = _record(files, f"{about}/RECORD")
+    packed = BytesIO()
+    with ZipFile(packed, "w", ZIP_STORED) as archive:
+        for path, data in sorted(files.items()):
+            entry = ZipInfo(path)  # of 1980
+            entry.create_system, entry.external_attr = 3, 0o644 << 16  # as on POSIX, wherever it is made
+            archive.writestr(entry, data)
+    return Wheel(_WHEEL_NAME, packed.getvalue())
+
+
+def _modules() -> dict[str, bytes]:
+    """Follow every import of the doors within the package, also those inside of functions."""
+    top = Path(graphbus_core.__file__).parents[1]
+    finder = ModuleFinder(path=[str(top)], excludes=[LEFT_BEHIND])
+    for door in DOORS:
+        finder.import_hook(door)
+    names = (getattr(module, "__file__", None) for module in finder.modules.values())
+    modules = {Path(name).relative_to(top).as_posix(): Path(name).read_bytes() for name in names if name}
+    return {**modules, "graphbus_core/py.typed": b""}
+
+
+def _record(files: Mapping[str, bytes], own: str) -> bytes:
+    lines = [
+        f"{path},sha256={urlsafe_b64encode(sha256(data).digest()).rstrip(b'=').decode()},{len(data)}"
+        for path, data in sorted(files.items())
+    ]
+    return ("\n".join([*lines, f"{own},,"]) + "\n").encode()
+
+
+_FILE = re.compile(r"(?:\./)?[\w@+~%-][\w .@+~%-]*(?:/[\w@+~%-][\w .@+~%-]*)*/?")
+_MODULE = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+)(?::[A-Za-z_][\w.]*)?")
+_LONGEST = 200
+
+
+class LeftOut(NamedTuple):
+    """A file or folder of the project, and the first line that names it."""
+
+    path: str
+    source: str
+    line: int
+
+
+def _find_left_out(root: Path, plan: ImagePlan, import_roots: Sequence[str]) -> list[LeftOut]:
+    """Return each file that is left out once, sorted by name."""
+    found: dict[str, LeftOut] = {}
+    for source in _sources(root, plan):
+        try:
+            tree = parse((root / source).read_bytes(), source)
+        except (SyntaxError, ValueError, OSError):
+            continue  # a run says so; here it is only not read
+        for line, names in _names(tree, source, import_roots):
+            there = (os.path.normpath(name) for name in names)
+            path = next((path for path in there if _is_of_the_project(root, path)), "")
+            if path and not _is_taken(path, plan):
+                found.setdefault(path, LeftOut(path, source, line))
+    return sorted(found.values())
+
+
+def _sources(root: Path, plan: ImagePlan) -> Iterator[str]:
+    """All that is Python: what the artifacts know, and what was included, which no build has read."""
+    yield from (path for path in (*plan.sources, *plan.includes) if path.endswith(".py"))
+    for folder in plan.includes:
+        if folder.endswith("/"):
+            yield from sorted(path.relative_to(root).as_posix() for path in (root / folder).rglob("*.py"))
+
+
+def _names(tree: ast.Module, source: str, import_roots: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
+    """Yield a line, and the files that may be meant there."""
+    folder = os.path.dirname(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) <= _LONGEST:
+            if module := _MODULE.fullmatch(node.value):
+                yield node.lineno, _files_of(module[1], import_roots)
+            if _FILE.fullmatch(node.value):
+                yield node.lineno, [os.path.join(folder, node.value), node.value]
+
+
+def _files_of(module: str, import_roots: Sequence[str]) -> list[str]:
+    path = module.replace(".", "/")
+    return [os.path.join(top, name) for top in ("", *import_roots) for name in (f"{path}.py", f"{path}/__init__.py")]
+
+
+def _is_of_the_project(root: Path, path: str) -> bool:
+    """True for a file, and for a folder with data: one with modules is named like much else."""
+    if any(part.startswith(".") for part in path.split("/")):
+        return False
+    try:
+        inside = [each for each in os.listdir(root / path) if not each.startswith(".")]
+    except NotADirectoryError:
+        return True
+    except (OSError, ValueError):
+        return False
+    return bool(inside) and not any(each.endswith(".py") or each == "__pycache__" for each in inside)
+
+
+def _is_taken(path: str, plan: ImagePlan) -> bool:
+    """True for what the ignore file lets through, and for what this command writes."""
+    beside = {each.rpartition("/")[0] for each in plan.sources if each.endswith(".py")} - {""}
+    own = (f"{plan.folder}/", f"{plan.artifacts}/", *(each for each in plan.includes if each.endswith("/")))
+    is_named = path in (*plan.sources, *plan.includes, plan.requirements)
+    return is_named or f"{path}/".startswith(own) or (path.endswith(".py") and path.rpartition("/")[0] in beside)
+
 
 _FOLDER = "docker"
 _UNCOPIED = re.compile(r"""^(?:--|<<)|[*?\[\]\\"'`]""")
@@ -64,16 +208,16 @@ def plan_image(wanted: Wanted) -> Image:
     """
     project = read_project(wanted.artifacts)
     theirs = _their_requirements(project, wanted)
-    wheel = make_wheel()
-    plan = _plan(project, wanted, wheel.name)
+    plan = _plan(project, wanted)
     _check_paths(plan)
+    wheel = _make_wheel()
     requirements = join(_pins(project, wanted), f"{plan.folder}/{wheel.name}", wheel.sha256, theirs)
     files = generate(plan, requirements=requirements, wheel=wheel.data)
-    left_out = find_left_out(project.root, plan, project.manifest.import_roots)
+    left_out = _find_left_out(project.root, plan, project.manifest.import_roots)
     return Image(project.root, plan.dockerfile, files, left_out)
 
 
-def _plan(project: Project, wanted: Wanted, wheel: str) -> ImagePlan:
+def _plan(project: Project, wanted: Wanted) -> ImagePlan:
     root, manifest = project.root, project.manifest
     output = _below(root, wanted.output)
     requirements = _below(root, wanted.requirements)
@@ -91,7 +235,7 @@ def _plan(project: Project, wanted: Wanted, wheel: str) -> ImagePlan:
         command=command_line("graphbus docker build", {**wanted._asdict(), **normalized}),
         base=base,
         folder=f"{output}/{_FOLDER}".removeprefix("/"),
-        wheel=wheel,
+        wheel=_WHEEL_NAME,
         artifacts=artifacts,
         artifact_files=(*store.ARTIFACTS, store.MANIFEST),
         sources=tuple(sorted({*store.files_of(manifest), *own})),

@@ -14,7 +14,7 @@ import click
 
 from graphbus_core.cli import console
 from graphbus_core.cli.console import paint, plain
-from graphbus_core.deploy.facts import Files
+from graphbus_core.deploy.render import Files
 from graphbus_core.errors import DeployError, Place
 from graphbus_core.store.beneath import Folder
 

@@ -1,19 +1,25 @@
-"""Annotations and schema displays as types: `list[Item] | None`, `{"sku": str, "tags": [str]}`, TypedDicts, dataclasses.
+"""Constant expressions, Enums, annotations and schema displays: what the text alone says of values and types.
 
-What cannot be known statically is `unknown`, with the text of the source as its name.
+A value counts as constant when it is the same in every run. A type that cannot be known is `unknown`, with its text as its name.
 """
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Final
 
 from graphbus_core.compiler.reading import syntax
-from graphbus_core.compiler.reading.constants import NOT_CONSTANT, evaluate
-from graphbus_core.compiler.reading.enums import read_words
-from graphbus_core.compiler.reading.modules import External, Symbol
-from graphbus_core.compiler.reading.scopes import ClassSite, Scope, family_of, resolve, resolve_through
+from graphbus_core.compiler.reading.modules import (
+    ClassSite,
+    External,
+    Scope,
+    Symbol,
+    base_targets,
+    family_of,
+    resolve,
+    resolve_through,
+)
 from graphbus_core.schema.types import (
     ANY,
     BOOL,
@@ -32,6 +38,216 @@ from graphbus_core.schema.types import (
     left_open,
     union,
 )
+
+_TEXTS = frozenset({"enum.StrEnum", "builtins.str"})
+_NUMBERS = frozenset({"enum.IntEnum", "builtins.int"})
+_ENUMS = frozenset({"enum.Enum", "enum.ReprEnum", "enum.StrEnum", "enum.IntEnum"})
+_USUAL_BASES = _ENUMS | _TEXTS | _NUMBERS | {"builtins.object"}
+_HARMLESS = frozenset({"enum.unique", "enum.verify"})
+_OWN_WAYS = frozenset(
+    {"__new__", "__init__", "__init_subclass__", "__set_name__", "_generate_next_value_", "_missing_"}
+)
+"""Methods by which an Enum makes other values than those that are written, or takes others."""
+
+
+def read_words(site: ClassSite, scope: Scope) -> Type | None:
+    """Give the values of an Enum as a literal, unknown when they are not certain; None for a class that is no Enum."""
+    chain, bases = family_of(scope.library, site)
+    if not bases & _ENUMS:
+        return None
+    values: list[object] = []
+    if bases <= _USUAL_BASES and all(_is_usual(entry, scope) for entry in chain):
+        inner = Scope(scope.library, site.module, (site,), in_class_body=True)
+        for name, value in _members(site.node):
+            values.append(_auto(name, values, bases) if _is_auto(value, inner) else evaluate(value, inner))
+    kinds = _kinds(bases)
+    words = tuple(value for value in values if isinstance(value, str | int) and type(value) in kinds)
+    if not words or len(words) != len(values):
+        return Type("unknown", name=site.node.name)
+    return Type("literal", values=tuple(dict.fromkeys(words)), name=site.node.name)
+
+
+def _kinds(bases: frozenset[str]) -> set[type]:
+    """What the values may be for the class to keep them as they are: `class A(str, Enum): ONE = 1` makes a text of it."""
+    texts, numbers = bases & _TEXTS, bases & _NUMBERS
+    return {kind for kind, has_other in ((str, numbers), (int, texts)) if not has_other}
+
+
+def _is_usual(site: ClassSite, scope: Scope) -> bool:
+    """True for a class that holds values and methods only, none of which has a say in what its values are."""
+    node, inner = site.node, scope.within(site.module)
+    decorators = (each.func if isinstance(each, ast.Call) else each for each in node.decorator_list)
+    return (
+        not node.keywords
+        and all(isinstance(base, External | Symbol) for base in base_targets(scope.library, site))
+        and all(_names(decorator, inner) in _HARMLESS for decorator in decorators)
+        and all(_is_usual_statement(statement, inner) for statement in node.body)
+    )
+
+
+def _is_usual_statement(statement: ast.stmt, scope: Scope) -> bool:
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+        decorators = {_names(each, scope) for each in statement.decorator_list}
+        return statement.name not in _OWN_WAYS and "enum.member" not in decorators
+    if isinstance(statement, ast.Assign):
+        return all(isinstance(target, ast.Name) and target.id[:1] != "_" for target in statement.targets)
+    if isinstance(statement, ast.AnnAssign):
+        return isinstance(statement.target, ast.Name) and statement.target.id[:1] != "_"
+    return isinstance(statement, ast.Pass) or (
+        isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+    )
+
+
+def _names(expression: ast.expr, scope: Scope) -> str:
+    target = resolve(expression, scope)
+    return target.dotted if isinstance(target, External) else ""
+
+
+def _members(node: ast.ClassDef) -> Iterator[tuple[str, ast.expr]]:
+    for statement in node.body:
+        if isinstance(statement, ast.Assign):
+            yield from ((target.id, statement.value) for target in statement.targets if isinstance(target, ast.Name))
+        elif isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name) and statement.value:
+            yield statement.target.id, statement.value
+
+
+def _is_auto(value: ast.expr, scope: Scope) -> bool:
+    is_bare = isinstance(value, ast.Call) and not value.args and not value.keywords
+    return is_bare and isinstance(value, ast.Call) and _names(value.func, scope) == "enum.auto"
+
+
+def _auto(name: str, before: list[object], bases: frozenset[str]) -> object:
+    """What `auto()` stands for: the name of a StrEnum's member, or the next number; after a smaller one it depends on Python."""
+    if "enum.StrEnum" in bases:
+        return name.lower()
+    numbers = [value for value in before if type(value) is int]
+    if bases & _TEXTS or len(numbers) != len(before) or numbers[-1:] != sorted(numbers)[-1:]:
+        return NOT_CONSTANT
+    return max(numbers) + 1 if numbers else 1
+
+
+class _NotConstant:
+    __slots__ = ()
+
+
+NOT_CONSTANT: Final = _NotConstant()
+_ENUM_BASES = frozenset({"enum.Enum", "enum.StrEnum", "enum.IntEnum", "enum.Flag", "enum.IntFlag"})
+
+
+def evaluate(expression: ast.expr, scope: Scope, depth: int = 0) -> object:
+    """Give the value of a constant expression (text, number, truth value or None), or `NOT_CONSTANT`."""
+    reader = _EVALUATORS.get(expression.__class__)
+    return reader(expression, scope, depth + 1) if reader is not None and depth <= _MAX_DEPTH else NOT_CONSTANT
+
+
+def text_of(expression: ast.expr | None, scope: Scope) -> str | None:
+    """Give the text that an expression always has, or None."""
+    value = evaluate(expression, scope) if expression is not None else None
+    return value if isinstance(value, str) else None
+
+
+def _literal(expression: ast.Constant, scope: Scope, depth: int) -> object:
+    return expression.value
+
+
+def _negative(expression: ast.UnaryOp, scope: Scope, depth: int) -> object:
+    value = evaluate(expression.operand, scope, depth)
+    return -value if isinstance(expression.op, ast.USub) and isinstance(value, int | float) else NOT_CONSTANT
+
+
+def _named(expression: ast.Name | ast.Attribute, scope: Scope, depth: int) -> object:
+    if isinstance(expression, ast.Attribute) and expression.attr == "value":
+        member = resolve(expression.value, scope)
+        if isinstance(member, Symbol) and _is_enum_member(member, scope):
+            return _symbol_value(member, scope, depth)
+    target = resolve(expression, scope)
+    if not isinstance(target, Symbol):
+        return NOT_CONSTANT
+    if _is_enum_member(target, scope) and not _enum_bases(target, scope) & _TEXTS:
+        return NOT_CONSTANT
+    return _symbol_value(target, scope, depth)
+
+
+def _symbol_value(symbol: Symbol, scope: Scope, depth: int) -> object:
+    if not isinstance(symbol.node, ast.expr) or _is_rebound(symbol):
+        return NOT_CONSTANT
+    if symbol.owner is not None:
+        site = ClassSite(symbol.module, symbol.owner)
+        inner = Scope(scope.library, symbol.module, (site,), in_class_body=True)
+    else:
+        inner = Scope(scope.library, symbol.module)
+    return evaluate(symbol.node, inner, depth)
+
+
+def _is_rebound(symbol: Symbol) -> bool:
+    bindings = symbol.module.class_bindings(symbol.owner) if symbol.owner else symbol.module.bindings
+    name = next((name for name, binding in bindings.first.items() if binding is symbol.node), "")
+    return not name or name in bindings.rebound
+
+
+def _is_enum_member(symbol: Symbol, scope: Scope) -> bool:
+    return isinstance(symbol.node, ast.expr) and bool(_enum_bases(symbol, scope) & _ENUM_BASES)
+
+
+def _enum_bases(symbol: Symbol, scope: Scope) -> frozenset[str]:
+    if symbol.owner is None:
+        return frozenset()
+    return family_of(scope.library, ClassSite(symbol.module, symbol.owner)).external
+
+
+def _joined(expression: ast.JoinedStr, scope: Scope, depth: int) -> object:
+    parts: list[str] = []
+    for part in expression.values:
+        if isinstance(part, ast.FormattedValue):
+            if part.conversion not in (-1, ord("s")) or part.format_spec is not None:
+                return NOT_CONSTANT
+            part = part.value  # noqa: PLW2901 - what stands between the braces
+        value = evaluate(part, scope, depth)
+        if not isinstance(value, str | int):
+            return NOT_CONSTANT
+        parts.append(str(value))
+    return "".join(parts)
+
+
+def _sum(expression: ast.BinOp, scope: Scope, depth: int) -> object:
+    if not isinstance(expression.op, ast.Add):
+        return NOT_CONSTANT
+    left = evaluate(expression.left, scope, depth)
+    right = evaluate(expression.right, scope, depth)
+    if isinstance(left, str) and isinstance(right, str):
+        return left + right
+    return NOT_CONSTANT
+
+
+def _dedented(expression: ast.Call, scope: Scope, depth: int) -> object:
+    """`dedent("...")` and `"...".strip()`, as prompts are often written."""
+    function = expression.func
+    if isinstance(function, ast.Attribute) and function.attr == "strip" and not expression.args:
+        value = evaluate(function.value, scope, depth)
+        return value.strip() if isinstance(value, str) else NOT_CONSTANT
+    if len(expression.args) != 1 or expression.keywords:
+        return NOT_CONSTANT
+    target = resolve(function, scope)
+    if not isinstance(target, External) or target.dotted != "textwrap.dedent":
+        return NOT_CONSTANT
+    value = evaluate(expression.args[0], scope, depth)
+    if not isinstance(value, str):
+        return NOT_CONSTANT
+    import textwrap
+
+    return textwrap.dedent(value)
+
+
+_EVALUATORS: dict[type, Callable[[Any, Scope, int], object]] = {
+    ast.Attribute: _named,
+    ast.BinOp: _sum,
+    ast.Call: _dedented,
+    ast.Constant: _literal,
+    ast.JoinedStr: _joined,
+    ast.Name: _named,
+    ast.UnaryOp: _negative,
+}
+
 
 _MAX_DEPTH = 12
 _TYPING = ("typing.", "typing_extensions.", "collections.abc.", "collections.", "types.")
@@ -106,16 +322,9 @@ def _read_text(text: str, scope: Scope, depth: int) -> Type:
         inner = syntax.parse_expression(text.strip())
     except (SyntaxError, ValueError):
         return Type("unknown", name=text)
-    if (
-        isinstance(inner, ast.Name)
-        and inner.id in _JSON_NAMES
-        and resolve(inner, scope)
-        in (
-            None,
-            External(f"builtins.{inner.id}"),
-        )
-    ):
-        return _JSON_NAMES[inner.id]
+    name = inner.id if isinstance(inner, ast.Name) else ""
+    if name in _JSON_NAMES and resolve(inner, scope) in (None, External(f"builtins.{name}")):
+        return _JSON_NAMES[name]
     return read_type(inner, scope, depth)
 
 
@@ -265,14 +474,10 @@ def _read_fields(display: ast.Dict, scope: Scope, depth: int) -> Schema | None:
         if name is NOT_CONSTANT:
             is_open = True
         elif isinstance(name, str):
-            fields[name] = Field(name, read_type(value, scope, depth), not _is_not_required(value, scope))
+            fields[name] = Field(name, read_type(value, scope, depth), _wrapper(value, scope) != "NotRequired")
         else:
             return None
     return Schema(tuple(fields.values()), is_open)
-
-
-def _is_not_required(expression: ast.expr, scope: Scope) -> bool:
-    return _wrapper(expression, scope) == "NotRequired"
 
 
 def _wrapper(expression: ast.expr | None, scope: Scope) -> str:
@@ -325,17 +530,11 @@ def _is_decorated(site: ClassSite, scope: Scope, names: frozenset[str]) -> bool:
 
 def _renames_fields(chain: tuple[ClassSite, ...]) -> bool:
     """True when the fields go by other names outside: `rename=`, `Field(alias=...)`, `msgspec.field(name=...)`."""
-    calls = [node for site in chain for statement in site.node.body for node in _values(statement)]
+    assignments = (each for site in chain for each in site.node.body if isinstance(each, ast.AnnAssign | ast.Assign))
+    calls = [each.value for each in assignments if isinstance(each.value, ast.Call)]
     keywords = {keyword.arg for site in chain for keyword in site.node.keywords}
     keywords |= {keyword.arg for call in calls for keyword in call.keywords}
     return bool(keywords & {"rename", "array_like", "tag", "alias_generator", "alias", "validation_alias", "name"})
-
-
-def _values(statement: ast.stmt) -> Iterator[ast.Call]:
-    """The call that a statement of a class body assigns: that of a field, or of `model_config`."""
-    value = statement.value if isinstance(statement, ast.AnnAssign | ast.Assign) else None
-    if isinstance(value, ast.Call):
-        yield value
 
 
 def _class_fields(site: ClassSite, scope: Scope, depth: int) -> Iterator[Field]:
@@ -376,7 +575,7 @@ def _has_default(value: ast.expr | None) -> bool:
 
 
 def annotation_kind(expression: ast.expr | None, scope: Scope, found: Type, depth: int = 0) -> str:
-    """Say what an annotation means for a handler, see `model.handlers`; `variable` for what may be any type."""
+    """Say what an annotation means for a handler, see `model.agent`; `variable` for what may be any type."""
     if expression is None:
         return "none"
     if isinstance(expression, ast.Constant) and isinstance(expression.value, str):

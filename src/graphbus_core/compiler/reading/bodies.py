@@ -1,19 +1,132 @@
 """One pass over a method's body: what it calls on `self`, how often it binds and reads each name, which keys it touches.
 
 Nested functions, lambdas and comprehensions are part of the pass; a name that they bind counts as bound again in the method, so
-that whatever is concluded from "bound once" holds.
+that whatever is concluded from "bound once" holds. `reaches_end` tells whether a body can end without `return` or `raise`: in
+doubt it cannot, since GraphBus would rather miss an implicit None than report one that never happens.
 """
 
 from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from graphbus_core.compiler.reading.nodes import FIELDS, children_of
+from graphbus_core.compiler.reading.syntax import FIELDS, children_of
+
+Stops = Callable[[ast.Call], bool]
+
+_NO_RETURN = frozenset({"exit", "quit", "_exit", "abort", "assert_never", "bail", "die", "fail", "panic", "skip"})
+
+
+def reaches_end(body: Sequence[ast.stmt], stops: Stops = lambda _call: False) -> bool:
+    """True when running these statements surely can go on after the last one.
+
+    Args:
+        body: The statements.
+        stops: Tells of a call whether it may never return, besides those whose name says so.
+    """
+    for statement in body:
+        judge = _JUDGES.get(statement.__class__)
+        if judge is not None and not judge(statement, stops):
+            return False
+    return True
+
+
+def _loop_goes_on(statement: ast.For | ast.AsyncFor | ast.While, stops: Stops) -> bool:
+    is_endless = isinstance(statement, ast.While) and _is_true(statement.test)
+    if not is_endless and not statement.orelse:
+        return True
+    return _can_break(statement.body, stops) or (not is_endless and reaches_end(statement.orelse, stops))
+
+
+def _if_goes_on(statement: ast.If, stops: Stops) -> bool:
+    if _is_true(statement.test):
+        return reaches_end(statement.body, stops)
+    return reaches_end(statement.body, stops) or reaches_end(statement.orelse, stops)
+
+
+def _try_goes_on(statement: ast.Try, stops: Stops) -> bool:
+    if not reaches_end(statement.finalbody, stops):
+        return False
+    main = reaches_end(statement.body, stops) and reaches_end(statement.orelse, stops)
+    return main or any(reaches_end(handler.body, stops) for handler in statement.handlers)
+
+
+def _is_true(test: ast.expr) -> bool:
+    return isinstance(test, ast.Constant) and bool(test.value)
+
+
+def _can_break(body: Sequence[ast.stmt], stops: Stops) -> bool:
+    """True when a `break` of this loop, not of an inner one, can be reached in the statements."""
+    for statement in body:
+        if isinstance(statement, ast.Break) or any(_can_break(part, stops) for part in _parts(statement, stops)):
+            return True
+        if not reaches_end([statement], stops):
+            return False
+    return False
+
+
+def _parts(statement: ast.stmt, stops: Stops) -> Iterator[Sequence[ast.stmt]]:
+    """The blocks of a statement whose `break` belongs to the loop around it."""
+    if isinstance(statement, ast.For | ast.AsyncFor | ast.While):
+        yield statement.orelse
+    elif isinstance(statement, ast.If) and _is_true(statement.test):
+        yield statement.body
+    elif not isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        yield getattr(statement, "body", ())
+        if not isinstance(statement, ast.Try) or reaches_end(statement.body, stops):
+            yield getattr(statement, "orelse", ())
+        yield getattr(statement, "finalbody", ())
+        yield from (part.body for part in (*getattr(statement, "handlers", ()), *getattr(statement, "cases", ())))
+
+
+def _never_returns(value: ast.expr, stops: Stops) -> bool:
+    if isinstance(value, ast.Await):
+        value = value.value
+    if not isinstance(value, ast.Call):
+        return False
+    name = getattr(value.func, "attr", getattr(value.func, "id", ""))
+    return name in _NO_RETURN or stops(value)
+
+
+def ends_of(body: Sequence[ast.stmt]) -> Iterator[ast.Call]:
+    """Give the calls that stand alone as the last statement of a path."""
+    last = body[-1] if body else None
+    if isinstance(last, ast.Expr):
+        value = last.value.value if isinstance(last.value, ast.Await) else last.value
+        if isinstance(value, ast.Call):
+            yield value
+    elif isinstance(last, ast.If | ast.With | ast.AsyncWith | ast.Try | ast.TryStar | ast.Match):
+        for field in ("body", "orelse"):
+            yield from ends_of(getattr(last, field, ()))
+        for part in (*getattr(last, "handlers", ()), *getattr(last, "cases", ())):
+            yield from ends_of(part.body)
+
+
+def is_stub(body: Sequence[ast.stmt]) -> bool:
+    """True for a body of nothing but a docstring and `...`: what it gives is left to others."""
+    for statement in body:
+        if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Constant):
+            return False
+        if not isinstance(statement.value.value, str) and statement.value.value is not ...:
+            return False
+    return True
+
+
+_JUDGES: dict[type, Callable[[Any, Stops], bool]] = {
+    **dict.fromkeys((ast.Break, ast.Continue, ast.Raise, ast.Return), lambda statement, stops: False),
+    **dict.fromkeys((ast.AsyncFor, ast.For, ast.While), _loop_goes_on),
+    **dict.fromkeys((ast.AsyncWith, ast.With), lambda statement, stops: reaches_end(statement.body, stops)),
+    **dict.fromkeys((ast.Try, ast.TryStar), _try_goes_on),
+    ast.Assert: lambda statement, stops: not isinstance(statement.test, ast.Constant) or bool(statement.test.value),
+    ast.Expr: lambda statement, stops: not _never_returns(statement.value, stops),
+    ast.If: _if_goes_on,
+    ast.Match: lambda statement, stops: any(reaches_end(case.body, stops) for case in statement.cases),
+}
+
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 EVENT_FIELDS = frozenset({"topic", "src", "event_id", "timestamp", "correlation_id", "causation_id", "hops"})
@@ -172,10 +285,6 @@ def payload_owner(expression: ast.expr) -> str:
 # --- what is noted at which node; each gives the children still to visit, None for all ------------
 
 
-def _visit_stored_name(body: Body, node: ast.Name) -> None:
-    body.bind(node.id, None)
-
-
 def _visit_assign(body: Body, node: ast.Assign) -> list[ast.AST] | None:
     if len(node.targets) != 1:
         return None
@@ -319,14 +428,6 @@ def _visit_with(body: Body, node: ast.With | ast.AsyncWith) -> None:
             body.catch(node.body[0].lineno, node.body[-1].end_lineno or node.body[-1].lineno)
 
 
-def _visit_definition(body: Body, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> None:
-    body.bind(node.name, None)
-
-
-def _visit_argument(body: Body, node: ast.arg) -> None:
-    body.bind(node.arg, None)
-
-
 def _visit_import(body: Body, node: ast.Import | ast.ImportFrom) -> None:
     for alias in node.names:
         body.bind(alias.asname or alias.name.partition(".")[0], None)
@@ -337,39 +438,37 @@ def _visit_outer(body: Body, node: ast.Global | ast.Nonlocal) -> None:
         body.bind(name, None)
 
 
-def _visit_capture(body: Body, node: ast.AST) -> None:
-    """`case {"x": found, **rest}` and `case [*rest]` bind names that are plain text in the tree."""
-    for field in ("name", "rest"):
-        name = getattr(node, field, None)
+def _binds(field: str) -> Callable[[Body, ast.AST], None]:
+    """Note the name that stands in a field as plain text, if there is one."""
+
+    def visit(body: Body, node: ast.AST) -> None:
+        name = getattr(node, field)
         if name:
             body.bind(name, None)
 
-
-def _visit_type_parameter(body: Body, node: ast.AST) -> None:
-    """`def inner[T]` binds a name that is plain text in the tree."""
-    body.bind(getattr(node, "name", ""), None)
+    return visit
 
 
 _VISITS: dict[type, Callable[[Body, Any], Any]] = {
     ast.AnnAssign: _visit_ann_assign,
     ast.Assign: _visit_assign,
-    ast.AsyncFunctionDef: _visit_definition,
+    ast.AsyncFunctionDef: _binds("name"),
     ast.AsyncWith: _visit_with,
     ast.Attribute: _visit_attribute,
     ast.BinOp: _visit_operation,
     ast.Call: _visit_call,
-    ast.ClassDef: _visit_definition,
+    ast.ClassDef: _binds("name"),
     ast.Compare: _visit_compare,
     ast.Dict: _visit_dict,
     ast.FormattedValue: _visit_formatted,
-    ast.FunctionDef: _visit_definition,
+    ast.FunctionDef: _binds("name"),
     ast.Global: _visit_outer,
     ast.Import: _visit_import,
     ast.ImportFrom: _visit_import,
-    ast.MatchAs: _visit_capture,
-    ast.MatchMapping: _visit_capture,
-    ast.MatchStar: _visit_capture,
-    ast.Name: _visit_stored_name,
+    ast.MatchAs: _binds("name"),
+    ast.MatchMapping: _binds("rest"),
+    ast.MatchStar: _binds("name"),
+    ast.Name: _binds("id"),
     ast.NamedExpr: _visit_named,
     ast.Nonlocal: _visit_outer,
     ast.Return: _visit_return,
@@ -379,8 +478,8 @@ _VISITS: dict[type, Callable[[Body, Any], Any]] = {
     ast.With: _visit_with,
     ast.Yield: _visit_yield,
     ast.YieldFrom: _visit_yield,
-    ast.arg: _visit_argument,
-    **{getattr(ast, kind): _visit_type_parameter for kind in _TYPE_PARAMETERS if hasattr(ast, kind)},
+    ast.arg: _binds("arg"),
+    **{getattr(ast, kind): _binds("name") for kind in _TYPE_PARAMETERS if hasattr(ast, kind)},
 }
 
 

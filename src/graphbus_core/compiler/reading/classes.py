@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
+from graphbus_core.compiler.reading.annotations import evaluate, text_of
 from graphbus_core.compiler.reading.bodies import Body
-from graphbus_core.compiler.reading.constants import evaluate, text_of
 from graphbus_core.compiler.reading.events import (
     PUBLISHES,
     declared_publication,
@@ -31,18 +31,22 @@ from graphbus_core.compiler.reading.methods import (
     read_method,
     read_parameters,
 )
-from graphbus_core.compiler.reading.modules import FUNCTIONS, NODE, External, Library, Module, Symbol
-from graphbus_core.compiler.reading.scopes import (
+from graphbus_core.compiler.reading.modules import (
+    FUNCTIONS,
+    NODE,
     ClassSite,
+    External,
+    Library,
+    Module,
     Scope,
+    Symbol,
     base_targets,
     class_chain,
     family_of,
     find_member,
     resolve,
 )
-from graphbus_core.compiler.reading.source import span_of
-from graphbus_core.compiler.reading.syntax import type_parameters
+from graphbus_core.compiler.reading.syntax import span_of, type_parameters
 from graphbus_core.compiler.reading.values import View
 from graphbus_core.model.agent import (
     AgentDefinition,
@@ -55,7 +59,7 @@ from graphbus_core.model.agent import (
     SourceSpan,
     Subscription,
 )
-from graphbus_core.model.digests import source_sha256_hex
+from graphbus_core.model.digests import sha256_hex
 
 DEPENDS_ON = "graphbus_core.depends_on"
 _BLOCKS = (ast.If, ast.Try, ast.With)
@@ -171,7 +175,7 @@ class _AgentReader:
             publications=tuple(publications),
             dependencies=tuple(_distinct(self._dependencies(decorators))),
             calls=tuple(calls),
-            source_digest=source_sha256_hex(site.module.source.span_bytes(span)),
+            source_digest=sha256_hex(site.module.source.span_bytes(span)),
         )
         return msgspec.structs.replace(definition, contract_digest=contract_digest(definition))
 
@@ -281,4 +285,4 @@ def contract_digest(definition: AgentDefinition) -> str:
         listed.sort(key=itemgetter(0))
     needed = sorted(dependency.name for dependency in definition.dependencies)
     whole = (definition.name, definition.is_arbiter, methods, heard, said, needed, asked)
-    return source_sha256_hex(msgspec.json.encode(whole))
+    return sha256_hex(msgspec.json.encode(whole))

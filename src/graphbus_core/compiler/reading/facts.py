@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import ast
 import gc
+import os
 import re
+import sys
+import threading
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
 
 import msgspec
 
@@ -18,12 +22,22 @@ from graphbus_core.compiler.discover import ModuleFile, ModuleIndex
 from graphbus_core.compiler.reading.bodies import Body
 from graphbus_core.compiler.reading.classes import is_abstract, is_node_class, read_agent
 from graphbus_core.compiler.reading.imports import imported_names
-from graphbus_core.compiler.reading.modules import NODE, External, Import, Library, Module, Symbol, absolute_name
-from graphbus_core.compiler.reading.scopes import ClassSite, Scope, follow_aliases
-from graphbus_core.compiler.reading.source import Ignores, SourceFile
+from graphbus_core.compiler.reading.modules import (
+    NODE,
+    ClassSite,
+    External,
+    Import,
+    Library,
+    Module,
+    Scope,
+    Symbol,
+    absolute_name,
+    follow_aliases,
+)
+from graphbus_core.compiler.reading.syntax import Ignores, SourceFile
 from graphbus_core.errors import BuildError, GraphBusError, Place
 from graphbus_core.model.agent import AgentDefinition
-from graphbus_core.model.digests import source_sha256_hex
+from graphbus_core.model.digests import sha256_hex
 from graphbus_core.model.findings import Finding
 
 _WORD = re.compile(rb"[^\W\d]\w*|[\x80-\xff]+")
@@ -79,7 +93,11 @@ class FileFacts(msgspec.Struct, frozen=True, array_like=True):
 
 
 Facts = dict[str, FileFacts]
-
+_Looked = tuple[Facts, dict[str, str], dict[str, bytes]]
+"""Facts, digests and bytes by path."""
+_FILES_A_WORKER = 30
+"""Fewer are read faster than a process is copied and its answer decoded."""
+_MOST_WORKERS = 8
 
 Read = Callable[[str], bytes]
 
@@ -108,7 +126,6 @@ class FactsReader:
         self._index = index
         self._read = read
         self.data: dict[str, bytes] = {}
-        self._looked_at: Facts = {}  # so that `read` after a `read_changed` in vain looks at nothing twice
         self._library = Library(index, self._read_for_library)
 
     def _read_for_library(self, path: str) -> bytes | None:
@@ -129,7 +146,7 @@ class FactsReader:
             found = self.digests[path] = self._trusted[path]
         elif found is None:
             data = self._read_for_library(path)
-            found = self.digests[path] = source_sha256_hex(data) if data is not None else ""
+            found = self.digests[path] = sha256_hex(data) if data is not None else ""
         return found
 
     def read(self, known: Mapping[str, FileFacts]) -> Facts:
@@ -139,43 +156,18 @@ class FactsReader:
 
     def _read_all(self, known: Mapping[str, FileFacts]) -> Facts:
         facts: Facts = {}
+        together = {} if known else self._look_together()
         waiting: list[ModuleFile] = []
         for file in self._index.files:
             entry = known.get(file.path)
-            found = entry if entry is not None and self._still_holds(file, entry) else self._first_look(file)
+            found = entry if entry is not None and self._still_holds(file, entry) else together.get(file.path)
+            found = found or self._first_look(file)
             if found is None:
                 waiting.append(file)
             else:
                 facts[file.path] = found
         self._follow_names(facts, waiting, known)
         return {file.path: facts[file.path] for file in self._index.files}
-
-    def read_changed(self, known: Facts, changed: Collection[str], tried: Facts) -> Facts | None:
-        """Give the facts of all files when only a few have changed; None when others may rest on them: then ask `read`.
-
-        A change stays in its file when that held agents before and still offers others the same names, when it leans on the
-        modules that it leaned on, and when nobody leans on it. What is looked at is then as much as has changed.
-
-        Args:
-            known: The facts of all files before the change.
-            changed: The paths whose bytes are others now.
-            tried: Facts that were read before of such paths, taken over where they hold.
-        """
-        files = [file for file in self._index.files if file.path in changed]
-        modules = {file.module for file in files}
-        is_open = any(entry.error or not modules.isdisjoint(entry.uses) for entry in known.values())
-        if is_open or len(files) < len(changed) or len(known) != len(self._index.files):
-            return None
-        facts = dict(known)
-        with _bulk():
-            for file in files:
-                earlier = (facts_of[file.path] for facts_of in (known, tried) if file.path in facts_of)
-                held = next((entry for entry in earlier if self._still_holds(file, entry)), None)
-                found = held or self._first_look(file)
-                if found is None or not _is_alike_outside(known.get(file.path), found):
-                    return None
-                facts[file.path] = tried[file.path] = found
-        return facts
 
     def _still_holds(self, file: ModuleFile, entry: FileFacts) -> bool:
         if self._digest(file.path) != entry.sha256 or entry.error is not None:
@@ -186,18 +178,43 @@ class FactsReader:
         path = self._library.path_of(name)
         return self._digest(path) if path else ""
 
+    def _look_together(self) -> Facts:
+        """Look at the files that name GraphBus, if several processes pay off for it; what one of them leaves has no entry."""
+        files = [file for file in self._index.files if self._names_graphbus(file)]
+        count = _workers_for(len(files))
+        if count == 1:
+            return {}
+        parts = [files[number::count] for number in range(count)]
+        workers = [worker for part in parts[1:] if (worker := _Worker.start(self._look_at, part))]
+        try:
+            facts, *_ = self._look_at(parts[0])
+        finally:
+            results = [worker.result() for worker in workers]
+        for looked_at, digests, data in filter(None, results):
+            facts |= looked_at
+            self.digests |= digests
+            self.data |= data
+        return facts
+
+    def _names_graphbus(self, file: ModuleFile) -> bool:
+        data = self._read_for_library(file.path)
+        return data is not None and any(word in data for word in _FIRST_WORDS)
+
+    def _look_at(self, files: Iterable[ModuleFile]) -> _Looked:
+        """Look at some files; give their facts, and what was found out besides."""
+        read = set(self.data)
+        looked_at = {file.path: found for file in files if (found := self._first_look(file))}
+        return looked_at, self.digests, {path: data for path, data in self.data.items() if path not in read}
+
     def _first_look(self, file: ModuleFile) -> FileFacts | None:
         """The facts of a file; None when it has to wait until the names of all agent classes are known."""
-        if file.path in self._looked_at:
-            return self._looked_at[file.path]
         try:
             data = self._bytes(file.path)
         except BuildError as error:
             self.digests[file.path] = ""
             return FileFacts("", error=FileError.of(error))
         if any(word in data for word in _FIRST_WORDS):
-            found = self._looked_at[file.path] = self._extract(file)
-            return found
+            return self._extract(file)
         return None
 
     def _follow_names(self, facts: Facts, waiting: list[ModuleFile], known: Mapping[str, FileFacts]) -> None:
@@ -304,11 +321,53 @@ class FactsReader:
         return names
 
 
-def _is_alike_outside(was: FileFacts | None, now: FileFacts) -> bool:
-    """Tell whether two versions of a file are the same to all other files."""
-    if was is None or now.error or not (was.is_parsed and now.is_parsed):
-        return False
-    return (was.node_names, was.uses.keys()) == (now.node_names, now.uses.keys())
+# --- other processes ----------------------------------------------------------------------
+#
+# Reading a thousand agents is work for the processor alone, and each file is a task of its own. A worker is a fork of this
+# process, so that it has all code and all bytes already; its answer is the msgpack that the cache holds as well, which costs a
+# twentieth of the work. Nothing is shared, and facts are joined by path: the result does not depend on the number of workers.
+
+
+def _workers_for(count: int) -> int:
+    """Give in how many processes so many files are read: one where there is no fork, or where other threads may hold locks."""
+    if sys.platform != "linux" or threading.active_count() > 1:
+        return 1
+    return max(1, min(len(os.sched_getaffinity(0)), _MOST_WORKERS, count // _FILES_A_WORKER))
+
+
+class _Worker(NamedTuple):
+    """A process that looks at some files."""
+
+    process: int
+    answer: int
+
+    @classmethod
+    def start(cls, look_at: Callable[[Sequence[ModuleFile]], _Looked], files: Sequence[ModuleFile]) -> _Worker | None:
+        """Start one; None where the system refuses."""
+        answer, end = os.pipe()
+        try:
+            process = os.fork()
+        except OSError:
+            os.close(answer)
+            os.close(end)
+            return None
+        if process == 0:  # pragma: no cover - the copy is not measured
+            status = 1
+            try:
+                with open(end, "wb") as pipe:
+                    pipe.write(msgspec.msgpack.encode(look_at(files)))
+                status = 0
+            finally:
+                os._exit(status)  # nothing of the surroundings runs twice: no handler, no buffer
+        os.close(end)
+        return cls(process, answer)
+
+    def result(self) -> _Looked | None:
+        """Wait for what it has found; None when it failed."""
+        with open(self.answer, "rb") as pipe:
+            data = pipe.read()
+        _, status = os.waitpid(self.process, 0)
+        return msgspec.msgpack.decode(data, type=_Looked) if status == 0 else None
 
 
 @contextmanager

@@ -20,8 +20,8 @@ import msgspec
 
 from graphbus_core.compiler.discover import ModuleIndex
 from graphbus_core.compiler.reading.modules import Library, absolute_name
-from graphbus_core.compiler.reading.source import SourceFile
-from graphbus_core.store.drift import Names
+from graphbus_core.compiler.reading.syntax import SourceFile
+from graphbus_core.store.reading import Names
 
 _OWN = "graphbus_core"
 _CODE = (".py", ".so")

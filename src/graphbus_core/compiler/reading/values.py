@@ -8,10 +8,9 @@ from typing import Any
 
 import msgspec
 
+from graphbus_core.compiler.reading.annotations import NOT_CONSTANT, evaluate
 from graphbus_core.compiler.reading.bodies import Body
-from graphbus_core.compiler.reading.constants import NOT_CONSTANT, evaluate
-from graphbus_core.compiler.reading.modules import External
-from graphbus_core.compiler.reading.scopes import Scope, resolve
+from graphbus_core.compiler.reading.modules import External, Scope, resolve
 from graphbus_core.schema.types import (
     BOOL,
     BYTES,
@@ -70,17 +69,8 @@ def infer(expression: ast.expr, view: View, depth: int = 0) -> Type:
     """Give the type of an expression's value; unknown unless it is certain, annotations of parameters believed."""
     reader = _READERS.get(expression.__class__)
     if reader is None or depth > _MAX_DEPTH:
-        return UNKNOWN
-    found: Type = reader(expression, view, depth + 1)
-    return found
-
-
-def _constant(expression: ast.Constant, view: View, depth: int) -> Type:
-    return _LITERALS.get(type(expression.value), UNKNOWN)
-
-
-def _joined(expression: ast.JoinedStr, view: View, depth: int) -> Type:
-    return STR
+        return _ALWAYS.get(expression.__class__, UNKNOWN)
+    return reader(expression, view, depth + 1)
 
 
 def _name(expression: ast.Name, view: View, depth: int) -> Type:
@@ -90,8 +80,10 @@ def _name(expression: ast.Name, view: View, depth: int) -> Type:
         if value is None:
             return UNKNOWN
         return _bare(infer(value, view, depth))
-    if name in view.parameters:
-        return view.parameters[name]
+    return view.parameters[name] if name in view.parameters else _constant(expression, view, depth)
+
+
+def _constant(expression: ast.expr, view: View, depth: int) -> Type:
     return _LITERALS.get(type(evaluate(expression, view.scope)), UNKNOWN)
 
 
@@ -100,33 +92,9 @@ def _bare(found: Type) -> Type:
     return union(*map(_bare, found.args)) if found.kind == "union" else _BARE.get(found.kind, found)
 
 
-def _attribute(expression: ast.Attribute, view: View, depth: int) -> Type:
-    return _LITERALS.get(type(evaluate(expression, view.scope)), UNKNOWN)
-
-
 def _list(expression: ast.List, view: View, depth: int) -> Type:
     item = _common(expression.elts, view, depth)
     return Type("list", (item,)) if item is not None else LIST
-
-
-def _set(expression: ast.Set, view: View, depth: int) -> Type:
-    return Type("set")
-
-
-def _tuple(expression: ast.Tuple, view: View, depth: int) -> Type:
-    return Type("tuple")
-
-
-def _list_comprehension(expression: ast.ListComp, view: View, depth: int) -> Type:
-    return LIST
-
-
-def _dict_comprehension(expression: ast.DictComp, view: View, depth: int) -> Type:
-    return DICT
-
-
-def _set_comprehension(expression: ast.SetComp, view: View, depth: int) -> Type:
-    return Type("set")
 
 
 def _common(expressions: list[ast.expr], view: View, depth: int) -> Type | None:
@@ -204,22 +172,24 @@ def _either(expression: ast.IfExp, view: View, depth: int) -> Type:
     return union(infer(expression.body, view, depth), infer(expression.orelse, view, depth))
 
 
+_ALWAYS = {
+    ast.DictComp: DICT,
+    ast.JoinedStr: STR,
+    ast.ListComp: LIST,
+    ast.Set: Type("set"),
+    ast.SetComp: Type("set"),
+    ast.Tuple: Type("tuple"),
+}
 _READERS: dict[type, Callable[[Any, View, int], Type]] = {
-    ast.Attribute: _attribute,
+    ast.Attribute: _constant,
     ast.BinOp: _operation,
     ast.Call: _call,
     ast.Compare: _compare,
     ast.Constant: _constant,
     ast.Dict: _dict,
-    ast.DictComp: _dict_comprehension,
     ast.IfExp: _either,
-    ast.JoinedStr: _joined,
     ast.List: _list,
-    ast.ListComp: _list_comprehension,
     ast.Name: _name,
-    ast.Set: _set,
-    ast.SetComp: _set_comprehension,
-    ast.Tuple: _tuple,
     ast.UnaryOp: _not,
 }
 

@@ -1,29 +1,144 @@
 """`graphbus check`: what is wrong between agents and within them, and what would mend it.
 
-register   what there is to find          wiring     who sends what to whom
-topics reads agreement handoff dependencies contracts error_shapes handlers     rules on the definitions
-local (defaults exceptions event_use blocking)                                  rules on the syntax tree of a class
-validation   the one rule that is off by default        mending    findings -> changes
+wiring      who sends what to whom, and what a handler needs       edges      rules on topics, payloads and dependencies
+contracts   rules on schemas, calls and error shapes               bodies     rules on the code of an agent's own methods
+names       which names may be meant to be one                     again      what a change of a few files changes in the findings
+fixes/      findings -> changes, loaded when something is to be mended
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
-from graphbus_core.compiler.rules.agreement import check_agreement
-from graphbus_core.compiler.rules.contracts import check_contracts
-from graphbus_core.compiler.rules.dependencies import COVERED_ERRORS, check_dependencies
-from graphbus_core.compiler.rules.error_shapes import check_error_shapes
-from graphbus_core.compiler.rules.evidence import Evidence
-from graphbus_core.compiler.rules.handlers import check_handlers
-from graphbus_core.compiler.rules.handoff import check_handoff
-from graphbus_core.compiler.rules.ignores import not_ignored
-from graphbus_core.compiler.rules.reads import check_reads
-from graphbus_core.compiler.rules.register import REGISTER, Rule, selected
-from graphbus_core.compiler.rules.requests import check_requests
-from graphbus_core.compiler.rules.topics import check_topics
-from graphbus_core.compiler.rules.wiring import Wiring, WiringRule
-from graphbus_core.model.findings import Finding, Fix
+import msgspec
+
+from graphbus_core.compiler.rules.bodies import check_handlers
+from graphbus_core.compiler.rules.contracts import check_contracts, check_error_shapes, check_handoff
+from graphbus_core.compiler.rules.edges import (
+    COVERED_ERRORS,
+    check_agreement,
+    check_dependencies,
+    check_reads,
+    check_requests,
+    check_topics,
+)
+from graphbus_core.compiler.rules.names import distance
+from graphbus_core.compiler.rules.wiring import Evidence, Wiring, WiringRule
+from graphbus_core.errors import UsageError
+from graphbus_core.model.findings import Finding, Fix, Severity
+
+
+def not_ignored(findings: Iterable[Finding], evidence: Evidence) -> Iterator[Finding]:
+    """Leave out what a comment in the source silences."""
+    for finding in findings:
+        comments = evidence.ignores(finding.span.path)
+        if not comments or not _is_ignored(finding, comments, evidence):
+            yield finding
+
+
+def _is_ignored(finding: Finding, comments: Sequence[tuple[int, tuple[str, ...]]], evidence: Evidence) -> bool:
+    return any(
+        (not codes or any(finding.code.startswith(code) for code in codes))
+        and (line in (0, finding.span.line) or (line == finding.span.line - 1 and _stands_alone(finding, evidence)))
+        for line, codes in comments
+    )
+
+
+def _stands_alone(finding: Finding, evidence: Evidence) -> bool:
+    """True when the line above a finding holds a comment only: a comment behind code belongs to that code."""
+    source = evidence.source(finding.span.path)
+    start, end = source.line_starts[finding.span.line - 2 : finding.span.line]
+    return source.utf8[start:end].lstrip().startswith(b"#")
+
+
+class Rule(msgspec.Struct, frozen=True):
+    """One thing to look for.
+
+    Attributes:
+        severity: What it is as a rule; `info` does not fail a check.
+        summary: What it finds, one sentence without its subject.
+        is_default: False: only reported when it is selected by name.
+        is_fixable: True when some of its findings can be mended by `rules.fix_for`.
+        is_safe: True when such a fix may be applied without asking the other agents.
+    """
+
+    code: str
+    title: str
+    severity: Severity
+    summary: str
+    is_default: bool = True
+    is_fixable: bool = False
+    is_safe: bool = False
+
+
+_RULES = (
+    Rule("GB001", "topic without publisher", "warning", "A topic is subscribed to that no agent publishes.", is_fixable=True),
+    Rule("GB002", "topic without subscriber", "info", "A topic is published that no agent subscribes to."),
+    Rule("GB003", "key that nobody sends", "error", "A handler reads a key that no publisher sends.", is_fixable=True),
+    Rule("GB004", "publishers disagree", "error", "The publishers of a topic send different payloads.", is_fixable=True),
+    Rule("GB005", "request without its one answer", "error", "A request has no handler that answers it, or several."),
+    Rule("GB010", "unknown dependency", "error", "An agent is depended on or called that is not in the graph, or not declared."),
+    Rule("GB011", "circular dependency", "error", "The dependencies of agents form a circle."),
+    Rule("GB101", "field without parameter", "error", "The method cannot take an input that its schema declares.",
+         is_fixable=True),
+    Rule("GB102", "parameter without field", "error", "The schema leaves out an input that the method needs.",
+         is_fixable=True),
+    Rule("GB103", "result differs from schema", "error", "A returned mapping has other fields than the output schema.",
+         is_fixable=True),
+    Rule("GB104", "wrong kind of result", "error", "A method returns something that is no mapping, against its schema."),
+    Rule("GB105", "result may be None", "error", "A path through a method returns None, against its schema."),
+    Rule("GB110", "producer does not fit consumer", "error", "What one agent gives does not fit what another takes.",
+         is_fixable=True),
+    Rule("GB120", "error shapes differ", "info", "Agents report errors in different shapes.", is_fixable=True),
+    Rule("GB201", "parameter without annotation", "info", "A parameter lacks the annotation that its schema implies.",
+         is_fixable=True, is_safe=True),
+    Rule("GB202", "result without annotation", "info", "A method lacks the return annotation that its schema implies.",
+         is_fixable=True, is_safe=True),
+    Rule("GB210", "input not validated", "info", "A method with an input schema never checks what it is given.",
+         is_default=False, is_fixable=True),
+    Rule("GB301", "mutable default", "warning", "A default value is shared by all calls and may be changed by one.",
+         is_fixable=True, is_safe=True),
+    Rule("GB302", "bare except", "warning", "`except:` also catches Ctrl-C and the end of the process.",
+         is_fixable=True),
+    Rule("GB303", "swallowed exception", "warning", "Every exception is caught and nothing is done about it."),
+    Rule("GB310", "handler misuse", "error", "A handler cannot be called, misuses its event, or blocks the event loop."),
+    Rule("GB311", "options that cannot be kept", "error", "A subscription asks for retries, time or concurrency that cannot be."),
+)  # fmt: skip
+
+REGISTER: dict[str, Rule] = {rule.code: rule for rule in _RULES}
+
+
+def selected(select: Iterable[str] = (), ignore: Iterable[str] = ()) -> frozenset[str]:
+    """Give the codes to report.
+
+    Args:
+        select: Codes or prefixes, `"GB1"`; none: every rule that is on by default. `"GB"` and `"ALL"` mean all rules.
+        ignore: Codes or prefixes to leave out; the longer of two that match a code wins.
+
+    Raises:
+        UsageError: Something fits no code.
+    """
+    wanted, unwanted = _known(select), _known(ignore)
+    return frozenset(code for code, rule in REGISTER.items() if _is_selected(rule, wanted, unwanted))
+
+
+def _is_selected(rule: Rule, wanted: tuple[str, ...], unwanted: tuple[str, ...]) -> bool:
+    chosen = max((len(prefix) for prefix in wanted if rule.code.startswith(prefix)), default=0)
+    if not wanted and rule.is_default:
+        chosen = 1
+    left_out = max((len(prefix) for prefix in unwanted if rule.code.startswith(prefix)), default=0)
+    return chosen > left_out
+
+
+def _known(names: Iterable[str]) -> tuple[str, ...]:
+    prefixes = tuple("GB" if name.strip().upper() == "ALL" else name.strip().upper() for name in names if name.strip())
+    for prefix in prefixes:
+        if not any(code.startswith(prefix) for code in REGISTER):
+            nearest = min(REGISTER, key=lambda code: distance(prefix, code))
+            suggestion = f" Did you mean {nearest!r}?" if distance(prefix, nearest) < 3 else ""
+            raise UsageError("GBE120", name=prefix, suggestion=suggestion, known=", ".join(REGISTER))
+    return prefixes
+
 
 __all__ = ["COVERED_ERRORS", "REGISTER", "Evidence", "Rule", "check", "fix_for", "place_of", "selected"]
 
@@ -95,7 +210,7 @@ def _all_findings(wiring: Wiring, wanted: frozenset[str]) -> Iterator[Finding]:
             yield from wiring.found(rule)
     yield from wiring.evidence.local_findings
     if "GB210" in wanted:
-        from graphbus_core.compiler.rules.validation import check_validation
+        from graphbus_core.compiler.rules.fixes.bodies import check_validation
 
         yield from check_validation(wiring)
 
@@ -114,6 +229,6 @@ def fix_for(finding: Finding, project: Evidence) -> Fix | None:
     """Give the change that mends a finding, or None when there is none that is surely right."""
     if not finding.is_fixable:
         return None
-    from graphbus_core.compiler.rules.fixes.mending import mend
+    from graphbus_core.compiler.rules.fixes import mend
 
     return mend(finding, project)

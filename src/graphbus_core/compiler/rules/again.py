@@ -8,14 +8,11 @@ others are compared with, when classes inherit from each other, when something i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Iterable, Iterator, Sequence
 
-from graphbus_core.compiler.rules import check, place_of
-from graphbus_core.compiler.rules.error_shapes import shape_of
-from graphbus_core.compiler.rules.evidence import Evidence
-from graphbus_core.compiler.rules.register import REGISTER
-from graphbus_core.compiler.rules.wiring import Wiring, owns
+from graphbus_core.compiler.rules import REGISTER, check, place_of
+from graphbus_core.compiler.rules.contracts import shape_of
+from graphbus_core.compiler.rules.wiring import Evidence, Wiring, owns
 from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.model.findings import Finding
 from graphbus_core.model.topics import matches
@@ -24,17 +21,9 @@ _MENDED_ALONE = frozenset({"GB201", "GB202"})
 """Whether and how they can be mended depends on the file of the finding alone."""
 
 
-class ReadEvidence(Evidence, Protocol):
-    """A project whose files can be told from those of another one."""
-
-    @property
-    def digests(self) -> Mapping[str, str]:
-        """Path -> sha256 of all that was read."""
-
-
 def check_again(
-    after: ReadEvidence,
-    before: ReadEvidence,
+    after: Evidence,
+    before: Evidence,
     found: Sequence[Finding],
     *,
     select: Iterable[str] = (),
@@ -58,7 +47,7 @@ def check_again(
     return tuple(sorted([*(each for each in found if each.agent not in concerned), *fresh], key=place_of))
 
 
-def _changed_agents(before: ReadEvidence, after: ReadEvidence) -> list[AgentDefinition] | None:
+def _changed_agents(before: Evidence, after: Evidence) -> list[AgentDefinition] | None:
     """Give the agents of the changed files as they are now; None when the change may concern agents without an edge to them."""
     if before.errors or after.errors or before.digests.keys() != after.digests.keys():
         return None
@@ -98,7 +87,7 @@ def _stands_alone(agent: AgentDefinition) -> bool:
     return all(owns(agent, span) for span in spans)
 
 
-def _mention_open_ends(paths: Iterable[str], before: ReadEvidence, after: ReadEvidence) -> bool:
+def _mention_open_ends(paths: Iterable[str], before: Evidence, after: Evidence) -> bool:
     """Tell whether a changed file names a topic with one end: the rules then look for the other end in the text of all files."""
     texts = [side.source(path).data for side in (before, after) for path in paths]
     return any(topic.encode() in text for topic in _open_ends(after) for text in texts)

@@ -5,17 +5,139 @@ publication --topic--> subscription        agent --@depends_on--> agent        s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import ast
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from functools import cached_property
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 
-from graphbus_core.compiler.rules.evidence import UNREADABLE, Evidence
+from graphbus_core.compiler.discover import ModuleIndex
+from graphbus_core.compiler.reading import syntax
+from graphbus_core.compiler.reading.syntax import SourceFile, parse
+from graphbus_core.errors import BuildError
 from graphbus_core.model.agent import AgentDefinition, Publication, SourceSpan, Subscription
-from graphbus_core.model.findings import Finding
+from graphbus_core.model.config import ResolvedBuild
+from graphbus_core.model.findings import Finding, Related, Severity
 from graphbus_core.model.topics import is_pattern, matches
+from graphbus_core.schema.types import UNKNOWN, Type
+
+
+def is_sent_elsewhere(topic: str, evidence: Evidence) -> bool:
+    """Tell whether some file of the build passes the topic to a call other than one that subscribes, or may do so.
+
+    Only asked when no publication is known, so that reading a file once more costs nothing in a project without findings.
+    """
+    return any(name not in ("subscribe", "unsubscribe") for name in _given_to(topic, evidence))
+
+
+def is_heard_elsewhere(topic: str, evidence: Evidence) -> bool:
+    """Tell whether some file of the build subscribes to the topic by a call, e.g. of a bus; asked as rarely."""
+    return any(name in ("", "subscribe") for name in _given_to(topic, evidence))
+
+
+def _given_to(topic: str, evidence: Evidence) -> Iterator[str]:
+    """Give the last name of everything that is called with a topic; the empty name for a file that cannot be read."""
+    for tree in trees_with([topic], evidence):
+        for node in ast.walk(tree) if tree else ():
+            if isinstance(node, ast.Call):
+                values = (*node.args, *(keyword.value for keyword in node.keywords))
+                if any(isinstance(value, ast.Constant) and value.value == topic for value in values):
+                    yield last_name(node.func) or "?"
+        if tree is None:
+            yield ""
+
+
+def last_name(expression: ast.expr) -> str:
+    """Give `c` for `a.b.c` and for `c`; the empty text for anything else."""
+    return getattr(expression, "attr", "") or getattr(expression, "id", "")
+
+
+UNREADABLE = frozenset({"GBE201", "GBE202", "GBE203", "GBE204", "GBE205", "GBE206"})
+"""A file that could not be read may hold the missing end of any edge."""
+
+
+class Evidence(Protocol):
+    """The facts of a project."""
+
+    @property
+    def config(self) -> ResolvedBuild:
+        """What is built."""
+
+    @property
+    def index(self) -> ModuleIndex:
+        """The files."""
+
+    @property
+    def digests(self) -> Mapping[str, str]:
+        """Path -> sha256 of all that was read."""
+
+    @property
+    def definitions(self) -> tuple[AgentDefinition, ...]:
+        """The agents in the order of activation."""
+
+    @property
+    def errors(self) -> tuple[BuildError, ...]:
+        """What could not be read or connected."""
+
+    @property
+    def local_findings(self) -> tuple[Finding, ...]:
+        """What the rules that need the syntax tree found."""
+
+    def source(self, path: str) -> SourceFile:
+        """Give a file."""
+
+    def ignores(self, path: str) -> Sequence[tuple[int, tuple[str, ...]]]:
+        """Give the ignore comments of a file: line (0: the whole file) and codes (none: all)."""
+
+
+def trees_with(words: Sequence[str], evidence: Evidence) -> Iterator[ast.Module | None]:
+    """Give the tree of each file whose bytes hold all these words, None for one that holds them but cannot be read."""
+    needles = [word.encode() for word in words]
+    for module in evidence.index.files:
+        try:
+            source = evidence.source(module.path)
+        except BuildError:
+            yield None
+            continue
+        if all(needle in source.data for needle in needles):
+            yield _tree(source)
+
+
+def _tree(source: SourceFile) -> ast.Module | None:
+    try:
+        return syntax.parse(source.text)
+    except (SyntaxError, ValueError, LookupError, RecursionError, MemoryError):
+        return None
+
+
+def report(
+    code: str,
+    agent: str,
+    span: SourceSpan,
+    message: str,
+    hint: str,
+    *,
+    severity: Severity = "error",
+    related: Iterable[Related] = (),
+    data: dict[str, str] | None = None,
+    is_fixable: bool | None = None,
+    is_fix_safe: bool = False,
+) -> Finding:
+    """Give a finding; one with data for a fix is fixable unless it is said otherwise."""
+    return Finding(
+        code=code,
+        severity=severity,
+        agent=agent,
+        span=span,
+        message=message,
+        hint=hint,
+        related=tuple(related),
+        is_fixable=bool(data) if is_fixable is None else is_fixable,
+        is_fix_safe=is_fix_safe,
+        data=data or {},
+    )
 
 
 class Sent(msgspec.Struct, frozen=True):
@@ -251,3 +373,114 @@ def _may_meet(prefix: str, head: str, *, is_whole: bool) -> bool:
 def owns(agent: AgentDefinition, span: SourceSpan) -> bool:
     """True when the place lies in the class statement of the agent itself, not in a base class."""
     return agent.path == span.path and agent.span.line <= span.line <= agent.span.end_line
+
+
+_BRANCHES = (
+    ast.If,
+    ast.IfExp,
+    ast.BoolOp,
+    ast.Match,
+    ast.While,
+    ast.For,
+    ast.AsyncFor,
+    ast.Try,
+    ast.TryStar,
+    ast.Lambda,
+    ast.FunctionDef,
+    ast.AsyncFunctionDef,
+    ast.ListComp,
+    ast.SetComp,
+    ast.DictComp,
+    ast.GeneratorExp,
+    ast.Assert,
+)
+_EXITS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
+
+
+class Demand(msgspec.Struct, frozen=True):
+    """A field without which the handler fails."""
+
+    name: str
+    type: Type
+    span: SourceSpan
+    is_parameter: bool = False
+
+
+def declared_demands(heard: Heard) -> Iterator[Demand]:
+    """Give the fields that the signature of a handler asks for: its parameters, or the fields of its typed payload."""
+    subscription = heard.subscription
+    if subscription.shape == "fields":
+        for parameter in subscription.fields:
+            if not parameter.has_default and parameter.kind in ("positional", "keyword_only"):
+                yield Demand(parameter.name, parameter.type, parameter.span, is_parameter=True)
+    elif subscription.payload.kind == "record":
+        for field in subscription.payload.fields:
+            if field.required:
+                yield Demand(field.name, field.type, subscription.span)
+
+
+def accepted_fields(heard: Heard) -> Iterator[Demand]:
+    """Give every field that the signature gives a type, required or not."""
+    subscription = heard.subscription
+    if subscription.shape == "fields":
+        for parameter in subscription.fields:
+            if parameter.kind in ("positional", "keyword_only"):
+                yield Demand(parameter.name, parameter.type, parameter.span, is_parameter=True)
+    elif subscription.payload.kind == "record":
+        for field in subscription.payload.fields:
+            yield Demand(field.name, field.type, subscription.span)
+
+
+def demands(heard: Heard, evidence: Evidence) -> tuple[Demand, ...]:
+    """Give the fields that every single event must have: what the signature asks for, and what the body reads in any case."""
+    found = {demand.name: demand for demand in declared_demands(heard)}
+    reads = [read for read in heard.subscription.reads if not read.is_optional and read.key not in found]
+    if reads:
+        certain = _certain_places(heard, evidence)
+        for read in reads:
+            if (read.span.line, read.span.column) in certain:
+                found.setdefault(read.key, Demand(read.key, UNKNOWN, read.span))
+    return tuple(found.values())
+
+
+def _certain_places(heard: Heard, evidence: Evidence) -> set[tuple[int, int]]:
+    """The places in the body of a handler that no branch, loop or early exit can pass by."""
+    method = heard.agent.method(heard.subscription.method)
+    if method is None:
+        return set()
+    for node in ast.walk(parse(evidence.source(method.span.path).text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == method.name:
+            first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+            if first <= method.span.line <= node.lineno:
+                return set(_straight(node.body))
+    return set()
+
+
+def _straight(body: list[ast.stmt]) -> Iterator[tuple[int, int]]:
+    for statement in body:
+        yield from _unconditional(statement)
+        if any(isinstance(node, _EXITS) for node in ast.walk(statement)):
+            return
+
+
+def _unconditional(node: ast.AST) -> Iterator[tuple[int, int]]:
+    if isinstance(node, _BRANCHES):
+        certain = _always_evaluated(node)
+        if certain is not None:
+            yield from _unconditional(certain)
+        return
+    if isinstance(node, ast.expr):
+        yield node.lineno, node.col_offset
+    for child in ast.iter_child_nodes(node):
+        yield from _unconditional(child)
+
+
+def _always_evaluated(node: ast.AST) -> ast.expr | None:
+    """The part of a branch that runs in any case: what it tests, what it loops over."""
+    if isinstance(node, ast.If | ast.IfExp | ast.While):
+        return node.test
+    if isinstance(node, ast.For | ast.AsyncFor):
+        return node.iter
+    if isinstance(node, ast.Match):
+        return node.subject
+    return None

@@ -20,8 +20,8 @@ from graphbus_core.hosting.metrics import Meter, exposition
 from graphbus_core.hosting.serving.address import Token, find_token
 from graphbus_core.hosting.serving.probes import ProbeServer
 from graphbus_core.hosting.serving.status import Status
+from graphbus_core.model.artifacts import ProjectInfo
 from graphbus_core.model.config import ResolvedRun, RuntimeConfig, ServeConfig
-from graphbus_core.model.project_info import ProjectInfo
 from graphbus_core.settings import find_root, project_info, resolve_run
 
 _POLL_S = 0.01

@@ -7,8 +7,7 @@ from typing import Any
 
 from graphbus_core.hosting.serving.problems import MEDIA_TYPE, TITLES
 from graphbus_core.model.agent import AgentDefinition, MethodSpec, Topic
-from graphbus_core.model.artifacts import BuildArtifacts
-from graphbus_core.model.project_info import ProjectInfo
+from graphbus_core.model.artifacts import BuildArtifacts, ProjectInfo
 from graphbus_core.model.topics import is_topic, matches
 from graphbus_core.schema.json_schema import JsonSchema, Writer
 from graphbus_core.schema.types import Schema

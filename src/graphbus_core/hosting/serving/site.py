@@ -21,9 +21,8 @@ from graphbus_core.hosting.serving.guard import PROBES, Guard
 from graphbus_core.hosting.serving.problems import Problem, internal, is_of_the_client, problem_of
 from graphbus_core.hosting.serving.status import Status
 from graphbus_core.isolation import attempt
-from graphbus_core.model.artifacts import AgentsArtifact, BuildArtifacts
+from graphbus_core.model.artifacts import AgentsArtifact, BuildArtifacts, ProjectInfo
 from graphbus_core.model.config import ServeConfig
-from graphbus_core.model.project_info import ProjectInfo
 from graphbus_core.schema.json import Json, plain_model
 from graphbus_core.schema.values import has_no_number
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from hashlib import sha256
 from typing import NamedTuple
 
-from graphbus_core.compiler.reading.syntax import parse, type_parameters
-from graphbus_core.compiler.rules.evidence import Evidence, Source
+from graphbus_core.compiler.reading.syntax import SourceFile, parse, type_parameters
+from graphbus_core.compiler.rules.wiring import Evidence
 from graphbus_core.model.agent import SourceSpan
 from graphbus_core.model.proposals import CodeChange
 
@@ -32,7 +32,7 @@ class _Found(NamedTuple):
 class Text:
     """A file under the hands of a mender."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: SourceFile) -> None:
         self.source = source
         self.tree = parse(source.text)
         self.utf8 = source.utf8
