@@ -23,6 +23,8 @@ run outside of both. Who may touch what:
 
     the turn      A list with one token. Who deletes it has the turn, and appends another one at the end: so one thread at a time
                   takes from the queue, and touches the round, the history and the counts of topics. Nobody waits for the turn.
+                  Nothing is called between taking it and `try`, nor before giving it back: there a signal could come.
+                  Who only looks, finds it taken and sleeps, says so first, and is woken by who gives it back.
     the queue     Anybody appends, and then tries to get the turn. Who gives the turn back looks at the queue once more. One of
                   the two finds the event: each has changed what it owns before it looks at what the other has changed.
     a lane        Anybody who has the turn, and the loop, appends. Only the thread of the loop takes out, begins and ends.
