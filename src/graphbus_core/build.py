@@ -211,7 +211,7 @@ def activate_agents(
         NegotiationError: Git commits are wanted, and could not be made; a model cannot be asked; another negotiation is running.
     """
     if config.makes_commits:
-        from graphbus_core.negotiation.committing import prepare_commits
+        from graphbus_core.negotiation.apply import prepare_commits
 
         warning = prepare_commits(config, sorted({agent.path for agent in definitions.definitions}))
         if warning:

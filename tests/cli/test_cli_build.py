@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from graphbus_core.cli import main
-from graphbus_core.cli.negotiating import session as summary
 from graphbus_core.editing.journal import COMMITTING
 from graphbus_core.editing.promotion import promote
 from graphbus_core.model.config import ResolvedBuild
@@ -339,15 +338,6 @@ def test_ctrl_c_keeps_what_was_accepted_in_the_session_and_says_that_nothing_was
     assert main(["undo"]) == 4
 
 
-@pytest.mark.slow
-def test_ctrl_c_in_a_dry_run_keeps_no_session_and_says_so(post: Path) -> None:
-    write_project(post, {"tests/test_post.py": "import time\n\ndef test_letters_take_long():\n    time.sleep(1000)\n"})
-    status, _, talk = interrupt("negotiate agents/ --dry-run", "negotiate; Judge")
-    assert status == 130
-    assert "Dry run: no session is kept, and no source file was changed." in talk
-    assert not (post / ".graphbus" / "sessions").exists()
-
-
 def test_a_promotion_that_was_interrupted_is_ended_and_told(post: Path, capsys: pytest.CaptureFixture[str]) -> None:
     interrupted_promotion(post)
     assert main(["build", "agents/"]) == 0
@@ -403,12 +393,6 @@ def test_ctrl_c_in_a_negotiation_ends_it_with_130_and_leaves_the_sources_alone(p
     assert not (post / ".graphbus" / "graph.json").exists()
 
 
-@pytest.mark.parametrize("command", ["build", "negotiate"])
-def test_rounds_below_one_are_refused(command: str, post: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([command, "agents/", "--rounds", "0"]) == 2
-    assert "--rounds" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("options", "named"),
     [
@@ -430,14 +414,3 @@ def test_what_only_agents_can_do_is_refused_without_agents(
 
 
 # --- words ----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("seconds", "shown"), [(0.0381, "38 ms"), (0.9994, "999 ms"), (1.24, "1.2 s"), (75, "75.0 s")])
-def test_durations_are_for_people(seconds: float, shown: str) -> None:
-    assert summary.elapsed(seconds) == shown
-
-
-def test_a_folder_outside_of_the_working_directory_is_shown_whole(post: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert summary.shown_folder(post / ".graphbus") == ".graphbus/"
-    monkeypatch.chdir(post / "agents")
-    assert summary.shown_folder(post / ".graphbus") == f"{post}/.graphbus/"

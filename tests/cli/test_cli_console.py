@@ -46,14 +46,6 @@ def test_results_go_to_stdout_and_talk_to_stderr_without_colours_in_a_pipe(capsy
     assert capsys.readouterr() == ("result\n", "talk\n")
 
 
-def test_painted_text_keeps_its_colours_when_they_are_asked_for(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    console.out(console.paint("result", "good"))
-    assert capsys.readouterr().out == "\x1b[32mresult\x1b[0m\n"
-
-
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
@@ -157,16 +149,6 @@ def test_no_word_of_a_table_is_broken_on_a_narrow_terminal(
     monkeypatch.setenv("NO_COLOR", "1")
     console.table(("topic", "from", "to", "error"), TOPICS)
     assert [line.rstrip() for line in terminal.getvalue().splitlines()] == shown
-
-
-def test_a_tree_draws_its_branches(capsys: pytest.CaptureFixture[str]) -> None:
-    console.tree("shop", {"Orders": {"/Order/Created": {}}, "[bold]Stock": {}})
-    assert capsys.readouterr().out.splitlines() == [
-        "shop",
-        "├── Orders",
-        "│   └── /Order/Created",
-        "└── [bold]Stock",
-    ]
 
 
 def test_rich_drawings_have_colours_when_they_are_asked_for(

@@ -9,7 +9,7 @@ import click
 import msgspec
 import pytest
 
-from graphbus_core.cli.negotiating.live import Live
+from graphbus_core.cli.live import Live
 from graphbus_core.model.proposals import (
     CodeChange,
     CommitRecord,
@@ -221,24 +221,6 @@ def test_a_counter_proposal_says_that_it_is_one() -> None:
     assert lines[1] == "         affects: Stock"
 
 
-def test_a_proposal_that_names_nobody_shows_nobody() -> None:
-    alone = msgspec.structs.replace(PROPOSAL, affects=(), reason="")
-    lines = shown(proposed(alone), committed("unanimous", 0, 0))
-    assert [line for line in lines if line.startswith("   ")] == [
-        "         changes: agents/order_processor.py (OrderProcessor.process_order)"
-    ]
-
-
-def test_a_round_is_named_once_and_only_if_something_was_decided_in_it() -> None:
-    other = msgspec.structs.replace(PROPOSAL, proposal_id="P002")
-    commit = committed("unanimous", 1, 1)
-    second = (commit[0], {**commit[1], "commit": {**commit[1]["commit"], "proposal_id": "P002"}})
-    lines = shown(
-        event("Round", round=1), proposed(), proposed(other), commit, second, event("Round", round=2), ending()
-    )
-    assert [line for line in lines if line.startswith("Round")] == ["Round 1"]
-
-
 def ending(reason: TerminationReason = "convergence", detail: str = "", counts: Iterable[int] = (3, 2, 1)) -> Said:
     rounds, proposals, commits = counts
     return event(
@@ -312,12 +294,6 @@ def test_what_passes_unverified_is_said_at_the_beginning_and_with_each_proposal(
     ]
 
 
-def test_a_rung_with_nothing_to_verify_is_not_worth_a_line() -> None:
-    none = RungResult(rung="G6", status="not_run", message="The project has no tests.")
-    report = event("Gated", proposal_id="P001", report=GateReport(proposal_id="P001", passed=True, rungs=(none,)))
-    assert not any("GATE" in line for line in shown(proposed(), report, committed("unanimous", 0, 0)))
-
-
 @pytest.mark.parametrize(
     ("message", "line"),
     [
@@ -336,37 +312,9 @@ def test_that_no_test_has_judged_a_change_is_said_once_at_the_end(message: str, 
     assert sum("tests" in each for each in lines) == 1
 
 
-def test_a_change_that_was_not_accepted_needs_no_test() -> None:
-    none = RungResult(rung="G6", status="not_run", message="The project has no tests.")
-    report = event("Gated", proposal_id="P001", report=GateReport(proposal_id="P001", passed=True, rungs=(none,)))
-    assert not any("tests" in line for line in shown(proposed(), report, ending()))
-
-
-def test_a_graph_without_arbiter_names_none() -> None:
-    started = event("Started", session="S001", backend="rules", agents=["Orders"], arbiters=[])
-    assert shown(started)[-1] == "Orders negotiates."
-
-
 def test_the_model_that_answers_is_named() -> None:
     started = event("Started", session="S001", backend="ollama:coder", agents=["Orders"], arbiters=[])
     assert shown(started) == ["Orders negotiates.", "Their answers come from ollama:coder."]
-
-
-@pytest.mark.parametrize(
-    ("agents", "arbiters", "line"),
-    [
-        (["Orders", "Judge"], ["Judge"], "Orders negotiates; Judge settles what it cannot."),
-        (
-            ["Orders", "Stock", "One", "Two"],
-            ["One", "Two"],
-            "Orders, Stock negotiate; One, Two settle what they cannot.",
-        ),
-        (["Judge"], ["Judge"], "Judge negotiates."),
-    ],
-)
-def test_those_who_take_part_are_named_in_whole_sentences(agents: list[str], arbiters: list[str], line: str) -> None:
-    started = event("Started", session="S001", backend="rules", agents=agents, arbiters=arbiters)
-    assert shown(started)[-1] == line
 
 
 def test_what_an_agent_could_not_do_is_said_at_once() -> None:
@@ -394,10 +342,6 @@ def test_the_status_line_follows_the_proposals() -> None:
     assert statuses == ["", "", "Round 2: verifying P001 of OrderProcessor", voting, voting, ""]
 
 
-def test_events_of_other_kinds_say_nothing() -> None:
-    assert shown(event("SomethingNew", anything=1)) == []
-
-
 def test_words_of_an_agent_cannot_drive_the_terminal() -> None:
     sneaky = msgspec.structs.replace(PROPOSAL, src="Evil\x1b[2J", title="x\x1b]0;y\x07", reason="\u202eabc")
     assert "\x1b" not in "".join(shown(proposed(sneaky), vote("A\x1b[1m", "accept", "\x1b[2J"), rejected("rejected")))
@@ -420,12 +364,6 @@ def test_a_proposal_that_goes_back_is_shown_and_its_votes_are_forgotten() -> Non
     assert lines.count('[AGENT] Stock: "Accepted"') == 1
     at = lines.index("[ARBITER] Overtaken. Its author may fit it to what was accepted, and it is voted on again.")
     assert lines[at + 1] == "         because: G1.conflict: both changed it"
-
-
-def test_several_arbiters_accept_together() -> None:
-    topic, payload = committed("arbiter", 1, 2)
-    payload["commit"]["evaluators"] = ["A", "Y (ARBITER)", "Z (ARBITER)"]
-    assert shown(proposed(), (topic, payload))[-1] == "[ARBITER] The arbiters accept (1/2). Committing."
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from typing import Any
 import click
 import pytest
 
-from graphbus_core.cli.negotiating.review import ConsoleReviewer, console_reviewer
+from graphbus_core.cli.review import ConsoleReviewer, console_reviewer
 from graphbus_core.errors import UsageError
 from graphbus_core.model.proposals import Evidence, GateReport, ProposalEvaluation, RungResult, SchemaChange
 from graphbus_core.negotiation.protocol import Review

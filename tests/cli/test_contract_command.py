@@ -159,12 +159,6 @@ def test_the_first_word_may_be_a_subcommand_and_a_path_may_be_called_alike(
 # --- two states -------------------------------------------------------------------------------
 
 
-def test_options_may_stand_before_a_subcommand(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for before in (["--json"], ["--format", "json"], ["--format=json", "--current", "diff"]):
-        assert main(["contract", *before, "diff", "HEAD", "--current", "1.0.0"]) == 0
-        assert document(capsys)["new"] == "the working tree"
-
-
 FORMS = ("text", "json", "github", "markdown")
 
 
@@ -264,7 +258,7 @@ REFUSED = {
     "nothing to compare with": (["contract", "--allow-breaking"], 2, "GBE110", "give --against"),
     "an empty variable as revision": (["contract", "--against", ""], 2, "GBE110", "--against is empty"),
     "an empty variable as old state": (["contract", "diff", ""], 2, "GBE110", "OLD is empty"),
-    "nearly a subcommand": (["contract", "--json", "dif", "HEAD"], 2, "GBE110", "Did you mean 'diff'?"),
+    "nearly a subcommand": (["contract", "dif", "HEAD", "--json"], 2, "GBE110", "Did you mean 'diff'?"),
     "no version": (["contract", "diff", "HEAD", "--current", "one"], 2, "GBE170", "'one' is no version"),
     "damaged artifacts": (["contract", "damaged"], 6, "GBE5", ""),
 }

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from graphbus_core.cli import console, main
-from graphbus_core.cli.negotiating.live import Live, spent_so_far
-from graphbus_core.cli.negotiating.plan import show_plan
+from graphbus_core.cli.live import Live, spent_so_far
+from graphbus_core.cli.plan import show_plan
 from graphbus_core.model.config import Budget, BuildConfig, SafetyConfig, Settings
 from tests.fakes.model_sessions import GoodModel, negotiate, write_zoo
 

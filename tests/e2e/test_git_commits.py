@@ -11,7 +11,7 @@ import pytest
 from graphbus_core.editing import commits
 from graphbus_core.errors import GraphBusError, NegotiationError
 from graphbus_core.model.config import ResolvedBuild
-from graphbus_core.negotiation.committing import commit_session, load_commits, plan_commits, prepare_commits
+from graphbus_core.negotiation.apply import commit_session, load_commits, plan_commits, prepare_commits
 from tests.fakes.landed_sessions import FILES, LOG, ORDER, PRICE, REBATE, Agreed
 from tests.project_files import write_project
 from tests.unit.editing.git_project import commit_files, git, make_repository

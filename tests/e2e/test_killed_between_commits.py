@@ -15,7 +15,7 @@ from graphbus_core.cli import main
 from graphbus_core.editing import commits
 from graphbus_core.editing.git import Repository
 from graphbus_core.errors import GraphBusError
-from graphbus_core.negotiation.committing import load_commits
+from graphbus_core.negotiation.apply import load_commits
 from tests.fakes.landed_sessions import FILES, PRICE, Agreed
 from tests.fakes.pausing import comes_true
 from tests.patience import PATIENCE_S

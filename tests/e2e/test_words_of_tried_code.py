@@ -10,7 +10,7 @@ import pytest
 from graphbus_core.build import run_build_pipeline
 from graphbus_core.bus import MessageBus
 from graphbus_core.cli import main
-from graphbus_core.cli.negotiating.live import TOPICS, Live
+from graphbus_core.cli.live import TOPICS, Live
 from graphbus_core.llm.client import Prompt
 from graphbus_core.model.config import BuildConfig
 from graphbus_core.negotiation.backend import Backend

@@ -20,7 +20,7 @@ from graphbus_core.model.config import BuildConfig, ResolvedBuild
 from graphbus_core.negotiation.agents import ActiveAgents
 from graphbus_core.negotiation.sessions import Keeper, load_start
 from graphbus_core.settings import resolve_build
-from graphbus_core.store.seals import seal_of
+from graphbus_core.store.cache import seal_of
 from graphbus_core.store.stamps import look_at
 from graphbus_core.store.writing import encode
 

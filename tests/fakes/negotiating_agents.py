@@ -95,7 +95,7 @@ class BrokenGate:
 
 def ask_backwards(batch: Sequence[Asked]) -> Iterator[Reply]:
     """Answer the last question first."""
-    for asked in reversed(batch):
+    for asked in reversed(list(batch)):
         yield answer(asked)
 
 

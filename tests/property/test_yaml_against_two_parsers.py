@@ -75,3 +75,23 @@ def test_a_line_of_a_template(line: str, values: dict[str, object], filled: list
 def test_no_value_leaves_its_line(line: str) -> None:
     with pytest.raises(ValueError, match="several lines"):
         render._fill_line(line, {"a": "x\ny: z"})
+
+
+PLAIN = (
+    *("256Mi", "100m", "1Gi", "2G", "ghcr.io/acme/shop:1.4.2", f"localhost:5000/a@sha256:{'0' * 64}"),
+    *("https://a.example/b", "--health=0.0.0.0:8080", "pip install a==1"),
+)
+MISTAKEN = ("1:30", "190:20:30", "12e03", "0x1F", "1_000", ".5", "1.10", "2001-01-01", "010", "0o7")
+
+
+def test_images_quantities_and_options_are_plain_and_what_may_be_a_number_or_a_day_is_quoted() -> None:
+    assert [scalar(text) for text in PLAIN] == [*PLAIN]
+    assert [scalar(text) for text in MISTAKEN] == [f'"{text}"' for text in MISTAKEN]
+    for text in PLAIN:
+        assert_both_read(text)
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
+def test_a_number_that_is_not_finite_is_refused(number: float) -> None:
+    with pytest.raises(ValueError, match="finite"):
+        own.render({"a": number})

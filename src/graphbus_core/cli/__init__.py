@@ -44,17 +44,17 @@ COMMANDS: dict[str, Entry] = {
     "gate": Entry("graphbus_core.cli.gate:gate", "Judge a change that another tool or a person made.", "Build"),
     "build": Entry("graphbus_core.cli.build:build", "Write the artifacts; let the agents negotiate first.", "Build"),
     "negotiate": Entry("graphbus_core.cli.build:negotiate", "Let the agents improve the code.", "Build"),
-    "undo": Entry("graphbus_core.cli.undo:undo", "Take back what a negotiation changed.", "Build"),
-    "migrate": Entry("graphbus_core.cli.migrate:migrate", "Bring artifacts to the format of today.", "Build"),
-    "inspect": Entry("graphbus_core.cli.inspect:inspect", "Show agents, topics and the graph.", "Look"),
+    "undo": Entry("graphbus_core.cli.decisions:undo", "Take back what a negotiation changed.", "Build"),
+    "migrate": Entry("graphbus_core.cli.artifacts:migrate", "Bring artifacts to the format of today.", "Build"),
+    "inspect": Entry("graphbus_core.cli.artifacts:inspect", "Show agents, topics and the graph.", "Look"),
     "powers": Entry("graphbus_core.cli.powers:powers", "Show which powers are declared, and which are used.", "Look"),
     "inspect-negotiation": Entry(
         "graphbus_core.cli.inspect_negotiation:inspect_negotiation", "Browse proposals, votes and commits.", "Look"
     ),
-    "why": Entry("graphbus_core.cli.why:why", "Tell which decision wrote a line.", "Look"),
-    "report": Entry("graphbus_core.cli.report_command:report", "Write a session as one HTML page.", "Look"),
-    "replay": Entry("graphbus_core.cli.replay:replay", "Run a session again on its record, and compare.", "Look"),
-    "validate": Entry("graphbus_core.cli.validate:validate", "Verify artifacts and source files.", "Look"),
+    "why": Entry("graphbus_core.cli.decisions:why", "Tell which decision wrote a line.", "Look"),
+    "report": Entry("graphbus_core.cli.report:report", "Write a session as one HTML page.", "Look"),
+    "replay": Entry("graphbus_core.cli.decisions:replay", "Run a session again on its record, and compare.", "Look"),
+    "validate": Entry("graphbus_core.cli.artifacts:validate", "Verify artifacts and source files.", "Look"),
     "diff": Entry("graphbus_core.cli.diff:diff", "Tell what changed between two artifact folders.", "Look"),
     "dev": Entry("graphbus_core.cli.dev:dev", "Run the agents, and restart them on each save.", "Run"),
     "run": Entry("graphbus_core.cli.run:run", "Run the graph as plain Python.", "Run"),
@@ -72,7 +72,7 @@ COMMANDS: dict[str, Entry] = {
 """Name -> command, in the order of the help. Reading this table imports no command."""
 
 
-class LazyGroup(click.Group):
+class _LazyGroup(click.Group):
     """A group whose help comes from `COMMANDS` and whose commands are imported one at a time."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -107,7 +107,7 @@ class LazyGroup(click.Group):
                 )
 
 
-def change_directory(ctx: click.Context, _option: click.Parameter, folder: str | None) -> None:
+def _change_directory(ctx: click.Context, _option: click.Parameter, folder: str | None) -> None:
     """Work in another folder from here on; the old one comes back when the command has ended."""
     if folder is None or ctx.resilient_parsing:
         return
@@ -116,7 +116,7 @@ def change_directory(ctx: click.Context, _option: click.Parameter, folder: str |
     os.chdir(folder)
 
 
-def use_config(ctx: click.Context, _option: click.Parameter, file: str | None) -> None:
+def _use_config(ctx: click.Context, _option: click.Parameter, file: str | None) -> None:
     """Let the command, and what it starts, read this file; what the variable said before comes back when it has ended."""
     if file is None or ctx.resilient_parsing:
         return
@@ -132,7 +132,7 @@ def _set_variable(name: str, value: str | None) -> None:
 
 
 @click.group(
-    cls=LazyGroup,
+    cls=_LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="""`graphbus COMMAND --help` explains a command, with examples.
 
@@ -152,7 +152,7 @@ def _set_variable(name: str, value: str | None) -> None:
     type=click.Path(exists=True, file_okay=False),
     is_eager=True,
     expose_value=False,
-    callback=change_directory,
+    callback=_change_directory,
     help="Work in this folder.",
 )
 @click.option(
@@ -161,7 +161,7 @@ def _set_variable(name: str, value: str | None) -> None:
     metavar="FILE",
     type=click.Path(exists=True, dir_okay=False, readable=True),
     expose_value=False,
-    callback=use_config,
+    callback=_use_config,
     help="Settings (TOML) that go before those of the project.",
 )
 @click.version_option(__version__, "-V", "--version", prog_name="graphbus", message="%(prog)s %(version)s")

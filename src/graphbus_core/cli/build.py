@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from graphbus_core.build import BuildResult, run_build_pipeline
+from graphbus_core.cli import console
+from graphbus_core.cli.console import Role, counted, paint, plain
 from graphbus_core.errors import UsageError, raise_all
+from graphbus_core.model.config import BuildConfig
+from graphbus_core.model.findings import Finding, Severity
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -25,22 +33,14 @@ _OPTIONS = (
     click.option("--unsafe-verify", is_flag=True, help="Let changes pass that cannot be tried or tested."),
 )
 
-NEEDS_AGENTS = {
-    "model": "--model",
-    "intent": "--intent",
-    "rounds": "--rounds",
-    "max_usd": "--max-usd",
-    "is_planned": "--plan",
-    "is_reviewed": "--review",
-    "is_resumed": "--resume",
-    "makes_commits": "--commit",
-    "no_cache": "--no-cache",
-    "unsafe_verify": "--unsafe-verify",
-}
-"""Parameter -> option, of those that have no effect on a static build."""
+_NEEDS_AGENTS = (
+    *("model", "intent", "rounds", "max_usd", "is_planned", "is_reviewed", "is_resumed", "makes_commits"),
+    *("no_cache", "unsafe_verify"),
+)
+"""Options that have no effect on a static build."""
 
 
-def negotiation_options(command: F) -> F:
+def _negotiation_options(command: F) -> F:
     """Add the options, in the order in which the help shows them."""
     for option in reversed(_OPTIONS):
         command = option(command)
@@ -50,11 +50,11 @@ def negotiation_options(command: F) -> F:
 @click.command("build", short_help="Write the artifacts; let the agents negotiate first.")
 @click.argument("paths", metavar="[PATH]...", nargs=-1)
 @click.option("--enable-agents", is_flag=True, help="Let the agents negotiate and change source files first.")
-@negotiation_options
+@_negotiation_options
 @click.option("--force", is_flag=True, help="Build although nothing has changed; ask every agent.")
 @click.option("--frozen", "is_frozen", is_flag=True, help="Ask no model; fail unless the lock covers the sources.")
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
-def build(*, paths: tuple[str, ...], as_json: bool, enable_agents: bool, **wished: object) -> None:
+def build(*, paths: tuple[str, ...], as_json: bool, enable_agents: bool, **wished: Any) -> None:
     """Read the agents in PATH, files or folders, and write the graph to .graphbus/; your code is read, not run.
 
     With --enable-agents the agents negotiate first: they propose changes, every change is verified (your tests run on
@@ -73,21 +73,19 @@ def build(*, paths: tuple[str, ...], as_json: bool, enable_agents: bool, **wishe
       graphbus build agents/ --enable-agents --model ollama:qwen3-coder --plan
       graphbus build agents/ --frozen
     """
-    from graphbus_core.cli.negotiating.session import perform, request_of
-
     if not enable_agents:
-        useless = (option for name, option in NEEDS_AGENTS.items() if wished[name] not in {None, "", False})
+        options = {parameter.name: parameter.opts[0] for parameter in build.params}
+        useless = (options[name] for name, value in wished.items() if name in _NEEDS_AGENTS and value)
         raise_all(UsageError("GBE131", option=option, needed="--enable-agents") for option in useless)
-    request = request_of(paths, wished, enable_agents=enable_agents)
-    perform(request, "Build", as_json=as_json, is_planned=bool(wished["is_planned"]))
+    _perform(paths, wished, "Build", as_json=as_json, enable_agents=enable_agents)
 
 
 @click.command("negotiate", short_help="Let the agents improve the code.")
 @click.argument("paths", metavar="[PATH]...", nargs=-1)
-@negotiation_options
+@_negotiation_options
 @click.option("--force", is_flag=True, help="Ask every agent, also those that have settled.")
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
-def negotiate(*, paths: tuple[str, ...], as_json: bool, **wished: object) -> None:
+def negotiate(*, paths: tuple[str, ...], as_json: bool, **wished: Any) -> None:
     """Let the agents in PATH, files or folders, propose changes and vote on them, and write what they agree on.
 
     The artifacts stay as they are; `graphbus build` renews them. `graphbus undo` takes the changes back.
@@ -101,7 +99,217 @@ def negotiate(*, paths: tuple[str, ...], as_json: bool, **wished: object) -> Non
       graphbus negotiate agents/ --rounds 3 --dry-run
       graphbus negotiate agents/ --intent "typed payloads everywhere"
     """
-    from graphbus_core.cli.negotiating.session import perform, request_of
+    _perform(paths, wished, "Negotiation", as_json=as_json, enable_agents=True, emit_artifacts=False)
 
-    request = request_of(paths, wished, enable_agents=True, emit_artifacts=False)
-    perform(request, "Negotiation", as_json=as_json, is_planned=bool(wished["is_planned"]))
+
+def _perform(paths: tuple[str, ...], wished: dict[str, Any], what: str, *, as_json: bool, **fixed: Any) -> None:
+    """Run a build or a negotiation and say what came of it, or only what it can cost."""
+    is_planned, no_cache = wished.pop("is_planned"), wished.pop("no_cache")
+    request = BuildConfig(paths=paths, use_cache=not no_cache, **wished, **fixed)
+    if is_planned:
+        from graphbus_core.cli.plan import show_plan
+
+        show_plan(request, as_json=as_json)
+        return
+    started = time.monotonic()
+    if request.enable_agents:
+        result = _run_with_agents(request, console.say if as_json else console.out)
+    else:
+        result = run_build_pipeline(request, on_recovered=_tell)
+    if as_json:
+        console.emit_json(_document(result))
+    elif result.is_unchanged or not request.enable_agents:
+        console.out_all(_built(result, paths, time.monotonic() - started))
+    elif not result.was_dry_run:
+        console.out_all(_improved(result, paths, what))
+    if result.was_dry_run and not as_json:
+        console.out_all(_dry(result))
+
+
+def _run_with_agents(request: BuildConfig, write: Callable[[str], None]) -> BuildResult:
+    """Negotiate, and write each decision as it is made."""
+    from graphbus_core.bus import MessageBus
+    from graphbus_core.cli.live import TOPICS, Live
+    from graphbus_core.model.messages import Event
+
+    backend = None
+    if request.is_reviewed:
+        from graphbus_core.cli.review import console_reviewer
+        from graphbus_core.negotiation.backend import Backend
+
+        backend = Backend(reviewer=console_reviewer(write))
+    live = Live()
+    bus = MessageBus(history=0)
+
+    def listen(event: Event) -> None:
+        try:
+            for line in live.lines(event.topic, event.payload):
+                write(line)
+            console.status(live.status)
+        except OSError:  # stdout takes nothing more; what was asked for is still done
+            bus.unsubscribe(subscription)
+
+    subscription = bus.subscribe(TOPICS, listen)
+    try:
+        return run_build_pipeline(request, bus=bus, on_recovered=_tell, backend=backend)
+    except KeyboardInterrupt:
+        console.status("")
+        console.say(_interrupted(request, live.session))
+        raise
+    finally:
+        console.status("")
+
+
+def _tell(what: str) -> None:
+    console.say(plain(what))
+
+
+def _interrupted(request: BuildConfig, session: str) -> str:
+    """Say what Ctrl-C has left: the session is kept, and whether files were changed is what the journal says."""
+    from graphbus_core import settings
+    from graphbus_core.editing.promotion import fate_of
+    from graphbus_core.negotiation.transcript import list_sessions, load_session
+
+    if request.dry_run:
+        return "Dry run: no session is kept, and no source file was changed."
+    config = settings.resolve_build(request)
+    if session not in list_sessions(config.artifacts_dir):
+        return "No source file was changed. `--resume` goes on with what was said so far, if anything was."
+    commits = load_session(config.artifacts_dir, session).negotiations.completed
+    kept = f"Session {plain(session)} is kept, with {counted(len(commits), 'accepted proposal')}"
+    if fate_of(config, session):
+        return f"{kept}; its changes were written: `graphbus undo` takes them back, `graphbus build` builds with them."
+    return f"{kept}; no source file was changed. `--resume` goes on with it, `graphbus inspect-negotiation` shows it."
+
+
+# --- the outcome as lines to read --------------------------------------------------------------
+
+_NOUNS: dict[Severity, str] = {"error": "error", "warning": "warning", "info": "note"}
+_TICK = paint("✓", "good")
+_SHOWN_ORDER = 12
+"""So many names of the order are read by a person."""
+
+
+def _built(result: BuildResult, paths: Sequence[str], seconds: float) -> Iterator[str]:
+    """Sum up a build without agents."""
+    agents, topics, heard = result.tally.agents, result.tally.topics, result.tally.subscriptions
+    counts = f"{counted(agents, 'agent')}, {counted(topics, 'topic')}, {counted(heard, 'subscription')}"
+    if result.locked:
+        yield f"{_TICK} The lock covers {counted(result.locked, 'agent')}: each has settled on its present inputs"
+    if result.is_unchanged:
+        yield f"{_TICK} Nothing has changed since the last build: {counts} ({_elapsed(seconds)})"
+    else:
+        yield f"{_TICK} {'Read' if result.was_dry_run else 'Built'} {counts} in {_elapsed(seconds)}"
+        order = result.artifacts.graph.activation_order
+        shown = [paint(plain(name), "name") for name in order[:_SHOWN_ORDER]]
+        shown += [f"{len(order) - _SHOWN_ORDER} more"] if len(order) > _SHOWN_ORDER else []
+        yield f"  order: {' → '.join(shown)}"
+    yield from _left_over(result.findings, paths)
+    if not result.is_unchanged:
+        yield from _written(result)
+
+
+def _improved(result: BuildResult, paths: Sequence[str], what: str) -> Iterator[str]:
+    """Sum up what agents did; `what` is `"Build"` or `"Negotiation"`."""
+    changed = {change.path: change.proposals for change in result.applied}
+    for path, proposals in changed.items():
+        accepted = paint(f"({', '.join(proposals)})", "dim")
+        yield f"  {_TICK} Modified: {plain(path)} {accepted}"
+    completed = result.negotiations.completed if result.negotiations else ()
+    titles = {commit.proposal_id: commit.title for commit in completed}
+    for proposal, commit in _git_commits(result).items():
+        yield f"  {_TICK} Committed: {commit[:10]} {plain(titles.get(proposal, ''))} {paint(f'({proposal})', 'dim')}"
+    yield ""
+    yield f"{_TICK} {what} complete — {counted(len(changed), 'file')} improved by agents"
+    yield from _spent(result)
+    yield from _written(result)
+    yield from _left_over(result.findings, paths)
+    if changed and not result.config.emit_artifacts:
+        yield f"  {' '.join(['graphbus build', *paths])} renews the artifacts"
+    if changed:
+        yield paint("  Who agreed to what: graphbus inspect-negotiation; as a page: graphbus report", "dim")
+        yield paint("  Take it back: graphbus undo", "dim")
+
+
+def _dry(result: BuildResult) -> Iterator[str]:
+    """Show what would have been written, and what it has cost to know it."""
+    if result.config.enable_agents and not result.is_unchanged:
+        yield ""
+        for path in sorted(result.diffs):
+            yield from console.diff_lines(result.diffs[path])
+        yield ""
+    yield from _spent(result)
+    yield f"Dry run: nothing was written. {counted(len(result.diffs), 'file')} would change."
+
+
+def _git_commits(result: BuildResult) -> Mapping[str, str]:
+    """Give the git commits that were made: proposal -> id, in their order."""
+    if not (result.negotiations and result.applied and result.config.makes_commits):
+        return {}
+    from graphbus_core.negotiation.apply import load_commits
+
+    made = load_commits(result.config.artifacts_dir, result.negotiations.session)
+    return made.commits if made else {}
+
+
+def _spent(result: BuildResult) -> Iterator[str]:
+    """Say what the models have cost, if any was asked."""
+    cost = result.spent
+    if cost.requests:
+        import msgspec
+
+        from graphbus_core.cli.live import spent_so_far
+
+        cached = f", {cost.cached} from the cache" if cost.cached else ""
+        told = spent_so_far({**msgspec.structs.asdict(cost), "tokens": cost.usage.total_tokens})
+        yield f"  Asked: {told} in {counted(cost.requests, 'request')}{cached}"
+
+
+def _written(result: BuildResult) -> Iterator[str]:
+    """Say where the artifacts are, if there are any."""
+    if _has_written(result):
+        yield f"{_TICK} Artifacts written to: {_shown_folder(Path(result.config.artifacts_dir))}"
+
+
+def _has_written(result: BuildResult) -> bool:
+    return result.config.emit_artifacts and not result.was_dry_run
+
+
+def _left_over(findings: Sequence[Finding], paths: Sequence[str]) -> Iterator[str]:
+    """Count the findings and point to where they are explained."""
+    if findings:
+        counts = Counter(finding.severity for finding in findings)
+        listed = ", ".join(counted(counts[severity], noun) for severity, noun in _NOUNS.items() if counts[severity])
+        role: Role = "warn" if counts["error"] + counts["warning"] else "dim"
+        yield f"  {paint(f'{listed}:', role)} {' '.join(['graphbus check', *paths])}"
+
+
+def _document(result: BuildResult) -> dict[str, object]:
+    """Give the result as `--json` shows it."""
+    negotiations = result.negotiations
+    return {
+        "is_unchanged": result.is_unchanged,
+        "locked": result.locked,
+        "was_dry_run": result.was_dry_run,
+        "artifacts": _shown_folder(Path(result.config.artifacts_dir)) if _has_written(result) else None,
+        "agents": [agent.name for agent in result.artifacts.agents.agents],
+        "topics": [topic.name for topic in result.artifacts.topics.topics],
+        "activation_order": result.artifacts.graph.activation_order,
+        "findings": result.findings,
+        "negotiation": {"session": negotiations.session, "ending": negotiations.ending} if negotiations else None,
+        "spent": result.spent,
+        "modified": result.applied,
+        "git_commits": _git_commits(result),
+        "diffs": result.diffs,
+    }
+
+
+def _elapsed(seconds: float) -> str:
+    """Give a duration for people: `38 ms`, `1.2 s`."""
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
+
+
+def _shown_folder(folder: Path) -> str:
+    """Give a folder relative to the working directory where it is below it."""
+    here = Path.cwd().resolve()
+    return f"{folder.relative_to(here) if folder.is_relative_to(here) else folder}/"

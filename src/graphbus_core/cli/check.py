@@ -2,36 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import click
-import msgspec
 
 from graphbus_core import settings
 from graphbus_core.build import end_interrupted
-from graphbus_core.cli import console
-from graphbus_core.cli.checking import formats
+from graphbus_core.cli import console, formats
 from graphbus_core.compiler import rules
 from graphbus_core.compiler.project import Project
-from graphbus_core.errors import BuildError, GraphBusError, UsageError
+from graphbus_core.errors import BuildError, EditError, GraphBusError, Place, UsageError, raise_all
 from graphbus_core.model.config import BuildConfig
 from graphbus_core.model.findings import Finding, Fix
+from graphbus_core.model.proposals import CodeChange
 
 FAILED = BuildError.exit_status
 
 
-class Wanted(msgspec.Struct, frozen=True):
-    """What the command line asks for."""
+class Wanted(NamedTuple):
+    """What the command line asks for; the names are those of the options."""
 
-    select: tuple[str, ...]
-    ignore: tuple[str, ...]
-    form: str
-    is_fix: bool
-    is_diff: bool
-    is_strict: bool
-    is_exit_zero: bool
-    is_statistics: bool
+    form: str = "text"
+    select: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    fix: bool = False
+    diff: bool = False
+    strict: bool = False
+    exit_zero: bool = False
+    statistics: bool = False
 
 
 @click.command("check", short_help="Find what does not fit together, and mend what is safe.")
@@ -50,15 +51,7 @@ class Wanted(msgspec.Struct, frozen=True):
 @click.option("--strict", is_flag=True, help="Fail for notes as well.")
 @click.option("--exit-zero", is_flag=True, help="Never fail for what was found.")
 @click.option("--statistics", is_flag=True, help="Count the findings of each rule instead of showing them.")
-def check(
-    *,
-    paths: tuple[str, ...],
-    select: tuple[str, ...],
-    ignore: tuple[str, ...],
-    form: str | None,
-    as_json: bool,
-    **flags: bool,
-) -> int:
+def check(*, paths: tuple[str, ...], select: tuple[str, ...], ignore: tuple[str, ...], **wished: Any) -> int:
     """Read the agents in PATH and report what does not fit together; no code of yours is run.
 
     A folder is read as one graph. For a file the whole package around it is read, and only what is found in
@@ -73,21 +66,8 @@ def check(
       graphbus check agents/ --select GB0 --ignore GB002 --strict
       graphbus check agents/ --format sarif > graphbus.sarif
     """
-    if as_json and form not in (None, "json"):
-        raise UsageError(
-            "GBE110", message=f"--json and --format {form} contradict each other.", command="graphbus check"
-        )
-    wanted = Wanted(
-        _codes(select),
-        _codes(ignore),
-        "json" if as_json else form or "text",
-        flags["fix"],
-        flags["diff"],
-        flags["strict"],
-        flags["exit_zero"],
-        flags["statistics"],
-    )
-    return _check(paths, wanted)
+    form = console.form_of(wished)
+    return _check(paths, Wanted(form, _codes(select), _codes(ignore), **wished))
 
 
 def _codes(given: Iterable[str]) -> tuple[str, ...]:
@@ -96,25 +76,20 @@ def _codes(given: Iterable[str]) -> tuple[str, ...]:
 
 def _check(paths: tuple[str, ...], wanted: Wanted) -> int:
     rules.selected(wanted.select, wanted.ignore)  # refuses what is no code before anything is read
-    if wanted.is_diff and wanted.form in ("sarif", "github"):
+    if wanted.diff and wanted.form in ("sarif", "github"):
         raise UsageError("GBE110", message=f"A diff has no {wanted.form} form.", command="graphbus check")
     config = settings.resolve_build(BuildConfig(paths=tuple(map(_to_read, paths))))
-    for told in end_interrupted(config, writes_sources=wanted.is_fix):
+    for told in end_interrupted(config, writes_sources=wanted.fix):
         console.say(console.plain(told))
     project = Project.read(config)
     only = _only(paths, Path(config.root))
     if only is None:
         _refuse_nothing(project)
-    if wanted.is_diff:
+    if wanted.diff:
         return _show_diff(project, wanted, only)
-    fixed: tuple[tuple[Finding, Fix], ...] = ()
-    if wanted.is_fix:
-        from graphbus_core.cli.checking import fixing
-
-        mended = fixing.mend(project, fixing.Choice(wanted.select, wanted.ignore), only)
-        fixing.write(mended)
-        project, fixed = mended.project, mended.fixed
-    report = _report(project, wanted, only, fixed)
+    mended = mend(project, wanted, only) if wanted.fix else _Mended(project)
+    write(mended)
+    report = _report(mended, wanted, only)
     _show(report, wanted)
     return _status(report, wanted)
 
@@ -151,12 +126,8 @@ def _refuse_nothing(project: Project) -> None:
         raise BuildError("GBE213", paths=", ".join("this folder" if root == "." else root for root in roots))
 
 
-def _report(
-    project: Project,
-    wanted: Wanted,
-    only: Collection[str] | None,
-    fixed: tuple[tuple[Finding, Fix], ...] = (),
-) -> formats.Report:
+def _report(mended: _Mended, wanted: Wanted, only: Collection[str] | None) -> formats.Report:
+    project = mended.project
     found = rules.check(project, select=wanted.select, ignore=wanted.ignore)
     shown = tuple(finding for finding in found if only is None or finding.span.path in only)
     uncovered = _uncovered(project)
@@ -169,7 +140,7 @@ def _report(
         root=project.config.root,
         source=project.source,
         fix_of=lambda finding: rules.fix_for(finding, project),
-        fixed=fixed,
+        fixed=mended.fixed,
         files=len(project.index.files),
         agents=len(project.definitions),
         asked=tuple(path for path in only or () if path in read),
@@ -192,36 +163,22 @@ def _show(report: formats.Report, wanted: Wanted) -> None:
     elif wanted.form == "sarif":
         console.emit_json(formats.as_sarif(report))
     elif wanted.form == "github":
-        _write(formats.as_github(report))
+        console.out_all(formats.as_github(report))
     else:
-        _show_text(report, wanted)
-
-
-def _show_text(report: formats.Report, wanted: Wanted) -> None:
-    for finding, fix in report.fixed:
-        mark = console.paint("✓", "good")
-        console.out(
-            f"{mark} {console.plain(report.shown(finding.span.path))}: {finding.code} {console.plain(fix.title)}"
-        )
-    for error in report.errors:
-        console.error(error)
-    if wanted.is_statistics:
-        _write(formats.statistics(report.findings))
-    else:
-        _write(formats.as_text(report))
-
-
-def _write(lines: Iterable[str]) -> None:
-    for line in lines:
-        console.out(line)
+        for finding, fix in report.fixed:
+            path = console.plain(report.shown(finding.span.path))
+            console.out(f"{console.paint('✓', 'good')} {path}: {finding.code} {console.plain(fix.title)}")
+        for error in report.errors:
+            console.error(error)
+        lines = formats.statistics(report.findings) if wanted.statistics else formats.as_text(report)
+        console.out_all(lines)
 
 
 def _show_diff(project: Project, wanted: Wanted, only: Collection[str] | None) -> int:
     """What `--fix` would do, as a diff on stdout; fails when there is something to do, like `ruff --diff`."""
-    from graphbus_core.cli.checking import fixing
     from graphbus_core.editing.edits import unified_diff
 
-    mended = fixing.mend(project, fixing.Choice(wanted.select, wanted.ignore), only)
+    mended = mend(project, wanted, only)
     errors = _uncovered(project)
     diffs = {path: unified_diff(path, before, after) for path, (before, after) in mended.files.items()}
     if wanted.form == "json":
@@ -232,9 +189,124 @@ def _show_diff(project: Project, wanted: Wanted, only: Collection[str] | None) -
         for error in errors:
             console.error(error)
         console.say(f"{len(mended.fixed)} to mend in {console.counted(len(diffs), 'file')}; nothing was written.")
-    return FAILED if (diffs or errors) and not wanted.is_exit_zero else 0
+    return FAILED if (diffs or errors) and not wanted.exit_zero else 0
 
 
 def _status(report: formats.Report, wanted: Wanted) -> int:
-    counted = report.count("error") + report.count("warning") + (report.count("info") if wanted.is_strict else 0)
-    return FAILED if counted and not wanted.is_exit_zero else 0
+    counted = report.count("error") + report.count("warning") + (report.count("info") if wanted.strict else 0)
+    return FAILED if counted and not wanted.exit_zero else 0
+
+
+# --- safe changes only, pass after pass until nothing is left to mend --------------------------
+
+_MOST_PASSES = 50
+
+
+class _Mended(NamedTuple):
+    """What `--fix` came to.
+
+    Attributes:
+        project: The project with all changes.
+        fixed: Each finding that was mended, with its change.
+        files: Path -> bytes before and after.
+    """
+
+    project: Project
+    fixed: tuple[tuple[Finding, Fix], ...] = ()
+    files: Mapping[str, tuple[bytes, bytes]] = MappingProxyType({})
+
+
+def mend(project: Project, wanted: Wanted, only: Collection[str] | None = None) -> _Mended:
+    """Apply every safe fix to the project in memory; nothing is written.
+
+    Args:
+        project: What was read.
+        wanted: Which rules count.
+        only: The paths whose findings are mended; None: all.
+    """
+    state, fixed = project, list[tuple[Finding, Fix]]()
+    for _ in range(_MOST_PASSES):
+        found = rules.check(state, select=wanted.select, ignore=wanted.ignore)
+        safe = [each for each in found if each.is_fix_safe and (only is None or each.span.path in only)]
+        step = _Pass(state)
+        fixed += [(finding, fix) for finding in safe if (fix := step.take(finding)) is not None]
+        if not step.files:
+            break
+        state = state.with_files(step.files)
+    changed = sorted({change.file_path for _, fix in fixed for change in fix.changes})
+    files = {path: (project.source(path).data, state.source(path).data) for path in changed}
+    return _Mended(state, tuple(fixed), files)
+
+
+class _Pass:
+    """The fixes of one round, each symbol changed by one of them at most: all were made for the same text."""
+
+    def __init__(self, state: Project) -> None:
+        self.files: dict[str, bytes] = {}
+        self._state = state
+        self._touched: set[tuple[str, str]] = set()
+
+    def take(self, finding: Finding) -> Fix | None:
+        """Apply the fix of a finding, unless its place was changed in this round already."""
+        from graphbus_core.editing.edits import apply_change
+
+        fix = rules.fix_for(finding, self._state)
+        if fix is None or any(self._is_touched(change) for change in fix.changes):
+            return None
+        for change in fix.changes:
+            if change.operation == "add_import" and (change.file_path, change.new_code) in self._touched:
+                continue
+            data = self.files.get(change.file_path) or self._state.source(change.file_path).data
+            self.files[change.file_path] = apply_change(data, change)
+            self._touched.add((change.file_path, change.target or change.new_code))
+        return fix
+
+    def _is_touched(self, change: CodeChange) -> bool:
+        return bool(change.target) and any(
+            path == change.file_path and _is_around(name, change.target) for path, name in self._touched
+        )
+
+
+def _is_around(one: str, other: str) -> bool:
+    return one == other or one.startswith(f"{other}.") or other.startswith(f"{one}.")
+
+
+def write(mended: _Mended) -> None:
+    """Write the changed files, each one whole or not at all.
+
+    Raises:
+        EditError: A file cannot be written, or has changed since it was read; the others are written.
+    """
+    root = Path(mended.project.config.root)
+    failures: list[EditError] = []
+    for path, (before, after) in mended.files.items():
+        try:
+            _write_one(root, path, before, after)
+        except EditError as error:
+            failures.append(EditError("GBE330", where=Place(path)) if error.code == "GBE320" else error)
+        except OSError as error:
+            failures.append(EditError("GBE321", where=Place(path), reason=error.strerror or str(error)))
+    raise_all(failures)
+
+
+def _write_one(root: Path, path: str, before: bytes, after: bytes) -> None:
+    """Write a file; of one that a link inside the project leads to, the file itself."""
+    from graphbus_core.editing.journal import JournalFile
+    from graphbus_core.editing.target import Target
+    from graphbus_core.model.digests import sha256_hex
+    from graphbus_core.store.beneath import Folder
+
+    place = (root / path).resolve()
+    if not place.is_relative_to(root.resolve()):
+        raise EditError("GBE322", where=Place(path))
+    file = JournalFile(path=path, sha256_before=sha256_hex(before), sha256_after=sha256_hex(after))
+    with Folder.at(place.parent) as folder:
+        target = Target(folder, place.name, file)
+        if folder.read(place.name) != before:
+            raise EditError("GBE330", where=Place(path))
+        try:
+            target.put_beside(after)
+            target.take_new()
+            target.clear()
+        finally:
+            target.remove_temporary()

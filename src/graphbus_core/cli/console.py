@@ -107,6 +107,33 @@ def out(text: str = "", *, end: str = "\n") -> None:
     click.echo(text + end, nl=False, color=is_coloured(sys.stdout))
 
 
+def out_all(lines: Iterable[str]) -> None:
+    """Write several results, each on a line of its own."""
+    for line in lines:
+        out(line)
+
+
+def result(document: object, lines: Iterable[str], *, as_json: bool) -> None:
+    """Write what a command has found: as the one JSON document, or as lines to read."""
+    if as_json:
+        emit_json(document)
+    else:
+        out_all(lines)
+
+
+def form_of(wished: dict[str, Any]) -> str:
+    """Take `--format` and `--json`, which is short for one of its values, out of the options of the running command.
+
+    Raises:
+        UsageError: GBE110, they contradict each other.
+    """
+    form, as_json = wished.pop("form"), wished.pop("as_json")
+    if as_json and form not in (None, "json"):
+        command = click.get_current_context().command_path
+        raise UsageError("GBE110", message=f"--json and --format {form} contradict each other.", command=command)
+    return "json" if as_json else form or "text"
+
+
 def clear() -> None:
     """Clear the terminal, if stdout is one that can."""
     if sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
@@ -185,9 +212,15 @@ def bug() -> None:
 
 def diff(text: str, write: Callable[[str], None] = out) -> None:
     """Write a unified diff, coloured by line; to stdout, unless it is part of a talk."""
+    for line in diff_lines(text):
+        write(line)
+
+
+def diff_lines(text: str) -> Iterator[str]:
+    """Give the lines of a unified diff, coloured."""
     for line in text.splitlines():
         role = _diff_role(line)
-        write(paint(plain(line), role) if role else plain(line))
+        yield paint(plain(line), role) if role else plain(line)
 
 
 def _diff_role(line: str) -> Role | None:
@@ -388,3 +421,8 @@ def folded(prefix: str, text: str, indent: int, outer: int = 0) -> Iterator[str]
     ]
     yield f"{prefix}{lines[0]}"
     yield from (f"{' ' * indent}{line}".rstrip() for line in lines[1:])
+
+
+def fact(label: str, value: str, width: int) -> Iterator[str]:
+    """Give a label and its value, folded under its beginning; the values of labels of one width stand below each other."""
+    return folded(f"  {paint(f'{label}:'.ljust(width), 'dim')} ", value, width + 3)

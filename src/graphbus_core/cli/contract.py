@@ -3,23 +3,51 @@
 contract [PATH]...   every method and edge, validated; with --against, what has changed since a revision
 contract diff        two states of the graph, compared
 contract export      the promises in formats that others read
+
+A state of the graph is a folder with sources, a folder with artifacts, or a git revision:
+agents/   .graphbus/   an existing path wins          main   HEAD~3   v1.2   else a revision          rev:agents   a revision
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from json import dumps
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
 
 import click
 
+from graphbus_core import settings, store
+from graphbus_core.cli import console, contract_report
+from graphbus_core.cli.contract_report import Comparison
 from graphbus_core.cli.shipping import writing
-from graphbus_core.errors import UsageError, did_you_mean
+from graphbus_core.compiler import rules
+from graphbus_core.compiler.project import Project
+from graphbus_core.compiler.rules.wiring import Wiring
+from graphbus_core.contracts import compare, versions
+from graphbus_core.contracts.edges import Recorded, Validation, surely
+from graphbus_core.contracts.edges import validate as validate_edges
+from graphbus_core.contracts.surface import Surface
+from graphbus_core.editing import revisions
+from graphbus_core.editing.git import Repository
+from graphbus_core.errors import BuildError, DeployError, GraphBusError, UsageError, did_you_mean, raise_all
+from graphbus_core.model.artifacts import SCHEMA_VERSION, BuildArtifacts
+from graphbus_core.model.config import BuildConfig, ResolvedBuild, RuntimeConfig
+from graphbus_core.store.migration import load_any
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
+FAILED = BuildError.exit_status
+_REVISION = "rev:"
+_PYPROJECT = "pyproject.toml"
+_WHY_NO_REVISION = {
+    "GBE344": "there is no git repository here",
+    "GBE432": "the repository has no such commit",
+}
 
-class PathsOrPart(click.Group):
+
+class _PathsOrPart(click.Group):
     """A command with subcommands: the first word decides. `diff` is the subcommand, `./diff` a folder."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
@@ -29,79 +57,53 @@ class PathsOrPart(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Give the words to the subcommand that the first one names, else to this command."""
-        at = self._first_word(args)
-        word = args[at] if at < len(args) else ""
-        is_part = word in self.commands
-        if word and not is_part and not os.path.exists(word) and (near := did_you_mean(word, self.commands)):
+        word = args[0] if args else ""
+        is_part = ctx.meta[__name__] = word in self.commands
+        is_path = is_part or word.startswith("-") or os.path.exists(word)
+        if not is_path and (near := did_you_mean(word, self.commands)):
             raise _refusal(f"There is no folder and no command {word!r}.{near}", ctx.command_path)
-        if is_part:  # its options may stand before its name
-            args = [word, *args[:at], *args[at + 1 :]]
-        ctx.meta[__name__] = is_part
         ctx.allow_interspersed_args = not is_part
         return super().parse_args(ctx, args)
-
-    def _first_word(self, args: list[str]) -> int:
-        """Where the first word is that is no option and no value of one; behind the end if there is none."""
-        valued = {
-            name for each in self.params if isinstance(each, click.Option) and not each.is_flag for name in each.opts
-        }
-        at = 0
-        while at < len(args) and args[at].startswith("-"):
-            if args[at] == "--":
-                return len(args)
-            at += 2 if args[at] in valued else 1
-        return at
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         """The subcommands stand below the options; the line of usage is about the command itself."""
         return click.Command.collect_usage_pieces(self, ctx)
 
 
-_OPTIONS = (
-    click.option("--json", "as_json", is_flag=True, help="The same as --format json."),
-    click.option(
-        "--format",
-        "form",
-        type=click.Choice(["text", "json", "github", "markdown"]),
-        help="How to report: text (default), json, github or markdown.",
-    ),
-    click.option("--check-version", is_flag=True, help="Fail if the version is lower than what has changed asks for."),
-    click.option("--current", default="", metavar="VERSION", help="The version before (that of pyproject.toml there)."),
-    click.option(
-        "--allow-announced",
-        is_flag=True,
-        help="Do not fail for what breaks somebody if the version was raised as far as it asks for.",
-    ),
-    click.option("--allow-breaking", is_flag=True, help="Do not fail for what breaks somebody."),
-)
-
-
 def _options(command: Function) -> Function:
     """Add what `contract --against` and `contract diff` have in common."""
-    for option in _OPTIONS:
+    for option in (
+        click.option("--json", "as_json", is_flag=True, help="The same as --format json."),
+        click.option(
+            "--format",
+            "form",
+            type=click.Choice(["text", "json", "github", "markdown"]),
+            help="How to report: text (default), json, github or markdown.",
+        ),
+        click.option(
+            "--check-version", is_flag=True, help="Fail if the version is lower than what has changed asks for."
+        ),
+        click.option(
+            "--current", default="", metavar="VERSION", help="The version before (that of pyproject.toml there)."
+        ),
+        click.option(
+            "--allow-announced",
+            is_flag=True,
+            help="Do not fail for what breaks somebody if the version was raised as far as it asks for.",
+        ),
+        click.option("--allow-breaking", is_flag=True, help="Do not fail for what breaks somebody."),
+    ):
         command = option(command)
     return command
 
 
-def _refusal(message: str, command: str) -> UsageError:
+def _refusal(message: str, command: str = "graphbus contract") -> UsageError:
     return UsageError("GBE110", message=message, command=command)
-
-
-def _form(wished: dict[str, Any], command: str) -> str:
-    """Take the form out of the options.
-
-    Raises:
-        UsageError: GBE110, there are two.
-    """
-    form, as_json = wished.pop("form"), wished.pop("as_json")
-    if as_json and form not in (None, "json"):
-        raise _refusal(f"--json and --format {form} contradict each other.", command)
-    return "json" if as_json else form or "text"
 
 
 @click.group(
     "contract",
-    cls=PathsOrPart,
+    cls=_PathsOrPart,
     invoke_without_command=True,
     short_help="Validate, compare and export what agents promise.",
 )
@@ -128,16 +130,19 @@ def contract(context: click.Context, /, *, against: str | None, paths: tuple[str
       graphbus contract diff v1.2
       graphbus contract export --format jsonschema
     """
-    form = _form(wished, "graphbus contract")
     if context.invoked_subcommand:
         return 0
+    form = console.form_of(wished)
     if against is not None and not against.strip():
-        raise _refusal("--against is empty: there is nothing to compare with.", "graphbus contract")
+        raise _refusal("--against is empty: there is nothing to compare with.")
     if not against and any(wished.values()):
-        raise _refusal("There is nothing to compare with: give --against.", "graphbus contract")
-    from graphbus_core.cli.contracting import check
-
-    return check.validate(paths, against or "", check.Wanted(form, **wished))
+        raise _refusal("There is nothing to compare with: give --against.")
+    is_built = len(paths) == 1 and _is_artifacts(paths[0])
+    state = _of_artifacts(paths[0]) if is_built else _of_sources(paths or _default_paths())
+    if not against:
+        return _show(state, None, form)
+    old = _read_revision(against, () if is_built else paths, is_merge_base=True)
+    return _show(state, _compared(old, state, **wished), form)
 
 
 @contract.command("diff", short_help="Compare two states of the contracts.")
@@ -164,12 +169,214 @@ def diff(*, old: str, new: str, paths: tuple[str, ...], **wished: Any) -> int:
       graphbus contract diff old/.graphbus .graphbus --json
       graphbus contract diff main --format markdown > comment.md
     """
-    form = _form(wished, "graphbus contract diff")
+    form = console.form_of(wished)
     if not old.strip():
         raise _refusal("OLD is empty: there is nothing to compare with.", "graphbus contract diff")
-    from graphbus_core.cli.contracting import check
+    return _show(None, _compared(_read_state(old, paths), _read_state(new, paths), **wished), form)
 
-    return check.compare(old, new, paths, check.Wanted(form, **wished))
+
+class State(NamedTuple):
+    """One state of a graph.
+
+    Attributes:
+        label: How to call it.
+        surface: Its promises.
+        version: The version of its project, empty if none is known.
+        root: The project root on disk; empty for a revision.
+        validation: Whether its edges hold, where that was asked.
+        errors: What could not be read.
+    """
+
+    label: str
+    surface: Surface
+    version: str
+    root: str = ""
+    validation: Validation | None = None
+    errors: tuple[GraphBusError, ...] = ()
+
+
+def _compared(
+    old: State, new: State, *, current: str, allow_breaking: bool, allow_announced: bool, check_version: bool
+) -> Comparison:
+    """Compare two states; the version of the old one counts, unless another is given."""
+    changes = compare.compare(old.surface, new.surface)
+    suggestion = versions.suggest(changes, current or old.version, new.version)
+    return Comparison(
+        old.label,
+        new.label,
+        changes,
+        suggestion,
+        new.root,
+        is_allowed=allow_breaking or (allow_announced and suggestion.is_enough is True),
+        may_announce=allow_announced and not allow_breaking,
+        checks_version=check_version,
+    )
+
+
+def _show(state: State | None, comparison: Comparison | None, form: str) -> int:
+    """Write what was found, and give the exit status."""
+    validation, errors, root = (state.validation, state.errors, state.root) if state else (None, (), "")
+    if form == "json":
+        console.emit_json(contract_report.document(comparison, validation, root, errors))
+    else:
+        for error in errors:
+            console.error(error)
+        console.out_all(contract_report.FORMS[form](comparison, validation, root))
+    if comparison and comparison.checks_version and comparison.suggestion.is_enough is None:
+        raise UsageError("GBE172", which="old" if not comparison.suggestion.current else "new")
+    if comparison and form == "text":
+        console.out_all(contract_report.conclusion(comparison))
+    is_broken = bool(errors) or (validation is not None and not validation.holds)
+    return FAILED if is_broken or (comparison and comparison.fails) else 0
+
+
+# --- states of a graph ----------------------------------------------------------------------
+
+
+def _of_sources(paths: tuple[str, ...]) -> State:
+    """Read sources and validate their edges."""
+    project = Project.read(settings.resolve_build(BuildConfig(paths=paths)))
+    if not project.definitions and not project.errors:
+        raise DeployError("GBE746", path="this folder" if paths == (".",) else ", ".join(paths))
+    validation = validate_edges(Wiring(project), rules.check(project))
+    state = _state("the working tree", project, project.config.root)
+    return state._replace(validation=validation, errors=tuple(_unreadable(project)))
+
+
+def _of_artifacts(folder: str) -> State:
+    """By their sources, if these are as they were when they were built; else by what the artifacts alone can show."""
+    artifacts, _, unsaid = load_any(Path(folder))
+    look = store.verify_sources if unsaid else store.find_drift
+    manifest = artifacts.manifest
+    if manifest and not look(folder, manifest):
+        root = store.project_root(folder, manifest)
+        found = _of_sources(tuple(os.path.normpath(os.path.join(root, path)) for path in manifest.roots))
+        return found._replace(label=folder)
+    console.say(f"The sources of {console.plain(folder)} are not as they were: what only they can show is left out.")
+    evidence = Recorded(artifacts)
+    validation = validate_edges(Wiring(evidence), surely(rules.check(evidence, has_text=False)))
+    return _built(folder, artifacts)._replace(root="", validation=validation)
+
+
+def _is_artifacts(path: str) -> bool:
+    """True for a folder that a build has written."""
+    return os.path.isfile(os.path.join(path, store.MANIFEST))
+
+
+def _read_state(name: str, paths: Sequence[str]) -> State:
+    """Read what a person calls so; without a name the working tree. Nothing is run and nothing written.
+
+    Args:
+        name: A folder or a revision.
+        paths: What to read of the working tree or of a revision; none: what the artifacts here describe, else all.
+
+    Raises:
+        UsageError: GBE171, it is neither.
+    """
+    if name.startswith(_REVISION) or (name and not os.path.exists(name)):
+        return _read_revision(name.removeprefix(_REVISION), paths)
+    if name and _is_artifacts(name):
+        return _built(name, load_any(Path(name))[0])
+    project = Project.read(
+        settings.resolve_build(BuildConfig(paths=(name,) if name else tuple(paths or _default_paths())))
+    )
+    raise_all(_unreadable(project))
+    if not project.definitions:
+        raise DeployError("GBE746", path=name or "the working tree")
+    return _state(name or "the working tree", project, project.config.root)
+
+
+def _built(folder: str, artifacts: BuildArtifacts) -> State:
+    """The version is that of the project around the folder, if it is there."""
+    root = store.project_root(folder, artifacts.manifest) if artifacts.manifest else folder
+    return State(folder, Surface.of(artifacts), _version_of(root), root)
+
+
+def _state(label: str, project: Project, root: str = "") -> State:
+    return State(label, Surface(project.definitions, project.graph.topics), _version_of(project.config.root), root)
+
+
+def _unreadable(project: Project) -> list[BuildError]:
+    return [error for error in project.errors if error.code not in rules.COVERED_ERRORS]
+
+
+def _read_revision(name: str, paths: Sequence[str], *, is_merge_base: bool = False) -> State:
+    """Read the project as it is in a commit, without checking it out.
+
+    Args:
+        name: What a person calls the commit.
+        paths: What to read, as seen from the working directory.
+        is_merge_base: Read the commit from which HEAD has left it instead; `origin/NAME` stands in for a name that is not here.
+    """
+    root = settings.find_root([Path(path) for path in paths] or [Path.cwd()])
+    try:
+        repository = revisions.repository_of(root)
+        commit, label = _merge_base(repository, name) if is_merge_base else (repository.resolve(name), name)
+    except GraphBusError as error:
+        if error.code not in _WHY_NO_REVISION:
+            raise
+        raise UsageError("GBE171", name=name, reason=_WHY_NO_REVISION[error.code]) from None
+    label = f"{label} ({commit[:7]})"
+    with revisions.tree_at(repository, commit, lambda path: path.endswith(".py") or path == _PYPROJECT) as tree:
+        wanted = [tree / os.path.relpath(os.path.realpath(path), root) for path in paths or _default_paths()]
+        present = tuple(str(path) for path in wanted if path.exists())
+        if not present:  # the agents came later
+            return State(label, Surface((), ()), _version_of(tree))
+        config = ResolvedBuild(root=str(tree), paths=present, settings=settings.load(tree), dry_run=True)
+        project = Project.read(config, cache=False)
+        if unreadable := _unreadable(project):
+            reason = f"{unreadable[0].where}: {unreadable[0].sentence}".rstrip(".")
+            raise DeployError("GBE745", state=label, reason=reason)
+        return _state(label, project)
+
+
+def _merge_base(repository: Repository, name: str) -> tuple[str, str]:
+    """The commit from which HEAD has left a name, and how to call it."""
+    called, commit = name, _find(repository, name)
+    if not commit:
+        called, commit = f"origin/{name}", _find(repository, f"origin/{name}")
+    if not commit:
+        repository.resolve(name)  # the refusal speaks of the name that was given
+    status, output, _ = repository.git.attempt("merge-base", commit, "HEAD")
+    if status:
+        return commit, f"{called}, which has no commit in common with HEAD"
+    base = output.decode().strip()
+    return base, called if base == commit else f"where HEAD left {called}"
+
+
+def _find(repository: Repository, name: str) -> str:
+    try:
+        return repository.resolve(name)
+    except GraphBusError:
+        return ""
+
+
+def _default_paths() -> tuple[str, ...]:
+    """What the artifacts of the project here describe, if there are any, else all of it."""
+    root = settings.find_root([Path.cwd()])
+    folder = os.path.join(root, settings.load(root).artifacts)
+    if _is_artifacts(folder):
+        is_old = store.read_version(folder) < SCHEMA_VERSION
+        manifest = load_any(Path(folder))[0].manifest if is_old else store.load_manifest(folder)
+        built = [os.path.join(root, path) for path in (manifest.roots if manifest else ())]
+        if built and all(map(os.path.exists, built)):
+            return tuple(map(os.path.relpath, built))
+    return (os.path.relpath(root),)
+
+
+def _version_of(root: str | Path) -> str:
+    """The version that pyproject.toml gives the project, if it does."""
+    import tomllib
+
+    try:
+        project = tomllib.loads(Path(root, _PYPROJECT).read_text("utf-8")).get("project", {})
+    except (OSError, ValueError):
+        return ""
+    version = project.get("version", "") if isinstance(project, dict) else ""
+    return version if isinstance(version, str) else ""
+
+
+# --- documents --------------------------------------------------------------------------------
 
 
 @contract.command("export", short_help="Write the contracts as JSON Schema, OpenAPI or AsyncAPI.")
@@ -208,6 +415,63 @@ def export(*, path: str, form: str, output: str, as_yaml: bool, **wished: bool) 
       graphbus contract export .graphbus/ --format openapi --yaml
       graphbus contract export --format asyncapi --output asyncapi.json --check
     """
-    from graphbus_core.cli.contracting.export import write
+    wish = writing.Wish(**wished)
+    given = {"--force": wish.is_forced, "--check": wish.is_check, "--diff": wish.is_diff}
+    if not output and any(given.values()):
+        option = next(option for option, is_given in given.items() if is_given)
+        raise UsageError("GBE131", option=option, needed="--output")
+    place = Path(output)
+    is_folder = output.endswith(("/", os.sep)) or (bool(output) and place.is_dir())
+    is_split = is_folder and form == "jsonschema"
+    suffix = "yaml" if as_yaml else "json"
+    written = {
+        f"{name}.{suffix}" if is_folder else place.name: _rendered(each, as_yaml=as_yaml)
+        for name, each in _documents(path, form, is_split=is_split).items()
+    }
+    if not output:
+        console.out(*written.values(), end="")
+        return
+    folder = place if is_folder else place.parent
+    states = writing.write(folder, written, wish)
+    if wish.as_json:
+        console.emit_json({"format": form, "folder": str(folder), "files": states})
 
-    write(path, form, output, writing.Wish(**wished), as_yaml=as_yaml)
+
+def _documents(path: str, form: str, *, is_split: bool) -> Mapping[str, Mapping[str, Any]]:
+    """Give the documents by their names, of the artifacts in a folder, or of what a build would make of the sources there.
+
+    Raises:
+        GraphBusError: What is wrong with the artifacts or the sources.
+    """
+    from graphbus_core.contracts import documents
+
+    if path and _is_artifacts(path):
+        serve = settings.resolve_run(RuntimeConfig(artifacts=path)).settings.serve
+        info = settings.project_info(settings.find_root([Path(path).resolve().parent]))
+        artifacts = load_any(Path(path))[0]
+    else:
+        from graphbus_core.compiler.stages import History, describe
+
+        project = Project.read(settings.resolve_build(BuildConfig(paths=(path,) if path else ())))
+        raise_all(project.errors)
+        if not project.definitions:  # an empty document would be taken for a promise of nothing
+            raise DeployError("GBE746", path=path or "this folder")
+        serve = project.config.settings.runtime.serve
+        info, artifacts = settings.project_info(project.config.root), describe(project, History())
+    if is_split:
+        return documents.single(artifacts)
+    if form == "openapi":
+        from graphbus_core.hosting.serving import openapi
+
+        return {form: openapi.document(artifacts, info, wait_limit_s=serve.call_timeout_s)}
+    return {form: (documents.asyncapi if form == "asyncapi" else documents.bundle)(artifacts, info)}
+
+
+def _rendered(document: Mapping[str, Any], *, as_yaml: bool) -> str:
+    """Give YAML, or legible JSON with escapes for what a terminal may obey."""
+    if as_yaml:
+        from graphbus_core.deploy import yaml
+
+        return yaml.render(document)
+    text = dumps(document, indent=2, ensure_ascii=False)
+    return "".join(each if each.isprintable() or each == "\n" else dumps(each)[1:-1] for each in text) + "\n"

@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from graphbus_core.cli import console
-from graphbus_core.cli.console import paint, plain
+from graphbus_core.cli.console import counted, paint, plain
 from graphbus_core.errors import BuildError, UsageError
 from graphbus_core.model.agent import AgentDefinition, SourceSpan
 from graphbus_core.model.artifacts import BuildArtifacts, Manifest
@@ -245,87 +245,75 @@ def diff(*, old: str, new: str, tells_status: bool, as_json: bool) -> int:
     (before, old_format, old_unsaid), (after, new_format, new_unsaid) = (
         load_any(folder_in(each)) for each in (old, new)
     )
-    unsaid = old_unsaid | new_unsaid
-    changes = compare(before, after, unsaid)
-    if as_json:
-        console.emit_json(
-            {
-                "old": {"artifacts": old, "format": old_format},
-                "new": {"artifacts": new, "format": new_format},
-                "is_different": bool(changes),
-                "not_compared": sorted(unsaid),
-                "changes": [_data(change) for change in changes],
-            }
-        )
-    else:
-        _show(changes, before, after)
-        if unsaid:
-            console.say(f"Not compared, as an old format does not say it: {', '.join(sorted(unsaid))}.")
-        if not changes:
-            console.out(f"{paint('✓', 'good')} No difference between {plain(old)} and {plain(new)}.")
+    unsaid = sorted(old_unsaid | new_unsaid)
+    changes = compare(before, after, frozenset(unsaid))
+    document = {
+        "old": {"artifacts": old, "format": old_format},
+        "new": {"artifacts": new, "format": new_format},
+        "is_different": bool(changes),
+        "not_compared": unsaid,
+        "changes": list(map(_data, changes)),
+    }
+    nothing = f"{paint('✓', 'good')} No difference between {plain(old)} and {plain(new)}."
+    console.result(document, _lines(changes, before, after) if changes else [nothing], as_json=as_json)
+    if unsaid and not as_json:
+        console.say(f"Not compared, as an old format does not say it: {', '.join(unsaid)}.")
     return DIFFERENT if changes and tells_status else 0
 
 
 def _data(change: Change) -> dict[str, object]:
-    fields = [
-        {"field": field.name, "old": msgspec.to_builtins(field.old), "new": msgspec.to_builtins(field.new)}
-        for field in change.fields
-    ]
+    sides = msgspec.to_builtins
+    fields = [{"field": each.name, "old": sides(each.old), "new": sides(each.new)} for each in change.fields]
     return {"group": change.group, "sign": change.sign, "name": change.name, "fields": fields}
 
 
 # --- for people ---------------------------------------------------------------------------
 
 
-def _show(changes: Sequence[Change], old: BuildArtifacts, new: BuildArtifacts) -> None:
-    sizes = {agent.name: agent for each in (old, new) for agent in each.agents.agents}
+def _lines(changes: Sequence[Change], old: BuildArtifacts, new: BuildArtifacts) -> Iterator[str]:
+    """Give what changed by groups; parts of agents that only moved are counted: one new line at the top moves them all."""
+    agents = {agent.name: agent for each in (old, new) for agent in each.agents.agents}
     for group, members in groupby(changes, key=lambda change: change.group):
-        console.out(paint(group[:1].upper() + group[1:], "strong"))
-        told, moved = _apart(group, list(members))
-        for change in told:
+        yield paint(group[:1].upper() + group[1:], "strong")
+        moved = 0
+        for change in members:
+            if change.sign == "moved" and group != "agents":
+                moved += 1
+                continue
             sign, role = _SIGNS[change.sign]
-            size = _size(sizes[change.name]) if group == "agents" and change.sign in ("added", "removed") else ""
-            console.out(f"  {paint(f'{sign} {plain(change.name)}', role)}{size}")
-            for line in _lines(change):
-                console.out(f"      {line}")
+            is_whole = group == "agents" and change.sign in ("added", "removed")
+            size = _size(agents[change.name]) if is_whole else ""
+            yield f"  {paint(f'{sign} {plain(change.name)}', role)}{size}"
+            yield from (f"      {_line(field)}" for field in _told(change))
         if moved:
-            console.out(f"  {paint(f'> {moved} only moved to other lines', 'dim')}")
-    if changes:
-        console.out(_summary(changes))
-
-
-def _apart(group: str, changes: list[Change]) -> tuple[list[Change], int]:
-    """Count the parts of agents that only moved, instead of showing each: one new line at the top of a file moves them all."""
-    if group == "agents":
-        return changes, 0
-    told = [change for change in changes if change.sign != "moved"]
-    return told, len(changes) - len(told)
+            yield f"  {paint(f'> {moved} only moved to other lines', 'dim')}"
+    counts = {sign: sum(change.sign == sign for change in changes) for sign in _SIGNS}
+    yield ", ".join(paint(f"{number} {sign}", _SIGNS[sign][1]) for sign, number in counts.items() if number)
 
 
 def _size(agent: Any) -> str:
     counts = {"method": agent.methods, "subscription": agent.subscriptions, "publication": agent.publications}
-    said = [f"{len(found)} {name}{'' if len(found) == 1 else 's'}" for name, found in counts.items() if found]
-    return f"  {paint(', '.join(said), 'dim')}" if said else ""
+    said = ", ".join(counted(len(found), name) for name, found in counts.items() if found)
+    return f"  {paint(said, 'dim')}" if said else ""
 
 
-def _lines(change: Change) -> list[str]:
-    """Say what is different, a line for a field; an agent that only moved is somewhere else."""
+def _told(change: Change) -> Sequence[FieldChange]:
+    """Choose what is different; an agent that only moved is somewhere else."""
     if change.group in ("sources", "imports") and change.sign == "changed":
         return []
     if change.sign == "moved":
-        return [_line(field) for field in change.fields if field.name in ("path", "module", "span")]
-    said = [field for field in change.fields if not field.name or bare(field.old) != bare(field.new)]
-    return [_line(field) for field in said]
+        return [field for field in change.fields if field.name in ("path", "module", "span")]
+    return [field for field in change.fields if not field.name or bare(field.old) != bare(field.new)]
 
 
 def _line(field: FieldChange) -> str:
-    name = _WORDS.get(field.name) or field.name.replace("_", " ")
     if field.name in _WORDS:
-        return f"{name}: changed"
+        return f"{_WORDS[field.name]}: changed"
+    name = plain(field.name.replace("_", " "))
     old, new = _shown(field.old), _shown(field.new)
     if name and (old is None or new is None or old == new or len(old) + len(new) > 2 * _LONGEST):
-        return f"{plain(name)}: {_difference(field)}"
-    return f"{plain(name)}{name and ': '}{plain(old or '')} → {plain(new or '')}"
+        return f"{name}: {_difference(field)}"
+    return f"{name}{name and ': '}{plain(old or '')} → {plain(new or '')}"
 
 
 def _difference(field: FieldChange) -> str:
@@ -344,32 +332,15 @@ def _called(member: Any) -> str:
 def _shown(value: Any) -> str | None:
     """Give a value in words; None when it is too much for a line."""
     if isinstance(value, str):
-        return _text(value)
+        is_digest = len(value) == _DIGEST and value.isalnum()
+        return value[:12] if is_digest else None if "\n" in value else value or "nothing"
+    if isinstance(value, tuple) and all(isinstance(part, str) for part in value):
+        return ", ".join(value) or "nothing"
     if isinstance(value, tuple):
-        return _members(value)
-    if isinstance(value, bool):
-        return "yes" if value else "no"
+        return " | ".join(", ".join(map(str, part)) for part in value) if isinstance(value[0], tuple) else None
     if isinstance(value, SourceSpan):
         return f"{value.path}:{value.line}"
-    if value is None:
-        return "none"
+    words = {None: "none", True: "yes", False: "no"}
+    if value is None or isinstance(value, bool):
+        return words[value]
     return str(value) if isinstance(value, int | float | Schema | Type) else None
-
-
-def _text(value: str) -> str | None:
-    if len(value) == _DIGEST and value.isalnum():
-        return value[:12]
-    return None if "\n" in value else value or "nothing"
-
-
-def _members(value: tuple[Any, ...]) -> str | None:
-    if all(isinstance(part, str) for part in value):
-        return ", ".join(value) or "nothing"
-    if all(isinstance(part, tuple) for part in value):
-        return " | ".join(", ".join(map(str, part)) for part in value)
-    return None
-
-
-def _summary(changes: Sequence[Change]) -> str:
-    counts = {sign: sum(change.sign == sign for change in changes) for sign in _SIGNS}
-    return ", ".join(f"{paint(f'{number} {sign}', _SIGNS[sign][1])}" for sign, number in counts.items() if number)

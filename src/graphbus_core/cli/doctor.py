@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
@@ -21,20 +22,6 @@ from graphbus_core.model.spending import dollars
 from graphbus_core.settings import find_root, load
 
 _NOT_USABLE = 5
-
-
-class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a negotiation needs beside a model.
-
-    Attributes:
-        sandbox: Where changed code runs, in a sentence.
-        without_effect: Variables that are set and that GraphBus does not heed.
-    """
-
-    sandbox: str
-    has_git: bool
-    has_pytest: bool
-    without_effect: tuple[str, ...] = ()
 
 
 @click.command("doctor", short_help="Tell which models are usable, and what is missing.")
@@ -68,26 +55,23 @@ def doctor(*, model: str, tested: str | None, as_json: bool) -> int:
     if model:
         config = msgspec.structs.replace(config, model=model)
     states, chosen = examine(config, os.environ), choice(config, os.environ)
-    surroundings = _look_around()
+    from graphbus_core.editing import sandboxes
+
+    surroundings: dict[str, Any] = {
+        "sandbox": sandboxes.describe(),
+        "has_git": shutil.which("git") is not None,
+        "has_pytest": find_spec("pytest") is not None,
+        "without_effect": without_effect(os.environ),
+    }
     if not as_json:
-        _show(states, chosen, surroundings)
+        _show(states, chosen)
+        console.out_all(_machine(**surroundings))
     tried = _try(tested, chosen, config) if tested is not None else None
     if as_json:
         console.emit_json({"model": chosen, "providers": states, "surroundings": surroundings, "test": tried})
     elif tried:
         show_tried(tried)
     return _NOT_USABLE if chosen.missing and not tried else 0
-
-
-def _look_around() -> Surroundings:
-    from graphbus_core.editing import sandboxes
-
-    return Surroundings(
-        sandbox=sandboxes.describe(),
-        has_git=shutil.which("git") is not None,
-        has_pytest=find_spec("pytest") is not None,
-        without_effect=without_effect(os.environ),
-    )
 
 
 def _try(tested: str, chosen: Choice, config: LLMConfig) -> Tried:
@@ -97,19 +81,16 @@ def _try(tested: str, chosen: Choice, config: LLMConfig) -> Tried:
     return try_model(tested or chosen.model, config, os.environ)
 
 
-def _show(states: Iterable[ProviderState], chosen: Choice, surroundings: Surroundings) -> None:
+def _show(states: Iterable[ProviderState], chosen: Choice) -> None:
     console.out(paint("Models", "strong"))
     console.table(("", "provider", "default model", "price", ""), [_row(state) for state in states])
     console.out()
-    _show_choice(chosen)
-    console.out()
-    console.out(paint("This machine", "strong"))
-    _show_fact(not surroundings.sandbox.startswith("there is no"), _sentence(surroundings.sandbox))
-    _show_fact(surroundings.has_git, "git is there" if surroundings.has_git else "git is missing: --commit needs it")
-    missing = "pytest is missing: the tests of a project cannot run (pip install pytest)"
-    _show_fact(surroundings.has_pytest, "pytest is there" if surroundings.has_pytest else missing)
-    for name in surroundings.without_effect:
-        _show_fact(False, f"{name} is set and has no effect: a server of your own gets a table, see docs/models.md")
+    who = "the rule agents" if chosen.model == RULES else plain(chosen.model)
+    console.out(f"`graphbus build --enable-agents` would use {paint(who, 'strong')}: {chosen.because}.")
+    console.out_all(f"  {role}: {paint(plain(model), 'strong')}" for role, model in chosen.roles.items())
+    console.out_all(f"  {paint('✗', 'bad')} It cannot be asked: {plain(reason)}." for reason in chosen.missing)
+    if chosen.model == RULES:
+        console.out("  Export a key or name a model with --model; docs/models.md tells how.")
 
 
 def _row(state: ProviderState) -> tuple[str, ...]:
@@ -120,23 +101,21 @@ def _row(state: ProviderState) -> tuple[str, ...]:
     return mark, paint(plain(state.name), "name"), plain(state.default_model) or "-", prices[state.price], note
 
 
-def _show_choice(chosen: Choice) -> None:
-    who = "the rule agents" if chosen.model == RULES else plain(chosen.model)
-    console.out(f"`graphbus build --enable-agents` would use {paint(who, 'strong')}: {chosen.because}.")
-    for role, model in chosen.roles.items():
-        console.out(f"  {role}: {paint(plain(model), 'strong')}")
-    for reason in chosen.missing:
-        console.out(f"  {paint('✗', 'bad')} It cannot be asked: {plain(reason)}.")
-    if chosen.model == RULES:
-        console.out("  Export a key or name a model with --model; docs/models.md tells how.")
-
-
-def _show_fact(is_good: bool, text: str) -> None:
-    console.out(f"{paint('✓', 'good') if is_good else paint('·', 'warn')} {plain(text)}")
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:]
+def _machine(*, sandbox: str, has_git: bool, has_pytest: bool, without_effect: Sequence[str]) -> Iterator[str]:
+    """Say what a negotiation needs beside a model, and which variables are set that GraphBus does not heed."""
+    git = "git is there" if has_git else "git is missing: --commit needs it"
+    no_tests = "pytest is missing: the tests of a project cannot run (pip install pytest)"
+    facts = {
+        sandbox[:1].upper() + sandbox[1:]: not sandbox.startswith("there is no"),
+        git: has_git,
+        "pytest is there" if has_pytest else no_tests: has_pytest,
+    }
+    for name in without_effect:
+        facts[f"{name} is set and has no effect: a server of your own gets a table, see docs/models.md"] = False
+    yield from ("", paint("This machine", "strong"))
+    yield from (
+        f"{paint('✓', 'good') if is_good else paint('·', 'warn')} {plain(fact)}" for fact, is_good in facts.items()
+    )
 
 
 def show_tried(tried: Tried) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
@@ -15,8 +16,8 @@ import msgspec
 
 from graphbus_core import settings, store
 from graphbus_core.cli import console
-from graphbus_core.cli.checking.formats import sarif_log
 from graphbus_core.cli.console import counted
+from graphbus_core.cli.formats import sarif_location, sarif_log, sarif_rule
 from graphbus_core.editing import foreign, revisions
 from graphbus_core.editing.foreign import Change
 from graphbus_core.editing.gate import judge
@@ -31,24 +32,17 @@ from graphbus_core.model.proposals import GateReport, RungResult
 REFUSED = BuildError.exit_status
 
 
-class Wanted(NamedTuple):
-    """What the command line asks for."""
+class _Wanted(NamedTuple):
+    """What the command line asks for; the names are those of the options."""
 
     path: str
     new: str
     patch: str
     against: str
-    is_staged: bool
+    staged: bool
     allow: tuple[str, ...]
-    is_for_base_tests: bool
-    is_unsafe: bool
-
-
-class Subject(NamedTuple):
-    """What is judged: the change, and what to call its other side."""
-
-    change: Change
-    base: str
+    base_tests: bool
+    unsafe_verify: bool
 
 
 @click.command("gate", short_help="Judge a change that another tool or a person made.")
@@ -64,7 +58,7 @@ class Subject(NamedTuple):
 @click.option("--unsafe-verify", is_flag=True, help="Let pass what cannot be tried.")
 @click.option("--format", "form", type=click.Choice(["text", "json", "sarif"]), help="How to report (default: text).")
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
-def gate(*, path: str, form: str | None, as_json: bool, **options: str | bool | tuple[str, ...]) -> int:
+def gate(**wished: Any) -> int:
     """Judge a change as the gate judges those of agents: rung by rung, before anything is written.
 
     Without an option the working tree is compared with HEAD: all files, staged or not, new ones included. A change of a
@@ -80,38 +74,19 @@ def gate(*, path: str, form: str | None, as_json: bool, **options: str | bool | 
       git diff | graphbus -C ../clean gate --patch -
       graphbus gate agents/orders.py --new proposal.py
     """
-    if as_json and form not in (None, "json"):
-        raise _usage(f"--json and --format {form} contradict each other.")
-    wanted = Wanted(
-        path,
-        str(options["new"]),
-        str(options["patch"]),
-        str(options["against"]),
-        bool(options["staged"]),
-        tuple(map(str, options["allow"])) if isinstance(options["allow"], tuple) else (),
-        bool(options["base_tests"]),
-        bool(options["unsafe_verify"]),
-    )
+    form = console.form_of(wished)
+    wanted = _Wanted(**wished)
     _check_usage(wanted)
-    return _gate(wanted, "json" if as_json else form or "text")
+    return _gate(wanted, form)
 
 
 def _usage(message: str) -> UsageError:
     return UsageError("GBE110", message=message, command="graphbus gate")
 
 
-def _check_usage(wanted: Wanted) -> None:
+def _check_usage(wanted: _Wanted) -> None:
     """Refuse options that do not go together."""
-    ways = [
-        name
-        for name, is_given in (
-            ("--new", wanted.new),
-            ("--patch", wanted.patch),
-            ("--against", wanted.against),
-            ("--staged", wanted.is_staged),
-        )
-        if is_given
-    ]
+    ways = [f"--{name}" for name in ("new", "patch", "against", "staged") if getattr(wanted, name)]
     if len(ways) > 1:
         raise _usage(f"{ways[0]} and {ways[1]} contradict each other.")
     if wanted.path and not wanted.new:
@@ -120,60 +95,48 @@ def _check_usage(wanted: Wanted) -> None:
         raise _usage("--new needs the FILE whose new text it is.")
 
 
-def _gate(wanted: Wanted, form: str) -> int:
+def _gate(wanted: _Wanted, form: str) -> int:
     root = settings.find_root([Path.cwd()])
+    words: dict[str, str] = {}
     with ExitStack() as stack:
-        subject = _subject(wanted, root, stack)
-        words: dict[str, str] = {}
-        report = judge(subject.change, words.__setitem__)
-    change = subject.change
+        change, base = _read_change(wanted, root, stack)
+        change = change._replace(allow=wanted.allow, is_for_base_tests=wanted.base_tests)
+        report = judge(change, words.__setitem__)
     refused = {rung.path for rung in report.rungs if rung.path in change.unjudged}
     files = tuple(sorted({*change.files, *refused}))
     others = tuple(path for path in change.unjudged if path not in refused)
-    verdict = Judged(report, files, subject.base, others, str(root), words)
-    if form == "json":
-        console.emit_json(as_json(verdict))
-    elif form == "sarif":
-        console.emit_json(as_sarif(verdict))
+    verdict = _Judged(report, files, base, others, str(root), words)
+    if form == "text":
+        console.out_all(_as_text(verdict))
     else:
-        for line in as_text(verdict):
-            console.out(line)
+        console.emit_json(as_json(verdict) if form == "json" else _as_sarif(verdict))
     return 0 if report.passed else REFUSED
 
 
-def _subject(wanted: Wanted, root: Path, stack: ExitStack) -> Subject:
-    """Read the change and the project before it."""
+def _read_change(wanted: _Wanted, root: Path, stack: ExitStack) -> tuple[Change, str]:
+    """Read the change and the project before it; give it with what to call its other side."""
     if wanted.new:
         path = _below(root, wanted.path)
         data = foreign.encoded(_read(wanted.new), foreign.bytes_on_disk(root, path))
-        change = foreign.of_files(root, _settings(root, wanted), {path: data})
-        return Subject(_with_options(change, wanted), "the working tree")
+        return foreign.of_files(root, _settings(root, wanted), {path: data}), "the working tree"
     if wanted.patch:
         files = apply_patch(_read(wanted.patch), lambda path: foreign.bytes_on_disk(root, path))
         after = {path: after for path, (_, after) in files.items() if _is_judged(path, wanted)}
         others = tuple(sorted(files.keys() - after.keys()))
-        change = foreign.of_files(root, _settings(root, wanted), after)._replace(unjudged=others)
-        return Subject(_with_options(change, wanted), "the working tree")
-    return _since_revision(wanted, root, stack)
-
-
-def _since_revision(wanted: Wanted, root: Path, stack: ExitStack) -> Subject:
+        return foreign.of_files(root, _settings(root, wanted), after)._replace(unjudged=others), "the working tree"
     revision = wanted.against or "HEAD"
     repository = revisions.repository_of(root)
     difference = revisions.difference(
-        repository,
-        revision,
-        is_staged=wanted.is_staged,
-        is_judged=lambda path: _is_judged(path, wanted),
+        repository, revision, is_staged=wanted.staged, is_judged=lambda path: _is_judged(path, wanted)
     )
-    base = stack.enter_context(revisions.tree_at(repository, difference.commit))
-    project = foreign.read_project(foreign.config_of(base, _settings(base, wanted)), f"{root} at {revision}")
+    tree = stack.enter_context(revisions.tree_at(repository, difference.commit))
+    project = foreign.read_project(foreign.config_of(tree, _settings(tree, wanted)), f"{root} at {revision}")
     others = _not_made_here(repository, project.config.settings.artifacts, difference)
-    change = foreign.Change(project, difference.files, links=difference.links, unjudged=others)
-    return Subject(_with_options(change, wanted), f"{revision} ({difference.commit[:7]})")
+    change = Change(project, difference.files, links=difference.links, unjudged=others)
+    return change, f"{revision} ({difference.commit[:7]})"
 
 
-def _is_judged(path: str, wanted: Wanted) -> bool:
+def _is_judged(path: str, wanted: _Wanted) -> bool:
     return path.endswith(".py") or any(fits(path, glob) for glob in wanted.allow)
 
 
@@ -187,19 +150,13 @@ def _not_made_here(repository: Repository, artifacts: str, difference: revisions
     return tuple(path for path in difference.others if path not in below or (path not in written and path in tracked))
 
 
-def _settings(root: Path, wanted: Wanted) -> Settings:
+def _settings(root: Path, wanted: _Wanted) -> Settings:
     """Those of the tree before the change: no change loosens the gate that judges it."""
-    from graphbus_core import settings
-
     found = settings.load(root)
-    if not wanted.is_unsafe:
+    if not wanted.unsafe_verify:
         return found
     change = msgspec.structs.replace
     return change(found, gate=change(found.gate, allow_unverified=True))
-
-
-def _with_options(change: Change, wanted: Wanted) -> Change:
-    return change._replace(allow=wanted.allow, is_for_base_tests=wanted.is_for_base_tests)
 
 
 def _below(root: Path, path: str) -> str:
@@ -246,7 +203,7 @@ _BY_RUNG = {
 }
 
 
-class Judged(NamedTuple):
+class _Judged(NamedTuple):
     """A report and what it is about.
 
     Attributes:
@@ -266,7 +223,7 @@ class Judged(NamedTuple):
     words: Mapping[str, str] = MappingProxyType({})
 
 
-def hint_of(rung: RungResult) -> str:
+def _hint_of(rung: RungResult) -> str:
     """Say what to do about a refusal; empty when its message says it."""
     if rung.status != "failed" or rung.code.endswith(".unverified"):
         return "--unsafe-verify lets it pass." if rung.status == "failed" else ""
@@ -276,7 +233,7 @@ def hint_of(rung: RungResult) -> str:
 # --- text -------------------------------------------------------------------------------------
 
 
-def as_text(judged: Judged) -> Iterator[str]:
+def _as_text(judged: _Judged) -> Iterator[str]:
     """One line for each rung, what to do, what else changes, and a summary."""
     if not judged.files:
         yield f"{console.paint('✓', 'good')} Nothing to judge: no Python file differs from {judged.base}."
@@ -315,12 +272,12 @@ def _rung_lines(rung: RungResult) -> Iterator[str]:
     head = f"  {console.paint(mark, role)} {name}"
     yield f"{head}{' ' * (14 - len(name))} {'  '.join(parts)}" if parts else head
     yield from (f"      {console.plain(line)}" for line in more)
-    hint = hint_of(rung)
+    hint = _hint_of(rung)
     if hint:
         yield f"      {console.paint('hint:', 'name')} {hint}"
 
 
-def _not_judged(judged: Judged) -> Iterator[str]:
+def _not_judged(judged: _Judged) -> Iterator[str]:
     if judged.others:
         shown = ", ".join(judged.others[:5]) + (f" and {len(judged.others) - 5} more" if len(judged.others) > 5 else "")
         yield f"  {console.paint('-', 'dim')} not judged, and not there when it was tried: {console.plain(shown)}"
@@ -337,7 +294,7 @@ def _climbed(report: GateReport) -> str:
 # --- JSON -------------------------------------------------------------------------------------
 
 
-def as_json(judged: Judged) -> dict[str, Any]:
+def as_json(judged: _Judged) -> dict[str, Any]:
     """One document; paths are relative to `root`, lines count from 1 (0: the file as a whole)."""
     return {
         "root": judged.root,
@@ -354,7 +311,7 @@ def as_json(judged: Judged) -> dict[str, Any]:
                 "path": rung.path,
                 "line": rung.line,
                 "message": rung.message,
-                "hint": hint_of(rung),
+                "hint": _hint_of(rung),
             }
             for rung in judged.report.rungs
         ],
@@ -365,36 +322,20 @@ def as_json(judged: Judged) -> dict[str, Any]:
 # --- SARIF ------------------------------------------------------------------------------------
 
 
-def as_sarif(judged: Judged) -> dict[str, Any]:
+def _as_sarif(judged: _Judged) -> dict[str, Any]:
     """A SARIF 2.1.0 log with one run: refusals are errors, what passes unverified are warnings."""
     found = [rung for rung in judged.report.rungs if rung.code]
     codes = sorted({rung.code for rung in found})
+    rules = [sarif_rule(code, re.sub("[.-]", " ", code), "error", CODES.get(code, code)) for code in codes]
     results = [_sarif_result(rung, codes.index(rung.code), judged) for rung in found]
-    return sarif_log(
-        "GraphBus gate", judged.root, list(map(_sarif_rule, codes)), results, {"executionSuccessful": True}
-    )
+    return sarif_log("GraphBus gate", judged.root, rules, results, {"executionSuccessful": True})
 
 
-def _sarif_rule(code: str) -> dict[str, Any]:
-    return {
-        "id": code,
-        "name": "".join(word.capitalize() for word in code.replace(".", "-").split("-")),
-        "shortDescription": {"text": CODES.get(code, code)},
-        "defaultConfiguration": {"level": "error"},
-    }
-
-
-def _sarif_result(rung: RungResult, index: int, judged: Judged) -> dict[str, Any]:
-    from urllib.parse import quote
-
-    location: dict[str, Any] = {
-        "artifactLocation": {"uri": quote(rung.path or judged.files[0]), "uriBaseId": "SRCROOT"},
-        "region": {"startLine": rung.line or 1},
-    }
+def _sarif_result(rung: RungResult, index: int, judged: _Judged) -> dict[str, Any]:
     return {
         "ruleId": rung.code,
         "ruleIndex": index,
         "level": "error" if rung.status == "failed" else "warning",
-        "message": {"text": f"{rung.message} {hint_of(rung)}".strip()},
-        "locations": [{"physicalLocation": location}],
+        "message": {"text": f"{rung.message} {_hint_of(rung)}".strip()},
+        "locations": [{"physicalLocation": sarif_location(rung.path or judged.files[0], startLine=rung.line or 1)}],
     }

@@ -18,7 +18,6 @@ from graphbus_core.errors import Place, UsageError, did_you_mean, raise_all
 from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.model.config import BuildConfig
 from graphbus_core.model.topics import is_topic, is_topic_or_pattern, matches
-from graphbus_core.schema.types import STR, Field, Schema, Type
 from graphbus_core.settings import PROJECT_FILE, find_root, resolve_build
 from graphbus_core.store.beneath import Folder
 
@@ -27,12 +26,12 @@ TAKEN_NAMES = frozenset({"Event", "GraphBusNode"})
 
 
 class Wish(NamedTuple):
-    """What a person asks for on the command line."""
+    """The agent that a person asks for on the command line, each topic and name once."""
 
     name: str
-    heard: tuple[str, ...]
-    said: tuple[str, ...]
-    needed: tuple[str, ...]
+    heard: tuple[str, ...] = ()
+    said: tuple[str, ...] = ()
+    needed: tuple[str, ...] = ()
 
 
 @click.group("generate", short_help="Add an agent and its test to a project.")
@@ -59,7 +58,7 @@ def generate() -> None:
     help="The folder of the agents.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
-def agent(*, folder: Path, as_json: bool, **wished: object) -> None:
+def agent(*, name: str, folder: Path, as_json: bool, **topics: tuple[str, ...]) -> None:
     """Write an agent called NAME, a class name, into a file of its own, and a test for it.
 
     A topic that the project knows already is published with the fields that are sent or read there.
@@ -73,22 +72,22 @@ def agent(*, folder: Path, as_json: bool, **wished: object) -> None:
       graphbus generate agent Shipping --subscribes /Order/Created
       graphbus generate agent Billing --depends-on OrderProcessor
     """
-    wish = Wish(**wished)  # type: ignore[arg-type]
-    raise_all(misspelt(wish))
-    project = read_whole(folder)
-    raise_all(misplaced(wish, project))
-    files = write_new(new_files(wish, folder, project))
+    wish = Wish(name, **{kind: tuple(dict.fromkeys(given)) for kind, given in topics.items()})
+    raise_all(_misspelt(wish))
+    project = _read_whole(folder)
+    raise_all(_misplaced(wish, project))
+    files = _write_new(_new_files(wish, folder, project))
     if as_json:
         console.emit_json({"agent": wish.name, "files": files})
         return
     for path in files:
         console.out(f"{console.paint('✓', 'good')} Wrote {path}")
-    for remark in remarks(wish, project):
+    for remark in _remarks(wish, project):
         console.say(f"{console.paint('note:', 'warn')} {remark}")
     console.say(f"Next: graphbus check {shlex.quote(str(folder))}")
 
 
-def misspelt(wish: Wish) -> Iterator[UsageError]:
+def _misspelt(wish: Wish) -> Iterator[UsageError]:
     """Give a refusal for each name and topic that cannot be one."""
     reason = _why_no_class_name(wish.name)
     if reason:
@@ -99,7 +98,7 @@ def misspelt(wish: Wish) -> Iterator[UsageError]:
         yield UsageError("GBE115", topic=topic)
     for topics in (wish.heard, wish.said):
         named: dict[str, str] = {}
-        for topic in dict.fromkeys(topics):
+        for topic in topics:
             other = named.setdefault(snake(topic), topic)
             if other != topic:
                 yield UsageError("GBE116", one=other, other=topic, method=snake(topic))
@@ -121,7 +120,7 @@ def _why_no_class_name(name: str) -> str:
     return "it is no class name" + (f", {camel!r} is one" if CLASS_NAME.fullmatch(camel) else "")
 
 
-def read_whole(folder: Path) -> Project:
+def _read_whole(folder: Path) -> Project:
     """Read the project that the folder belongs to; without a pyproject.toml, the folder.
 
     Raises:
@@ -134,7 +133,7 @@ def read_whole(folder: Path) -> Project:
     return Project.read(resolve_build(BuildConfig(paths=(str(path),))))
 
 
-def misplaced(wish: Wish, project: Project) -> Iterator[UsageError]:
+def _misplaced(wish: Wish, project: Project) -> Iterator[UsageError]:
     """Give a refusal for each name that does not fit the agents that are there."""
     known = {definition.name: definition for definition in project.definitions}
     if wish.name in known:
@@ -145,18 +144,15 @@ def misplaced(wish: Wish, project: Project) -> Iterator[UsageError]:
             yield UsageError("GBE117", name=name, suggestion=did_you_mean(name, known))
 
 
-def new_files(wish: Wish, folder: Path, project: Project) -> dict[Path, str]:
+def _new_files(wish: Wish, folder: Path, project: Project) -> dict[Path, str]:
     """Give the files to write: the agent's in the folder, its test in the `tests` of the project."""
-    said = tuple(Said(topic, payload_of(topic, project.definitions)) for topic in dict.fromkeys(wish.said))
-    draft = Draft(wish.name, tuple(dict.fromkeys(wish.heard)), said, tuple(dict.fromkeys(wish.needed)))
+    payloads = {topic: _payload_of(topic, project.definitions) for topic in wish.said}
     root = Path(project.config.root)
     file = f"{snake(wish.name)}.py"
     relative = (folder.resolve() / file).relative_to(root).as_posix()
-    import_root = find_import_root(str(root), relative.rpartition("/")[0])
-    return {
-        folder / file: agent_source(draft),
-        _as_typed(root / "tests" / f"test_{file}"): test_source(draft, module_name(relative, import_root)),
-    }
+    module = module_name(relative, find_import_root(str(root), relative.rpartition("/")[0]))
+    test = _as_typed(root / "tests" / f"test_{file}")
+    return {folder / file: _agent_source(wish, payloads), test: _test_source(wish, payloads, module)}
 
 
 def _as_typed(path: Path) -> Path:
@@ -165,29 +161,23 @@ def _as_typed(path: Path) -> Path:
     return path.relative_to(here) if path.is_relative_to(here) else path
 
 
-def payload_of(topic: str, definitions: Iterable[AgentDefinition]) -> Schema:
-    """Give the fields that others send on a topic, or else those that they read there, or else a placeholder."""
-    sent: dict[str, Field] = {}
-    read: dict[str, Field] = {}
+def _payload_of(topic: str, definitions: Iterable[AgentDefinition]) -> Payload:
+    """Give what others send on a topic, or else what they read there, or else a placeholder: field -> built-in type."""
+    sent: dict[str, str] = {}
+    read: dict[str, str] = {}
     for definition in definitions:
         for publication in definition.publications:
             if publication.topic == topic and publication.payload:
-                sent |= {field.name: Field(field.name, _plain_type(field.type)) for field in publication.payload.fields}
+                sent |= {field.name: field.type.kind for field in publication.payload.fields}
         for subscription in definition.subscriptions:
             if subscription.topic and matches(subscription.topic, topic):
-                read |= {key.key: Field(key.key, STR) for key in subscription.reads}
-    fields = [
-        field for field in (sent or read).values() if field.name.isidentifier() and not keyword.iskeyword(field.name)
-    ]
-    return Schema(tuple(fields)) if fields else PLACEHOLDER
+                read |= {key.key: "str" for key in subscription.reads}
+    fields = (sent or read).items()
+    usable = {name: kind for name, kind in fields if name.isidentifier() and not keyword.iskeyword(name)}
+    return {name: kind if kind in EXAMPLES else "str" for name, kind in usable.items()} or {"text": "str"}
 
 
-def _plain_type(kind: Type) -> Type:
-    """Give a type that can be written with built-in names alone."""
-    return Type(kind.kind) if kind.kind in PLAIN_KINDS else STR
-
-
-def write_new(files: Mapping[Path, str]) -> list[str]:
+def _write_new(files: Mapping[Path, str]) -> list[str]:
     """Write all files or none, and give their paths.
 
     Raises:
@@ -207,7 +197,7 @@ def write_new(files: Mapping[Path, str]) -> list[str]:
     return [str(path) for path in files]
 
 
-def remarks(wish: Wish, project: Project) -> Iterator[str]:
+def _remarks(wish: Wish, project: Project) -> Iterator[str]:
     """Say what is still missing before `graphbus check` has nothing to find."""
     published = {entry.topic for agent in project.definitions for entry in agent.publications} | set(wish.said)
     heard = {entry.topic for agent in project.definitions for entry in agent.subscriptions} | set(wish.heard)
@@ -222,63 +212,43 @@ def remarks(wish: Wish, project: Project) -> Iterator[str]:
 
 # --- the text of a new agent and of its test ---------------------------------------------------
 
-PLACEHOLDER = Schema((Field("text", STR),))
-"""What a new topic carries until somebody decides."""
+Payload = Mapping[str, str]
+"""Field -> the name of its type."""
 
-PLAIN_KINDS = {"bool": "True", "int": "1", "float": "1.5", "str": '"text"', "list": "[]", "dict": "{}"}
+EXAMPLES = {"bool": "True", "int": "1", "float": "1.5", "str": '"text"', "list": "[]", "dict": "{}"}
 """The types that a new agent may use without an import, each with an example."""
-
-_WILDCARDS = {"*": "any", "**": "all"}
-
-
-class Said(NamedTuple):
-    """A topic that the new agent publishes, and the fields that others send or expect there."""
-
-    topic: str
-    payload: Schema = PLACEHOLDER
-
-
-class Draft(NamedTuple):
-    """What the new agent shall be."""
-
-    name: str
-    heard: tuple[str, ...] = ()
-    said: tuple[Said, ...] = ()
-    needed: tuple[str, ...] = ()
 
 
 def snake(name: str) -> str:
     """Give a class name or a topic in snake case: `HTTPGateway` -> `http_gateway`, `/Order/*` -> `order_any`."""
-    segments = [_WILDCARDS.get(segment, segment) for segment in name.split("/") if segment]
+    wildcards = {"*": "any", "**": "all"}
+    segments = [wildcards.get(segment, segment) for segment in name.split("/") if segment]
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", "_".join(segments))
     return re.sub(r"[^A-Za-z0-9]+", "_", words).strip("_").lower()
 
 
-def agent_source(draft: Draft) -> str:
+def _agent_source(wish: Wish, payloads: Mapping[str, Payload]) -> str:
     """Write the module of the agent; its class carries a prompt and a method for each topic."""
-    return "\n".join([_opening(draft), *map(_handler, draft.heard), *map(_announcement, draft.said)])
-
-
-def _opening(draft: Draft) -> str:
-    imports = ["Event"] * bool(draft.heard) + ["GraphBusNode"] + ["depends_on"] * bool(draft.needed)
-    imports += ["schema_method"] * bool(draft.said) + ["subscribe"] * bool(draft.heard)
-    needed = ", ".join(f'"{name}"' for name in draft.needed)
+    imports = ["Event"] * bool(wish.heard) + ["GraphBusNode"] + ["depends_on"] * bool(wish.needed)
+    imports += ["schema_method"] * bool(wish.said) + ["subscribe"] * bool(wish.heard)
+    needed = ", ".join(f'"{name}"' for name in wish.needed)
     decorator = f"@depends_on({needed})\n" if needed else ""
-    return f'''"""{draft.name}: say in one line what it is there for."""
+    opening = f'''"""{wish.name}: say in one line what it is there for."""
 
 from __future__ import annotations
 
 from graphbus_core import {", ".join(imports)}
 
 
-{decorator}class {draft.name}(GraphBusNode):
+{decorator}class {wish.name}(GraphBusNode):
     """Say here what it does and what others can rely on."""
 
     SYSTEM_PROMPT = """
-    I am {draft.name}. Say here what I am responsible for, what I need from other agents
+    I am {wish.name}. Say here what I am responsible for, what I need from other agents
     and what I look after in a negotiation.
     """
 '''
+    return "\n".join([opening, *map(_handler, wish.heard), *(_announcement(*each) for each in payloads.items())])
 
 
 def _handler(topic: str) -> str:
@@ -289,60 +259,45 @@ def _handler(topic: str) -> str:
 '''
 
 
-def _announcement(said: Said) -> str:
-    fields = said.payload.fields
-    schema = ", ".join(f'"{field.name}": {field.type}' for field in fields)
-    parameters = "".join(f", {field.name}: {field.type}" for field in fields)
-    payload = ", ".join(f'"{field.name}": {field.name}' for field in fields)
+def _announcement(topic: str, payload: Payload) -> str:
+    schema = ", ".join(f'"{name}": {kind}' for name, kind in payload.items())
+    parameters = "".join(f", {name}: {kind}" for name, kind in payload.items())
+    sent = ", ".join(f'"{name}": {name}' for name in payload)
     return f'''    @schema_method(input_schema={{{schema}}}, output_schema={{"announced": bool}})
-    def announce_{snake(said.topic)}(self{parameters}) -> dict[str, bool]:
-        """Publish on {said.topic}."""
-        self.publish("{said.topic}", {{{payload}}})
+    def announce_{snake(topic)}(self{parameters}) -> dict[str, bool]:
+        """Publish on {topic}."""
+        self.publish("{topic}", {{{sent}}})
         return {{"announced": True}}
 '''
 
 
-def test_source(draft: Draft, module: str) -> str:
+def _test_source(wish: Wish, payloads: Mapping[str, Payload], module: str) -> str:
     """Write a test that runs the agent on a bus of its own; `module` is where the agent is imported from."""
-    tests = [
-        *(_hearing_test(draft, topic) for topic in draft.heard),
-        *(_saying_test(draft, said) for said in draft.said),
-    ]
-    return "\n\n".join([_test_opening(draft, module), *(tests or [_starting_test(draft)])])
-
-
-def _test_opening(draft: Draft, module: str) -> str:
-    return f'''"""{draft.name} on a bus of its own."""
+    opening = f'''"""{wish.name} on a bus of its own."""
 
 from __future__ import annotations
 
 from graphbus_core.testing import run_graph
 
-from {module} import {draft.name}
+from {module} import {wish.name}
 '''
+    steps: dict[str, tuple[str, ...]] = {}
+    for topic in wish.heard:
+        sent = topic.replace("**", "Something").replace("*", "Something")
+        steps[f"hears_of_{snake(topic)}"] = (
+            f'graph.publish("{sent}", {{}})',
+            f'graph.assert_delivered_to("{wish.name}", "{sent}")',
+        )
+    for topic, payload in payloads.items():
+        arguments = "".join(f", {name}={EXAMPLES[kind]}" for name, kind in payload.items())
+        steps[f"publishes_{snake(topic)}"] = (
+            f'graph.call("{wish.name}", "announce_{snake(topic)}"{arguments})',
+            f'graph.assert_published("{topic}")',
+        )
+    steps = steps or {"starts": (f'assert isinstance(graph.node("{wish.name}"), {wish.name})',)}
+    return "\n\n".join([opening, *(_test(wish.name, what, lines) for what, lines in steps.items())])
 
 
-def _hearing_test(draft: Draft, topic: str) -> str:
-    sent = topic.replace("**", "Something").replace("*", "Something")
-    return f'''def test_it_hears_of_{snake(topic)}():
-    with run_graph({draft.name}) as graph:
-        graph.publish("{sent}", {{}})
-        graph.assert_delivered_to("{draft.name}", "{sent}")
-'''
-
-
-def _saying_test(draft: Draft, said: Said) -> str:
-    arguments = "".join(f", {field.name}={PLAIN_KINDS[field.type.kind]}" for field in said.payload.fields)
-    method = f"announce_{snake(said.topic)}"
-    return f'''def test_it_publishes_{snake(said.topic)}():
-    with run_graph({draft.name}) as graph:
-        graph.call("{draft.name}", "{method}"{arguments})
-        graph.assert_published("{said.topic}")
-'''
-
-
-def _starting_test(draft: Draft) -> str:
-    return f'''def test_it_starts():
-    with run_graph({draft.name}) as graph:
-        assert isinstance(graph.node("{draft.name}"), {draft.name})
-'''
+def _test(agent: str, what: str, lines: tuple[str, ...]) -> str:
+    body = "".join(f"        {line}\n" for line in lines)
+    return f"def test_it_{what}():\n    with run_graph({agent}) as graph:\n{body}"

@@ -10,7 +10,6 @@ import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 from string import Template
-from typing import NamedTuple
 
 import click
 
@@ -28,43 +27,30 @@ NAMED_FILES = frozenset({"README.md", "pyproject.toml"})
 TAKEN_NAMES = frozenset({"graphbus", "graphbus-core"})
 
 
-class NextStep(NamedTuple):
-    """A command to type after `init`, and what it is for."""
-
-    command: str
-    purpose: str
-
-
-NEXT_STEPS: dict[str, tuple[NextStep, ...]] = {
+NEXT_STEPS: dict[str, tuple[tuple[str, str], ...]] = {
     "shop": (
-        NextStep("graphbus check agents/", "what does not fit together, and where"),
-        NextStep("graphbus build agents/ --enable-agents", "the agents negotiate and mend it"),
-        NextStep("python -m pytest", "red before, green after"),
-        NextStep(f"graphbus run .graphbus/ --publish /Order/Placed {ORDER}", ""),
+        ("graphbus check agents/", "what does not fit together, and where"),
+        ("graphbus build agents/ --enable-agents", "the agents negotiate and mend it"),
+        ("python -m pytest", "red before, green after"),
+        (f"graphbus run .graphbus/ --publish /Order/Placed {ORDER}", ""),
     ),
     "hello": (
-        NextStep("graphbus build hello_graphbus", "the graph and its artifacts"),
-        NextStep("graphbus run .graphbus/ --entrypoint hello_graphbus.main:run", "three agents say hello"),
+        ("graphbus build hello_graphbus", "the graph and its artifacts"),
+        ("graphbus run .graphbus/ --entrypoint hello_graphbus.main:run", "three agents say hello"),
     ),
     "news": (
-        NextStep("graphbus build news", "the graph and its artifacts"),
-        NextStep("graphbus run .graphbus/ --entrypoint news.main:run", "feeds become digest.md"),
+        ("graphbus build news", "the graph and its artifacts"),
+        ("graphbus run .graphbus/ --entrypoint news.main:run", "feeds become digest.md"),
     ),
     "blank": (
-        NextStep("graphbus generate agent HelloService", "the first agent and its test"),
-        NextStep("graphbus build agents/", "the graph and its artifacts"),
+        ("graphbus generate agent HelloService", "the first agent and its test"),
+        ("graphbus build agents/", "the graph and its artifacts"),
     ),
 }
-"""Template -> what to do next. Every template is a folder of `TEMPLATES` with the same name."""
+"""Template -> what to do next, command and purpose. Every template is a folder of `TEMPLATES` with the same name."""
 
-
-PYTEST = NextStep("python -m pip install pytest", "for its tests: agents change nothing that these cannot verify")
-
-
-def steps_after(template: str, *, has_pytest: bool) -> tuple[NextStep, ...]:
-    """Say what to do next. The shop has tests, so that nothing in it can be improved before they can be run."""
-    steps = NEXT_STEPS[template]
-    return steps if has_pytest or template != "shop" else (PYTEST, *steps)
+PYTEST = ("python -m pip install pytest", "for its tests: agents change nothing that these cannot verify")
+"""Comes first where pytest is missing: the shop has tests, so that nothing in it can be improved before they can be run."""
 
 
 @click.command("init", short_help="Make a new project to start from.")
@@ -91,7 +77,7 @@ def init(folder: Path, template: str, intent: str, as_json: bool) -> None:
       graphbus init my-bot --template blank --intent "typed payloads everywhere"
     """
     name = project_name(folder)
-    files = render(template, name, intent)
+    files = _render(template, name, intent)
     write_project(folder, files)
     if as_json:
         console.emit_json({"project": name, "folder": str(folder), "template": template, "files": sorted(files)})
@@ -113,13 +99,13 @@ def project_name(folder: Path) -> str:
     return name
 
 
-def render(template: str, name: str, intent: str) -> dict[str, str]:
+def _render(template: str, name: str, intent: str) -> dict[str, str]:
     """Give the files of a new project, relative path -> text.
 
     Raises:
         UsageError: The intent cannot be written to a file.
     """
-    values = {"project_name": name, "intent": f"intent = {toml_string(intent)}\n" if intent else ""}
+    values = {"project_name": name, "intent": f"intent = {_toml_string(intent)}\n" if intent else ""}
     root = TEMPLATES / template
     files = {}
     for source in sorted(root.rglob(f"*{SUFFIX}")):
@@ -128,7 +114,7 @@ def render(template: str, name: str, intent: str) -> dict[str, str]:
     return files
 
 
-def toml_string(text: str) -> str:
+def _toml_string(text: str) -> str:
     """Write a text as a TOML basic string, which is a JSON string but for one character.
 
     Raises:
@@ -153,36 +139,30 @@ def write_project(folder: Path, files: dict[str, str]) -> None:
         parent = folder.resolve().parent
         parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=parent, prefix=f".{folder.resolve().name}-") as workshop:
+            made = Path(workshop, "project")
             for path, text in files.items():
-                target = Path(workshop, "project", path)
-                target.parent.mkdir(parents=True, exist_ok=True)
-                target.write_text(text, encoding="utf-8", newline="\n")
-            move_into(folder, Path(workshop, "project"))
+                (made / path).parent.mkdir(parents=True, exist_ok=True)
+                (made / path).write_text(text, encoding="utf-8", newline="\n")
+            if not folder.exists():
+                os.rename(made, folder)
+                return
+            for part in sorted(made.iterdir()):  # an empty folder that is there already stays the same folder
+                shutil.move(part, folder)
     except OSError as reason:
         raise UsageError("GBE113", where=Place(str(folder)), reason=reason.strerror or str(reason)) from reason
-
-
-def move_into(folder: Path, project: Path) -> None:
-    """Give the finished project its place; an empty folder that is there already stays the same folder."""
-    if not folder.exists():
-        os.rename(project, folder)
-        return
-    for path in sorted(project.iterdir()):
-        shutil.move(path, folder)
 
 
 def show(name: str, folder: Path, template: str, files: dict[str, str]) -> None:
     """Say what was made and what to do with it."""
     console.out(f"{console.paint('✓', 'good')} Made {console.paint(name, 'strong')} from the template {template}")
     console.out()
-    for path in sorted(files):
-        console.out(f"    {console.paint(str(folder / path), 'dim')}")
+    console.out_all(f"    {console.paint(str(folder / path), 'dim')}" for path in sorted(files))
     console.out()
     console.out("Next:")
-    steps = steps_after(template, has_pytest=find_spec("pytest") is not None)
+    needs_pytest = template == "shop" and find_spec("pytest") is None
+    steps = (PYTEST, *NEXT_STEPS[template]) if needs_pytest else NEXT_STEPS[template]
     if folder.resolve() != Path.cwd():
         console.out(f"  cd {folder}")
-    width = max(len(step.command) for step in steps if step.purpose)
-    for step in steps:
-        purpose = console.paint(f"  # {step.purpose}", "dim") if step.purpose else ""
-        console.out(f"  {step.command.ljust(width) if purpose else step.command}{purpose}")
+    width = max(len(command) for command, purpose in steps if purpose)
+    for command, purpose in steps:
+        console.out(f"  {command:{width}}{console.paint(f'  # {purpose}', 'dim')}" if purpose else f"  {command}")

@@ -40,39 +40,30 @@ def powers(*, paths: tuple[str, ...], as_json: bool) -> int:
     project = Project.read(config)
     raise_all(project.errors)
     declared = config.settings.powers
-    uses = powers_used(project)
+    uses = _powers_used(project)
     missing = tuple(use for use in uses if not getattr(declared, use.power))
     idle = tuple(
         power for power in SEEN.values() if getattr(declared, power) and power not in {use.power for use in uses}
     )
-    if as_json:
-        console.emit_json(
-            {
-                "declared": declared,
-                "used": [use._asdict() for use in uses],
-                "undeclared": [use._asdict() for use in missing],
-                "unused": idle,
-            }
-        )
-    else:
-        _show(declared, uses, missing, idle)
+    listed = [[use._asdict() for use in each] for each in (uses, missing)]
+    document = {"declared": declared, "used": listed[0], "undeclared": listed[1], "unused": idle}
+    console.result(document, _lines(declared, uses, missing, idle), as_json=as_json)
     return UNDECLARED if missing else 0
 
 
-def _show(declared: Powers, uses: Sequence[Use], missing: Sequence[Use], idle: Sequence[Power]) -> None:
+def _lines(declared: Powers, uses: Sequence[Use], missing: Sequence[Use], idle: Sequence[Power]) -> Iterator[str]:
     for use in missing:
         told = f"{use.power} is used and not declared: {use.what}."
-        console.out(f"{plain(f'{use.path}:{use.line}')}: {paint('error', 'bad')}: {plain(told)}")
+        yield f"{plain(f'{use.path}:{use.line}')}: {paint('error', 'bad')}: {plain(told)}"
     for power in idle:
-        console.out(f"{paint('note', 'dim')}: {power} is declared, and no code was found that uses it.")
+        yield f"{paint('note', 'dim')}: {power} is declared, and no code was found that uses it."
     if missing or idle:
-        console.out("")
+        yield ""
     rows = [("power", "declared", "used in"), *_rows(declared, uses)]
     widths = [max(len(row[column]) for row in rows) for column in range(2)]
-    for name, said, used in rows:
-        console.out(plain(f"{name:{widths[0]}}  {said:{widths[1]}}  {used}"))
+    yield from (plain(f"{name:{widths[0]}}  {said:{widths[1]}}  {used}") for name, said, used in rows)
     if not missing:
-        console.out(f"{paint('✓', 'good')} Every power that is used is declared.")
+        yield f"{paint('✓', 'good')} Every power that is used is declared."
 
 
 def _rows(declared: Powers, uses: Sequence[Use]) -> Iterator[tuple[str, str, str]]:
@@ -105,7 +96,7 @@ class Use(NamedTuple):
     what: str
 
 
-def powers_used(project: Project) -> tuple[Use, ...]:
+def _powers_used(project: Project) -> tuple[Use, ...]:
     """Give every use, by place."""
     paths = {*project.agent_files, *(path for path in project.imports.files if path.endswith(".py"))}
     files = SourceFiles(project.index, project.reader, Allowed(frozenset(), is_everything=True))

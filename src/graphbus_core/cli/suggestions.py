@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import click
 
@@ -20,7 +20,7 @@ def as_usage_error(refusal: click.ClickException, root: click.Group, arguments: 
         root: The command `graphbus`.
         arguments: What was typed after it.
     """
-    context = getattr(refusal, "ctx", None) or _context_of(root, arguments)
+    context = getattr(refusal, "ctx", None) or _reached(root, arguments)[-1]
     message = _sentence(refusal, context, arguments)
     if message[-1:] not in ".?!":
         message += "."
@@ -31,7 +31,7 @@ def _sentence(refusal: click.ClickException, context: click.Context, arguments: 
     if isinstance(refusal, click.NoSuchOption):
         return _no_option(refusal.option_name, context, arguments)
     if isinstance(refusal, click.NoSuchCommand):
-        return no_command(refusal.command_name, context)
+        return _no_command(refusal.command_name, context)
     if isinstance(refusal, click.MissingParameter) and isinstance(refusal.param, click.Parameter):
         return _missing(refusal.param)
     if isinstance(refusal, click.BadParameter) and refusal.param and (rejected := _REJECTED.match(refusal.message)):
@@ -58,14 +58,12 @@ def _either(words: Sequence[str]) -> str:
 
 
 def _called(parameter: click.Parameter) -> str:
-    return (
-        parameter.opts[0]
-        if isinstance(parameter, click.Option)
-        else parameter.make_metavar(click.Context(click.Command(None)))
-    )
+    if isinstance(parameter, click.Option):
+        return parameter.opts[0]
+    return parameter.make_metavar(click.Context(click.Command(None)))
 
 
-def no_command(name: str, context: click.Context) -> str:
+def _no_command(name: str, context: click.Context) -> str:
     """Say that a group has no such command."""
     group = context.command
     known = group.list_commands(context) if isinstance(group, click.Group) else ()
@@ -82,7 +80,8 @@ def _no_option(name: str, context: click.Context, arguments: Sequence[str]) -> s
     root = context.find_root()
     if context.parent and name in _options(root):
         return f"{here}: it is an option of graphbus itself and stands before the command."
-    below = next((each for each in _below(context, arguments) if name in _options(each)), None)
+    reached = _reached(root.command, arguments)
+    below = next((each for each in reached if _is_below(each, context) and name in _options(each)), None)
     if below:
         return f"{here}: it is an option of {below.command_path} and stands after the command."
     return f"{here}.{did_you_mean(name, _options(context))}"
@@ -97,31 +96,19 @@ def _options(context: click.Context) -> list[str]:
     ]
 
 
-def _below(context: click.Context, arguments: Sequence[str]) -> Iterator[click.Context]:
-    """The commands of a group that the words name."""
-    names = [*reversed(list(_names(context)))]
-    for reached in _walk(context.find_root(), arguments):
-        if [*reversed(list(_names(reached)))][: len(names)] == names and reached.command is not context.command:
-            yield reached
+def _is_below(one: click.Context, other: click.Context) -> bool:
+    return one.command_path.startswith(f"{other.command_path} ")
 
 
-def _names(context: click.Context | None) -> Iterator[str | None]:
-    while context:
-        yield context.info_name
-        context = context.parent
-
-
-def _context_of(root: click.Group, arguments: Sequence[str]) -> click.Context:
-    """The innermost command that the words name."""
-    outermost = click.Context(root, info_name="graphbus", resilient_parsing=True, **root.context_settings)
-    return [outermost, *_walk(outermost, arguments)][-1]
-
-
-def _walk(context: click.Context, arguments: Sequence[str]) -> Iterator[click.Context]:
+def _reached(root: click.Command, arguments: Sequence[str]) -> list[click.Context]:
+    """The commands that the words name, the outermost first."""
+    context = click.Context(root, info_name="graphbus", resilient_parsing=True, **root.context_settings)
+    found = [context]
     for word in arguments:
         group = context.command
         if isinstance(group, click.Group) and word in group.list_commands(context):
             command = group.get_command(context, word)
             if command:
                 context = click.Context(command, info_name=word, parent=context, resilient_parsing=True)
-                yield context
+                found.append(context)
+    return found

@@ -51,7 +51,7 @@ def _wrong_ends(agent: AgentDefinition) -> Iterator[BuildError]:
             yield BuildError("GBE216", where=sent.span.place, agent=agent.name, topic=sent.topic)
 
 
-Neighbours = Mapping[str, Iterable[str]]
+_Neighbours = Mapping[str, Iterable[str]]
 
 
 class ActivationOrder(msgspec.Struct, frozen=True):
@@ -212,7 +212,7 @@ def _known_dependencies(
     return tuple(known)
 
 
-def _circles(agents: Mapping[str, AgentDefinition], needs: Neighbours) -> Iterator[BuildError]:
+def _circles(agents: Mapping[str, AgentDefinition], needs: _Neighbours) -> Iterator[BuildError]:
     for group in components(needs):
         if len(group) > 1 or group[0] in needs[group[0]]:
             circle = find_circle(group, needs)
@@ -327,63 +327,39 @@ def _generations(needs: Mapping[str, set[str]]) -> tuple[tuple[str, ...], ...]:
     return tuple(generations)
 
 
-def components(needs: Neighbours) -> tuple[tuple[str, ...], ...]:
+def components(needs: _Neighbours) -> tuple[tuple[str, ...], ...]:
     """Give the strongly connected components, each sorted by name, in the order of their first names."""
-    search = _ComponentSearch(needs)
-    for name in needs:
-        if name not in search.index:
-            search.run(name)
-    return tuple(sorted(search.found))
+    back: dict[str, list[str]] = {name: [] for name in needs}
+    for name, others in needs.items():
+        for other in others:
+            back[other].append(name)
+    order = [name for reached in _reached(needs, needs) for name in reached]
+    return tuple(sorted(tuple(sorted(group)) for group in _reached(reversed(order), back)))
 
 
-class _ComponentSearch:
-    """Tarjan's algorithm with a stack of its own: a chain of thousands of agents must not exhaust Python's."""
+def _reached(names: Iterable[str], edges: _Neighbours) -> Iterator[list[str]]:
+    """Give what each name leads to that no name before it did, what is reached first last (Kosaraju's algorithm).
 
-    def __init__(self, needs: Neighbours) -> None:
-        self.found: list[tuple[str, ...]] = []
-        self.index: dict[str, int] = {}
-        self._needs = needs
-        self._low: dict[str, int] = {}
-        self._open: list[str] = []
-        self._is_open: set[str] = set()
-
-    def run(self, root: str) -> None:
-        work = [self._enter(root)]
-        while work:
-            name, others = work[-1]
-            following = next((other for other in others if self._is_new(name, other)), None)
-            if following is not None:
-                work.append(self._enter(following))
-                continue
-            work.pop()
-            if work:
-                parent = work[-1][0]
-                self._low[parent] = min(self._low[parent], self._low[name])
-            if self._low[name] == self.index[name]:
-                self._close(name)
-
-    def _enter(self, name: str) -> tuple[str, Iterator[str]]:
-        self.index[name] = self._low[name] = len(self.index)
-        self._open.append(name)
-        self._is_open.add(name)
-        return name, iter(self._needs[name])
-
-    def _is_new(self, name: str, other: str) -> bool:
-        if other not in self.index:
-            return True
-        if other in self._is_open:
-            self._low[name] = min(self._low[name], self.index[other])
-        return False
-
-    def _close(self, name: str) -> None:
-        group: list[str] = []
-        while not group or group[-1] != name:
-            group.append(self._open.pop())
-        self._is_open.difference_update(group)
-        self.found.append(tuple(sorted(group)))
+    The search has a stack of its own: a chain of thousands of agents must not exhaust Python's.
+    """
+    seen: set[str] = set()
+    for start in names:
+        pending = [] if start in seen else [(start, iter(edges[start]))]
+        seen.add(start)
+        reached: list[str] = []
+        while pending:
+            others = pending[-1][1]
+            following = next((other for other in others if other not in seen), None)
+            if following is None:
+                reached.append(pending.pop()[0])
+            else:
+                seen.add(following)
+                pending.append((following, iter(edges[following])))
+        if reached:
+            yield reached
 
 
-def find_circle(group: Sequence[str], needs: Neighbours) -> tuple[str, ...]:
+def find_circle(group: Sequence[str], needs: _Neighbours) -> tuple[str, ...]:
     """Give one shortest circle through the first name of a component, that name at both ends."""
     start = group[0]
     members = set(group)

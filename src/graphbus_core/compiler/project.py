@@ -65,7 +65,7 @@ def learn_imports(folder: Path, artifacts: BuildArtifacts) -> Learned:
     config = ResolvedBuild(root=str(root), paths=(), settings=settings.load(root), dry_run=True)
     agents = tuple(sorted({ModuleFile(agent.path, agent.module) for agent in artifacts.agents.agents}))
     index = ModuleIndex(str(root), agents, manifest.import_roots, manifest.roots)
-    outside = ImportsOutside(config, DiskReader(config))
+    outside = _ImportsOutside(config, DiskReader(config))
     modules = [*(agent.module for agent in agents), *config.middleware_modules]
     needed = needed_by(modules, index, outside.names_in, manifest.sources)
     return Learned(outside.digests_of(needed, {}), needed.third_party)
@@ -106,7 +106,7 @@ class _Kept(msgspec.Struct, frozen=True, array_like=True):
     facts: dict[str, FileFacts]
 
 
-class FactsCache:
+class _FactsCache:
     """The facts of the last reading, in `.graphbus/cache/`, valid for the files that did not change since."""
 
     def __init__(self, config: ResolvedBuild, index: ModuleIndex) -> None:
@@ -143,7 +143,7 @@ class _KeptNames(msgspec.Struct, frozen=True, array_like=True):
     files: dict[str, _Named]
 
 
-class ImportsOutside:
+class _ImportsOutside:
     """What the files of a project import that are not built themselves; parsed again only after a change."""
 
     def __init__(self, config: ResolvedBuild, read: DiskReader) -> None:
@@ -287,7 +287,7 @@ class Project:
     @classmethod
     def of_index(cls, config: ResolvedBuild, index: ModuleIndex, *, cache: bool = True) -> Project:
         """Read the files of an index that is known already. A dry run does not renew the cache."""
-        kept = FactsCache(config, index)
+        kept = _FactsCache(config, index)
         known, trusted = kept.recall() if cache else ({}, {})
         reader = FactsReader(index, DiskReader(config), trusted, check_class)
         facts = reader.read(known)
@@ -361,7 +361,7 @@ class Project:
     @cached_property
     def imports(self) -> Imports:
         """What must be there when the agents and the middleware run; files outside of the index are read for it."""
-        outside = ImportsOutside(self.config, DiskReader(self.config, self._overlay))
+        outside = _ImportsOutside(self.config, DiskReader(self.config, self._overlay))
 
         def names_in(path: str) -> tuple[str, ...]:
             entry = self._facts.get(path)

@@ -102,7 +102,7 @@ def _manifest(project: Project) -> Manifest:
     )
 
 
-BETWEEN_AGENTS = ("GB001", "GB003", "GB004", "GB110", "GB120")
+_BETWEEN_AGENTS = ("GB001", "GB003", "GB004", "GB110", "GB120")
 """The rules that compare what one agent gives with what another one takes."""
 
 
@@ -133,7 +133,7 @@ class SchemaConflicts(tuple[SchemaConflict, ...]):
 
 def detect_conflicts(project: Project) -> SchemaConflicts:
     """Compare the ends of every edge of the graph."""
-    found = check(project, select=BETWEEN_AGENTS, wiring=project.wiring)
+    found = check(project, select=_BETWEEN_AGENTS, wiring=project.wiring)
     return SchemaConflicts(_conflict(finding, project) for finding in found)
 
 

@@ -26,7 +26,7 @@ from graphbus_core.editing.rungs.scope import is_protected
 from graphbus_core.errors import EditError, Place
 from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.store.beneath import Folder
-from graphbus_core.store.seals import seal_of
+from graphbus_core.store.cache import seal_of
 
 Kind = Literal["promote", "undo"]
 Side = Literal["before", "after"]

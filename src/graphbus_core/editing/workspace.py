@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from copy import copy
 from hashlib import sha256
 
 from graphbus_core.compiler.project import Project
@@ -119,6 +120,18 @@ class Workspace:
             self._past.setdefault(path, []).append(self._now[path])
         self._now.update(fresh)
         self.steps.append((proposal.proposal_id, fresh))
+
+    def look_ahead(self, proposals: Iterable[Proposal]) -> None:
+        """Make the projects that come about if these are committed in this order: each keeps the one that follows it.
+
+        Nothing of the workspace changes. It is worth while where time passes anyway until the commits are decided on.
+        """
+        ahead = copy(self)
+        ahead.steps, ahead._now = [], dict(self._now)
+        ahead._past = {path: list(states) for path, states in self._past.items()}
+        for proposal in proposals:
+            with suppress(EditError):
+                ahead.commit(proposal)
 
     def has(self, path: str) -> bool:
         """Tell whether a file can change here."""

@@ -67,7 +67,7 @@ def _meant(spec: str, config: LLMConfig) -> tuple[Spec, Provider | None]:
 
 
 def _open_remote(meant: Spec, provider: Provider, config: LLMConfig, environ: Mapping[str, str]) -> LLMClient:
-    from graphbus_core.llm import remote, sdk
+    from graphbus_core.llm import sdk
 
     key = environ.get(provider.key_env, "").strip() if provider.key_env else ""
     if provider.key_env and not key:
@@ -80,7 +80,7 @@ def _open_remote(meant: Spec, provider: Provider, config: LLMConfig, environ: Ma
     price = price_of(provider, meant.model)
     # Only the table knows the rate of what is read from the provider's cache, so a call is priced by it, not by `price`.
     known = price is not None and bool(provider.prices) and not (provider.input_usd or provider.output_usd)
-    return remote.RemoteClient(provider, meant.model, key, config.timeout_s, price=price, has_known_price=known)
+    return sdk.RemoteClient(provider, meant.model, key, config.timeout_s, price=price, has_known_price=known)
 
 
 Open = Callable[[str, LLMConfig, Mapping[str, str]], LLMClient]

@@ -4,7 +4,7 @@ answers/        the cache: a request that is repeated word for word costs nothin
 answers.jsonl   the tape: one request a line, its key, and the answer or why there was none; no prompts, no keys of providers, no
                 times. `--resume` and `graphbus replay` rest on it
 
-Whoever can put a file into a project could otherwise speak for the model: entries are sealed (`store.seals`).
+Whoever can put a file into a project could otherwise speak for the model: entries are sealed (`store.cache`).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import threading
 from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from hashlib import sha256
 from os import SEEK_END
 from pathlib import Path
 from threading import Lock
@@ -24,11 +25,10 @@ from msgspec.structs import replace
 from graphbus_core.errors import ModelError
 from graphbus_core.llm.attempts import Amount, current_tab
 from graphbus_core.llm.client import ClientWrapper, Completion, LLMClient, Progress, Prompt, UnaskableClient
-from graphbus_core.model.digests import sha256_hex
 from graphbus_core.model.spending import Usage
 from graphbus_core.store import cache
 from graphbus_core.store.beneath import Folder
-from graphbus_core.store.seals import seal_of
+from graphbus_core.store.cache import seal_of
 
 # --- the cache of answers ----------------------------------------------------------------------
 
@@ -52,7 +52,9 @@ def request_key(model: str, parameters: Mapping[str, int | float | str | bool], 
     """Give the sha256 of all that decides about an answer: protocol version, model, parameters, messages."""
     turns = [list(turn) for turn in prompt.turns]
     parts = [PROTOCOL_VERSION, model, sorted(parameters.items()), prompt.shared, prompt.own, prompt.task, turns]
-    return sha256_hex(msgspec.json.encode(parts))
+    return sha256(
+        msgspec.json.encode(parts)
+    ).hexdigest()  # OpenSSL: many long prompts, and other threads go on meanwhile
 
 
 class AnswerCache:

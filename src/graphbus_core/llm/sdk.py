@@ -6,23 +6,29 @@ No tools, no retries, no redirects: one call is one request to one address, and 
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import AsyncIterator
+from contextlib import ExitStack
 from importlib.util import find_spec
 from itertools import product
 from typing import Any, NamedTuple
 
+from graphbus_core.errors import ModelError
 from graphbus_core.isolation import attempt
-from graphbus_core.llm.client import Counted, Progress, Prompt, StopReason, usage_of
+from graphbus_core.llm.client import Completion, Counted, Progress, Prompt, StopReason, usage_of
 from graphbus_core.llm.providers import (
     MAX_ANSWER_BYTES,
     Provider,
     Told,
     broken_off,
+    dropped,
+    explain,
     host_of,
     is_https,
     is_loopback,
     too_long,
+    without,
 )
 from graphbus_core.model.spending import Price, Usage
 
@@ -285,6 +291,97 @@ def _said(response: Any, prompt: Prompt, provider: Provider) -> Said:
     used = response.usage
     told = Counted(used.input_tokens, used.cache_read_tokens, used.cache_write_tokens, used.output_tokens)
     return Said(text, usage_of(told, prompt, text), stops[response.finish_reason])
+
+
+# --- one model of one provider ------------------------------------------------------------
+
+
+class RemoteClient:
+    """Asks one model of one provider through the provider's own asynchronous library. May be called from several threads.
+
+    thread of the caller                     thread of the client: one event loop, one HTTP client
+    complete(prompt)  --- coroutine --->     Calls: messages -> stream -> text, usage
+                      <-- Completion ---
+    """
+
+    def __init__(
+        self, provider: Provider, model: str, key: str, timeout_s: float, *, price: Price | None, has_known_price: bool
+    ) -> None:
+        self.model = f"{provider.name}:{model}"
+        self.price = price
+        self._asked = Asked(provider, model, key, timeout_s)
+        self._has_known_price = has_known_price
+        self._lock = threading.Lock()
+        self._thread = ExitStack()
+        self._portal: Any = None
+        self._calls: Any = None
+        self._is_closed = False
+
+    def __repr__(self) -> str:
+        return f"RemoteClient({self.model!r})"
+
+    def complete(self, prompt: Prompt, max_output_tokens: int, progress: Progress | None = None) -> Completion:
+        """Ask once.
+
+        Raises:
+            ModelError: GBE441 to GBE451.
+        """
+        said, failure = attempt(lambda: self._ask(prompt, max_output_tokens, progress))
+        if said is None:  # raised here and not where it was caught, so that nothing of the failure hangs on to ours
+            raise self._explained(failure or RuntimeError("no answer"))
+        text = without(said.text, self._asked.key)
+        return Completion(
+            text=text, model=self.model, usage=said.usage, cost_usd=self._cost(said.usage), stop=said.stop
+        )
+
+    def close(self) -> None:
+        """Drop what is under way, close connections and end the thread."""
+        with self._lock:
+            is_running, self._is_closed = self._portal is not None and not self._is_closed, True
+        if is_running:
+            self._portal.call(self._calls.close)
+            self._portal.call(self._portal.stop, True)
+            self._thread.close()
+
+    def _ask(self, prompt: Prompt, max_output_tokens: int, progress: Progress | None) -> Said:
+        with self._lock:
+            if self._is_closed:
+                raise dropped(self._asked.provider)
+            if self._portal is None:
+                self._start()
+        future = self._portal.start_task_soon(self._calls.ask, prompt, max_output_tokens, progress)
+        try:
+            said: Said = future.result()
+        except KeyboardInterrupt:
+            future.cancel()
+            raise
+        return said
+
+    def _start(self) -> None:
+        from anyio.from_thread import start_blocking_portal
+
+        with ExitStack() as thread:
+            portal = thread.enter_context(start_blocking_portal(name=f"model-{self._asked.provider.name}"))
+            self._calls = portal.call(Calls, self._asked)
+            self._thread, self._portal = thread.pop_all(), portal
+
+    def _explained(self, failure: Exception) -> Exception:
+        if isinstance(failure, ModelError):
+            return failure
+        if isinstance(failure, ImportError):
+            package = failure.name or "a library"
+            return ModelError("GBE441", is_final=True, provider=self._asked.provider.name, package=package)
+        if self._is_closed:
+            return dropped(self._asked.provider)
+        return explain(
+            told_by(failure), self._asked.provider, self._asked.model, self._asked.timeout_s, self._asked.key
+        )
+
+    def _cost(self, usage: Usage) -> float | None:
+        known = cost_of(self._asked.provider.prices, self._asked.model, usage) if self._has_known_price else None
+        if known is not None or self.price is None:
+            return known
+        return (usage.input_tokens * self.price.input_usd + usage.output_tokens * self.price.output_usd) / 1e6
 
 
 # --- failures -----------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from queue import Empty, SimpleQueue
 from threading import Event, Thread
 from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
@@ -82,13 +83,13 @@ class Asked(NamedTuple):
 class Ask(Protocol):
     """Answers a batch of questions, each exactly once, or ends with a `Stopped` in the place of a reply."""
 
-    def __call__(self, batch: Sequence[Asked]) -> Iterable[Reply | Analysed]:
-        """Give the replies as they come."""
+    def __call__(self, batch: Iterable[Asked]) -> Iterable[Reply | Analysed]:
+        """Give the replies as they come. All of the batch is taken before the first reply is given."""
 
 
-def ask_in_turn(batch: Sequence[Asked]) -> Iterator[Reply | Analysed]:
+def ask_in_turn(batch: Iterable[Asked]) -> Iterator[Reply | Analysed]:
     """Answer one question after another, each when its reply is wanted."""
-    for asked in batch:
+    for asked in list(batch):
         yield answer(asked)
 
 
@@ -111,24 +112,29 @@ class WorkerPool:
         self.why_stopped = why_stopped
         self.on_wait = on_wait
 
-    def __call__(self, batch: Sequence[Asked]) -> Iterator[Reply | Analysed]:
-        """Give the replies as they come."""
-        open_questions: SimpleQueue[Asked] = SimpleQueue()
+    def __call__(self, batch: Iterable[Asked]) -> Iterator[Reply | Analysed]:
+        """Give the replies as they come. A question is put as soon as it is prepared, while the next one is being prepared."""
+        open_questions: SimpleQueue[Asked | None] = SimpleQueue()
         replies: SimpleQueue[Reply | Analysed | None] = SimpleQueue()
         is_over = Event()
-        for asked in batch:
-            open_questions.put(asked)
-        for _ in range(min(self.width, len(batch))):
-            Thread(target=_work, args=(open_questions, replies, is_over), name="graphbus-agent", daemon=True).start()
+        put: list[Asked] = []
         try:
-            for awaited in range(len(batch), 0, -1):
-                yield self._await(replies, batch, awaited)
+            for asked in batch:
+                open_questions.put(asked)
+                put.append(asked)
+                if len(put) <= self.width:
+                    work = (open_questions, replies, is_over)
+                    Thread(target=_work, args=work, name="graphbus-agent", daemon=True).start()
+            for awaited in range(len(put), 0, -1):
+                yield self._await(replies, put, awaited)
         finally:
             is_over.set()
+            for _ in put[: self.width]:
+                open_questions.put(None)  # wakes a thread that has nothing to do
             self.on_wait(0, 0)
 
     def _await(
-        self, replies: SimpleQueue[Reply | Analysed | None], batch: Sequence[Asked], awaited: int
+        self, replies: SimpleQueue[Reply | Analysed | None], put: Sequence[Asked], awaited: int
     ) -> Reply | Analysed:
         while True:
             try:
@@ -137,17 +143,15 @@ class WorkerPool:
                 stopped = self.why_stopped()
                 if stopped:
                     return stopped
-                self.on_wait(awaited, sum(asked.bill.tab.heard for asked in batch if asked.bill))
+                self.on_wait(awaited, sum(asked.bill.tab.heard for asked in put if asked.bill))
 
 
-def _work(open_questions: SimpleQueue[Asked], replies: SimpleQueue[Reply | Analysed | None], is_over: Event) -> None:
+def _work(
+    open_questions: SimpleQueue[Asked | None], replies: SimpleQueue[Reply | Analysed | None], is_over: Event
+) -> None:
     """Answer questions until there are none left or the caller has stopped reading replies."""
-    while not is_over.is_set():
+    while (asked := open_questions.get()) and not is_over.is_set():
         reply = None
-        try:
-            asked = open_questions.get_nowait()
-        except Empty:
-            return
         try:
             reply = answer(asked)
         finally:
@@ -267,6 +271,37 @@ def _sum(spend: Spend, more: Spend, nano_usd: int) -> Spend:
     )
 
 
+class Wave:
+    """The questions of a batch that the budget allows together, in their order, each with its bill.
+
+    What is settled while the wave is under way does not count: who is asked does not depend on how fast the first ones answer.
+
+    Attributes:
+        size: How many were given.
+        refusal: Why the next one does not fit; empty when all do.
+        rest: The questions that were not given.
+    """
+
+    def __init__(self, accounts: Accounts, batch: Iterable[Asked]) -> None:
+        self._accounts = accounts
+        self.size = 0
+        self.refusal = ""
+        self.rest: Iterator[Asked] = iter(batch)
+
+    def __iter__(self) -> Iterator[Asked]:
+        meter = self._accounts.meter
+        taken = meter.taken
+        for asked in self.rest:
+            held = self._accounts.worst(asked)
+            self.refusal = meter.hold(held, taken)
+            if self.refusal:
+                self.rest = chain([asked], self.rest)
+                return
+            taken = taken.plus(held)
+            self.size += 1
+            yield self._accounts.open(asked, held)
+
+
 class Accounts:
     """The bills of a session, in the order in which the questions were put."""
 
@@ -276,24 +311,14 @@ class Accounts:
         self._lines: list[_Line] = []
         self._counted = _Counted()
 
-    def admit(self, batch: Sequence[Asked]) -> tuple[list[Asked], str]:
-        """Set the worst case aside for as many questions as fit, in their order.
+    def open(self, asked: Asked, held: Amount) -> Asked:
+        """Open the bill of a question whose worst case has been set aside."""
+        bill = Bill(self.meter, held)
+        self._lines.append(_Line(asked.question, bill))
+        return asked._replace(bill=bill)
 
-        Returns:
-            These with their bills, and why the next one does not fit; empty when all do.
-        """
-        admitted: list[Asked] = []
-        for asked in batch:
-            held = self._worst(asked)
-            refusal = self.meter.hold(held)
-            if refusal:
-                return admitted, refusal
-            bill = Bill(self.meter, held)
-            self._lines.append(_Line(asked.question, bill))
-            admitted.append(asked._replace(bill=bill))
-        return admitted, ""
-
-    def _worst(self, asked: Asked) -> Amount:
+    def worst(self, asked: Asked) -> Amount:
+        """Give what a question may cost at most."""
         if not isinstance(asked.agent, Costly):
             return Amount()
         role = ROLES.get(type(asked.question), "proposer")

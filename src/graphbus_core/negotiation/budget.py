@@ -47,14 +47,24 @@ class Meter:
         self.calls += calls
         return ""
 
-    def hold(self, amount: Amount) -> str:
+    @property
+    def taken(self) -> Amount:
+        """What is spent or set aside."""
+        with self._lock:
+            return self.spent.plus(self.held)
+
+    def hold(self, amount: Amount, taken: Amount | None = None) -> str:
         """Set tokens and dollars aside, both or neither.
+
+        Args:
+            taken: What counts as spent or set aside; None: what is so now.
 
         Returns:
             Why they are too many, naming the setting; empty when they are set aside.
         """
         with self._lock:
-            refusal = self._overdraft() or self._refuse(amount)
+            taken = self.spent.plus(self.held) if taken is None else taken
+            refusal = self._overdraft(taken) or self._refuse(amount, taken)
             if not refusal:
                 self.held = self.held.plus(amount)
         return refusal
@@ -62,11 +72,10 @@ class Meter:
     @property
     def overdraft(self) -> str:
         """Why nothing more may be spent though every question fitted, naming the setting: a server claims more than can be."""
-        with self._lock:
-            return self._overdraft()
+        return self._overdraft(self.taken)
 
-    def _overdraft(self) -> str:
-        budget, taken = self._budget, self.spent.plus(self.held)
+    def _overdraft(self, taken: Amount) -> str:
+        budget = self._budget
         cause = "a model's server counts more than was set aside for an answer"
         if budget.max_tokens and taken.tokens > budget.max_tokens:
             return f"{cause}: {taken.tokens} tokens so far, and max_tokens is {budget.max_tokens}"
@@ -74,9 +83,8 @@ class Meter:
             return f"{cause}: {dollars(taken.nano_usd / NANO)} so far, and max_usd is {budget.max_usd:g}"
         return ""
 
-    def _refuse(self, amount: Amount) -> str:
-        budget, taken = self._budget, self.spent.plus(self.held)
-        then = taken.plus(amount)
+    def _refuse(self, amount: Amount, taken: Amount) -> str:
+        budget, then = self._budget, taken.plus(amount)
         if budget.max_tokens and then.tokens > budget.max_tokens:
             return f"up to {amount.tokens} more tokens after {taken.tokens}, and max_tokens is {budget.max_tokens}"
         if budget.max_usd and then.nano_usd > budget.max_usd * NANO:

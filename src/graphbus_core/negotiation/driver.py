@@ -18,7 +18,6 @@ from graphbus_core.compiler.project import Project
 from graphbus_core.compiler.stages import SchemaConflicts
 from graphbus_core.errors import NegotiationError, UsageError
 from graphbus_core.model.config import ResolvedBuild
-from graphbus_core.model.proposals import Proposal
 from graphbus_core.negotiation import engine
 from graphbus_core.negotiation.agents import ActiveAgent, ActiveAgents, Analyses, Analysis, View
 from graphbus_core.negotiation.asking import (
@@ -28,6 +27,7 @@ from graphbus_core.negotiation.asking import (
     AskAnalysis,
     Asked,
     Costly,
+    Wave,
     WorkerPool,
     ask_in_turn,
     tell_awaited,
@@ -157,23 +157,22 @@ class Negotiation:
         """True if asking the agent costs something and its inputs have not changed since it had nothing to propose."""
         return isinstance(agent, Costly) and self.settled.has_settled(view)
 
-    def hear(self, batch: Sequence[Asked]) -> Iterator[Reply | Analysed]:
+    def hear(self, batch: Iterable[Asked]) -> Iterator[Reply | Analysed]:
         """Yield the replies as they arrive, in waves as large as the budget allows, until the session is stopped."""
-        rest = list(batch)
-        while rest:
-            wave, refusal = self.accounts.admit(rest)
-            if not wave:
-                yield Stopped("budget", refusal)
-                return
+        wave = Wave(self.accounts, batch)
+        while True:
             for reply in (self._ask or ask_in_turn)(wave):
                 self._tell_spent(reply)
                 yield reply
                 stopped = self.why_stopped()
                 if stopped:
                     yield stopped
-            rest = rest[len(wave) :]
-        if self.meter.overdraft:
-            yield Stopped("budget", self.meter.overdraft)
+            if not (wave.refusal and wave.size):
+                break
+            wave = Wave(self.accounts, wave.rest)
+        refusal = wave.refusal or self.meter.overdraft
+        if refusal:
+            yield Stopped("budget", refusal)
 
     def _tell_spent(self, reply: Reply | Analysed) -> None:
         """Publish the cost so far. It is not in the transcript, because the order of the answers is not deterministic."""
@@ -343,7 +342,7 @@ class _Run:
 
     def _heard(self, batch: Sequence[Asked]) -> Iterator[Reply]:
         views = {asked.view.name: asked.view for asked in batch}
-        for reply in self.session.hear(batch):
+        for reply in self.session.hear(self._with_trials(batch)):
             if isinstance(reply, Analysed):
                 raise ProtocolError("driver", "an analysis answers no question of the engine")
             if isinstance(reply, Proposed):
@@ -359,12 +358,28 @@ class _Run:
         return not settled.has_heard and all(asked.view.name in settled.failed for asked in batch)
 
     def _prepare(self, question: AgentQuestion) -> Asked:
-        name, proposals = _addressed(question)
+        name = question.arbiter if isinstance(question, AskArbitration) else question.agent
         limit = question.limit if isinstance(question, AskProposals) else 0
-        trials = tuple(self.workspace.trial(proposal.proposal_id) for proposal in proposals)
-        if isinstance(question, AskArbitration):
-            trials = tuple(msgspec.structs.replace(trial, dispute=question.reason) for trial in trials)
-        return Asked(self.agents[name], question, self._view(name, limit), trials)
+        return Asked(self.agents[name], question, self._view(name, limit))
+
+    def _with_trials(self, batch: Iterable[Asked]) -> Iterator[Asked]:
+        """Add the consequences of the proposals that a question is about: they are computed while others answer already.
+
+        After the last question of a vote there is nothing to do until models answer, and so time for the commits that may follow.
+        """
+        for asked in batch:
+            question = asked.question
+            if isinstance(question, AskEvaluations):
+                trials = [self.workspace.trial(review.proposal.proposal_id) for review in question.reviews]
+                asked = asked._replace(trials=tuple(trials))  # noqa: PLW2901
+            elif isinstance(question, AskArbitration):
+                trial = self.workspace.trial(question.review.proposal.proposal_id)
+                trial = msgspec.structs.replace(trial, dispute=question.reason)
+                asked = asked._replace(trials=(trial,))  # noqa: PLW2901
+            yield asked
+        if self.state.phase == "EVALUATING" and self.agents.models:
+            pending = [case.proposal for case in self.state.cases.values() if case.status == "pending"]
+            self.workspace.look_ahead(sorted(pending, key=lambda proposal: -proposal.priority))
 
     def _view(self, name: str, limit: int) -> View:
         settings, cases = self.session.config.settings, self.state.cases.values()
@@ -385,11 +400,3 @@ class _Run:
             ),
             analysis=self.session.analyses.get(name, Analysis()),
         )
-
-
-def _addressed(question: AgentQuestion) -> tuple[str, tuple[Proposal, ...]]:
-    if isinstance(question, AskEvaluations):
-        return question.agent, tuple(review.proposal for review in question.reviews)
-    if isinstance(question, AskArbitration):
-        return question.arbiter, (question.review.proposal,)
-    return question.agent, ()

@@ -28,7 +28,7 @@ from graphbus_core.negotiation.rule_agent import find_for_agents
 from graphbus_core.negotiation.sessions import START_VERSION, SessionStart, load_answers, load_start
 from graphbus_core.negotiation.transcript import load_session
 from graphbus_core.store.beneath import read_plain
-from graphbus_core.store.versions import decode_versioned
+from graphbus_core.store.reading import decode_versioned
 from graphbus_core.store.writing import encode, write_atomic
 
 LOCK_VERSION = 1

@@ -22,8 +22,8 @@ from graphbus_core.editing.text.source_text import SourceText
 from graphbus_core.errors import EditError, NegotiationError
 from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.model.proposals import ProposalRecord
+from graphbus_core.negotiation.apply import load_commits
 from graphbus_core.negotiation.commit_message import Told, gate_summary, models_of, told_in
-from graphbus_core.negotiation.committing import load_commits
 from graphbus_core.negotiation.transcript import SessionRecord, list_sessions, load_session
 
 OriginKind = Literal["before", "since", "decision", "unknown"]

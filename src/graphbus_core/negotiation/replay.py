@@ -33,7 +33,7 @@ from graphbus_core.negotiation.sessions import SessionStart, load_answers, load_
 from graphbus_core.negotiation.transcript import RECORD_VERSION, SessionRecord, list_sessions, load_session
 from graphbus_core.schema.json import Json
 from graphbus_core.store import writing
-from graphbus_core.store.versions import decode_versioned
+from graphbus_core.store.reading import decode_versioned
 from graphbus_core.store.writing import encode
 
 

@@ -181,6 +181,13 @@ class SessionWorkspace:
             refusal=refusal,
         )
 
+    def look_ahead(self, proposals: Iterable[Proposal]) -> None:
+        """Prepare the commits of proposals that may all be accepted, in this order, while agents are judging them.
+
+        Nothing is decided: what is rejected, or refused by the gate, leaves unused work behind and no other trace.
+        """
+        self.files.look_ahead(one for one in proposals if one.proposal_id in self._tried)
+
     def sides(self, proposal: Proposal) -> tuple[dict[str, bytes], dict[str, bytes]]:
         """Give the files of a change by path: as they are, and as they would be; nothing for the latter when it does not fit."""
         before = {path: self.files.data(path) for path in proposal.files if self.files.has(path)}

@@ -39,8 +39,8 @@ from graphbus_core.negotiation.transcript import (
     sessions_dir,
 )
 from graphbus_core.store.beneath import Folder, read_plain
-from graphbus_core.store.seals import seal_of
-from graphbus_core.store.versions import decode_versioned
+from graphbus_core.store.cache import seal_of
+from graphbus_core.store.reading import decode_versioned
 from graphbus_core.store.writing import encode, write_atomic
 
 START_VERSION = 1

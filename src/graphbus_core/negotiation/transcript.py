@@ -19,7 +19,7 @@ from graphbus_core.model.proposals import Negotiations
 from graphbus_core.model.spending import Spend
 from graphbus_core.schema.json import MAX_PAYLOAD_BYTES, Json
 from graphbus_core.store.beneath import Folder, read_plain
-from graphbus_core.store.versions import decode_versioned
+from graphbus_core.store.reading import decode_versioned
 from graphbus_core.store.writing import encode, write_atomic
 
 RECORD_VERSION = 1

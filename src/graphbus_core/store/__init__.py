@@ -1,11 +1,10 @@
 """`.graphbus/` on disk: artifacts written all or nothing and verified when they are read, and stamps that tell what changed.
 
-    reading     load, verify                         cache       what only saves time
-    drift       do sources fit the artifacts?        stamps      what changed since
-    writing     all files or none
-    migration   old formats -> that of today         versions    what else says its version
+    reading     load, verify; do sources fit the artifacts?        writing     all files or none
+    migration   old formats -> that of today                       stamps      what changed since
+    cache       what only saves time, and the seals that prove it  beneath     folders without links
 
-The first two are offered here. Who needs the others imports them: a graph that starts only reads and verifies.
+The first is offered here. Who needs the others imports them: a graph that starts only reads and verifies.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Artifacts read from `.graphbus/`, and proved to be whole and to describe the source files as they are."""
+"""Artifacts read from `.graphbus/`, and proved to be whole and to describe the source files as they are.
+
+A source file counts as changed when its bytes differ, when it has become a link, when it stands where there was none, and when
+another file now answers the name under which it is imported: `run`, `build`, `validate` and the others ask `find_drift`.
+"""
 
 from __future__ import annotations
 
@@ -32,6 +36,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 MANIFEST = "manifest.json"
 ARTIFACTS: Mapping[str, type[msgspec.Struct]] = {
@@ -405,3 +410,21 @@ def find_problems(folder: Path) -> tuple[ArtifactError, ...]:
         except ArtifactError as error:
             problems.append(error)
     return (*problems, *find_drift(folder, manifest))
+
+
+Document = TypeVar("Document", bound=msgspec.Struct)
+
+
+def decode_versioned(data: bytes, kind: type[Document], version: int) -> Document:
+    """Give what a document says, if it has this version.
+
+    Raises:
+        msgspec.DecodeError: It is damaged, or of another version, whatever else it says.
+    """
+    try:
+        found = msgspec.json.decode(data, type=_Versioned).schema_version
+        if found != version:
+            raise msgspec.ValidationError(f"it has version {found}, this GraphBus reads version {version}")
+        return msgspec.json.decode(data, type=kind)
+    except (UnicodeDecodeError, RecursionError) as error:
+        raise msgspec.DecodeError(str(error)) from None

@@ -25,7 +25,7 @@ from graphbus_core.llm.recorded import (
     request_key,
 )
 from graphbus_core.model.spending import Price, Usage
-from graphbus_core.store import seals
+from graphbus_core.store import cache as store_cache
 from tests.patience import PATIENCE_S
 
 PROMPT = Prompt(shared="who", task="what")
@@ -393,7 +393,7 @@ def test_without_a_key_of_its_own_the_cache_lasts_as_long_as_the_process(
     client, asked = client_of(tmp_path / "cache", lambda _prompt: "answer")
     assert [client.complete(ASKED, 10).text for _ in range(2)] == ["answer", "answer"]
     assert len(asked) == 1
-    seals._forgotten_secret.cache_clear()  # as in another process
+    store_cache._forgotten_secret.cache_clear()  # as in another process
     assert cache_in(tmp_path / "cache").lookup(ASKED, 10) is None
 
 

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from graphbus_core.errors import ModelError
-from graphbus_core.llm import remote, sdk
+from graphbus_core.llm import sdk
 from graphbus_core.llm.client import Completion, Prompt, Turn
 from graphbus_core.llm.opening import open_client
 from graphbus_core.llm.providers import KNOWN, Provider
-from graphbus_core.llm.remote import RemoteClient
+from graphbus_core.llm.sdk import RemoteClient
 from graphbus_core.model.config import LLMConfig, ProviderConfig, Wire
 from graphbus_core.model.spending import Price, Usage
 from tests.fakes.model_server import KEY, Answer, Broken, Failure, ModelServer, Raw, Reply, Request, Script
@@ -345,7 +345,7 @@ def test_a_library_that_cannot_be_loaded_is_told_as_missing(monkeypatch: pytest.
     def refuse(_asked: object) -> None:
         raise ImportError("broken", name="pydantic_core")
 
-    monkeypatch.setattr("graphbus_core.llm.remote.Calls", refuse)
+    monkeypatch.setattr("graphbus_core.llm.sdk.Calls", refuse)
     client = open_client("own:x", LLMConfig(providers={"own": ProviderConfig(base_url="http://127.0.0.1:9")}), {})
     error = refused(client)
     client.close()
@@ -473,11 +473,9 @@ def test_no_more_can_have_been_cached_than_was_sent(asking: Asking) -> None:
 
 
 def test_a_call_that_the_table_of_prices_cannot_reckon_costs_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote, "cost_of", lambda *_: None)
+    monkeypatch.setattr(sdk, "cost_of", lambda *_: None)
     price = Price(1.0, 2.0)
-    client = remote.RemoteClient(
-        sdk.Provider("p", "openai", "https://x"), "m", "", 1.0, price=price, has_known_price=True
-    )
+    client = sdk.RemoteClient(Provider("p", "openai", "https://x"), "m", "", 1.0, price=price, has_known_price=True)
     assert client._cost(Usage(input_tokens=1_000_000, output_tokens=1_000_000)) == 3.0
 
 

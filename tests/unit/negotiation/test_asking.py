@@ -12,7 +12,16 @@ from graphbus_core.llm.attempts import NANO, Amount, current_tab
 from graphbus_core.llm.client import Bound, Completion
 from graphbus_core.model.config import Budget
 from graphbus_core.model.spending import Price, Usage
-from graphbus_core.negotiation.asking import Accounts, Analysed, AskAnalysis, Asked, WorkerPool, answer, ask_in_turn
+from graphbus_core.negotiation.asking import (
+    Accounts,
+    Analysed,
+    AskAnalysis,
+    Asked,
+    Wave,
+    WorkerPool,
+    answer,
+    ask_in_turn,
+)
 from graphbus_core.negotiation.budget import Bill, Meter
 from graphbus_core.negotiation.protocol import Stopped
 from tests.fakes.negotiating_agents import ScriptedAgent
@@ -78,7 +87,7 @@ def test_a_final_failure_ends_the_session_and_any_other_is_one_failed_answer() -
         return ModelError("GBE448", is_final=is_final, provider="x", reason="chance")
 
     accounts = Accounts(Meter(Budget()))
-    (last, one), _ = accounts.admit([asked("a", fail(True)), asked("b", fail(False))])
+    last, one = Wave(accounts, [asked("a", fail(True)), asked("b", fail(False))])
     assert answer(last) == Stopped("error", "The answer of x broke off: chance.")
     failed = answer(one)
     assert isinstance(failed, Analysed)
@@ -93,7 +102,7 @@ def test_a_refused_attempt_ends_the_session_by_its_budget() -> None:
     def overdraw(_view: object) -> None:
         current_tab().permit(Amount(11, 0))
 
-    (question,), _ = accounts.admit([asked("a", overdraw)])
+    (question,) = Wave(accounts, [asked("a", overdraw)])
     assert answer(question) == Stopped("budget", "up to 11 more tokens after 0, and max_tokens is 10")
 
 
@@ -116,7 +125,7 @@ def test_what_is_under_way_at_the_end_counts_with_its_worst_case_and_no_attempt_
             refused.append(error.code)
         is_done.set()
 
-    batch, _ = accounts.admit([asked("a", slow), asked("never", slow)])
+    batch = list(Wave(accounts, [asked("a", slow), asked("never", slow)]))
     threading.Thread(target=answer, args=(batch[0],), daemon=True).start()
     assert is_sent.wait(PATIENCE_S)
     accounts.close()
@@ -140,13 +149,23 @@ def test_as_many_questions_as_fit_go_out_together_and_the_rest_when_they_are_set
     accounts = Accounts(Meter(Budget(max_tokens=250)))
     accounts.prices = {"proposer": Price(1.0, 1.0)}
     batch = [Asked(CostlyAgent(name), AskAnalysis(name), VIEW) for name in "abc"]
-    wave, refusal = accounts.admit(batch)
-    assert [each.view for each in wave] == [VIEW, VIEW]
-    assert refusal == "up to 100 more tokens after 200, and max_tokens is 250"
+    wave = Wave(accounts, batch)
+    fitting = list(wave)
+    assert [each.view for each in fitting] == [VIEW, VIEW]
+    assert wave.refusal == "up to 100 more tokens after 200, and max_tokens is 250"
     assert accounts.spend.calls == 0, "nothing is settled yet"
-    list(ask_in_turn(wave))
+    list(ask_in_turn(fitting))
     assert accounts.meter.held == Amount()
-    assert accounts.admit(batch[2:])[1] == ""
+    (last,) = Wave(accounts, wave.rest)
+    assert last.question == AskAnalysis("c")
+
+
+def test_what_is_settled_while_a_wave_is_put_makes_no_room_in_it() -> None:
+    accounts = Accounts(Meter(Budget(max_tokens=250)))
+    wave = Wave(accounts, [Asked(CostlyAgent(name), AskAnalysis(name), VIEW) for name in "abc"])
+    for each in wave:
+        answer(each)
+    assert (wave.size, accounts.meter.held) == (2, Amount())
 
 
 def test_dollars_are_refused_with_both_figures() -> None:

@@ -10,8 +10,8 @@ from graphbus_core.compiler.project import Project
 from graphbus_core.errors import ModelError, NegotiationError, UsageError
 from graphbus_core.llm.client import Clients
 from graphbus_core.model.config import LLMConfig, ResolvedBuild, Settings
+from graphbus_core.negotiation.apply import load_commits
 from graphbus_core.negotiation.backend import Backend
-from graphbus_core.negotiation.committing import load_commits
 from graphbus_core.negotiation.freshness import Inputs, differences, who_answers
 from graphbus_core.negotiation.lock import load_lock
 from graphbus_core.negotiation.sessions import hold_project, load_answers, load_start

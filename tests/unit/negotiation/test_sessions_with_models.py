@@ -14,7 +14,7 @@ from graphbus_core.negotiation.lock import load_lock
 from graphbus_core.negotiation.sessions import load_start, resumed
 from graphbus_core.negotiation.transcript import load_session
 from graphbus_core.settings import resolve_build
-from graphbus_core.store.seals import seal_of
+from graphbus_core.store.cache import seal_of
 from graphbus_core.store.writing import encode
 from tests.fakes.model_sessions import GoodModel, negotiate, write_zoo
 from tests.fakes.model_texts import asked_in

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from graphbus_core.cli.report.diffs import Line, diffs_of, read_diff, split_at_change
+from graphbus_core.cli.report.page import Line, diffs_of, read_diff, split_at_change
 from tests.fakes.told_sessions import DIFF, records
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from graphbus_core.store import beneath
 from graphbus_core.store.beneath import Folder
-from graphbus_core.store.seals import seal_of
+from graphbus_core.store.cache import seal_of
 
 
 @pytest.fixture(params=["the kernel's call", "part by part"], autouse=True)

@@ -18,7 +18,7 @@ from graphbus_core.negotiation.lock import load_lock, pack, unpack
 from graphbus_core.negotiation.replay import replay
 from graphbus_core.negotiation.sessions import load_start
 from graphbus_core.negotiation.transcript import load_session
-from graphbus_core.store.versions import decode_versioned
+from graphbus_core.store.reading import decode_versioned
 from tests.fakes.frozen_artifacts import thaw
 
 Edit = Callable[[dict[str, Any]], object]

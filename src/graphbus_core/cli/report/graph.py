@@ -8,7 +8,9 @@ The same input always gives the same picture.
 from __future__ import annotations
 
 import unicodedata
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from graphlib import TopologicalSorter
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -18,6 +20,8 @@ from graphbus_core.model.artifacts import Edge, EdgeKind
 
 Pair = tuple[str, str]
 _Slot = str | tuple[Pair, int]
+"""What stands in a column: an agent, or the bend of an edge in this layer."""
+_Chains = Mapping[Pair, tuple[_Slot, ...]]
 
 MOST_DRAWN = 100
 _MOST_LABELS = 14
@@ -38,11 +42,9 @@ def graph_values(story: Story) -> Values:
     count = len(story.agents)
     is_drawn = 0 < count <= MOST_DRAWN
     kinds = {edge.kind for edge in story.edges or ()}
-    unknown = _UNKNOWN if story.edges is None else ""
+    too_many = f"{count} agents are more than a drawing can show; here they are as a list."
     return {
-        "graph_note": unknown
-        if is_drawn
-        else f"{count} agents are more than a drawing can show; here they are as a list.",
+        "graph_note": too_many if not is_drawn else _UNKNOWN if story.edges is None else "",
         "drawing": _drawing(story) if is_drawn else None,
         "edge_kinds": [{"kind": kind, "meaning": text} for kind, text in _MEANINGS.items() if kind in kinds],
         "agents": [_listed(story, name) for name in story.agents],
@@ -50,9 +52,9 @@ def graph_values(story: Story) -> Values:
 
 
 def _drawing(story: Story) -> Values:
-    by_pair: dict[Pair, list[Edge]] = {}
+    by_pair: dict[Pair, list[Edge]] = defaultdict(list)
     for edge in story.edges or ():
-        by_pair.setdefault((edge.source, edge.target), []).append(edge)
+        by_pair[edge.source, edge.target].append(edge)
     drawn = arrange(story.agents, by_pair, {name: _width(name) for name in story.agents})
     numbers = {name: number for number, name in enumerate(story.agents)}
     has_labels = len(by_pair) <= _MOST_LABELS
@@ -76,11 +78,10 @@ def _arrow(edges: Sequence[Edge], way: Sequence[tuple[int, int]], *, has_labels:
     (x0, y0), (x1, y1) = way[len(way) // 2 - 1 : len(way) // 2 + 1]
     labels = list(dict.fromkeys(edge.label for edge in edges if edge.label)) if has_labels else []
     more = f" +{len(labels) - 1}" if len(labels) > 1 else ""
+    words = dict.fromkeys(f"{edge.source} {_VERBS[edge.kind]} {_labelled(edge.target, edge)}" for edge in edges)
     return {
         "kind": next(kind for kind in _MEANINGS if any(edge.kind == kind for edge in edges)),
-        "words": "; ".join(
-            dict.fromkeys(f"{edge.source} {_VERBS[edge.kind]} {_labelled(edge.target, edge)}" for edge in edges)
-        ),
+        "words": "; ".join(words),
         "curve": _curve(way),
         "label": _shortened(labels[0], _LONGEST_LABEL) + more if labels else "",
         "x": (x0 + x1) // 2,
@@ -101,26 +102,22 @@ def _curve(points: Sequence[tuple[int, int]]) -> str:
 
 def _node(story: Story, name: str, number: int, box: Box) -> Values:
     is_arbiter = name in story.record.arbiters
+    made = [case for case in story.cases if case.proposal.src == name]
+    met = [case.name for case in story.cases if name in case.affected]
+    parts = [f"proposed {', '.join(case.name for case in made)}"] if made else []
+    parts += [f"affected by {', '.join(met)}"] if met else []
     return {
         "agent": name,
         "number": number,
         "short": _shortened(name, _LONGEST_NAME),
-        "part": _part(story, name),
+        "part": "; ".join(parts) or "no proposal concerns it",
         "is_arbiter": is_arbiter,
-        "is_changed": any(case.proposal.src == name and case.record.commit for case in story.cases),
+        "is_changed": any(case.record.commit for case in made),
         **box._asdict(),
-        "height": NODE_HEIGHT,
         "radius": 20 if is_arbiter else 8,
         "middle_x": box.x + box.width // 2,
-        "middle_y": box.y + NODE_HEIGHT // 2,
+        "middle_y": box.middle,
     }
-
-
-def _part(story: Story, name: str) -> str:
-    made = [case.name for case in story.cases if case.proposal.src == name]
-    met = [case.name for case in story.cases if name in case.affected]
-    parts = [f"proposed {', '.join(made)}" if made else "", f"affected by {', '.join(met)}" if met else ""]
-    return "; ".join(filter(None, parts)) or "no proposal concerns it"
 
 
 def _listed(story: Story, name: str) -> Values:
@@ -160,11 +157,17 @@ def _shortened(text: str, longest: int) -> str:
 
 
 class Box(NamedTuple):
-    """Where an agent stands: its upper left corner, in pixels."""
+    """Where an agent or a bend stands: its upper left corner and its size, in pixels."""
 
     x: int
     y: int
     width: int
+    height: int = NODE_HEIGHT
+
+    @property
+    def middle(self) -> int:
+        """Half way down."""
+        return self.y + self.height // 2
 
 
 class Drawing(NamedTuple):
@@ -190,55 +193,52 @@ def arrange(nodes: Sequence[str], pairs: Iterable[Pair], widths: Mapping[str, in
     layers = _layers([name for name in nodes if name in linked], forward)
     columns, chains = _with_bends(layers, forward)
     _sort(columns, chains)
-    alone = [name for name in nodes if name not in linked]
-    return _place(columns, chains, alone, wanted, widths)
+    slots = _columns(columns, widths)
+    slots |= _rows([name for name in nodes if name not in linked], widths, slots)
+    return Drawing(
+        max((box.x + box.width for box in slots.values()), default=_MARGIN) + _MARGIN,
+        max((box.y + box.height for box in slots.values()), default=_MARGIN) + _MARGIN,
+        {name: slots[name] for name in nodes},
+        {pair: _way(pair, chains, slots) for pair in wanted},
+    )
 
 
 def _without_circles(nodes: Sequence[str], pairs: Sequence[Pair]) -> list[Pair]:
     """Turn each pair that leads back to an agent on the way to which it was found."""
-    after: dict[str, list[str]] = {name: [] for name in nodes}
-    for source, target in pairs:
-        after[source].append(target)
     on_the_way: list[str] = []
     done = set[str]()
     backward = set[Pair]()
 
     def visit(name: str) -> None:
         on_the_way.append(name)
-        for target in after[name]:
-            if target in on_the_way:
-                backward.add((name, target))
-            elif target not in done:
-                visit(target)
+        for pair in pairs:
+            if pair[0] != name:
+                continue
+            if pair[1] in on_the_way:
+                backward.add(pair)
+            elif pair[1] not in done:
+                visit(pair[1])
         done.add(on_the_way.pop())
 
     for name in nodes:
         if name not in done:
             visit(name)
-    return list(dict.fromkeys((t, s) if (s, t) in backward else (s, t) for s, t in pairs))
+    return list(dict.fromkeys(pair[::-1] if pair in backward else pair for pair in pairs))
 
 
 def _layers(nodes: Sequence[str], pairs: Sequence[Pair]) -> dict[str, int]:
-    from graphlib import TopologicalSorter
-
     before: dict[str, list[str]] = {name: [] for name in nodes}
     for source, target in pairs:
         before[target].append(source)
     layers: dict[str, int] = {}
     for name in TopologicalSorter(before).static_order():
         layers[name] = max((layers[other] + 1 for other in before[name]), default=0)
-    after: dict[str, list[int]] = {}
-    for source, target in pairs:
-        after.setdefault(source, []).append(layers[target])
-    for name in nodes:  # a source stands next to what it feeds, not at the far left
-        if not before[name] and name in after:
-            layers[name] = min(after[name]) - 1
+    for name in [name for name in nodes if not before[name]]:  # a source stands next to what it feeds
+        layers[name] = min(layers[target] for source, target in pairs if source == name) - 1
     return layers
 
 
-def _with_bends(
-    layers: Mapping[str, int], pairs: Sequence[Pair]
-) -> tuple[list[list[_Slot]], dict[Pair, tuple[_Slot, ...]]]:
+def _with_bends(layers: Mapping[str, int], pairs: Sequence[Pair]) -> tuple[list[list[_Slot]], _Chains]:
     columns: list[list[_Slot]] = [[] for _ in range(max(layers.values(), default=-1) + 1)]
     for name, layer in layers.items():
         columns[layer].append(name)
@@ -251,92 +251,68 @@ def _with_bends(
     return columns, chains
 
 
-def _sort(columns: list[list[_Slot]], chains: Mapping[Pair, tuple[_Slot, ...]]) -> None:
-    before: dict[_Slot, list[_Slot]] = {}
-    after: dict[_Slot, list[_Slot]] = {}
-    for chain in chains.values():
-        for left, right in pairwise(chain):
-            before.setdefault(right, []).append(left)
-            after.setdefault(left, []).append(right)
+def _sort(columns: list[list[_Slot]], chains: _Chains) -> None:
+    """Sort each column by the middle of the neighbours in the column before it, and on the way back behind it."""
+    before: dict[_Slot, list[_Slot]] = defaultdict(list)
+    after: dict[_Slot, list[_Slot]] = defaultdict(list)
+    for left, right in (step for chain in chains.values() for step in pairwise(chain)):
+        before[right].append(left)
+        after[left].append(right)
     for sweep in range(_SWEEPS):
-        is_forward = sweep % 2 == 0
-        neighbours = before if is_forward else after
+        neighbours = after if sweep % 2 else before
         place: dict[_Slot, float] = {}
-        for column in columns if is_forward else reversed(columns):
-            own = {slot: index / max(len(column), 1) for index, slot in enumerate(column)}
-            middle = {slot: _middle([place[o] for o in neighbours.get(slot, ())], own[slot]) for slot in column}
+        for column in columns[:: -1 if sweep % 2 else 1]:
+            own = {slot: index / len(column) for index, slot in enumerate(column)}
+            middle = {slot: _mean([place[each] for each in neighbours[slot]], own[slot]) for slot in column}
             column.sort(key=lambda slot: (middle[slot], own[slot]))
             place.update({slot: (index + 0.5) / len(column) for index, slot in enumerate(column)})
 
 
-def _middle(places: list[float], own: float) -> float:
-    return sum(places) / len(places) if places else own
+def _mean(places: list[float], default: float) -> float:
+    return sum(places) / len(places) if places else default
 
 
-def _place(
-    columns: list[list[_Slot]],
-    chains: Mapping[Pair, tuple[_Slot, ...]],
-    alone: Sequence[str],
-    wanted: Sequence[Pair],
-    widths: Mapping[str, int],
-) -> Drawing:
-    boxes: dict[str, Box] = {}
-    bends: dict[_Slot, tuple[int, int, int]] = {}
-    heights = [sum(_space(slot) for slot in column) for column in columns]
-    tallest = max(heights, default=0)
+def _columns(columns: Sequence[Sequence[_Slot]], widths: Mapping[str, int]) -> dict[_Slot, Box]:
+    """Give the slots of the columns their places, each column in the middle of the tallest one."""
+    spaces = {
+        slot: (NODE_HEIGHT, _NODE_GAP) if isinstance(slot, str) else (_BEND_HEIGHT, _BEND_GAP)
+        for column in columns
+        for slot in column
+    }
+    heights = [sum(sum(spaces[slot]) for slot in column) for column in columns]
+    boxes: dict[_Slot, Box] = {}
     x = _MARGIN
     for column, height in zip(columns, heights, strict=True):
         width = max((widths[slot] for slot in column if isinstance(slot, str)), default=0)
-        y = _MARGIN + (tallest - height) // 2
+        y = _MARGIN + (max(heights) - height) // 2
         for slot in column:
-            if isinstance(slot, str):
-                boxes[slot] = Box(x, y + _NODE_GAP // 2, width)
-            else:
-                bends[slot] = (x, y + _space(slot) // 2, x + width)
-            y += _space(slot)
+            boxes[slot] = Box(x, y + spaces[slot][1] // 2, width, spaces[slot][0])
+            y += sum(spaces[slot])
         x += width + _COLUMN_GAP
-    right, bottom = _stand_alone(boxes, alone, widths, max(x - _COLUMN_GAP, _MARGIN), tallest)
-    ways = {pair: _way(pair, chains, boxes, bends) for pair in wanted}
-    return Drawing(right + _MARGIN, bottom + _MARGIN, boxes, ways)
+    return boxes
 
 
-def _space(slot: _Slot) -> int:
-    return NODE_HEIGHT + _NODE_GAP if isinstance(slot, str) else _BEND_HEIGHT + _BEND_GAP
+def _rows(names: Sequence[str], widths: Mapping[str, int], above: Mapping[_Slot, Box]) -> dict[_Slot, Box]:
+    """Put the agents without edges in rows below the others."""
+    if not names:
+        return {}
+    width = max(widths[name] for name in names)
+    right = max((box.x + box.width for box in above.values()), default=_MARGIN)
+    top = max((box.y + box.height for box in above.values()), default=_MARGIN) + _NODE_GAP
+    room = max(right, 4 * (width + _NODE_GAP)) if len(names) > 1 else right
+    count = max((room - _MARGIN) // (width + _NODE_GAP), -(-len(names) // _LONGEST_COLUMN), 1)
+    places = ((name, *divmod(index, count)) for index, name in enumerate(names))
+    return {
+        name: Box(_MARGIN + column * (width + _NODE_GAP), top + row * (NODE_HEIGHT + _NODE_GAP), width)
+        for name, row, column in places
+    }
 
 
-def _stand_alone(
-    boxes: dict[str, Box], alone: Sequence[str], widths: Mapping[str, int], right: int, tallest: int
-) -> tuple[int, int]:
-    """Put the agents without edges in rows below the others; give the right and the lower end of all."""
-    bottom = _MARGIN + tallest
-    if not alone:
-        return right, bottom
-    width = max(widths[name] for name in alone)
-    room = max(right, 4 * (width + _NODE_GAP)) if len(alone) > 1 else right
-    count = max((room - _MARGIN) // (width + _NODE_GAP), -(-len(alone) // _LONGEST_COLUMN), 1)
-    for index, name in enumerate(alone):
-        row, column = divmod(index, count)
-        x = _MARGIN + column * (width + _NODE_GAP)
-        boxes[name] = Box(x, bottom + _NODE_GAP + row * (NODE_HEIGHT + _NODE_GAP), width)
-        right = max(right, x + width)
-    rows = -(-len(alone) // count)
-    return right, bottom + _NODE_GAP + rows * (NODE_HEIGHT + _NODE_GAP)
-
-
-def _way(
-    pair: Pair,
-    chains: Mapping[Pair, tuple[_Slot, ...]],
-    boxes: Mapping[str, Box],
-    bends: Mapping[_Slot, tuple[int, int, int]],
-) -> tuple[tuple[int, int], ...]:
+def _way(pair: Pair, chains: _Chains, slots: Mapping[_Slot, Box]) -> tuple[tuple[int, int], ...]:
     is_turned = pair not in chains
-    source, target = (pair[1], pair[0]) if is_turned else pair
-    between = chains[source, target][1:-1]
-    shift = 10 if is_turned and pair[::-1] in chains else 0  # there and back do not lie on each other
-    start, end = boxes[source], boxes[target]
-    points = [(start.x + start.width, start.y + NODE_HEIGHT // 2 + shift)]
-    for slot in between:
-        left, y, right = bends[slot]
-        points += [(left, y + shift), (right, y + shift)]
-    points.append((end.x, end.y + NODE_HEIGHT // 2 + shift))
-    return tuple(reversed(points)) if is_turned else tuple(points)
+    chain = [slots[slot] for slot in chains[pair[::-1] if is_turned else pair]]
+    shift = 10 if is_turned else 0  # there and back do not lie on each other
+    points = [
+        point for box in chain for point in ((box.x, box.middle + shift), (box.x + box.width, box.middle + shift))
+    ]
+    return tuple(points[-2:0:-1] if is_turned else points[1:-1])

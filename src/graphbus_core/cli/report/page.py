@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
+from typing import Literal, NamedTuple
 
 from graphbus_core.cli.console import counted
-from graphbus_core.cli.report.diffs import FileDiff, diff_values, diffs_of
 from graphbus_core.cli.report.graph import graph_values, links
 from graphbus_core.cli.report.story import VOTES, Case, Step, Story
 from graphbus_core.cli.report.template import Value, Values, fill
 from graphbus_core.editing.rungs.codes import RUNGS
 from graphbus_core.model.proposals import (
+    CodeChange,
     Consensus,
     GateReport,
     ProposalEvaluation,
+    ProposalRecord,
     RungResult,
     SchemaChange,
     TerminationReason,
     VoteDecision,
 )
 from graphbus_core.model.spending import dollars
-from graphbus_core.schema.types import Schema
 
 _HERE = Path(__file__).parent
 _ENDINGS: dict[TerminationReason, str] = {
@@ -114,7 +117,7 @@ def _means(story: Story) -> Iterator[tuple[str, str, str]]:
 
 def _files(story: Story) -> list[Values]:
     """Give every file that accepted proposals changed, with the size of the change."""
-    changes: dict[str, list[tuple[Case, FileDiff]]] = {}
+    changes: dict[str, list[tuple[Case, _FileDiff]]] = {}
     for case in story.cases:
         for diff in diffs_of(case.record) if case.record.commit else ():
             changes.setdefault(diff.path, []).append((case, diff))
@@ -129,8 +132,8 @@ def _files(story: Story) -> list[Values]:
     ]
 
 
-def _lines(diffs: Iterable[FileDiff], sign: str) -> int:
-    return sum(line.sign == sign for diff in diffs for hunk in diff.hunks for line in hunk.lines)
+def _lines(diffs: Iterable[_FileDiff], sign: str) -> int:
+    return sum(diff.count_lines(sign) for diff in diffs)
 
 
 def _round(story: Story, number: int, cases: list[Values]) -> Values:
@@ -177,7 +180,7 @@ def _case(story: Story, case: Case) -> Values:
         "stations": [step._asdict() for step in _stations(case)],
         "reason": proposal.reason,
         "facts": list(_facts(story, case)),
-        "diffs": [diff_values(diff) for diff in diffs_of(record)],
+        "diffs": [_diff_values(diff) for diff in diffs_of(record)],
         "contract": [{"method": change.method, "sides": list(_sides(change))} for change in changes],
         "climbs": [_climb(report, number, len(case.climbs)) for number, report in enumerate(case.climbs, start=1)],
         "votes": [_vote(vote) for vote in record.evaluations],
@@ -247,11 +250,8 @@ def _sides(change: SchemaChange) -> Iterator[Values]:
     )
     for side, before, after in sides:
         if before != after:
-            yield {"side": side, "before": _declared(before), "after": _declared(after)}
-
-
-def _declared(schema: Schema | None) -> str:
-    return "not declared" if schema is None else str(schema)
+            told = ("not declared" if schema is None else str(schema) for schema in (before, after))
+            yield {"side": side, **dict(zip(("before", "after"), told, strict=True))}
 
 
 def _climb(report: GateReport, number: int, count: int) -> Values:
@@ -397,3 +397,120 @@ def _prices(story: Story) -> Iterator[Values]:
     others = total - sum(costs.get(name, 0.0) for name in dict.fromkeys(case.name for case in story.cases))
     if others >= _LEAST_USD:
         yield price(others, anchor="", name="Other", title="analysis, and questions about no one proposal", outcome="")
+
+
+# --- differences of files: hunks of runs, old and new side by side -------------------------------
+
+_HUNK = re.compile(r"@@ -(\d{1,9})(?:,\d+)? \+(\d{1,9})(?:,\d+)? @@(.*)")
+_Sign = Literal[" ", "+", "-"]
+_SIGNS: dict[str, _Sign] = {" ": " ", "": " ", "+": "+", "-": "-"}
+
+
+class Line(NamedTuple):
+    """One line of a hunk with its numbers in the old and the new file; 0 where it is not in that file."""
+
+    sign: _Sign
+    old: int
+    new: int
+    text: str
+
+
+class _Hunk(NamedTuple):
+    """Lines that belong together; `heading` is what stands behind the second `@@`, `ends` what follows a backslash."""
+
+    heading: str
+    lines: list[Line]
+    ends: list[str]
+
+
+class _FileDiff(NamedTuple):
+    """The difference of one file; `note` says what the numbers of its lines count from, if that is not the file."""
+
+    path: str
+    hunks: tuple[_Hunk, ...]
+    note: str = ""
+
+    def count_lines(self, sign: str) -> int:
+        """Count the lines with this sign."""
+        return sum(line.sign == sign for hunk in self.hunks for line in hunk.lines)
+
+
+def diffs_of(record: ProposalRecord) -> tuple[_FileDiff, ...]:
+    """Give what was committed, or what the changes would do to the text that they were written for."""
+    if record.commit and record.commit.resolution:
+        return tuple(_FileDiff(path, read_diff(text)) for path, text in sorted(record.commit.resolution.items()))
+    return tuple(_proposed(change) for change in record.proposal.code_changes)
+
+
+def _proposed(change: CodeChange) -> _FileDiff:
+    from graphbus_core.editing.edits import unified_diff
+
+    texts = (f"{code}\n" if code and code[-1] != "\n" else code for code in (change.old_code, change.new_code))
+    old, new = (text.encode(errors="replace") for text in texts)
+    text = unified_diff("file", old, new) if old != new else change.diff
+    where = f"in {change.target}" if change.target else "in the module"
+    return _FileDiff(change.file_path, read_diff(text), f"{change.operation.replace('_', ' ')} {where}")
+
+
+def read_diff(text: str) -> tuple[_Hunk, ...]:
+    """Read a unified diff of one file; lines outside of hunks are ignored."""
+    found: list[_Hunk] = []
+    old = new = 0
+    for line in text.removesuffix("\n").split("\n"):
+        start = _HUNK.fullmatch(line)
+        sign = _SIGNS.get(line[:1])
+        if start:
+            old, new = int(start[1]), int(start[2])
+            found.append(_Hunk(start[3].strip(), [], []))
+        elif found and line.startswith("\\"):
+            found[-1].ends.append(line[1:].strip())
+        elif found and sign:
+            found[-1].lines.append(Line(sign, 0 if sign == "+" else old, 0 if sign == "-" else new, line[1:]))
+            old, new = old + (sign != "+"), new + (sign != "-")
+    return tuple(found)
+
+
+def _diff_values(diff: _FileDiff) -> Values:
+    """Give the values of the template for the difference of one file."""
+    return {
+        "path": diff.path,
+        "added": diff.count_lines("+"),
+        "removed": diff.count_lines("-"),
+        "note": diff.note,
+        "hunks": [
+            {"heading": hunk.heading or ("⋯" if index else ""), "runs": _runs(hunk), "ends": hunk.ends}
+            for index, hunk in enumerate(diff.hunks)
+        ],
+    }
+
+
+def _runs(hunk: _Hunk) -> list[Values]:
+    """Give the lines by turns: those that are the same, and those that have gone with those that have come for them."""
+    runs: list[Values] = []
+    for is_same, group in groupby(hunk.lines, key=lambda line: line.sign == " "):
+        lines = list(group)
+        if is_same:
+            runs.append({"same": [line._asdict() for line in lines], "gone": [], "came": []})
+        else:
+            gone, came = ([line for line in lines if line.sign == sign] for sign in "-+")
+            runs.append({"same": [], "gone": _marked(gone, came), "came": _marked(came, gone)})
+    return runs
+
+
+def _marked(lines: Sequence[Line], others: Sequence[Line]) -> list[Values]:
+    """Mark in each line what differs from the line that it faces, if there are as many on the other side."""
+    facing = others if len(lines) == len(others) else lines
+    return [
+        {**line._asdict(), **dict(zip(("text", "mark", "rest"), split_at_change(line.text, other.text), strict=True))}
+        for line, other in zip(lines, facing, strict=True)
+    ]
+
+
+def split_at_change(text: str, other: str) -> tuple[str, str, str]:
+    """Split a line into what is before, in and behind the change; all is before it where a mark would not help."""
+    shorter = min(len(text), len(other))
+    head = next((index for index in range(shorter) if text[index] != other[index]), shorter)
+    tail = next((index for index in range(shorter - head) if text[-1 - index] != other[-1 - index]), shorter - head)
+    end = len(text) - tail
+    is_alike = 2 * (head + tail) >= shorter and (text[:head] + text[end:]).strip()
+    return (text[:head], text[head:end], text[end:]) if is_alike else (text, "", "")

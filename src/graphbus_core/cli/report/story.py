@@ -18,7 +18,7 @@ Fate = Literal["", "written", "undone"]
 _PERSON = {"yes": "good", "no": "bad"}
 
 
-class Note(NamedTuple):
+class _Note(NamedTuple):
     """Something besides the proposals that happened in a round; `agent` said or did it."""
 
     round: int
@@ -72,9 +72,8 @@ class Case:
         self.anchor = anchor
         told = known or [*([record.gate] if record.gate else ()), *([VOTES] if record.evaluations else ())]
         self.climbs = tuple(each for each in told if isinstance(each, GateReport))
-        self.steps = tuple(
-            each if isinstance(each, Step) else _climbed(each, is_first=each is self.climbs[0]) for each in told
-        )
+        first = self.climbs[0] if self.climbs else None
+        self.steps = tuple(each if isinstance(each, Step) else _climbed(each, is_first=each is first) for each in told)
 
     @property
     def name(self) -> str:
@@ -193,9 +192,7 @@ class Story:
                 "commits": [commit.commit_id for commit in commits],
                 "files": sorted({path for commit in commits for path in commit.files_modified}),
             },
-            "intent": record.intent,
-            "backend": record.backend,
-            "models": record.models,
+            **{name: getattr(record, name) for name in ("intent", "backend", "models")},
             "agents": self.agents,
             "arbiters": record.arbiters,
             "edges": msgspec.to_builtins(self.edges),
@@ -227,10 +224,10 @@ def _anchors(records: Iterable[ProposalRecord]) -> Iterator[str]:
         yield name if is_usable else f"proposal-{number}"
 
 
-def _read(said: Iterable[Said]) -> tuple[dict[str, list[Step | GateReport]], tuple[Note, ...]]:
+def _read(said: Iterable[Said]) -> tuple[dict[str, list[Step | GateReport]], tuple[_Note, ...]]:
     """Give what happened to each proposal, in order, and the notes; of several votes on a proposal the last ones count."""
     steps: dict[str, list[Step | GateReport]] = {}
-    notes: list[Note] = []
+    notes: list[_Note] = []
     round = 0
     for each in said:
         kind = each.topic.removeprefix("/Negotiation/")
@@ -245,7 +242,7 @@ def _read(said: Iterable[Said]) -> tuple[dict[str, list[Step | GateReport]], tup
         elif event.report:
             own.append(event.report)
         elif kind in ("Failed", "Dropped"):
-            notes.append(Note(round, event.agent, _noted(kind, event)))
+            notes.append(_Note(round, event.agent, _noted(kind, event)))
         else:
             own.append(_told(kind, event))
     return steps, tuple(notes)

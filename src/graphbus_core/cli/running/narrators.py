@@ -8,8 +8,7 @@ from typing import Any
 
 import msgspec
 
-from graphbus_core.cli import console
-from graphbus_core.cli.checking import formats
+from graphbus_core.cli import console, formats
 from graphbus_core.cli.running.development import Development, Saved
 from graphbus_core.compiler import rules
 from graphbus_core.compiler.project import Project

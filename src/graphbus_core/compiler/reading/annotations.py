@@ -50,7 +50,7 @@ _OWN_WAYS = frozenset(
 """Methods by which an Enum makes other values than those that are written, or takes others."""
 
 
-def read_words(site: ClassSite, scope: Scope) -> Type | None:
+def _read_words(site: ClassSite, scope: Scope) -> Type | None:
     """Give the values of an Enum as a literal, unknown when they are not certain; None for a class that is no Enum."""
     chain, bases = family_of(scope.library, site)
     if not bases & _ENUMS:
@@ -336,7 +336,7 @@ def _read_name(expression: ast.Name | ast.Attribute, scope: Scope, depth: int) -
         return found or _unknown(expression)
     if isinstance(target, Symbol):
         if isinstance(target.node, ast.ClassDef):
-            return read_class(ClassSite(target.module, target.node), scope, depth)
+            return _read_class(ClassSite(target.module, target.node), scope, depth)
         if isinstance(target.node, syntax.TypeAlias):
             return read_type(target.node.value, _within_alias(target, target.node, scope), depth)
         if isinstance(target.node, ast.expr):
@@ -446,7 +446,7 @@ def read_schema(expression: ast.expr | None, scope: Scope, depth: int = 0) -> Sc
 
 def _schema_of_name(expression: ast.expr, target: Symbol, scope: Scope, depth: int) -> Schema | None:
     if isinstance(target.node, ast.ClassDef):
-        record = read_class(ClassSite(target.module, target.node), scope, depth)
+        record = _read_class(ClassSite(target.module, target.node), scope, depth)
         return Schema(record.fields) if record.kind == "record" else None
     if isinstance(target.node, syntax.TypeAlias):
         return read_schema(target.node.value, _within_alias(target, target.node, scope), depth)
@@ -498,12 +498,12 @@ def _wrapper(expression: ast.expr | None, scope: Scope) -> str:
 # --- classes --------------------------------------------------------------------------
 
 
-def read_class(site: ClassSite, scope: Scope, depth: int = 0) -> Type:
+def _read_class(site: ClassSite, scope: Scope, depth: int = 0) -> Type:
     """Give the record that a TypedDict, dataclass, msgspec or pydantic class describes, the values of an Enum, or unknown."""
     unknown = Type("unknown", name=site.node.name)
     if depth > _MAX_DEPTH:
         return unknown
-    words = read_words(site, scope)
+    words = _read_words(site, scope)
     if words is not None:
         return words
     chain, bases = family_of(scope.library, site)

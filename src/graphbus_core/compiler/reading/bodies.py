@@ -272,7 +272,7 @@ def container_root(container: ast.expr) -> tuple[str, bool] | None:
     return None
 
 
-def payload_owner(expression: ast.expr) -> str:
+def _payload_owner(expression: ast.expr) -> str:
     """Give `event` for `event.payload` and `event.payload or {}`, else `""`."""
     if isinstance(expression, ast.BoolOp) and isinstance(expression.op, ast.Or) and len(expression.values) == 2:
         empty = expression.values[1]
@@ -305,7 +305,7 @@ def _assigned(body: Body, target: ast.expr, value: ast.expr) -> list[ast.AST] | 
     if not isinstance(target, ast.Name):
         return [target, value]
     body.bind(target.id, value)
-    owner = payload_owner(value)
+    owner = _payload_owner(value)
     if owner:
         body.aliases[target.id] = owner
         body.forgive(owner)

@@ -61,7 +61,7 @@ from graphbus_core.model.agent import (
 )
 from graphbus_core.model.digests import sha256_hex
 
-DEPENDS_ON = "graphbus_core.depends_on"
+_DEPENDS_ON = "graphbus_core.depends_on"
 _BLOCKS = (ast.If, ast.Try, ast.With)
 _ABSTRACT_BASES = frozenset({"abc.ABC"})
 
@@ -207,7 +207,7 @@ class _AgentReader:
         for site, listed in decorators:
             scope = Scope(self._library, site.module)
             for decorator in listed:
-                if decorator.name == DEPENDS_ON and decorator.call:
+                if decorator.name == _DEPENDS_ON and decorator.call:
                     for argument in decorator.call.args:
                         yield from _depended_on(argument, scope)
 

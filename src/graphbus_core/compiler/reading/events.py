@@ -41,7 +41,7 @@ _ASSIGNING = frozenset(
 _SAYING_NOTHING = frozenset({"bool", "isinstance"})
 
 
-class Guards:
+class _Guards:
     """The stretches of a handler that run only when a condition on the payload came out one way.
 
     Behind such a condition a key may be one that is not always sent. In doubt a read is guarded: GraphBus would rather miss a
@@ -187,26 +187,20 @@ def _keyed(node: ast.AST) -> tuple[ast.expr | None, ast.expr | None]:
 # --- conditions ---------------------------------------------------------------------------------
 
 
-def _visit_statement(guards: Guards, node: ast.If | ast.While) -> None:
+def _visit_test(guards: _Guards, node: ast.If | ast.While | ast.IfExp) -> None:
     if guards.mentions(node.test):
-        guards.note(node.body)
-        guards.note(node.orelse)
+        for part in (node.body, node.orelse):
+            guards.note(part if isinstance(part, list) else [part])
 
 
-def _visit_either(guards: Guards, node: ast.IfExp) -> None:
-    if guards.mentions(node.test):
-        guards.note([node.body])
-        guards.note([node.orelse])
-
-
-def _visit_and_or(guards: Guards, node: ast.BoolOp) -> None:
+def _visit_and_or(guards: _Guards, node: ast.BoolOp) -> None:
     for number, value in enumerate(node.values, 1):
         if guards.mentions(value):
             guards.note(node.values[number:])
             return
 
 
-def _visit_match(guards: Guards, node: ast.Match) -> None:
+def _visit_match(guards: _Guards, node: ast.Match) -> None:
     for case in node.cases:
         if guards.mentions(node.subject):
             guards.note([*([case.guard] if case.guard else []), *case.body])
@@ -214,26 +208,21 @@ def _visit_match(guards: Guards, node: ast.Match) -> None:
             guards.note(case.body)
 
 
-def _visit_comprehension(guards: Guards, node: ast.ListComp | ast.SetComp | ast.GeneratorExp) -> None:
+def _visit_comprehension(guards: _Guards, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp) -> None:
     if any(guards.mentions(test) for part in node.generators for test in part.ifs):
-        guards.note([node.elt])
+        guards.note([node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt])
 
 
-def _visit_dict_comprehension(guards: Guards, node: ast.DictComp) -> None:
-    if any(guards.mentions(test) for part in node.generators for test in part.ifs):
-        guards.note([node.key, node.value])
-
-
-_CONDITIONS: dict[type, Callable[[Guards, Any], None]] = {
+_CONDITIONS: dict[type, Callable[[_Guards, Any], None]] = {
     ast.BoolOp: _visit_and_or,
-    ast.DictComp: _visit_dict_comprehension,
+    ast.DictComp: _visit_comprehension,
     ast.GeneratorExp: _visit_comprehension,
-    ast.If: _visit_statement,
-    ast.IfExp: _visit_either,
+    ast.If: _visit_test,
+    ast.IfExp: _visit_test,
     ast.ListComp: _visit_comprehension,
     ast.Match: _visit_match,
     ast.SetComp: _visit_comprehension,
-    ast.While: _visit_statement,
+    ast.While: _visit_test,
 }
 _DECIDING = frozenset({*_CONDITIONS, ast.Assert})
 """Without any of these nothing in a function depends on what its payload is like."""
@@ -241,6 +230,7 @@ _DECIDING = frozenset({*_CONDITIONS, ast.Assert})
 
 SUBSCRIBE = "graphbus_core.subscribe"
 PUBLISHES = "graphbus_core.publishes"
+_ANNOTATIONS: dict[str, Annotation] = {"none": "none", "event": "event", "mapping": "mapping", "typed": "typed"}
 _POLICY = {"retries": "retries", "backoff": "backoff_s", "timeout": "timeout_s", "concurrency": "concurrency"}
 
 
@@ -297,17 +287,12 @@ def _shape(method: Method, parameters: tuple[Parameter, ...], scope: Scope) -> H
     kind = ""
     for parameter, (_, annotation) in zip(parameters, annotated_arguments(method), strict=True):
         kind = annotation_kind(annotation, scope, parameter.type)
-        given.append(HandlerParameter(parameter.name, parameter.kind, _as_annotation(kind)))
+        given.append(HandlerParameter(parameter.name, parameter.kind, _ANNOTATIONS.get(kind, "other")))
     shape = decide(given)
     is_foreign = len(given) == 1 and kind == "other" and parameters[0].type.kind == "unknown"
     if is_foreign and shape in ("event", "payload", "fields") and given[0].kind != "keyword_only":
         return "typed"  # a class of another package: probably a model, in any case no field of that name
     return shape
-
-
-def _as_annotation(kind: str) -> Annotation:
-    known: dict[str, Annotation] = {"none": "none", "event": "event", "mapping": "mapping", "typed": "typed"}
-    return known.get(kind, "other")
 
 
 def _payload_type(shape: HandlerShape, parameters: tuple[Parameter, ...]) -> Type:
@@ -356,7 +341,7 @@ class _KeyReader:
         known = [(access, key) for access, key in keyed if isinstance(key, str) and access.how != "write"]
         guarded = {key for access, key in known if access.how in ("get", "in") or body.is_caught(access.node)}
         path = self._view.scope.module.path
-        guards = Guards(self._function, names) if any(key not in guarded for _, key in known) else None
+        guards = _Guards(self._function, names) if any(key not in guarded for _, key in known) else None
         reads = tuple(
             KeyRead(
                 key, span_of(path, access.key), key in guarded or (guards is not None and guards.covers(access.node))

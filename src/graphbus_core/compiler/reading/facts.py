@@ -102,7 +102,7 @@ _MOST_WORKERS = 8
 Read = Callable[[str], bytes]
 
 
-CheckClass = Callable[[ast.ClassDef, AgentDefinition, SourceFile, Mapping[str, Body]], tuple[Finding, ...]]
+_CheckClass = Callable[[ast.ClassDef, AgentDefinition, SourceFile, Mapping[str, Body]], tuple[Finding, ...]]
 
 
 class FactsReader:
@@ -119,7 +119,7 @@ class FactsReader:
         data: Path -> the bytes of those that it opened.
     """
 
-    def __init__(self, index: ModuleIndex, read: Read, trusted: Mapping[str, str], check_class: CheckClass) -> None:
+    def __init__(self, index: ModuleIndex, read: Read, trusted: Mapping[str, str], check_class: _CheckClass) -> None:
         self.digests: dict[str, str] = {}
         self._check_class = check_class
         self._trusted = trusted

@@ -32,7 +32,7 @@ _RETURNING = frozenset({"call", "log", "publish", "request"})
 _NEVER = frozenset({"NoReturn", "Never"})
 
 
-def judge_calls(function: Function, view: View, raising: frozenset[str]) -> Stops:
+def _judge_calls(function: Function, view: View, raising: frozenset[str]) -> Stops:
     """Give the judgement which calls of a method may never return.
 
     A callee that is not known counts as such only at the very end of a path, and only if other paths return a value:
@@ -50,7 +50,7 @@ def judge_calls(function: Function, view: View, raising: frozenset[str]) -> Stop
     return stops
 
 
-def never_comes_back(function: Function, body: Body | None = None) -> bool:
+def _never_comes_back(function: Function, body: Body | None = None) -> bool:
     """True for a function that says so, or that only raises."""
     if _says_so(function.returns):
         return True
@@ -85,7 +85,7 @@ def _returns(callee: ast.expr, function: Function, view: View) -> bool | None:
 def _inner_returns(name: str, function: Function) -> bool | None:
     for node in ast.walk(function):
         if isinstance(node, FUNCTIONS) and node.name == name and node is not function:
-            return not never_comes_back(node)
+            return not _never_comes_back(node)
     return None
 
 
@@ -93,7 +93,7 @@ def _target_returns(target: Target) -> bool | None:
     if isinstance(target, Symbol):
         node = target.node
         if isinstance(node, FUNCTIONS):
-            return not never_comes_back(node)
+            return not _never_comes_back(node)
         return True if isinstance(node, ast.ClassDef) else None
     if isinstance(target, External):
         top, _, rest = target.dotted.partition(".")
@@ -262,7 +262,7 @@ def make_view(method: Method, parameters: tuple[Parameter, ...], scope: Scope, c
     return View(inner, method.body, types)
 
 
-def method_span(method: Method) -> SourceSpan:
+def _method_span(method: Method) -> SourceSpan:
     """The function with its decorators."""
     node = method.node
     line = node.decorator_list[0].lineno if node.decorator_list else node.lineno
@@ -277,7 +277,7 @@ def make_spec(
     node = method.node
     return MethodSpec(
         name=node.name,
-        span=method_span(method),
+        span=_method_span(method),
         parameters=parameters,
         has_schema=schema is not None,
         schema_span=span_of(method.module.path, schema.node) if schema else None,
@@ -300,7 +300,7 @@ def _returned(method: Method, view: View, raising: frozenset[str]) -> Iterator[R
     for node in method.body.returns:
         yield from _returned_value(node.value, span_of(path, node), view)
     body = method.node.body
-    if method.reaches_end and reaches_end(body, judge_calls(method.node, view, raising)):
+    if method.reaches_end and reaches_end(body, _judge_calls(method.node, view, raising)):
         yield Returned(span_of(path, body[-1]), NULL)
 
 
@@ -321,7 +321,7 @@ def _returned_value(value: ast.expr | None, span: SourceSpan, view: View) -> Ite
 def never_returns(method: Method) -> bool:
     """True for a method that only raises, or says that it never returns."""
     is_quickly_told = method.reaches_end and method.node.returns is None
-    return not is_quickly_told and never_comes_back(method.node, method.body)
+    return not is_quickly_told and _never_comes_back(method.node, method.body)
 
 
 def docstring(node: ast.ClassDef | Function) -> str:

@@ -21,7 +21,7 @@ from graphbus_core.compiler.reading.syntax import SourceFile, TypeAlias, type_pa
 from graphbus_core.errors import BuildError
 
 NODE = "graphbus_core.GraphBusNode"
-PUBLIC_NAMES = frozenset({"GraphBusNode", "schema_method", "subscribe", "publishes", "depends_on", "Event"})
+_PUBLIC_NAMES = frozenset({"GraphBusNode", "schema_method", "subscribe", "publishes", "depends_on", "Event"})
 _PUBLIC_HOMES = frozenset(
     {"graphbus_core", "graphbus_core.node", "graphbus_core.decorators", "graphbus_core.model.messages"}
 )
@@ -32,7 +32,7 @@ _TYPING_NAMES = frozenset(
         *("Set", "Tuple", "TypedDict", "TypeVar", "Union"),
     }
 )
-_STARS = {**dict.fromkeys(_PUBLIC_HOMES, PUBLIC_NAMES), "typing": _TYPING_NAMES, "typing_extensions": _TYPING_NAMES}
+_STARS = {**dict.fromkeys(_PUBLIC_HOMES, _PUBLIC_NAMES), "typing": _TYPING_NAMES, "typing_extensions": _TYPING_NAMES}
 """What `from x import *` gives, as far as it matters here."""
 _MAX_STEPS = 30
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -404,7 +404,7 @@ class Library:
 def external(dotted: str) -> External:
     """Give the target of a dotted name outside of the project; what GraphBus offers has one name wherever it is taken from."""
     home, _, name = dotted.rpartition(".")
-    return External(f"graphbus_core.{name}" if home in _PUBLIC_HOMES and name in PUBLIC_NAMES else dotted)
+    return External(f"graphbus_core.{name}" if home in _PUBLIC_HOMES and name in _PUBLIC_NAMES else dotted)
 
 
 _BUILTINS = {name: External(f"builtins.{name}") for name in dir(builtins)}

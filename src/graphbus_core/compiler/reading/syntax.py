@@ -149,7 +149,7 @@ def parse_expression(text: str) -> ast.expr:
     """Give the tree of an expression; raises what `ast.parse` raises."""
     with alone():
         tree = ast.parse(text, mode="eval")
-    return with_whole_characters(tree).body if may_have_half_characters(text.encode()) else tree.body
+    return _with_whole_characters(tree).body if _may_have_half_characters(text.encode()) else tree.body
 
 
 def type_parameters(node: ast.AST) -> frozenset[str]:
@@ -158,12 +158,12 @@ def type_parameters(node: ast.AST) -> frozenset[str]:
     return frozenset(parameter.name for parameter in given) if given else frozenset()
 
 
-def may_have_half_characters(data: bytes) -> bool:
+def _may_have_half_characters(data: bytes) -> bool:
     """True for source text with an escape for half a surrogate pair, which is no character in UTF-8."""
     return _HALF_PAIR.search(data) is not None
 
 
-def with_whole_characters(tree: T) -> T:
+def _with_whole_characters(tree: T) -> T:
     """The same tree; what is read out of its texts can be written down: half a surrogate pair becomes U+FFFD."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -247,7 +247,7 @@ class SourceFile:
         """
         try:
             tree = parse(self.data, self.path)
-            return with_whole_characters(tree) if may_have_half_characters(self.data) else tree
+            return _with_whole_characters(tree) if _may_have_half_characters(self.data) else tree
         except (SyntaxError, ValueError) as error:  # ValueError: a null byte, in some versions of Python
             raise self._null_byte() or self._encoding_error() or self._syntax_error(error) from None
         except (RecursionError, MemoryError):

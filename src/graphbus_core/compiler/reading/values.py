@@ -107,7 +107,7 @@ def _common(expressions: list[ast.expr], view: View, depth: int) -> Type | None:
 
 
 def _dict(expression: ast.Dict, view: View, depth: int) -> Type:
-    schema = read_display(expression, view, depth)
+    schema = _read_display(expression, view, depth)
     if schema is None or schema.is_open or not schema.fields:
         return DICT
     return Type("record", fields=schema.fields)
@@ -202,13 +202,13 @@ def read_fields(expression: ast.expr | None, view: View, depth: int = 0) -> Sche
     if expression is None or depth > _MAX_DEPTH:
         return None
     if isinstance(expression, ast.Dict):
-        return read_display(expression, view, depth + 1)
+        return _read_display(expression, view, depth + 1)
     if isinstance(expression, ast.Call):
         return _read_call(expression, view, depth + 1)
     if isinstance(expression, ast.BinOp) and isinstance(expression.op, ast.BitOr):
         sides = [expression.left, expression.right]
         is_dict = any(read_fields(side, view, depth + 1) is not None for side in sides)
-        return read_display(ast.Dict(keys=[None, None], values=sides), view, depth + 1) if is_dict else None
+        return _read_display(ast.Dict(keys=[None, None], values=sides), view, depth + 1) if is_dict else None
     if isinstance(expression, ast.Name):
         return _read_local(expression.id, view, depth + 1)
     return None
@@ -226,7 +226,7 @@ def _read_call(expression: ast.Call, view: View, depth: int) -> Schema | None:
     return read_fields(expression.args[0], view, depth) if is_copy else None
 
 
-def read_display(expression: ast.Dict, view: View, depth: int) -> Schema | None:
+def _read_display(expression: ast.Dict, view: View, depth: int) -> Schema | None:
     """Give the fields of a dict display; None when a key is no text."""
     fields: dict[str, Field] = {}
     is_open = False

@@ -28,7 +28,7 @@ from graphbus_core.errors import UsageError
 from graphbus_core.model.findings import Finding, Fix, Severity
 
 
-def not_ignored(findings: Iterable[Finding], evidence: Evidence) -> Iterator[Finding]:
+def _not_ignored(findings: Iterable[Finding], evidence: Evidence) -> Iterator[Finding]:
     """Leave out what a comment in the source silences."""
     for finding in findings:
         comments = evidence.ignores(finding.span.path)
@@ -187,7 +187,7 @@ def check(
         (finding.code, finding.span, finding.message): finding
         for finding in _findings(wiring or Wiring(project), wanted)
     }
-    kept = not_ignored(found.values(), project)
+    kept = _not_ignored(found.values(), project)
     exact = (_with_exact_fix(finding, project) if has_text else finding for finding in kept)
     return tuple(sorted(exact, key=place_of))
 

@@ -89,7 +89,7 @@ _BLOCKING = {
 _LAST_WORDS = frozenset(name.rpartition(".")[2] for name in _BLOCKING)
 
 
-def check_blocking(method: ast.AsyncFunctionDef, definition: AgentDefinition, source: SourceFile) -> Iterator[Finding]:
+def _check_blocking(method: ast.AsyncFunctionDef, definition: AgentDefinition, source: SourceFile) -> Iterator[Finding]:
     """Find calls that wait without letting others go on."""
     calls = [call for call in _calls(method) if _dotted(call.func).rpartition(".")[2] in _suspects(call, source)]
     imports = _imports(parse(source.text)) if calls else {}
@@ -153,13 +153,10 @@ EVENT_FIELDS = frozenset(
 )
 _CHANGING_A_DICT = frozenset({"clear", "pop", "popitem", "setdefault", "update"})
 _SCOPES = frozenset({ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef})
-_USES = frozenset({ast.Attribute, ast.Subscript, ast.Call})
-_YIELDS = frozenset({ast.Yield, ast.YieldFrom})
-_CONTEXTS = frozenset({ast.Load, ast.Store, ast.Del})
 _READ_ONLY = "Events and payloads are read-only: change a copy, `dict(event.payload)`."
 
 
-def check_event_use(
+def _check_event_use(
     method: Function, definition: AgentDefinition, subscription: Subscription, body: Body
 ) -> Iterator[Finding]:
     """Look at every use of the event and the payload in the body of a handler."""
@@ -258,7 +255,7 @@ def _finding(definition: AgentDefinition, method: Function, span: SourceSpan, pr
 _EVERYTHING = frozenset({"Exception", "BaseException"})
 
 
-def check_exceptions(method: ast.FunctionDef | ast.AsyncFunctionDef, definition: AgentDefinition) -> Iterator[Finding]:
+def _check_exceptions(method: ast.FunctionDef | ast.AsyncFunctionDef, definition: AgentDefinition) -> Iterator[Finding]:
     """Find `except:` without a `raise`, and clauses that catch everything and do nothing."""
     for clause in _clauses(method.body):
         yield from _check_clause(clause, f"{definition.name}.{method.name}", definition)
@@ -343,11 +340,11 @@ _REFLECTING = frozenset({"locals", "vars", "eval", "exec", "globals"})
 _CHANGING = frozenset(_CHANGING_LISTS | _CHANGING_DICTS | _CHANGING_SETS | _CHANGING_DEQUES)
 
 
-def check_defaults(method: Function, definition: AgentDefinition) -> Iterator[Finding]:
+def _check_defaults(method: Function, definition: AgentDefinition) -> Iterator[Finding]:
     """Find mutable defaults that the body changes; one that is only read does no harm."""
     for argument, default in defaulted(method):
         name = argument.arg
-        if is_mutable(default) and not _is_memory(name) and _is_changed(name, method):
+        if _is_mutable(default) and not _is_memory(name) and _is_changed(name, method):
             seen = how_seen(name, default, method)
             yield report(
                 "GB301",
@@ -373,7 +370,7 @@ def defaulted(method: Function) -> Iterator[tuple[ast.arg, ast.expr]]:
             yield argument, default
 
 
-def is_mutable(default: ast.expr) -> bool:
+def _is_mutable(default: ast.expr) -> bool:
     """True for a display, a comprehension and a call of a mutable container's class."""
     if isinstance(default, ast.Call):
         return getattr(default.func, "attr", getattr(default.func, "id", "")) in _MAKERS
@@ -523,13 +520,13 @@ def _check(
     may_catch = b"except" in source.utf8
     for method in methods_of(tree.body):
         if method.args.defaults or method.args.kwonlyargs:
-            yield from check_defaults(method, definition)
+            yield from _check_defaults(method, definition)
         if may_catch:
-            yield from check_exceptions(method, definition)
+            yield from _check_exceptions(method, definition)
         if method.name in handlers:
-            yield from check_event_use(method, definition, handlers[method.name], bodies[method.name])
+            yield from _check_event_use(method, definition, handlers[method.name], bodies[method.name])
         if isinstance(method, ast.AsyncFunctionDef):
-            yield from check_blocking(method, definition, source)
+            yield from _check_blocking(method, definition, source)
 
 
 def methods_of(body: list[ast.stmt]) -> Iterator[Function]:

@@ -17,8 +17,8 @@ from graphbus_core.model.findings import Finding, Related, Severity
 from graphbus_core.schema.compatibility import why_not
 from graphbus_core.schema.types import Field, Schema
 
-STATUS_KEYS = frozenset({"status", "success", "succeeded", "ok", "is_ok", "is_success"})
-ERROR_KEYS = frozenset({"error", "errors", "err", "error_message", "error_msg", "err_msg", "errmsg"})
+_STATUS_KEYS = frozenset({"status", "success", "succeeded", "ok", "is_ok", "is_success"})
+_ERROR_KEYS = frozenset({"error", "errors", "err", "error_message", "error_msg", "err_msg", "errmsg"})
 _FEWEST_AGENTS = 3
 
 
@@ -52,7 +52,7 @@ def check_error_shapes(wiring: Wiring) -> Iterator[Finding]:
     if not any(True for agent in wiring.asked for _ in _reports_of(agent)):
         return
     reporting = tuple(error_reports(wiring))
-    usual = usual_shape(reporting)
+    usual = _usual_shape(reporting)
     odd = [each for each in reporting if usual and each.shape.differs(usual)]
     if not odd or usual is None:
         return
@@ -88,11 +88,11 @@ def _reports_of(agent: AgentDefinition) -> Iterator[Reporting]:
 
 def shape_of(schema: Schema) -> Shape | None:
     """Give the shape that an output schema declares; None when it is not clear which fields serve for it."""
-    status, error = schema.names & STATUS_KEYS, schema.names & ERROR_KEYS
+    status, error = schema.names & _STATUS_KEYS, schema.names & _ERROR_KEYS
     return Shape(next(iter(status), ""), next(iter(error))) if len(error) == 1 and len(status) <= 1 else None
 
 
-def usual_shape(reporting: tuple[Reporting, ...]) -> Shape | None:
+def _usual_shape(reporting: tuple[Reporting, ...]) -> Shape | None:
     """Give the shape that more than half of the agents use, of at least three; None without one."""
     votes = Counter({(each.agent.name, each.shape): 1 for each in reporting})
     shapes = Counter(shape for _, shape in votes)

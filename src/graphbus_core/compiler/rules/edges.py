@@ -421,7 +421,7 @@ def _is_no_topic(heard: Heard) -> bool:
 
 def _no_topic(heard: Heard, wiring: Wiring) -> Finding:
     """A graph with such a subscription does not start at all."""
-    meant = meant_topic(heard.topic, wiring)
+    meant = _meant_topic(heard.topic, wiring)
     shape = "A topic is one or more segments of letters, digits, '-' and '_', each behind a slash: '/Order/Placed'."
     return report(
         "GB001",
@@ -439,10 +439,10 @@ def _hears_nothing(heard: Heard, wiring: Wiring) -> bool:
 
 
 def _without_publisher(heard: Heard, wiring: Wiring) -> Finding:
-    meant = meant_topic(heard.topic, wiring)
+    meant = _meant_topic(heard.topic, wiring)
     guess = f"Did you mean {meant!r}?" if meant else did_you_mean(heard.topic, wiring.topics).strip()
     outside = f"it comes from outside, {_line_to_add(heard.topic, wiring)}"
-    mendable = end_to_rename(heard.topic, meant, wiring) if meant else ""
+    mendable = _end_to_rename(heard.topic, meant, wiring) if meant else ""
     return report(
         "GB001",
         heard.agent.name,
@@ -455,7 +455,7 @@ def _without_publisher(heard: Heard, wiring: Wiring) -> Finding:
     )
 
 
-def meant_topic(topic: str, wiring: Wiring) -> str:
+def _meant_topic(topic: str, wiring: Wiring) -> str:
     """Give the one published topic that a subscription without publisher is likely meant for, or the empty string.
 
     A published topic that somebody hears already is only meant when a single slip lies between the two.
@@ -465,7 +465,7 @@ def meant_topic(topic: str, wiring: Wiring) -> str:
     return near_topic(topic, unheard) or near_topic(topic, {name for name in near if is_slip_of_topic(topic, name)})
 
 
-def end_to_rename(topic: str, meant: str, wiring: Wiring) -> str:
+def _end_to_rename(topic: str, meant: str, wiring: Wiring) -> str:
     """Say whose topic has to be renamed: `"publisher"` when several agents hear the one name and one place sends the other."""
     subscribers = {heard.agent.name for heard in wiring.heard if heard.topic == topic}
     senders = wiring.publishers(meant)

@@ -44,17 +44,17 @@ def _given_to(topic: str, evidence: Evidence) -> Iterator[str]:
             if isinstance(node, ast.Call):
                 values = (*node.args, *(keyword.value for keyword in node.keywords))
                 if any(isinstance(value, ast.Constant) and value.value == topic for value in values):
-                    yield last_name(node.func) or "?"
+                    yield _last_name(node.func) or "?"
         if tree is None:
             yield ""
 
 
-def last_name(expression: ast.expr) -> str:
+def _last_name(expression: ast.expr) -> str:
     """Give `c` for `a.b.c` and for `c`; the empty text for anything else."""
     return getattr(expression, "attr", "") or getattr(expression, "id", "")
 
 
-UNREADABLE = frozenset({"GBE201", "GBE202", "GBE203", "GBE204", "GBE205", "GBE206"})
+_UNREADABLE = frozenset({"GBE201", "GBE202", "GBE203", "GBE204", "GBE205", "GBE206"})
 """A file that could not be read may hold the missing end of any edge."""
 
 
@@ -190,7 +190,7 @@ class Wiring:
         self._only = only
         self.agents = {definition.name: definition for definition in evidence.definitions}
         self.asked = tuple(agent for agent in self.agents.values() if self.asks_about(agent.name))
-        self.is_partial = any(error.code in UNREADABLE for error in evidence.errors)
+        self.is_partial = any(error.code in _UNREADABLE for error in evidence.errors)
         self._external = evidence.config.settings.external_topics
         self._found: dict[WiringRule, tuple[Finding, ...]] = {}
 

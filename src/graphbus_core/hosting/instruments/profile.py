@@ -17,7 +17,7 @@ import msgspec
 from graphbus_core.errors import RunError
 from graphbus_core.middleware import Handling, Kind
 from graphbus_core.store.beneath import read_plain
-from graphbus_core.store.versions import decode_versioned
+from graphbus_core.store.reading import decode_versioned
 from graphbus_core.store.writing import write_atomic
 
 FILE = "profile.json"

@@ -11,13 +11,12 @@ import io
 import tokenize
 from collections.abc import Iterator
 from itertools import accumulate
-from typing import TypeGuard
 
 from graphbus_core.compiler.rules.bodies import defaulted, how_seen
 from graphbus_core.compiler.rules.fixes.names import argument_of, others, schema_display
-from graphbus_core.compiler.rules.fixes.rewrite import Refused, Symbol
+from graphbus_core.compiler.rules.fixes.rewrite import Refused, Symbol, entries, stored_names
 from graphbus_core.compiler.rules.wiring import Evidence, Wiring, owns, report
-from graphbus_core.model.agent import AgentDefinition, MethodSpec, SourceSpan
+from graphbus_core.model.agent import AgentDefinition, MethodSpec
 from graphbus_core.model.findings import Finding, Fix
 from graphbus_core.model.proposals import CodeChange
 from graphbus_core.schema.types import UNKNOWN, Type
@@ -57,10 +56,8 @@ def _is_plain(of: Type) -> bool:
 
 
 def _validates(agent: AgentDefinition, method: MethodSpec, names: set[str], wiring: Wiring) -> bool:
-    span = method.span
-    inside = SourceSpan(span.path, span.end_line, max(span.end_column - 1, 0), span.end_line, span.end_column)
     try:
-        function = Symbol.at(wiring.evidence, inside).function
+        function = Symbol.of_method(wiring.evidence, method).function
     except Refused:
         return True
     return any(_looks_at(node, names) for node in ast.walk(function))
@@ -85,12 +82,12 @@ def _mentions(node: ast.AST, names: set[str]) -> bool:
 _MAKERS = {"list": "list", "dict": "dict", "set": "set", "tuple": "tuple"}
 
 
-def is_one_of(wanted: Type, value: ast.expr) -> bool:
+def _is_one_of(wanted: Type, value: ast.expr) -> bool:
     """Tell whether a value surely is of a type; one that is computed may be anything, and so is not."""
     if wanted.kind in ("unknown", "any"):
         return True
     if wanted.kind == "union":
-        return any(is_one_of(choice, value) for choice in wanted.args)
+        return any(_is_one_of(choice, value) for choice in wanted.args)
     return (
         _is_member_of(wanted, value)
         if wanted.kind in ("str", "literal") and wanted.name
@@ -106,7 +103,7 @@ def _is_member_of(wanted: Type, value: ast.expr) -> bool:
 
 def _is_literal_of(wanted: Type, value: ast.expr) -> bool:
     if isinstance(value, ast.UnaryOp):
-        return _is_number(value.operand) and is_one_of(wanted, value.operand)
+        return _is_number(value.operand) and _is_one_of(wanted, value.operand)
     if isinstance(value, ast.Constant):
         return _is_constant_of(wanted, value.value)
     if isinstance(value, ast.Call):
@@ -132,14 +129,14 @@ def _is_constant_of(wanted: Type, value: object) -> bool:
 def _is_display_of(wanted: Type, value: ast.expr) -> bool:
     if isinstance(value, ast.Dict):
         keys, values = wanted.args if len(wanted.args) == 2 else (UNKNOWN, UNKNOWN)
-        are_keys = all(key is not None and is_one_of(keys, key) for key in value.keys)
-        return wanted.kind == "dict" and are_keys and all(is_one_of(values, item) for item in value.values)
+        are_keys = all(key is not None and _is_one_of(keys, key) for key in value.keys)
+        return wanted.kind == "dict" and are_keys and all(_is_one_of(values, item) for item in value.values)
     if isinstance(value, ast.List | ast.Set):
         item = wanted.args[0] if wanted.args else UNKNOWN
         kind = "list" if isinstance(value, ast.List) else "set"
-        return (wanted.name or wanted.kind) == kind and all(is_one_of(item, each) for each in value.elts)
+        return (wanted.name or wanted.kind) == kind and all(_is_one_of(item, each) for each in value.elts)
     if wanted.kind == "list" and wanted.name:  # a tuple of any length
-        return isinstance(value, ast.Tuple) and all(is_one_of(wanted.args[0], each) for each in value.elts)
+        return isinstance(value, ast.Tuple) and all(_is_one_of(wanted.args[0], each) for each in value.elts)
     return isinstance(value, ast.Tuple) and wanted.kind == "tuple" and (not value.elts or not wanted.args)
 
 
@@ -157,7 +154,7 @@ def annotate_parameter(finding: Finding, evidence: Evidence) -> Fix:
     default = _default(symbol, argument)
     if isinstance(default, ast.Constant) and default.value is None:
         kind += "" if "None" in kind else " | None"
-    elif default is not None and not is_one_of(_type(finding, evidence), default):
+    elif default is not None and not _is_one_of(_type(finding, evidence), default):
         raise Refused("the default is of another type")
     end = symbol.text.start(argument) + len(name.encode())
     behind = symbol.text.start(default) if default is not None else end
@@ -207,14 +204,12 @@ def _type(finding: Finding, evidence: Evidence) -> Type:
 def _kind(symbol: Symbol, name: str) -> str:
     """The type as the schema spells it: names mean the same in the decorator and in the signature below it."""
     display = schema_display(symbol.function, "input_schema", 0)
-    for key, value in zip(display.keys, display.values, strict=True):
-        if isinstance(key, ast.Constant) and key.value == name:
-            names = {node.id for node in ast.walk(value) if isinstance(node, ast.Name)}
-            if not isinstance(value, ast.Name | ast.Subscript | ast.BinOp) or not _is_type(value):
-                raise Refused("the schema does not spell a type")
-            _refuse_hidden_names(symbol, names & _BUILTIN_TYPES, names - _BUILTIN_TYPES)
-            return " ".join(symbol.text.of(value).split())
-    raise Refused("the schema does not name the parameter")
+    _, value = entries(display).get(name, (None, None))
+    if not isinstance(value, ast.Name | ast.Subscript | ast.BinOp) or not _is_type(value):
+        raise Refused("the schema does not spell a type")
+    names = {node.id for node in ast.walk(value) if isinstance(node, ast.Name)}
+    _refuse_hidden_names(symbol, names & _BUILTIN_TYPES, names - _BUILTIN_TYPES)
+    return " ".join(symbol.text.of(value).split())
 
 
 def _is_type(value: ast.expr) -> bool:
@@ -226,7 +221,7 @@ def _is_type(value: ast.expr) -> bool:
 def _refuse_hidden_names(symbol: Symbol, builtins: set[str], others: set[str] | frozenset[str] = frozenset()) -> None:
     """Give up when the class or a type parameter, or for builtins the module, gives one of the names another meaning."""
     in_class = symbol.type_parameters | (_bound_by(symbol.owner.body) if symbol.owner else set())
-    stored = {node.id for node in ast.walk(symbol.text.tree) if _is_stored(node)}
+    stored = stored_names(symbol.text.tree)
     defined = _bound_by(symbol.text.tree.body)
     if builtins & (in_class | stored | defined) or others & in_class:
         raise Refused("a name of the annotation means something else here")
@@ -239,12 +234,8 @@ def _bound_by(body: list[ast.stmt]) -> set[str]:
         if isinstance(statement, ast.Import | ast.ImportFrom):
             names.update(alias.asname or alias.name for alias in statement.names)
         elif not isinstance(statement, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            names.update(node.id for node in ast.walk(statement) if _is_stored(node))
+            names |= stored_names(statement)
     return names
-
-
-def _is_stored(node: ast.AST) -> TypeGuard[ast.Name]:
-    return isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)
 
 
 def _default(symbol: Symbol, argument: ast.arg) -> ast.expr | None:
@@ -326,15 +317,10 @@ def _refuse_handlers(symbol: Symbol, evidence: Evidence) -> None:
 
 def _refuse_names_of_the_class(symbol: Symbol, default: ast.expr) -> None:
     """What the class body binds can be named in a default, but not in a method."""
-    bound = {
-        node.id
-        for statement in (symbol.owner.body if symbol.owner else [])
-        for node in ast.walk(statement)
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-    } | {getattr(statement, "name", "") for statement in (symbol.owner.body if symbol.owner else [])}
-    own = {argument.arg for argument in ast.walk(symbol.function) if isinstance(argument, ast.arg)} | {
-        node.id for node in ast.walk(symbol.function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-    }
+    body = symbol.owner.body if symbol.owner else []
+    bound = stored_names(*body) | {getattr(statement, "name", "") for statement in body}
+    own = {argument.arg for argument in ast.walk(symbol.function) if isinstance(argument, ast.arg)}
+    own |= stored_names(symbol.function)
     if any(isinstance(node, ast.Name) and node.id in bound | own for node in ast.walk(default)):
         raise Refused("the default names something that the body does not see")
 
@@ -396,12 +382,7 @@ def _binds_exception(node: ast.AST) -> bool:
 def add_guard(finding: Finding, evidence: Evidence) -> Fix:
     """GB210: refuse arguments of another type than the schema declares."""
     symbol = Symbol.at(evidence, finding.span)
-    names = {
-        node.id
-        for node in ast.walk(symbol.text.tree)
-        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)
-    }
-    if names & {"isinstance", "TypeError", "type", *_kinds(finding).values()}:
+    if stored_names(symbol.text.tree) & {"isinstance", "TypeError", "type", *_kinds(finding).values()}:
         raise Refused("a name of the guard means something else here")
     optional = {argument.arg for argument, default in defaulted(symbol.function)}
     lines: list[str] = []

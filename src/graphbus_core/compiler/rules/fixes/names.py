@@ -80,7 +80,7 @@ def rename_key_returned(finding: Finding, evidence: Evidence) -> Fix:
     displays = list(_displays_returned(symbol, finding.span))
     if len(displays) != 1:
         raise Refused("what is returned is no single display")
-    refuse_if_called(finding.agent, finding.data["method"], evidence)
+    _refuse_if_called(finding.agent, finding.data["method"], evidence)
     _rename_key(symbol, displays[0], old, new)
     return Fix(
         title=f"Return {new!r} instead of {old!r} in {symbol.target}",
@@ -90,7 +90,7 @@ def rename_key_returned(finding: Finding, evidence: Evidence) -> Fix:
     )
 
 
-def refuse_if_called(agent: str, method: str, evidence: Evidence) -> None:
+def _refuse_if_called(agent: str, method: str, evidence: Evidence) -> None:
     """Give up when something in the project may read the result of a method: it would get another one.
 
     Raises:
@@ -108,10 +108,10 @@ def _may_read_result(tree: ast.Module, method: str) -> bool:
     statements = (node.value for node in ast.walk(tree) if isinstance(node, ast.Expr))
     calls = (value.value if isinstance(value, ast.Await) else value for value in statements)
     dropped = {call for call in calls if isinstance(call, ast.Call) and _called(call) == method}
-    return any(node not in dropped and names_method(node, method) for node in ast.walk(tree))
+    return any(node not in dropped and _names_method(node, method) for node in ast.walk(tree))
 
 
-def names_method(node: ast.AST, method: str) -> bool:
+def _names_method(node: ast.AST, method: str) -> bool:
     """Tell whether a node is a call of a method, or a call that is given its name as a text."""
     if not isinstance(node, ast.Call):
         return False
@@ -192,7 +192,7 @@ def add_or_rename_parameter(finding: Finding, evidence: Evidence) -> Fix:
     symbol = Symbol.at(evidence, finding.span)
     if parameter:
         _refuse_if_passed_by_name(symbol, parameter, evidence)
-        rename_parameter(symbol, parameter, field)
+        _rename_parameter(symbol, parameter, field)
         title = f"Rename the parameter {parameter!r} of {symbol.target} to {field!r}"
     else:
         _add_parameter(symbol, field, is_required=finding.data["required"] == "True")
@@ -222,12 +222,12 @@ def rename_to_producers_name(finding: Finding, evidence: Evidence) -> Fix:
     agent, method = _consumer(finding, evidence)
     if any(call.arguments.get(old) for call in _calls_of(agent, method, evidence)):
         return _rename_argument(finding, evidence)
-    symbol = Symbol.at(evidence, _inside(method))
+    symbol = Symbol.of_method(evidence, method)
     is_handler = any(subscription.method == method.name for subscription in agent.subscriptions)
     if is_handler and len(method.parameters) < 3 and new in EVENT_NAMES | PAYLOAD_NAMES:
         raise Refused("the handler would be called with something else")
     _refuse_if_passed_by_name(symbol, old, evidence)
-    rename_parameter(symbol, old, new)
+    _rename_parameter(symbol, old, new)
     if method.has_schema:
         _rename_field(symbol, old, new)
     title = f"Rename the parameter {old!r} of {symbol.target} to {new!r}"
@@ -250,12 +250,6 @@ def _fix(title: str, symbol: Symbol, finding: Finding, evidence: Evidence) -> Fi
 
 def _holds(agent: AgentDefinition, symbol: Symbol) -> bool:
     return agent.name == symbol.target.split(".")[-2 if "." in symbol.target else -1]
-
-
-def _inside(method: MethodSpec) -> SourceSpan:
-    """A place that is surely in the method: its end, since its start may be that of a decorator."""
-    span = method.span
-    return SourceSpan(span.path, span.end_line, max(span.end_column - 1, 0), span.end_line, span.end_column)
 
 
 def _consumer(finding: Finding, evidence: Evidence) -> tuple[AgentDefinition, MethodSpec]:
@@ -308,7 +302,7 @@ def argument_of(function: Function, name: str) -> ast.arg:
     raise Refused(f"there is no parameter {name}")
 
 
-def rename_parameter(symbol: Symbol, old: str, new: str) -> None:
+def _rename_parameter(symbol: Symbol, old: str, new: str) -> None:
     """Rename a parameter and every use of it in the body.
 
     Raises:
@@ -396,7 +390,7 @@ def _refuse_if_passed_by_name(symbol: Symbol, parameter: str, evidence: Evidence
     for tree in trees_with([method], evidence):
         if tree is None:
             raise Refused("a file that may pass it cannot be read")
-        if any(names_method(node, method) and _passes(node, parameter) for node in ast.walk(tree)):
+        if any(_names_method(node, method) and _passes(node, parameter) for node in ast.walk(tree)):
             raise Refused("the parameter is passed by name")
     computed = [call for each in evidence.definitions for call in each.calls if not (call.agent and call.method)]
     if any(call.method in ("", method) and (call.has_unknown or call.arguments.get(parameter)) for call in computed):
@@ -463,7 +457,7 @@ def adopt_usual_shape(finding: Finding, evidence: Evidence) -> Fix:
     words = _words(models, usual, evidence)
     changes = []
     for each in odd:
-        refuse_if_called(each.agent.name, each.method.name, evidence)
+        _refuse_if_called(each.agent.name, each.method.name, evidence)
         changes.append(_adopt(each, usual, models[0], words, evidence).change())
     neighbours = [name for each in odd for name in wiring.neighbours(each.agent.name)]
     return Fix(
@@ -475,7 +469,7 @@ def adopt_usual_shape(finding: Finding, evidence: Evidence) -> Fix:
 
 
 def _adopt(odd: Reporting, usual: Shape, model: Reporting, words: Words, evidence: Evidence) -> Symbol:
-    symbol = _symbol(odd, evidence)
+    symbol = Symbol.of_method(evidence, odd.method)
     renamed = {old: new for old, new in zip(odd.shape, usual, strict=True) if old and new and old != new}
     translated = {old for old, new in renamed.items() if _is_translated(odd, old, model, new)}
     if translated - {odd.shape.status} or (translated and set(words) != {True, False}):
@@ -514,19 +508,13 @@ def _words(models: list[Reporting], usual: Shape, evidence: Evidence) -> Words:
     """Give the one word for success and the one for failure that all who use the usual shape agree on."""
     found: dict[bool, set[str]] = {True: set(), False: set()}
     for model in models if usual.status else ():
-        for display in _returned(_symbol(model, evidence)):
+        for display in _returned(Symbol.of_method(evidence, model.method)):
             entries = {name: value for name, _, value in _entries(display, {usual.status: "", usual.error: ""})}
             status, error = entries.get(usual.status), entries.get(usual.error)
             if isinstance(status, ast.Constant) and isinstance(status.value, str):
                 is_success = error is None or (isinstance(error, ast.Constant) and error.value in (None, ""))
                 found[is_success].add(status.value)
     return {truth: words.pop() for truth, words in found.items() if len(words) == 1}
-
-
-def _symbol(reporting: Reporting, evidence: Evidence) -> Symbol:
-    span = reporting.method.span
-    inside = SourceSpan(span.path, span.end_line, max(span.end_column - 1, 0), span.end_line, span.end_column)
-    return Symbol.at(evidence, inside)
 
 
 def _returned(symbol: Symbol) -> Iterator[ast.Dict]:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from graphbus_core.compiler.reading.syntax import SourceFile, parse, type_parameters
 from graphbus_core.compiler.rules.wiring import Evidence
-from graphbus_core.model.agent import SourceSpan
+from graphbus_core.model.agent import MethodSpec, SourceSpan
 from graphbus_core.model.proposals import CodeChange
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -107,6 +107,17 @@ class Symbol:
         if not around:
             raise Refused("the place is in no class")
         return cls(text, min(around, key=lambda found: text.end(found.node) - _start(text, found.node)))
+
+    @classmethod
+    def of_method(cls, evidence: Evidence, method: MethodSpec) -> Symbol:
+        """Give a method by what is known of it.
+
+        Raises:
+            Refused: Its name is not unique in the file.
+        """
+        span = method.span  # its start may be that of a decorator: its end is surely in it
+        inside = SourceSpan(span.path, span.end_line, max(span.end_column - 1, 0), span.end_line, span.end_column)
+        return cls.at(evidence, inside)
 
     @property
     def function(self) -> Function:
@@ -207,6 +218,20 @@ class Symbol:
             new_code=new.decode(),
             base_sha256=sha256(old).hexdigest(),
         )
+
+
+def entries(display: ast.Dict) -> dict[str, tuple[ast.expr, ast.expr]]:
+    """Give the entries of a dict display whose key is written as a text: key -> the nodes of key and value."""
+    pairs = zip(display.keys, display.values, strict=True)
+    return {
+        key.value: (key, value) for key, value in pairs if isinstance(key, ast.Constant) and isinstance(key.value, str)
+    }
+
+
+def stored_names(*nodes: ast.AST) -> set[str]:
+    """Give the names that are assigned or deleted in these nodes and below."""
+    below = (each for node in nodes for each in ast.walk(node))
+    return {each.id for each in below if isinstance(each, ast.Name) and not isinstance(each.ctx, ast.Load)}
 
 
 def _edited(utf8: bytes, start: int, end: int, edits: list[tuple[int, int, bytes]]) -> bytes:

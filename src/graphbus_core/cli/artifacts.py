@@ -1,4 +1,4 @@
-"""`graphbus inspect`: the agents, topics and edges that the artifacts describe, as a tree, as mermaid or as JSON."""
+"""Commands about what a build has written: `inspect`, `validate` and `migrate`."""
 
 from __future__ import annotations
 
@@ -10,10 +10,99 @@ import click
 
 from graphbus_core import store
 from graphbus_core.cli import console
-from graphbus_core.cli.console import paint, plain
-from graphbus_core.errors import ArtifactError, Place, did_you_mean
-from graphbus_core.model.agent import AgentDefinition, MethodSpec, Publication, Subscription, Topic
+from graphbus_core.cli.console import counted, paint, plain
+from graphbus_core.errors import ArtifactError, Place, did_you_mean, raise_all
+from graphbus_core.model.agent import AgentDefinition, MethodSpec, Publication, Subscription
 from graphbus_core.model.artifacts import BuildArtifacts
+from graphbus_core.store import migration
+from graphbus_core.store.migration import folder_in
+
+
+@click.command("validate", short_help="Verify artifacts and source files.")
+@click.argument("artifacts", metavar="[ARTIFACTS]", default=".graphbus")
+@click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
+def validate(*, artifacts: str, as_json: bool) -> int:
+    """Verify what a build wrote to ARTIFACTS, a folder (.graphbus by default).
+
+    Each artifact must have the shape and the digest that the manifest promises, and each source file must be what it was
+    when it was built. Every problem is shown, not only the first.
+
+    Exit status: 0 everything fits; 6 a problem was found.
+
+    \b
+    Examples:
+      graphbus validate
+      graphbus validate .graphbus/ --json
+    """
+    folder = Path(artifacts)
+    problems = store.find_problems(folder)
+    if as_json:
+        described = [console.describe(problem) for problem in problems]
+        console.emit_json({"artifacts": artifacts, "is_valid": not problems, "problems": described})
+        return problems[0].exit_status if problems else 0
+    raise_all(problems)
+    manifest = store.load_manifest(folder)
+    sources = counted(len(manifest.sources), "source file")
+    as_they_are = "as it is" if len(manifest.sources) == 1 else "as they are"
+    whole = f"{len(manifest.artifacts)} artifacts are whole and describe {sources} {as_they_are}."
+    console.out(f"{paint('✓', 'good')} {plain(artifacts)}: {whole}")
+    return 0
+
+
+@click.command("migrate", short_help="Bring artifacts to the format of today.")
+@click.argument("artifacts", metavar="[ARTIFACTS]", default=".graphbus")
+@click.option("--dry-run", is_flag=True, help="Say what would change; write nothing.")
+@click.option("--diff", "is_diff", is_flag=True, help="Show what would change, line by line; write nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
+def migrate(*, artifacts: str, dry_run: bool, is_diff: bool, as_json: bool) -> None:
+    """Bring what an older GraphBus wrote to ARTIFACTS, a folder (.graphbus by default), to the format of today. A project stands
+    for the folder in it.
+
+    All files are replaced or none, and a damaged artifact is refused as it is. What the old format does not say is read from the
+    source files, which must be those that the artifacts describe; nothing is guessed. Agents, negotiations and their digests stay
+    what they are, so that the lock still holds.
+
+    Exit status: 0 done, also when nothing is old; 6 the artifacts are missing or damaged, or do not describe the sources.
+
+    \b
+    Examples:
+      graphbus migrate
+      graphbus migrate --diff
+      graphbus migrate build/.graphbus --json
+    """
+    from graphbus_core.compiler.project import learn_imports
+
+    folder = folder_in(artifacts)
+    is_dry = dry_run or is_diff
+    done = migration.migrate(folder, lambda known: learn_imports(folder, known), dry_run=is_dry)
+    document = {
+        "artifacts": str(folder),
+        "dry_run": is_dry,
+        "from": done.before,
+        "to": done.after,
+        "changed": sorted(done.changed),
+        "imports": done.learned.imports,
+        "third_party": done.learned.third_party,
+    }
+    console.result(document, _migrated(str(folder), done, is_dry=is_dry, is_diff=is_diff), as_json=as_json)
+
+
+def _migrated(artifacts: str, done: migration.Migrated, *, is_dry: bool, is_diff: bool) -> Iterator[str]:
+    from difflib import unified_diff
+
+    if done.before == done.after:
+        yield f"{paint('✓', 'good')} {plain(artifacts)} has format {done.after} already: nothing to do."
+        return
+    for name, sides in done.changed.items() if is_diff else ():
+        before, after = (side.decode().splitlines() for side in sides)
+        changes = unified_diff(before, after, f"a/{artifacts}/{name}", f"b/{artifacts}/{name}", lineterm="")
+        yield from console.diff_lines("\n".join(changes))
+    verb = "Would bring" if is_dry else f"{paint('✓', 'good')} Brought"
+    yield f"{verb} {plain(artifacts)} from format {done.before} to {done.after}: {', '.join(done.changed)}"
+    files, packages = len(done.learned.imports), done.learned.third_party
+    if packages or files:
+        others = ", ".join(map(plain, packages)) or "no package of others"
+        yield f"  the agents import {counted(files, 'file')} of the project, and {others}"
 
 
 @click.command("inspect", short_help="Show agents, topics and the graph.")
@@ -51,8 +140,7 @@ def _agent(artifacts: BuildArtifacts, name: str, folder: Path) -> AgentDefinitio
     names = artifacts.graph.nodes
     found = next((agent for agent in artifacts.agents.agents if agent.name == name), None)
     if found is None:
-        known = ", ".join(names)
-        suggestion = did_you_mean(name, names)
+        suggestion, known = did_you_mean(name, names), ", ".join(names)
         raise ArtifactError("GBE511", where=Place(str(folder)), name=name, suggestion=suggestion, known=known)
     return found
 
@@ -78,8 +166,8 @@ def _document(artifacts: BuildArtifacts, chosen: list[AgentDefinition]) -> dict[
 def _show(artifacts: BuildArtifacts) -> None:
     agents = artifacts.agents.agents
     heard = sum(len(agent.subscriptions) for agent in agents)
-    counts = (("agent", len(agents)), ("topic", len(artifacts.topics.topics)), ("subscription", heard))
-    console.out(", ".join(f"{number} {noun}{'' if number == 1 else 's'}" for noun, number in counts))
+    counts = {"agent": len(agents), "topic": len(artifacts.topics.topics), "subscription": heard}
+    console.out(", ".join(counted(number, noun) for noun, number in counts.items()))
     console.out()
     console.tree(paint("Agents", "strong"), {_title(agent): _branches(agent) for agent in agents})
     console.out()
@@ -145,7 +233,8 @@ def _mermaid(artifacts: BuildArtifacts, chosen: list[AgentDefinition]) -> Iterat
     names = {agent.name for agent in chosen}
     edges = [edge for edge in artifacts.graph.edges if edge.kind != "topic" and {edge.source, edge.target} & names]
     topics = [topic for topic in artifacts.topics.topics if {*topic.publishers, *topic.subscribers} & names]
-    shown = names.union(*({edge.source, edge.target} for edge in edges), *(_ends(topic) for topic in topics))
+    heard = ({*topic.publishers, *topic.subscribers} for topic in topics)
+    shown = names.union(*({edge.source, edge.target} for edge in edges), *heard)
     ids = {name: f"a{number}" for number, name in enumerate(sorted(shown))}
     arbiters = {agent.name for agent in artifacts.agents.agents if agent.is_arbiter}
     yield "flowchart LR"
@@ -160,7 +249,3 @@ def _mermaid(artifacts: BuildArtifacts, chosen: list[AgentDefinition]) -> Iterat
         label = f"calls {edge.label}" if edge.kind == "call" else "is needed by"
         ends = (edge.target, edge.source) if edge.kind == "call" else (edge.source, edge.target)
         yield f'  {ids[ends[0]]} -->|"{label}"| {ids[ends[1]]}'
-
-
-def _ends(topic: Topic) -> set[str]:
-    return {*topic.publishers, *topic.subscribers}

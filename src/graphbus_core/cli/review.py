@@ -21,7 +21,6 @@ from pathlib import Path
 from graphbus_core.cli import console
 from graphbus_core.cli.console import one_line, paint, plain
 from graphbus_core.errors import UsageError
-from graphbus_core.model.proposals import ProposalEvaluation
 from graphbus_core.negotiation.commit_message import gate_summary
 from graphbus_core.negotiation.session_workspace import PersonWord, Sheet
 
@@ -67,10 +66,9 @@ class ConsoleReviewer:
             self._write(line)
         if not is_rejected:
             self._show_diff(sheet, _SHOWN_LINES)
-        while True:
-            word = self._ask(sheet)
-            if word:
-                return word
+        while not (word := self._ask(sheet)):
+            pass
+        return word
 
     def _ask(self, sheet: Sheet) -> PersonWord | None:
         words = (*_WORDS, "skip") if sheet.agreed is None else _WORDS
@@ -79,7 +77,7 @@ class ConsoleReviewer:
         if not line:
             return PersonWord("quit", "the input ended")
         said, _, reason = line.strip().partition(" ")
-        word = next((word for word in words if said and word in {said.lower(), _long(said, word)}), "")
+        word = next((word for word in words if said and said.lower() in (word, word[0])), "")
         if word in {"yes", "no", "quit"}:
             return PersonWord(word, reason.strip())  # type: ignore[arg-type] # these three are verdicts
         return self._go_on(word, sheet, words)
@@ -108,11 +106,6 @@ class ConsoleReviewer:
             console.diff(sheet.diff or "  It changes nothing that is there now.\n", self._write)
 
 
-def _long(said: str, word: str) -> str:
-    """Give the word that a first letter stands for."""
-    return word if len(said) == 1 and word.startswith(said.lower()) else ""
-
-
 # --- what is shown ---------------------------------------------------------------------------
 
 
@@ -124,7 +117,9 @@ def _summary(sheet: Sheet) -> Iterator[str]:
     if proposal.reason:
         yield _row("why", one_line(proposal.reason))
     yield _row("files", plain(", ".join(proposal.files)))
-    yield _row("votes", f"{_votes(sheet.evaluations)} ({sheet.agreed or 'rejected'})")
+    last = {vote.evaluator: vote.decision for vote in sheet.evaluations}
+    votes = plain(", ".join(f"{name} {decision}" for name, decision in last.items())) or "none"
+    yield _row("votes", f"{votes} ({sheet.agreed or 'rejected'})")
     yield _row("gate", plain(gate_summary(sheet.review.report)))
     if sheet.agreed is None:
         yield _row("rejected", paint(one_line(sheet.reason), "warn"))
@@ -137,11 +132,6 @@ def _summary(sheet: Sheet) -> Iterator[str]:
 
 def _row(label: str, text: str) -> str:
     return f"  {label + ':':<{_LABEL}}{text}"
-
-
-def _votes(evaluations: tuple[ProposalEvaluation, ...]) -> str:
-    last = {vote.evaluator: vote for vote in evaluations}
-    return plain(", ".join(f"{name} {vote.decision}" for name, vote in last.items())) or "none"
 
 
 def _reasons(sheet: Sheet) -> Iterator[str]:

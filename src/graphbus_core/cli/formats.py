@@ -1,16 +1,20 @@
-"""Findings as text, JSON, SARIF 2.1.0 and GitHub annotations. Nothing is printed here."""
+"""Findings as text, JSON, SARIF 2.1.0 and annotations: the commands by which a job tells GitHub what to show beside lines.
+
+Nothing is printed here.
+"""
 
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 
 from graphbus_core import __version__
 from graphbus_core.cli import console
-from graphbus_core.cli.checking.annotations import annotated, annotation
 from graphbus_core.compiler.rules import REGISTER
 from graphbus_core.errors import GraphBusError
 from graphbus_core.model.agent import SourceSpan
@@ -18,11 +22,11 @@ from graphbus_core.model.findings import Finding, Fix, Related
 
 _MOST_RELATED = 3
 _SARIF_LEVELS = {"error": "error", "warning": "warning", "info": "note"}
-_GITHUB_LEVELS = {"error": "error", "warning": "warning", "info": "notice"}
+ANNOTATION_LEVELS = {"error": "error", "warning": "warning", "info": "notice"}
 _SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
-class Lines(Protocol):
+class _Lines(Protocol):
     """A source file, as far as its lines are shown."""
 
     @property
@@ -54,7 +58,7 @@ class Report(msgspec.Struct, frozen=True):
     findings: tuple[Finding, ...]
     errors: tuple[GraphBusError, ...]
     root: str
-    source: Callable[[str], Lines]
+    source: Callable[[str], _Lines]
     fix_of: Callable[[Finding], Fix | None]
     fixed: tuple[tuple[Finding, Fix], ...] = ()
     files: int = 0
@@ -111,10 +115,6 @@ def finding_lines(finding: Finding, report: Report) -> Iterator[str]:
     rest = len(finding.related) - _MOST_RELATED
     if rest > 0:
         yield f"{' ' * width} {console.paint('=', 'dim')} and {rest} more {'place' if rest == 1 else 'places'}"
-    yield from _advice(finding, width, report)
-
-
-def _advice(finding: Finding, width: int, report: Report) -> Iterator[str]:
     margin = f"{' ' * width} {console.paint('=', 'dim')}"
     if finding.hint:
         yield f"{margin} {console.paint('help:', 'name')} {console.plain(finding.hint)}"
@@ -154,25 +154,19 @@ def _cells(letter: str) -> int:
 def _summary(report: Report) -> Iterator[str]:
     for path in report.unread:
         yield f"{console.plain(report.shown(path))}: not read, for it is a test or excluded."
+    extent = f"{console.counted(report.agents, 'agent')} in {console.counted(report.files, 'file')}"
     if report.findings or report.errors:
         yield _found(report)
-    elif report.asked:
-        yield f"{console.paint('✓', 'good')} {_nothing_to_say(report)}"
-    elif not report.agents:
-        yield f"{console.paint('✓', 'good')} {_extent(report)}: nothing to check."
+    elif report.asked:  # speaks for the files that were asked for, and not for those that were only read with them
+        names, they = (
+            console.plain(", ".join(map(report.shown, report.asked))),
+            "it" if len(report.asked) == 1 else "them",
+        )
+        rest = f"; what was found there, {report.elsewhere}, is not shown" if report.elsewhere else ""
+        yield f"{console.paint('✓', 'good')} {names}: nothing to say. Read with {they}: {extent}{rest}."
     elif not report.unread:
-        yield f"{console.paint('✓', 'good')} {_extent(report)}: everything fits together."
-
-
-def _extent(report: Report) -> str:
-    return f"{console.counted(report.agents, 'agent')} in {console.counted(report.files, 'file')}"
-
-
-def _nothing_to_say(report: Report) -> str:
-    """Speak for the files that were asked for, and not for those that were only read with them."""
-    names = console.plain(", ".join(map(report.shown, report.asked)))
-    rest = f"; what was found there, {report.elsewhere}, is not shown" if report.elsewhere else ""
-    return f"{names}: nothing to say. Read with {'it' if len(report.asked) == 1 else 'them'}: {_extent(report)}{rest}."
+        verdict = "everything fits together" if report.agents else "nothing to check"
+        yield f"{console.paint('✓', 'good')} {extent}: {verdict}."
 
 
 def count(severity: str, findings: Iterable[Finding], errors: Sequence[GraphBusError]) -> int:
@@ -191,25 +185,19 @@ def _found(report: Report) -> str:
     places = {finding.span.path for finding in report.findings}
     places |= {error.where.path for error in report.errors if error.where}
     found = counts(report.findings, report.errors)
-    return f"Found {found} in {console.counted(len(places), 'file')}.{_mendable(report)}"
-
-
-def _mendable(report: Report) -> str:
     safe = sum(finding.is_fix_safe for finding in report.findings)
     other = sum(finding.is_fixable for finding in report.findings) - safe
     ways = [f"{safe} with `graphbus check --fix`"] if safe else []
     ways += [f"{other} by the agents, with `graphbus negotiate`"] if other else []
-    return f" Can be mended: {', '.join(ways)}." if ways else ""
+    mendable = f" Can be mended: {', '.join(ways)}." if ways else ""
+    return f"Found {found} in {console.counted(len(places), 'file')}.{mendable}"
 
 
 def statistics(findings: Iterable[Finding]) -> Iterator[str]:
     """Count the findings of each rule, the most frequent first."""
-    counts: dict[str, int] = {}
-    for finding in findings:
-        counts[finding.code] = counts.get(finding.code, 0) + 1
-    width = max((len(str(count)) for count in counts.values()), default=0)
-    for code, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
-        yield f"{str(count).rjust(width)}  {code}  {REGISTER[code].title}"
+    found = Counter(sorted(finding.code for finding in findings)).most_common()
+    for code, number in found:
+        yield f"{number:>{len(str(found[0][1]))}}  {code}  {REGISTER[code].title}"
 
 
 # --- JSON -------------------------------------------------------------------------------------
@@ -217,6 +205,7 @@ def statistics(findings: Iterable[Finding]) -> Iterator[str]:
 
 def as_json(report: Report) -> dict[str, Any]:
     """One document; paths are relative to `root`, lines and columns count from 1 in characters, ends are exclusive."""
+    safe = sum(finding.is_fix_safe for finding in report.findings)
     return {
         "root": report.root,
         "findings": [_finding_document(finding, report) for finding in report.findings],
@@ -229,8 +218,8 @@ def as_json(report: Report) -> dict[str, Any]:
             "errors": report.count("error"),
             "warnings": report.count("warning"),
             "notes": report.count("info"),
-            "fixable": sum(finding.is_fix_safe for finding in report.findings),
-            "negotiable": sum(finding.is_fixable and not finding.is_fix_safe for finding in report.findings),
+            "fixable": safe,
+            "negotiable": sum(finding.is_fixable for finding in report.findings) - safe,
             "agents": report.agents,
             "files": report.files,
         },
@@ -295,30 +284,31 @@ def sarif_log(
 
 def _sarif_rule(code: str) -> dict[str, Any]:
     rule = REGISTER[code]
+    level = _SARIF_LEVELS[rule.severity]
+    return {**sarif_rule(code, rule.title, level, rule.title), "fullDescription": {"text": rule.summary}}
+
+
+def sarif_rule(code: str, name: str, level: str, text: str) -> dict[str, Any]:
+    """Give what a log says of a rule; its name is written in one word."""
     return {
         "id": code,
-        "name": "".join(word.capitalize() for word in rule.title.split()),
-        "shortDescription": {"text": rule.title},
-        "fullDescription": {"text": rule.summary},
-        "defaultConfiguration": {"level": _SARIF_LEVELS[rule.severity]},
+        "name": "".join(word.capitalize() for word in name.split()),
+        "shortDescription": {"text": text},
+        "defaultConfiguration": {"level": level},
     }
 
 
 def _sarif_result(finding: Finding, index: int, report: Report) -> dict[str, Any]:
-    text = f"{finding.message}. {finding.hint}".rstrip()
+    related = enumerate(finding.related, 1)
     return {
         "ruleId": finding.code,
         "ruleIndex": index,
         "level": _SARIF_LEVELS[finding.severity],
-        "message": {"text": text},
+        "message": {"text": f"{finding.message}. {finding.hint}".rstrip()},
         "locations": [{"physicalLocation": _sarif_location(finding.span, report)}],
         "relatedLocations": [
-            {
-                "id": number,
-                "message": {"text": related.message},
-                "physicalLocation": _sarif_location(related.span, report),
-            }
-            for number, related in enumerate(finding.related, 1)
+            {"id": number, "message": {"text": each.message}, "physicalLocation": _sarif_location(each.span, report)}
+            for number, each in related
         ],
         "partialFingerprints": {"finding/v1": _fingerprint(finding)},
     }
@@ -338,10 +328,13 @@ def _fingerprint(finding: Finding) -> str:
 
 def _sarif_location(span: SourceSpan, report: Report) -> dict[str, Any]:
     start, end = report.columns(span)
-    return {
-        "artifactLocation": {"uri": _quoted(span.path), "uriBaseId": "SRCROOT"},
-        "region": {"startLine": span.line, "startColumn": start, "endLine": span.end_line, "endColumn": end},
-    }
+    return sarif_location(span.path, startLine=span.line, startColumn=start, endLine=span.end_line, endColumn=end)
+
+
+def sarif_location(path: str, **region: int) -> dict[str, Any]:
+    """Give a place below the root of the log; a region without numbers is left out."""
+    where = {"artifactLocation": {"uri": _quoted(path), "uriBaseId": "SRCROOT"}}
+    return {**where, "region": region} if any(region.values()) else where
 
 
 def _sarif_notification(error: GraphBusError) -> dict[str, Any]:
@@ -351,9 +344,8 @@ def _sarif_notification(error: GraphBusError) -> dict[str, Any]:
         "descriptor": {"id": error.code},
     }
     if error.where:
-        region = {"region": {"startLine": error.where.line}} if error.where.line else {}
-        uri = {"uri": _quoted(error.where.path), "uriBaseId": "SRCROOT"}
-        notification["locations"] = [{"physicalLocation": {"artifactLocation": uri, **region}}]
+        place = sarif_location(error.where.path, startLine=error.where.line)
+        notification["locations"] = [{"physicalLocation": place}]
     return notification
 
 
@@ -379,4 +371,47 @@ def as_github(report: Report) -> Iterator[str]:
             f"{annotated(report.root, each.span.path)}:{each.span.line}: {each.message}" for each in finding.related
         ]
         title = f"{finding.code} {REGISTER[finding.code].title}"
-        yield annotation(_GITHUB_LEVELS[finding.severity], at, title, [finding.message, *related, finding.hint])
+        yield annotation(ANNOTATION_LEVELS[finding.severity], at, title, [finding.message, *related, finding.hint])
+
+
+def annotation(level: str, at: dict[str, Any], title: str, lines: Sequence[str]) -> str:
+    """Give one workflow command; what is empty in `at` is left out."""
+    listed = {**{key: value for key, value in at.items() if value}, "title": title}
+    properties = ",".join(f"{key}={_escaped(str(value), ',:')}" for key, value in listed.items())
+    message = _escaped("\n".join(line for line in lines if line))
+    return f"::{level} {properties}::{message}"
+
+
+def _escaped(text: str, also: str = "") -> str:
+    for letter in "%\r\n" + also:
+        text = text.replace(letter, f"%{ord(letter):02X}")
+    return text
+
+
+def annotated(root: str, path: str) -> str:
+    """Give a path of a project as annotations name it: from the top of the repository, wherever the command runs.
+
+    Without a repository it is the workspace of the job that counts, and without that the working directory.
+
+    Args:
+        root: The project; empty if it is no folder but a revision.
+        path: Below the project; empty for no file.
+    """
+    if not path or not root:
+        return path
+    return Path(os.path.relpath(os.path.join(root, path), _top_of(root))).as_posix()
+
+
+def _top_of(root: str) -> str:
+    folder = os.path.abspath(root)
+    while not os.path.lexists(os.path.join(folder, ".git")):
+        folder, below = os.path.dirname(folder), folder
+        if folder == below:
+            return _workspace_of(root)
+    return folder
+
+
+def _workspace_of(root: str) -> str:
+    workspace = os.environ.get("GITHUB_WORKSPACE", "")
+    is_inside = bool(workspace) and os.path.abspath(root).startswith(os.path.join(workspace, ""))
+    return workspace if is_inside else os.getcwd()

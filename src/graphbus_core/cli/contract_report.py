@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from graphbus_core.cli import console
-from graphbus_core.cli.checking.annotations import annotated, annotation
-from graphbus_core.cli.console import counted, paint, plain
+from graphbus_core.cli.console import counted, one_line, paint, plain
+from graphbus_core.cli.formats import ANNOTATION_LEVELS, annotated, annotation
 from graphbus_core.contracts.changes import Broken, Change, Effect
 from graphbus_core.contracts.edges import Edge, Validation, Verdict
 from graphbus_core.contracts.versions import Suggestion
+from graphbus_core.errors import GraphBusError
 from graphbus_core.model.agent import SourceSpan
 from graphbus_core.model.findings import Finding
 
@@ -80,33 +81,48 @@ class Comparison(NamedTuple):
         return f"If it is meant, raise `version` in pyproject.toml from {found} to {least} at least."
 
 
-def place(span: SourceSpan, root: str) -> str:
+def _place(span: SourceSpan, root: str) -> str:
     """A place as seen from the working directory; below no root as the project has it."""
     path = os.path.relpath(os.path.join(root, span.path)) if root else span.path
     return f"{path}:{span.line}"
 
 
 def _dim_place(span: SourceSpan, root: str) -> str:
-    return paint(plain(place(span, root)), "dim")
+    return paint(plain(_place(span, root)), "dim")
+
+
+def _as_text(comparison: Comparison | None, validation: Validation | None, root: str) -> Iterator[str]:
+    """Edges, those that hold left out if there are changes to show; then the changes."""
+    if validation:
+        lines = [*_edge_lines(validation, root, only_open=comparison is not None)]
+        yield from (*lines, "") if lines else ()
+        yield _edge_summary(validation)
+        yield from ("",) if comparison else ()
+    if comparison:
+        yield from _change_lines(comparison)
 
 
 # --- edges ------------------------------------------------------------------------------------
 
 
-def edge_title(edge: Edge) -> str:
+def _edge_title(edge: Edge) -> str:
     """`Pricing → /Price/Set → Board.on_price`, for a method its name."""
     if edge.kind == "method":
         return edge.target
     return " → ".join(filter(None, (edge.source, edge.topic, edge.target)))
 
 
-def edge_lines(validation: Validation, root: str, *, only_open: bool = False) -> Iterator[str]:
+def _edge_lines(validation: Validation, root: str, *, only_open: bool) -> Iterator[str]:
     """A line for each edge; below one that does not fit, what was found; with `only_open` none for those that fit."""
     shown = [edge for edge in validation.edges if not (only_open and edge.verdict == "fits")]
-    width = min(max((len(edge_title(edge)) for edge in shown), default=0), _WIDEST)
+    width = min(max((len(_edge_title(edge)) for edge in shown), default=0), _WIDEST)
     told: set[tuple[str, str, str, int]] = set()
     for edge in shown:
-        yield _edge_line(edge, root, width)
+        mark, role = MARKS[edge.verdict]
+        kind = paint(f"{_KINDS[edge.kind]:<10}", "dim")
+        note = f"  {paint(plain(edge.unknown), 'warn')}" if edge.verdict == "unknown" else ""
+        where = _dim_place(edge.spans[0], root)
+        yield f"{paint(mark, role)} {kind} {plain(_edge_title(edge)):<{width}}  {where}{note}"
         for finding in edge.findings:
             key = (*finding.key, finding.span.line)
             if key not in told or finding.severity == "info":
@@ -118,13 +134,6 @@ def edge_lines(validation: Validation, root: str, *, only_open: bool = False) ->
         yield from _finding_lines(finding, root)
 
 
-def _edge_line(edge: Edge, root: str, width: int) -> str:
-    mark, role = MARKS[edge.verdict]
-    kind = paint(f"{_KINDS[edge.kind]:<10}", "dim")
-    note = f"  {paint(plain(edge.unknown), 'warn')}" if edge.verdict == "unknown" else ""
-    return f"{paint(mark, role)} {kind} {plain(edge_title(edge)):<{width}}  {_dim_place(edge.spans[0], root)}{note}"
-
-
 def _finding_lines(finding: Finding, root: str) -> Iterator[str]:
     is_note = finding.severity == "info"
     role: console.Role = "name" if is_note else "bad" if finding.severity == "error" else "warn"
@@ -134,7 +143,7 @@ def _finding_lines(finding: Finding, root: str) -> Iterator[str]:
         yield f"      {paint('help:', 'name')} {plain(finding.hint)}"
 
 
-def edge_summary(validation: Validation) -> str:
+def _edge_summary(validation: Validation) -> str:
     """`12 of 14 contracts hold, 1 does not, 1 cannot be known.`"""
     total = len(validation.edges)
     if not total:
@@ -151,12 +160,12 @@ def edge_summary(validation: Validation) -> str:
 # --- changes ----------------------------------------------------------------------------------
 
 
-def change_lines(comparison: Comparison) -> Iterator[str]:
+def _change_lines(comparison: Comparison) -> Iterator[str]:
     """What differs, what breaks first, each with those whom it breaks; then the version."""
     yield paint(f"{plain(comparison.old)} → {plain(comparison.new)}", "strong")
     yield ""
     for change in comparison.changes:
-        yield from _change_lines(change, comparison.root)
+        yield from _lines_of(change, comparison.root)
     if comparison.changes:
         mark, role = MARKS["breaking" if comparison.breaks else "compatible"]
         yield ""
@@ -166,7 +175,7 @@ def change_lines(comparison: Comparison) -> Iterator[str]:
     yield _version(comparison.suggestion)
 
 
-def _change_lines(change: Change, root: str) -> Iterator[str]:
+def _lines_of(change: Change, root: str) -> Iterator[str]:
     mark, role = MARKS[change.effect]
     is_titled = change.field or change.kind in _TITLED
     title = f"{paint(plain(change.title), 'strong')} " if is_titled else ""
@@ -176,28 +185,26 @@ def _change_lines(change: Change, root: str) -> Iterator[str]:
     if change.effect == "compatible":
         return
     if change.example:
+        text = repr(change.example[0])
+        shown = text if len(text) <= _MOST_EXAMPLE_CHARS else f"{text[: _MOST_EXAMPLE_CHARS - 3]}..."
         fate = "may come now, and never came before" if change.is_new_value else "was fine, and is refused now"
-        yield f"    e.g. {plain(_cut(repr(change.example[0])))} {fate}"
+        yield f"    e.g. {plain(shown)} {fate}"
     if change.breaks_outside:
-        yield f"    breaks {outside(change)}"
+        yield f"    breaks {_outside(change)}"
     for broken in change.breaks:
-        yield f"    {verb(broken)} {plain(broken.edge)}: {plain(broken.why)}  {_dim_place(broken.span, root)}"
+        yield f"    {_verb(broken)} {plain(broken.edge)}: {plain(broken.why)}  {_dim_place(broken.span, root)}"
     if change.effect == "settled":
         yield f"    breaks {_NOBODY}"
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= _MOST_EXAMPLE_CHARS else f"{text[: _MOST_EXAMPLE_CHARS - 3]}..."
-
-
-def outside(change: Change) -> str:
+def _outside(change: Change) -> str:
     """Who may rely on it besides the agents of the graph."""
     if change.place.startswith("/"):
         return "outside: external_topics names it"
     return "outside: it can be called over HTTP and from Python"
 
 
-def verb(broken: Broken) -> str:
+def _verb(broken: Broken) -> str:
     """How sure it is."""
     return "breaks" if broken.is_certain else "may break"
 
@@ -242,7 +249,7 @@ def conclusion(comparison: Comparison) -> Iterator[str]:
 # --- Markdown ---------------------------------------------------------------------------------
 
 
-def as_markdown(comparison: Comparison | None, validation: Validation | None, root: str) -> Iterator[str]:
+def _as_markdown(comparison: Comparison | None, validation: Validation | None, root: str) -> Iterator[str]:
     """A comment for a pull request; what comes from sources cannot become markup."""
     yield from ("### Contracts", "")
     if validation is not None:
@@ -264,9 +271,9 @@ def _markdown_edges(validation: Validation, root: str) -> Iterator[str]:
     yield f"{fits} of {total} contracts in the graph hold, {validation.count('unknown')} cannot be known."
     yield ""
     for edge in unfit:
-        yield f"- ✗ {_code(edge_title(edge))}"
+        yield f"- ✗ {_code(_edge_title(edge))}"
         for finding in (each for each in edge.findings if each.severity != "info"):
-            yield f"  - {finding.code}: {_escaped(finding.message)} ({_code(place(finding.span, root))})"
+            yield f"  - {finding.code}: {_escaped(finding.message)} ({_code(_place(finding.span, root))})"
     if unfit:
         yield ""
 
@@ -274,7 +281,7 @@ def _markdown_edges(validation: Validation, root: str) -> Iterator[str]:
 def _markdown_row(change: Change, root: str) -> str:
     title = f"{_code(change.title)} " if change.field or not change.why.startswith(change.place) else ""
     doubt = "" if change.is_certain else " (not certain)"
-    where = _code(place(change.span, root if change.is_new_place else ""))
+    where = _code(_place(change.span, root if change.is_new_place else ""))
     broken = "<br>".join(_markdown_broken(change, root))
     return f"| {MARKS[change.effect][0]} | {title}{_escaped(change.why)}{doubt}<br>{where} | {broken} |"
 
@@ -283,17 +290,17 @@ def _markdown_broken(change: Change, root: str) -> Iterator[str]:
     if change.effect == "settled":
         yield _NOBODY
     if change.breaks_outside:
-        yield _escaped(outside(change))
+        yield _escaped(_outside(change))
     for broken in change.breaks if change.effect != "compatible" else ():
         doubt = "" if broken.is_certain else "perhaps "
-        yield f"{doubt}{_code(broken.edge)}: {_escaped(broken.why)} ({_code(place(broken.span, root))})"
+        yield f"{doubt}{_code(broken.edge)}: {_escaped(broken.why)} ({_code(_place(broken.span, root))})"
 
 
 _MARKUP = str.maketrans({letter: f"\\{letter}" for letter in "\\`*_[]<>|#"})
 
 
 def _escaped(text: str) -> str:
-    return plain(text).replace("\n", " ").translate(_MARKUP).replace("&", "&amp;")
+    return one_line(text).translate(_MARKUP).replace("&", "&amp;")
 
 
 def _code(text: str) -> str:
@@ -305,39 +312,48 @@ def _code(text: str) -> str:
 # --- JSON -------------------------------------------------------------------------------------------
 
 
-_LEVELS = {"error": "error", "warning": "warning", "info": "notice"}
+_FINDING = ("message", "hint")
 _EDGE = ("kind", "source", "topic", "target", "verdict", "unknown")
 _CHANGE = ("kind", "effect", "place", "part", "field", "before", "after", "why", "is_certain")
 
 
-def edges_document(validation: Validation) -> dict[str, Any]:
-    """All edges with their verdicts; paths are relative to the project root, lines count from 1."""
+def document(
+    comparison: Comparison | None, validation: Validation | None, root: str, errors: Sequence[GraphBusError]
+) -> dict[str, Any]:
+    """All edges with their verdicts and all changes; paths are relative to the project root, lines count from 1."""
+    changes = _changes_document(comparison) if comparison else None
+    if validation is None:
+        return changes or {}
     return {
-        "edges": [_edge(edge) for edge in validation.edges],
+        "root": root,
+        "edges": [
+            {
+                **_fields(edge, _EDGE),
+                "places": [_at_line(span) for span in edge.spans],
+                "findings": [_finding(each) for each in edge.findings],
+            }
+            for edge in validation.edges
+        ],
         "others": [_finding(finding) for finding in validation.others],
         "summary": {verdict: validation.count(verdict) for verdict in ("fits", "unfit", "unknown")},
+        "errors": [console.describe(error) for error in errors],
+        "comparison": changes,
     }
 
 
-def _edge(edge: Edge) -> dict[str, Any]:
-    places, findings = [_place(span) for span in edge.spans], [_finding(each) for each in edge.findings]
-    return {**_fields(edge, _EDGE), "places": places, "findings": findings}
-
-
 def _finding(finding: Finding) -> dict[str, Any]:
-    head, tail = _fields(finding, ("code", "severity")), _fields(finding, ("message", "hint"))
-    return {**head, **_place(finding.span), **tail}
+    return {**_fields(finding, ("code", "severity")), **_at_line(finding.span), **_fields(finding, _FINDING)}
 
 
-def _fields(of: Any, names: tuple[str, ...]) -> dict[str, Any]:
+def _fields(of: object, names: Sequence[str]) -> dict[str, Any]:
     return {name: getattr(of, name) for name in names}
 
 
-def _place(span: SourceSpan) -> dict[str, Any]:
+def _at_line(span: SourceSpan) -> dict[str, Any]:
     return {"path": span.path, "line": span.line}
 
 
-def changes_document(comparison: Comparison) -> dict[str, Any]:
+def _changes_document(comparison: Comparison) -> dict[str, Any]:
     """All changes, and what the version should be; `breaks` is about this graph, `outside` about others."""
     suggestion = comparison.suggestion
     return {
@@ -360,15 +376,13 @@ def _change(change: Change) -> dict[str, Any]:
     return {
         **_fields(change, _CHANGE),
         "outside": change.breaks_outside,
-        "breaks": [_broken(broken) for broken in change.breaks],
+        "breaks": [
+            {**_fields(each, ("edge", "agent")), **_at_line(each.span), **_fields(each, ("why", "is_certain"))}
+            for each in change.breaks
+        ],
         "example": list(change.example) if _is_json(change.example) else [],
-        "at": {**_place(change.span), "state": "new" if change.is_new_place else "old"},
+        "at": {**_at_line(change.span), "state": "new" if change.is_new_place else "old"},
     }
-
-
-def _broken(broken: Broken) -> dict[str, Any]:
-    head, tail = _fields(broken, ("edge", "agent")), _fields(broken, ("why", "is_certain"))
-    return {**head, **_place(broken.span), **tail}
 
 
 def _is_json(value: object) -> bool:
@@ -382,28 +396,36 @@ def _is_json(value: object) -> bool:
 # --- GitHub -----------------------------------------------------------------------------------
 
 
-def edge_annotations(validation: Validation, root: str) -> Iterator[str]:
+def _for_github(comparison: Comparison | None, validation: Validation | None, root: str) -> Iterator[str]:
+    """Annotations for the lines of a pull request."""
+    if validation:
+        yield from _edge_annotations(validation, root)
+    if comparison:
+        yield from _change_annotations(comparison)
+
+
+def _edge_annotations(validation: Validation, root: str) -> Iterator[str]:
     """One for each finding at its line, with the first edge that it concerns."""
-    edges = [(edge_title(edge), finding) for edge in validation.edges for finding in edge.findings]
+    edges = [(_edge_title(edge), finding) for edge in validation.edges for finding in edge.findings]
     told: set[tuple[str, str]] = set()
     for title, finding in [*edges, *(("", finding) for finding in validation.others)]:
-        key = (place(finding.span, root), finding.message)
+        key = (_place(finding.span, root), finding.message)
         if key not in told:
             told.add(key)
             at, head = _at(finding.span, root), f"{finding.code} {title}".rstrip()
-            yield annotation(_LEVELS[finding.severity], at, head, [finding.message, finding.hint])
+            yield annotation(ANNOTATION_LEVELS[finding.severity], at, head, [finding.message, finding.hint])
 
 
-def change_annotations(comparison: Comparison) -> Iterator[str]:
+def _change_annotations(comparison: Comparison) -> Iterator[str]:
     """An error for each change that breaks somebody, beside the change, and a warning at each line that it breaks.
 
     What is allowed to break somebody is a warning itself. The version and what to do come last.
     """
     level, root = "warning" if comparison.is_allowed else "error", comparison.root
     for change in comparison.of("breaking"):
-        lines = [change.why, *([f"Breaks {outside(change)}."] if change.breaks_outside else [])]
+        lines = [change.why, *([f"Breaks {_outside(change)}."] if change.breaks_outside else [])]
         lines += [
-            f"{verb(each).capitalize()} {each.edge}: {each.why} ({annotated(root, each.span.path)}:{each.span.line})."
+            f"{_verb(each).capitalize()} {each.edge}: {each.why} ({annotated(root, each.span.path)}:{each.span.line})."
             for each in change.breaks
         ]
         at = _at(change.span, root) if change.is_new_place else {}
@@ -421,3 +443,10 @@ def change_annotations(comparison: Comparison) -> Iterator[str]:
 
 def _at(span: SourceSpan, root: str) -> dict[str, Any]:
     return {"file": annotated(root, span.path), "line": span.line, "endLine": span.end_line}
+
+
+FORMS: Mapping[str, Callable[[Comparison | None, Validation | None, str], Iterator[str]]] = {
+    "text": _as_text,
+    "markdown": _as_markdown,
+    "github": _for_github,
+}

@@ -6,17 +6,17 @@ from collections.abc import Iterator
 
 from graphbus_core import settings
 from graphbus_core.cli import console
-from graphbus_core.cli.console import counted
+from graphbus_core.cli.console import counted, paint, plain
 from graphbus_core.compiler.project import Project
 from graphbus_core.errors import raise_all
 from graphbus_core.model.config import BuildConfig
 from graphbus_core.model.spending import dollars
 from graphbus_core.negotiation.backend import Backend
-from graphbus_core.negotiation.plan import Phase, Plan, plan
+from graphbus_core.negotiation.plan import Plan, plan
 
 
 def show_plan(request: BuildConfig, *, as_json: bool, backend: Backend | None = None) -> None:
-    """Say what the negotiation that was asked for can cost. Nothing is asked and nothing is written."""
+    """Say what the negotiation that was asked for can cost at most. Nothing is asked and nothing is written."""
     config = settings.resolve_build(request)
     project = Project.read(config, cache=False)
     raise_all(project.errors)
@@ -26,50 +26,40 @@ def show_plan(request: BuildConfig, *, as_json: bool, backend: Backend | None = 
         totals = {"calls": planned.calls, "tokens": planned.tokens, "cost_usd": planned.cost_usd}
         console.emit_json({"bound": totals, "expected_usd": planned.expected_usd, "plan": planned})
         return
-    for line in _head(planned):
-        console.out(line)
+    console.out_all(_plan_head(planned))
     if planned.models:
         console.out()
         headers = ("task", "model", "calls ≤", "tokens ≤", "dollars ≤", "expected calls", "dollars")
-        console.table(headers, map(_row, planned.phases), right=headers[2:])
+        console.table(headers, _plan_rows(planned), right=headers[2:])
     console.out()
-    for line in _totals(planned):
-        console.out(line)
+    console.out_all(_plan_totals(planned))
 
 
-def _head(planned: Plan) -> Iterator[str]:
+def _plan_head(planned: Plan) -> Iterator[str]:
     arbiters = f", {counted(planned.arbiters, 'arbiter')} among them" if planned.arbiters else ""
     yield f"{counted(planned.agents, 'agent')}{arbiters}, at most {counted(planned.rounds, 'round')}."
     if not planned.models:
         why = f" ({planned.note})" if planned.note else ""
         yield f"The rules negotiate{why}: no model is asked, nothing is spent."
-        return
-    if planned.asked < planned.agents:
+    elif planned.asked < planned.agents:
         yield f"{planned.agents - planned.asked} have settled on their present inputs and are asked only for votes."
-    for model, price in planned.prices.items():
-        named = console.plain(model)
-        roles = ", ".join(role for role, name in planned.models.items() if name == model)
+    for model, price in planned.prices.items() if planned.models else ():
+        named = f"{plain(model)} ({', '.join(role for role, name in planned.models.items() if name == model)})"
         if price is None:
-            yield f"{named} ({roles}): its price is not known, only calls and tokens count."
+            yield f"{named}: its price is not known, only calls and tokens count."
         elif not (price.input_usd or price.output_usd):
-            yield f"{named} ({roles}): costs nothing."
+            yield f"{named}: costs nothing."
         else:
-            yield f"{named} ({roles}): up to ${price.input_usd:g} for a million tokens in, ${price.output_usd:g} out."
+            yield f"{named}: up to ${price.input_usd:g} for a million tokens in, ${price.output_usd:g} out."
 
 
-def _row(phase: Phase) -> tuple[str, ...]:
-    return (
-        phase.task,
-        console.plain(phase.model),
-        f"{phase.calls:,}",
-        f"{phase.tokens:,}",
-        dollars(phase.cost_usd),
-        f"{phase.expected_calls:,}",
-        dollars(phase.expected_usd),
-    )
+def _plan_rows(planned: Plan) -> Iterator[tuple[str, ...]]:
+    for phase in planned.phases:
+        bound = f"{phase.calls:,}", f"{phase.tokens:,}", dollars(phase.cost_usd)
+        yield phase.task, plain(phase.model), *bound, f"{phase.expected_calls:,}", dollars(phase.expected_usd)
 
 
-def _totals(planned: Plan) -> Iterator[str]:
+def _plan_totals(planned: Plan) -> Iterator[str]:
     if not planned.models:
         yield f"Never more than {counted(planned.calls, 'question')} to agents."
         return
@@ -79,4 +69,4 @@ def _totals(planned: Plan) -> Iterator[str]:
     caps += [f"{planned.max_tokens:,} tokens"] if planned.max_tokens else []
     caps += [f"${planned.max_usd:g}"] if planned.max_usd else []
     yield f"It stops before it passes {', '.join(caps)}: [tool.graphbus.budget], --max-usd."
-    yield console.paint("Nothing was asked and nothing was written.", "dim")
+    yield paint("Nothing was asked and nothing was written.", "dim")

@@ -1,1 +1,0 @@
-"""How findings and verdicts are written, and mended."""

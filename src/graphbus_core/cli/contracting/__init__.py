@@ -1,1 +1,0 @@
-"""The parts of `graphbus contract`: validating, comparing, exporting, and what each shows."""

@@ -1,0 +1,288 @@
+"""What agents decided: `graphbus why` tells who wrote a line, `undo` takes a session back, `replay` runs it again."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import groupby
+from pathlib import Path
+
+import click
+
+from graphbus_core import settings
+from graphbus_core.cli import console
+from graphbus_core.cli.console import counted, fact, paint, plain
+from graphbus_core.errors import EditError, NegotiationError, Place, did_you_mean
+from graphbus_core.model.config import ResolvedBuild
+from graphbus_core.negotiation.provenance import Decided, Origin, Vote, decided_files, lines_of, trace
+
+
+@click.command("replay", short_help="Run a session again on its record, and compare.")
+@click.argument("session", default="", metavar="[SESSION]")
+@click.option("--verify", is_flag=True, help="Exit with status 5 if anything differs.")
+@click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
+def replay(session: str, verify: bool, as_json: bool) -> None:
+    """Run SESSION, or the one in .graphbus/negotiation.lock, again and compare its record, files and artifacts.
+
+    No model is asked and nothing is written: the answers are those of the record, and the gate works in a copy of the
+    project. In a fresh clone the lock alone is enough.
+
+    Exit status: 0 done; 3 the lock cannot be read; 5 there is no such session, it cannot be run again, or with
+    --verify something differs.
+
+    \b
+    Examples:
+      graphbus replay --verify
+      graphbus replay S001
+    """
+
+    from graphbus_core.negotiation.replay import replay as run_again
+
+    done = run_again(_config(), session)
+    answers = counted(done.requests, "recorded answer")
+    lines = [f"Replayed {plain(done.session)} from {done.source}: {answers}, no model asked."]
+    for path in done.files:
+        since = ", edited since: compared as the session left it" if path in done.edited else ""
+        lines.append(f"  {plain(path)}{since}")
+    lines += [paint(f"  different: {plain(difference)}", "warn") for difference in done.differences]
+    if not done.differences:
+        lines.append(f"{paint('✓', 'good')} Record, files and artifacts are the same, byte for byte.")
+    console.result({**done._asdict(), "is_identical": not done.differences}, lines, as_json=as_json)
+    if verify and done.differences:
+        raise NegotiationError("GBE424", session=done.session, what=done.differences[0])
+
+
+def _config() -> ResolvedBuild:
+    root = settings.find_root([Path.cwd()])
+    return ResolvedBuild(root=str(root), paths=(str(root),), settings=settings.load(root))
+
+
+@click.command("undo", short_help="Take back what a negotiation changed.")
+@click.argument("session", default="", metavar="[SESSION]")
+@click.option("--dry-run", is_flag=True, help="Say what would be restored, and do nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
+def undo(session: str, dry_run: bool, as_json: bool) -> None:
+    """Take back what a negotiation changed: the last one, or SESSION.
+
+    Nothing happens if one of the files was changed since. The artifacts are not touched: run `graphbus build` afterwards.
+    Nor are git commits: those of the session are named, for `git revert`.
+
+    Exit status: 0 done; 4 there is nothing to undo, or a file was changed since.
+
+    \b
+    Examples:
+      graphbus undo
+      graphbus undo S001 --dry-run
+    """
+    from graphbus_core.build import end_interrupted
+    from graphbus_core.editing import workspace
+
+    config = _config()
+    for told in () if dry_run else end_interrupted(config, writes_sources=True):
+        console.say(plain(told))
+    session = workspace.last_session(config, session)
+    files = workspace.undo(config, session, dry_run=dry_run)
+    commits = _commits(config, session)
+    done = "Would restore" if dry_run else f"{paint('✓', 'good')} Restored"
+    document = {"session": session, "dry_run": dry_run, "files": files, "git_commits": commits}
+    console.result(document, (f"{done}: {plain(file.path)}" for file in files), as_json=as_json)
+    if not (dry_run or as_json):
+        console.say(f"{plain(session)} is undone. The artifacts are those from before: run `graphbus build`.")
+        if commits:
+            console.say(_advice(commits))
+
+
+def _commits(config: ResolvedBuild, session: str) -> dict[str, str]:
+    """Give the git commits of the session that are part of the history here, the last one first: proposal -> id."""
+    from graphbus_core.editing.git import Repository
+    from graphbus_core.negotiation.apply import load_commits
+
+    with suppress(NegotiationError):  # the files are restored, whatever git says
+        made = load_commits(config.artifacts_dir, session)
+        repository = Repository.find(config.root) if made else None
+        if made and repository:
+            return {name: one for name, one in reversed(made.commits.items()) if repository.is_on_head(one)}
+    return {}
+
+
+def _advice(commits: Mapping[str, str]) -> str:
+    known = ", ".join(f"{commit[:10]} ({plain(name)})" for name, commit in commits.items())
+    reverted = " ".join(commit[:10] for commit in commits.values())
+    return (
+        f"Its git commits stay in the history: {known}. Commit the restored files;\n"
+        f"or put them back with `git restore` and let git take it back: git revert {reverted}"
+    )
+
+
+_LABEL_WIDTH = 11
+_OUT_OF_REACH = "git's history here does not reach back to it"
+_ADVICE = (
+    "In a shallow clone `git fetch --unshallow` gets the rest of the history; in a partial one `git blame FILE` does."
+)
+
+_NUMBER = re.compile(r"[0-9]{1,18}")
+
+
+@click.command("why", short_help="Tell which decision wrote a line.")
+@click.argument("place", metavar="FILE[:LINE]")
+@click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
+def why(place: str, as_json: bool) -> None:
+    """Tell which decision wrote a line: who proposed it, why, who agreed. Without LINE, list the lines of every decision.
+
+    Works from the sessions that are kept here; where they are gone, from the commits that `--commit` has made.
+
+    Exit status: 0 done, also when no decision wrote the line; 5 there is no such file or line, or git cannot be
+    asked.
+
+    \b
+    Examples:
+      graphbus why agents/order_processor.py:42
+      graphbus why agents/order_processor.py
+    """
+    written, number = _split_place(place)
+    config = _config()
+    path = _in_project(config, written)
+    lines, origins = _read(config, path, written)
+    if number is None:
+        _show_file(path, written, origins, as_json=as_json)
+    elif 1 <= number <= len(lines):
+        _show_line(path, number, lines[number - 1], origins[number - 1], as_json=as_json)
+    else:
+        count = counted(len(lines), "line")
+        raise NegotiationError("GBE437", where=Place(written), path=written, line=number, count=count)
+
+
+def _split_place(place: str) -> tuple[str, int | None]:
+    """Split `FILE:LINE` or `FILE:LINE:COLUMN`; a file that is called so is taken as it is."""
+    path, _, number = place.rpartition(":")
+    if _exists(place) or not _NUMBER.fullmatch(number):
+        return place, None
+    outer, _, line = path.rpartition(":")
+    if outer and _NUMBER.fullmatch(line) and not _exists(path):
+        return outer, int(line)
+    return path, int(number)
+
+
+def _exists(name: str) -> bool:
+    with suppress(OSError, ValueError):  # longer than a name can be, or with a NUL in it
+        return Path(name).exists()
+    return False
+
+
+def _in_project(config: ResolvedBuild, written: str) -> str:
+    path = Path(written)
+    for candidate in (Path.cwd() / path, Path(config.root) / path):
+        if not _exists(str(candidate)):
+            continue
+        found, root = candidate.resolve(), Path(config.root).resolve()
+        if found.is_file() and found.is_relative_to(root):
+            return found.relative_to(root).as_posix()
+    raise _unknown(config, written)
+
+
+def _unknown(config: ResolvedBuild, written: str) -> NegotiationError:
+    suggestion = did_you_mean(written, decided_files(config))
+    return NegotiationError("GBE436", where=Place(written), path=written, suggestion=suggestion, root=config.root)
+
+
+def _read(config: ResolvedBuild, path: str, written: str) -> tuple[Sequence[str], Sequence[Origin]]:
+    try:
+        return lines_of(Path(config.root, path).read_bytes()), trace(config, path)
+    except (EditError, OSError) as refused:
+        if isinstance(refused, EditError) and refused.code != "GBE312":  # it is no text
+            raise
+        raise _unknown(config, written) from None
+
+
+# --- one line ----------------------------------------------------------------------------------
+
+
+def _show_line(path: str, number: int, text: str, origin: Origin, *, as_json: bool) -> None:
+    document = {"path": path, "line": number, "text": text, "origin": origin.kind, "session": origin.session}
+    head = (f"{paint(f'{plain(path)}:{number}', 'name')}  {plain(text.strip())}", "")
+    lines = (*head, *_nobody(origin), *(line for decided in origin.decisions for line in describe(decided)))
+    console.result({**document, "decisions": origin.decisions}, lines, as_json=as_json)
+    if origin.kind == "unknown" and not as_json:
+        console.say(paint(_ADVICE, "dim"))
+
+
+def _nobody(origin: Origin) -> Iterator[str]:
+    """Say where a line comes from that no decision wrote, or that one of several did."""
+    nobody = "No decision of GraphBus wrote this line"
+    if origin.kind == "unknown":
+        yield f"It is not known which decision wrote this line, if any: {_OUT_OF_REACH}."
+    elif origin.kind == "before":
+        yield f"{nobody}; it was here before."
+    elif origin.kind != "decision":
+        yield f"{nobody}; somebody did by hand after session {plain(origin.session)}."
+    if len(origin.decisions) > 1:
+        yield "One of these decisions; which of them is not known any more."
+
+
+def describe(decided: Decided) -> Iterator[str]:
+    """Give a decision as lines to read."""
+    yield f"{paint(decided.proposal, 'strong')}  {plain(decided.title or 'the record of its session is gone')}"
+    facts = [
+        ("session", decided.session),
+        ("by", decided.agent),
+        ("intent", decided.intent),
+        ("mends", decided.finding),
+        ("why", decided.reason),
+        *(("said", _vote(vote)) for vote in decided.votes),
+        ("consensus", decided.consensus),
+        ("gate", decided.gate),
+        ("model", decided.model),
+        ("commit", decided.commit),
+    ]
+    for label, value in facts:
+        if value:
+            yield from fact(label, plain(value), _LABEL_WIDTH)
+
+
+def _vote(vote: Vote) -> str:
+    role = " (ARBITER)" if vote.is_arbiter else ""
+    return f"{vote.evaluator}{role} {vote.decision}{f': {vote.reasoning}' if vote.reasoning else ''}"
+
+
+# --- a whole file ------------------------------------------------------------------------------
+
+
+def _ranges_of(origins: Sequence[Origin]) -> Iterator[tuple[int, int, Origin]]:
+    """Join neighbouring lines of one decision, both ends included, and leave out what no decision wrote."""
+    first = 1
+    for origin, same in groupby(origins):
+        count = len(tuple(same))
+        if origin.kind == "decision":
+            yield first, first + count - 1, origin
+        first += count
+
+
+def _show_file(path: str, written: str, origins: Sequence[Origin], *, as_json: bool) -> None:
+    ranges = tuple(_ranges_of(origins))
+    if as_json:
+        listed = [{"first": first, "last": last, "decisions": one.decisions} for first, last, one in ranges]
+        console.emit_json({"path": path, "ranges": listed})
+        return
+    unknown = sum(origin.kind == "unknown" for origin in origins)
+    if unknown:
+        lines = f"{unknown} of {len(origins)} lines" if unknown < len(origins) else "the lines"
+        console.say(f"It is not known which decisions wrote {lines} of {plain(path)}: {_OUT_OF_REACH}.")
+        console.say(paint(_ADVICE, "dim"))
+    elif not ranges:
+        console.out(f"No decision of GraphBus wrote a line of {plain(path)}.")
+    if ranges:
+        console.table(("LINES", "SESSION", "ID", "AGENT", "WHAT"), [_row(*one) for one in ranges])
+        console.say()
+        console.say(paint(f"One whole: graphbus why {plain(written)}:{ranges[0][0]}", "dim"))
+
+
+def _row(first: int, last: int, origin: Origin) -> tuple[str, ...]:
+    decisions = origin.decisions
+    return (
+        str(first) if first == last else f"{first}-{last}",
+        plain(origin.session),
+        ", ".join(decided.proposal for decided in decisions),
+        paint(plain(", ".join(dict.fromkeys(decided.agent for decided in decisions))), "name"),
+        plain(decisions[0].title if len(decisions) == 1 else "one of them"),
+    )

@@ -1,0 +1,382 @@
+"""A negotiation as lines to read: the events on the bus in the form of seed 000, one block for each proposal.
+
+    [AGENT] OrderProcessor: "I propose to ..."         what is proposed, why, whom it affects, where
+    [AGENT] InventoryService: "Accepted — ..."         what the affected agents say to it
+    [ARBITER] Consensus (2/2). Committing.             what comes of it
+
+Proposals of one round are judged side by side; a block is given when its proposal is decided, so that blocks never mix.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from graphbus_core.cli.console import Role, counted, one_line, paint, plain
+from graphbus_core.model.proposals import (
+    CommitRecord,
+    Consensus,
+    Ending,
+    GateReport,
+    Proposal,
+    ProposalEvaluation,
+    RungResult,
+    Status,
+    TerminationReason,
+    VoteDecision,
+)
+from graphbus_core.model.spending import dollars
+
+TOPICS = "/Negotiation/*"
+
+_RULES_NEGOTIATE = "Rules, not a model, negotiate: no key is needed and nothing leaves this machine."
+_CHOOSE_A_MODEL = "A model negotiates once its key is exported (ANTHROPIC_API_KEY, OPENAI_API_KEY) or with --model."
+_UNVERIFIED_IS_REFUSED = (
+    "Nobody knows what this change would break, so that it is not even voted on. Mend what is named above, or let",
+    "changes pass unverified with --unsafe-verify (allow_unverified in [tool.graphbus.gate]).",
+)
+_UNVERIFIED_PASSES = "Unverified changes are let through: --unsafe-verify, or allow_unverified in [tool.graphbus.gate]."
+_NO_JAIL = 'Changed code runs without a jail: isolation = "process" in [tool.graphbus.gate].'
+_UNKNOWN_PRICE = "The price of this model is not known: only calls and tokens count."
+_OVERTAKEN = "Overtaken. Its author may fit it to what was accepted, and it is voted on again."
+
+_INDENT = " " * 9
+_VERDICTS: dict[VoteDecision, str] = {
+    "accept": "Accepted",
+    "reject": "Rejected",
+    "counter": "Countered",
+    "defer": "Deferred",
+    "abstain": "Abstained",
+}
+_CONSENSUS: dict[Consensus, str] = {
+    "unanimous": "Consensus",
+    "majority": "Majority",
+    "arbiter": "The arbiter accepts",
+    "override": "A person accepts",
+}
+_WORDS = {"yes": "Yes", "no": "No", "edit": "In my own words", "quit": "Stop"}
+"""What a person says, as it is shown."""
+_CLOSINGS: dict[Status, str] = {
+    "rejected": "No consensus",
+    "refused": "Refused",
+    "countered": "Countered",
+    "deferred": "Deferred",
+    "superseded": "Superseded by its counter-proposal",
+}
+_ENDINGS: dict[TerminationReason, str] = {
+    "convergence": "Converged",
+    "max_rounds": "Stopped at the limit of rounds",
+    "file_limit": "Stopped at the limit of changed files",
+    "manual": "Stopped by hand",
+    "budget": "Stopped: the budget is used up",
+    "oscillation": "Stopped: the proposals go in circles",
+    "error": "Stopped by an error",
+}
+_Payload = Mapping[str, Any]
+
+
+class _Case:
+    """An open proposal: its newest text, what the gate said of it, and who said what, in order."""
+
+    def __init__(self, proposal: Proposal) -> None:
+        self.proposal = proposal
+        self.report: GateReport | None = None
+        self.failures: list[RungResult] = []
+        self.evaluations: dict[str, ProposalEvaluation] = {}
+        self.code_said: list[str] = []
+        self.merged: Sequence[str] = ()
+        self.person = ""
+
+    @property
+    def not_run(self) -> list[RungResult]:
+        """The rungs of the last climb that were left out."""
+        return [rung for rung in self.report.rungs if rung.status == "not_run"] if self.report else []
+
+    def hear(self, evaluation: ProposalEvaluation) -> None:
+        """Keep a vote; the last one of an agent holds."""
+        self.evaluations.pop(evaluation.evaluator, None)
+        self.evaluations[evaluation.evaluator] = evaluation
+
+
+class Live:
+    """Remembers what is still open and turns each event into the lines that it completes. It prints nothing itself.
+
+    The event `/Negotiation/SentBack` is handled by `_on_sentback`; what has no such method is passed over.
+    """
+
+    def __init__(self) -> None:
+        self.session = ""
+        self._cases: dict[str, _Case] = {}
+        self._round = 0
+        self._shown_round = 0
+        self._explained: set[str] = set()
+        self._untested: dict[str, list[str]] = defaultdict(list)
+        self._spent = self._awaited = ""
+
+    @property
+    def status(self) -> str:
+        """What is going on in one line, and what it has cost so far; empty while nothing is going on."""
+        verifying = self._verified()
+        doing = f"voting on {counted(len(self._cases), 'proposal')}" if self._cases else ""
+        if verifying:
+            doing = f"verifying {verifying.proposal.proposal_id} of {verifying.proposal.src}"
+        return " · ".join(filter(None, (doing and f"Round {self._round}: {doing}", self._awaited, self._spent)))
+
+    def lines(self, topic: str, payload: _Payload) -> list[str]:
+        """Give the lines that this event completes; none for an event that only adds to an open proposal."""
+        listener = getattr(self, f"_on_{topic.rsplit('/', 1)[-1].lower()}", None)
+        return list(listener(payload) or ()) if listener else []
+
+    def _verified(self) -> _Case | None:
+        """The proposal that is at the gate."""
+        return next((case for case in self._cases.values() if case.report is None), None)
+
+    def _case(self, payload: _Payload) -> _Case:
+        return self._cases[payload["proposal_id"]]
+
+    # --- the session ---------------------------------------------------------------------------
+
+    def _on_started(self, payload: _Payload) -> Iterator[str]:
+        self.session = payload["session"]
+        if payload["backend"] == "rules":
+            yield paint(_RULES_NEGOTIATE, "dim")
+            if payload.get("note"):
+                yield paint(f"That is because {payload['note']}. {_CHOOSE_A_MODEL}", "dim")
+        arbiters = payload["arbiters"]
+        agents = [name for name in payload["agents"] if name not in arbiters]
+        yield _who_negotiates(agents, arbiters) if agents else _who_negotiates(arbiters, [])
+        if payload["backend"] != "rules":
+            yield paint(f"Their answers come from {one_line(payload['backend'])}.", "dim")
+        if payload.get("at_rest"):
+            rest = f"{_names(payload['at_rest'])}: settled, nothing new since; not asked. --force asks everybody."
+            yield paint(rest, "dim")
+        if payload.get("isolation"):
+            yield paint(_NO_JAIL, "warn")
+        if payload.get("allow_unverified"):
+            yield paint(_UNVERIFIED_PASSES, "warn")
+
+    def _on_round(self, payload: _Payload) -> None:
+        self._round = payload["round"]
+
+    def _on_warned(self, payload: _Payload) -> Iterable[str]:
+        return paint(f"Warning: {plain(payload['warning'])}", "warn"), ""
+
+    def _on_awaited(self, payload: _Payload) -> None:
+        heard = f", {payload['characters']:,} characters so far" if payload["characters"] else ""
+        self._awaited = f"{counted(payload['awaited'], 'answer')} awaited{heard}" if payload["awaited"] else ""
+
+    def _on_spent(self, payload: _Payload) -> Iterator[str]:
+        self._spent = spent_so_far(payload)
+        if payload["unpriced"]:
+            yield from self._once(paint(_UNKNOWN_PRICE, "warn"))
+
+    def _on_dropped(self, payload: _Payload) -> Iterator[str]:
+        count = counted(payload["count"], "proposal")
+        yield f"{_tag('AGENT')} {_names([payload['agent']])}: {count} too many: {one_line(payload['reason'])}"
+
+    def _on_failed(self, payload: _Payload) -> Iterator[str]:
+        said = f"gave no usable answer ({payload['task']}): {one_line(payload['reason'])}"
+        yield f"{_tag('AGENT')} {_names([payload['agent']])} {paint(said, 'warn')}"
+
+    def _on_finished(self, payload: _Payload) -> Iterator[str]:
+        ending = msgspec.convert(payload["ending"], Ending)
+        detail = f" ({one_line(ending.detail)})" if ending.detail else ""
+        yield ""
+        yield (
+            f"{_ENDINGS[ending.reason]}{detail}: {counted(ending.rounds_executed, 'round')}, "
+            f"{counted(ending.proposals_made, 'proposal')}, {counted(ending.commits_created, 'commit')}."
+        )
+        for reason, proposals in self._untested.items():
+            yield paint(_untested(reason, proposals), "warn")
+
+    # --- what is kept of an open proposal --------------------------------------------------------
+
+    def _on_proposed(self, payload: _Payload) -> None:
+        proposal = msgspec.convert(payload["proposal"], Proposal)
+        case = self._cases.setdefault(proposal.proposal_id, _Case(proposal))
+        case.proposal, case.report = proposal, None
+
+    def _on_gated(self, payload: _Payload) -> None:
+        case = self._case(payload)
+        case.report = msgspec.convert(payload["report"], GateReport)
+        case.failures += [case.report.failure] if case.report.failure else []
+
+    def _on_told(self, payload: _Payload) -> Iterable[str]:
+        """Keep what tried code has said for the proposal that is being verified."""
+        said = [f"{_INDENT}{paint('|', 'dim')} {plain(line)}" for line in payload["words"].splitlines()]
+        case = self._verified()
+        if case is None:
+            return said
+        case.code_said = said
+        return ()
+
+    def _on_merged(self, payload: _Payload) -> None:
+        self._case(payload).merged = payload["files"]
+
+    def _on_reviewed(self, payload: _Payload) -> None:
+        reason = f" — {one_line(payload['reason'])}" if payload["reason"] else ""
+        self._case(payload).person = f"{_WORDS[payload['verdict']]}{reason}"
+
+    def _on_evaluated(self, payload: _Payload) -> None:
+        evaluation = msgspec.convert(payload["evaluation"], ProposalEvaluation)
+        self._cases[evaluation.proposal_id].hear(evaluation)
+
+    def _on_arbitrated(self, payload: _Payload) -> None:
+        evaluation = msgspec.convert(payload["evaluation"], ProposalEvaluation)
+        arbiter = msgspec.structs.replace(evaluation, evaluator=payload["arbiter"], is_arbiter=True)
+        self._cases[evaluation.proposal_id].hear(arbiter)
+
+    # --- what decides a proposal -----------------------------------------------------------------
+
+    def _on_sentback(self, payload: _Payload) -> Iterator[str]:
+        yield from self._block(self._case(payload), _decided(_OVERTAKEN, payload["reason"]))
+        self._case(payload).evaluations.clear()
+        self._case(payload).failures.clear()
+
+    def _on_postponed(self, payload: _Payload) -> Iterator[str]:
+        verdict = f"{_CLOSINGS[payload['status']]}. To be decided in a later round."
+        yield from self._block(self._case(payload), _decided(verdict, payload["reason"]))
+        self._case(payload).evaluations.clear()
+
+    def _on_committed(self, payload: _Payload) -> Iterator[str]:
+        commit = msgspec.convert(payload["commit"], CommitRecord)
+        has_many = sum(name.endswith(" (ARBITER)") for name in commit.evaluators) > 1
+        is_by_many = commit.consensus_type == "arbiter" and has_many
+        consensus = "The arbiters accept" if is_by_many else _CONSENSUS[commit.consensus_type]
+        case = self._cases.pop(commit.proposal_id)
+        untested = next((rung.message for rung in case.not_run if rung.rung == "G6" and not rung.code), "")
+        if untested:
+            self._untested[untested].append(commit.proposal_id)
+        verdict = f"{consensus} ({payload['accepts']}/{payload['votes']}). Committing."
+        yield from self._block(case, [_verdict("ARBITER", verdict, "good")])
+
+    def _on_rejected(self, payload: _Payload) -> Iterator[str]:
+        case = self._cases.pop(payload["proposal_id"])
+        if case.failures and not case.evaluations:
+            yield from self._block(case, [*_gate_lines(case.failures), *case.code_said])
+            if any(failure.code.endswith(".unverified") for failure in case.failures):
+                yield from self._once(*(f"{_INDENT}{line}" for line in _UNVERIFIED_IS_REFUSED))
+            return
+        votes = payload["accepts"] + payload["rejects"]
+        count = f" ({payload['accepts']}/{votes})" if votes else ""
+        verdict = f"{_CLOSINGS[payload['status']]}{count}. Not committed."
+        yield from self._block(case, _decided(verdict, payload["reason"]))
+
+    def _once(self, *lines: str) -> Iterator[str]:
+        """Give an explanation the first time only."""
+        if self._explained.isdisjoint(lines):
+            self._explained.update(lines)
+            yield from lines
+
+    def _block(self, case: _Case, verdict: Iterable[str]) -> Iterator[str]:
+        """Give everything about a proposal that has just been decided."""
+        if self._shown_round != self._round:
+            self._shown_round = self._round
+            yield from ("", paint(f"Round {self._round}", "strong"))
+        yield ""
+        yield from _proposal_lines(case.proposal)
+        yield ""
+        if case.evaluations:
+            if case.failures and case.report and case.report.passed:
+                said = f"Passed after it was mended; refused before by {_failure(case.failures[-1])}"
+                yield from (f"{_tag('GATE')} {said}", "")
+            yield from _evaluation_lines(list(case.evaluations.values()))
+            yield ""
+        for rung in case.not_run:
+            if rung.code:
+                yield _verdict("GATE", f"Not verified ({rung.code}): {one_line(rung.message)}", "warn")
+        if case.merged:
+            yield _verdict("GATE", f"Merged with what was accepted meanwhile: {plain(', '.join(case.merged))}", "dim")
+        if case.person:
+            yield f'{_tag("PERSON")} "{case.person}"'
+        yield from verdict
+
+
+def _who_negotiates(agents: Sequence[str], arbiters: Sequence[str]) -> str:
+    verb, they = ("negotiates", "it") if len(agents) == 1 else ("negotiate", "they")
+    settle = "settles" if len(arbiters) == 1 else "settle"
+    judges = f"; {_names(arbiters)} {settle} what {they} cannot" if arbiters else ""
+    return f"{_names(agents)} {verb}{judges}."
+
+
+def _untested(reason: str, proposals: list[str]) -> str:
+    """Say which accepted changes no test has judged, and why."""
+    if reason == "The project has no tests.":
+        return "Your tests were not run: the project has none."
+    return f"Your tests say nothing about {', '.join(proposals)}: {one_line(reason[:1].lower() + reason[1:])}"
+
+
+def _proposal_lines(proposal: Proposal) -> Iterator[str]:
+    title = one_line(proposal.title or proposal.intent.replace("_", " "))
+    if title[1:2].islower():  # `Rename x`, but not `HTTP stays`
+        title = title[:1].lower() + title[1:]
+    wish = paint(f"I propose {'instead ' if proposal.parent else ''}to {title}", "strong")
+    yield f'{_tag("AGENT")} {_names([proposal.src])}: "{wish}" {paint(f"({proposal.proposal_id})", "dim")}'
+    affected = [name for name in dict.fromkeys([proposal.dst, *proposal.affects]) if name]
+    if proposal.reason:
+        yield f"{_INDENT}rationale: {one_line(proposal.reason)}"
+    if affected:
+        yield f"{_INDENT}affects: {plain(', '.join(affected))}"
+    changes = proposal.code_changes
+    places = (f"{each.file_path} ({each.target})" if each.target else each.file_path for each in changes)
+    yield f"{_INDENT}changes: {plain(', '.join(dict.fromkeys(places)))}"
+
+
+def _evaluation_lines(evaluations: list[ProposalEvaluation]) -> Iterator[str]:
+    width = max(len(evaluation.evaluator) for evaluation in evaluations)
+    for evaluation in evaluations:
+        name = evaluation.evaluator
+        reasoning = f" — {one_line(evaluation.reasoning)}" if evaluation.reasoning else ""
+        tag = _tag("ARBITER") if evaluation.is_arbiter else _tag("AGENT")
+        doubt = ", unsubstantiated" if _is_in_doubt(evaluation) else ""
+        said = f'"{_VERDICTS[evaluation.decision]}{doubt}{reasoning}"'
+        yield f"{tag} {_names([name])}:{' ' * (width - len(plain(name)))} {said}"
+
+
+def _is_in_doubt(evaluation: ProposalEvaluation) -> bool:
+    """Tell whether this is an objection without evidence that holds; an arbiter's word needs none."""
+    is_objection = evaluation.decision == "reject" and not evaluation.is_arbiter
+    return is_objection and not any(item.is_verified for item in evaluation.evidence)
+
+
+def _gate_lines(failures: list[RungResult]) -> list[str]:
+    """Say why the gate refused; each further failure is one that an attempt to mend the proposal met."""
+    return [
+        _verdict("GATE", f"{'Refused' if not i else 'Mended, refused again'} by {_failure(failure)}", "warn")
+        for i, failure in enumerate(failures)
+    ]
+
+
+def _failure(failure: RungResult) -> str:
+    line = f":{failure.line}" if failure.line else ""
+    place = f"{failure.path}{line}: " if failure.path else ""
+    return f"{failure.code or failure.rung}: {place}{one_line(failure.message)}"
+
+
+def _decided(verdict: str, reason: str) -> list[str]:
+    """Say how a proposal was decided that is not accepted, and why."""
+    because = [f"{_INDENT}because: {one_line(reason)}"] if reason else []
+    return [_verdict("ARBITER", verdict, "warn"), *because]
+
+
+def _verdict(who: str, text: str, role: Role) -> str:
+    return f"{_tag(who)} {paint(text, role)}"
+
+
+def _tag(word: str) -> str:
+    return paint(f"[{word}]", "accent")
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(paint(plain(name), "name") for name in names)
+
+
+def spent_so_far(amounts: Mapping[str, Any]) -> str:
+    """Give `12 calls, 34,567 tokens, $0.12`; dollars only where a price is known."""
+    parts = [counted(amounts["calls"], "call"), f"{amounts['tokens']:,} tokens"]
+    if amounts["cost_usd"] or not amounts["unpriced"]:
+        parts.append(dollars(amounts["cost_usd"]))
+    return ", ".join(parts)
