@@ -1,6 +1,6 @@
-"""Everything that must hold before a change is done: `make test`; with `--fast` the part that takes about a minute.
+"""Everything that must hold before a change is done: `make test`; with `--fast` the part that takes less than a minute.
 
-Each step is a command; all run, also after a failure, and a table of what happened closes the output.
+Each step is a command. Several run side by side; all run, also after a failure, and a table of what each took closes the output.
 """
 
 from __future__ import annotations
@@ -11,15 +11,21 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 REPORT = ROOT / ".testreport"
+COVERAGE = REPORT / "coverage"
 BIN = Path(sys.executable).parent
 PYTHON = sys.executable
 
+AT_ONCE = 3
+"""Steps at a time: tests often wait, so that a core is free for one more than there are."""
+SCREEN = threading.Lock()
 TOTAL_LIMIT = 95.0
 FULL_COVERAGE = (
     "negotiation/engine.py", "negotiation/transitions.py", "negotiation/votes.py", "editing/edits.py", "editing/gate.py",
@@ -29,38 +35,60 @@ FULL_COVERAGE = (
 
 
 class Step(NamedTuple):
-    """A command of the suite; `is_fast` if `--fast` runs it too."""
+    """A command of the suite; `is_fast` if `--fast` runs it too. What it measures of coverage goes to `data`."""
 
     name: str
     command: list[str]
     is_fast: bool = True
+    data: str = ""
 
 
-def pytest_command(*extra: str) -> list[str]:
-    """All tests on two processes, with the hypothesis examples that are the same every time."""
-    return [PYTHON, "-m", "pytest", "-n", "2", "--dist", "worksteal", "--hypothesis-profile=ci", *extra]
+def pytest_command(report: str, *extra: str) -> list[str]:
+    """Tests with the hypothesis examples that are the same every time."""
+    return [PYTHON, "-m", "pytest", "-q", "--hypothesis-profile=ci", f"--junitxml={REPORT / report}.xml", *extra]
 
 
-FULL_TESTS = pytest_command(
-    f"--junitxml={REPORT / 'junit.xml'}",
-    "--durations=10",
-    "--cov", "--cov-report=", f"--cov-report=json:{REPORT / 'coverage.json'}",
-)  # fmt: skip
-
-STEPS = [
+MEASURED = ("--cov", "--cov-report=")
+SHARDS = ("1/2", "2/2")
+STATIC = [
+    Step("types", [str(BIN / "mypy")]),
     Step("format", [str(BIN / "ruff"), "format", "--check", "--quiet", "."]),
     Step("lint", [str(BIN / "ruff"), "check", "--quiet", "."]),
-    Step("types", [str(BIN / "mypy")]),
     Step("floor plan", [str(BIN / "lint-imports"), "--no-cache"]),
     Step("artifact schemas", [PYTHON, "scripts/schemas.py", "--check"]),
     Step("generated pages", [PYTHON, "scripts/reference.py", "--check"]),
     Step("weight", [PYTHON, "scripts/weight.py"]),
-    Step("tests", FULL_TESTS, is_fast=False),
-    Step("coverage", [PYTHON, "scripts/test.py", "--coverage"], is_fast=False),
-    Step("guarantees", [PYTHON, "scripts/guarantees.py"], is_fast=False),
     Step("documentation", [PYTHON, "scripts/docs.py"], is_fast=False),
 ]
-FAST_TESTS = Step("quick tests", pytest_command("-m", "not slow"))
+AFTERWARDS = [
+    Step("coverage", [PYTHON, "scripts/test.py", "--coverage"]),
+    Step("guarantees", [PYTHON, "scripts/guarantees.py"]),
+]
+
+
+def steps(*, is_fast: bool) -> list[Step]:
+    """What runs side by side, the longest first."""
+    options = () if is_fast else MEASURED
+    slow = Step("slow tests", slow_tests(), data="slow")
+    quick = [
+        Step(
+            f"quick tests {shard}",
+            pytest_command(f"junit-{shard[0]}", "-m", "not slow", f"--shard={shard}", *options),
+            data=shard[0],
+        )
+        for shard in SHARDS
+    ]
+    return [*quick, *(step for step in STATIC if step.is_fast)] if is_fast else [slow, *quick, *STATIC]
+
+
+def slow_tests() -> list[str]:
+    """Those that take long or start processes, on two workers; files without any are not even loaded."""
+    files = [
+        str(path) for path in sorted((ROOT / "tests").rglob("test_*.py")) if "mark.slow" in path.read_text("utf-8")
+    ]
+    return pytest_command(
+        "junit-slow", "-m", "slow", "-n", "2", "--dist", "worksteal", "--durations=10", *MEASURED, *files
+    )
 
 
 class Result(NamedTuple):
@@ -72,11 +100,24 @@ class Result(NamedTuple):
 
 
 def run(step: Step) -> Result:
-    """Run one step with its output on our own."""
-    print(f"\n=== {step.name}", flush=True)
+    """Run one step, and show what it has printed when it has ended."""
     started = time.monotonic()
-    status = subprocess.run(step.command, cwd=ROOT, stdin=subprocess.DEVNULL, env=environment(), check=False).returncode
-    return Result(step.name, status == 0, time.monotonic() - started)
+    ended = subprocess.run(
+        step.command,
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=environment() | ({"COVERAGE_FILE": str(COVERAGE / step.data)} if step.data else {}),
+        check=False,
+    )
+    result = Result(step.name, ended.returncode == 0, time.monotonic() - started)
+    with SCREEN:
+        print(f"\n=== {step.name}: {result.seconds:.1f} s")
+        sys.stdout.flush()
+        sys.stdout.buffer.write(ended.stdout)
+        sys.stdout.flush()
+    return result
 
 
 def environment() -> dict[str, str]:
@@ -117,7 +158,11 @@ def worst(measured: dict[str, dict[str, dict[str, dict[str, int]]]]) -> str:
 
 def check_coverage() -> int:
     """The step `coverage`."""
-    failures = coverage_failures(REPORT / "coverage.json")
+    measure = [PYTHON, "-m", "coverage"]
+    data, report = f"--data-file={COVERAGE / 'all'}", REPORT / "coverage.json"
+    subprocess.run([*measure, "combine", "--quiet", data, *map(str, COVERAGE.iterdir())], cwd=ROOT, check=True)
+    subprocess.run([*measure, "json", "--quiet", data, "-o", str(report)], cwd=ROOT, check=True)
+    failures = coverage_failures(report)
     for failure in failures:
         print(failure)
     return bool(failures)
@@ -138,14 +183,17 @@ def main() -> int:
     options = parser.parse_args()
     if options.coverage:
         return check_coverage()
-    shutil.rmtree(REPORT if not options.fast else REPORT / "figures", ignore_errors=True)
-    results = [run(step) for step in STEPS if step.is_fast or not options.fast]
-    if options.fast:
-        results.append(run(FAST_TESTS))
+    shutil.rmtree(REPORT, ignore_errors=True)
+    COVERAGE.mkdir(parents=True)
+    started = time.monotonic()
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        results = list(pool.map(run, steps(is_fast=options.fast)))
+    results += [run(step) for step in AFTERWARDS if not options.fast]
     show_figures()
     print("\n=== summary")
     for result in results:
         print(f"{'ok  ' if result.passed else 'FAIL'}  {result.name:<18}{result.seconds:7.1f} s")
+    print(f"      {'in all':<18}{time.monotonic() - started:7.1f} s")
     failed = [result.name for result in results if not result.passed]
     print(f"{'failed: ' + ', '.join(failed) if failed else 'everything passed'}")
     return bool(failed)

@@ -29,14 +29,13 @@ from graphbus_core import settings, store
 from graphbus_core.bus import MessageBus
 from graphbus_core.errors import GraphBusError, Place, RunError, did_you_mean, raise_all
 from graphbus_core.hosting.arguments import HELP, Arguments, read
-from graphbus_core.hosting.graph import LiveGraph, Origin
+from graphbus_core.hosting.graph import LiveGraph, Origin, look_at_files, state_path
 from graphbus_core.hosting.imports import NodeModules, choose, describe_exception, load_middleware
-from graphbus_core.hosting.kept import look_at_files, state_path
 from graphbus_core.hosting.logs import show_logs
 from graphbus_core.hosting.members import compose_built
 from graphbus_core.hosting.signals import Patience, Stopped, interrupt_main_thread, stop_on_signals, wait_for_signal
 from graphbus_core.isolation import attempt
-from graphbus_core.log import Log, set_up_if_loaded
+from graphbus_core.log import Log
 from graphbus_core.model.artifacts import BuildArtifacts
 from graphbus_core.model.config import Instrument, ResolvedRun, RuntimeConfig, Validation
 from graphbus_core.model.deliveries import DeadLetter, Statistics
@@ -137,7 +136,6 @@ def init_simple_bus(artifacts: BuildArtifacts, modules: NodeModules, config: Res
         RunError: GBE603, GBE605, GBE611; SeveralErrors for more than one. GBE643, GBE645 when dead letters or states are to be
             kept where they cannot be. Then nothing of the graph stays alive.
     """
-    set_up_if_loaded()
     topics, members = compose_built(artifacts, modules, config)
     middleware = (*_tracing(config), *config.instruments, *modules.middleware)
     bus = MessageBus(
@@ -173,7 +171,7 @@ def _tracing(config: ResolvedRun) -> tuple[Instrument, ...]:
     """What makes the spans, when the project wants them."""
     if not config.settings.tracing:
         return ()
-    from graphbus_core.hosting.extras import require
+    from graphbus_core.hosting.imports import require
 
     require("`tracing = true`", ["opentelemetry.trace"], extra="otel")
     from graphbus_core.hosting.telemetry import Tracing

@@ -28,6 +28,8 @@ from tests.conftest import Project
 from tests.fakes.typing_person import CTRL_C, CTRL_D, Person
 from tests.patience import PATIENCE_S
 
+pytestmark = pytest.mark.measures_children
+
 CLERK = """
     from graphbus_core import GraphBusNode, subscribe
     from shop.words import GREETING
@@ -302,7 +304,7 @@ def test_files_that_vanish_while_they_are_read_are_no_error(project: Project, mo
 
     def read_late(self: DiskReader, path: str) -> bytes:
         if "old" in path:
-            (root / path).unlink()
+            (root / path).unlink(missing_ok=True)
         return read(self, path)
 
     monkeypatch.setattr(DiskReader, "__call__", read_late)

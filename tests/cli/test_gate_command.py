@@ -13,7 +13,7 @@ import pytest
 from graphbus_core.cli import main
 from graphbus_core.editing.gate import check_file
 from graphbus_core.errors import EditError
-from tests.project_files import write_project
+from tests.project_files import NO_PLUGINS, write_project
 
 pytestmark = pytest.mark.slow
 
@@ -54,7 +54,8 @@ def test_limit():
     assert LIMIT == 3
 """
 FILES = {
-    "pyproject.toml": '[project]\nname = "shop"\n[tool.pytest.ini_options]\npythonpath = ["."]\n',
+    "pyproject.toml": '[project]\nname = "shop"\n[tool.pytest.ini_options]\npythonpath = ["."]\n'
+    f'addopts = "{NO_PLUGINS}"\n',
     "agents/__init__.py": "",
     "agents/shop.py": SHOP,
     "lib/money.py": "def cents(value):\n    return value\n",
@@ -168,6 +169,14 @@ def test_a_weakened_test_does_not_help(shop: Path, capsys: pytest.CaptureFixture
 
     assert code(judged(capsys=capsys)[1]) == "G0.not-agent-file"
     assert code(judged("--allow", "tests/**", capsys=capsys)[1]) == "G6.tests"
+
+
+def test_with_the_tests_of_the_base_a_weakened_test_does_not_help(
+    shop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    edit(shop, "2.5 * count", "3.5 * count")
+    edit(shop, '{"total": 5.0}', '{"total": 7.0}', "tests/test_shop.py")
+
     assert code(judged("--base-tests", capsys=capsys)[1]) == "G6.tests"
 
 

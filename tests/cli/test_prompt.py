@@ -98,7 +98,7 @@ FILES = {
 }
 READY = "graphbus> "
 STOPPED = "(graphbus) "
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.measures_children]
 
 
 @pytest.fixture(scope="module")

@@ -144,28 +144,6 @@ def ask_on_300_connections(port: int) -> list[bytes]:
     return statuses
 
 
-def test_where_few_files_may_be_open_there_are_as_many_connections_as_that_allows(tmp_path: Path) -> None:
-    """Else none could be accepted any more, and the log would fill the disk with it."""
-    options = ("--serve", "--port", "0", "--health", "0")
-    with running(build_site(tmp_path), *options, before="ulimit -n 128") as process:
-        port, health = process.port("Listening"), process.port("Probes")
-        statuses = ask_on_300_connections(port)
-        assert set(statuses) == {b"200", b"503"}
-        assert statuses.count(b"200") >= 40
-        assert ask(health, "GET", "/livez")[0] == 200
-        assert ask(port, "POST", "/call/Till/read", {})[0] == 200
-        assert process.end() == 0
-    assert "At most 48 connections at the same time: this process may have 128 files open (ulimit -n)." in process.text
-    assert len(process.lines) < 20
-
-
-def test_where_more_files_may_be_opened_on_demand_they_are(tmp_path: Path) -> None:
-    with running(build_site(tmp_path), "--serve", "--port", "0", before="ulimit -S -n 128") as process:
-        assert ask_on_300_connections(process.port("Listening")) == [b"200"] * 300
-        assert process.end() == 0
-    assert "At most" not in process.text
-
-
 @pytest.mark.parametrize(
     ("options", "token", "status", "code"),
     [

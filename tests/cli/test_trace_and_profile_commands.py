@@ -174,6 +174,6 @@ def test_a_trace_that_cannot_be_written_is_refused_before_anything_starts(
     ],
 )
 def test_durations_have_three_digits_and_a_unit(seconds: float, text: str) -> None:
-    from graphbus_core.cli.running.durations import duration
+    from graphbus_core.cli.running.trace_text import duration
 
     assert duration(seconds) == text

@@ -8,22 +8,28 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "graphbus_core"
-TREES = {
-    path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_text(encoding="utf-8"))
-    for path in sorted(PACKAGE.rglob("*.py"))
-    if "templates" not in path.parts
-}
 
 HEAVY = {"networkx", "rich", "asyncio", "inspect", "difflib", "importlib.metadata", "http.server", "dataclasses"}
 ONLY_IN_COMMAND_LINE = {"click"}
 BROAD = {"Exception", "BaseException"}
 ROOMS_NOBODY_FINDS = {"utils", "util", "helpers", "helper", "manager", "handler", "common", "base", "misc"}
+
+
+@cache
+def trees() -> dict[str, ast.Module]:
+    """Every module of ours, parsed when a test first asks for it: other processes load this file, too."""
+    return {
+        path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_text(encoding="utf-8"))
+        for path in sorted(PACKAGE.rglob("*.py"))
+        if "templates" not in path.parts
+    }
 
 
 def imported(node: ast.AST) -> Iterator[str]:
@@ -88,20 +94,20 @@ def test_a_line_that_breaks_a_contract_is_found(tmp_path: Path, module: str, lin
 
 
 def test_heavy_modules_are_imported_inside_functions_only() -> None:
-    found = {name: heavy for name, tree in TREES.items() if (heavy := HEAVY & set(at_start(tree.body)))}
+    found = {name: heavy for name, tree in trees().items() if (heavy := HEAVY & set(at_start(tree.body)))}
     assert found == {}
 
 
 def test_click_is_at_home_in_the_command_line_only() -> None:
-    outside = (name for name in TREES if not name.startswith("cli/"))
-    found = [name for name in outside for node in ast.walk(TREES[name]) if ONLY_IN_COMMAND_LINE & set(imported(node))]
+    outside = (name for name in trees() if not name.startswith("cli/"))
+    found = [name for name in outside for node in ast.walk(trees()[name]) if ONLY_IN_COMMAND_LINE & set(imported(node))]
     assert found == []
 
 
 def test_our_own_modules_are_imported_for_types_as_for_use() -> None:
     """A type needed upstairs and downstairs belongs to model/; only the lazy public face and build door are free to."""
     found = []
-    for name, tree in TREES.items():
+    for name, tree in trees().items():
         blocks = [node for node in ast.walk(tree) if is_type_checking(node)]
         names = {each for block in blocks for node in ast.walk(block) for each in imported(node)}
         found += [f"{name}: {each}" for each in names if "graphbus" in each and name not in ("__init__.py", "build.py")]
@@ -111,7 +117,7 @@ def test_our_own_modules_are_imported_for_types_as_for_use() -> None:
 def test_nothing_prints_past_the_console() -> None:
     found = [
         f"{name}:{node.lineno}"
-        for name, tree in TREES.items()
+        for name, tree in trees().items()
         for node in ast.walk(tree)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
     ]
@@ -134,19 +140,19 @@ def names_in(node: ast.AST) -> set[str]:
 
 
 def test_two_places_catch_everything_the_isolation_of_users_code_and_the_command_line() -> None:
-    trees = {name: tree for name, tree in TREES.items() if "/inside/" not in name}  # jailed programs
-    found = sorted(place for name, tree in trees.items() for place in broad_excepts(name, tree))
+    unjailed = {name: tree for name, tree in trees().items() if "/inside/" not in name}  # jailed programs
+    found = sorted(place for name, tree in unjailed.items() for place in broad_excepts(name, tree))
     assert sorted({place.partition(":")[0] for place in found}) == ["cli/__init__.py", "isolation.py"], found
 
 
 def test_rooms_have_names_that_say_what_is_in_them() -> None:
-    assert not ROOMS_NOBODY_FINDS & {part for name in TREES for part in Path(name).with_suffix("").parts}
+    assert not ROOMS_NOBODY_FINDS & {part for name in trees() for part in Path(name).with_suffix("").parts}
 
 
 def test_a_module_says_in_a_few_lines_what_it_is() -> None:
-    assert [name for name, tree in TREES.items() if tree.body and not ast.get_docstring(tree)] == []
+    assert [name for name, tree in trees().items() if tree.body and not ast.get_docstring(tree)] == []
 
 
 def test_a_file_stays_readable_in_one_sitting() -> None:
-    lines = {name: len((PACKAGE / name).read_text(encoding="utf-8").splitlines()) for name in TREES}
+    lines = {name: len((PACKAGE / name).read_text(encoding="utf-8").splitlines()) for name in trees()}
     assert {name: count for name, count in lines.items() if count > 600} == {}

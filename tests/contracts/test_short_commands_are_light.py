@@ -25,7 +25,6 @@ AGENTS = {
         """,
 }
 UNUSED = {
-    "OpenSSL, for a few small files": "hashlib _hashlib",
     "compressors, for the width of a terminal": "shutil zlib bz2 lzma",
     "what draws": "rich networkx",
     "what only a negotiation needs": "asyncio subprocess sqlite3 graphbus_core.negotiation.engine graphbus_core.llm",

@@ -30,6 +30,7 @@ from msgspec.structs import replace
 from graphbus_core.editing.edits import symbol_text
 from graphbus_core.model.config import GateConfig, ResolvedBuild, SafetyConfig, Settings
 from graphbus_core.model.proposals import CodeChange, Operation, Proposal
+from tests.project_files import NO_PLUGINS
 
 HERE = Path(__file__).parent
 REPOSITORY = HERE.parents[1]
@@ -169,7 +170,7 @@ class BadEdit(_Edit):
 
     @property
     def is_hostile(self) -> bool:
-        """One of the many that are refused for their text, up to G3; tests/unit/editing/test_hostile_edits.py tries them all."""
+        """One of the many that are refused for their text, up to G3; tests/unit/editing/test_gate_corpora.py tries them all."""
         return self.group.startswith("g3_") and self.refused < "G4"
 
 
@@ -191,12 +192,21 @@ def write(edit: BadEdit | GoodEdit, folder: Path) -> Path:
     for name, data in {"pyproject.toml": b'[project]\nname = "base"\n', **files}.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
+        path.write_bytes(_without_plugins(data) if name == "pyproject.toml" else data)
     for name in edit.links:
         (folder / "elsewhere").mkdir(exist_ok=True)
         real = (folder / name).rename(folder / "elsewhere" / Path(name).name)
         (folder / name).symlink_to(real)
     return folder
+
+
+def _without_plugins(data: bytes) -> bytes:
+    option = f'"{NO_PLUGINS}"'.encode()
+    if b"addopts = [" in data:
+        return data.replace(b"addopts = [", b"addopts = [" + option + b", ")
+    section = b"[tool.pytest.ini_options]\n"
+    before, _, after = data.partition(section)
+    return before + b"\n" + section + b"addopts = " + option + b"\n" + after
 
 
 def config_of(edit: BadEdit | GoodEdit, root: Path) -> ResolvedBuild:

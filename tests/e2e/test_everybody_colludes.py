@@ -28,7 +28,7 @@ ALL = bad_edits()
 RUN = {edit.refused: edit for edit in ALL if edit.refused >= "G5" and edit.timeout_s >= 40}
 """One for each code of the rungs that run code; tests/unit/editing/test_gate_corpora.py tries them all."""
 HOSTILE = [edit for edit in ALL if edit.is_hostile][::20]
-"""Some of those that tests/unit/editing/test_hostile_edits.py tries, all of them."""
+"""Some of those that tests/unit/editing/test_gate_corpora.py tries, all of them."""
 EDITS = sorted(
     [*(edit for edit in ALL if edit.refused < "G5" and not edit.is_hostile), *HOSTILE, *RUN.values()],
     key=lambda edit: (edit.project, edit.links, edit.timeout_s),

@@ -19,7 +19,6 @@ import pytest
 from graphbus_core.hosting.metrics import resident_bytes
 from tests.conftest import Figure
 from tests.fakes.http_site import BEARER, JSON, TOKEN, LogKeeper, SiteClient, build_site, kept_log, read_all, served
-from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 
@@ -194,31 +193,6 @@ def test_a_large_body_after_a_refusal_does_not_cost_the_answer(site: SiteClient)
 # --- clients that take their time ---
 
 
-def test_a_head_that_comes_drop_by_drop_is_cut_off(hasty: SiteClient) -> None:
-    with hasty.connect() as connection:
-        try:
-            for byte in f"{POST}{AS_JSON}X-Long: ".encode() + b"x" * 5000:
-                connection.sendall(bytes([byte]))
-                time.sleep(0.02)
-        except ConnectionError:
-            pass
-        answer = read_all(connection)
-    assert status_of(answer) in (408, 0)
-
-
-def test_the_head_of_a_second_request_has_no_more_time_than_that_of_the_first(hasty: SiteClient) -> None:
-    with hasty.connect() as connection:
-        connection.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        assert b"200 OK" in connection.recv(4096)
-        try:
-            for byte in b"GET /livez HTTP/1.1\r\nX: " + b"x" * 5000:
-                connection.sendall(bytes([byte]))
-                time.sleep(0.02)
-        except ConnectionError:
-            pass
-        assert status_of(read_all(connection)) in (408, 0)
-
-
 def test_a_head_that_grows_bit_by_bit_is_refused_at_its_limit(site: SiteClient) -> None:
     with site.connect() as connection:
         connection.sendall(f"{POST}{AS_JSON}X: ".encode())
@@ -242,29 +216,11 @@ def test_a_client_that_reads_late_gets_all_its_answers(site: SiteClient) -> None
         assert read_all(connection).count(b"HTTP/1.1 200 OK") == 201
 
 
-def test_a_connection_that_says_nothing_is_closed(hasty: SiteClient) -> None:
-    with hasty.connect() as connection:
-        started = time.monotonic()
-        assert connection.recv(1) == b""
-        assert time.monotonic() - started > 1
-
-
 def test_a_body_that_comes_drop_by_drop_is_cut_off(hasty: SiteClient) -> None:
     with hasty.connect() as connection:
         connection.sendall(f"{POST}{AS_JSON}Content-Length: 1000\r\n\r\n".encode() + b'{"value": ')
         answer = read_all(connection)
     assert status_of(answer) == 408
-
-
-def test_a_client_that_does_not_read_its_answers_is_cut_off(hasty: SiteClient) -> None:
-    """It asks for pages without end and reads none: sending stops, and the memory of the server stays bounded."""
-    page = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
-    with socket.socket() as connection:
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        connection.connect(("127.0.0.1", hasty.port))
-        connection.settimeout(PATIENCE_S)
-        with pytest.raises(ConnectionError):
-            connection.sendall(page * 2_000_000)
 
 
 def test_who_hangs_up_early_leaves_nothing_behind(site: SiteClient) -> None:
@@ -399,27 +355,26 @@ def many_files() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("many_files")
-@pytest.mark.parametrize("most", [100, 1000])
 def test_a_thousand_connections_at_once(
-    most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log: LogKeeper, figure: Figure
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log: LogKeeper, figure: Figure
 ) -> None:
     """As many as may are served, the others are told to come back, and all of them are gone afterwards."""
     monkeypatch.setenv("GRAPHBUS_TOKEN", TOKEN)
     page = b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-    with served(build_site(tmp_path, f"max_connections = {most}\nheader_timeout_s = 60")) as site:
+    with served(build_site(tmp_path, "max_connections = 100")) as site:
         files = open_files(site)
         with ExitStack() as stack:
             connections = [stack.enter_context(site.connect()) for _ in range(1000)]
-            refused = [read_all(connection) for connection in connections[most:]]
-            for connection in connections[:most]:
+            refused = [read_all(connection) for connection in connections[100:]]
+            for connection in connections[:100]:
                 connection.sendall(page)
-            answered = [read_all(connection) for connection in connections[:most]]
+            answered = [read_all(connection) for connection in connections[:100]]
         left = open_files(site) - files
         assert site.is_alive()
     assert {status_of(answer) for answer in answered} == {200}
     assert {status_of(answer) for answer in refused} <= {503}
     assert all(b"retry-after: 1" in answer for answer in refused)
-    figure("1,000 connections at once, served / refused / files left open", f"{most} / {len(refused)} / {left}")
+    figure("1,000 connections at once, served / refused / files left open", f"100 / {len(refused)} / {left}")
     assert left < 10
     assert "Traceback" not in log.text
 

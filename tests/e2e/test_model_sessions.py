@@ -22,7 +22,7 @@ from graphbus_core.bus import MessageBus
 from graphbus_core.compiler.project import Project
 from graphbus_core.compiler.stages import detect_conflicts
 from graphbus_core.editing import sandboxes
-from graphbus_core.editing.sandboxes.limits import Finished, Sandbox
+from graphbus_core.editing.sandboxes.process import Finished, Sandbox
 from graphbus_core.errors import (
     BuildError,
     GraphBusError,

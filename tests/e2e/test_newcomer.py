@@ -16,6 +16,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.patience import PATIENCE_S
+from tests.project_files import NO_PLUGINS
 
 pytestmark = pytest.mark.slow
 
@@ -55,6 +56,8 @@ class Shop:
 def new_shop(folder: Path) -> Shop:
     done = Shop(folder).graphbus("init", "my-shop")
     assert done.returncode == 0, done.stderr
+    settings = folder / "my-shop" / "pyproject.toml"
+    settings.write_text(settings.read_text().replace("addopts = [", f'addopts = ["{NO_PLUGINS}", '))
     return Shop(folder / "my-shop")
 
 

@@ -24,6 +24,7 @@ from graphbus_core.bus.routes import Subscription
 from graphbus_core.model.deliveries import DeliveryPolicy
 from graphbus_core.model.topics import matches
 from graphbus_core.testing import FakeClock
+from tests.thoroughness import examples
 
 TOPICS = ["/A/A", "/A/B", "/B/A", "/B/B/C"]
 PATTERNS = [*TOPICS, "/A/*", "/*/A", "/B/**", "/**"]
@@ -276,6 +277,6 @@ class MixedMachine(BusMachine):
 
 
 TestPlainHandlersAgainstTheModel = pytest.mark.slow(PlainMachine.TestCase)
-TestPlainHandlersAgainstTheModel.settings = settings(max_examples=200, stateful_step_count=20, deadline=None)
+TestPlainHandlersAgainstTheModel.settings = settings(examples(60), stateful_step_count=20, deadline=None)
 TestAsyncHandlersAgainstTheModel = pytest.mark.slow(MixedMachine.TestCase)
-TestAsyncHandlersAgainstTheModel.settings = settings(max_examples=80, stateful_step_count=15, deadline=None)
+TestAsyncHandlersAgainstTheModel.settings = settings(examples(30), stateful_step_count=15, deadline=None)

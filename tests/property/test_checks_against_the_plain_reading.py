@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from graphbus_core.errors import RunError
@@ -36,6 +36,7 @@ from graphbus_core.schema.types import (
     Type,
 )
 from graphbus_core.schema.validation import call_for, gate_for, payload_gate_for, problems_of
+from tests.thoroughness import examples
 
 
 class Colour(StrEnum):
@@ -275,7 +276,7 @@ def passes(schema: Schema, value: object, *, is_closed: bool = False) -> bool:
     return given_back is value
 
 
-@settings(max_examples=200)
+@examples(60)
 @given(st.data(), schemas(), st.booleans())
 def test_what_msgspec_lets_pass_the_walk_finds_nothing_wrong_with(
     data: st.DataObject, schema: Schema, is_closed: bool
@@ -288,7 +289,7 @@ def test_what_msgspec_lets_pass_the_walk_finds_nothing_wrong_with(
         assert len(str(problem)) < 3000
 
 
-@settings(max_examples=200)
+@examples(60)
 @given(st.data(), st.lists(NAMES, max_size=4, unique=True))
 def test_a_checked_call_hands_on_the_value_of_each_name_and_gives_back_what_is_promised(
     data: st.DataObject, names: list[str]
@@ -323,7 +324,7 @@ def test_a_checked_call_hands_on_the_value_of_each_name_and_gives_back_what_is_p
         assert released == [result] or released[0] is result
 
 
-@settings(max_examples=200)
+@examples(60)
 @given(st.data(), schemas())
 def test_what_the_gate_of_payloads_lets_pass_fits_and_is_json_within_its_limit(
     data: st.DataObject, schema: Schema

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from graphbus_core.compiler import rules
@@ -46,6 +46,7 @@ from graphbus_core.schema.types import (
     union,
 )
 from graphbus_core.schema.validation import problems_in, problems_of
+from tests.thoroughness import examples
 
 
 def witness_of_fields(takes: Schema, sent: Schema, *, is_closed: bool) -> tuple[dict[str, Any], ...]:
@@ -139,7 +140,7 @@ def value_of(kind: Type, draw: st.DrawFn) -> Any:
 
 
 @pytest.mark.slow
-@settings(max_examples=100)
+@examples(40)
 @given(PAIRS, st.sampled_from(["input", "output"]), st.booleans(), st.data())
 def test_a_compatible_change_refuses_no_value_that_was_fine_before(
     pair: tuple[Schema, Schema], side: Side, is_closed: bool, data: st.DataObject
@@ -157,7 +158,7 @@ def test_a_compatible_change_refuses_no_value_that_was_fine_before(
 
 
 @pytest.mark.slow
-@settings(max_examples=100)
+@examples(40)
 @given(PAIRS, st.sampled_from(["input", "output"]))
 def test_what_is_called_breaking_refuses_a_value_that_was_fine_before(pair: tuple[Schema, Schema], side: Side) -> None:
     """Only sets of what cannot be in a set, whose values nobody can make, may be called breaking without a witness."""
@@ -176,7 +177,7 @@ def test_a_schema_does_not_differ_from_itself(schema: Schema, side: Side, is_clo
     assert differences(schema, schema, side, is_closed=is_closed) == ()
 
 
-@settings(max_examples=100)
+@examples(40)
 @given(TYPES, TYPES)
 def test_the_strict_relation_is_never_more_lenient_than_that_of_the_rules(takes: Type, gives: Type) -> None:
     """What `graphbus check` finds unfit is unfit here as well: one truth, though here also doubt counts."""
@@ -231,7 +232,7 @@ def validated(artifacts: BuildArtifacts) -> Validation:
 
 
 @pytest.mark.slow
-@settings(max_examples=100)
+@examples(40)
 @given(OFTEN_ALIKE, PAIRS, st.integers(1, 3))
 def test_unless_a_change_is_called_breaking_every_edge_that_held_still_holds(
     event: tuple[Schema, Schema, Schema], call: tuple[Schema, Schema], which: int

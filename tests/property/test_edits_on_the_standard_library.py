@@ -13,11 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from graphbus_core.editing.edits import apply_change, find_symbol, symbol_text
-from graphbus_core.editing.text.indentation import shifted
-from graphbus_core.editing.text.source_text import SourceText, lines_inside_strings, with_lf
-from graphbus_core.editing.text.symbols import definitions, find
+from graphbus_core.editing.text.ladder import shifted
+from graphbus_core.editing.text.source_text import SourceText, definitions, find, lines_inside_strings, with_lf
 from graphbus_core.errors import EditError
 from graphbus_core.model.proposals import CodeChange, Operation
+from tests.thoroughness import examples
 
 LIBRARY = Path(sysconfig.get_paths()["stdlib"])
 FILES = sorted(
@@ -26,7 +26,7 @@ FILES = sorted(
     if "site-packages" not in path.parts and "lib2to3" not in path.parts and path.stat().st_size < 60_000
 )
 pytestmark = pytest.mark.slow
-BOUNDED = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+BOUNDED = settings(examples(10), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def unique_symbols(data: bytes) -> list[str]:

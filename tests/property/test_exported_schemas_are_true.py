@@ -10,13 +10,14 @@ from typing import Any
 
 import jsonschema
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from graphbus_core.contracts.documents import Classes, Part, payload, sides
 from graphbus_core.schema.json_schema import Dialect
 from graphbus_core.schema.types import ANY, BOOL, FLOAT, INT, LIST, NULL, STR, UNKNOWN, Field, Schema, Type
 from graphbus_core.schema.validation import problems_of
+from tests.thoroughness import examples
 
 WORDS = ("a", "b", "c")
 LITERALS = st.lists(st.sampled_from(["a", "b", 1, 0, True, False, None]), max_size=3, unique_by=repr)
@@ -111,7 +112,7 @@ def validator_of(part: Part, dialect: Dialect) -> Any:
 
 
 @pytest.mark.slow
-@settings(max_examples=300)
+@examples(100)
 @given(schema=SCHEMAS, data=st.data(), dialect=st.sampled_from(["2020-12", "draft-07"]))
 def test_an_exported_schema_accepts_what_a_running_graph_accepts(
     schema: Schema, data: st.DataObject, dialect: Dialect

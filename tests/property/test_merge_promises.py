@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from graphbus_core.editing.edits import find_symbol
 from graphbus_core.editing.merge import merge, merge_lines
-from graphbus_core.editing.text.source_text import SourceText
-from graphbus_core.editing.text.symbols import Definition, definitions
+from graphbus_core.editing.text.source_text import Definition, SourceText, definitions
 from graphbus_core.errors import EditError
 from tests.property.test_edits_on_the_standard_library import FILES
+from tests.thoroughness import examples
 
 pytestmark = pytest.mark.slow
-BOUNDED = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+BOUNDED = settings(examples(20), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def pick(data: st.DataObject) -> bytes:

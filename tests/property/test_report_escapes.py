@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 from typing import Any
 
 import msgspec
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from graphbus_core.cli.report.page import page
@@ -16,6 +16,7 @@ from graphbus_core.cli.report.story import Story
 from graphbus_core.model.artifacts import Edge
 from graphbus_core.negotiation.transcript import Said, SessionRecord
 from tests.fakes.told_sessions import EDGES, eventful_record, eventful_transcript
+from tests.thoroughness import examples
 
 CLOSED = {"decision", "status", "change_type", "operation", "consensus_type", "kind", "estimated_risk"}
 """Keys whose values are one of a closed set: nothing free can stand there."""
@@ -84,7 +85,7 @@ def story(with_text: str) -> Story:
 PLAIN = Parts(page(story("x")).decode())
 
 
-@settings(max_examples=30)
+@examples(12)
 @given(HOSTILE)
 @example("</style><script>alert(1)</script>")
 @example('"><img src=x onerror=alert(1)>')
@@ -95,7 +96,7 @@ def test_no_text_of_a_session_makes_an_element_or_an_attribute(text: str) -> Non
     assert made.others == []
 
 
-@settings(max_examples=20)
+@examples(10)
 @given(HOSTILE)
 def test_the_facts_are_one_document_in_ascii_whatever_they_hold(text: str) -> None:
     assert json.loads(json.dumps(story(text).facts()))["proposals"]

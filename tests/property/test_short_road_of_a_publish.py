@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from graphbus_core import Event
 from graphbus_core.bus import MessageBus
+from tests.thoroughness import examples
 
 TOPICS = ["/A/A", "/A/B", "/B/C"]
 PATTERNS = [*TOPICS, "/A/*", "/**"]
@@ -115,7 +116,7 @@ def through_the_queue(bus: MessageBus, topic: str) -> None:
     bus.settle()
 
 
-@settings(max_examples=300, deadline=None)
+@examples(80)
 @example([Script("/A/A", "publishes", 1)], ["/A/A", "/A/A"])  # the children of the second are counted from 0 again
 @example([Script("/A/A", "publishes and stops", 1), Script("/A/B", "hears", 0)], ["/A/A", "/A/B"])
 @given(SCRIPTS, st.lists(st.sampled_from(TOPICS), min_size=1, max_size=5))

@@ -291,8 +291,7 @@ def write(mended: _Mended) -> None:
 
 def _write_one(root: Path, path: str, before: bytes, after: bytes) -> None:
     """Write a file; of one that a link inside the project leads to, the file itself."""
-    from graphbus_core.editing.journal import JournalFile
-    from graphbus_core.editing.target import Target
+    from graphbus_core.editing.journal import JournalFile, Target
     from graphbus_core.model.digests import sha256_hex
     from graphbus_core.store.beneath import Folder
 

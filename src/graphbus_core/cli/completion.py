@@ -213,8 +213,7 @@ def _letters(asked: Asked) -> Words:
 
 
 def _events(asked: Asked) -> Words:
-    from graphbus_core.hosting.instruments.trace import FILE, read
-    from graphbus_core.hosting.instruments.trace_tree import SHORT, roots
+    from graphbus_core.hosting.instruments.trace import FILE, SHORT, read, roots
 
     yield "last", "the last event from outside"
     found, _ = attempt(lambda: roots(read(asked.state(FILE).parent), _MOST))

@@ -29,8 +29,7 @@ from graphbus_core.contracts import compare, versions
 from graphbus_core.contracts.edges import Recorded, Validation, surely
 from graphbus_core.contracts.edges import validate as validate_edges
 from graphbus_core.contracts.surface import Surface
-from graphbus_core.editing import revisions
-from graphbus_core.editing.git import Repository
+from graphbus_core.editing.git import Repository, repository_of, tree_at
 from graphbus_core.errors import BuildError, DeployError, GraphBusError, UsageError, did_you_mean, raise_all
 from graphbus_core.model.artifacts import SCHEMA_VERSION, BuildArtifacts
 from graphbus_core.model.config import BuildConfig, ResolvedBuild, RuntimeConfig
@@ -310,14 +309,14 @@ def _read_revision(name: str, paths: Sequence[str], *, is_merge_base: bool = Fal
     """
     root = settings.find_root([Path(path) for path in paths] or [Path.cwd()])
     try:
-        repository = revisions.repository_of(root)
+        repository = repository_of(root)
         commit, label = _merge_base(repository, name) if is_merge_base else (repository.resolve(name), name)
     except GraphBusError as error:
         if error.code not in _WHY_NO_REVISION:
             raise
         raise UsageError("GBE171", name=name, reason=_WHY_NO_REVISION[error.code]) from None
     label = f"{label} ({commit[:7]})"
-    with revisions.tree_at(repository, commit, lambda path: path.endswith(".py") or path == _PYPROJECT) as tree:
+    with tree_at(repository, commit, lambda path: path.endswith(".py") or path == _PYPROJECT) as tree:
         wanted = [tree / os.path.relpath(os.path.realpath(path), root) for path in paths or _default_paths()]
         present = tuple(str(path) for path in wanted if path.exists())
         if not present:  # the agents came later

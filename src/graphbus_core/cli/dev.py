@@ -5,8 +5,7 @@ from __future__ import annotations
 import click
 import msgspec
 
-from graphbus_core.cli.running.execution import RunOptions
-from graphbus_core.cli.running.serving import serving_options
+from graphbus_core.cli.running.execution import RunOptions, serving_options
 from graphbus_core.cli.running.watching import need
 from graphbus_core.errors import UsageError
 

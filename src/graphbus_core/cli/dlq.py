@@ -11,7 +11,7 @@ import click
 
 from graphbus_core.cli import console
 from graphbus_core.cli.console import counted
-from graphbus_core.cli.running.kept_files import (
+from graphbus_core.cli.state import (
     ARTIFACTS,
     AS_JSON,
     LONGEST_CELL,

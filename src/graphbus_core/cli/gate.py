@@ -18,10 +18,10 @@ from graphbus_core import settings, store
 from graphbus_core.cli import console
 from graphbus_core.cli.console import counted
 from graphbus_core.cli.formats import sarif_location, sarif_log, sarif_rule
-from graphbus_core.editing import foreign, revisions
+from graphbus_core.editing import foreign
 from graphbus_core.editing.foreign import Change
 from graphbus_core.editing.gate import judge
-from graphbus_core.editing.git import STAGED, Repository
+from graphbus_core.editing.git import STAGED, Difference, Repository, difference, repository_of, tree_at
 from graphbus_core.editing.patches import apply_patch
 from graphbus_core.editing.rungs.codes import CODES, RUNGS
 from graphbus_core.editing.rungs.scope import fits
@@ -125,22 +125,19 @@ def _read_change(wanted: _Wanted, root: Path, stack: ExitStack) -> tuple[Change,
         others = tuple(sorted(files.keys() - after.keys()))
         return foreign.of_files(root, _settings(root, wanted), after)._replace(unjudged=others), "the working tree"
     revision = wanted.against or "HEAD"
-    repository = revisions.repository_of(root)
-    difference = revisions.difference(
-        repository, revision, is_staged=wanted.staged, is_judged=lambda path: _is_judged(path, wanted)
-    )
-    tree = stack.enter_context(revisions.tree_at(repository, difference.commit))
+    repository = repository_of(root)
+    found = difference(repository, revision, is_staged=wanted.staged, is_judged=lambda path: _is_judged(path, wanted))
+    tree = stack.enter_context(tree_at(repository, found.commit))
     project = foreign.read_project(foreign.config_of(tree, _settings(tree, wanted)), f"{root} at {revision}")
-    others = _not_made_here(repository, project.config.settings.artifacts, difference)
-    change = Change(project, difference.files, links=difference.links, unjudged=others)
-    return change, f"{revision} ({difference.commit[:7]})"
+    others = _not_made_here(repository, project.config.settings.artifacts, found)
+    return Change(project, found.files, links=found.links, unjudged=others), f"{revision} ({found.commit[:7]})"
 
 
 def _is_judged(path: str, wanted: _Wanted) -> bool:
     return path.endswith(".py") or any(fits(path, glob) for glob in wanted.allow)
 
 
-def _not_made_here(repository: Repository, artifacts: str, difference: revisions.Difference) -> tuple[str, ...]:
+def _not_made_here(repository: Repository, artifacts: str, difference: Difference) -> tuple[str, ...]:
     """Leave out what a build wrote: the artifacts, which the gate does not read, and what nobody has given to git."""
     from graphbus_core.negotiation.lock import LOCK
 

@@ -9,7 +9,7 @@ import click
 
 from graphbus_core import settings
 from graphbus_core.cli import console
-from graphbus_core.cli.running.profile_text import show
+from graphbus_core.cli.running.trace_text import show
 from graphbus_core.hosting.instruments.profile import SortKey, in_order, load
 from graphbus_core.model.config import RuntimeConfig
 

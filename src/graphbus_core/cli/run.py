@@ -9,9 +9,8 @@ import msgspec
 
 from graphbus_core import runtime, store
 from graphbus_core.cli import console
-from graphbus_core.cli.running.execution import RunOptions, request_of, run_graph_here
+from graphbus_core.cli.running.execution import RunOptions, request_of, run_graph_here, serving_options
 from graphbus_core.cli.running.instruments import instrument_options
-from graphbus_core.cli.running.serving import serving_options
 from graphbus_core.cli.running.work import OneShot
 from graphbus_core.errors import UsageError
 from graphbus_core.model.artifacts import BuildArtifacts

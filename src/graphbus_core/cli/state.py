@@ -10,26 +10,16 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from json import dumps, loads
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import click
 
-from graphbus_core import store
+from graphbus_core import settings, store
 from graphbus_core.cli import console
 from graphbus_core.cli.console import Role, counted, paint, plain
-from graphbus_core.cli.running.kept_files import (
-    ARTIFACTS,
-    AS_JSON,
-    LONGEST_CELL,
-    OF_ARTIFACTS,
-    YES,
-    ask,
-    opened,
-    path_of,
-)
 from graphbus_core.errors import ArtifactError, Place, RunError, UsageError, did_you_mean
 from graphbus_core.hosting.state import FILE
 from graphbus_core.hosting.state_file import (
@@ -44,8 +34,68 @@ from graphbus_core.hosting.state_file import (
     render,
 )
 from graphbus_core.model.artifacts import GraphArtifact
+from graphbus_core.model.config import ResolvedRun, RuntimeConfig
 from graphbus_core.schema.values import clipped
 from graphbus_core.store.writing import refuse_special
+
+ARTIFACTS = ".graphbus"
+AS_JSON = click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
+OF_ARTIFACTS = click.option(
+    "--artifacts", default=ARTIFACTS, metavar="DIR", help="The artifact folder of the graph (.graphbus)."
+)
+YES = click.option("--yes", "is_sure", is_flag=True, help="Do not ask.")
+LONGEST_CELL = 60
+
+
+class _File(Protocol):
+    def close(self) -> None:
+        """Close the file."""
+
+
+F = TypeVar("F", bound=_File)
+
+
+def resolved(artifacts: str) -> ResolvedRun:
+    """How the graph would run."""
+    return settings.resolve_run(RuntimeConfig(artifacts=artifacts))
+
+
+def path_of(artifacts: str, name: str) -> Path:
+    """Where the graph keeps a file."""
+    return Path(resolved(artifacts).state_dir) / name
+
+
+@contextmanager
+def opened(artifacts: str, name: str, open_file: Callable[[str], F]) -> Iterator[F | None]:
+    """Open a file of the graph; None when there is none, and none is made.
+
+    Raises:
+        ArtifactError: GBE501 there is no such folder either.
+    """
+    path = path_of(artifacts, name)
+    if path.exists():
+        with closing(open_file(str(path))) as file:
+            yield file
+    elif Path(artifacts).is_dir():
+        yield None
+    else:
+        raise ArtifactError("GBE501", where=Place(artifacts))
+
+
+def ask(question: str, nobody: UsageError) -> None:
+    """Ask for a confirmation.
+
+    Args:
+        question: What is asked.
+        nobody: Raised without a terminal.
+
+    Raises:
+        Abort: The answer was no.
+    """
+    if not sys.stdin.isatty():
+        raise nobody
+    click.confirm(question, abort=True, err=True)
+
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

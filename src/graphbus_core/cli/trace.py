@@ -10,9 +10,8 @@ import click
 from graphbus_core import settings
 from graphbus_core.cli import console
 from graphbus_core.cli.running import trace_text
-from graphbus_core.cli.running.durations import clock, duration
-from graphbus_core.hosting.instruments.trace import read
-from graphbus_core.hosting.instruments.trace_tree import SHORT, Found, Root, find, roots
+from graphbus_core.cli.running.trace_text import clock, duration
+from graphbus_core.hosting.instruments.trace import SHORT, Found, Root, find, read, roots
 from graphbus_core.model.config import RuntimeConfig
 
 _LINES = 200

@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from graphbus_core.editing.git import Git, Repository
+from graphbus_core.editing.git import Git, Repository, listed
 from graphbus_core.errors import NegotiationError, Place, raise_all
 
 _UNDER_WAY = {
@@ -159,9 +159,7 @@ def _check_signer(repository: Repository) -> None:
 def _troubles(repository: Repository, paths: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Give path -> why its changes cannot be committed; a later reason outranks an earlier one."""
     submodules = []
-    for line in repository.git.fields("ls-files", "-v", "--stage", "--full-name", "-z"):
-        facts, _, full = line.partition("\t")
-        flag, mode, _, stage = facts.split(" ")
+    for (flag, mode, _, stage), full in listed(repository.git, "ls-files", "-v", "--stage", "--full-name", "-z"):
         path = full.removeprefix(repository.prefix)
         if mode == "160000":
             submodules.append(f"{path}/")
@@ -252,9 +250,7 @@ class _Scratch:
 def _staged(git: Git, paths: Iterable[str]) -> dict[str, tuple[str, str]]:
     """Give mode and id that an index has for files, by their paths relative to the folder that git works in."""
     found = {}
-    for line in git.fields("ls-files", "--stage", "-z", "--", *paths):
-        facts, _, path = line.partition("\t")
-        mode, blob, stage = facts.split(" ")
+    for (mode, blob, stage), path in listed(git, "ls-files", "--stage", "-z", "--", *paths):
         if stage == "0":
             found[path] = (mode, blob)
     return found

@@ -20,10 +20,19 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 from graphbus_core.editing.text import ladder, placement
-from graphbus_core.editing.text.decorators import with_arguments
-from graphbus_core.editing.text.indentation import described, fitted, statements_of, trimmed
-from graphbus_core.editing.text.source_text import SourceText, parse, with_lf
-from graphbus_core.editing.text.symbols import Definition, Symbol, bound_line, find, first_difference, start_of
+from graphbus_core.editing.text.ladder import described, fitted, statements_of, trimmed
+from graphbus_core.editing.text.placement import with_arguments
+from graphbus_core.editing.text.source_text import (
+    Definition,
+    SourceText,
+    Symbol,
+    bound_line,
+    find,
+    first_difference,
+    parse,
+    start_of,
+    with_lf,
+)
 from graphbus_core.errors import EditError
 from graphbus_core.model.proposals import CodeChange
 
@@ -32,7 +41,7 @@ Mask = Callable[[SourceText], None]
 _KEPT_BYTES = 50_000
 
 
-class SymbolSpan(NamedTuple):
+class _SymbolSpan(NamedTuple):
     """Where a symbol is in the bytes of its file, `data[start:end]`: from its first decorator to its last statement."""
 
     start: int
@@ -47,7 +56,7 @@ class Edit(NamedTuple):
     mask_after: Mask
 
 
-def find_symbol(data: bytes, target: str) -> SymbolSpan:
+def find_symbol(data: bytes, target: str) -> _SymbolSpan:
     """Give the place of a class, function or method by its qualified name.
 
     Raises:
@@ -55,7 +64,7 @@ def find_symbol(data: bytes, target: str) -> SymbolSpan:
     """
     source = SourceText(data)
     start, end = _span(source, target)
-    return SymbolSpan(source.byte_offset(start), source.byte_offset(end))
+    return _SymbolSpan(source.byte_offset(start), source.byte_offset(end))
 
 
 def symbol_text(data: bytes, target: str) -> str:

@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from graphbus_core.compiler.project import Project
-from graphbus_core.editing.patches import Files
+from graphbus_core.editing.git import Files
 from graphbus_core.editing.rungs import scope
 from graphbus_core.editing.rungs.capability import Sign
 from graphbus_core.editing.rungs.codes import Problem

@@ -24,11 +24,10 @@ from graphbus_core.editing.rungs import contract, scope
 from graphbus_core.editing.rungs.capability import ProjectPowers, Side, Sign, SourceFiles, check_growth, guarded
 from graphbus_core.editing.rungs.capability.sources import Allowed
 from graphbus_core.editing.rungs.codes import Problem, of_edit
-from graphbus_core.editing.rungs.ground import Noted, NotRun, State, Verdict
-from graphbus_core.editing.rungs.knowledge import check_known
+from graphbus_core.editing.rungs.contract import check_known
+from graphbus_core.editing.rungs.ground import Noted, NotRun, State, Verdict, shortened
 from graphbus_core.editing.rungs.trials import Trials
-from graphbus_core.editing.rungs.vetted import shortened
-from graphbus_core.editing.sandboxes.limits import Sandbox
+from graphbus_core.editing.sandboxes.process import Sandbox
 from graphbus_core.editing.workspace import Workspace, state_digest
 from graphbus_core.errors import EditError
 from graphbus_core.model.config import ResolvedBuild
@@ -71,7 +70,7 @@ class Gate:
         problem = scope.check_scope(proposal, workspace.project)
         if problem:
             return _report(proposal.proposal_id, [_result("G0", problem)])
-        problem = _first(check_returns(change.file_path, change.new_code) for change in proposal.code_changes)
+        problem = _first(_check_returns(change.file_path, change.new_code) for change in proposal.code_changes)
         if problem:
             return _report(proposal.proposal_id, [_result("G0", None), _result("G1", problem)])
         try:
@@ -273,10 +272,10 @@ def check_encoding(path: str, data: bytes) -> Problem | None:
     if encoding not in ("utf-8", "utf-8-sig"):
         message = f"Its coding line says {encoding}. Save the file as UTF-8 and remove that line."
         return Problem("G2.encoding", message, path, 1)
-    return check_returns(path, data.decode("utf-8"), "G2.encoding")
+    return _check_returns(path, data.decode("utf-8"), "G2.encoding")
 
 
-def check_returns(path: str, text: str, code: str = "G1.malformed") -> Problem | None:
+def _check_returns(path: str, text: str, code: str = "G1.malformed") -> Problem | None:
     """Give the place of a carriage return that ends a line for Python alone."""
     lone = _LONE_RETURN.search(text)
     if lone is None:

@@ -1,7 +1,8 @@
 """Git as GraphBus uses it: reading by plumbing commands that run nothing which the repository's own settings name.
 
 No hook, filter program, textconv, fsmonitor, pager, prompt or network; the index and the files stay as they are.
-Paths are relative to the folder that the repository was found from, with `/`.
+Paths are relative to the folder that the repository was found from, with `/`. At the end: what somebody changed since a revision,
+and the project as it was there.
 """
 
 from __future__ import annotations
@@ -11,19 +12,22 @@ import re
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal, NamedTuple
 
-from graphbus_core.errors import NegotiationError, Place
+from graphbus_core.errors import EditError, NegotiationError, Place
 
 TIMEOUT_S = 60.0
 STAGED = ""
 """Stands for the index where a revision is asked for."""
 UNREACHED = "?"
 """Stands for a commit that the history here does not reach back to."""
+
+Files = dict[str, tuple[bytes | None, bytes | None]]
+"""Path -> bytes before and after; None: there is no such file."""
 
 ChangeKind = Literal["added", "modified", "deleted"]
 
@@ -215,25 +219,20 @@ class Repository:
         """Give the regular files that a commit, or `STAGED`, has in or below a folder, sorted; no links, no submodules."""
         folder = under.rstrip("/")
         below = (self.prefix + (f"{folder}/" if folder and folder != "." else "")) or ""
+        if revision == STAGED:
+            found = listed(self.git, "ls-files", "--stage", "--full-name", "-z")
+        else:
+            found = self._tree(revision, *([below] if below else []))
         return tuple(
             sorted(
                 path.removeprefix(self.prefix)
-                for mode, path in (self._staged_files(below) if revision == STAGED else self._tree(revision, below))
-                if mode in _REGULAR
+                for (mode, *_), path in found
+                if mode in _REGULAR and path.startswith(below)
             )
         )
 
-    def _tree(self, revision: str, below: str) -> Iterator[tuple[str, str]]:
-        chosen = ("--", below) if below else ()
-        for line in self.git.fields("ls-tree", "-r", "-z", "--full-tree", self.resolve(revision), *chosen):
-            facts, _, path = line.partition("\t")
-            yield facts.partition(" ")[0], path
-
-    def _staged_files(self, below: str) -> Iterator[tuple[str, str]]:
-        for line in self.git.fields("ls-files", "--cached", "--stage", "--full-name", "-z"):
-            facts, _, path = line.partition("\t")
-            if path.startswith(below):
-                yield facts.partition(" ")[0], path
+    def _tree(self, revision: str, *full_paths: str) -> Iterator[tuple[list[str], str]]:
+        yield from listed(self.git, "ls-tree", "-r", "-z", "--full-tree", self.resolve(revision), "--", *full_paths)
 
     def read(self, revision: str, path: str) -> bytes:
         """Give the bytes of a file in a commit, or `STAGED`, with the line ends that a checkout would give it here.
@@ -285,14 +284,18 @@ class Repository:
         """Give mode and id of the regular files among `paths` that a commit has: path -> `("100644", id)`."""
         if not paths:
             return {}
-        full = [f"{self.prefix}{path}" for path in paths]
-        found = {}
-        for line in self.git.fields("ls-tree", "-z", "--full-tree", self.resolve(revision), "--", *full):
-            facts, _, path = line.partition("\t")
-            mode, _, blob = facts.split(" ")
-            if mode in _REGULAR:
-                found[path.removeprefix(self.prefix)] = (mode, blob)
-        return found
+        full = {f"{self.prefix}{path}": path for path in paths}
+        found = self._tree(revision, *full)
+        return {full[name]: (mode, blob) for (mode, _, blob), name in found if mode in _REGULAR and name in full}
+
+    def all_entries(self, revision: str) -> dict[str, tuple[str, str]]:
+        """Give mode and id of all regular files of a commit below the folder whose names hold no line end."""
+        found = self._tree(revision, *([self.prefix] if self.prefix else []))
+        return {
+            path.removeprefix(self.prefix): (mode, blob)
+            for (mode, _, blob), path in found
+            if mode in _REGULAR and "\n" not in path
+        }
 
     def blame(self, path: str) -> tuple[str, ...]:
         """Give for every line of a file, as it is now, the id of the commit that wrote it; empty: not committed yet.
@@ -334,6 +337,13 @@ class Repository:
         return not self.git.attempt("merge-base", "--is-ancestor", commit, "HEAD")[0]
 
 
+def listed(git: Git, *command: str) -> Iterator[tuple[list[str], str]]:
+    """Give the facts and the path of each line that `ls-tree` and `ls-files --stage` print."""
+    for line in git.fields(*command):
+        facts, _, path = line.partition("\t")
+        yield facts.split(" "), path
+
+
 def _text(data: bytes) -> str:
     return os.fsdecode(data)
 
@@ -349,3 +359,94 @@ def _check_obedience(git: Git) -> None:
     if _text(output).rstrip("\n") != os.devnull:
         reason = "it is older than 2.31 and cannot be told which programs not to run"
         raise NegotiationError("GBE431", where=Place(str(git.folder)), command="config", reason=reason)
+
+
+class Difference(NamedTuple):
+    """What differs from a revision.
+
+    Attributes:
+        commit: The revision's id.
+        files: What is judged: path -> bytes before and after.
+        links: What is a link or a folder with a repository of its own now.
+        others: The paths that differ and are not judged.
+    """
+
+    commit: str
+    files: Files
+    links: frozenset[str]
+    others: tuple[str, ...]
+
+
+def repository_of(root: Path) -> Repository:
+    """Give the repository around a project.
+
+    Raises:
+        EditError: GBE344, there is none.
+    """
+    found = Repository.find(root)
+    if found is None:
+        raise EditError("GBE344", where=Place(str(root)))
+    return found
+
+
+def difference(
+    repository: Repository, revision: str, *, is_staged: bool, is_judged: Callable[[str], bool]
+) -> Difference:
+    """Give what differs from a revision: in the working tree, or in the index.
+
+    Args:
+        repository: Of the project's folder.
+        revision: What to compare with; for the index it is HEAD.
+        is_staged: Take the index.
+        is_judged: Tells by its path whether a file counts.
+    """
+    commit = repository.resolve(revision)
+    states = repository.staged() if is_staged else repository.changed(commit)
+    in_index = frozenset(repository.list_files(STAGED)) if is_staged else frozenset()
+    files: Files = {}
+    links, others = set(), []
+    for path, kind in states:
+        place = repository.root / path
+        if not is_staged and kind != "deleted" and (place.is_symlink() or place.is_dir()):
+            links.add(path)
+        if not is_judged(path):
+            others.append(path)
+            continue
+        in_commit = repository.entries(commit, (path,))
+        before = repository.read(commit, path) if path in in_commit else None
+        staged = repository.read(STAGED, path) if path in in_index else None
+        after = staged if is_staged else _on_disk(place)
+        if after != before:
+            files[path] = (before, after)
+    return Difference(commit, files, frozenset(links), tuple(others))
+
+
+def _on_disk(place: Path) -> bytes | None:
+    return place.read_bytes() if place.is_file() else None
+
+
+@contextmanager
+def tree_at(
+    repository: Repository, commit: str, is_wanted: Callable[[str], bool] = lambda _path: True
+) -> Iterator[Path]:
+    """Give a temporary folder with the project as it is in a commit, or some of its files; it is gone afterwards."""
+    with TemporaryDirectory(prefix="graphbus-base-") as folder:
+        root = Path(folder).resolve()
+        blobs = {path: blob for path, (_, blob) in repository.all_entries(commit).items() if is_wanted(path)}
+        for path, data in _contents(repository, blobs):
+            place = root / path
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(data)
+        yield root
+
+
+def _contents(repository: Repository, blobs: dict[str, str]) -> Iterator[tuple[str, bytes]]:
+    """Read all files in one process, with the line ends that a checkout would give them."""
+    asked = "".join(f"{blob} {repository.prefix}{path}\n" for path, blob in blobs.items())
+    answer = repository.git.run("cat-file", "--batch", "--filters", stdin=os.fsencode(asked))
+    at = 0
+    for path in blobs:
+        end = answer.index(b"\n", at)
+        size_bytes = int(answer[at:end].rpartition(b" ")[2])
+        yield path, answer[end + 1 : end + 1 + size_bytes]
+        at = end + size_bytes + 2

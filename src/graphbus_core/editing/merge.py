@@ -18,8 +18,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
-from graphbus_core.editing.text.source_text import SourceText, parse
-from graphbus_core.editing.text.symbols import Definition
+from graphbus_core.editing.text.source_text import Definition, SourceText, parse
 from graphbus_core.errors import EditError
 
 Kind = TypeVar("Kind")
@@ -51,13 +50,13 @@ def merge(base: bytes, ours: bytes, theirs: bytes) -> Merged:
         return Merged(theirs)
     sides = [SourceText(data) for data in (base, ours, theirs)]
     encoding = pick(*(side.encoding for side in sides))
-    layouts = [layout_of(side) for side in sides]
+    layouts = [_layout_of(side) for side in sides]
     if any(layout.newline is None for layout in layouts):
-        layouts = [verbatim(side) for side in sides]
+        layouts = [_verbatim(side) for side in sides]
     was, mine, its = (layout.lines for layout in layouts)
-    found = merge_blocks(was, mine, its) or merge_lines(was, mine, its)
+    found = _merge_blocks(was, mine, its) or merge_lines(was, mine, its)
     if isinstance(found, tuple):
-        return Merged(None, conflicts_of(was, mine, its) or found)
+        return Merged(None, _conflicts_of(was, mine, its) or found)
     newline, is_ended = pick(*(layout.newline for layout in layouts)), pick(*(layout.is_ended for layout in layouts))
     return _written(Layout(found, newline, is_ended), encoding)
 
@@ -122,7 +121,7 @@ class Layout(NamedTuple):
         return text if newline else text.removesuffix("\n").removesuffix("\r")
 
 
-def layout_of(source: SourceText) -> Layout:
+def _layout_of(source: SourceText) -> Layout:
     """Take a text apart at its line ends; its `newline` is None when they are of more than one kind."""
     kinds = set(_NEWLINE.findall(source.text))
     newline = kinds.pop() if len(kinds) == 1 else "\n"
@@ -133,7 +132,7 @@ def layout_of(source: SourceText) -> Layout:
     return Layout(found[:-1] if is_ended else found, newline, is_ended or not source.text)
 
 
-def verbatim(source: SourceText) -> Layout:
+def _verbatim(source: SourceText) -> Layout:
     """Take a text apart into lines that bear their own ends; the last one gets an LF if it has none."""
     ends = [0, *(match.end() for match in _NEWLINE.finditer(source.text)), len(source.text)]
     found = [source.text[start:end] for start, end in pairwise(ends) if end > start]
@@ -229,7 +228,7 @@ class _Unclear(Exception):  # noqa: N818 - it is an answer, not a failure
     """The blocks cannot be told apart."""
 
 
-def merge_blocks(base: list[str], ours: list[str], theirs: list[str]) -> list[str] | None:
+def _merge_blocks(base: list[str], ours: list[str], theirs: list[str]) -> list[str] | None:
     """Merge two changes of a Python text block by block; None when that gives no clear answer."""
     try:
         merged = _merge(*(_of_text(lines) for lines in (base, ours, theirs)))
@@ -446,7 +445,7 @@ def _names(block: Block) -> list[str]:
     return [ast.unparse(alias) for alias in body[0].names]
 
 
-def conflicts_of(base: list[str], ours: list[str], theirs: list[str]) -> tuple[Conflict, ...]:
+def _conflicts_of(base: list[str], ours: list[str], theirs: list[str]) -> tuple[Conflict, ...]:
     """Name the definitions that both sides have changed in different ways, as far as the texts can be taken apart."""
     try:
         sides = [_flat(_of_text(lines)) for lines in (base, ours, theirs)]

@@ -18,8 +18,17 @@ from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from typing import Literal, NamedTuple
 
-from graphbus_core.editing.journal import COMMITTING, PREPARING, Entry, Journal, JournalFile, Kind, is_changeable
-from graphbus_core.editing.target import State, Target
+from graphbus_core.editing.journal import (
+    COMMITTING,
+    PREPARING,
+    Entry,
+    Journal,
+    JournalFile,
+    Kind,
+    State,
+    Target,
+    is_changeable,
+)
 from graphbus_core.errors import EditError, Place
 from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.model.proposals import FileChange, Proposal

@@ -1,16 +1,22 @@
-"""The contracts of a running graph: which topics there are and what their payloads look like, which methods can be called."""
+"""The contracts of a running graph: topics and their payloads, methods and their arguments.
+
+A call is compiled when it is made first: one function checks the arguments, runs the method and checks the result.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextvars import copy_context
 from functools import cached_property
 from typing import Any
 
 import msgspec
 
+from graphbus_core.bus import MessageBus
 from graphbus_core.bus.routes import PayloadCheck
 from graphbus_core.errors import RunError, did_you_mean
 from graphbus_core.log import Log
+from graphbus_core.middleware import Handling, surround
 from graphbus_core.model.agent import MethodSpec
 from graphbus_core.model.artifacts import BuildArtifacts
 from graphbus_core.model.config import Validation
@@ -18,7 +24,7 @@ from graphbus_core.model.topics import matches
 from graphbus_core.schema.json import MAX_PAYLOAD_BYTES, Json, freeze
 from graphbus_core.schema.objects import Make, UnfitError, is_json_shaped, makers_for
 from graphbus_core.schema.types import STR, Field, Schema, Type
-from graphbus_core.schema.validation import Gate, Problem, gate_for, payload_gate_for, problems_of, refusal
+from graphbus_core.schema.validation import Gate, Problem, call_for, gate_for, payload_gate_for, problems_of, refusal
 from graphbus_core.schema.values import clipped
 
 _log = Log("graphbus.contracts")
@@ -242,3 +248,58 @@ class Methods(msgspec.Struct, frozen=True):
             known = ", ".join(sorted(methods)) or "none"
             raise RunError("GBE621", agent=agent, method=method, suggestion=did_you_mean(method, methods), known=known)
         return found
+
+
+Arguments = dict[str, Any]
+Call = Callable[[Arguments], Any]
+
+
+def compile_call(bus: MessageBus, agent: str, method: Method, bound: Callable[..., Any], *, is_async: bool) -> Call:
+    """Make the function that a call of this method goes through.
+
+    Args:
+        bus: What the method publishes is delivered here before the call returns.
+        agent: The agent that the method belongs to.
+        method: Its contract.
+        bound: The method itself.
+        is_async: Everything of the agent runs on the event loop.
+    """
+
+    def call_plainly(arguments: Arguments) -> Any:
+        return method.release(bound(**method.accept(arguments)))
+
+    if is_async or bus.middleware:
+        return lambda arguments: _run(bus, agent, method, bound, arguments)
+    schema = method.plain_schema
+    order = None if schema is None else _order_of(bound, schema)
+    if schema is None or order is None:
+        return bus.caller(call_plainly, owner=agent)
+    function = call_for(schema, order, bound, method.promised_schema, otherwise=call_plainly, release=method.release)
+    return bus.caller(function, owner=agent)
+
+
+def _order_of(bound: Callable[..., Any], schema: Schema) -> tuple[str, ...] | None:
+    """The order in which a method takes all the fields of a schema; None if some may be missing or go by name only.
+
+    To pass them so costs half of passing a dict of them.
+    """
+    code = getattr(getattr(bound, "__func__", None), "__code__", None)
+    if code is None or schema.is_open or not all(field.required for field in schema.fields):
+        return None
+    names: tuple[str, ...] = code.co_varnames[1 : len(schema.fields) + 1]
+    is_plain = code.co_posonlyargcount == 0 and code.co_argcount > len(schema.fields)
+    return names if is_plain and set(names) == schema.names else None
+
+
+def _run(bus: MessageBus, agent: str, method: Method, bound: Callable[..., Any], arguments: Arguments) -> Any:
+    """Call in turn, with the middleware around it."""
+    accepted = method.accept(arguments)
+    caller = copy_context() if bus.middleware else None
+
+    def call() -> Any:
+        if caller is None:
+            return bound(**accepted)
+        handling = Handling("call", agent, f"{agent}.{method.name}", arguments=accepted, caller=caller)
+        return surround(bus.middleware, handling, lambda: bound(**accepted))
+
+    return method.release(bus.run(call, owner=agent))

@@ -13,10 +13,10 @@ import msgspec
 from graphbus_core.bus import MessageBus
 from graphbus_core.bus.receipts import Receipt
 from graphbus_core.errors import GraphBusError, Place, RunError, raise_all
-from graphbus_core.hosting.calls import Call, compile_call
-from graphbus_core.hosting.contracts import Method, Methods
+from graphbus_core.hosting.contracts import Call, Method, Methods, compile_call
 from graphbus_core.hosting.imports import NodeModules, describe_exception
-from graphbus_core.hosting.state import States
+from graphbus_core.hosting.state import FILE as STATE_FILE
+from graphbus_core.hosting.state import States, open_database
 from graphbus_core.isolation import attempt
 from graphbus_core.model.agent import HandlerShape
 from graphbus_core.model.artifacts import BuildArtifacts
@@ -206,7 +206,7 @@ class LiveGraph:
             RunError: GBE648 inside of a handler, GBE649 for a letter whose handler is gone; then nothing is delivered. GBE615
                 when the graph stops; what was not handled until then stays where it is.
         """
-        from graphbus_core.hosting.replaying import replay_all
+        from graphbus_core.hosting.dead_letters import replay_all
 
         return replay_all(self.bus, letters, self, self._replaying)
 
@@ -370,3 +370,44 @@ def _has_begun(hook: Callable[[], Any], error: Exception) -> bool:
     while trace is not None and trace.tb_frame.f_code is not code:
         trace = trace.tb_next
     return trace is not None
+
+
+_HEAD = b"SQLite format 3\0"
+
+
+def state_path(config: ResolvedRun) -> str:
+    """Give the file of the states; empty for a graph that has no folder."""
+    return f"{config.state_dir}/{STATE_FILE}" if config.state_dir else ""
+
+
+def look_at_files(graph: LiveGraph, config: ResolvedRun) -> None:
+    """Refuse files that cannot be used, and let a graph that is to keep its dead letters do so.
+
+    Raises:
+        RunError: GBE643 damaged, of another program or of a newer GraphBus; GBE645 it cannot be opened or made.
+    """
+    _check_states(state_path(config))
+    if config.settings.keep_dead_letters:
+        from graphbus_core.hosting.dead_letters import FILE, Keeper
+
+        keeper = Keeper(f"{config.state_dir}/{FILE}")
+        keeper.open()
+        graph.bus.keeper = keeper
+        graph.at_end(keeper.close)
+
+
+def _check_states(path: str) -> None:
+    """A file that is not there is no problem: it is made when an agent first uses its state.
+
+    Only the first bytes are read. SQLite, which takes a while to import, is asked about those that are wrong; damage further on
+    is found when a state is used.
+    """
+    try:
+        with open(path, "rb") as file:
+            head = file.read(len(_HEAD))
+    except FileNotFoundError:
+        return
+    except OSError:
+        head = b"?"
+    if head not in (b"", _HEAD):
+        open_database(path).close()

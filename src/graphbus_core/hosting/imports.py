@@ -293,3 +293,28 @@ def _frames(error: BaseException | None) -> Iterator[tuple[str, int]]:
     while trace is not None:
         yield trace.tb_frame.f_code.co_filename, trace.tb_lineno
         trace = trace.tb_next
+
+
+def require(what: str, modules: Sequence[str], extra: str) -> None:
+    """Find out whether the modules can be imported, without importing them.
+
+    Args:
+        what: What needs them, in the words of the user.
+        modules: Top-level modules, or modules of a namespace package.
+        extra: The optional dependency of GraphBus that brings them.
+
+    Raises:
+        RunError: GBE671.
+    """
+    missing = [name for name in modules if not _is_there(name)]
+    if missing:
+        raise RunError("GBE671", what=what, packages=" and ".join(missing), extra=extra)
+
+
+def _is_there(name: str) -> bool:
+    from importlib.util import find_spec
+
+    try:
+        return find_spec(name) is not None
+    except ModuleNotFoundError:  # not even its parent
+        return False

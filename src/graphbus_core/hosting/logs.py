@@ -2,12 +2,41 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from copy import copy
+from typing import Any, Protocol
 
-from graphbus_core.log import before_first_line, forget
+from graphbus_core.errors.legible import legible
+
+_AGENT = "graphbus.agent."
+
+
+class Line(logging.Formatter):
+    """`[Agent] message` for agents; level and message, with the traceback of a failure, for the rest."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line, with who says it."""
+        is_agent = record.name.startswith(_AGENT)
+        label = record.name.removeprefix(_AGENT) if is_agent else record.levelname
+        return f"[{label}] {super().format(record)}"
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802 - the name that logging calls
+        """The traceback; what an exception says is often text from outside."""
+        return legible(super().formatException(ei))
+
+
+class BriefLine(Line):
+    """The same without the traceback, as long as the level is above DEBUG: for a person who types meanwhile."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line, and no more than that."""
+        if record.exc_info and not logging.getLogger("graphbus").isEnabledFor(logging.DEBUG):
+            record = copy(record)
+            record.exc_info = record.exc_text = None
+        return super().format(record)
 
 
 class Stream(Protocol):
@@ -24,44 +53,22 @@ class Stream(Protocol):
 def show_logs(stream: Stream | None = None, *, is_brief: bool = False) -> Iterator[None]:
     """Write the log of `graphbus.*` from INFO on to stderr or the stream; afterwards logging is as it was.
 
-    A level that a module of the project has set counts.
+    A level that a module of the project sets meanwhile counts.
 
     Args:
         stream: Where lines go.
         is_brief: Failures without their tracebacks, unless somebody sets the level to DEBUG.
     """
-    lines = _Lines(stream or sys.stderr, is_brief=is_brief)
-    before_first_line(lines.show)
+    logger = logging.getLogger("graphbus")
+    before = logger.level, logger.propagate
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(BriefLine() if is_brief else Line())
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
     try:
         yield
     finally:
-        if not forget(lines.show):
-            lines.hide()
-
-
-class _Lines:
-    """The handler that writes the lines, made when there is a first one."""
-
-    def __init__(self, stream: Stream, *, is_brief: bool) -> None:
-        self._stream = stream
-        self._is_brief = is_brief
-        self._is_late = "logging" not in sys.modules
-
-    def show(self) -> None:
-        import logging
-
-        from graphbus_core.hosting.lines import BriefLine, Line
-
-        logger = self._logger = logging.getLogger("graphbus")
-        self._before = logger.level, logger.propagate
-        self._handler = logging.StreamHandler(self._stream)
-        self._handler.setFormatter(BriefLine() if self._is_brief else Line())
-        logger.addHandler(self._handler)
-        if not (self._is_late and logger.level):  # who has loaded `logging` since may have set one
-            logger.setLevel(logging.INFO)
-        logger.propagate = False
-
-    def hide(self) -> None:
-        self._logger.removeHandler(self._handler)
-        level, self._logger.propagate = self._before
-        self._logger.setLevel(level)
+        logger.removeHandler(handler)
+        level, logger.propagate = before
+        logger.setLevel(level)

@@ -1,4 +1,4 @@
-"""What a graph is made of: its members, from the artifacts of a build or from classes alone."""
+"""What a graph is made of: its members, from the artifacts of a build or from what live classes declare."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from graphbus_core.bus import MessageBus
 from graphbus_core.bus.message_bus import OnError
 from graphbus_core.errors import Place
-from graphbus_core.hosting import declared
 from graphbus_core.hosting.contracts import Method, Topics, topics_of_artifacts
 from graphbus_core.hosting.graph import LiveGraph, Member
 from graphbus_core.hosting.imports import NodeModules
@@ -22,6 +21,41 @@ from graphbus_core.schema.types import Schema
 
 if TYPE_CHECKING:
     from pathlib import Path
+from graphbus_core.decorators import DeclaredSchema, DeclaredTopic
+from graphbus_core.model.agent import MethodSpec, SourceSpan
+from graphbus_core.schema.live import schema_of
+
+_NOWHERE = SourceSpan("", 0, 0, 0, 0)
+
+
+def methods_of(node: type[GraphBusNode]) -> tuple[MethodSpec, ...]:
+    """Give the methods with `@schema_method`, inherited ones included."""
+    found = []
+    for name in dir(node):
+        declared = getattr(getattr(node, name, None), "__graphbus_schema__", None)
+        if isinstance(declared, DeclaredSchema):
+            found.append(
+                MethodSpec(
+                    name=name,
+                    span=_NOWHERE,
+                    has_schema=True,
+                    input_schema=schema_of(declared.input_schema),
+                    output_schema=schema_of(declared.output_schema),
+                )
+            )
+    return tuple(found)
+
+
+def topics_of(node: type[GraphBusNode]) -> dict[str, Schema | None]:
+    """Give what `@publishes` declares on the class and its methods: topic -> payload."""
+    found: dict[str, Schema | None] = {}
+    for holder in (node, *(getattr(node, name, None) for name in dir(node))):
+        declared = getattr(holder, "__graphbus_publishes__", ())
+        for each in declared if isinstance(declared, tuple) else ():
+            if isinstance(each, DeclaredTopic):
+                found[each.topic] = schema_of(each.schema)
+    return found
+
 
 _COROUTINE = 0x80
 
@@ -57,7 +91,7 @@ def compose(agents: Sequence[type[GraphBusNode] | GraphBusNode], validation: Val
     classes = [agent if isinstance(agent, type) else type(agent) for agent in agents]
     schemas: dict[str, Schema | None] = {}
     for each in classes:
-        schemas |= declared.topics_of(each)
+        schemas |= topics_of(each)
     members = [_from_class(agent, each, validation) for agent, each in zip(agents, classes, strict=True)]
     return Topics(schemas, None, validation), members
 
@@ -73,7 +107,7 @@ def compose_built(artifacts: BuildArtifacts, modules: NodeModules, config: Resol
 def from_definition(definition: AgentDefinition, node: type[GraphBusNode], validation: Validation) -> Member:
     """Describe an agent as the build has read it; what could be known at run time only is taken from the class."""
     read = {spec.name: spec for spec in definition.methods if spec.has_schema}
-    live = {spec.name: spec for spec in declared.methods_of(node)}
+    live = {spec.name: spec for spec in methods_of(node)}
     unread = {name for name, spec in read.items() if spec.input_schema is None or spec.output_schema is None}
     specs = [live.get(name, spec) if name in unread else spec for name, spec in read.items()]
     specs += [spec for name, spec in live.items() if name not in read]
@@ -97,9 +131,7 @@ def _from_class(agent: type[GraphBusNode] | GraphBusNode, node: type[GraphBusNod
         name=name,
         node=agent,
         handlers=tuple(handlers_of(node)),
-        methods={
-            spec.name: Method(name, spec, validation, getattr(node, spec.name)) for spec in declared.methods_of(node)
-        },
+        methods={spec.name: Method(name, spec, validation, getattr(node, spec.name)) for spec in methods_of(node)},
         dependencies=frozenset(each for kind in node.__mro__ for each in vars(kind).get("__graphbus_depends_on__", ())),
         is_async=any(
             getattr(getattr(node, each, None), "__code__", _Nothing).co_flags & _COROUTINE for each in dir(node)

@@ -185,8 +185,8 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         max_connections: Connections at the same time; one more is answered with 503.
         concurrency: Calls and events that are worked on at the same time.
         backlog: Calls and events that may wait for that; one more is answered with 503.
-        header_timeout_s: How long a client may take to send the head of a request, or between two requests.
-        body_timeout_s: How long it may take to send the body, and to read the answer.
+        header_timeout_s: How long a connection may rest between two requests.
+        body_timeout_s: How long a client may take to send the body.
         call_timeout_s: How long a call may take before it is answered with 504, and the longest `?wait=` of an event.
         stuck_after_s: How long a handler may run before `/livez` says that the graph is stuck; 0: as long as it wants.
     """

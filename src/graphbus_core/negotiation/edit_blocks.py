@@ -15,7 +15,7 @@ from typing import get_args
 
 from graphbus_core.compiler.project import Project
 from graphbus_core.editing.edits import apply_change, symbol_text
-from graphbus_core.editing.text.hunks import changes_of_diff
+from graphbus_core.editing.patches import changes_of_diff
 from graphbus_core.editing.text.source_text import SourceText, parse
 from graphbus_core.errors import EditError, did_you_mean
 from graphbus_core.model.digests import sha256_hex

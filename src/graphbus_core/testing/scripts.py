@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple, TypeGuard
 from graphbus_core.bus.signatures import bind
 from graphbus_core.decorators import DeclaredSchema, DeclaredSubscription, DeclaredTopic
 from graphbus_core.errors import RunError, UsageError, did_you_mean
-from graphbus_core.hosting import declared
+from graphbus_core.hosting import members
 from graphbus_core.hosting.contracts import Topics
 from graphbus_core.hosting.members import handlers_of
 from graphbus_core.model.agent import HandlerShape
@@ -157,7 +157,7 @@ def _subscriptions(
 
 
 def _contracts(real: type[GraphBusNode] | None) -> dict[str, DeclaredSchema]:
-    specs = declared.methods_of(real) if real is not None else ()
+    specs = members.methods_of(real) if real is not None else ()
     return {spec.name: getattr(real, spec.name).__graphbus_schema__ for spec in specs}
 
 
@@ -167,7 +167,7 @@ def _check_answers(
     if method not in contracts:
         hint = did_you_mean(method, contracts)
         raise UsageError("GBE168", name=name, what=f"has no method {method} with @schema_method", suggestion=hint)
-    promised = next(spec.output_schema for spec in declared.methods_of(real) if spec.name == method)
+    promised = next(spec.output_schema for spec in members.methods_of(real) if spec.name == method)
     for step in _steps(script):
         answers = [part for part in _parts(step) if not isinstance(part, Say)]
         answer = answers[-1] if answers else None
@@ -179,7 +179,7 @@ def _check_answers(
 
 
 def _check_says(name: str, real: type[GraphBusNode], scripts: Iterable[Script]) -> None:
-    topics = Topics(declared.topics_of(real), None, "strict")
+    topics = Topics(members.topics_of(real), None, "strict")
     for said in (part for script in scripts for step in _steps(script) for part in _parts(step)):
         check = topics.admit(said.topic) if isinstance(said, Say) else None
         if not isinstance(said, Say) or check is None:

@@ -21,7 +21,7 @@ from kubernetes_validate.utils import all_versions
 
 from graphbus_core.deploy.names import CONFIG, HEALTH_PORT, SERVE_PORT, STATE, USER_ID
 from graphbus_core.hosting import arguments
-from graphbus_core.hosting.serving.status import Status
+from graphbus_core.hosting.serving.probes import Status
 from graphbus_core.settings import load
 from tests.fakes.kubernetes_documents import CASES, ROOT, documents, generated, of_kind
 from tests.fakes.pod_security import CONTROLS, broken_controls

@@ -13,7 +13,7 @@ from graphbus_core.editing.sandboxes.process import ProcessSandbox
 from graphbus_core.editing.workspace import Workspace
 from graphbus_core.model.config import GateConfig, ResolvedBuild, SafetyConfig, Settings
 from graphbus_core.model.proposals import CodeChange, GateReport, Proposal
-from tests.project_files import write_project
+from tests.project_files import NO_PLUGINS, write_project
 
 ORDERS = '''
 """Orders."""
@@ -123,8 +123,9 @@ def test_is_red():
     assert Silent().order("apple", 1)["status"] == "pending"
 """
 
+PROJECT = '[project]\nname = "shop"\nrequires-python = ">=3.10"\n'
 FILES = {
-    "pyproject.toml": '[project]\nname = "shop"\nrequires-python = ">=3.10"\n',
+    "pyproject.toml": f'{PROJECT}[tool.pytest.ini_options]\naddopts = "{NO_PLUGINS}"\n',
     "agents/__init__.py": "",
     "agents/orders.py": ORDERS,
     "agents/inventory.py": INVENTORY,

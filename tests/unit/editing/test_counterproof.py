@@ -10,9 +10,8 @@ from textwrap import dedent
 import pytest
 
 from graphbus_core.editing.rungs.codes import Problem
-from graphbus_core.editing.rungs.counterproof import halves
-from graphbus_core.editing.rungs.ground import State, Verdict
-from graphbus_core.editing.rungs.vetted import Files
+from graphbus_core.editing.rungs.ground import Files, State, Verdict
+from graphbus_core.editing.rungs.suite import halves
 from tests.unit.editing.shop_project import Shop
 
 ORDERS = "agents/orders.py"

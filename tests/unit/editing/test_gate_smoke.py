@@ -218,7 +218,7 @@ def test_imports_and_calls_share_a_process_and_a_call_that_ends_it_takes_no_impo
     shop = Shop(tmp_path)
 
     assert shop.replace("2.5 * count", "count * 2.5").passed
-    assert runs == ["graphbus_import.py"]
+    assert runs == ["graphbus_trial.py"]
     ended = shop.replace("2.5 * count", "__import__('os')._exit(0)").failure
     assert ended is not None
 

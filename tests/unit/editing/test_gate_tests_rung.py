@@ -10,8 +10,7 @@ import pytest
 
 from graphbus_core.editing.gate import Gate
 from graphbus_core.editing.rungs.suite import has_tests
-from graphbus_core.editing.sandboxes.limits import Finished, Limits
-from graphbus_core.editing.sandboxes.process import ProcessSandbox
+from graphbus_core.editing.sandboxes.process import Finished, Limits, ProcessSandbox
 from graphbus_core.model.config import GateConfig
 from graphbus_core.model.proposals import GateReport
 from tests.project_files import write_project

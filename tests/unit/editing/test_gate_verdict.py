@@ -10,7 +10,7 @@ import pytest
 
 from graphbus_core.editing.rungs.ground import State
 from graphbus_core.editing.rungs.suite import _outcomes
-from tests.unit.editing.shop_project import Shop
+from tests.unit.editing.shop_project import PROJECT, Shop
 
 pytestmark = pytest.mark.slow
 
@@ -217,6 +217,23 @@ ATTACKS = {
     """,
 }
 
+NAMED = {
+    "a plugin found through frames": "the hook pytest_pyfunc_call of agents.orders.Kind",
+    "a hook put in beside the plugins": "the hook pytest_pyfunc_call of builtins.object",
+    "a report that is mended by a hook": "the hook pytest_runtest_makereport of agents.orders.Mender",
+    "a protocol of its own": "the hook pytest_runtest_protocol of agents.orders.Protocol",
+    "an outcome that is always the same": "_pytest.reports.TestReport.outcome",
+    "another module under the name of one": "the module _pytest.runner",
+    "a trace that jumps": "sys.settrace: agents.orders.trace",
+    "a profile": "sys.setprofile: agents.orders.<lambda>",
+    "a finder of modules": "sys.meta_path: agents.orders.Finder",
+    "another way to import": "builtins.__import__",
+    "an error that is none": "builtins.AssertionError",
+    "a fixture of others that is exchanged": "the function of a fixture",
+    "a thread that changes what is tested": "the function of a test (Function)",
+}
+"""What the refusal names, also where every test passes: these do not depend on how the tests end."""
+
 
 KINDS = """
     import asyncio
@@ -257,7 +274,7 @@ def verdict_on(shop: Shop, name: str, text: str) -> object:
     return shop.gate.trials.check_tests(START, State(name, {ORDERS: text.encode()}), shop.project)
 
 
-@pytest.mark.parametrize("name", ATTACKS)
+@pytest.mark.parametrize("name", [name for name in ATTACKS if name not in NAMED])
 def test_a_red_test_cannot_be_made_green_by_the_code_that_it_tests(shop: Shop, name: str) -> None:
     text = (shop.root / ORDERS).read_text().replace("2.5 * count", "3.5 * count")
 
@@ -266,24 +283,7 @@ def test_a_red_test_cannot_be_made_green_by_the_code_that_it_tests(shop: Shop, n
     assert getattr(verdict, "code", "") in ("G6.tests", "G6.tampered", "G6.collection"), verdict
 
 
-@pytest.mark.parametrize(
-    ("name", "what"),
-    [
-        ("a plugin found through frames", "the hook pytest_pyfunc_call of agents.orders.Kind"),
-        ("a hook put in beside the plugins", "the hook pytest_pyfunc_call of builtins.object"),
-        ("a report that is mended by a hook", "the hook pytest_runtest_makereport of agents.orders.Mender"),
-        ("a protocol of its own", "the hook pytest_runtest_protocol of agents.orders.Protocol"),
-        ("an outcome that is always the same", "_pytest.reports.TestReport.outcome"),
-        ("another module under the name of one", "the module _pytest.runner"),
-        ("a trace that jumps", "sys.settrace: agents.orders.trace"),
-        ("a profile", "sys.setprofile: agents.orders.<lambda>"),
-        ("a finder of modules", "sys.meta_path: agents.orders.Finder"),
-        ("another way to import", "builtins.__import__"),
-        ("an error that is none", "builtins.AssertionError"),
-        ("a fixture of others that is exchanged", "the function of a fixture"),
-        ("a thread that changes what is tested", "the function of a test (Function)"),
-    ],
-)
+@pytest.mark.parametrize(("name", "what"), NAMED.items())
 def test_what_was_put_into_pytest_is_named_though_every_test_passes(shop: Shop, name: str, what: str) -> None:
     text = f"{(shop.root / ORDERS).read_text()}\n{dedent(ATTACKS[name])}\n"
 
@@ -321,7 +321,7 @@ def test_plugins_that_register_others_trace_and_wrap_are_no_reason_to_refuse(tmp
         def around():
             yield
     """
-    more = {"tests/conftest.py": dedent(conftest), "tests/test_kinds.py": dedent(KINDS)}
+    more = {"pyproject.toml": PROJECT, "tests/conftest.py": dedent(conftest), "tests/test_kinds.py": dedent(KINDS)}
     shop = Shop(tmp_path, with_tests=True, more=more)
     imports = "import json\nimport decimal\nimport unittest.mock\nimport xml.dom.minidom"
     text = (tmp_path / ORDERS).read_text().replace("import json", imports).replace("2.5 *", "5 / 2 *")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphbus_core.editing.edits import apply_change, unified_diff
-from graphbus_core.editing.text.hunks import changes_of_diff
+from graphbus_core.editing.patches import changes_of_diff
 from graphbus_core.errors import EditError
 
 TEXT = """\

@@ -13,8 +13,7 @@ import pytest
 
 from graphbus_core.editing.sandboxes import process
 from graphbus_core.editing.sandboxes.jails import Jail
-from graphbus_core.editing.sandboxes.limits import Limits, Sandbox
-from graphbus_core.editing.sandboxes.process import ProcessSandbox
+from graphbus_core.editing.sandboxes.process import Limits, ProcessSandbox, Sandbox
 from tests.fakes.pausing import comes_true
 
 pytestmark = pytest.mark.slow

@@ -10,7 +10,7 @@ import pytest
 
 from graphbus_core.editing.sandboxes import TIERS, obstacle
 from graphbus_core.editing.sandboxes.jails import Jail, Tier, call_filter
-from graphbus_core.editing.sandboxes.limits import Limits
+from graphbus_core.editing.sandboxes.process import Limits
 
 CALLS = {
     "a socket to the host of this machine": "socket.socket(40, socket.SOCK_STREAM)",

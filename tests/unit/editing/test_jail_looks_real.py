@@ -12,7 +12,7 @@ from graphbus_core.editing.gate import Gate
 from graphbus_core.editing.rungs.ground import State
 from graphbus_core.editing.sandboxes import TIERS, obstacle
 from graphbus_core.editing.sandboxes.jails import Jail, Tier
-from graphbus_core.editing.sandboxes.limits import Limits
+from graphbus_core.editing.sandboxes.process import Limits
 from tests.unit.editing.shop_project import Shop
 
 pytestmark = pytest.mark.slow

@@ -10,7 +10,7 @@ import pytest
 
 from graphbus_core.editing.sandboxes import TIERS, obstacle
 from graphbus_core.editing.sandboxes.jails import Jail, Tier
-from graphbus_core.editing.sandboxes.limits import Finished, Limits
+from graphbus_core.editing.sandboxes.process import Finished, Limits
 
 pytestmark = pytest.mark.slow
 

@@ -18,9 +18,8 @@ from pathlib import Path
 import pytest
 
 from graphbus_core.editing import promotion
-from graphbus_core.editing.journal import COMMITTING, PREPARING, Journal
+from graphbus_core.editing.journal import COMMITTING, PREPARING, Journal, Target
 from graphbus_core.editing.promotion import fate_of
-from graphbus_core.editing.target import Target
 from graphbus_core.editing.workspace import last_session, promote, recover, undo
 from graphbus_core.errors import EditError
 from graphbus_core.model.config import ResolvedBuild

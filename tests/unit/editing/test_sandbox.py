@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from graphbus_core.editing.sandboxes.limits import Finished, Limits
-from graphbus_core.editing.sandboxes.process import ProcessSandbox
+from graphbus_core.editing.sandboxes.process import Finished, Limits, ProcessSandbox
 
 pytestmark = pytest.mark.slow
 

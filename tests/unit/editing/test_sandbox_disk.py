@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from graphbus_core.editing.sandboxes import process
-from graphbus_core.editing.sandboxes.limits import Limits
-from graphbus_core.editing.sandboxes.process import ProcessSandbox, process_count, remove_tree
+from graphbus_core.editing.sandboxes.process import Limits, ProcessSandbox, process_count, remove_tree
 
 DEEP = """
 import os

@@ -13,8 +13,7 @@ import pytest
 
 from graphbus_core.editing.rungs.ground import Ground
 from graphbus_core.editing.sandboxes.jails import Jail
-from graphbus_core.editing.sandboxes.limits import Finished, Limits, Sandbox
-from graphbus_core.editing.sandboxes.process import ProcessSandbox
+from graphbus_core.editing.sandboxes.process import Finished, Limits, ProcessSandbox, Sandbox
 from graphbus_core.errors import NotJudgedError
 from graphbus_core.model.config import GateConfig, ResolvedBuild, Settings
 

@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from graphbus_core.hosting.declared import methods_of, topics_of
+from graphbus_core.hosting.members import methods_of, topics_of
 from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.schema.types import Schema, Type
 from tests.reading import read_files

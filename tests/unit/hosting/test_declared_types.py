@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from graphbus_core import GraphBusNode, publishes, schema_method
-from graphbus_core.hosting.declared import methods_of, topics_of
+from graphbus_core.hosting.members import methods_of, topics_of
 from graphbus_core.schema.live import schema_of, type_of
 from graphbus_core.schema.types import Type
 

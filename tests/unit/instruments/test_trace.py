@@ -12,8 +12,7 @@ import pytest
 from graphbus_core import GraphBusNode, connect, schema_method, subscribe
 from graphbus_core.cli.running.trace_text import delivery_line, tree_lines
 from graphbus_core.errors import RunError
-from graphbus_core.hosting.instruments.trace import FILE, FULL, Delivery, TraceFile, Tracer, read
-from graphbus_core.hosting.instruments.trace_tree import find, plant, roots
+from graphbus_core.hosting.instruments.trace import FILE, FULL, Delivery, TraceFile, Tracer, find, plant, read, roots
 
 
 class Orders(GraphBusNode):

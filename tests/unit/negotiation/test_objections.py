@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from graphbus_core.editing.rungs.ground import NO_JAIL, Ground, State
-from graphbus_core.editing.rungs.objection import MAX_CHARACTERS, Objection, Objections
+from graphbus_core.editing.rungs.trials import MAX_CHARACTERS, Objection, Objections
 from graphbus_core.editing.sandboxes.process import ProcessSandbox
 from graphbus_core.editing.workspace import state_digest
 from graphbus_core.model.config import GateConfig

@@ -12,7 +12,7 @@ import pytest
 from graphbus_core.bus import MessageBus
 from graphbus_core.bus.signatures import bind
 from graphbus_core.errors import RunError
-from graphbus_core.hosting.declared import methods_of, topics_of
+from graphbus_core.hosting.members import methods_of, topics_of
 from graphbus_core.schema.live import type_of
 from graphbus_core.schema.objects import UnfitError, maker_of, makers_for, needs_making
 from graphbus_core.schema.types import Type

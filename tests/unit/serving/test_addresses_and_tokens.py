@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 
 from graphbus_core.errors import RunError, UsageError
-from graphbus_core.hosting.extras import require
-from graphbus_core.hosting.serving.address import find_token, read_address
+from graphbus_core.hosting.imports import require
+from graphbus_core.hosting.serving.address import find_token, host_name, is_loopback, read_address
 from graphbus_core.hosting.serving.companion import Asked, Servers
-from graphbus_core.hosting.serving.guard import host_name, is_loopback
 from graphbus_core.hosting.serving.probes import ProbeServer
 from graphbus_core.model.config import ServeConfig
 from tests.fakes.http_site import TOKEN, build_site, served

@@ -15,8 +15,7 @@ import pytest
 
 from graphbus_core import GraphBusNode, connect
 from graphbus_core.hosting.metrics import Meter
-from graphbus_core.hosting.serving.probes import ProbeServer
-from graphbus_core.hosting.serving.status import Status
+from graphbus_core.hosting.serving.probes import ProbeServer, Status
 from graphbus_core.middleware import Handling
 from tests.fakes.http_site import AGENTS, TOKEN, SiteClient, build_site, kept_log, read_all, served
 from tests.fakes.pausing import comes_true

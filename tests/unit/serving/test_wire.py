@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphbus_core.hosting.serving.wire import Ambiguous, Part, Requests
+from graphbus_core.hosting.serving.server import Ambiguous, Part, Requests
 from tests.e2e.test_http_smuggling import PLAIN, SECOND, SMUGGLED
 
 MOST = 2000

@@ -8,10 +8,9 @@ from typing import Any, NamedTuple
 from graphbus_core import runtime
 from graphbus_core.cli import console
 from graphbus_core.errors import RunError
-from graphbus_core.hosting.dead_letters import DeadLetterFile, Keeper, KeptLetter
+from graphbus_core.hosting.dead_letters import DeadLetterFile, Keeper, KeptLetter, Replays, find_subscription
 from graphbus_core.hosting.graph import LiveGraph
 from graphbus_core.hosting.logs import show_logs
-from graphbus_core.hosting.replaying import Replays, find_subscription
 from graphbus_core.hosting.signals import Stopped, stop_on_signals
 from graphbus_core.model.artifacts import BuildArtifacts
 from graphbus_core.model.config import RuntimeConfig

@@ -7,23 +7,224 @@ work:        what the main thread does: calls and events, the prompt, or waiting
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import signal
+import sys
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from pathlib import Path
+from threading import Event, Thread
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from graphbus_core import runtime
+import click
+
+from graphbus_core import runtime, settings
 from graphbus_core.cli import console
-from graphbus_core.cli.running.instruments import InstrumentOptions, Instruments, ready
-from graphbus_core.cli.running.people import People
-from graphbus_core.cli.running.serving import servers
-from graphbus_core.cli.running.supervisor_link import SupervisorLink
+from graphbus_core.cli.running.instruments import InstrumentOptions, Instruments, check, ready
 from graphbus_core.cli.running.terminal import LogStream, Terminal
 from graphbus_core.cli.running.work import OneShot
-from graphbus_core.errors import GraphBusError
+from graphbus_core.errors import GraphBusError, RunError, UsageError
 from graphbus_core.hosting.graph import LiveGraph
 from graphbus_core.hosting.logs import show_logs
-from graphbus_core.hosting.signals import Stopped, stop_on_signals, wait_for_signal
+from graphbus_core.hosting.signals import Patience, Stopped, stop_on_signals, wait_for_signal
 from graphbus_core.model.artifacts import BuildArtifacts
-from graphbus_core.model.config import RuntimeConfig, Validation
+from graphbus_core.model.config import Instrument, RuntimeConfig, Validation
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+
+class Show(NamedTuple):
+    """What is to be shown above the line of the prompt."""
+
+    text: str
+
+
+class Imported(NamedTuple):
+    """The modules of the project are imported."""
+
+
+class Ready(NamedTuple):
+    """The graph runs.
+
+    Attributes:
+        lines: What a person is to know of it.
+        modules: The modules of GraphBus that it needs, so that the next process has them before it is needed.
+    """
+
+    lines: tuple[str, ...]
+    modules: tuple[str, ...]
+
+
+class Failed(NamedTuple):
+    """The graph could not start, or did not end well."""
+
+    errors: tuple[GraphBusError, ...]
+
+
+class SupervisorLink:
+    """The supervisor, as seen from the process that runs the graph.
+
+        supervisor                          the process
+        (starts it)                         imports GraphBus
+        Order(options, arguments)     ->    imports the modules of the project
+                                      <-    Imported | Failed
+        "go"                          ->    makes and starts the agents
+                                      <-    Ready | Failed
+        "proceed"                     ->    does what the options ask for, and stays up
+        Show(text)                    ->    writes it above the line that is being typed
+        "end", or it is gone          ->    ends as after SIGTERM
+
+    Everything up to `Imported` happens while the old code still runs, so a module that cannot be imported does no harm.
+
+    Attributes:
+        show: Writes text that it sends while somebody may be typing.
+    """
+
+    def __init__(self, connection: Connection[Any, Any]) -> None:
+        self.show: Callable[[str], None] = console.out
+        self._connection = connection
+        self._may_proceed = Event()
+
+    def wait(self) -> Any:
+        """Give its next message.
+
+        Raises:
+            Stopped: It wants this process to end, or is gone.
+        """
+        try:
+            message = self._connection.recv()
+        except (EOFError, OSError):
+            message = "end"
+        if message == "end":
+            raise Stopped(signal.SIGTERM)
+        return message
+
+    def tell(self, message: Imported | Ready | Failed) -> None:
+        """Send a message; nobody may be left to read it."""
+        try:
+            self._connection.send(message)
+        except OSError:
+            return
+
+    def listen(self, patience: Patience) -> None:
+        """From now on end the graph when it says so, whatever the main thread does."""
+
+        def listen() -> None:
+            try:
+                while True:
+                    message = self.wait()
+                    if isinstance(message, Show):
+                        self.show(message.text)
+                    else:
+                        self._may_proceed.set()
+            except Stopped:
+                patience.ask()
+
+        Thread(target=listen, name="graphbus-supervisor", daemon=True).start()
+
+    def ready(self, lines: tuple[str, ...]) -> None:
+        """Report that the graph runs, and go on when that has been shown."""
+        modules = tuple(name for name in sys.modules.copy() if name.startswith("graphbus_core."))
+        self.tell(Ready(lines, modules))
+        self._may_proceed.wait()
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def serving_options(command: F) -> F:
+    """Add the options to a command."""
+    for option in reversed(
+        [
+            click.option("--serve", "is_served", is_flag=True, help="Take calls and events over HTTP."),
+            click.option("--host", default="", metavar="HOST", help="Where --serve listens (127.0.0.1)."),
+            click.option(
+                "--port", type=click.IntRange(0, 65535), metavar="PORT", help="Its port (8765); 0: any that is free."
+            ),
+            click.option(
+                "--health", default="", metavar="[HOST:]PORT", help="Probes and metrics alone, without a token."
+            ),
+        ]
+    ):
+        command = option(command)
+    return command
+
+
+class Beside(NamedTuple):
+    """What a run gets for its servers.
+
+    Attributes:
+        middleware: What measures for them.
+        companions: The servers themselves.
+        ports: Where they listen: `serve` and `health`.
+    """
+
+    middleware: tuple[Instrument, ...] = ()
+    companions: tuple[runtime.Companion, ...] = ()
+    ports: Mapping[str, int] = MappingProxyType({})
+
+
+def servers(stack: ExitStack, artifacts: str, *, is_served: bool, host: str, port: int | None, health: str) -> Beside:
+    """Make the servers that were asked for; the stack lets go of their addresses.
+
+    Raises:
+        UsageError: GBE131 for --host or --port without --serve, GBE155-157 for a token or an address that cannot be used.
+        RunError: GBE671 when packages are missing, GBE672 when an address cannot be had.
+    """
+    for option, value in (("--host", host or None), ("--port", port)):
+        if value is not None and not is_served:
+            raise UsageError("GBE131", option=option, needed="--serve")
+    if not is_served and not health:
+        return Beside()
+    from graphbus_core.hosting.serving.address import read_address
+    from graphbus_core.hosting.serving.companion import Asked, Servers
+
+    probes = read_address(health, "127.0.0.1") if health else None
+    made = Servers(Asked(is_served, host, port, probes), artifacts, lambda line: console.say(f"[RUNTIME] {line}"))
+    stack.callback(made.close)
+    return Beside((made.meter,), (made.beside,), made.ports)
+
+
+class People:
+    """The person or the pipe at the terminal.
+
+    Attributes:
+        is_typing: A person is at the prompt, and not a pipe: a failure was seen there, and does not change the exit status.
+        total: How many lines were commands.
+        refused: How many of them were refused.
+    """
+
+    def __init__(self, terminal: Terminal, instruments: Instruments, options: InstrumentOptions) -> None:
+        self.is_typing = options.is_interactive and sys.stdin.isatty() and sys.stdout.isatty()
+        self.total = self.refused = 0
+        self._terminal = terminal
+        self._instruments = instruments
+        self._options = options
+
+    def meet(self, graph: LiveGraph, artifacts: BuildArtifacts) -> None:
+        """Check the breakpoints when the graph is ready.
+
+        Raises:
+            RunError: GBE682 for a breakpoint that it does not have.
+        """
+        check(self._instruments, graph, artifacts)
+
+    def talk(self, graph: LiveGraph) -> None:
+        """Do what is typed until the input ends."""
+        from graphbus_core.cli.running.prompt import Prompt
+
+        folder = Path(settings.resolve_run(RuntimeConfig(artifacts=self._options.artifacts)).state_dir)
+        prompt = Prompt(graph, self._instruments, self._terminal, folder, is_typed=self.is_typing)
+        try:
+            prompt.run()
+        finally:
+            self.total, self.refused = prompt.total, prompt.refused
+
+    def raise_for_refused(self) -> None:
+        """Raise RunError GBE688 when lines from a pipe were refused."""
+        if self.refused and not self.is_typing:
+            raise RunError("GBE688", count=self.refused, total=self.total)
 
 
 class RunOptions(InstrumentOptions, frozen=True, kw_only=True):

@@ -137,7 +137,7 @@ def _tracer(folder: Path, stack: ExitStack, show: Callable[[Delivery], None], *,
 
 
 def _profiler(folder: Path | None, stack: ExitStack) -> Profiler:
-    from graphbus_core.cli.running.profile_text import show
+    from graphbus_core.cli.running.trace_text import show
 
     profiler = Profiler()
 

@@ -17,17 +17,17 @@ from pathlib import Path
 from typing import Any
 
 from graphbus_core.cli import console
-from graphbus_core.cli.running import profile_text, trace_text
-from graphbus_core.cli.running.durations import clock
+from graphbus_core.cli.running import trace_text
 from graphbus_core.cli.running.instruments import Instruments, stopping_places
 from graphbus_core.cli.running.terminal import Terminal, interruptible
+from graphbus_core.cli.running.trace_text import clock
 from graphbus_core.cli.running.typed_values import describe_fields, field_words, pretty, read_value, snippet
 from graphbus_core.cli.running.work import plain
 from graphbus_core.errors import GraphBusError, RunError, SeveralErrors, UsageError, did_you_mean
 from graphbus_core.hosting.graph import LiveGraph
 from graphbus_core.hosting.imports import describe_exception
 from graphbus_core.hosting.instruments.breakpoints import check_names
-from graphbus_core.hosting.instruments.trace_tree import SHORT, find, plant, roots
+from graphbus_core.hosting.instruments.trace import SHORT, find, plant, roots
 from graphbus_core.isolation import attempt
 from graphbus_core.model.artifacts import BuildArtifacts
 from graphbus_core.schema.types import Schema
@@ -317,7 +317,7 @@ class Prompt(Cmd):
         """
         recorder = self._instruments.recorder
         if recorder is None:
-            return
+            raise UsageError("GBE160", command="trace", reason="this graph records no deliveries", example="trace last")
         if rest in ("on", "off"):
             recorder.show = self._instruments.say_delivery if rest == "on" else None
             return
@@ -356,7 +356,7 @@ class Prompt(Cmd):
         """
         if self._instruments.profiler is not None:
             profile = self._instruments.profiler.profile()
-            profile_text.show(profile, profile.handlers)
+            trace_text.show(profile, profile.handlers)
 
     def do_log(self, rest: str) -> None:
         """log [LEVEL]

@@ -1,4 +1,4 @@
-"""What the process does that runs the graph of `graphbus dev` and `graphbus run --watch`; see `supervisor_link`."""
+"""What the process does that runs the graph of `graphbus dev` and `graphbus run --watch`; `SupervisorLink` has the messages."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ import msgspec
 
 from graphbus_core import collector, runtime
 from graphbus_core.cli import console
-from graphbus_core.cli.running.execution import RunOptions, request_of, run_graph_here
-from graphbus_core.cli.running.supervisor_link import Failed, Imported, SupervisorLink
+from graphbus_core.cli.running.execution import Failed, Imported, RunOptions, SupervisorLink, request_of, run_graph_here
 from graphbus_core.errors import GraphBusError, SeveralErrors
 from graphbus_core.hosting.signals import Stopped
 

@@ -26,11 +26,9 @@ import msgspec
 from graphbus_core.cli import console
 from graphbus_core.cli.running import supervised
 from graphbus_core.cli.running.development import Development, Saved
-from graphbus_core.cli.running.execution import RunOptions
+from graphbus_core.cli.running.execution import Failed, Imported, Ready, RunOptions, Show, servers
 from graphbus_core.cli.running.narrators import JsonNarrator, TextNarrator
-from graphbus_core.cli.running.serving import servers
 from graphbus_core.cli.running.supervised import Order
-from graphbus_core.cli.running.supervisor_link import Failed, Imported, Ready, Show
 from graphbus_core.cli.running.watching import Watcher
 from graphbus_core.errors import GraphBusError, UsageError, raise_all
 from graphbus_core.hosting.signals import LOOK_S, Patience, Stopped, look_for_signal, stop_on_signals

@@ -1,15 +1,67 @@
-"""A trace as lines to read: each delivery while it happens, and the tree of one root. Pure functions to painted text."""
+"""A trace and a profile as text: each delivery while it happens, the tree of one root, one line for each handler."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
+from time import localtime, strftime
 from typing import NamedTuple
 
+from graphbus_core.cli import console
 from graphbus_core.cli.console import paint, plain
-from graphbus_core.cli.running.durations import clock, duration
-from graphbus_core.hosting.instruments.trace import Delivery
-from graphbus_core.hosting.instruments.trace_tree import SHORT, Caused, Handled
+from graphbus_core.hosting.instruments.profile import Profile, Row
+from graphbus_core.hosting.instruments.trace import SHORT, Caused, Delivery, Handled
+
+
+def duration(seconds: float) -> str:
+    """Three digits and a unit: `12.3 ms`."""
+    for factor, unit in ((1e6, "µs"), (1e3, "ms")):
+        if seconds * factor < 999.5:
+            return f"{_three_digits(seconds * factor)} {unit}"
+    return f"{seconds:.2f} s" if seconds < 100 else f"{seconds:.0f} s"
+
+
+def _three_digits(number: float) -> str:
+    if number >= 99.95:
+        return f"{number:.0f}"
+    return f"{number:.1f}" if number >= 9.995 else f"{number:.2f}"
+
+
+def clock(timestamp: float) -> str:
+    """The local time of day, with milliseconds."""
+    return f"{strftime('%H:%M:%S', localtime(timestamp))}.{int(timestamp % 1 * 1000):03}"
+
+
+_HEADERS = ("handler", "count", "failed", "total", "mean", "p50", "p99", "max", "share")
+_OPTIONAL = ("mean", "max", "share", "failed")
+
+
+def show(measured: Profile, rows: Sequence[Row], write: Callable[[str], None] = console.out) -> None:
+    """Write the table, and a line that says what it covers."""
+    if not measured.handlers:
+        write("No handler and no method has run.")
+        return
+    console.table(_HEADERS, map(_cells, rows), right=_HEADERS[1:], optional=_OPTIONAL, write=write)
+    runs, left_out = sum(row.count for row in measured.handlers), len(measured.handlers) - len(rows)
+    total = duration(sum(row.total_s for row in measured.handlers))
+    write(
+        console.paint(
+            f"{runs:,} run{'' if runs == 1 else 's'} took {total}, within {duration(measured.wall_s)}"
+            f"{f'; {left_out} more handlers are not shown' if left_out else ''}",
+            "dim",
+        )
+    )
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    return (
+        console.paint(console.plain(row.name), "name"),
+        f"{row.count:,}",
+        console.paint(f"{row.failed:,}", "bad") if row.failed else "0",
+        *(duration(each) for each in (row.total_s, row.mean_s, row.p50_s, row.p99_s, row.max_s)),
+        f"{row.share:.1%}",
+    )
+
 
 _PAYLOAD = 200
 
@@ -32,7 +84,7 @@ def tree_lines(tree: Caused, *, marked: str = "", limit: int = 0) -> Iterator[st
     """Draw the tree.
 
     Args:
-        tree: From `trace_tree.plant`.
+        tree: From `trace.plant`.
         marked: The id of the event that was asked for.
         limit: How many lines are shown at most; 0: all.
     """

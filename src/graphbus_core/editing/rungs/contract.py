@@ -1,18 +1,280 @@
-"""Rung G4: what a change does to what agents promise each other, computed from the two states and never taken on trust."""
+"""Rung G4: what a change does to what agents promise each other, computed from the two states and never taken on trust.
+
+What was known of an edge before the change must be known after it, or nothing would be checked there any more.
+"""
 
 from __future__ import annotations
 
+import ast
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
+from typing import NamedTuple, TypeVar
 
 from graphbus_core.compiler import rules
 from graphbus_core.compiler.project import Project
 from graphbus_core.compiler.rules.again import check_again
 from graphbus_core.editing.rungs.codes import Problem
-from graphbus_core.model.agent import AgentDefinition
+from graphbus_core.errors import BuildError
+from graphbus_core.model.agent import AgentDefinition, MethodSpec, Publication, SourceSpan, Subscription
 from graphbus_core.model.findings import Finding
 from graphbus_core.model.proposals import SchemaChange
-from graphbus_core.schema.types import UNKNOWN, Field, Schema
+from graphbus_core.schema.types import UNKNOWN, Field, Schema, Type
+
+Item = TypeVar("Item", Publication, Subscription)
+
+_VAGUE = frozenset({"unknown", "any"})
+_SHOWING = frozenset({"print", "len", "str", "repr", "bool", "isinstance", "type"})
+_LOGGING = frozenset({"debug", "info", "warning", "error", "exception", "critical", "log"})
+
+
+class _Loss(NamedTuple):
+    """What is no longer known, as the subject of a sentence, and where."""
+
+    what: str
+    span: SourceSpan
+
+
+def check_known(before: Project, after: Project) -> Problem | None:
+    """Refuse that a payload, a topic, what a handler reads, a schema or a call becomes unknown."""
+    for loss in _losses(before, after):
+        message = (
+            f"{loss.what} would no longer be known, so that nobody could check it. Write it so that it can be read."
+        )
+        return Problem("G4.unknown", message, loss.span.path, loss.span.line)
+    return None
+
+
+def _losses(before: Project, after: Project) -> Iterator[_Loss]:
+    for old in before.definitions:
+        new = after.agent(old.name)
+        if new is not None and (new is not old and new != old):
+            yield from _of_sent(old, new)
+            yield from _of_heard(old, new, after)
+            yield from _of_methods(old, new)
+            yield from _of_calls(old, new)
+    yield from _of_topics(before, after)
+
+
+# --- what is published --------------------------------------------------------------------------
+
+
+def _of_sent(old: AgentDefinition, new: AgentDefinition) -> Iterator[_Loss]:
+    was, now = _by_topic(old.publications), _by_topic(new.publications)
+    for topic in was.keys() & now.keys() - {""}:
+        if _knowledge(now[topic]) < _knowledge(was[topic]):
+            yield _Loss(f"What {new.name} publishes to {topic!r}", _vaguest(now[topic]).span)
+        yield from _of_declared(f"{new.name} declares for {topic!r}", was[topic], now[topic])
+    for topic, computed in _made_computed(was, now):
+        yield _Loss(f"To which topic {new.name} publishes what went to {topic!r}", computed.span)
+
+
+def _of_declared(what: str, was: list[Publication], now: list[Publication]) -> Iterator[_Loss]:
+    before, after = ([each for each in found if each.is_declared and each.payload] for found in (was, now))
+    if before and not after and any(each.payload for each in now if each.is_declared) != bool(before):
+        yield _Loss(f"What {what}", now[0].span)
+    for old, new in zip(before, after, strict=False):
+        yield from _of_schema(f"What {what}", old.payload, new.payload, new.span)
+
+
+def _of_topics(before: Project, after: Project) -> Iterator[_Loss]:
+    """Of a topic whose every event was known, also by new agents."""
+    was, now = (
+        _by_topic(each for agent in project.definitions for each in agent.publications) for project in (before, after)
+    )
+    heard = {each.topic for agent in after.definitions for each in agent.subscriptions}
+    for topic in was.keys() & now.keys() & heard - {""}:
+        if _knowledge(now[topic]) < _knowledge(was[topic]):
+            yield _Loss(f"What is published to {topic!r}", _vaguest(now[topic]).span)
+
+
+def _by_topic(found: Iterable[Item]) -> dict[str, list[Item]]:
+    topics: dict[str, list[Item]] = {}
+    for each in found:
+        topics.setdefault(each.topic, []).append(each)
+    return topics
+
+
+def _made_computed(was: Mapping[str, list[Item]], now: Mapping[str, list[Item]]) -> Iterator[tuple[str, Item]]:
+    """Give a topic that is named in fewer places, if it is computed in more than before, with such a place."""
+    fewer = sorted(topic for topic in was if topic and len(now.get(topic, ())) < len(was[topic]))
+    computed = now.get("", [])
+    if fewer and len(computed) > len(was.get("", ())):
+        yield fewer[0], computed[-1]
+
+
+def _knowledge(publications: list[Publication]) -> int:
+    """How much is known of what is published: all its keys, some, or nothing. What is declared is kept when the graph runs."""
+    declared = [each for each in publications if each.is_declared and each.payload is not None]
+    return min(_of_payload(each.payload) for each in declared or publications)
+
+
+def _of_payload(payload: Schema | None) -> int:
+    return 0 if payload is None else 1 if payload.is_open else 2
+
+
+def _vaguest(publications: list[Publication]) -> Publication:
+    return min(publications, key=lambda each: _of_payload(each.payload))
+
+
+# --- what is heard ------------------------------------------------------------------------------
+
+
+def _of_heard(old: AgentDefinition, new: AgentDefinition, after: Project) -> Iterator[_Loss]:
+    was, now = _by_topic(old.subscriptions), _by_topic(new.subscriptions)
+    for topic in was.keys() & now.keys() - {""}:
+        before = {each.method: each for each in was[topic]}
+        whole = all(map(_is_whole, was[topic]))
+        for each in now[topic]:
+            known = before.get(each.method)
+            what = f"What {new.name}.{each.method} needs of {topic!r}"
+            is_lost = not _is_whole(each) and (_is_whole(known) if known else whole)
+            if (is_lost and not _only_shows(each, new, after)) or (known and _takes_anything(known, each)):
+                yield _Loss(what, each.span)
+            elif known and known.declared is not None:
+                yield from _of_types(what, known.declared, _needs_of(each), each.span)
+    for topic, computed in _made_computed(was, now):
+        yield _Loss(f"Which topic {new.name}.{computed.method} hears in the place of {topic!r}", computed.span)
+
+
+def _is_whole(heard: Subscription) -> bool:
+    """True when all is known that a handler needs: it needs nothing, says what it takes, or reads nothing but plain keys."""
+    return heard.shape == "nothing" or heard.declared is not None or heard.reads_all_known
+
+
+def _needs_of(heard: Subscription) -> Schema:
+    keys = dict.fromkeys(read.key for read in heard.reads)
+    return heard.declared or Schema(tuple(Field(key, UNKNOWN) for key in keys))
+
+
+def _takes_anything(known: Subscription, heard: Subscription) -> bool:
+    """True when `**rest` takes the place of a parameter that had a name."""
+    names, now = ({each.name for each in side.fields if each.kind != "var_keyword"} for side in (known, heard))
+    has_rest = len(heard.fields) > len(now)
+    return has_rest and len(known.fields) == len(names) and bool(names - now)
+
+
+def _only_shows(heard: Subscription, agent: AgentDefinition, project: Project) -> bool:
+    """True when the handler gives its payload whole to nothing but logs and the like: they need no key."""
+    method = agent.method(heard.method)
+    if method is None or heard.shape not in ("event", "payload", "event_payload", "topic_payload"):
+        return False
+    try:
+        tree = project.source(method.span.path).parse()
+    except BuildError:
+        return False
+    lines = range(method.span.line, method.span.end_line + 1)
+    found = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.name == heard.method
+        and node.lineno in lines
+    ]
+    return len(found) == 1 and _shows(found[0], {each.name for each in method.parameters})
+
+
+def _shows(function: ast.FunctionDef | ast.AsyncFunctionDef, names: set[str]) -> bool:
+    parents = {id(child): node for node in ast.walk(function) for child in ast.iter_child_nodes(node)}
+    for node in ast.walk(function):
+        if isinstance(node, ast.Name) and node.id in names and not _is_plain_use(node, parents):
+            return False
+    return True
+
+
+def _is_plain_use(node: ast.Name, parents: Mapping[int, ast.AST]) -> bool:
+    """True for a payload of which a constant key is used, or that is shown."""
+    whole: ast.AST = node
+    parent = parents.get(id(whole))
+    if not isinstance(node.ctx, ast.Load):
+        return False
+    if isinstance(parent, ast.Attribute) and parent.attr == "payload":
+        whole, parent = parent, parents.get(id(parent))
+    elif isinstance(parent, ast.Attribute) and parent.attr != "get":
+        return isinstance(parent.ctx, ast.Load) and not isinstance(parents.get(id(parent)), ast.Call)
+    if isinstance(parent, ast.Subscript):
+        return parent.value is whole and isinstance(parent.slice, ast.Constant)
+    if isinstance(parent, ast.Attribute):
+        call = parents.get(id(parent))
+        return isinstance(call, ast.Call) and bool(call.args) and isinstance(call.args[0], ast.Constant)
+    if isinstance(parent, ast.Compare):
+        return isinstance(parent.left, ast.Constant)
+    return isinstance(parent, ast.FormattedValue) or _is_shown(whole, parent)
+
+
+def _is_shown(value: ast.AST, call: ast.AST | None) -> bool:
+    if not isinstance(call, ast.Call) or value not in call.args:
+        return False
+    return getattr(call.func, "id", "") in _SHOWING or getattr(call.func, "attr", "") in _LOGGING
+
+
+# --- methods and calls --------------------------------------------------------------------------
+
+
+def _of_methods(old: AgentDefinition, new: AgentDefinition) -> Iterator[_Loss]:
+    for was in old.methods:
+        now = new.method(was.name)
+        if not was.has_schema or now is None:
+            continue
+        what = f"{new.name}.{was.name}"
+        span = now.schema_span or now.span
+        yield from _of_schema(f"What {what} takes", was.input_schema, now.input_schema, span)
+        yield from _of_schema(f"What {what} promises to return", was.output_schema, now.output_schema, span)
+        if was.returns.kind not in _VAGUE and now.returns.kind in _VAGUE:
+            yield _Loss(f"What {what} is annotated to return", now.span)
+        if _is_return_known(was) and not _is_return_known(now):
+            yield _Loss(
+                f"What {what} returns", next(each.span for each in now.returned if not _is_known_end(each.type))
+            )
+
+
+def _is_return_known(method: MethodSpec) -> bool:
+    return all(_is_known_end(each.type) for each in method.returned)
+
+
+def _is_known_end(found: Type) -> bool:
+    """True for a returned value whose fields are known, as far as it has any."""
+    return found.kind not in _VAGUE and (found.kind != "dict" or bool(found.args))
+
+
+def _of_calls(old: AgentDefinition, new: AgentDefinition) -> Iterator[_Loss]:
+    was, now = (Counter((each.agent, each.method, each.has_unknown) for each in agent.calls) for agent in (old, new))
+    known = {(agent, method) for agent, method, has_unknown in was if not has_unknown}
+    for each in new.calls:
+        key = (each.agent, each.method, each.has_unknown)
+        is_more = each.has_unknown and now[key] > was[key]
+        is_computed = not each.agent or not each.method
+        if is_more and (_has_fewer(was, now) if is_computed else key[:2] in known):
+            target = "whom" if is_computed else f"{each.agent}.{each.method} with"
+            yield _Loss(f"What {new.name} calls {target}", each.span)
+
+
+def _has_fewer(was: Mapping[tuple[str, str, bool], int], now: Mapping[tuple[str, str, bool], int]) -> bool:
+    """True when a call that was known is made in fewer places."""
+    return any(now.get(key, 0) < count for key, count in was.items() if not key[2])
+
+
+# --- schemas ------------------------------------------------------------------------------------
+
+
+def _of_schema(what: str, was: Schema | None, now: Schema | None, span: SourceSpan) -> Iterator[_Loss]:
+    if was is not None and _of_payload(now) < _of_payload(was):
+        yield _Loss(what, span)
+    elif was is not None and now is not None:
+        yield from _of_types(what, was, now, span)
+
+
+def _of_types(what: str, was: Schema, now: Schema, span: SourceSpan) -> Iterator[_Loss]:
+    for field in now.fields:
+        known = was.get(field.name)
+        if known is not None and _detail(field.type) < _detail(known.type):
+            yield _Loss(f"{what}, in {field.name!r},", span)
+
+
+def _detail(found: Type) -> int:
+    """How much a type says: nothing, what kind of value, or also what is in it."""
+    if found.kind in _VAGUE:
+        return 0
+    return 2 if found.args or found.fields or found.values else 1
 
 
 def check_agents(before: Project, after: Project, free: Container[str] = ()) -> Problem | None:

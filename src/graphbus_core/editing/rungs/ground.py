@@ -1,24 +1,244 @@
-"""Where states of the project are tried: fresh copies, a sandbox, and what is said when nothing can be tried."""
+"""Where states of the project are tried: fresh copies, a sandbox, and what is said when nothing can be tried.
+
+A copy is made anew for each run, because what is tried may write where it likes.
+
+A model reads the reasons of the gate, and they are kept in records and reports. Tried code could put any file of the project into
+the text of an error, the name of a class or of a test. So only this is repeated of what it has said: a path of the project and a
+line that it has, a name that stands in the text of a file, an exception that Python itself defines. All else is for the person
+alone, shortened.
+"""
 
 from __future__ import annotations
 
+import ast
+import builtins
 import os
+import re
+import shutil
+import stat
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import tempfile
+import weakref
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from fnmatch import fnmatch
 from math import inf
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import msgspec
 
+from graphbus_core.compiler.reading import syntax
 from graphbus_core.editing.rungs.codes import Problem
-from graphbus_core.editing.rungs.trial_tree import NotCopied, TrialTree
-from graphbus_core.editing.rungs.vetted import Files
-from graphbus_core.editing.sandboxes.limits import Finished, Limits, Sandbox
-from graphbus_core.editing.sandboxes.reach import sources_in
+from graphbus_core.editing.sandboxes.jails import sources_in
+from graphbus_core.editing.sandboxes.process import Finished, Limits, Sandbox, remove_tree
 from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.schema.json import Json
+from graphbus_core.store.beneath import Folder
+
+MAX_BYTES = 200_000_000
+MAX_FILES = 20_000
+SKIPPED_FOLDERS = frozenset(
+    {".git", ".hg", ".svn", ".graphbus", ".venv", "venv", "node_modules", "__pycache__", "site-packages", ".hypothesis"}
+    | {".mypy_cache", ".pytest_cache", ".ruff_cache", ".tox", ".nox", ".idea", ".vscode", ".import_linter_cache"}
+)
+SKIPPED_FILES = (".env", ".env.*", "*.pyc", "*.pem", "*.key", ".netrc", ".coverage*")
+
+
+class NotCopied(Exception):  # noqa: N818 - it is an answer, not a failure
+    """The project cannot be copied, or is larger than what may be copied."""
+
+
+class TrialTree:
+    """A copy of the project as it was when it was first needed, and copies of that copy. Removed with this object."""
+
+    def __init__(self, root: str, artifacts_dir: str) -> None:
+        self._root = Path(root)
+        self._artifacts = Path(artifacts_dir)
+        self._home = Path(tempfile.mkdtemp(prefix="graphbus-trial-"))
+        self._count = 0
+        weakref.finalize(self, remove_tree, self._home)
+
+    @contextmanager
+    def copy(self, changed: Mapping[str, bytes | None]) -> Iterator[Path]:
+        """Give a folder with the project and these files in it, or without those that are None; it is gone afterwards.
+
+        Raises:
+            NotCopied: There is too much to copy, or a file cannot be read or written.
+        """
+        self._count += 1
+        folder = self._home / f"trial{self._count}"
+        try:
+            self._fill(folder, changed)
+            yield folder
+        finally:
+            remove_tree(folder)
+
+    def _fill(self, folder: Path, changed: Mapping[str, bytes | None]) -> None:
+        base = self._home / "base"
+        try:
+            if not base.exists():
+                self._copy_base(base)
+            shutil.copytree(base, folder, symlinks=True, copy_function=shutil.copyfile)
+            with Folder.at(
+                os.path.realpath(folder)
+            ) as copy:  # a link that stays in the project may lead out of a copy of it
+                for path, data in changed.items():
+                    above, _, name = path.rpartition("/")
+                    with copy.folder(above or ".", make=data is not None) as place:
+                        place.write(name, data, is_flushed=False) if data is not None else place.unlink(name)
+        except OSError as reason:
+            raise NotCopied(str(reason)) from None
+
+    def _copy_base(self, base: Path) -> None:
+        fresh = base.with_name("base.part")
+        remove_tree(fresh)
+        files = size_bytes = 0
+        for folder, names, paths in self._walk():
+            target = fresh / folder
+            target.mkdir(parents=True)
+            for name in paths:
+                source = self._root / folder / name
+                information = source.lstat()
+                if stat.S_ISREG(information.st_mode):
+                    files, size_bytes = files + 1, size_bytes + information.st_size
+                    if files > MAX_FILES or size_bytes > MAX_BYTES:
+                        raise NotCopied(f"it has more than {MAX_FILES} files or {MAX_BYTES} bytes")
+                    shutil.copyfile(source, target / name)
+                elif stat.S_ISLNK(information.st_mode):
+                    self._copy_link(source, target / name)
+            for name in names:
+                if (self._root / folder / name).is_symlink():
+                    self._copy_link(self._root / folder / name, target / name)
+        fresh.rename(base)
+
+    def _walk(self) -> Iterator[tuple[Path, list[str], list[str]]]:
+        for folder, names, paths in os.walk(self._root):
+            names[:] = sorted(name for name in names if self._is_wanted(Path(folder, name)))
+            wanted = [name for name in sorted(paths) if not any(fnmatch(name, glob) for glob in SKIPPED_FILES)]
+            yield Path(folder).relative_to(self._root), names, wanted
+
+    def _is_wanted(self, folder: Path) -> bool:
+        is_ours = folder.name.startswith("graphbus-") and folder.parent == self._home.parent  # TMPDIR is in the project
+        is_skipped = folder.name in SKIPPED_FOLDERS or folder == self._artifacts or is_ours
+        return not is_skipped and not (folder / "pyvenv.cfg").exists()
+
+    def _copy_link(self, source: Path, target: Path) -> None:
+        """Keep a relative link inside the project; others would lead back to the real files."""
+        aim = os.readlink(source)
+        inside = Path(os.path.realpath(source)).is_relative_to(os.path.realpath(self._root))
+        if inside and not os.path.isabs(aim):
+            target.symlink_to(aim)
+
+
+MOST_CHARACTERS, MOST_LINES = 2000, 20
+_ANY_ERROR = "an error"
+_OF_LIBRARY = ("CancelledError", "Empty", "FrozenInstanceError", "Full", "InvalidOperation", "JSONDecodeError")
+_LONGEST_FILE = 4_000_000
+_IN_TEXT = re.compile(r"^\s*([^\s:()\"']+\.\w+):(\d+)", re.MULTILINE)
+
+
+class Raised(msgspec.Struct, frozen=True, array_like=True):
+    """An exception as `inside/graphbus_trial.py` tells it: class, text, and where it came from, nearest last."""
+
+    name: str
+    text: str = ""
+    steps: list[tuple[str, int]] = []
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.text}" if self.text else self.name
+
+
+class Spot(NamedTuple):
+    """A line of a file of the project; nothing for none that is known."""
+
+    path: str = ""
+    line: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}" if self.line else self.path
+
+
+class Files:
+    """The files of a state of the project, by which places and names are recognised."""
+
+    def __init__(self, root: Path, changed: Mapping[str, bytes | None]) -> None:
+        self._root = root
+        self._changed = changed
+        self._names: dict[str, frozenset[str]] = {}
+
+    def text(self, path: str) -> bytes | None:
+        """Give the text of a file; None for what is no file of the project."""
+        if path in self._changed:
+            return self._changed[path]
+        parts = path.split("/")
+        if path != Path(path).as_posix() or parts[0] in ("", ".") or ".." in parts:
+            return None
+        try:
+            file = self._root / path
+            is_ours = file.is_file() and file.resolve().is_relative_to(self._root.resolve())
+            return file.read_bytes() if is_ours and file.stat().st_size <= _LONGEST_FILE else None
+        except (OSError, ValueError):
+            return None
+
+    def spot(self, path: str, line: int = 0) -> Spot:
+        """Give a place if there is such a file, with its line if the file has that line."""
+        text = self.text(path)
+        if text is None:
+            return Spot()
+        return Spot(path, line if 0 < line <= text.count(b"\n") + 1 else 0)
+
+    def last(self, steps: Iterable[tuple[str, int]]) -> Spot:
+        """Give the last place that is known."""
+        return next((spot for spot in (self.spot(*step) for step in reversed(list(steps))) if spot.line), Spot())
+
+    def spots_in(self, text: str) -> list[Spot]:
+        """Give the places with which lines of a text begin, each once."""
+        found = (self.spot(path.removeprefix("./"), int(line[:9])) for path, line in _IN_TEXT.findall(text))
+        return list(dict.fromkeys(spot for spot in found if spot.line))
+
+    def test(self, name: str) -> str:
+        """Give the name of a test as far as it stands in its file: without parameters, and without what was made by code."""
+        path, *parts = name.partition("[")[0].split("::")
+        spot = self.spot(path)
+        known = self._defined(path) if spot.path else frozenset()
+        kept = parts[: next((at for at, part in enumerate(parts) if part not in known), len(parts))]
+        return "::".join([spot.path, *kept]) if spot.path else "a test"
+
+    def _defined(self, path: str) -> frozenset[str]:
+        if path not in self._names:
+            try:
+                tree = syntax.parse(self.text(path) or b"")
+            except (SyntaxError, ValueError, RecursionError):
+                return frozenset()
+            kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+            self._names[path] = frozenset(node.name for node in ast.walk(tree) if isinstance(node, kinds))
+        return self._names[path]
+
+
+def error_name(name: str) -> str:
+    """Give the name of an exception of Python itself; of others only that there was one."""
+    if name in _OF_LIBRARY:
+        return name
+    found = getattr(builtins, name, None)
+    return name if isinstance(found, type) and issubclass(found, BaseException) else _ANY_ERROR
+
+
+def names_of(found: Iterable[str], known: Collection[str], noun: str) -> str:
+    """Give the names that are known, and how many others there are."""
+    told = list(dict.fromkeys(found))
+    kept = [name for name in told if name in known]
+    others = len(told) - len(kept)
+    return ", ".join([*kept, *([f"{others} {noun}{'s' if others > 1 else ''} of other names"] if others else [])])
+
+
+def shortened(text: str) -> str:
+    """Give the beginning of a text, for the person."""
+    lines = text.strip().splitlines()
+    kept = "\n".join(lines[:MOST_LINES])
+    is_whole = len(lines) <= MOST_LINES and len(kept) <= MOST_CHARACTERS
+    return kept if is_whole else f"{kept[:MOST_CHARACTERS]} …"
+
 
 INSIDE = Path(__file__).with_name("inside")
 NO_JAIL = (
@@ -172,6 +392,27 @@ class Ground:
         shown = [INSIDE, *_program(command)]
         limits = self.limits_beside(before_s)
         return self.sandbox.run(command, folder, limits=limits, environment=more, readable=shown)
+
+    def tried(
+        self,
+        state: State,
+        import_roots: Sequence[str],
+        *,
+        modules: Sequence[str] = (),
+        calls: Sequence[Json] = (),
+        test: str = "",
+        longest_s: float = inf,
+        before_s: float = 0.0,
+    ) -> Heard:
+        """Import modules of a state, then make calls, or run the text of a test, all in one process of its own.
+
+        Raises:
+            NotCopied: As `copy`.
+        """
+        with self.copy(state) as folder:
+            work = msgspec.json.encode([self.paths(folder, import_roots), modules, calls, test]).decode()
+            command = [sys.executable, "-B", str(INSIDE / "graphbus_trial.py"), work]
+            return self.watched(command, folder, {}, longest_s=longest_s, before_s=before_s)
 
     def watched(
         self,

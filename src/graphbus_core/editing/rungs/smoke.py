@@ -11,7 +11,6 @@ type. What is unknown has no sample, and nothing that needs one is tried.
 from __future__ import annotations
 
 import ast
-import sys
 from collections.abc import Iterator
 from functools import partial
 from signal import SIGPROF
@@ -21,11 +20,20 @@ import msgspec
 
 from graphbus_core.compiler.project import Project
 from graphbus_core.compiler.reading import syntax
-from graphbus_core.editing.rungs import vetted
 from graphbus_core.editing.rungs.codes import Problem
-from graphbus_core.editing.rungs.ground import INSIDE, Ground, NotRun, State, Verdict, changed_paths, not_copied
-from graphbus_core.editing.rungs.trial_tree import NotCopied
-from graphbus_core.editing.rungs.vetted import Files, Raised, Spot
+from graphbus_core.editing.rungs.ground import (
+    Files,
+    Ground,
+    NotCopied,
+    NotRun,
+    Raised,
+    Spot,
+    State,
+    Verdict,
+    changed_paths,
+    error_name,
+    not_copied,
+)
 from graphbus_core.model.agent import AgentDefinition, MethodSpec, Subscription
 from graphbus_core.schema.json import Json
 from graphbus_core.schema.types import STR, Field, Schema, Type
@@ -125,7 +133,7 @@ _SOON_S = 3.0
 _Functions = dict[str, ast.FunctionDef | ast.AsyncFunctionDef]
 
 
-class Attempt(NamedTuple):
+class _Attempt(NamedTuple):
     """One method to be called with some values; the first `plain_count` are plain, the others odd."""
 
     agent: AgentDefinition
@@ -154,7 +162,7 @@ class SmokeTrials:
     def __init__(self, ground: Ground) -> None:
         self._ground = ground
         self._known: dict[tuple[str, str], Verdict] = {}
-        self._attempts: dict[tuple[str, str], list[Attempt]] = {}
+        self._attempts: dict[tuple[str, str], list[_Attempt]] = {}
         self._heard: dict[tuple[str, str], list[Json]] = {}
 
     def calls(self, base: State, head: State, before: Project, after: Project) -> list[Json]:
@@ -165,7 +173,7 @@ class SmokeTrials:
         """Take the answers to these calls, so that they need not be made again."""
         self._heard[base.digest, head.digest] = said
 
-    def _planned(self, base: State, head: State, before: Project, after: Project) -> list[Attempt]:
+    def _planned(self, base: State, head: State, before: Project, after: Project) -> list[_Attempt]:
         key = (base.digest, head.digest)
         if key not in self._attempts:
             found = _attempts(before, after, changed_paths(base, head))
@@ -186,7 +194,7 @@ class SmokeTrials:
         return self._known[key]
 
     def _compare(
-        self, attempts: list[Attempt], base: tuple[State, Project], head: tuple[State, Project]
+        self, attempts: list[_Attempt], base: tuple[State, Project], head: tuple[State, Project]
     ) -> Problem | None:
         """Call with the change, and where something is wrong, without it."""
         heard = self._heard.pop((base[0].digest, head[0].digest), None)
@@ -202,15 +210,10 @@ class SmokeTrials:
                     return wrong[index]
         return None
 
-    def _try(self, state: State, project: Project, attempts: list[Attempt]) -> tuple[list[Answers], float]:
+    def _try(self, state: State, project: Project, attempts: list[_Attempt]) -> tuple[list[Answers], float]:
         """Give the answers for each attempt, as far as they were given, and the time that was used."""
-        with self._ground.copy(state) as folder:
-            work: list[Json] = [
-                list(self._ground.paths(folder, project.index.import_roots)),
-                [attempt.told() for attempt in attempts],
-            ]
-            command = [sys.executable, "-B", str(INSIDE / "graphbus_smoke.py"), msgspec.json.encode(work).decode()]
-            heard = self._ground.watched(command, folder, {}, longest_s=LONGEST_S)
+        calls = [attempt.told() for attempt in attempts]
+        heard = self._ground.tried(state, project.index.import_roots, calls=calls, longest_s=LONGEST_S)
         said = list(heard.said)
         if ["end"] not in said:
             hangs = heard.done.timed_out or heard.done.returncode == -SIGPROF
@@ -218,7 +221,7 @@ class SmokeTrials:
         return _by_attempt(said, attempts), heard.done.used_s
 
 
-def _by_attempt(said: list[Json], attempts: list[Attempt]) -> list[Answers]:
+def _by_attempt(said: list[Json], attempts: list[_Attempt]) -> list[Answers]:
     """Give the answers for each attempt, as far as they were given."""
     left = [each for each in said if isinstance(each, list) and len(each) == 2]
     found = []
@@ -228,7 +231,7 @@ def _by_attempt(said: list[Json], attempts: list[Attempt]) -> list[Answers]:
     return found
 
 
-def _problems(attempt: Attempt, said: Answers, files: Files) -> dict[int, Problem]:
+def _problems(attempt: _Attempt, said: Answers, files: Files) -> dict[int, Problem]:
     """Give what is wrong, by the number of the value."""
     found: dict[int, Problem] = {}
     method = attempt.agent.method(attempt.method)
@@ -249,7 +252,7 @@ def _problems(attempt: Attempt, said: Answers, files: Files) -> dict[int, Proble
     return found
 
 
-def _raised(attempt: Attempt, value: Json, detail: Json, files: Files) -> Problem:
+def _raised(attempt: _Attempt, value: Json, detail: Json, files: Files) -> Problem:
     """Say what was raised, and where, as far as that can be known without the code that raised it."""
     try:
         error = msgspec.convert(detail, Raised)
@@ -259,14 +262,14 @@ def _raised(attempt: Attempt, value: Json, detail: Json, files: Files) -> Proble
     spot = files.last(error.steps)
     if not spot.path:
         spot = Spot(attempt.agent.path, method.span.line if method else attempt.agent.span.line)
-    said = f"{attempt} raises {vetted.error_name(error.name)} for {value}, not without the change."
+    said = f"{attempt} raises {error_name(error.name)} for {value}, not without the change."
     return Problem("G8.raises", said, spot.path, spot.line, str(error))
 
 
 # --- what has changed, and how it is called ---------------------------------------------------------
 
 
-def _attempts(before: Project, after: Project, paths: set[str]) -> Iterator[Attempt]:
+def _attempts(before: Project, after: Project, paths: set[str]) -> Iterator[_Attempt]:
     known = {agent.name: agent for agent in before.definitions}
     for agent in after.definitions:
         if agent.path in paths and agent.name in known:
@@ -277,12 +280,12 @@ def _attempts(before: Project, after: Project, paths: set[str]) -> Iterator[Atte
                 yield from _of_handler(agent, name, after)
 
 
-def _of_method(agent: AgentDefinition, name: str) -> Iterator[Attempt]:
+def _of_method(agent: AgentDefinition, name: str) -> Iterator[_Attempt]:
     method = agent.method(name)
     schema = method.input_schema if method else None
     if method and schema is not None and not schema.is_open and _takes(method, schema):
         usual, rare = _values(schema)
-        yield Attempt(agent, name, "", "", (*usual, *rare), len(usual), method.output_schema)
+        yield _Attempt(agent, name, "", "", (*usual, *rare), len(usual), method.output_schema)
 
 
 def _takes(method: MethodSpec, schema: Schema) -> bool:
@@ -293,12 +296,12 @@ def _takes(method: MethodSpec, schema: Schema) -> bool:
     )
 
 
-def _of_handler(agent: AgentDefinition, name: str, project: Project) -> Iterator[Attempt]:
+def _of_handler(agent: AgentDefinition, name: str, project: Project) -> Iterator[_Attempt]:
     for subscription in agent.subscriptions:
         if subscription.method == name and subscription.shape not in ("invalid", "typed"):
             schema = _payload_schema(subscription, project)
             usual = _values(schema)[0] if schema is not None else []
-            yield Attempt(agent, name, subscription.topic, subscription.shape, tuple(usual), len(usual), None)
+            yield _Attempt(agent, name, subscription.topic, subscription.shape, tuple(usual), len(usual), None)
 
 
 def _payload_schema(subscription: Subscription, project: Project) -> Schema | None:

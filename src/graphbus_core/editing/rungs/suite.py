@@ -2,27 +2,162 @@
 
 What happened is written down by a process that runs no project code (`inside/graphbus_watch.py`), from what our plugin in
 pytest says. Failing, erring, being skipped and not being there are all the same.
+
+A test and the code that it tests share a process, in which code that is made for it can report what it likes. So before changes
+are written, the tests run twice more, each time with what a random half of them expect turned into its opposite: those must fail,
+the others must pass. Code that turns red tests green does not know which of them ought to be red now; to find out, it would have
+to know the tests, and could as well give what they expect.
 """
 
 from __future__ import annotations
 
+import ast
 import os
 import random
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from fnmatch import fnmatch
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
 from graphbus_core.compiler.project import Project
+from graphbus_core.compiler.reading import syntax
 from graphbus_core.editing.rungs.codes import Problem
-from graphbus_core.editing.rungs.counterproof import Half, halves
-from graphbus_core.editing.rungs.ground import INSIDE, Ground, Heard, Noted, NotRun, State, Verdict, not_copied
-from graphbus_core.editing.rungs.trial_tree import SKIPPED_FOLDERS, NotCopied
-from graphbus_core.editing.rungs.vetted import Files
+from graphbus_core.editing.rungs.ground import (
+    INSIDE,
+    SKIPPED_FOLDERS,
+    Files,
+    Ground,
+    Heard,
+    NotCopied,
+    Noted,
+    NotRun,
+    State,
+    Verdict,
+    not_copied,
+)
 from graphbus_core.schema.json import Json
+
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+class _Half(NamedTuple):
+    """Test files of which some tests expect the opposite.
+
+    Attributes:
+        files: Path -> text.
+        turned: Their names, without parameters.
+        kept: The names of the tests that could have been turned and were not.
+    """
+
+    files: Mapping[str, bytes]
+    turned: frozenset[str]
+    kept: frozenset[str]
+
+    def liars(self, passed: Collection[str], outcomes: Mapping[str, str]) -> set[str]:
+        """Give the tests that passed and do not follow what they expect now: turned ones that pass, kept ones that do not."""
+        found = set()
+        for name in passed:
+            plain = _plain_name(name)
+            is_green = outcomes.get(name) == "passed"
+            if (plain in self.turned and is_green) or (plain in self.kept and not is_green):
+                found.add(name)
+        return found
+
+
+def halves(passed: Iterable[str], files: Files, chance: random.Random) -> tuple[_Half, ...]:
+    """Give two halves: each test that can be turned is turned in one of them; none where there is no such test."""
+    found = {
+        path: _turnable(files.text(path) or b"", path) for path in sorted({name.partition("::")[0] for name in passed})
+    }
+    names = sorted(name for turnable in found.values() for name in turnable)
+    first = frozenset(name for name in names if chance.random() < 0.5)
+    if not names:
+        return ()
+    return tuple(
+        _Half(
+            {path: _turned(files.text(path) or b"", found[path], chosen, chance) for path in found if found[path]},
+            chosen,
+            frozenset(names) - chosen,
+        )
+        for chosen in (first, frozenset(names) - first)
+    )
+
+
+def _plain_name(name: str) -> str:
+    """Give the name of a test without its parameters."""
+    return name.partition("[")[0]
+
+
+def _turnable(text: bytes, path: str) -> dict[str, list[ast.Assert]]:
+    """Give the tests of a file with what they assert in any case: not in a branch, a loop or a block, nor behind a return."""
+    try:
+        tree = syntax.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return {}
+    found: dict[str, list[ast.Assert]] = {}
+    for name, function in _functions(tree.body, path):
+        asserts = [step for step in function.body if isinstance(step, ast.Assert)]
+        ends = any(isinstance(node, ast.Return | ast.Yield | ast.YieldFrom) for node in ast.walk(function))
+        if name in found or ends or not asserts:
+            found[name] = []  # of two tests of one name only the last is there
+        else:
+            found[name] = asserts
+    return {name: asserts for name, asserts in found.items() if asserts}
+
+
+def _functions(body: Iterable[ast.stmt], above: str) -> Iterator[tuple[str, _Function]]:
+    for node in body:
+        if isinstance(node, ast.ClassDef):
+            yield from _functions(node.body, f"{above}::{node.name}")
+        elif isinstance(node, _Function) and node.name.startswith("test"):
+            yield f"{above}::{node.name}", node
+
+
+def _turned(
+    text: bytes, found: Mapping[str, list[ast.Assert]], chosen: Collection[str], chance: random.Random
+) -> bytes:
+    """Give a text in which one assertion of each chosen test is its opposite."""
+    lines = text.splitlines(keepends=True)
+    starts = [0]
+    for line in lines:
+        starts.append(starts[-1] + len(line))
+    edits = []
+    for name in found:
+        if name in chosen:
+            node = chance.choice(found[name]).test
+            constant = _expected(node)
+            place = constant or node
+            first = starts[place.lineno - 1] + place.col_offset
+            last = starts[(place.end_lineno or place.lineno) - 1] + (place.end_col_offset or 0)
+            edits.append((first, last, _other(constant, chance) if constant else b"not (" + text[first:last] + b")"))
+    for first, last, fresh in sorted(edits, reverse=True):
+        text = text[:first] + fresh + text[last:]
+    return text
+
+
+def _expected(node: ast.expr) -> ast.Constant | None:
+    """Give the number or the text that something must be equal to, if that is what is asserted."""
+    if isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], ast.Eq):
+        value = node.comparators[0]
+        if (
+            isinstance(value, ast.Constant)
+            and type(value.value) in (int, float, str)
+            and value.lineno == value.end_lineno
+        ):
+            return value
+    return None
+
+
+def _other(constant: ast.Constant, chance: random.Random) -> bytes:
+    value = constant.value
+    if isinstance(value, str):
+        return repr(f"{value}{chance.choice('abcdefgh')}").encode()
+    assert isinstance(value, int | float)  # noqa: S101 - by _expected
+    return f"({value!r} + {chance.randint(1, 9)})".encode()
+
 
 _TEST_FILES = ("test_*.py", "*_test.py")
 _SECTIONS = {"pytest.ini": "pytest", ".pytest.ini": "pytest", "tox.ini": "pytest", "setup.cfg": "tool:pytest"}
@@ -109,7 +244,7 @@ _KINDS = (
 _BEFORE = {"setup": ("", "teardown"), "call": ("setup", "call"), "teardown": ("setup", "call")}
 
 
-class Tested(NamedTuple):
+class _Tested(NamedTuple):
     """What a run of the tests gave.
 
     Attributes:
@@ -147,7 +282,7 @@ class TestTrials:
 
     def __init__(self, ground: Ground) -> None:
         self._ground = ground
-        self._tested: dict[tuple[str, bool], Tested] = {}
+        self._tested: dict[tuple[str, bool], _Tested] = {}
         self._obstacle = self._obstacle_told = ""
 
     @cached_property
@@ -211,7 +346,7 @@ class TestTrials:
             return self._ground.unverified("G6.unverified", not_copied(reason))
         return None
 
-    def _liars(self, half: Half, base: State, head: State, passed: set[str], project: Project) -> set[str]:
+    def _liars(self, half: _Half, base: State, head: State, passed: set[str], project: Project) -> set[str]:
         """Give the tests that never follow what they expect with the change, and always do without it.
 
         One run settles it when all is well. The others keep a test that fails at times from being taken for a lie: of one that
@@ -230,7 +365,7 @@ class TestTrials:
                 break
         return liars
 
-    def _test(self, state: State, project: Project, before_s: float = 0.0, *, again: bool = False) -> Tested:
+    def _test(self, state: State, project: Project, before_s: float = 0.0, *, again: bool = False) -> _Tested:
         key = (state.digest, again)
         if key not in self._tested:
             with self._ground.copy(state) as folder:
@@ -254,7 +389,7 @@ def _is_pytest(command: tuple[str, ...]) -> bool:
 # --- from what was said to outcomes ---------------------------------------------------------------
 
 
-def _read(heard: Heard, names_pytest: bool) -> Tested:
+def _read(heard: Heard, names_pytest: bool) -> _Tested:
     """Put together what the plugin said; an end that was not said, or said and then talked past, is none."""
     steps = [step for step in heard.said if isinstance(step, list) and step]
     tail = "\n".join(heard.done.stderr.splitlines()[-_LAST_LINES:])
@@ -268,7 +403,7 @@ def _read(heard: Heard, names_pytest: bool) -> Tested:
     elif end and names_pytest and end[1] != heard.done.returncode:
         tampered = (*tampered, f"the exit status ({heard.done.returncode} for {end[1]})")
     done = heard.done
-    return Tested(outcomes, uncollected, is_pytest, done.returncode, done.timed_out, tail, tampered, done.used_s)
+    return _Tested(outcomes, uncollected, is_pytest, done.returncode, done.timed_out, tail, tampered, done.used_s)
 
 
 def _outcomes(steps: list[list[Json]]) -> dict[str, str]:
@@ -295,12 +430,12 @@ def _outcomes(steps: list[list[Json]]) -> dict[str, str]:
 # --- what a run proves ------------------------------------------------------------------------------
 
 
-def _told(tested: Tested) -> str:
+def _told(tested: _Tested) -> str:
     """Give what the run has said of itself, for the person."""
     return "\n".join([*(f"{path}: {why}" for path, why in sorted(tested.uncollected.items())), tested.tail])
 
 
-def _obstacle(before: Tested, timeout_s: float, files: Files) -> str:
+def _obstacle(before: _Tested, timeout_s: float, files: Files) -> str:
     """Say why the tests say nothing about any change; empty when they do."""
     if before.timed_out:
         said = f"The tests take longer than timeout_s ({timeout_s:g} s) without the change, too"
@@ -312,7 +447,7 @@ def _obstacle(before: Tested, timeout_s: float, files: Files) -> str:
     return _failed_obstacle(before)
 
 
-def _failed_obstacle(before: Tested) -> str:
+def _failed_obstacle(before: _Tested) -> str:
     """Say what went wrong in a run that gave neither an outcome nor a broken test file; empty when nothing did."""
     if "No module named pytest" in before.tail:
         said = "There are tests, but pytest is not installed for the Python that shall run them"
@@ -326,7 +461,7 @@ def _failed_obstacle(before: Tested) -> str:
     return f"{said}. Mend it, or set test_command in [tool.graphbus.gate]."
 
 
-def _steady(first: Tested, second: Tested) -> Tested:
+def _steady(first: _Tested, second: _Tested) -> _Tested:
     """Leave out what passed in one run and not in another of the same state."""
     if second.outcomes is None:
         return first
@@ -334,7 +469,7 @@ def _steady(first: Tested, second: Tested) -> Tested:
     return first._replace(outcomes=lasting)
 
 
-def _compare(before: Tested, after: Tested, timeout_s: float, files: Files) -> Verdict:
+def _compare(before: _Tested, after: _Tested, timeout_s: float, files: Files) -> Verdict:
     tampered = [what for what in after.tampered if what not in before.tampered]
     if after.timed_out:
         return Problem("G6.timeout", f"The tests take longer than timeout_s ({timeout_s:g} s).")
@@ -355,7 +490,7 @@ def _kind(what: str) -> str:
     return next((kind for kind in _KINDS if what.startswith(kind)), known)
 
 
-def _compare_outcomes(before: Tested, after: Tested, files: Files) -> Verdict:
+def _compare_outcomes(before: _Tested, after: _Tested, files: Files) -> Verdict:
     fresh = {path: why for path, why in after.uncollected.items() if path not in before.uncollected}
     if fresh:
         told = "\n".join(f"{path}: {why}" for path, why in sorted(fresh.items()))

@@ -11,7 +11,6 @@ What cannot be tried is not verified, and refused (`unverified`) unless the sett
 from __future__ import annotations
 
 import re
-import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import inf
@@ -20,29 +19,147 @@ from typing import NamedTuple
 import msgspec
 
 from graphbus_core.compiler.project import Project
-from graphbus_core.editing.rungs import vetted
 from graphbus_core.editing.rungs.codes import Problem
 from graphbus_core.editing.rungs.ground import (
-    INSIDE,
+    Files,
     Ground,
-    Heard,
+    NotCopied,
     Noted,
     NotRun,
+    Raised,
+    Spot,
     State,
     Verdict,
     changed_paths,
+    error_name,
+    names_of,
     not_copied,
 )
-from graphbus_core.editing.rungs.objection import Objections
 from graphbus_core.editing.rungs.smoke import LONGEST_S, SmokeTrials
 from graphbus_core.editing.rungs.suite import TestTrials
-from graphbus_core.editing.rungs.trial_tree import NotCopied
-from graphbus_core.editing.rungs.vetted import Files, Raised, Spot
-from graphbus_core.editing.sandboxes.limits import Finished, Sandbox
+from graphbus_core.editing.sandboxes.process import Finished, Sandbox
 from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.schema.json import Json
 
+MAX_CHARACTERS = 20_000
+_FUNCTION = re.compile(r"\bdef\s+(test\w*)")
+
+
+# --- objections that are tests ----------------------------------------------------------------------
+#
+# An evaluator's test holds if it passes before the change, fails after it, and passes before the change once more. One that fails
+# on both sides says nothing; one that is skipped, hangs or ends its process does not hold. Its author is trusted no more than the
+# author of a change: it runs in the sandbox and nowhere else.
+
+
+class Objection(NamedTuple):
+    """Whether an objection holds, and why or why not."""
+
+    holds: bool
+    detail: str
+
+
+class _Outcomes(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run gave: test -> `passed`, `skipped` or why it failed; `error` if the text could not be loaded."""
+
+    outcomes: dict[str, str]
+    error: str
+    used_s: float = 0.0
+
+    @property
+    def passed(self) -> set[str]:
+        return {name for name, outcome in self.outcomes.items() if outcome == "passed"}
+
+    @property
+    def failed(self) -> dict[str, str]:
+        return {name: outcome for name, outcome in self.outcomes.items() if outcome.startswith("failed")}
+
+
+class Objections:
+    """The objections of one session; the same one is not tried twice."""
+
+    def __init__(self, ground: Ground) -> None:
+        self._ground = ground
+        self._tried: dict[tuple[str, str, str], Objection] = {}
+
+    def try_out(self, base: State, head: State, project: Project, text: str) -> Objection:
+        """Run a test on both states.
+
+        Args:
+            base: The workspace without the change.
+            head: The workspace with it.
+            project: Where modules are found.
+            text: A Python file with functions whose names begin with `test`; they take no arguments and may be async.
+        """
+        key = (base.digest, head.digest, text)
+        if key not in self._tried:
+            self._tried[key] = self._try_out(base, head, project, text)
+        return self._tried[key]
+
+    def _try_out(self, base: State, head: State, project: Project, text: str) -> Objection:
+        if len(text) > MAX_CHARACTERS:
+            return Objection(False, f"the test is longer than {MAX_CHARACTERS} characters")
+        try:
+            before = self._run(base, project, text)
+            if before is None or not before.passed:
+                return Objection(False, _nothing_before(before))
+            broken = _broken(before, self._run(head, project, text, before.used_s))
+            if broken.holds:
+                again = self._run(base, project, text, before.used_s)
+                if again is None or again.passed != before.passed:
+                    return Objection(False, "without the change the test passes at one time and fails at another")
+        except NotCopied as reason:
+            return Objection(False, f"the test cannot be run: {not_copied(reason)}")
+        return broken
+
+    def _run(self, state: State, project: Project, text: str, before_s: float = 0.0) -> _Outcomes | None:
+        """Give what became of the tests; None when the process ended before it could say."""
+        heard = self._ground.tried(state, project.index.import_roots, test=text, before_s=before_s)
+        found = heard.last(_Outcomes) if heard.is_sound and not heard.done.timed_out else None
+        return msgspec.structs.replace(_vetted(found, text), used_s=heard.done.used_s) if found else None
+
+
+def _vetted(found: _Outcomes, text: str) -> _Outcomes:
+    """Leave out every word that is neither ours nor Python's, nor a name of a function in the text of the test."""
+    tests = set(_FUNCTION.findall(text))
+    outcomes = {name: _word(outcome) for name, outcome in found.outcomes.items() if name in tests}
+    return _Outcomes(outcomes=outcomes, error=error_name(found.error) if found.error else "")
+
+
+def _word(outcome: str) -> str:
+    kind, _, name = outcome.partition(": ")
+    return kind if kind in ("passed", "skipped") else f"failed: {error_name(name)}"
+
+
+def _nothing_before(before: _Outcomes | None) -> str:
+    if before is None:
+        return "the test does not come to its end without the change"
+    if before.error:
+        return f"the test cannot be loaded without the change: {before.error}"
+    if not before.outcomes:
+        return "there is no function in it whose name begins with `test`"
+    name, outcome = min(before.outcomes.items())
+    return f"{name} does not pass without the change either ({outcome})"
+
+
+def _broken(before: _Outcomes, after: _Outcomes | None) -> Objection:
+    if after is None:
+        return Objection(False, "the test does not come to its end with the change")
+    if after.error:
+        return Objection(
+            True, f"{min(before.passed)} passes without the change and cannot be loaded with it: {after.error}"
+        )
+    lost = sorted(before.passed & set(after.failed))
+    if lost:
+        reason = after.failed[lost[0]].removeprefix("failed: ")
+        return Objection(True, f"{lost[0]} passes without the change and fails with it: {reason}")
+    return Objection(False, f"{min(before.passed)} passes with the change, too")
+
+
 Failures = dict[str, Problem]
+
+
+# --- G5 ----------------------------------------------------------------------------------------------
 
 
 class Imported(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +169,7 @@ class Imported(msgspec.Struct, frozen=True, kw_only=True):
     errors: dict[str, Raised]
 
 
-class ImportTrials:
+class _ImportTrials:
     """The imports of one session; a state that was tried is not tried again, nor a module that hangs without any change."""
 
     def __init__(self, ground: Ground) -> None:
@@ -136,7 +253,7 @@ class ImportTrials:
         for module, names in tried.items():
             found = result.nodes.get(module, [])
             if module not in failures and sorted(found) != sorted(names):
-                defined = vetted.names(found, names, "agent") or "no agent"
+                defined = names_of(found, names, "agent") or "no agent"
                 message = f"{module} defines {defined}; its text shows {', '.join(names)}."
                 failures[module] = Problem("G5.nodes", message, _path_of(project, module), told=", ".join(found))
         return failures
@@ -149,21 +266,17 @@ class ImportTrials:
         limit_s = self._ground.limits_beside(before_s).timeout_s
         known = self._imported.get(key)
         if known is None or (isinstance(known, Finished) and known.timed_out and known.used_s < limit_s):
-            heard = self._run(state, project, modules, calls, longest_s=LONGEST_S if calls else inf, before_s=before_s)
+            roots, longest_s = project.index.import_roots, LONGEST_S if calls else inf
+            heard = self._ground.tried(
+                state, roots, modules=modules, calls=calls, longest_s=longest_s, before_s=before_s
+            )
             if calls and not heard.said:  # what ends or hangs may be a call: the imports are judged alone
-                heard = self._run(state, project, modules, ())
+                heard = self._ground.tried(state, roots, modules=modules)
             self._imported[key] = heard.first(Imported) or heard.done
             self._used_s[key] = heard.done.used_s
             if calls and heard.said[-1:] == [["end"]]:
                 self.answers[state.digest] = heard.said[1:]
         return self._imported[key]
-
-    def _run(self, state: State, project: Project, modules: list[str], calls: Sequence[Json], **limits: float) -> Heard:
-        with self._ground.copy(state) as folder:
-            roots = self._ground.paths(folder, project.index.import_roots)
-            work = msgspec.json.encode([roots, modules, calls]).decode()
-            command = [sys.executable, "-B", str(INSIDE / "graphbus_import.py"), work]
-            return self._ground.watched(command, folder, {}, **limits)
 
 
 def _import_ended(done: Finished, timeout_s: float) -> Problem:
@@ -174,7 +287,7 @@ def _import_ended(done: Finished, timeout_s: float) -> Problem:
 
 def _not_imported(module: str, error: Raised, files: Files, path: str) -> Problem:
     spot = files.last(error.steps)
-    said = f"{module} does not import: {vetted.error_name(error.name)}"
+    said = f"{module} does not import: {error_name(error.name)}"
     if spot.path not in ("", path):
         said, spot = f"{said} at {spot}", Spot()
     return Problem("G5.import", f"{said}.", path, spot.line, str(error))
@@ -197,6 +310,9 @@ _PLAIN = {"RUFF_OUTPUT_FORMAT": "concise", "NO_COLOR": "1", "TERM": "dumb"}
 _MISSING = (126, 127)
 
 
+# --- G7: further commands ------------------------------------------------------------------------------
+
+
 class Found(NamedTuple):
     """What a command found in a state: its lines, as often as they occur, how they read, and its exit status.
 
@@ -210,7 +326,7 @@ class Found(NamedTuple):
     used_s: float
 
 
-class CheckTrials:
+class _CheckTrials:
     """The further commands of one session; a state that was checked is not checked again."""
 
     def __init__(self, ground: Ground) -> None:
@@ -284,10 +400,10 @@ class Trials:
 
     def __init__(self, config: ResolvedBuild, sandbox: Sandbox | None) -> None:
         ground = Ground(config, sandbox)
-        self._imports = ImportTrials(ground)
+        self._imports = _ImportTrials(ground)
         self._tests = TestTrials(ground)
         self.objections = Objections(ground)
-        self._checks = CheckTrials(ground)
+        self._checks = _CheckTrials(ground)
         self._smoke = SmokeTrials(ground)
 
     @property

@@ -9,8 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from graphbus_core.editing.sandboxes.jails import Jail, Tier
-from graphbus_core.editing.sandboxes.limits import Limits, Sandbox
-from graphbus_core.editing.sandboxes.process import ProcessSandbox
+from graphbus_core.editing.sandboxes.process import Limits, ProcessSandbox, Sandbox
 from graphbus_core.errors import GraphBusError, NotJudgedError
 from graphbus_core.model.config import Isolation
 

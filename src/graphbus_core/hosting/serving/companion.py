@@ -14,12 +14,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from graphbus_core.hosting.extras import require
 from graphbus_core.hosting.graph import LiveGraph
+from graphbus_core.hosting.imports import require
 from graphbus_core.hosting.metrics import Meter, exposition
 from graphbus_core.hosting.serving.address import Token, find_token
-from graphbus_core.hosting.serving.probes import ProbeServer
-from graphbus_core.hosting.serving.status import Status
+from graphbus_core.hosting.serving.probes import ProbeServer, Status
 from graphbus_core.model.artifacts import ProjectInfo
 from graphbus_core.model.config import ResolvedRun, RuntimeConfig, ServeConfig
 from graphbus_core.settings import find_root, project_info, resolve_run
@@ -118,11 +117,6 @@ class Servers:
         graph.at_end(site.crew.dismiss)
         graph.at_end(server.stop)
         self._show(f"Listening at http://{_shown(self._config.host)}:{self.ports['serve']}/")
-        if server.room.connections < self._config.max_connections:
-            most, files = server.room.connections, server.room.files
-            self._show(
-                f"At most {most} connections at the same time: this process may have {files} files open (ulimit -n)."
-            )
         if http.token.notice:
             self._show(http.token.notice)
         return lambda: site.in_flight > 0

@@ -19,7 +19,6 @@ REFUSED = "graphbus-refused"
 
 REFUSED_HEADS = {
     400: "This is not an HTTP request, or it could be read in two ways.",
-    408: "The head of the request did not arrive in time.",
     431: f"The head of a request may have {MAX_HEAD_BYTES} bytes.",
     503: "There are too many connections.",
 }

@@ -1,72 +1,261 @@
-"""uvicorn: the only module that knows it. It listens, and runs the application.
+"""Where requests begin and end, and uvicorn behind that: the only module that knows it.
 
-A protocol of ours stands between the socket and that of uvicorn: it lets pass what `wire` has read, bounds the number of
-connections and the time of a head and of a client that does not read. A refusal is a request of our own that the application
-answers: it comes in the order of the requests before it, and looks like every other refusal.
+A proxy in front may read the end of a request at another place than h11, which is lenient: it takes LF for CR LF, joins
+folded headers, and lets Transfer-Encoding win over Content-Length. `Requests` follows a connection as RFC 9112 writes it and
+in no other way; it is sans-IO. What could be read in two ways is refused before h11 gets it. A refusal is a request of our own
+that the application answers: it comes in the order of the requests before it, and looks like every other refusal.
+
+    HEAD --Content-Length--> BODY --> HEAD
+    HEAD --chunked--> SIZE --> CHUNK --> SIZE ... --0--> TRAILERS --> HEAD
+
+Limits for clients that are slow on purpose belong to the proxy in front.
 """
 
 from __future__ import annotations
 
-import resource
+import re
 import socket
 from collections.abc import Callable
-from contextlib import suppress
+from enum import Enum
 from threading import Event, Thread
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import h11
-from msgspec import structs
 from uvicorn import Config, Server
 
 from graphbus_core.hosting.serving.address import refuse_address
 from graphbus_core.hosting.serving.problems import MAX_HEAD_BYTES, REFUSED
-from graphbus_core.hosting.serving.wire import Ambiguous, Part, Requests
 from graphbus_core.model.config import ServeConfig
 
 if TYPE_CHECKING:
-    from asyncio import Protocol, TimerHandle, Transport
+    from asyncio import Protocol, Transport
+
+VERSIONS = (b"HTTP/1.1", b"HTTP/1.0")
+
+_CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+_BARE_LF = re.compile(rb"(?<!\r)\n")
+_LENGTH = re.compile(rb"0|[1-9][0-9]{0,17}")
+_CHUNK = re.compile(rb"([0-9A-Fa-f]{1,16})(?:;[\t\x20-\x7e\x80-\xff]*)?\r\n")
+_ONCE = (b"host", b"content-length", b"transfer-encoding")
+_MOST_IN_LINE = 4096
+"""The size of a chunk with its extensions."""
+
+Fields = list[tuple[bytes, bytes]]
+
+
+class Part(Enum):
+    """What comes next on a connection."""
+
+    HEAD = "head"
+    BODY = "body"
+    SIZE = "size of a chunk"
+    CHUNK = "chunk"
+    TRAILERS = "trailers"
+    REFUSED = "nothing any more"
+
+
+class Ambiguous(Exception):  # noqa: N818 - it is raised and caught in this module
+    """These bytes are refused.
+
+    Attributes:
+        part: Where they stand.
+        status: 400, or 431 for a head that is too large.
+    """
+
+    def __init__(self, part: Part, status: int = 400) -> None:
+        super().__init__(part, status)
+        self.part = part
+        self.status = status
+
+
+class Requests:
+    """Follows the requests of one connection.
+
+    Attributes:
+        part: What comes next.
+        passed: What may be read and was not taken yet.
+    """
+
+    def __init__(self, most_head_bytes: int) -> None:
+        self.part = Part.HEAD
+        self.passed = bytearray()
+        self._waiting = bytearray()
+        self._left = 0
+        self._most_head_bytes = most_head_bytes
+
+    @property
+    def has_begun(self) -> bool:
+        """A head has arrived in part."""
+        return self.part is Part.HEAD and bool(self._waiting)
+
+    def take(self) -> bytes:
+        """Give what may be read, once."""
+        passed = bytes(self.passed)
+        self.passed.clear()
+        return passed
+
+    def receive(self, data: bytes) -> None:
+        """Take more bytes; those that may be read are in `passed` then.
+
+        Raises:
+            Ambiguous: What comes next is refused. What came before it is in `passed`.
+        """
+        self._waiting += data
+        step = {
+            Part.HEAD: self._read_head,
+            Part.BODY: self._read_body,
+            Part.SIZE: self._read_size,
+            Part.CHUNK: self._read_chunk,
+            Part.TRAILERS: self._read_trailers,
+            Part.REFUSED: self._waiting.clear,
+        }
+        while self._waiting and step[self.part]():
+            pass
+
+    def refuse(self, status: int = 400) -> Ambiguous:
+        """Read nothing more on this connection."""
+        part, self.part = self.part, Part.REFUSED
+        self._waiting.clear()
+        return Ambiguous(part, status)
+
+    def _read_head(self) -> bool:
+        head = self._lines()
+        if not head:
+            return False
+        fields = _fields_of_head(head)
+        if fields is None or not _is_framed_once(fields):
+            raise self.refuse()
+        self._pass(len(head))
+        named = dict(fields)
+        self._left = int(named.get(b"content-length", b"0"))
+        self.part = Part.SIZE if b"transfer-encoding" in named else Part.BODY if self._left else Part.HEAD
+        return True
+
+    def _read_body(self) -> bool:
+        self._left -= self._pass(self._left)
+        if not self._left:
+            self.part = Part.HEAD
+        return not self._left
+
+    def _read_size(self) -> bool:
+        end = self._waiting.find(b"\n")
+        if end < 0 and len(self._waiting) <= _MOST_IN_LINE:
+            return False
+        size = _CHUNK.fullmatch(bytes(self._waiting[: end + 1]))
+        if size is None:
+            raise self.refuse()
+        self._pass(end + 1)
+        self._left = int(size[1], 16)
+        self.part = Part.CHUNK if self._left else Part.TRAILERS
+        return True
+
+    def _read_chunk(self) -> bool:
+        self._left -= self._pass(self._left)
+        if self._left or len(self._waiting) < 2:
+            return False
+        if self._waiting[:2] != b"\r\n":
+            raise self.refuse()
+        self._pass(2)
+        self.part = Part.SIZE
+        return True
+
+    def _read_trailers(self) -> bool:
+        if self._waiting[:2] == b"\r\n":
+            self._pass(2)
+        else:
+            trailers = self._lines()
+            if not trailers:
+                return False
+            fields = _fields(trailers.split(b"\r\n")[:-2])
+            if fields is None or not _is_framed_once(fields):
+                raise self.refuse()
+            self._pass(len(trailers))
+        self.part = Part.HEAD
+        return True
+
+    def _lines(self) -> bytes:
+        """The lines up to an empty one; nothing while they are not all there."""
+        end = self._waiting.find(b"\r\n\r\n") + 4
+        lines = bytes(self._waiting[:end] if end >= 4 else self._waiting)
+        if _BARE_LF.search(lines):
+            raise self.refuse()
+        if len(lines) > self._most_head_bytes:
+            raise self.refuse(431)
+        return lines if end >= 4 else b""
+
+    def _pass(self, count: int) -> int:
+        taken = self._waiting[:count]
+        self.passed += taken
+        del self._waiting[:count]
+        return len(taken)
+
+
+def _fields_of_head(head: bytes) -> Fields | None:
+    """The headers; None if the request line or one of them can be read in two ways."""
+    line, *lines = head.split(b"\r\n")[:-2]
+    fields = _fields(lines)
+    version = line.rpartition(b" ")[2]
+    is_plain = not _CONTROL.search(line) and line.partition(b" ")[2].startswith(b"/") and version in VERSIONS
+    if fields is None or not is_plain:
+        return None
+    is_chunked = any(name == b"transfer-encoding" for name, _ in fields)
+    return None if is_chunked and version == b"HTTP/1.0" else fields
+
+
+def _fields(lines: list[bytes]) -> Fields | None:
+    """Names in lower case and values; None for a control character or a folded line."""
+    if any(_CONTROL.search(line) or line[:1] in (b" ", b"\t") for line in lines):
+        return None
+    return [(name.lower(), value.strip(b" \t")) for name, _, value in (line.partition(b":") for line in lines)]
+
+
+def _is_framed_once(fields: Fields) -> bool:
+    """True if exactly one header says where the request ends and whose it is, in the one way in which that is written."""
+    names = [name for name, _ in fields]
+    if any(names.count(name) > 1 for name in _ONCE) or {b"content-length", b"transfer-encoding"} <= set(names):
+        return False
+    return all(
+        _LENGTH.fullmatch(value) if name == b"content-length" else value.lower() == b"chunked"
+        for name, value in fields
+        if name in (b"content-length", b"transfer-encoding")
+    )
+
 
 _BACKLOG = 256
 """So many connections may wait to be accepted."""
-
-_OTHER_FILES = 64
-"""What a process has open beside connections: its databases, pipes and logs, and probes."""
 
 _BROKEN = {Part.CHUNK: b"!!"}
 """What h11 refuses in the middle of a body; elsewhere it is a line with a NUL."""
 
 
 class _Connection:
-    """One connection, an `asyncio.Protocol`: that of uvicorn behind the limits."""
+    """One connection, an `asyncio.Protocol`: the protocol of uvicorn behind the reader."""
 
-    def __init__(self, inner: Protocol, limits: ServeConfig, connected: set[_Connection]) -> None:
+    def __init__(self, inner: Protocol, connected: set[_Connection], most: int) -> None:
         self._inner = inner
-        self._limits = limits
         self._connected = connected
+        self._most = most
         self._requests = Requests(MAX_HEAD_BYTES)
-        self._head_timer: TimerHandle | None = None
-        self._write_timer: TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
-        from asyncio import get_running_loop
-
         self._transport: Transport = transport
-        self._loop = get_running_loop()
         self._connected.add(self)
         self._inner.connection_made(transport)
-        if len(self._connected) > self._limits.max_connections:
+        if len(self._connected) > self._most:
             self._refuse(self._requests.refuse(503))
-        else:
-            self._head_timer = self._loop.call_later(self._limits.header_timeout_s, self._head_is_late)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._connected.discard(self)
-        self._stop_waiting_for_head()
-        self.resume_writing()
         self._inner.connection_lost(exc)
 
     def eof_received(self) -> bool | None:
         return self._inner.eof_received()
+
+    def pause_writing(self) -> None:
+        self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._inner.resume_writing()
 
     def data_received(self, data: bytes) -> None:
         refusal = None
@@ -79,34 +268,8 @@ class _Connection:
             self._give(passed)
         if refusal is not None:
             self._refuse(refusal)
-        elif not self._requests.has_begun:
-            self._stop_waiting_for_head()
-        elif self._head_timer is None:
-            self._head_timer = self._loop.call_later(self._limits.header_timeout_s, self._head_is_late)
-
-    def pause_writing(self) -> None:
-        self._inner.pause_writing()
-        self._write_timer = self._loop.call_later(self._limits.body_timeout_s, self._transport.abort)
-
-    def resume_writing(self) -> None:
-        if self._write_timer is not None:
-            self._write_timer.cancel()
-            self._write_timer = None
-        self._inner.resume_writing()
-
-    def _head_is_late(self) -> None:
-        if self._requests.has_begun:
-            self._refuse(self._requests.refuse(408))
-        else:
-            self._transport.close()
-
-    def _stop_waiting_for_head(self) -> None:
-        if self._head_timer is not None:
-            self._head_timer.cancel()
-            self._head_timer = None
 
     def _refuse(self, refusal: Ambiguous) -> None:
-        self._stop_waiting_for_head()
         if refusal.part is Part.HEAD:
             self._give(
                 f"GET / HTTP/1.1\r\nhost: -\r\n{REFUSED}: {refusal.status}\r\nconnection: close\r\n\r\n".encode()
@@ -139,61 +302,19 @@ def listen(host: str, port: int) -> socket.socket:
         raise refuse_address(host, port, error) from None
 
 
-class Room(NamedTuple):
-    """How many connections fit into the files that a process may have open.
-
-    Attributes:
-        connections: At the same time.
-        backlog: How many more are accepted in one go, before the first of them can be refused.
-        files: How many files the process may have open.
-    """
-
-    connections: int
-    backlog: int
-    files: int
-
-
-def room_for(connections: int) -> Room:
-    """Raise the limit of open files as far as necessary and possible; where it stays too low, allow fewer connections.
-
-    A process that cannot accept a connection is woken again and again, as long as somebody waits to be accepted.
-    """
-    needed = connections + _BACKLOG + _OTHER_FILES
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    files = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
-    if soft != resource.RLIM_INFINITY and soft < files:
-        with suppress(OSError, ValueError):  # some systems refuse what their own hard limit allows
-            resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
-            soft = files
-    if soft == resource.RLIM_INFINITY or soft >= needed:
-        return Room(connections, _BACKLOG, needed)
-    spare = max(8, soft - _OTHER_FILES)
-    backlog = min(_BACKLOG, spare // 4)
-    return Room(min(connections, spare - backlog), backlog, soft)
-
-
 class HttpServer:
-    """Runs an ASGI application on a loop and a thread of its own; signals stay where they are.
-
-    Attributes:
-        room: How many connections it takes: fewer than configured where few files may be open.
-    """
+    """Runs an ASGI application on a loop and a thread of its own; signals stay where they are."""
 
     def __init__(self, app: Callable[..., Any], config: ServeConfig, listener: socket.socket) -> None:
-        self.room = room_for(config.max_connections)
-        limits = structs.replace(config, max_connections=self.room.connections)
         self._listener = listener
         self._is_up = Event()
-        self._server = Server(_configured(app, limits, self.room.backlog, self._tick))
+        self._server = Server(_configured(app, config, self._tick))
         self._thread = Thread(target=self._run, name="graphbus-http", daemon=True)
 
     def start(self) -> None:
         """Answer requests from now on."""
         self._thread.start()
         self._is_up.wait()
-        self._listener.listen(
-            _BACKLOG
-        )  # how many may wait to be accepted; uvicorn has set how many are accepted in one go
 
     def stop(self) -> None:
         """Hang up, and end the thread."""
@@ -211,7 +332,7 @@ class HttpServer:
         self._is_up.set()
 
 
-def _configured(app: Callable[..., Any], limits: ServeConfig, backlog: int, tick: Callable[..., Any]) -> Config:
+def _configured(app: Callable[..., Any], limits: ServeConfig, tick: Callable[..., Any]) -> Config:
     config = Config(
         app,
         http="h11",
@@ -224,7 +345,7 @@ def _configured(app: Callable[..., Any], limits: ServeConfig, backlog: int, tick
         access_log=False,
         proxy_headers=False,
         server_header=False,
-        backlog=backlog,
+        backlog=_BACKLOG,
         timeout_keep_alive=max(1, round(limits.header_timeout_s)),
         timeout_graceful_shutdown=1,
         callback_notify=tick,
@@ -235,7 +356,7 @@ def _configured(app: Callable[..., Any], limits: ServeConfig, backlog: int, tick
     connected: set[_Connection] = set()
 
     def connect(*args: Any, **named: Any) -> _Connection:
-        return _Connection(protocol(*args, **named), limits, connected)
+        return _Connection(protocol(*args, **named), connected, limits.max_connections)
 
     config.http_protocol_class = connect  # type: ignore[assignment]  # Server calls it for each connection
     return config

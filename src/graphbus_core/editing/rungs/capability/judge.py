@@ -10,11 +10,11 @@ import re
 import string
 from collections.abc import Callable, Iterator
 
-from graphbus_core.editing.rungs.capability import acting, harmless
+from graphbus_core.editing.rungs.capability import table
 from graphbus_core.editing.rungs.capability.scopes import Scope
 from graphbus_core.editing.rungs.capability.signs import UNKNOWN_ATTRIBUTE, Notes, Place
 from graphbus_core.editing.rungs.capability.sources import BUILTINS, DATA, SourceFile, Value, Values, is_internal
-from graphbus_core.editing.text.symbols import Definition
+from graphbus_core.editing.text.source_text import Definition
 
 _OF_MODULES = frozenset({"__name__", "__debug__", "__doc__", "__file__"})
 _WORST = frozenset({"G3.exec", "G3.process"})
@@ -54,10 +54,10 @@ class Judge:
     def outside(self, name: str, place: Place) -> None:
         """Judge what is no part of the project, by its dotted name."""
         first, _, rest = name.partition(".")
-        if name in harmless.MODULES or (first != "builtins" and not rest):
+        if name in table.MODULES or (first != "builtins" and not rest):
             if place.use != "base":
                 self.notes.sign("G3.reflection", f"the module {name} as a value", place.node, place.scope)
-        elif not self._is_other_use(name, place) and place.use != "base" and not harmless.is_harmless(name):
+        elif not self._is_other_use(name, place) and place.use != "base" and not table.is_harmless(name):
             if first == "builtins":
                 self._builtin(rest, place)
             elif place.use != "type" or not name.rpartition(".")[2][:1].isupper():
@@ -69,27 +69,27 @@ class Judge:
         stem, _, last = name.rpartition(".")
         if name.endswith(".GraphBusNode") and use in ("value", "call"):
             self.notes.sign("G3.node", "the class of all agents as a value", node, scope)
-        elif name in harmless.ONLY_DECORATORS and use != "type":
+        elif name in table.ONLY_DECORATORS and use != "type":
             code = "G3.node" if name.startswith("graphbus_core.") else "G3.patch"
             self.notes.sign(code, f"{name} other than as a decorator", node, scope)
-        elif name in harmless.ONLY_IN_WITH and use != "type" and place.call not in self.file.contexts:
+        elif name in table.ONLY_IN_WITH and use != "type" and place.call not in self.file.contexts:
             self.notes.sign("G3.patch", f"{name} other than in a with statement", node, scope)
-        elif name in harmless.MADE_BY_CALL and use == "call":
+        elif name in table.MADE_BY_CALL and use == "call":
             self.notes.sign("G3.base", f"a class made by a call of {name}", node, scope)
-        elif use == "call" and last in harmless.MUTATORS and "." in stem and not stem.startswith("builtins."):
-            if harmless.makes_objects(stem):
+        elif use == "call" and last in table.MUTATORS and "." in stem and not stem.startswith("builtins."):
+            if table.makes_objects(stem):
                 return False
-            self.notes.sign(acting.code_of(name) or "G3.patch", f"changing {stem}", node, scope)
+            self.notes.sign(table.code_of(name) or "G3.patch", f"changing {stem}", node, scope)
         else:
             return False
         return True
 
     def _builtin(self, name: str, place: Place) -> None:
         node, scope, use, _ = place
-        if name in harmless.CALLED_ONLY:
+        if name in table.CALLED_ONLY:
             if use not in ("type", "call"):
                 self.notes.sign("G3.reflection", f"{name} as a value", node, scope)
-        elif name in harmless.CAUGHT_ONLY and use == "type":
+        elif name in table.CAUGHT_ONLY and use == "type":
             return
         elif name.partition(".")[0] not in BUILTINS:
             return  # nothing binds it: it raises when it runs, which G8 sees
@@ -97,8 +97,8 @@ class Judge:
             self._unlisted(f"builtins.{name}", name, place)
 
     def _unlisted(self, name: str, shown: str, place: Place) -> None:
-        code = acting.code_of(name)
-        by_attribute = acting.ACTING.get(name.rpartition(".")[2], "")
+        code = table.code_of(name)
+        by_attribute = table.ACTING.get(name.rpartition(".")[2], "")
         code = by_attribute if by_attribute in _WORST else code
         if not code and self._project.allowed.is_everything:
             return
@@ -109,13 +109,13 @@ class Judge:
     def imported(self, name: str, node: ast.AST, scope: Scope) -> None:
         """Judge the import of what is no part of the project."""
         package = name.partition(".")[0]
-        if name in harmless.MODULES or harmless.is_harmless(name):
+        if name in table.MODULES or table.is_harmless(name):
             code = "" if self._project.allowed.has(package) else "G3.import"
         elif package.startswith("_"):
             code = "G3.native"
         else:
             is_known = self._project.allowed.has(package)
-            code = acting.code_of(name) or ("G3.unknown" if is_known else "G3.import")
+            code = table.code_of(name) or ("G3.unknown" if is_known else "G3.import")
             if code == "G3.unknown" and self._project.allowed.is_everything:
                 return
         if code:
@@ -149,7 +149,7 @@ class Judge:
             self.notes.sign(code, f"the attribute {name}", node, scope)
         elif value.kind == "module" or is_internal(name):
             return
-        elif value.kind == "shared" and name in harmless.MUTATORS and place.use == "call":
+        elif value.kind == "shared" and name in table.MUTATORS and place.use == "call":
             self.notes.sign("G3.patch", f"changing {ast.unparse(node.value)} of another module or class", node, scope)
         elif isinstance(value.node, ast.ClassDef) and value.home is not None:
             self._member(value, value.home, node, place)
@@ -161,22 +161,22 @@ class Judge:
         """Give the code for an attribute that leads behind what it belongs to; empty: it does not."""
         name = node.attr
         if value.kind == "module":
-            return "G3.reflection" if is_internal(name) and name not in harmless.OF_MODULES else ""
-        if isinstance(node.value, ast.Attribute) and node.value.attr == "__class__" and name not in harmless.OF_CLASSES:
+            return "G3.reflection" if is_internal(name) and name not in table.OF_MODULES else ""
+        if isinstance(node.value, ast.Attribute) and node.value.attr == "__class__" and name not in table.OF_CLASSES:
             return "G3.reflection"
         if is_internal(name) and not (name == "__class__" and place.use == "base"):
-            if value.kind == "super" and name in harmless.DEFINED_FREELY:
+            if value.kind == "super" and name in table.DEFINED_FREELY:
                 return ""
             is_start_of_other = name == "__init__" and value.kind not in ("super", "symbol")
-            return "G3.reflection" if name not in harmless.DUNDERS or is_start_of_other else ""
-        if name in acting.FRAMES:
+            return "G3.reflection" if name not in table.DUNDERS or is_start_of_other else ""
+        if name in table.FRAMES:
             return "G3.reflection"
-        return "G3.node" if name in harmless.INSIDE_OF_NODES else ""
+        return "G3.node" if name in table.INSIDE_OF_NODES else ""
 
     def _member(self, value: Value, home: SourceFile, node: ast.Attribute, place: Place) -> None:
         """An attribute of an object or class of the project."""
         name, scope = node.attr, place.scope
-        if name in harmless.NODE and home.is_agent(value.node):
+        if name in table.NODE and home.is_agent(value.node):
             self._of_node(value, node, place)
         elif (
             value.kind in ("symbol", "class")
@@ -184,7 +184,7 @@ class Judge:
             and not self._gives_self(value, place)
         ):
             self.notes.sign("G3.patch", f"the method {name} without its object", node, scope)
-        elif value.kind == "class" and name in harmless.OF_CLASSES:
+        elif value.kind == "class" and name in table.OF_CLASSES:
             return
         elif not home.has_member(value, name):
             if value.kind != "self" or not self._raises(home, value, name):
@@ -208,10 +208,9 @@ class Judge:
         lineage = home.lineage(value.node)
         bases = [base for above, step in lineage for base in above.bases(step)]
         are_known = all(
-            base.kind == "symbol" or base.name in harmless.BASES or base.name.endswith(".GraphBusNode")
-            for base in bases
+            base.kind == "symbol" or base.name in table.BASES or base.name.endswith(".GraphBusNode") for base in bases
         )
-        is_plain = not (name in acting.ACTING or name in acting.LEADING or name.lstrip("_") in acting.MODULES_INSIDE)
+        is_plain = not (name in table.ACTING or name in table.LEADING or name.lstrip("_") in table.MODULES_INSIDE)
         return are_known and is_plain and not any(above.sets_by_name for above, _ in lineage)
 
     def _of_node(self, value: Value, node: ast.Attribute, place: Place) -> None:
@@ -236,16 +235,16 @@ class Judge:
         name, scope, call = node.attr, place.scope, place.call
         way: ast.AST = call or node
         if name in ("format", "format_map"):
-            return  # calls.py looks at it
+            return  # `Calls` looks at it
         if name in ("open", "replace"):
             self._of_path(node, place)
-        elif name in harmless.ATTRIBUTES or (name in acting.STREAMS and call is not None and _reads_on(call)):
+        elif name in table.ATTRIBUTES or (name in table.STREAMS and call is not None and _reads_on(call)):
             return
-        elif name in acting.ACTING:
+        elif name in table.ACTING:
             verb = "a call of" if call is not None else "the attribute"
-            self.notes.sign(acting.ACTING[name], f"{verb} {name}", node, scope, way=way)
+            self.notes.sign(table.ACTING[name], f"{verb} {name}", node, scope, way=way)
             self._refer_to_defined(name, way, scope)
-        elif name in acting.LEADING or not self._refer_to_defined(name, way, scope):
+        elif name in table.LEADING or not self._refer_to_defined(name, way, scope):
             self._unknown(name, node, scope)
 
     def _of_path(self, node: ast.Attribute, place: Place) -> None:
@@ -253,7 +252,7 @@ class Judge:
         name, call = node.attr, place.call
         way: ast.AST = call or node
         if name == "open":
-            code = "G3.files" if call is None or opens_to_write(call, 0) else "G3.read"
+            code = "G3.files" if call is None or _opens_to_write(call, 0) else "G3.read"
             self.notes.sign(code, "opening a file", node, place.scope, way=way)
         elif call is None or _could_rename(call):
             what = "a call of replace" if call else "replace as a value"
@@ -267,14 +266,14 @@ class Judge:
         return True
 
     def _unknown(self, name: str, node: ast.Attribute, scope: Scope) -> None:
-        if name.lstrip("_") in acting.MODULES_INSIDE:
+        if name.lstrip("_") in table.MODULES_INSIDE:
             self.notes.sign("G3.reflection", f"the attribute {name}, which is the name of a module", node, scope)
         elif not self._project.allowed.is_everything or name.startswith("_"):
             self.notes.sign("G3.unknown", f"the attribute {name} {UNKNOWN_ATTRIBUTE}", node, scope, is_counted=False)
 
     def is_known(self, name: str) -> bool:
         """Tell whether an attribute is one of plain data, or of a class of the project."""
-        return name in harmless.ATTRIBUTES or self._is_defined(name)
+        return name in table.ATTRIBUTES or self._is_defined(name)
 
     def _is_defined(self, name: str) -> bool:
         """Tell whether a class of the project has an attribute of this name: private ones count in their own file only."""
@@ -284,27 +283,25 @@ class Judge:
 
     def written(self, node: ast.Attribute, scope: Scope) -> None:
         """Judge `a.b = ...` and `del a.b`: allowed for `self`, for what this function has made, and for plain fields."""
-        if node.attr in harmless.GUARDED:  # declarations.py gives a sign of its own for it
+        if node.attr in table.GUARDED:  # `_declared` gives a sign of its own for it
             return
         if not all(self._may_write(value, node, scope) for value in self.file.values(node.value, scope)):
-            code = "G3.node" if node.attr in harmless.NOT_TO_REPLACE else "G3.patch"
+            code = "G3.node" if node.attr in table.NOT_TO_REPLACE else "G3.patch"
             self.notes.sign(code, f"setting {ast.unparse(node)}", node, scope)
 
     def _may_write(self, value: Value, node: ast.Attribute, scope: Scope) -> bool:
         name = node.attr
-        if is_internal(name) or name in acting.FRAMES:
+        if is_internal(name) or name in table.FRAMES:
             return False
         if value.kind == "self" and value.home is not None:
             self.overridden(value.home, value.node, name, node, scope)
-            return not (
-                value.home.is_agent(value.node) and name in harmless.NODE | harmless.NOT_TO_REPLACE
-            ) and not any(
+            return not (value.home.is_agent(value.node) and name in table.NODE | table.NOT_TO_REPLACE) and not any(
                 isinstance(bound.source, Definition) and not _is_property(bound.source)
                 for bound in value.home.bound_in_classes(value.node, name)
             )
         if value.kind in ("class", "symbol") and value.home is self.file and isinstance(value.node, ast.ClassDef):
             return not self.file.is_agent(value.node) and self._is_plain_field(name)
-        if value.kind == "object" and value.name in harmless.OPEN:
+        if value.kind == "object" and value.name in table.OPEN:
             return True
         if value.kind == "object" and self._is_made_here(node.value, scope):
             return value.home is None or not value.home.is_agent(value.node)
@@ -318,7 +315,7 @@ class Judge:
             return False
         return all(
             value.kind == "object"
-            and (value.home.makes_objects(value.node) if value.home else harmless.makes_objects(value.name))
+            and (value.home.makes_objects(value.node) if value.home else table.makes_objects(value.name))
             for bound in function.bindings[node.id]
             for value in self.file.values_of_binding(bound)
         )
@@ -327,7 +324,7 @@ class Judge:
         """Tell whether an attribute is a field of a class of the project that is no agent, and of no other class."""
         own = [(self.file, owner, method) for owner, method in self.file.fields.get(name, ())]
         found = [*self._project.fields(name), *own]
-        if name in harmless.attributes_of_classes():
+        if name in table.attributes_of_classes():
             return False
         return bool(found) and not any(method is not None or home.is_agent(owner) for home, owner, method in found)
 
@@ -347,8 +344,8 @@ class Judge:
 
 def _is_of_instance(made: str, name: str) -> bool:
     """Tell whether an object that a call of `made` gives may be asked for an attribute."""
-    is_open = made in harmless.OPEN and name not in acting.ACTING and name.lstrip("_") not in acting.MODULES_INSIDE
-    return is_open or name in harmless.OF_INSTANCES.get(made, ())
+    is_open = made in table.OPEN and name not in table.ACTING and name.lstrip("_") not in table.MODULES_INSIDE
+    return is_open or name in table.OF_INSTANCES.get(made, ())
 
 
 def _is_property(node: Definition) -> bool:
@@ -374,7 +371,7 @@ def _could_rename(call: ast.Call) -> bool:
     return len(call.args) == 1 and not named
 
 
-def opens_to_write(call: ast.Call, position: int) -> bool:
+def _opens_to_write(call: ast.Call, position: int) -> bool:
     """Tell whether a file is opened to write, or nobody can know; `position` is that of the mode."""
     if any(isinstance(argument, ast.Starred) for argument in call.args):
         return True
@@ -517,7 +514,7 @@ class Calls:
             self._notes.sign("G3.base", "a class made by a call of type", node, scope)
 
     def _open(self, _: Value, node: ast.Call, scope: Scope) -> None:
-        if opens_to_write(node, 1) or any(keyword.arg not in _MANNERS for keyword in node.keywords):
+        if _opens_to_write(node, 1) or any(keyword.arg not in _MANNERS for keyword in node.keywords):
             self._notes.sign("G3.files", "opening a file to write", node, scope, way=node)
         elif not _is_of_project(node):
             self._notes.sign("G3.read", "opening a file", node, scope, way=node)

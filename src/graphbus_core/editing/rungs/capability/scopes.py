@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from graphbus_core.compiler.reading.modules import absolute_name
-from graphbus_core.editing.text.symbols import Definition
+from graphbus_core.editing.text.source_text import Definition
 
 Kind = Literal["module", "class", "function", "comprehension", "types"]
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -159,7 +159,7 @@ class Scopes:
     def _inner(self, kind: Kind, node: ast.AST, body: Sequence[ast.AST], scope: Scope) -> None:
         inner = self.of[id(node)] = Scope(kind, node, scope)
         if isinstance(node, _FUNCTIONS):
-            for parameter in parameters_of(node.args):
+            for parameter in _parameters_of(node.args):
                 inner.bind(parameter.arg, parameter)
         for outside in _declared_outside(body):
             if isinstance(outside, ast.Global):
@@ -218,7 +218,7 @@ class Scopes:
             scope.bind(node.name, None)
         elif isinstance(node, ast.Match):
             part = _part_of(node.subject)
-            for name in captures_of(node):
+            for name in _captures_of(node):
                 scope.bind(name, part)
         elif isinstance(node, ast.Delete):
             for target in node.targets:
@@ -255,7 +255,7 @@ def _elements(value: ast.expr | None, count: int) -> list[ast.expr | None] | Non
     return None if any(isinstance(part, ast.Starred) for part in value.elts) else [*value.elts]
 
 
-def parameters_of(arguments: ast.arguments) -> list[ast.arg]:
+def _parameters_of(arguments: ast.arguments) -> list[ast.arg]:
     """Give all parameters of a function in their order."""
     stars = [one for one in (arguments.vararg, arguments.kwarg) if one is not None]
     return [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, *stars]
@@ -263,7 +263,7 @@ def parameters_of(arguments: ast.arguments) -> list[ast.arg]:
 
 def annotations_of(arguments: ast.arguments) -> list[ast.expr | None]:
     """Give the annotations of all parameters."""
-    return [parameter.annotation for parameter in parameters_of(arguments)]
+    return [parameter.annotation for parameter in _parameters_of(arguments)]
 
 
 def defaults_of(arguments: ast.arguments) -> dict[str, ast.expr]:
@@ -277,7 +277,7 @@ def defaults_of(arguments: ast.arguments) -> dict[str, ast.expr]:
     return found | {one.arg: value for one, value in named if value is not None}
 
 
-def captures_of(match: ast.Match) -> Iterator[str]:
+def _captures_of(match: ast.Match) -> Iterator[str]:
     """Give the names that the patterns of a match statement bind."""
     for case in match.cases:
         for node in ast.walk(case.pattern):

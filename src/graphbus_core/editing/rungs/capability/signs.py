@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from copy import deepcopy
 from typing import Literal, NamedTuple
 
-from graphbus_core.editing.rungs.capability import acting
+from graphbus_core.editing.rungs.capability import table
 from graphbus_core.editing.rungs.capability.scopes import Scope
 from graphbus_core.editing.rungs.capability.sources import SourceFile
 
@@ -99,7 +99,7 @@ class Notes:
 
     def _texts(self, way: ast.AST, scope: Scope) -> frozenset[str]:
         """Give every constant of which a use is made, also by way of names."""
-        return frozenset(texts_of(self.file.sources(way, scope, set())))
+        return frozenset(_texts_of(self.file.sources(way, scope, set())))
 
     def _way(self, node: ast.AST, scope: Scope) -> str:
         """Show how something is used; names of data are left out, so that they may be renamed."""
@@ -123,7 +123,7 @@ class _Anonymous(ast.NodeTransformer):
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         inner: ast.expr = self.visit(node.value)
-        is_plain = node.attr not in acting.ACTING and node.attr not in acting.FRAMES
+        is_plain = node.attr not in table.ACTING and node.attr not in table.FRAMES
         return _blank() if _is_blank(inner) and is_plain else ast.Attribute(inner, node.attr, ast.Load())
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
@@ -144,7 +144,7 @@ def _is_blank(node: ast.AST) -> bool:
     return isinstance(node, ast.Name) and node.id == "_"
 
 
-def texts_of(nodes: Iterable[ast.AST]) -> Iterator[str]:
+def _texts_of(nodes: Iterable[ast.AST]) -> Iterator[str]:
     """Give the constants of a use as text; how a file is opened and read says nothing about which one it is."""
     for step in nodes:
         if (

@@ -23,7 +23,7 @@ from typing import Literal, NamedTuple
 
 from graphbus_core.compiler.discover import ModuleIndex
 from graphbus_core.compiler.reading.modules import Library
-from graphbus_core.editing.rungs.capability import harmless
+from graphbus_core.editing.rungs.capability import table
 from graphbus_core.editing.rungs.capability.scopes import (
     Bound,
     Import,
@@ -32,7 +32,7 @@ from graphbus_core.editing.rungs.capability.scopes import (
     Write,
     defaults_of,
 )
-from graphbus_core.editing.text.symbols import Definition
+from graphbus_core.editing.text.source_text import Definition
 
 
 class Allowed(NamedTuple):
@@ -264,7 +264,7 @@ class SourceFile:
             return tuple(Value("class", home=one.home, node=one.node) for one in of)
         if function.kind != "outside":
             return (DATA,)
-        given = [self.values(argument, scope) for argument in node.args] if function.name in harmless.MADE_BY else []
+        given = [self.values(argument, scope) for argument in node.args] if function.name in table.MADE_BY else []
         return union((Value("object", function.name),), *given)
 
     def attribute(self, value: Value, name: str) -> Values:
@@ -322,9 +322,7 @@ class SourceFile:
         )
 
     def _is_enum(self, node: ast.AST | None) -> bool:
-        return any(
-            value.name in harmless.MADE_BY_CALL for home, step in self.lineage(node) for value in home.bases(step)
-        )
+        return any(value.name in table.MADE_BY_CALL for home, step in self.lineage(node) for value in home.bases(step))
 
     def makes_objects(self, node: ast.AST | None) -> bool:
         """Tell whether calling a class makes an object that nobody else holds."""

@@ -1,23 +1,32 @@
 """A file read from top to bottom: each expression with the use that is made of it goes to the judge.
 
 What is on the table of harmless things leaves no trace; everything else is a `Sign`, and every use of a function or class of the
-project is a `Reference`, whose powers `project.py` follows.
+project is a `Reference`, whose powers `ProjectPowers` follows.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
+from typing import NamedTuple
 
 from graphbus_core.compiler.reading.modules import absolute_name
 from graphbus_core.compiler.reading.syntax import parse_expression
-from graphbus_core.editing.rungs.capability import acting, harmless
+from graphbus_core.editing.rungs.capability import table
 from graphbus_core.editing.rungs.capability.judge import Calls, Judge
 from graphbus_core.editing.rungs.capability.scopes import Import, Scope, annotations_of
-from graphbus_core.editing.rungs.capability.signs import GLOBAL, Notes, Place, Use
-from graphbus_core.editing.rungs.capability.sources import BUILTINS, FUNCTIONS, SourceFile, Value, is_internal, name_of
-from graphbus_core.editing.text.symbols import Definition
+from graphbus_core.editing.rungs.capability.signs import GLOBAL, UNKNOWN_ATTRIBUTE, Notes, Place, Reference, Sign, Use
+from graphbus_core.editing.rungs.capability.sources import (
+    BUILTINS,
+    FUNCTIONS,
+    SourceFile,
+    SourceFiles,
+    Value,
+    is_internal,
+    name_of,
+)
+from graphbus_core.editing.text.source_text import Definition
 
 Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -121,7 +130,7 @@ class _Reader:
             self._notes.sign("G3.reflection", f"{node.attr} as a value", node, scope)
 
     def _subscript(self, node: ast.Subscript, scope: Scope, use: Use, call: ast.Call | None) -> None:
-        if any(value.name in acting.VARIABLES for value in self._file.values(node.value, scope)):
+        if any(value.name in table.VARIABLES for value in self._file.values(node.value, scope)):
             self._notes.sign("G3.environment", "the use of the environment", node, scope, way=node)
             return
         is_type = use == "type" or name_of(node.value) == "type"
@@ -263,7 +272,7 @@ class _Reader:
         for value in self._file.imported(Import(module, name)):
             if value.kind in ("symbol", "module") and value.home is not None:
                 self._notes.refer(value.home, value.node, name, node, scope)
-            elif value.name in harmless.BY_NAME:
+            elif value.name in table.BY_NAME:
                 self._calls.imported(value.name, node, scope)
             elif value.kind == "outside":
                 self._judge.imported(value.name, node, scope)
@@ -321,7 +330,7 @@ class _Reader:
         if isinstance(node, ast.ClassDef):
             self._class(node, around)
             return
-        if is_internal(node.name) and node.name not in harmless.DEFINED_FREELY:
+        if is_internal(node.name) and node.name not in table.DEFINED_FREELY:
             self._notes.sign("G3.reflection", f"the method {node.name}", node, scope)
         self._see_all([*node.args.defaults, *node.args.kw_defaults], scope)
         self._annotations([*annotations_of(node.args), node.returns], around)
@@ -332,11 +341,11 @@ class _Reader:
         values = self._file.values(function, scope)
         is_known = self._is_accessor(function, node) or self._is_registration(function, scope)
         if not is_known and not isinstance(node, ast.ClassDef) and all(value.kind == "symbol" for value in values):
-            self._see(function, scope, "call")  # declarations.py refuses it for what was there before
-        elif not is_known and not all(value.name in harmless.DECORATORS for value in values):
+            self._see(function, scope, "call")  # `_declared` refuses it for what was there before
+        elif not is_known and not all(value.name in table.DECORATORS for value in values):
             shown = next((value.name for value in values if value.name), ast.unparse(function))
             self._notes.sign("G3.decorator", f"@{shown} on {node.name}", decorator, scope)
-            if not any(value.name in harmless.ONLY_DECORATORS for value in values):
+            if not any(value.name in table.ONLY_DECORATORS for value in values):
                 self._see(function, scope, "call")
         if isinstance(decorator, ast.Call):
             if decorator.keywords and any(value.name == "functools.wraps" for value in values):
@@ -371,16 +380,16 @@ class _Reader:
         of = [
             found.name for one in decorators for found in self._file.values(one, self._file.scopes.of[id(value.node)])
         ]
-        return bool(set(of) & harmless.GENERIC)
+        return bool(set(of) & table.GENERIC)
 
     def _class(self, node: ast.ClassDef, scope: Scope) -> None:
         self._see_all(node.bases, scope, "type")
         self._see_all((keyword.value for keyword in node.keywords), scope)
         inner = self._file.scopes.of[id(node)]
         if self._file.project.is_below_agents(self._file, node):
-            for name in sorted(inner.bindings.keys() & harmless.NOT_TO_REPLACE):
+            for name in sorted(inner.bindings.keys() & table.NOT_TO_REPLACE):
                 self._notes.sign("G3.node", f"{name} of {node.name}, which replaces that of GraphBus", node, scope)
-        for name in sorted(inner.bindings.keys() - harmless.NODE):
+        for name in sorted(inner.bindings.keys() - table.NODE):
             if not is_internal(name):
                 self._judge.overridden(self._file, node, name, node, scope)
         self._see_all(node.body, inner)
@@ -405,7 +414,7 @@ class _Reader:
     def _internal_names(self, scope: Scope) -> None:
         """Names that Python itself looks up, bound otherwise than by a definition."""
         for name, bound in scope.bindings.items():
-            if is_internal(name) and name not in harmless.BOUND_FREELY:
+            if is_internal(name) and name not in table.BOUND_FREELY:
                 for one in bound:
                     if not isinstance(one.source, Definition):
                         node = one.source if isinstance(one.source, ast.AST) else scope.node
@@ -414,3 +423,97 @@ class _Reader:
 
 def _is_none(source: object) -> bool:
     return isinstance(source, ast.Constant) and source.value is None
+
+
+POWERS = frozenset(
+    {
+        *("G3.exec", "G3.reflection", "G3.process", "G3.network", "G3.native", "G3.files", "G3.read", "G3.environment"),
+        *("G3.patch", "G3.unknown", "G3.node"),
+    }
+)
+"""The codes of what code can do, as opposed to what it looks like."""
+
+
+class Power(NamedTuple):
+    """What something of the project does in the end, and where."""
+
+    sign: Sign
+    path: str
+
+
+class ProjectPowers:
+    """Follows references through the files of a project.
+
+    Args:
+        files: The files.
+        loaded: The paths of those that agents import without the change: what their import does is done anyway.
+    """
+
+    def __init__(self, files: SourceFiles, loaded: frozenset[str] = frozenset()) -> None:
+        self.files = files
+        self._loaded = loaded
+        self._notes: dict[str, Notes] = {}
+
+    def notes(self, file: SourceFile) -> Notes:
+        """Give the signs and references of a file; it is read once."""
+        if file.path not in self._notes:
+            self._notes[file.path] = notes_of(file)
+        return self._notes[file.path]
+
+    def powers_of(self, reference: Reference) -> dict[str, Power]:
+        """Give each power that something of the project has, its own or that of what it uses: code -> where it is used first."""
+        found: dict[str, Power] = {}
+        for power in self._powers_of(reference, set()):
+            found.setdefault(power.sign.code, power)
+        return found
+
+    def _powers_of(self, reference: Reference, seen: set[tuple[str, int]]) -> Iterator[Power]:
+        if reference.home is None:
+            for home, _, method in self.files.fields(reference.name):
+                if method is not None:
+                    yield from self._within(home, method, seen)
+        elif reference.node is None:
+            yield from self._at_import(reference.home, seen)
+        else:
+            yield from self._within(reference.home, reference.node, seen)
+
+    def _at_import(self, home: SourceFile, seen: set[tuple[str, int]]) -> Iterator[Power]:
+        """What importing a module does, unless the agents import it anyway."""
+        key = (home.path, 0)
+        if key in seen or home.path in self._loaded:
+            return
+        seen.add(key)
+        for sign in self.notes(home).signs:
+            if sign.runs_at_import and _is_power(sign) and not sign.what.startswith("the import of"):
+                yield Power(sign, home.path)
+        for inner in self.notes(home).references:
+            if inner.runs_at_import:
+                yield from self._powers_of(inner, seen)
+
+    def _within(self, home: SourceFile, node: ast.AST, seen: set[tuple[str, int]]) -> Iterator[Power]:
+        """What a function or class does, and everything that it uses."""
+        key = (home.path, id(node))
+        if key in seen:
+            return
+        seen.add(key)
+        first, last = _lines(node)
+        for sign in self.notes(home).signs:
+            if first <= sign.line <= last and _is_power(sign):
+                yield Power(sign, home.path)
+        for inner in self.notes(home).references:
+            if first <= inner.line <= last:
+                yield from self._powers_of(inner, seen)
+        if isinstance(node, ast.ClassDef):
+            for step_home, step in home.lineage(node, skip_first=True):
+                yield from self._within(step_home, step, seen)
+
+
+def _is_power(sign: Sign) -> bool:
+    """Tell whether a sign is one of what code can do; what is merely unknown of an object is none."""
+    return sign.code in POWERS and not sign.what.endswith(UNKNOWN_ATTRIBUTE)
+
+
+def _lines(node: ast.AST) -> tuple[int, int]:
+    decorators = getattr(node, "decorator_list", ())
+    first = min([node.lineno, *(decorator.lineno for decorator in decorators)])  # type: ignore[attr-defined]
+    return first, node.end_lineno or node.lineno  # type: ignore[attr-defined]

@@ -9,15 +9,15 @@ import os
 import sys
 from collections.abc import Iterator
 
-import graphbus_line  # type: ignore[import-not-found,unused-ignore]
 import graphbus_seen  # type: ignore[import-not-found,unused-ignore]
+import graphbus_trial  # type: ignore[import-not-found,unused-ignore]
 import pytest
 
 os.environ.pop("PYTEST_PLUGINS", None)
 
 
 def _plugin(manager: pytest.PytestPluginManager) -> object:
-    say = graphbus_line.connect()
+    say = graphbus_trial.connect()
     named = graphbus_seen.named
     seen = graphbus_seen.Seen()
     seen.watch(manager)
@@ -81,7 +81,7 @@ def pytest_plugin_registered(manager: pytest.PytestPluginManager) -> None:
     """Take part under a name as soon as we are known, before any conftest.py; the module itself is forgotten."""
     if _make:
         manager.register(_make.pop()(manager), "graphbus")
-        sys.modules.pop("graphbus_line", None)
+        sys.modules.pop("graphbus_trial", None)
         sys.modules.pop("graphbus_seen", None)
 
 
