@@ -68,7 +68,7 @@ class Closing:
         interruption = self._deliver_the_rest(sync.deadline)
         self._stop_dispatcher()
         sync.deadline = monotonic()  # nobody delivers meanwhile, nor who comes back from a handler that did not end
-        sync.is_abandoned = not self._core.turn
+        sync.is_abandoned = self._core.deliverer != 0  # who has the turn without that only looks
         sync.bury()
         if sync.is_abandoned:
             sync.closer = get_ident()

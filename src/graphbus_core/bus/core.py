@@ -23,6 +23,8 @@ run outside of both. Who may touch what:
 
     the turn      A list with one token. Who deletes it has the turn, and appends another one at the end: so one thread at a time
                   takes from the queue, and touches the round, the history and the counts of topics. Nobody waits for the turn.
+                  Nothing is called between taking it and `try`, nor before giving it back: there a signal could come.
+                  Who only looks, finds it taken and sleeps, says so first, and is woken by who gives it back.
     the queue     Anybody appends, and then tries to get the turn. Who gives the turn back looks at the queue once more. One of
                   the two finds the event: each has changed what it owns before it looks at what the other has changed.
     a lane        Anybody who has the turn, and the loop, appends. Only the thread of the loop takes out, begins and ends.
@@ -366,7 +368,6 @@ class Core:
     def begin_again(self, delivery: Delivery) -> None:
         """Let a further attempt for one subscription be the round."""
         subscription = delivery.subscription
-        delivery.move(RUNNING)
         self.routes.count(subscription)
         call = self.routes.call_again(subscription, delivery.attempt)
         pairs = [(subscription, call)]
@@ -374,6 +375,7 @@ class Core:
             pairs = [(subscription, self._recorded(subscription, call))]
         round_ = self.round
         round_.pairs, round_.at, round_.again, round_.publishing = pairs, None, delivery, None
+        delivery.state = RUNNING  # and no call: an interruption comes before both lines or after both
         round_.event = delivery.event
 
     def _recording(self, dispatch: Dispatch, event: Event) -> list[Pair]:

@@ -21,6 +21,7 @@ from threading import Thread, get_ident
 from typing import TYPE_CHECKING, Any
 
 from graphbus_core.bus.core import Core, Delivery, Lane
+from graphbus_core.bus.routes import Subscription
 from graphbus_core.bus.waiting import Bell
 from graphbus_core.errors import RunError
 from graphbus_core.isolation import ENDED, begin, begin_any, carry_on, step
@@ -205,9 +206,17 @@ class LoopDriver:
         if get_ident() == self.home:
             self.pump()
         elif not self._is_called:
-            self._is_called = True
+            self._call_pump()
+
+    def _call_pump(self) -> None:
+        is_called, self._is_called = False, True
+        try:
             with suppress(RuntimeError):  # the loop has ended: who has closed the bus finds what is left
                 self.loop.call_soon_threadsafe(self.pump)
+                is_called = True
+        finally:
+            if not is_called:  # a KeyboardInterrupt came first: the next one is to call it
+                self._is_called = False
 
     def pump(self, first: Delivery | None = None) -> None:
         """Begin with everything that may begin. Inside a step nothing: whoever takes the step does it afterwards.
@@ -240,8 +249,8 @@ class LoopDriver:
             self._leave_entered()
             if outer is not None:
                 asyncio._enter_task(loop, outer)
-        self._is_called = True
         loop.call_soon(self.pump)
+        self._is_called = True
 
     def _start(self, delivery: Delivery, lane: Lane) -> None:
         """Take the first step of a delivery, for which the lane has a worker."""
@@ -297,6 +306,20 @@ class LoopDriver:
         core.leave(delivery, lane)
         if self._bell.waiting and (then is not None or self.watchers or not (core.under_way or core.queue)):
             self._bell.ring()
+
+    def forget(self, subscription: Subscription) -> None:
+        """Let go of a lane that is not needed any more if it has nothing in hand; from any thread."""
+
+        def forget() -> None:
+            lane = self.core.lanes.get(subscription.lane)
+            if lane is None or lane.running or lane.box or self.core.routes.needs_lane(subscription):
+                return
+            del self.core.lanes[subscription.lane]
+            while lane.idle:
+                lane.idle.pop().cancel()
+
+        with suppress(RuntimeError):  # the loop has ended
+            self.loop.call_soon_threadsafe(forget)
 
     # --- the end ---
 

@@ -151,6 +151,8 @@ class MessageBus:
         if self._routes.remove(subscription):
             self._core.round.skip(subscription, self._routes.skip(subscription))
             self._settle_counts()
+            if self._sync.loop is not None and subscription.mailbox is not None:
+                self._sync.loop.forget(subscription)
 
     def _settle_counts(self) -> None:
         """Only the thread that has the turn may; when another one has it, it will."""
@@ -214,7 +216,7 @@ class MessageBus:
                 round_.event = None
             if queue:
                 sync.drain()
-        finally:
+        finally:  # see `SyncDriver.deliver`
             core.deliverer = 0
             turn.append(None)
             if self._waiting:
@@ -258,16 +260,14 @@ class MessageBus:
             return
         try:
             delivery.is_awaited = True
-            if self._waiting:
-                sync.ring_for_work()
             awaited = loop.begin_alone(delivery)
         finally:
             if delivery.state is RUNNING and delivery.coroutine is None:  # a KeyboardInterrupt came before the handler
                 loop.end(delivery, delivery.subscription.mailbox)
+        if self._waiting or self._queue or self._core.ready:
+            sync.look_again()  # before it goes on: the handler may wait for what it has published
         if awaited is not ENDED:
             await carry_on(awaited, delivery.worker.resume)
-        if self._waiting or self._queue or self._core.ready:
-            self._sync.look_again()
         if delivery.receipt is not None:
             await self._end_of(loop, delivery.receipt)
 

@@ -55,8 +55,7 @@ class Publisher:
                 self._publish_on_loop(cause, topic, frozen, src)
             return None
         is_outermost = loop is not None and self._sync.dispatcher is None and loop.home != here
-        if is_outermost and core.turn and not self._sync.is_handling():
-            self._publish_and_wait(dispatch, topic, payload, src)
+        if is_outermost and not self._sync.is_handling() and self._publish_and_wait(dispatch, topic, payload, src):
             return None
         event = Event(topic, freeze(payload), src, self._sync.time())
         if loop is not None and loop.home == here and self._begin_here(loop, event, dispatch):
@@ -70,30 +69,32 @@ class Publisher:
         begun = self._core.begin_at_once(event, dispatch)
         if begun is None:
             return False
-        self._sync.ring_for_work()
         self.tell_root(event)
         loop.pump(begun)
         return True
 
-    def _publish_and_wait(self, dispatch: Dispatch, topic: str, payload: Json, src: str) -> None:
-        """Deliver an event from outside, and wait until what came of it has ended on the event loop, too."""
-        core = self._core
+    def _publish_and_wait(self, dispatch: Dispatch, topic: str, payload: Json, src: str) -> bool:
+        """Deliver an event from outside, and wait until what came of it has ended on the event loop, too.
+
+        Returns:
+            False, and nothing is published, while another thread delivers.
+        """
+        core, sync = self._core, self._sync
         others = core.under_way.copy()
-        event = Event(topic, payload, src, self._sync.time())
-        self.tell_root(event)
-        if not core.take_turn():
-            self.accept(event)
-            return
-        try:
-            self._core.deliverer = get_ident()
+
+        def deliver() -> None:
+            event = Event(topic, payload, src, sync.time())
+            self.tell_root(event)
             if core.has_work:
                 core.queue.append(event)
             else:
                 core.begin(event, dispatch)
-            self._sync.drain()
-        finally:
-            self._sync.give_back()
-        self._sync.until_all_but(others)
+            sync.drain()
+
+        if not sync.deliver(deliver):
+            return False
+        sync.until_all_but(others)
+        return True
 
     def accept(self, event: Event) -> Receipt | None:
         """Queue an event that no handler has caused, and let it be delivered; give its receipt if there is a dispatcher.

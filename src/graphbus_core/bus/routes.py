@@ -165,12 +165,19 @@ class Routes:
                 return False
             subscription.is_active = False
             self.subscriptions = tuple(each for each in self.subscriptions if each is not subscription)
+            if not self.needs_lane(subscription):
+                self.async_lanes.discard(subscription.lane)  # another object may have this identity soon
             for topic, dispatch in list(self.dispatches.items()):
                 for index, (each, _) in enumerate(dispatch.pairs):
                     if each is subscription:
                         self._forget([topic])
                         dispatch.pairs[index] = subscription, self.skip(subscription)
         return True
+
+    def needs_lane(self, subscription: Subscription) -> bool:
+        """False when nobody will use its lane again: it has gone, and it belonged to no agent with a name."""
+        is_of_agent = isinstance(subscription.owner, str)
+        return is_of_agent or any(each.lane == subscription.lane for each in self.subscriptions)
 
     def skip(self, subscription: Subscription) -> Call:
         """What is called in the place of a handler that was unsubscribed while an event was on its way to it."""

@@ -71,6 +71,7 @@ class SyncDriver:
         self.on_failure: Callable[[Delivery], None] = lambda _delivery: None
         self.suspended: frozenset[Hashable] = frozenset()  # whose handlers wait on the stack of who delivers
         self.fail_in_round = failures.fail_in_round  # bound once: binding costs as much as a handler
+        self._is_looked_for = False  # somebody else who only looks has found no turn, and perhaps sleeps
         self._making_loop = Lock()
         self._on_interruption: Callable[[], None] = lambda: None
         failures.deliver_due = self._deliver_due
@@ -133,23 +134,22 @@ class SyncDriver:
 
     def drain_if_free(self, drain: Callable[[], None] | None = None) -> None:
         """Deliver what waits, unless somebody else does."""
-        while self.has_work() and self._core.take_turn():
-            try:
-                self._core.deliverer = get_ident()
-                (drain or self.drain)()
-            finally:
-                self.give_back()
+        while self.has_work() and self.deliver(drain or self.drain):
+            pass
 
-    def give_back(self) -> None:
-        """Give the turn back; whoever does so looks at the queue once more."""
-        self._core.deliverer = 0
-        self._core.turn.append(None)
-        self._bell.ring()
-
-    def ring_for_work(self) -> None:
-        """The turn was taken for a moment: who delivers what waits may have looked just then."""
-        if self._bell.waiting and self._core.has_work:
+    def deliver(self, work: Callable[[], None]) -> bool:
+        """Do what only who has the turn may; False when it is not free. Afterwards the queue is to be looked at once more."""
+        core = self._core
+        if not core.take_turn():
+            return False
+        try:
+            core.deliverer = get_ident()
+            work()
+        finally:  # before the turn is given back nothing is called, where a KeyboardInterrupt could come
+            core.deliverer = 0
+            core.turn.append(None)
             self._bell.ring()
+        return True
 
     def look_again(self) -> None:
         """The turn was given back, or something was changed, by a thread that does not deliver itself."""
@@ -238,7 +238,11 @@ class SyncDriver:
 
     def _resume(self) -> None:
         """Call the handlers that have not been called before an interruption."""
-        round_ = self._core.round
+        round_, queue = self._core.round, self._core.queue
+        entry = round_.again or round_.event
+        if round_.at is None and queue and queue[0] is entry:
+            self._go_on(queue[0])  # it came before the event could leave the queue
+            return
         round_.rest()
         run_round(round_, round_.event, self.fail_in_round)
         self._end_round(round_)
@@ -389,12 +393,17 @@ class SyncDriver:
         """Something is so, and nothing is queued or in hand, all at the same moment: see the theory of operation."""
         core = self._core
         if not core.take_turn():
-            return False
+            self._is_looked_for = True
+            if not core.take_turn():  # before who has it could see that
+                return False
         try:
-            return bool(is_idle()) and not core.has_work
+            is_so = bool(is_idle()) and not core.has_work
         finally:
             core.turn.append(None)
-            self.ring_for_work()
+            if self._is_looked_for or core.has_work:  # who delivers it may have looked just then
+                self._is_looked_for = False
+                self._bell.ring()
+        return is_so and not core.has_work  # who has found no turn meanwhile has left the rest to this thread
 
     def is_quiet(self) -> bool:
         """Nothing is queued, in hand or on the loop; further attempts may wait."""

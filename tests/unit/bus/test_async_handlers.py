@@ -7,11 +7,14 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
+from threading import get_ident
 
 import pytest
 
 from graphbus_core import Event
 from graphbus_core.bus import MessageBus
+from tests.fakes.pausing import comes_true
 from tests.patience import PATIENCE_S
 
 
@@ -356,3 +359,29 @@ def test_an_async_handler_may_give_up_waiting_for_work_of_others(bus: MessageBus
     bus.publish("/A/B")
     assert log == ["gave up"]
     assert bus.dead_letters() == ()
+
+
+def test_what_belongs_to_no_agent_leaves_nothing_behind_when_it_is_unsubscribed(bus: MessageBus) -> None:
+    async def once(event: Event) -> None:
+        bus.unsubscribe(own)
+
+    async def named(event: Event) -> None: ...
+
+    own, of_agent = bus.subscribe("/A/B", once), bus.subscribe("/A/B", named, owner="Agent")
+    bus.publish("/A/B")
+    comes_true(lambda: list(bus._core.lanes) == ["Agent"])
+    bus.unsubscribe(of_agent)
+    places: list[int] = []
+    for _ in range(20):  # sooner or later a handler has the identity of one that has gone
+        bus.unsubscribe(bus.subscribe("/A/B", _a_handler()))
+        in_place = bus.subscribe("/A/C", lambda: places.append(get_ident()))
+        bus.publish("/A/C")
+        bus.unsubscribe(in_place)
+    assert set(places) == {get_ident()}
+    assert (bus._routes.async_lanes, list(bus._core.lanes)) == ({"Agent"}, ["Agent"])
+
+
+def _a_handler() -> Callable[[], object]:
+    async def handler() -> None: ...
+
+    return handler

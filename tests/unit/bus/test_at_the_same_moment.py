@@ -110,6 +110,66 @@ def test_who_looks_whether_all_is_at_rest_wakes_the_dispatcher_that_found_no_tur
         assert heard.wait(PATIENCE_S)
 
 
+def test_of_those_who_look_at_once_whether_all_is_at_rest_nobody_sleeps_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphbus_core.bus.waiting._LOOK_AGAIN_S", 10 * PATIENCE_S)
+    settled: list[bool] = []
+    with MessageBus() as bus:
+        bus.subscribe("/A/B", lambda: None)
+        other = threading.Thread(target=lambda: settled.append(bus.settle()), daemon=True)
+
+        def another_settles() -> bool:
+            other.start()
+            comes_true(lambda: bus._bell.waiting and bus._sync._is_looked_for)
+            time.sleep(0.01)  # it finds no turn, and sleeps
+            return False
+
+        assert not bus._sync.is_at_rest(another_settles)
+        other.join(PATIENCE_S)
+    assert settled == [True]
+
+
+def test_who_finds_all_at_rest_delivers_what_another_could_not_deliver_meanwhile() -> None:
+    heard: list[str] = []
+    with MessageBus() as bus:
+        bus.subscribe("/A/B", lambda: heard.append("heard"))
+
+        class Turn(list[None]):
+            def append(self, token: None) -> None:
+                bus._core.turn = bus._core.turn_of_callers = turn
+                publishes = threading.Thread(target=lambda: bus.publish("/A/B"))
+                publishes.start()  # all was at rest just now, and the turn is not given back yet
+                publishes.join(PATIENCE_S)
+                turn.append(token)
+
+        turn: list[None] = []
+        bus._core.turn = bus._core.turn_of_callers = Turn([None])
+        assert bus.settle(PATIENCE_S)
+        assert heard == ["heard"]
+
+
+def test_who_is_interrupted_before_the_loop_is_called_lets_the_next_one_call_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def later() -> None: ...
+
+    def interrupt(_work: object) -> None:
+        raise KeyboardInterrupt
+
+    with MessageBus() as bus:
+        bus.subscribe("/A/B", later)
+        bus.publish("/A/B")  # now the loop is there
+        driver = bus._sync.loop
+        assert driver is not None
+        with monkeypatch.context() as patch:
+            patch.setattr(driver.loop, "call_soon_threadsafe", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                bus.publish("/A/B")
+        next_one = threading.Thread(target=bus.publish, args=("/A/B",), daemon=True)
+        next_one.start()
+        next_one.join(PATIENCE_S)
+        assert not next_one.is_alive()
+
+
 def test_a_further_attempt_that_somebody_else_has_taken_out_is_not_delivered_nor_missed() -> None:
     async def later() -> None: ...
 
@@ -153,10 +213,12 @@ def test_a_thread_that_finds_the_turn_taken_leaves_its_event_to_who_has_it() -> 
     with MessageBus() as bus:
         bus.subscribe("/A/B", later)
         bus.publish("/A/B")
-        dispatch = bus._routes.find("/A/B")
+        payload = {"n": [1]}
         assert bus._core.take_turn()
         try:
-            bus._publisher._publish_and_wait(dispatch, "/A/B", None, "")
+            bus.publish("/A/B", payload)
+            payload["n"].append(2)  # it was copied, since it waits
+            assert bus._core.queue[0].payload == {"n": [1]}
             assert not bus._sync.is_quiet()
             bus.subscribe("/A/C", later)  # its counts are settled by who has the turn
         finally:

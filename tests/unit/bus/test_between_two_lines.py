@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import graphbus_core.bus
+from graphbus_core import Event
 from graphbus_core.bus import MessageBus, waiting
 from graphbus_core.isolation import attempt_anything
 from graphbus_core.model.deliveries import DeliveryPolicy
@@ -190,6 +191,42 @@ def test_nobody_waits_for_ever_when_somebody_is_interrupted_anywhere(
         ended.start()
         ended.join(PATIENCE_S)
         assert not ended.is_alive(), interrupting.place
+        return interrupting.place
+
+    at_each(scenario, at_least=5)
+
+
+@pytest.mark.parametrize("way", ["for all", "for one", "published"])
+def test_whoever_is_interrupted_anywhere_nothing_comes_twice_and_the_next_one_delivers(way: str) -> None:
+    def scenario(number: int) -> str:
+        bus, interrupting, heard = MessageBus(), Interrupting(number), list[str]()
+        first = bus.subscribe("/A/B", lambda event: heard.append(f"first {event['n']}"))
+        bus.subscribe("/A/B", lambda event: heard.append(f"second {event['n']}"))
+        if way != "published":
+            again = first if way == "for one" else None
+            bus._core.queue.append(bus._sync.entry(Event("/A/B", {"n": 1}), again))
+
+        def work() -> None:
+            sys.settrace(interrupting.trace)
+            try:
+                bus.publish("/A/B", {"n": 1}) if way == "published" else bus.settle()
+            except KeyboardInterrupt:
+                pass
+            finally:
+                sys.settrace(None)
+
+        works = threading.Thread(target=work, daemon=True)
+        works.start()
+        works.join(PATIENCE_S)
+        next_one = threading.Thread(target=lambda: (bus.publish("/A/B", {"n": 2}), bus.close()), daemon=True)
+        next_one.start()
+        next_one.join(PATIENCE_S)
+        assert not next_one.is_alive(), interrupting.place
+        assert heard[-2:] == ["first 2", "second 2"], interrupting.place
+        wanted = ["first 1"] if way == "for one" else ["first 1", "second 1"]
+        is_before = way == "published" and not heard[:-2]  # the interruption came before the event
+        assert heard[:-2] == ([] if is_before else wanted), interrupting.place
+        assert not bus.dead_letters(), interrupting.place
         return interrupting.place
 
     at_each(scenario, at_least=5)

@@ -304,3 +304,19 @@ def test_dead_letters_of_a_bus_that_is_closed_are_written_together(tmp_path: Pat
     assert sizes == [1000, 1000, 500]
     with closing(DeadLetterFile(path)) as file:
         assert file.count() == 2_500
+
+
+def test_who_only_looks_when_the_grace_ends_is_not_taken_for_a_handler_that_does_not_end() -> None:
+    bus, heard = MessageBus(), list[str]()
+    bus.subscribe("/A/B", lambda: heard.append("heard"), owner="second")
+    assert bus._core.take_turn()
+
+    def give_back() -> None:
+        bus._core.turn.append(None)
+        bus._bell.ring()
+
+    later = threading.Timer(0.05, give_back)
+    later.start()
+    bus.close(grace_s=0, ends=[("first", lambda: bus.publish("/A/B")), ("second", lambda: None)])
+    later.join()
+    assert heard == ["heard"]

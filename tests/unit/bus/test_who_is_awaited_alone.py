@@ -187,3 +187,32 @@ def test_who_settles_meanwhile_is_woken_at_its_end(monkeypatch: pytest.MonkeyPat
             return settling.is_alive()
 
     assert asyncio.run(program()) is False
+
+
+@pytest.mark.parametrize("is_plain", [False, True])
+def test_it_may_wait_for_what_it_has_published(is_plain: bool) -> None:
+    async def program() -> list[str]:
+        loop, heard = asyncio.get_running_loop(), list[str]()
+
+        async def on_root() -> None:
+            child_was_heard.clear()
+            bus.publish("/A/Child")
+            async with asyncio.timeout(PATIENCE_S):
+                await child_was_heard.wait()
+            heard.append("root")
+
+        def on_child() -> None:
+            loop.call_soon_threadsafe(child_was_heard.set)
+
+        async def on_child_on_loop() -> None:
+            child_was_heard.set()
+
+        async with MessageBus() as bus:
+            child_was_heard = asyncio.Event()
+            bus.subscribe("/A/Root", on_root)
+            bus.subscribe("/A/Child", on_child if is_plain else on_child_on_loop)
+            for _ in range(2):
+                await bus.publish_async("/A/Root")
+        return heard
+
+    assert asyncio.run(program()) == ["root", "root"]
