@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
-from threading import Lock, get_ident
+from threading import get_ident
 from time import monotonic
 
 from graphbus_core.bus.calls import Calls
@@ -52,18 +52,24 @@ class Closing:
     ) -> None:
         self._core, self._sync, self._calls, self._failures = core, sync, calls, failures
         self._letters, self._bell, self._own_clock = letters, bell, own_clock
-        self._first = Lock()
+        self._unclosed: list[None] = [None]  # whoever takes this closes the bus
 
     def close(self, grace_s: float, last: Callable[[], None] | None, ends: Iterable[End]) -> None:
         """See `MessageBus.close`."""
         sync = self._sync
         if sync.is_handling() and not sync.is_closing:
             raise RunError("GBE627")
-        if not self._first.acquire(blocking=False):
+        try:
+            del self._unclosed[0]
+        except IndexError:
             return
-        sync.is_closing = True
-        self._core.routes.stop_caching()
-        sync.deadline = monotonic() + grace_s
+        try:
+            sync.is_closing = True
+            self._core.routes.stop_caching()
+            sync.deadline = monotonic() + grace_s
+        finally:
+            if sync.deadline is None:  # interrupted: who closes again begins anew
+                self._unclosed.append(None)
         self._bell.ring()
         interruption = self._deliver_the_rest(sync.deadline)
         self._stop_dispatcher()

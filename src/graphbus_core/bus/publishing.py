@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from threading import get_ident
 
-from graphbus_core.bus.core import Core, Delivery, Round
+from graphbus_core.bus.core import RUNNING, Core, Delivery, Round
 from graphbus_core.bus.dead_letters import DeadLetters
 from graphbus_core.bus.failures import Failures
 from graphbus_core.bus.loop import LoopDriver, current
@@ -17,7 +18,7 @@ from graphbus_core.model.messages import Event, child_of, count_descendant
 from graphbus_core.schema.json import Json, freeze
 
 _THREADS = "the threads of handlers"
-"""The lane for what threads publish that handlers on the loop have started."""
+"""Whose it is what threads publish that handlers on the loop have started."""
 
 
 class Publisher:
@@ -147,14 +148,25 @@ class Publisher:
             self._sync.announce()
 
     def _publish_on_loop(self, cause: Round | Delivery, topic: str, payload: Json, src: str) -> None:
-        """Let the loop publish for a thread that one of its handlers has started."""
+        """Let the loop publish for a thread that one of its handlers has started, before that handler goes on."""
+        core, loop = self._core, self._sync.ready_loop()
 
-        def end(delivery: Delivery) -> None:
-            if delivery.error is not None:
-                self._failures.refuse(self.child(cause, topic, payload, src), "", 0)
+        def refuse(_delivery: Delivery) -> None:
+            self._failures.refuse(self.child(cause, topic, payload, src), "", 0)
 
-        publishing = Delivery(lambda: self._publish_child(cause, topic, payload, src), _THREADS, then=end)
-        self._sync.ready_loop().put(publishing, self._core.lane(_THREADS))
+        publishing = Delivery(lambda: None, _THREADS, state=RUNNING, then=refuse)
+
+        def publish() -> None:
+            if not publishing.is_given_up:
+                self._publish_child(cause, topic, payload, src)
+                core.under_way.pop(publishing, None)
+                core.receipts.release(cause.event)  # type: ignore[arg-type]
+                self._sync.look_again()
+
+        core.under_way[publishing] = None  # nothing is at rest before it is in the queue
+        core.receipts.hold(cause.event)  # type: ignore[arg-type]
+        with suppress(RuntimeError):  # the loop has ended: who has closed the bus finds it
+            loop.loop.call_soon_threadsafe(publish)
 
     def child(self, cause: Round | Delivery, topic: str, payload: Json, src: str) -> Event:
         """Make the next event that a handler publishes."""

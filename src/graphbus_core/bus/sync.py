@@ -421,7 +421,7 @@ class SyncDriver:
             return
         loop.watchers += 1
         try:
-            self.until(lambda: self.is_at_rest(lambda: under_way.keys() <= others.keys()))
+            self.until(lambda: self.is_at_rest(lambda: under_way.copy().keys() <= others.keys()))
         finally:
             loop.watchers -= 1
 

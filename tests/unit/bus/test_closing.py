@@ -31,6 +31,22 @@ def test_closing_twice_is_closing_once() -> None:
     assert calls == ["last"]
 
 
+def test_who_is_interrupted_before_the_bus_closes_may_close_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    heard: list[int] = []
+    bus = MessageBus()
+    bus.subscribe("/A/B", lambda event: heard.append(event["n"]))
+    bus._core.queue.append(Event("/A/B", {"n": 1}))
+    with monkeypatch.context() as patch:
+        patch.setattr(bus._routes, "stop_caching", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            bus.close()
+    bus.close()
+    assert heard == [1]
+
+
 def test_leaving_the_with_statement_closes() -> None:
     with MessageBus() as bus:
         bus.publish("/A/B")

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import sys
 
+import pytest
+
 from graphbus_core.bus import MessageBus
+from tests.patience import PATIENCE_S
 
 THREADS, EVENTS = 6, 500
 KEPT = 2_000
@@ -31,3 +34,27 @@ def test_what_the_threads_of_a_handler_publish_is_counted_exactly_and_has_ids_of
             assert {each.reason for each in bus.dead_letters()} == {"tree"}
     finally:
         sys.setswitchinterval(before)
+
+
+@pytest.mark.parametrize("dispatcher", [False, True])
+def test_what_a_thread_publishes_comes_before_what_its_handler_publishes_later(dispatcher: bool) -> None:
+    heard: list[str] = []
+
+    async def starts() -> None:
+        for _ in range(500):
+            bus.publish("/A/Noise")
+        await asyncio.to_thread(bus.publish, "/A/Child", {"by": "the thread"})
+        bus.publish("/A/Child", {"by": "the handler"})
+
+    async def child(by: str) -> None:
+        heard.append(by)
+
+    async def noise() -> None: ...
+
+    with MessageBus(dispatcher=dispatcher) as bus:
+        bus.subscribe("/A/Start", starts, owner="Starts")
+        bus.subscribe("/A/Child", child, owner="Child")
+        bus.subscribe("/A/Noise", noise, owner="Noise")
+        receipt = bus.publish("/A/Start")
+        assert receipt.wait(PATIENCE_S) if receipt else True
+        assert heard == ["the thread", "the handler"]
