@@ -211,7 +211,7 @@ def test_this_machine_is_told_from_others_by_name(host: str, is_here: bool) -> N
 
 
 def test_reading_the_wing_of_models_loads_no_library_of_a_provider() -> None:
-    wing = "attempts client command opening providers recorded remote sdk"
+    wing = "attempts client command opening providers recorded sdk"
     code = (
         f"import sys\nfor name in {wing!r}.split(): __import__('graphbus_core.llm.' + name)\n"
         "heavy = {'pydantic_ai', 'pydantic', 'anthropic', 'openai', 'httpx2', 'genai_prices', 'asyncio'}\n"
