@@ -28,8 +28,10 @@ run outside of both. Who may touch what:
     the queue     Anybody appends, and then tries to get the turn. Who gives the turn back looks at the queue once more. One of
                   the two finds the event: each has changed what it owns before it looks at what the other has changed.
     a lane        Anybody who has the turn, and the loop, appends. Only the thread of the loop takes out, begins and ends.
-    a table       Subscriptions, receipts, further attempts, dead letters and waits have a small lock each. It is held for
-                  some lines in which no code of others runs and nobody waits.
+    a table       Subscriptions, further attempts, dead letters and waits have a small lock each. It is held for some lines
+                  in which no code of others runs and nobody waits.
+    a receipt     One token for each thing that is left to do. Anybody adds one before, and takes one after; who takes the
+                  last one tells, and one more token sees to it that only one does.
     a handler     Runs outside of all of this, but for the turn: that stays with the thread that calls handlers in place.
 
 A step of the turn, the queue or a lane is one operation of a list, deque or dict. Each is safe with threads, with and without a
