@@ -195,12 +195,18 @@ ATTACKS = {
     """,
     "a thread that changes what is tested": """
         import gc, threading, time
+        changed, make = threading.Event(), Orders.__init__
         def change():
             while True:
                 for thing in gc.get_objects():
                     if type(thing).__name__ == "Function" and hasattr(thing, "nodeid"):
                         thing.obj = lambda *given, **named: None
+                        changed.set()
                 time.sleep(0.001)
+        def init(self, *given, **named):
+            changed.wait()
+            make(self, *given, **named)
+        Orders.__init__ = init
         threading.Thread(target=change, daemon=True).start()
     """,
     "a fixture of others that is exchanged": """

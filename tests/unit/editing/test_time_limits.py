@@ -13,7 +13,7 @@ import pytest
 
 from graphbus_core.editing.rungs.ground import Ground
 from graphbus_core.editing.sandboxes.jails import Jail
-from graphbus_core.editing.sandboxes.process import Finished, Limits, ProcessSandbox, Sandbox
+from graphbus_core.editing.sandboxes.process import Finished, Limits, ProcessSandbox, Sandbox, _Scale
 from graphbus_core.errors import NotJudgedError
 from graphbus_core.model.config import GateConfig, ResolvedBuild, Settings
 
@@ -120,3 +120,9 @@ def test_what_takes_nearly_all_of_the_time_without_the_change_gets_more_with_it(
 ) -> None:
     config = ResolvedBuild(root=str(tmp_path), paths=(), settings=Settings(gate=GateConfig(timeout_s=10.0)))
     assert Ground(config, None).limits_beside(before_s, longest_s).timeout_s == limit_s
+
+
+def test_what_is_too_much_for_a_moment_is_weighed_again() -> None:
+    found = iter(["too much", "", "too much", "too much"])
+
+    assert [_Scale(0.0, lambda: next(found)).look() for _ in range(2)] == ["", "too much"]

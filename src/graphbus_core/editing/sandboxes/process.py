@@ -462,7 +462,7 @@ class _Scale:
         """Weigh if it is time to, and say what there is too much of."""
         if time.monotonic() >= self._next:
             begun = time.thread_time()  # on a busy machine weighing takes longer, and must not become rarer
-            self.excess = self._weigh()
+            self.excess = self._weigh() and self._weigh()  # the parts are read one after the other: look at them twice
             self._next = time.monotonic() + max(self._pause_s, 10 * (time.thread_time() - begun))
         return self.excess
 
