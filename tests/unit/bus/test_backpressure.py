@@ -100,3 +100,22 @@ def test_while_a_mailbox_is_full_others_wait_too_so_that_the_order_is_kept() -> 
         bus.publish("/A/Start")
     assert sorted(log) == ["finish", "other", "slow", "slow", "slow"]
     assert log.index("other") > log.index("finish")
+
+
+def test_the_loop_waits_with_the_queue_while_a_mailbox_is_full() -> None:
+    heard: list[int] = []
+
+    async def publishes() -> None:
+        for n in range(10):
+            bus.publish("/A/Small", {"n": n})
+
+    async def hears(n: int) -> None:
+        await asyncio.sleep(0)
+        heard.append(n)
+
+    with MessageBus(mailbox=2) as bus:
+        bus.subscribe("/A/Start", publishes, owner="Publishes")
+        bus.subscribe("/A/Small", hears, owner="Hears")
+        bus.publish("/A/Start")
+        assert heard == list(range(10))
+        assert bus.dead_letters() == ()
