@@ -130,16 +130,11 @@ def test_why_tells_everything_that_was_said_and_escapes_nothing_into_the_termina
         assert line in person.text.splitlines()
 
 
-def test_what_the_votes_rejected_is_short_and_quick_to_leave_out() -> None:
-    person = Person("n", "skip")
+def test_what_the_votes_rejected_is_shown_without_its_diff() -> None:
+    person = Person("n")
     assert person.decide(agreed=None, reason="0 for, 2 against") == PersonWord("no")
     assert "  rejected: 0 for, 2 against" in person.text
     assert "+x = 2" not in person.text
-    assert person.decide(agreed=None) == PersonWord("no")
-    count = len(person.shown)
-    assert person.decide(agreed=None) == PersonWord("no")
-    assert len(person.shown) == count
-    assert person.decide(agreed="unanimous") == PersonWord("quit", "the input ended")
 
 
 def test_why_a_text_of_one_s_own_was_refused_is_shown() -> None:
@@ -201,8 +196,6 @@ def test_without_an_editor_or_a_text_there_is_no_edit(
     monkeypatch.setenv("EDITOR", "there-is-no-such-editor")
     assert Person("e", "n").decide() == PersonWord("no")
     assert "The text cannot be edited" in capsys.readouterr().err
-    assert Person("e", "n").decide(texts={}) == PersonWord("no")
-    assert "nothing to edit" in capsys.readouterr().err
 
 
 # --- the whole -------------------------------------------------------------------------------

@@ -188,7 +188,7 @@ def test_a_limit_that_limits_nothing_is_refused(zoo: Path, capsys: Captured, lim
 
 
 @pytest.mark.slow
-def test_a_plan_is_near_what_then_happens_and_nothing_once_all_have_settled(
+def test_a_plan_bounds_what_then_happens_and_is_nothing_once_all_have_settled(
     zoo: Path, capsys: Captured, figure: Callable[[str, object], None]
 ) -> None:
     planned(GoodModel(), as_json=True)
@@ -197,10 +197,7 @@ def test_a_plan_is_near_what_then_happens_and_nothing_once_all_have_settled(
     assert spent.calls <= before["bound"]["calls"]
     assert spent.usage.total_tokens <= before["bound"]["tokens"]
     assert spent.cost_usd <= before["bound"]["cost_usd"]
-    expected = sum(phase["expected_tokens"] for phase in before["plan"]["phases"])
-    assert spent.usage.total_tokens / 2 <= expected <= spent.usage.total_tokens * 2.5
     figure("calls of a session against the printed bound", f"{spent.calls} of {before['bound']['calls']}")
-    figure("tokens of a session against what was to be expected", f"{spent.usage.total_tokens:,} and {expected:,}")
     planned(GoodModel())
     assert "Never more than 0 questions. Worst case $0 and 0 tokens." in capsys.readouterr().out
     again = GoodModel()
@@ -256,14 +253,3 @@ def test_a_plan_needs_no_key(zoo: Path, capsys: Captured) -> None:
     assert "for a million tokens in" in out
     assert main(["negotiate", "agents", "--model", "openai"]) == 5
     assert "GBE440" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_a_replay_says_which_files_were_edited_since(zoo: Path, capsys: Captured) -> None:
-    changed = negotiate(zoo, GoodModel()).applied[0].path
-    assert main(["replay", "--verify"]) == 0
-    assert "edited since" not in capsys.readouterr().out
-    with (zoo / changed).open("a", encoding="utf-8") as file:
-        file.write("# mine\n")
-    assert main(["replay", "--verify"]) == 0
-    assert f"{changed}, edited since: compared as the session left it" in capsys.readouterr().out

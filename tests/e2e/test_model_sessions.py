@@ -254,7 +254,7 @@ def test_a_replay_names_what_is_not_as_it_was(finished: Path, tmp_path: Path) ->
     record = root / ".graphbus/sessions/S001/record.json"
     record.write_text(record.read_text(encoding="utf-8").replace('"convergence"', '"max_rounds"'), encoding="utf-8")
     (difference,) = replay(config_of(root), "S001").differences
-    assert difference == "the record at negotiations.ending.reason"
+    assert 'which was "reason": "max_rounds"' in difference
     answers = root / ".graphbus/sessions/S001/answers.jsonl"
     answers.write_bytes(b"".join(answers.read_bytes().splitlines(keepends=True)[:-1]))
     (difference,) = replay(config_of(root), "S001").differences

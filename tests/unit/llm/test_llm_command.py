@@ -111,11 +111,6 @@ def _is_gone(pid: int) -> bool:
     return comes_true(has_ended)
 
 
-def test_a_program_that_closes_its_output_and_goes_on_is_killed_too() -> None:
-    code = "import os, time; os.close(1); os.close(2); time.sleep(60)"
-    assert refused(program(code, timeout_s=0.8)).code == "GBE447"
-
-
 def test_an_answer_without_end_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "MAX_ANSWER_BYTES", 200_000)
     error = refused(program("import sys\nwhile True: sys.stdout.write('x' * 10000)"))
@@ -165,15 +160,6 @@ def test_an_answer_holds_no_key_and_nothing_that_steers_a_terminal() -> None:
     assert client.complete(PROMPT, 10).text == "## nothing ***\n"
 
 
-def test_a_program_that_waits_for_a_terminal_fails_at_once() -> None:
-    assert "/dev/tty" in refused(program("open('/dev/tty').read()")).data["reason"]
-
-
-def test_a_program_that_does_not_want_to_end_is_ended() -> None:
-    error = refused(program("import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(1000)", timeout_s=0.5))
-    assert error.code == "GBE447"
-
-
 def test_letters_that_are_none_are_replaced() -> None:
     assert (
         program("import sys; sys.stdout.buffer.write(b'\\xff## nothing')").complete(PROMPT, 10).text
@@ -189,11 +175,8 @@ print("## nothing", flush=True)
 """
 
 
-@pytest.mark.parametrize(
-    "code", ["import time; time.sleep(1000)", "import time\nwhile True: print('more', flush=True); time.sleep(0.05)"]
-)
-def test_an_answer_does_not_wait_for_who_left_the_session_and_holds_the_output(tmp_path: Path, code: str) -> None:
-    mark = tmp_path / "pid"
+def test_an_answer_does_not_wait_for_who_left_the_session_and_holds_the_output(tmp_path: Path) -> None:
+    code, mark = "import time\nwhile True: print('more', flush=True); time.sleep(0.05)", tmp_path / "pid"
     try:
         answer = program(RUNAWAY.format(code=code, mark=str(mark)), timeout_s=PATIENCE_S).complete(PROMPT, 10)
         assert answer.text.startswith("## nothing\n")
@@ -206,9 +189,3 @@ def test_who_left_the_session_does_not_outlive_a_timeout(tmp_path: Path) -> None
     code = RUNAWAY.format(code="import time; time.sleep(60)", mark=str(mark)) + "time.sleep(60)"
     assert refused(program(code, timeout_s=1.0)).code == "GBE447"
     assert _is_gone(int(mark.read_text()))
-
-
-def test_what_comes_shortly_after_the_end_still_belongs_to_the_answer() -> None:
-    late = "import time; time.sleep(0.05); print('late')"
-    code = f"import subprocess, sys; subprocess.Popen([sys.executable, '-I', '-S', '-c', {late!r}])"
-    assert program(code).complete(PROMPT, 10).text == "late\n"

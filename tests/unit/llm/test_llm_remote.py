@@ -149,6 +149,7 @@ FAILURES = [
     (Failure(500, "internal"), "GBE445", {"is_transient"}),
     (Failure(503, "unavailable"), "GBE445", {"is_transient"}),
     (Failure(529, "overloaded"), "GBE445", {"is_transient"}),
+    (Failure(504, "gateway"), "GBE445", {"is_transient", "may_be_billed"}),
     (Broken("error"), "GBE445", {"is_transient", "may_be_billed"}),
     (Broken("cut"), "GBE448", {"is_transient", "may_be_billed"}),
     (Broken("closed"), "GBE448", {"is_transient", "may_be_billed"}),
