@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
-import pty
-import struct
-import subprocess
-import sys
-import termios
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -235,14 +227,6 @@ def test_all_sessions_are_listed(here: Path, capsys: pytest.CaptureFixture[str])
     assert (sessions[0]["spent"]["requests"], sessions[1]["fate"]) == (7, "written")
 
 
-def test_where_nothing_was_negotiated_there_are_no_sessions(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(write_project(tmp_path, FILES))
-    assert main(["inspect-negotiation", "--sessions"]) == 5
-    assert "GBE403" in capsys.readouterr().err
-
-
 def test_a_git_commit_is_named_and_whether_it_is_still_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -259,40 +243,6 @@ def test_a_git_commit_is_named_and_whether_it_is_still_there(
     (shop / ".graphbus/sessions/S001/commits.json").write_text("{")
     assert main(["inspect-negotiation", "P001"]) == 5
     assert "GBE405" in capsys.readouterr().err
-
-
-def in_a_terminal(here: Path, columns: int, *arguments: str) -> list[str]:
-    """Run the command in a terminal of this width, as a process of its own."""
-    terminal, inner = pty.openpty()
-    fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
-    command = [sys.executable, "-c", "import sys; from graphbus_core.cli import main; sys.exit(main())", *arguments]
-    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"} | {"NO_COLOR": "1"}
-    with subprocess.Popen(command, cwd=here, env=environment, stdout=inner, stderr=subprocess.DEVNULL) as process:
-        os.close(inner)
-        written = b""
-        with suppress(OSError):  # the other end is closed
-            while part := os.read(terminal, 4096):
-                written += part
-    os.close(terminal)
-    assert process.returncode == 0
-    return written.decode().replace("\r\n", "\n").splitlines()
-
-
-def test_in_a_narrow_terminal_long_texts_are_folded_under_their_beginning(here: Path) -> None:
-    lines = in_a_terminal(here, 60, "inspect-negotiation", "P001")
-    at = next(number for number, line in enumerate(lines) if line.startswith("  why:"))
-    assert lines[at : at + 2] == [
-        "  why:         A negative price would make the total wrong.",
-        "  cost:        $0.0123",
-    ]
-    lines = in_a_terminal(here, 40, "inspect-negotiation", "P001")
-    at = next(number for number, line in enumerate(lines) if line.startswith("  why:"))
-    assert lines[at : at + 2] == ["  why:         A negative price would", " " * 15 + "make the total wrong."]
-
-
-@pytest.mark.parametrize(("width", "has_files"), [(80, False), (120, True)])
-def test_a_narrow_terminal_leaves_out_the_files_of_a_list(here: Path, width: int, has_files: bool) -> None:
-    assert any("FILES" in line for line in in_a_terminal(here, width, "inspect-negotiation")) == has_files
 
 
 def test_its_proposals_are_offered_by_completion(here: Path) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,6 @@ import pytest
 from graphbus_core.cli import main
 from graphbus_core.negotiation.transcript import save_session, sessions_dir
 from tests.fakes.told_sessions import eventful_record, eventful_transcript
-from tests.patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -83,15 +80,6 @@ def test_a_session_that_is_not_there_is_refused(here: Path, capsys: pytest.Captu
     assert "Did you mean 'S007'?" in refused(capsys, "GBE404", "S008")
 
 
-def test_without_a_session_there_is_nothing_to_tell(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "pyproject.toml").write_text("")
-    monkeypatch.chdir(tmp_path)
-    refused(capsys, "GBE403")
-    assert not list(tmp_path.glob("*.html"))
-
-
 def test_a_transcript_that_cannot_be_read_is_refused_and_one_that_is_gone_is_not(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -117,22 +105,3 @@ def test_without_artifacts_the_edges_come_from_the_sources(here: Path, capsys: p
         {"source": "Stock", "target": "Orders", "kind": "depends_on"}
     ]
     assert not (here / ".graphbus" / "cache").exists()
-
-
-@pytest.mark.slow
-def test_a_real_negotiation_has_a_page_with_its_graph(tmp_path: Path) -> None:
-    def graphbus(*arguments: str, folder: Path = tmp_path) -> None:
-        command = [sys.executable, "-m", "graphbus_core", *arguments]
-        subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=PATIENCE_S)
-
-    graphbus("init", "shop")
-    shop = tmp_path / "shop"
-    graphbus("build", "agents/", "--enable-agents", folder=shop)
-    graphbus("report", "-o", "one.html", folder=shop)
-    graphbus("report", "-o", "two.html", folder=shop)
-    made = (shop / "one.html").read_text(encoding="ascii")
-    assert made == (shop / "two.html").read_text(encoding="ascii")
-    assert "6 of 6 proposals accepted" in made
-    assert "Converged after 5 rounds (2 quiet rounds)" in made
-    assert "OrderProcessor sends to NotificationService (/Order/Created)" in made
-    assert "data-edge" in made

@@ -89,12 +89,6 @@ def test_without_a_setting_the_key_in_the_environment_decides_and_without_a_key_
     assert choose_model(LLMConfig(), environ) == model
 
 
-def test_the_setting_comes_before_the_environment() -> None:
-    environ = {"ANTHROPIC_API_KEY": "k"}
-    assert choose_model(LLMConfig(model="rules"), environ) == "rules"
-    assert choose_model(LLMConfig(model="office", providers={"office": OFFICE}), environ) == "office:qwen3"
-
-
 def test_a_well_known_provider_that_was_moved_elsewhere_is_not_chosen_by_the_key_that_it_does_not_get() -> None:
     moved = LLMConfig(providers={"anthropic": ProviderConfig(base_url="https://proxy.example.org")})
     assert choose_model(moved, {"ANTHROPIC_API_KEY": "k"}) == "rules"

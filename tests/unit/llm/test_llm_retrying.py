@@ -76,13 +76,6 @@ def test_the_server_says_how_long_to_wait() -> None:
     assert time.slept == [7.0, 0.0]
 
 
-def test_a_wait_of_more_than_five_minutes_is_not_waited_for() -> None:
-    time = Time()
-    with pytest.raises(ModelError):
-        client_of(time, busy(301.0)).complete(PROMPT, 10)
-    assert time.slept == []
-
-
 def test_an_answer_that_is_late_each_time_is_the_last_word() -> None:
     """To go on without it would let the result of a session depend on speed; other failures count as no answer."""
     time = Time()

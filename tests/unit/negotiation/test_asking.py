@@ -36,13 +36,6 @@ def asked(name: str, analysis: Any = None) -> Asked:
     return Asked(agent, AskAnalysis(name), VIEW)
 
 
-def test_a_pool_answers_as_many_questions_at_once_as_it_is_wide() -> None:
-    together = threading.Barrier(4)
-    batch = [asked(str(n), lambda _view: together.wait(PATIENCE_S) and None) for n in range(4)]
-    replies = list(WorkerPool(4, lambda: None)(batch))
-    assert sorted(reply.agent for reply in replies if isinstance(reply, Analysed)) == ["0", "1", "2", "3"]
-
-
 def test_questions_that_have_not_begun_are_dropped_with_the_replies() -> None:
     seen: list[int] = []
     is_closed = threading.Event()
@@ -157,14 +150,6 @@ def test_as_many_questions_as_fit_go_out_together_and_the_rest_when_they_are_set
     assert accounts.meter.held == Amount()
     (last,) = Wave(accounts, wave.rest)
     assert last.question == AskAnalysis("c")
-
-
-def test_what_is_settled_while_a_wave_is_put_makes_no_room_in_it() -> None:
-    accounts = Accounts(Meter(Budget(max_tokens=250)))
-    wave = Wave(accounts, [Asked(CostlyAgent(name), AskAnalysis(name), VIEW) for name in "abc"])
-    for each in wave:
-        answer(each)
-    assert (wave.size, accounts.meter.held) == (2, Amount())
 
 
 # --- the budget ------------------------------------------------------------------------------

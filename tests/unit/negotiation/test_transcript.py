@@ -140,20 +140,6 @@ def test_a_session_that_cannot_be_kept_is_said_so(tmp_path: Path, is_link: bool)
         assert info.value.code == "GBE407"
 
 
-def test_no_session_is_said_with_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(NegotiationError, match="No negotiation has come to its end here yet") as info:
-        load_session(tmp_path)
-    assert info.value.code == "GBE403"
-    assert "graphbus negotiate" in info.value.hint
-
-
-def test_an_unknown_session_is_said_with_the_nearest(tmp_path: Path) -> None:
-    save_session(tmp_path, record(), ())
-    with pytest.raises(NegotiationError, match=r"no session S01\. Did you mean 'S001'") as info:
-        load_session(tmp_path, "S01")
-    assert info.value.code == "GBE404"
-
-
 @pytest.mark.parametrize("data", [b"", b"{", b'{"session": 7}', b"\xff\xfe"])
 def test_a_damaged_session_is_said_with_its_file(tmp_path: Path, data: bytes) -> None:
     folder = save_session(tmp_path, record(), SAID)
