@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from itertools import pairwise
 from json import JSONDecodeError
 from json import loads as _loads
 from math import isfinite
@@ -65,7 +66,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         names = sorted(name for name, _ in pairs)
-        twice = next(name for name, after in zip(names, names[1:], strict=False) if name == after)
+        twice = next(name for name, after in pairwise(names) if name == after)
         shown = twice if len(twice) <= 60 else f"{twice[:60]}..."
         raise ValueError(f"the name {shown!r} stands twice in one object")
     return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import threading
 from collections.abc import Iterator
@@ -52,9 +51,9 @@ REFUSED = [
     ("/call/Till/add", "{}", 422, "GBE622", "amount"),
     ("/call/Till/add", '{"amount": 1, "more": 2}', 422, "GBE622", "more"),
     ("/call/Till/add", "[1]", 400, "GBE670", "it must be an object"),
-    ("/call/Till/add", '{"amount": 1,}', 400, "GBE670", "trailing comma"),
+    ("/call/Till/add", '{"amount": 1,}', 400, "GBE670", "line 1, column 14"),
     ("/call/Till/add", '{"amount": 1, "amount": 2}', 400, "GBE670", "the name 'amount' stands twice"),
-    ("/call/Till/add", '{"amount": NaN}', 400, "GBE670", "malformed"),
+    ("/call/Till/add", '{"amount": NaN}', 400, "GBE670", "NaN is no number"),
     ("/publish/Order/Place", "{}", 404, "GBE619", "Did you mean '/Order/Placed'?"),
     ("/publish/Order/*", "{}", 400, "GBE610", "'/Order/*' cannot be used here"),
     ("/publish/Order//Placed", "{}", 400, "GBE610", "cannot be used here"),
@@ -253,12 +252,3 @@ def test_calls_from_many_threads_are_all_answered_and_none_is_lost(
             thread.join()
         assert statuses == [200] * 80
         assert site.post("/call/Till/read", {}).document == {"total": 80}
-
-
-def test_two_requests_on_one_connection(site: SiteClient) -> None:
-    body = json.dumps({"amount": 0}).encode()
-    head = f"POST /call/Till/add HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n"
-    one = head.encode() + b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body
-    last = b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-    answers = site.raw(one + one + last)
-    assert answers.count(b"HTTP/1.1 200 OK") == 3
