@@ -167,7 +167,7 @@ def test_artifacts_say_where_the_agents_are(shop: Path) -> None:
     assert main(["build", "shop"]) == 0
     assert main(["ci", "github"]) == 0
     assert "run: graphbus check shop --format github" in (shop / WORKFLOW).read_text()
-    (shop / ".graphbus" / "agents.json").write_text("{")
+    (shop / ".graphbus" / "manifest.json").write_text("{")
     assert main(["ci", "github", "--force"]) == 0
     assert "run: graphbus check --format github" in (shop / WORKFLOW).read_text(), "damaged artifacts say nothing"
 
@@ -180,17 +180,9 @@ def test_outside_of_a_repository_it_writes_and_says_so(
     assert "There is no git repository here" in capsys.readouterr().err
 
 
-def test_a_branch_that_is_not_there_is_noticed(shop: Path, capsys: Streams) -> None:
-    assert main(["ci", "github", "--branch", "trunk"]) == 0
-    assert "The repository has no branch trunk" in capsys.readouterr().err
-    git(shop, "branch", "trunk")
-    assert main(["ci", "github", "--branch", "trunk"]) == 0
-    assert "has no branch" not in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("is_committed", [True, False])
 def test_a_repository_without_main_ships_from_the_branch_that_it_has(
-    is_committed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Streams
+    is_committed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_project(tmp_path, {"requirements.txt": PINNED, "agents/a.py": AGENT})
     git(tmp_path, "init", "-q", "-b", "master")
@@ -202,7 +194,6 @@ def test_a_repository_without_main_ships_from_the_branch_that_it_has(
     text = (tmp_path / WORKFLOW).read_text()
     assert "--branch master`" in text, "the command writes the same again where the branch cannot be seen"
     assert "refs/heads/master" in text
-    assert "has no branch" not in capsys.readouterr().err
 
 
 def test_the_branch_that_the_remote_calls_its_own_is_shipped_from(shop: Path) -> None:
@@ -229,7 +220,6 @@ def test_without_a_file_that_says_what_to_install_nothing_is_written(shop: Path,
     ("files", "taken"),
     [
         ({"requirements-dev.txt": PINNED}, "--requirement requirements.txt --requirement requirements-dev.txt"),
-        ({"requirements.txt": "", "requirements/dev.txt": PINNED}, "--requirement requirements.txt"),
     ],
 )
 def test_the_usual_files_are_found(shop: Path, files: dict[str, str], taken: str) -> None:

@@ -146,30 +146,6 @@ def test_only_what_a_run_needs_is_let_through(shop: Path) -> None:
     assert "FROM docker.io/library/python:3.12." in (shop / "Dockerfile").read_text()
 
 
-def test_a_file_that_agents_name_and_nobody_includes_is_told(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (shop / "agents" / "prices.py").write_text('ALL = 7\nRATES = "rates.json"\n')
-    build_graph("agents")
-    assert main(["docker", "build", "--no-build"]) == 0
-    note = "agents/prices.py:2 names agents/rates.json, which does not go into the image without --include agents/rates.json\n"
-    assert note in capsys.readouterr().err
-    assert main(["docker", "build", "--no-build", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["left_out"] == ["agents/rates.json"]
-    assert main(["docker", "build", "--no-build", "--include", "agents/rates.json", "--force"]) == 0
-    assert "names agents" not in capsys.readouterr().err
-
-
-def test_of_many_files_that_are_left_out_some_are_told(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    names = [f"{number:02}.csv" for number in range(12)]
-    for name in names:
-        (shop / name).write_text("")
-    (shop / "agents" / "prices.py").write_text(f"ALL = {names}\n")
-    build_graph("agents")
-    assert main(["docker", "build", "--no-build"]) == 0
-    told = capsys.readouterr().err
-    assert told.count(" names ") == 10
-    assert "and 2 more; --json has them all\n" in told
-
-
 def test_the_files_say_which_command_writes_them_again(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (shop / "pins.txt").write_text("")
     words = ["--requirements", "pins.txt", "--include", "agents/rates.json", "--serve", "--python", "3.12"]
@@ -205,6 +181,7 @@ A_FOLDER_WHOSE_NAME = [
     "it's",
     'the "best"',
     "back\\slash",
+    "do$lar",
     " first",
     "last ",
 ]
@@ -221,12 +198,12 @@ def test_a_folder_whose_name_a_dockerfile_would_misread_makes_no_image(
     assert not (shop / "Dockerfile").exists()
 
 
-@pytest.mark.parametrize("name", ["we ird", "do$lar", "#hash", "!bang", "ünï", "-n"])
+@pytest.mark.parametrize("name", ["we ird", "#hash", "!bang", "ünï", "-n"])
 def test_other_names_are_carried_over_as_they_are(shop: Path, name: str) -> None:
     (shop / name).mkdir()
     assert main(["docker", "build", "--no-build", "--include", f"./{name}"]) == 0
     text = (shop / "Dockerfile").read_text()
-    assert f"COPY {name}/ {name}/\n" in text or f"COPY {json.dumps([f'{name}/'] * 2)}" in text.replace("\\\\$", "$")
+    assert f"COPY {name}/ {name}/\n" in text or f"COPY {json.dumps([f'{name}/'] * 2)}" in text
 
 
 def test_a_dockerfile_of_the_user_is_not_overwritten(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -242,12 +219,12 @@ def test_a_dockerfile_of_the_user_is_not_overwritten(shop: Path, capsys: pytest.
 
 
 def test_one_document_says_it_all(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["docker", "build", "--json", "--output", "deploy", "--tag", "acme/shop:7"]) == 0
+    assert main(["docker", "build", "--json", "--tag", "acme/shop:7"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["image"] == "acme/shop:7"
     assert document["is_built"] is False
-    assert document["command"] == ["docker", "build", "--file", "deploy/Dockerfile", "--tag", "acme/shop:7", "."]
-    assert document["files"]["deploy/Dockerfile.dockerignore"] == "new"
+    assert document["command"] == ["docker", "build", "--tag", "acme/shop:7", "."]
+    assert document["files"][".dockerignore"] == "new"
 
 
 A_REFUSAL_HAS_ITS = [
@@ -257,7 +234,6 @@ A_REFUSAL_HAS_ITS = [
     (["--python", "3.9"], 8, "GBE713"),
     (["--python", "3.13"], 8, "GBE738"),
     (["--base", "python:3.13"], 8, "GBE712"),
-    (["--output", ".."], 8, "GBE714"),
     (["--requirements", "nowhere.txt"], 8, "GBE714"),
     (["--requirements", ".env"], 8, "GBE711"),
     (["--include", "/etc/hostname"], 8, "GBE714"),

@@ -14,16 +14,25 @@ import click
 
 from graphbus_core.cli import console
 from graphbus_core.cli.shipping import programs, writing
-from graphbus_core.cli.shipping.image import Image, Wanted, plan_image
+from graphbus_core.cli.shipping.image import Wanted, plan_image
 from graphbus_core.cli.shipping.programs import name_image
 from graphbus_core.deploy.image import start_arguments
-from graphbus_core.deploy.names import HEALTH_PORT, SERVE_PORT, STATE, USER_ID, as_label, check_image, refusal
+from graphbus_core.deploy.names import (
+    HEALTH_PORT,
+    SERVE_PORT,
+    STATE,
+    USER_ID,
+    as_label,
+    check_image,
+    parts_of_image,
+    refusal,
+)
 from graphbus_core.errors import DeployError, UsageError
 from graphbus_core.model.config import RuntimeConfig
 from graphbus_core.settings import find_root, resolve_run
 
 Name = Literal["docker", "podman"]
-ENGINES: tuple[Name, ...] = ("docker", "podman")
+_ENGINES: tuple[Name, ...] = ("docker", "podman")
 _PATIENCE_S = 15.0
 _MARGIN_S = 5
 _QUESTIONS: dict[Name, tuple[str, ...]] = {
@@ -42,14 +51,14 @@ class Engine(NamedTuple):
 
 def _find_engine(wanted: Name | None) -> Engine:
     """Look for the engine that was asked for, else for docker, then podman."""
-    installed = [name for name in ((wanted,) if wanted else ENGINES) if shutil.which(name)]
+    names = (wanted,) if wanted else _ENGINES
     silent: list[Engine] = []
-    for name in installed:
+    for name in filter(shutil.which, names):
         answer = programs.ask([name, *_QUESTIONS[name]], timeout_s=_PATIENCE_S)
         if not answer.status:
             return Engine(name)
         silent.append(Engine(name, answer.reason.partition(". ")[0].rstrip(".?!")))
-    return silent[0] if silent else Engine(wanted or "docker", "not found")
+    return silent[0] if silent else Engine(names[0], "not found")
 
 
 def _demand_engine(wanted: Name | None, *, otherwise: str) -> Engine:
@@ -60,17 +69,10 @@ def _demand_engine(wanted: Name | None, *, otherwise: str) -> Engine:
     """
     engine = _find_engine(wanted)
     if engine.missing == "not found":
-        raise DeployError("GBE704", program=wanted or " or ".join(ENGINES), otherwise=otherwise)
+        raise DeployError("GBE704", program=wanted or " or ".join(_ENGINES), otherwise=otherwise)
     if engine.missing:
         raise DeployError("GBE715", program=engine.name, reason=engine.missing, otherwise=otherwise)
     return engine
-
-
-def _build_command(engine: Name, tag: str, dockerfile: str) -> list[str]:
-    """Return the command that builds the image, in the folder of the project."""
-    elsewhere = [] if dockerfile == "Dockerfile" else ["--file", dockerfile]
-    as_docker = ["--format", "docker"] if engine == "podman" else []  # else podman drops HEALTHCHECK
-    return [engine, "build", *as_docker, *elsewhere, "--tag", tag, "."]
 
 
 def _run_command(
@@ -85,7 +87,7 @@ def _run_command(
         arguments: On top of those of the image.
     """
     settings = resolve_run(RuntimeConfig(artifacts=str(root / ".graphbus"))).settings
-    name = image.partition("@")[0].rpartition("/")[2].partition(":")[0]
+    name = parts_of_image(image)[0].rpartition("/")[2]
     served: list[str] = []
     if serve_port is not None:
         served = ["--publish", f"127.0.0.1:{serve_port}:{SERVE_PORT}", "--env", settings.serve.token_env]
@@ -102,10 +104,8 @@ def _run_command(
     ]
 
 
-_MOST_LEFT_OUT = 10
-_SEE_DRY = "see what would be run with --dry-run"
 _engine = click.option(
-    "--engine", type=click.Choice(ENGINES), help="What builds and runs images (the first that answers)."
+    "--engine", type=click.Choice(_ENGINES), help="What builds and runs images (the first that answers)."
 )
 _serve = click.option("--serve", "is_served", is_flag=True, help="Take calls and events over HTTP.")
 
@@ -149,9 +149,6 @@ def docker() -> None:
     "--base", default="", metavar="IMAGE", help="Build on this image instead; it needs Python, pip and a shell."
 )
 @click.option("--allow-unpinned", "may_float", is_flag=True, help="Let --base go without a digest.")
-@click.option(
-    "--output", "-o", default="", metavar="DIR", help="Where to write, below the project (the project itself)."
-)
 @writing.options
 def build(*, tag: str, engine: Name | None, runs: bool, writes_only: bool, **given: Any) -> None:
     """Write a Dockerfile for the graph in ARTIFACTS, a folder (.graphbus by default), and build the image.
@@ -180,31 +177,28 @@ def build(*, tag: str, engine: Name | None, runs: bool, writes_only: bool, **giv
         )
     if wanted.base and wanted.python:
         raise UsageError("GBE132", option="--base", other="--python", reason="an image brings its own Python")
-    image = plan_image(wanted)
-    tag = _check_tag(tag) if tag else name_image(image.root)
+    root, files = plan_image(wanted)
+    tag = _check_tag(tag) if tag else name_image(root)
     builds = not (writes_only or wish.is_check or wish.is_diff)
     if runs or (builds and engine):  # nothing is written if the command is useless without one
         found = _demand_engine(engine, otherwise="write the files alone with --no-build")
     else:
         found = _find_engine(None) if builds else Engine(engine or "docker")
-    states = writing.write(Path(os.path.relpath(image.root)), image.files, wish)
-    if not wish.is_check:
-        _say_left_out(image)
-    command = _build_command(found.name, tag, image.dockerfile)
+    states = writing.write(Path(os.path.relpath(root)), files, wish)
+    as_docker = ["--format", "docker"] if found.name == "podman" else []  # else podman drops HEALTHCHECK
+    command = [found.name, "build", *as_docker, "--tag", tag, "."]
     is_built = builds and not found.missing
     if is_built:
-        programs.run(command, image.root)
+        programs.run(command, root)
     elif builds:
-        _say_no_engine(found, command, image)
+        _say_no_engine(found, command, root)
     if wish.as_json:
-        left_out = [each.path for each in image.left_out]
-        facts = {"files": states, "image": tag, "command": command, "is_built": is_built, "left_out": left_out}
-        console.emit_json(facts)
+        console.emit_json({"files": states, "image": tag, "command": command, "is_built": is_built})
     elif is_built:
         console.out(f"{console.paint('built', 'good')}        {tag}")
     if runs:
         serve_port = SERVE_PORT if wanted.is_served else None
-        programs.become(_run_command(found.name, tag, image.root, port=HEALTH_PORT, serve_port=serve_port), image.root)
+        programs.become(_run_command(found.name, tag, root, port=HEALTH_PORT, serve_port=serve_port), root)
 
 
 @docker.command("run", short_help="Run the image with as few rights as it needs.")
@@ -253,7 +247,11 @@ def run(
     root = find_root([Path()])
     image = check_image(tag) if tag else name_image(root)
     served = (serve_port or SERVE_PORT) if is_served else None
-    name = _find_engine(engine).name if is_dry else _demand_engine(engine, otherwise=_SEE_DRY).name
+    name = (
+        _find_engine(engine).name
+        if is_dry
+        else _demand_engine(engine, otherwise="see what would be run with --dry-run").name
+    )
     command = _run_command(name, image, root, port=port, serve_port=served, arguments=arguments)
     if is_dry:
         console.out(shlex.join(command))
@@ -276,19 +274,10 @@ def _check_tag(tag: str) -> str:
     return tag
 
 
-def _say_left_out(image: Image) -> None:
-    """Warn of what would only be missed when the graph runs; whether it is needed, only the user knows."""
-    for path, source, line in image.left_out[:_MOST_LEFT_OUT]:
-        said = f"{source}:{line} names {path}, which does not go into the image without --include {path}"
-        console.say(console.plain(said))
-    if len(image.left_out) > _MOST_LEFT_OUT:
-        console.say(f"and {len(image.left_out) - _MOST_LEFT_OUT} more; --json has them all")
-
-
-def _say_no_engine(engine: Engine, command: list[str], image: Image) -> None:
+def _say_no_engine(engine: Engine, command: list[str], root: Path) -> None:
     silent = f"The engine of {engine.name} does not answer ({engine.missing})"
     why = "There is neither docker nor podman" if engine.missing == "not found" else silent
-    where = os.path.relpath(image.root)
+    where = os.path.relpath(root)
     there = "" if where == "." else f"cd {shlex.quote(where)} && "
     console.say(f"{console.plain(why)}: nothing was built. To build it:")
     console.say(f"  {console.plain(f'{there}{shlex.join(command)}')}")

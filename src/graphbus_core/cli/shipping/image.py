@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import os
-import re
 from base64 import urlsafe_b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files as package_files
@@ -20,7 +18,6 @@ import graphbus_core
 from graphbus_core import store
 from graphbus_core.cli.shipping.programs import Project, read_project, text_of
 from graphbus_core.cli.shipping.writing import command_line
-from graphbus_core.compiler.reading.syntax import parse
 from graphbus_core.deploy.image import ImagePlan, Requirement, check_base, generate, join, read_hashed
 from graphbus_core.deploy.names import BASES, choose_python, folders_to_write
 from graphbus_core.deploy.render import Files
@@ -32,6 +29,8 @@ DOORS = ("graphbus_core.runtime", "graphbus_core.hosting.serving.health")
 LEFT_BEHIND = "graphbus_core.build"
 """The package names `build_graph` as well, for those who have it."""
 _NAME = "graphbus_runtime"
+WHEEL_NAME = f"{_NAME}-{graphbus_core.__version__}-py3-none-any.whl"
+_ABOUT = f"{_NAME}-{graphbus_core.__version__}.dist-info"
 _METADATA = f"""\
 Metadata-Version: 2.4
 Name: {_NAME.replace("_", "-")}
@@ -41,35 +40,21 @@ License-Expression: MIT
 Requires-Python: >=3.11
 Requires-Dist: msgspec>=0.20
 """
-_WHEEL_NAME = f"{_NAME}-{graphbus_core.__version__}-py3-none-any.whl"
 _WHEEL = "Wheel-Version: 1.0\nGenerator: graphbus\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 
 
-class Wheel(NamedTuple):
-    """A wheel, ready to be written."""
-
-    name: str
-    data: bytes
-
-    @property
-    def sha256(self) -> str:
-        """The hash, as files of requirements write it."""
-        return sha256(self.data).hexdigest()
-
-
 @cache
-def _make_wheel() -> Wheel:
+def make_wheel() -> bytes:
     """Pack the runtime. Nothing is compressed: compressors differ between machines, and the hash must not."""
-    about = f"{_NAME}-{graphbus_core.__version__}.dist-info"
-    files = {**_modules(), f"{about}/METADATA": _METADATA.encode(), f"{about}/WHEEL": _WHEEL.encode()}
-    files[f"{about}/RECORD"] = _record(files, f"{about}/RECORD")
+    files = {**_modules(), f"{_ABOUT}/METADATA": _METADATA.encode(), f"{_ABOUT}/WHEEL": _WHEEL.encode()}
+    files[f"{_ABOUT}/RECORD"] = _record(files)
     packed = BytesIO()
     with ZipFile(packed, "w", ZIP_STORED) as archive:
         for path, data in sorted(files.items()):
             entry = ZipInfo(path)  # of 1980
             entry.create_system, entry.external_attr = 3, 0o644 << 16  # as on POSIX, wherever it is made
             archive.writestr(entry, data)
-    return Wheel(_WHEEL_NAME, packed.getvalue())
+    return packed.getvalue()
 
 
 def _modules() -> dict[str, bytes]:
@@ -83,97 +68,17 @@ def _modules() -> dict[str, bytes]:
     return {**modules, "graphbus_core/py.typed": b""}
 
 
-def _record(files: Mapping[str, bytes], own: str) -> bytes:
+def _record(files: Mapping[str, bytes]) -> bytes:
     lines = [
-        f"{path},sha256={urlsafe_b64encode(sha256(data).digest()).rstrip(b'=').decode()},{len(data)}"
+        f"{path},sha256={urlsafe_b64encode(sha256(data).digest()).rstrip(b'=').decode()},{len(data)}\n"
         for path, data in sorted(files.items())
     ]
-    return ("\n".join([*lines, f"{own},,"]) + "\n").encode()
-
-
-_FILE = re.compile(r"(?:\./)?[\w@+~%-][\w .@+~%-]*(?:/[\w@+~%-][\w .@+~%-]*)*/?")
-_MODULE = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+)(?::[A-Za-z_][\w.]*)?")
-_LONGEST = 200
-
-
-class LeftOut(NamedTuple):
-    """A file or folder of the project, and the first line that names it."""
-
-    path: str
-    source: str
-    line: int
-
-
-def _find_left_out(root: Path, plan: ImagePlan, import_roots: Sequence[str]) -> list[LeftOut]:
-    """Return each file that is left out once, sorted by name."""
-    found: dict[str, LeftOut] = {}
-    for source in _sources(root, plan):
-        try:
-            tree = parse((root / source).read_bytes(), source)
-        except (SyntaxError, ValueError, OSError):
-            continue  # a run says so; here it is only not read
-        for line, names in _names(tree, source, import_roots):
-            there = (os.path.normpath(name) for name in names)
-            path = next((path for path in there if _is_of_the_project(root, path)), "")
-            if path and not _is_taken(path, plan):
-                found.setdefault(path, LeftOut(path, source, line))
-    return sorted(found.values())
-
-
-def _sources(root: Path, plan: ImagePlan) -> Iterator[str]:
-    """All that is Python: what the artifacts know, and what was included, which no build has read."""
-    yield from (path for path in (*plan.sources, *plan.includes) if path.endswith(".py"))
-    for folder in plan.includes:
-        if folder.endswith("/"):
-            yield from sorted(path.relative_to(root).as_posix() for path in (root / folder).rglob("*.py"))
-
-
-def _names(tree: ast.Module, source: str, import_roots: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
-    """Yield a line, and the files that may be meant there."""
-    folder = os.path.dirname(source)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) <= _LONGEST:
-            if module := _MODULE.fullmatch(node.value):
-                yield node.lineno, _files_of(module[1], import_roots)
-            if _FILE.fullmatch(node.value):
-                yield node.lineno, [os.path.join(folder, node.value), node.value]
-
-
-def _files_of(module: str, import_roots: Sequence[str]) -> list[str]:
-    path = module.replace(".", "/")
-    return [os.path.join(top, name) for top in ("", *import_roots) for name in (f"{path}.py", f"{path}/__init__.py")]
-
-
-def _is_of_the_project(root: Path, path: str) -> bool:
-    """True for a file, and for a folder with data: one with modules is named like much else."""
-    if any(part.startswith(".") for part in path.split("/")):
-        return False
-    try:
-        inside = [each for each in os.listdir(root / path) if not each.startswith(".")]
-    except NotADirectoryError:
-        return True
-    except (OSError, ValueError):
-        return False
-    return bool(inside) and not any(each.endswith(".py") or each == "__pycache__" for each in inside)
-
-
-def _is_taken(path: str, plan: ImagePlan) -> bool:
-    """True for what the ignore file lets through, and for what this command writes."""
-    beside = {each.rpartition("/")[0] for each in plan.sources if each.endswith(".py")} - {""}
-    own = (f"{plan.folder}/", f"{plan.artifacts}/", *(each for each in plan.includes if each.endswith("/")))
-    is_named = path in (*plan.sources, *plan.includes, plan.requirements)
-    return is_named or f"{path}/".startswith(own) or (path.endswith(".py") and path.rpartition("/")[0] in beside)
-
-
-_FOLDER = "docker"
-_UNCOPIED = re.compile(r"""^(?:--|<<)|[*?\[\]\\"'`]""")
-"""What COPY takes for an option, a text of its own, a pattern or a quotation."""
+    return "".join([*lines, f"{_ABOUT}/RECORD,,\n"]).encode()
 
 
 class Wanted(NamedTuple):
     """What was asked for, named as the parameters of the command, in the order in which the command is shown again."""
 
-    output: str
     requirements: str
     python: str
     base: str
@@ -184,68 +89,41 @@ class Wanted(NamedTuple):
     artifacts: str
 
 
-class Image(NamedTuple):
-    """An image that can be built.
-
-    Attributes:
-        root: The project: what the engine gets to see, as far as the ignore file lets it.
-        dockerfile: Path below it.
-        left_out: What the sources name and the image does not have.
-    """
-
-    root: Path
-    dockerfile: str
-    files: Files
-    left_out: list[LeftOut]
-
-
-def plan_image(wanted: Wanted) -> Image:
-    """Find everything that a run of these artifacts needs.
+def plan_image(wanted: Wanted) -> tuple[Path, Files]:
+    """Find everything that a run of these artifacts needs, and return the project with the files of its image.
 
     Raises:
         ArtifactError: GBE501-507 for damaged artifacts, GBE508 for each file that was changed since, GBE515.
         DeployError: GBE703, GBE710-714, GBE738.
     """
     project = read_project(wanted.artifacts)
-    theirs = _their_requirements(project, wanted)
-    plan = _plan(project, wanted)
-    _check_paths(plan)
-    wheel = _make_wheel()
-    requirements = join(_pins(project, wanted), f"{plan.folder}/{wheel.name}", wheel.sha256, theirs)
-    files = generate(plan, requirements=requirements, wheel=wheel.data)
-    left_out = _find_left_out(project.root, plan, project.manifest.import_roots)
-    return Image(project.root, plan.dockerfile, files, left_out)
-
-
-def _plan(project: Project, wanted: Wanted) -> ImagePlan:
     root, manifest = project.root, project.manifest
-    output = _below(root, wanted.output)
-    requirements = _below(root, wanted.requirements)
-    artifacts = _below(root, wanted.artifacts)
-    includes = tuple(_included(root, path) for path in wanted.includes)
+    wanted = wanted._replace(
+        requirements=_below(root, wanted.requirements),
+        artifacts=_below(root, wanted.artifacts),
+        includes=tuple(_included(root, path) for path in wanted.includes),
+    )
+    theirs = _their_requirements(project, wanted)
     base = _base(project, wanted)
     own = [PROJECT_FILE] if (root / PROJECT_FILE).is_file() else []  # it has the settings, and shows where the top is
-    normalized = {
-        "output": output,
-        "requirements": requirements,
-        "includes": tuple(path.rstrip("/") for path in includes),
-        "artifacts": artifacts,
-    }
-    return ImagePlan(
-        command=command_line("graphbus docker build", {**wanted._asdict(), **normalized}),
+    shown = {**wanted._asdict(), "includes": tuple(path.rstrip("/") for path in wanted.includes)}
+    plan = ImagePlan(
+        command=command_line("graphbus docker build", shown),
         base=base,
-        folder=f"{output}/{_FOLDER}".removeprefix("/"),
-        wheel=_WHEEL_NAME,
-        artifacts=artifacts,
+        wheel=WHEEL_NAME,
+        artifacts=wanted.artifacts,
         artifact_files=(*store.ARTIFACTS, store.MANIFEST),
         sources=tuple(sorted({*store.files_of(manifest), *own})),
-        includes=includes,
-        requirements=requirements,
+        includes=wanted.includes,
+        requirements=wanted.requirements,
         third_party=tuple(name for name in manifest.third_party if name not in wanted.optional),
         labels=dict(_labels(project, base)),
         is_served=wanted.is_served,
         writable=folders_to_write(project.run.powers),
     )
+    wheel = make_wheel()
+    requirements = join(_pins(project, wanted), WHEEL_NAME, sha256(wheel).hexdigest(), theirs)
+    return root, generate(plan, requirements=requirements, wheel=wheel)
 
 
 def _base(project: Project, wanted: Wanted) -> str:
@@ -266,8 +144,7 @@ def _below(root: Path, path: str) -> str:
     resolved = Path(path).resolve() if path else root
     if not resolved.is_relative_to(root):
         raise DeployError("GBE714", path=path, reason=f"it is not below the project {root}")
-    below = resolved.relative_to(root).as_posix()
-    return "" if below == "." else below
+    return "" if resolved == root else resolved.relative_to(root).as_posix()
 
 
 def _their_requirements(project: Project, wanted: Wanted) -> tuple[Requirement, ...]:
@@ -277,9 +154,8 @@ def _their_requirements(project: Project, wanted: Wanted) -> tuple[Requirement, 
         if needed:
             raise DeployError("GBE710", modules=", ".join(needed))
         return ()
-    path = project.root / _below(project.root, wanted.requirements)
     try:
-        text = path.read_text(encoding="utf-8")
+        text = (project.root / wanted.requirements).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not text"
         raise DeployError("GBE714", path=wanted.requirements, reason=f"{reason[:1].lower()}{reason[1:]}") from None
@@ -302,7 +178,7 @@ def _labels(project: Project, base: str) -> Iterator[tuple[str, str]]:
     urls = about.get("urls")
     at = {key.lower(): url for key, url in urls.items()} if isinstance(urls, dict) else {}
     name, _, digest = base.partition("@")
-    known: Mapping[str, object] = {
+    known = {
         "title": about.get("name") or project.root.name,
         "description": about.get("description"),
         "version": about.get("version"),
@@ -316,20 +192,3 @@ def _labels(project: Project, base: str) -> Iterator[tuple[str, str]]:
     for key, value in known.items():
         if isinstance(value, str) and value.isprintable() and value and not value.endswith("\\"):
             yield f"org.opencontainers.image.{key}", value
-
-
-def _check_paths(plan: ImagePlan) -> None:
-    """Refuse names that would be read as something else; a file may have names that these formats cannot hold."""
-    copied = (f"{plan.folder}/", plan.requirements, *plan.copied)
-    for path in (*plan.sources, *plan.includes, *copied, plan.command):
-        if not path.isprintable():
-            raise _unfit(path, "its name has characters that an ignore file cannot hold")
-        if path.rstrip("/").strip() != path.rstrip("/"):
-            raise _unfit(path, "its name begins or ends with a space")
-    for path in copied:
-        if _UNCOPIED.search(path):
-            raise _unfit(path, "COPY would read its name as something else")
-
-
-def _unfit(path: str, reason: str) -> DeployError:
-    return DeployError("GBE714", path=repr(path), reason=reason)
