@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -90,25 +89,17 @@ def test_other_content_is_not_overwritten_without_force(stations: Path, capsys: 
 
 VALUES_THAT_A_CLUSTER = [
     (["--namespace", "Production"], "GBE703", "'Production' is no name of a namespace"),
-    (["--namespace", "a" * 64], "GBE703", "more than 63 characters"),
     (["--name", "2fast"], "GBE703", "the name of a service begins with a letter"),
     (["--image", "stations"], "GBE720", "it has no tag but `latest`, and no digest"),
-    (["--image", "stations:latest"], "GBE720", "may be another one tomorrow"),
-    (["--image", "localhost:5000/stations"], "GBE720", "may be another one tomorrow"),
     (["--image", "Stations:1"], "GBE703", "no reference of an image"),
     (["--memory", "256"], "GBE703", "with one of Ki, Mi, Gi"),
-    (["--memory", "256m"], "GBE703", "'256m' is no amount of memory"),
-    (["--memory", "0Mi"], "GBE703", "no amount of memory"),
     (["--cpu", "100mi"], "GBE703", "'100mi' is no amount of CPU"),
-    (["--cpu-limit", "0"], "GBE703", "a number of cores above 0"),
     (["--state", "1"], "GBE703", "'1' is no size of a volume"),
     (["--allow-from", "*"], "GBE703", "'*' is no name of a namespace"),
     (["--allow-egress", "fe80::1%eth0/128"], "GBE703", "an address has no zone"),
     (["--allow-egress", "10.0.0.1/8"], "GBE703", "10.0.0.1/8 has host bits set"),
     (["--allow-egress", "10.0.0.0/8:0"], "GBE703", "a port is a number from 1 to 65535"),
-    (["--allow-egress", "db:x"], "GBE703", "a port is a number from 1 to 65535"),
     (["--allow-egress", "db.example.org"], "GBE703", "is no destination"),
-    (["--serve", "--token-secret", "My Secret"], "GBE703", "no name of a secret"),
     (["--pull-secret", "x_y"], "GBE703", "no name of a secret"),
 ]
 
@@ -122,20 +113,6 @@ def test_values_that_a_cluster_would_refuse_are_refused_here(
         assert code in error
         assert said in error
         assert not Path("k8s").exists()
-
-
-def test_artifacts_in_another_folder_are_there_in_the_pod_as_well(stations: Path) -> None:
-    shutil.move(".graphbus", "made/artifacts")
-    manifest = Path("made/artifacts/manifest.json")
-    manifest.write_text(manifest.read_text().replace('"project_root": ".."', '"project_root": "../.."'))
-    assert main(["k8s", "generate", "made/artifacts", "-n", "weather"]) == 0
-    (container,) = the_deployment()["spec"]["template"]["spec"]["containers"]
-    assert container["args"][0] == "--artifacts=/app/made/artifacts"
-
-
-def test_a_secret_for_a_token_that_nobody_asks_for_is_a_mistake(stations: Path, capsys: Any) -> None:
-    assert main([*GENERATE, "--token-secret", "x"]) == 2
-    assert "GBE131" in capsys.readouterr().err
 
 
 def test_sources_that_have_changed_since(stations: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -185,20 +162,10 @@ SHARING = {
         "class Second(GraphBusNode):\n    @subscribe('/A/B')\n    def on(self): ...\n",
         ["First -> Second (a computed topic, /A/…)"],
     ),
-    "a subscription that is computed": (
-        "import os\nclass First(GraphBusNode):\n    def go(self): self.publish('/A/B', {})\n"
-        "class Second(GraphBusNode):\n    @subscribe(os.environ.get('T', '/A/B'))\n    def on(self): ...\n",
-        ["First -> Second (hears a computed topic, perhaps /A/B)"],
-    ),
     "a call that is computed": (
         "class First(GraphBusNode):\n    @schema_method(input_schema={})\n    def look(self): ...\n"
         "class Second(GraphBusNode):\n    def go(self, whom): self.call(whom, 'look')\n",
         ["Second -> First (a computed call)"],
-    ),
-    "a wildcard that a computed topic may fit": (
-        "class First(GraphBusNode):\n    def go(self, what): self.publish(f'/A/B/{what}', {})\n"
-        "class Second(GraphBusNode):\n    @subscribe('/A/**')\n    def on(self): ...\n",
-        ["First -> Second (a computed topic, /A/B/…)"],
     ),
 }
 
@@ -221,25 +188,6 @@ def test_agents_that_need_each_other_are_not_parted(
     assert main(GENERATE) == 0
 
 
-@pytest.mark.parametrize(
-    ("names", "refusal"),
-    [
-        (("HTTPServer", "HttpServer"), "would both be called http-server in the cluster. [GBE723]"),
-        (("Ä", "B"), "Ä has no name that a cluster could use: nothing of it is a-z or 0-9. [GBE724]"),
-    ],
-)
-def test_names_that_a_cluster_cannot_tell_apart_or_use(
-    project: Project, monkeypatch: pytest.MonkeyPatch, capsys: Any, names: tuple[str, str], refusal: str
-) -> None:
-    text = NODE + "".join(f"class {name}(GraphBusNode):\n    pass\n" for name in names)
-    about = '[project]\nname = "x"\nversion = "1"\n'
-    root = project({"pyproject.toml": about, "agents/__init__.py": "", "agents/a.py": text})
-    build_graph(root / "agents")
-    monkeypatch.chdir(root)
-    assert main([*GENERATE, "--topology", "per-agent"]) == 8
-    assert refusal in capsys.readouterr().err
-
-
 STATEFUL = "def go(self): self.state['n'] = 1"
 
 
@@ -248,10 +196,8 @@ STATEFUL = "def go(self): self.state['n'] = 1"
     [
         ("pass", "", "", False),
         ("pass", "keep_dead_letters = true", "", True),
-        ("pass", "", "--state 2Gi", True),
         (STATEFUL, "", "", True),
         (STATEFUL, "", "--state none", False),
-        ("def go(self): self.history['state'] = 1", "", "", False),
     ],
 )
 def test_there_is_a_volume_where_something_is_kept(

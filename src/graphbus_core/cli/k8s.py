@@ -23,13 +23,13 @@ from graphbus_core.deploy.kubernetes import (
     Topology,
     check_fixed,
     check_name,
-    overlay,
     plan_pods,
     refuse_cuts,
 )
 from graphbus_core.deploy.kubernetes import generate as generate_files
 from graphbus_core.deploy.names import as_label, parts_of_image, refusal
-from graphbus_core.errors import DeployError, Place, UsageError, raise_all
+from graphbus_core.deploy.render import fill
+from graphbus_core.errors import DeployError, Place, raise_all
 
 _NAMES = (KUSTOMIZATION, "kustomization.yml", "Kustomization")
 _MANIFESTS = "manifests.yaml"
@@ -115,7 +115,9 @@ def _write_manifests(kubectl: _Kubectl, folder: Path, image: str, manifests: Pat
         names = sorted({parts_of_image(each)[0] for each in _read_images(rendered)})
         if len(names) != 1:
             raise DeployError("GBE734", where=Place(str(folder)), names=", ".join(names) or "none")
-        (manifests.parent / KUSTOMIZATION).write_text(overlay(_MANIFESTS, names[0], image), encoding="utf-8")
+        new_name, tag, digest = parts_of_image(image)
+        change = fill("overlay.yaml", base=_MANIFESTS, name=names[0], new_name=new_name, tag=tag, digest=digest)
+        (manifests.parent / KUSTOMIZATION).write_text(change, encoding="utf-8")
         rendered = kubectl.render(manifests.parent)
     manifests.write_text(rendered, encoding="utf-8")
     return rendered
@@ -220,12 +222,8 @@ def k8s() -> None:
 )
 @click.option("--name", default="", metavar="NAME", help="The name of the application (that of the project).")
 @click.option("--serve", "is_served", is_flag=True, help="Take calls and events over HTTP.")
-@click.option(
-    "--token-secret", default="", metavar="NAME", help="With --serve: the secret that holds `token` (NAME-token)."
-)
 @click.option("--pull-secret", default="", metavar="NAME", help="The secret to pull the image with.")
 @click.option("--cpu", default="100m", metavar="AMOUNT", help="CPU that is reserved (100m).")
-@click.option("--cpu-limit", default="", metavar="AMOUNT", help="CPU at most (no limit).")
 @click.option("--memory", default="256Mi", metavar="AMOUNT", help="Memory that is reserved, and the most (256Mi).")
 @click.option(
     "--state",
@@ -244,7 +242,6 @@ def k8s() -> None:
     metavar="CIDR|NAMESPACE[:PORT]",
     help="What the agents may reach (what the powers declare); may be repeated.",
 )
-@click.option("--create-namespace", "makes_namespace", is_flag=True, help="Write the namespace, too.")
 @click.option("--output", "-o", default="k8s", metavar="DIR", help="Where to write (k8s).")
 @writing.options
 def generate(*, artifacts: str, topology: Topology, output: str, **given: Any) -> None:
@@ -265,8 +262,6 @@ def generate(*, artifacts: str, topology: Topology, output: str, **given: Any) -
       graphbus k8s generate -n production --check
     """
     wish = writing.Wish(**{name: given.pop(name) for name in writing.Wish._fields})
-    if given["token_secret"] and not given["is_served"]:
-        raise UsageError("GBE131", option="--token-secret", needed="--serve")
     plan = _plan(read_project(artifacts), topology, **given, command=_command())
     states = writing.write(Path(output), generate_files(plan), wish)
     if wish.as_json:
@@ -344,8 +339,6 @@ def _plan(
     name: str,
     image: str,
     state: str,
-    is_served: bool,
-    token_secret: str,
     admitted: tuple[str, ...],
     destinations: tuple[str, ...],
     **given: Any,
@@ -365,8 +358,6 @@ def _plan(
         powers=project.run.powers,
         pods=plan_pods(name, topology, agents, frozenset() if state == _NO_STATE else keepers),
         artifacts=_artifacts(project),
-        is_served=is_served,
-        token_secret=(token_secret or f"{name}-token") if is_served else "",
         state="" if state == _NO_STATE else state or "1Gi",
         admitted=tuple(dict.fromkeys(admitted)),
         destinations=tuple(dict.fromkeys(destinations)),

@@ -171,13 +171,6 @@ def _pattern(path: str) -> str:
 # --- Requirements -----------------------------------------------------------------------------------------------------
 
 
-class Requirement(NamedTuple):
-    """One entry of a file: the distribution, by its normalized name, and its text, hashes included."""
-
-    name: str
-    text: str
-
-
 def entries(text: str) -> Iterator[tuple[int, str]]:
     """Yield each entry of a file with the number of its first line; a backslash continues it, comments are left out."""
     number = 1
@@ -188,24 +181,27 @@ def entries(text: str) -> Iterator[tuple[int, str]]:
         number += entry.count("\n") + 1
 
 
-def read_hashed(text: str, path: str) -> tuple[Requirement, ...]:
+def read_hashed(text: str, path: str) -> dict[str, str]:
     """Read a file of requirements, every one of which must have its hashes.
+
+    Returns:
+        Normalized name of the distribution -> the text of its entry, hashes included.
 
     Raises:
         DeployError: GBE711 for anything else, with the line.
     """
-    found = []
+    found = {}
     for number, line in entries(text):
         name = _NAME.match(line)
         reason = _fault_of_option(line) if line.startswith("-") else _fault(line, name)
         if reason:
             raise DeployError("GBE711", where=Place(path, number), path=path, reason=reason)
         if name and not line.startswith("-"):
-            found.append(Requirement(_normal(name[1]), line))
-    return tuple(found)
+            found[_normal(name[1])] = line
+    return found
 
 
-def join(pins: Iterable[str], wheel: str, sha256: str, theirs: tuple[Requirement, ...]) -> str:
+def join(pins: Iterable[str], wheel: str, sha256: str, theirs: Iterable[str]) -> str:
     """Return our file of requirements: the wheel of the runtime and what it needs, each package once.
 
     What the project's file pins is left out; pip checks whether it meets what the runtime asks for.
@@ -213,14 +209,15 @@ def join(pins: Iterable[str], wheel: str, sha256: str, theirs: tuple[Requirement
     Args:
         pins: Parts of our lock; what an earlier one holds is not taken from a later one.
         wheel: Name of the wheel.
+        theirs: Normalized names.
     """
-    taken = {each.name for each in theirs}
+    taken = {*theirs}
     lines = ["# Written by `graphbus docker build`: the runtime, and what it needs. From the lock of GraphBus."]
     lines.append(f"./{_FOLDER}/{wheel} --hash=sha256:{sha256}")
     for part in pins:
-        fresh = [each for each in read_hashed(part, "requirements.txt") if each.name not in taken]
-        taken |= {each.name for each in fresh}
-        lines += [each.text for each in fresh]
+        fresh = {name: line for name, line in read_hashed(part, "requirements.txt").items() if name not in taken}
+        taken |= fresh.keys()
+        lines += fresh.values()
     return "".join(re.sub(r"\s+--hash", " \\\n    --hash", line) + "\n" for line in lines)
 
 

@@ -40,11 +40,12 @@ Topology = Literal["single", "per-agent"]
 
 KUSTOMIZATION = "kustomization.yaml"
 _ANYWHERE = ("0.0.0.0/0", "::/0")
-_BYTES = r"[1-9][0-9]*(?:Ki|Mi|Gi|Ti|M|G|T)"
-_NO_BYTES = "it is a number above 0 with one of Ki, Mi, Gi, Ti, M, G, T"
-_CPU = r"[1-9][0-9]*m?|0\.[0-9]{0,2}[1-9]|[1-9][0-9]*\.[0-9]{1,3}"
-_NO_CPU = "it is a number of cores above 0, or of thousandths of one with m"
-_MOST_PORT = 65_535
+_BYTES = (r"[1-9][0-9]*(?:Ki|Mi|Gi|Ti|M|G|T)", "it is a number above 0 with one of Ki, Mi, Gi, Ti, M, G, T", "256Mi")
+_CPU = (
+    r"[1-9][0-9]*m?|0\.[0-9]{0,2}[1-9]|[1-9][0-9]*\.[0-9]{1,3}",
+    "it is a number of cores above 0, or of thousandths of one with m",
+    "100m",
+)
 _MARGIN_S = 10
 _LEAVING_S = 5
 """How long a served pod goes on answering after it was taken out of its service: the news takes time to reach every node."""
@@ -66,14 +67,6 @@ class Pod(NamedTuple):
     keeps_state: bool = False
 
 
-class Destination(NamedTuple):
-    """What a pod may reach: addresses or the pods of a namespace, on one port or all (0)."""
-
-    cidr: str
-    namespace: str = ""
-    port: int = 0
-
-
 class ClusterPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What shall run, and how.
 
@@ -83,13 +76,11 @@ class ClusterPlan(msgspec.Struct, frozen=True, kw_only=True):
         command: The command that writes the same files again.
         version: Of the application, as people know it.
         is_served: Calls and events are taken over HTTP.
-        token_secret: The secret with the token, under the key `token`.
         pull_secret: The secret to pull the image with; empty: it needs none.
         state: Size of the volume for what a pod keeps; empty: nothing is kept.
         admitted: Namespaces whose pods may reach these pods, beside their own.
         destinations: `CIDR[:PORT]` or `NAMESPACE[:PORT]` that pods may reach; none: what follows from the powers.
         powers: What agents may do beyond computing.
-        makes_namespace: The namespace is part of the files.
     """
 
     name: str
@@ -102,25 +93,22 @@ class ClusterPlan(msgspec.Struct, frozen=True, kw_only=True):
     pods: tuple[Pod, ...]
     artifacts: str = ".graphbus"
     is_served: bool = False
-    token_secret: str = ""
     pull_secret: str = ""
     cpu: str = "100m"
-    cpu_limit: str = ""
     memory: str = "256Mi"
     state: str = ""
     admitted: tuple[str, ...] = ()
     destinations: tuple[str, ...] = ()
-    makes_namespace: bool = False
 
     @property
     def grace_s(self) -> int:
-        """How long a pod gets to end: longer than the graph needs at most.
+        """How long a pod gets to end: `grace_s` of the runtime, and a margin for `on_stop`, dead letters and the servers."""
+        return (_LEAVING_S if self.is_served else 0) + ceil(self.runtime.grace_s) + _MARGIN_S
 
-        The `grace_s` of the runtime is for requests and events that are under way. The margin is for what comes after them:
-        `on_stop` of the agents, dead letters that are written, the servers.
-        """
-        leaving_s = _LEAVING_S if self.is_served else 0
-        return leaving_s + ceil(self.runtime.grace_s) + _MARGIN_S
+    @property
+    def token_secret(self) -> str:
+        """The secret with the token, under the key `token`."""
+        return f"{self.name}-token"
 
     @property
     def version_label(self) -> str:
@@ -130,25 +118,18 @@ class ClusterPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _check_plan(plan: ClusterPlan) -> None:
-    """Refuse what a cluster would refuse, or what would surprise those who run it.
-
-    Raises:
-        DeployError: GBE703 for a value that is not of its kind, GBE720 for an image whose content may change.
-    """
+    """Refuse what a cluster would refuse, or what would surprise those who run it."""
     for pod in plan.pods:
         check_name(pod.name)
     check_fixed(plan.image)
-    for kind, names in (
-        ("name of a namespace", (plan.namespace, *plan.admitted)),
-        ("name of a secret", filter(None, (plan.token_secret, plan.pull_secret))),
-    ):
-        for name in names:
-            check_label(name, kind)
-    for value, pattern, kind, reason, example in (
-        (plan.memory, _BYTES, "amount of memory", _NO_BYTES, "256Mi"),
-        (plan.state, _BYTES, "size of a volume", _NO_BYTES, "1Gi"),
-        (plan.cpu, _CPU, "amount of CPU", _NO_CPU, "100m"),
-        (plan.cpu_limit, _CPU, "amount of CPU", _NO_CPU, "500m"),
+    for namespace in (plan.namespace, *plan.admitted):
+        check_label(namespace, "name of a namespace")
+    if plan.pull_secret:
+        check_label(plan.pull_secret, "name of a secret")
+    for value, kind, (pattern, reason, example) in (
+        (plan.memory, "amount of memory", _BYTES),
+        (plan.state, "size of a volume", _BYTES),
+        (plan.cpu, "amount of CPU", _CPU),
     ):
         if value and not re.fullmatch(pattern, value):
             raise refusal(value, kind, reason, example)
@@ -176,27 +157,6 @@ def check_fixed(image: str) -> str:
     if not digest and tag in ("", "latest"):
         raise DeployError("GBE720", image=image, example="ghcr.io/acme/shop:1.4.2")
     return image
-
-
-def _read_destination(text: str) -> Destination:
-    """Parse `CIDR[:PORT]` or `NAMESPACE[:PORT]`.
-
-    Raises:
-        DeployError: GBE703.
-    """
-    kind, example = "destination", "10.0.0.0/8:5432, or database:5432"
-    address, slash, rest = text.rpartition("/")
-    first, colon, digits = rest.partition(":")
-    try:
-        cidr = str(ip_network(f"{address}/{first}")) if slash else ""
-    except ValueError as error:
-        raise refusal(text, kind, f"{error}".rstrip("."), example) from None
-    namespace = "" if slash else check_label(first, kind)
-    port = int(digits) if digits.isascii() and digits.isdecimal() else 0
-    if "%" in cidr or (colon and not 0 < port <= _MOST_PORT):
-        reason = f"a port is a number from 1 to {_MOST_PORT}, and an address has no zone"
-        raise refusal(text, kind, reason, example)
-    return Destination(cidr, namespace, port)
 
 
 def plan_pods(name: str, topology: Topology, agents: Sequence[str], keepers: frozenset[str]) -> tuple[Pod, ...]:
@@ -280,23 +240,10 @@ def generate(plan: ClusterPlan) -> dict[str, str]:
     return {KUSTOMIZATION: kustomization, **files}
 
 
-def overlay(base: str, name: str, image: str) -> str:
-    """Return a kustomization of other manifests with another image.
-
-    Args:
-        base: The file or the folder of the other one, relative.
-        name: The name of the image that is replaced, without tag and digest.
-        image: The reference that takes its place.
-    """
-    new_name, tag, digest = parts_of_image(image)
-    return fill("overlay.yaml", base=base, name=name, new_name=new_name, tag=tag, digest=digest)
-
-
 def _objects(plan: ClusterPlan) -> Iterator[tuple[str, str]]:
     """Yield the path and the text of each object."""
     shared = _shared_values(plan)
-    names = ["namespace"] if plan.makes_namespace else []
-    for name in (*names, "configmap", "serviceaccount"):
+    for name in ("configmap", "serviceaccount"):
         yield f"{name}.yaml", fill(f"{name}.yaml", **shared)
     for pod in plan.pods:
         folder = f"{pod.component}/" if pod.agent else ""
@@ -311,13 +258,11 @@ def _objects(plan: ClusterPlan) -> Iterator[tuple[str, str]]:
 def _shared_values(plan: ClusterPlan) -> dict[str, Any]:
     """What the templates say of the whole application, by the names of their holes."""
     settings = _settings_text(plan)
-    named = [
-        _egress(each.cidr, namespace=each.namespace, port=each.port)
-        for each in map(_read_destination, plan.destinations)
-    ]
+    named = tuple(map(_named_egress, plan.destinations))
     written = folders_to_write(plan.powers)
     return {
         **msgspec.structs.asdict(plan),
+        "token_secret": plan.token_secret,
         "application": plan.name,
         "labels": _labels(plan, ""),
         "settings": settings,
@@ -371,6 +316,26 @@ def _settings_text(plan: ClusterPlan) -> str:
         is_served=plan.is_served,
         allowed_hosts=", ".join(map(quoted, dict.fromkeys([*named, *runtime.serve.allowed_hosts]))),
     )
+
+
+def _named_egress(text: str) -> str:
+    """Parse `CIDR[:PORT]` or `NAMESPACE[:PORT]`.
+
+    Raises:
+        DeployError: GBE703.
+    """
+    kind, example = "destination", "10.0.0.0/8:5432, or database:5432"
+    address, slash, rest = text.rpartition("/")
+    first, colon, digits = rest.partition(":")
+    try:
+        cidr = str(ip_network(f"{address}/{first}")) if slash else ""
+    except ValueError as error:
+        raise refusal(text, kind, f"{error}".rstrip("."), example) from None
+    namespace = "" if slash else check_label(first, kind)
+    port = int(digits) if digits.isascii() and digits.isdecimal() else 0
+    if "%" in cidr or (colon and not 0 < port < 65_536):
+        raise refusal(text, kind, "a port is a number from 1 to 65535, and an address has no zone", example)
+    return _egress(cidr, namespace=namespace, port=port)
 
 
 def _egress(*cidrs: str, namespace: str = "", port: int = 0, note: str = "") -> str:

@@ -29,10 +29,8 @@ requests[socks]==2.32.5 ; python_version < "4" {HASH}  # via nobody
 
 
 def test_a_file_with_hashes_is_read() -> None:
-    assert [each.name for each in read_hashed(GOOD, "requirements.txt")] == ["pyyaml", "requests"]
-    assert (
-        read_hashed(f"\ufeffa @ https://example.org/a-1-py3-none-any.whl {HASH}\n", "requirements.txt")[0].name == "a"
-    )
+    assert [*read_hashed(GOOD, "requirements.txt")] == ["pyyaml", "requests"]
+    assert [*read_hashed(f"\ufeffa @ https://example.org/a-1-py3-none-any.whl {HASH}\n", "requirements.txt")] == ["a"]
 
 
 @pytest.mark.parametrize(
@@ -71,7 +69,7 @@ def test_what_the_project_pins_itself_is_left_to_it_and_nothing_comes_twice() ->
         "./docker/r.whl \\",
         "typing-extensions==1 \\",
     ]
-    assert [each.name for each in read_hashed(text.partition("f" * 64)[2], "x")] == ["typing-extensions"]
+    assert [*read_hashed(text.partition("f" * 64)[2], "x")] == ["typing-extensions"]
 
 
 def test_the_pins_are_those_of_the_lock() -> None:
@@ -89,4 +87,4 @@ def test_the_pins_are_those_of_the_lock() -> None:
     ],
 )
 def test_nothing_is_pinned_that_the_runtime_does_not_need(name: str, wanted: set[str]) -> None:
-    assert {each.name for each in read_hashed((PINS / f"{name}.txt").read_text("utf-8"), name)} == wanted
+    assert {*read_hashed((PINS / f"{name}.txt").read_text("utf-8"), name)} == wanted

@@ -15,7 +15,7 @@ import grimp
 import pytest
 
 import graphbus_core
-from graphbus_core.cli.shipping.image import DOORS, LEFT_BEHIND, WHEEL_NAME, make_wheel
+from graphbus_core.cli.docker import DOORS, LEFT_BEHIND, WHEEL_NAME, make_wheel
 from tests.patience import PATIENCE_S
 
 PYPROJECT = Path(__file__).parents[3] / "pyproject.toml"
@@ -55,7 +55,7 @@ def test_it_needs_what_pyproject_says_of_the_one_package_that_runs(wheel: bytes)
 def test_two_wheels_are_the_same_bytes_whatever_the_clock_and_the_modes_say(wheel: bytes, tmp_path: Path) -> None:
     code = (
         "import os, sys; os.umask(0o077); from hashlib import sha256; "
-        "from graphbus_core.cli.shipping.image import make_wheel; sys.stdout.write(sha256(make_wheel()).hexdigest())"
+        "from graphbus_core.cli.docker import make_wheel; sys.stdout.write(sha256(make_wheel()).hexdigest())"
     )
     elsewhere = {**os.environ, "TZ": "Asia/Tokyo", "PYTHONHASHSEED": "7"}
     command = [sys.executable, "-c", code]

@@ -167,13 +167,6 @@ def test_the_schema_of_the_forge_holds_and_would_not_hold_for_a_broken_file(
     assert check_schema(schema, broken).returncode
 
 
-@pytest.mark.slow
-def test_every_github_job_has_a_timeout_by_the_schema_that_demands_it(tmp_path: Path) -> None:
-    write_all(tmp_path, files_of("github", "everything"))
-    files = sorted((tmp_path / ".github" / "workflows").iterdir())
-    assert check_schema("custom.github-workflows-require-timeout", *files).returncode == 0
-
-
 @pytest.mark.parametrize(("forge", "name"), VARIANTS)
 def test_every_script_is_bash_and_shellcheck_finds_nothing(forge: str, name: str, tmp_path: Path) -> None:
     paths = []
@@ -268,18 +261,6 @@ def test_a_pull_request_is_cancelled_by_the_next_push_and_a_deployment_never() -
     assert not [key for key, job in together.items() if "interruptible" in job]
     rules = [rule for job in together.values() for rule in job.get("rules", ())]
     assert {rule.get("interruptible", False) == ("merge_request_event" in rule["if"]) for rule in rules} == {True}
-
-
-@pytest.mark.parametrize("name", PLANS)
-def test_no_gitlab_job_needs_one_of_a_later_stage(name: str) -> None:
-    stages = ["build", "test", "deploy"]
-    everything = jobs("gitlab", name)
-    stage = {
-        key: job.get("stage") or everything[job["extends"]]["stage"] for key, job in everything.items() if key[0] != "."
-    }
-    for key, own in stage.items():
-        needed = [need if isinstance(need, str) else need["job"] for need in everything[key].get("needs", ())]
-        assert all(stages.index(stage[each]) <= stages.index(own) for each in needed)
 
 
 @pytest.mark.parametrize(("path", "status"), [(".github/workflows/x.yml", 1), ("shop/agents/a.py", 0)])
