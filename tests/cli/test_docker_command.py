@@ -148,19 +148,7 @@ def test_the_files_say_which_command_writes_them_again(shop: Path, capsys: pytes
     assert "[GBE714]" in capsys.readouterr().err
 
 
-A_FOLDER_WHOSE_NAME = [
-    "--from=libraries",
-    "<<EOF",
-    "br[1]",
-    "st*r",
-    "wh?t",
-    "it's",
-    'the "best"',
-    "back\\slash",
-    "do$lar",
-    " first",
-    "last ",
-]
+A_FOLDER_WHOSE_NAME = ["--from=libraries", "<<EOF", "st*r", "it's", "back\\slash", "do$lar", " first", "last "]
 
 
 def test_a_folder_whose_name_a_dockerfile_would_misread_makes_no_image(

@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import signal
-import subprocess
-import sys
-import time
-import urllib.error
-import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +13,6 @@ from graphbus_core import build_graph
 from graphbus_core.cli import main
 from tests.conftest import Project
 from tests.fakes.kubernetes_documents import STATIONS, write_built
-from tests.patience import PATIENCE_S
 
 GENERATE = ["k8s", "generate", "--namespace", "weather"]
 NODE = "from graphbus_core import GraphBusNode, depends_on, publishes, schema_method, subscribe\n"
@@ -209,98 +200,3 @@ def test_there_is_a_volume_where_something_is_kept(
     build_graph(root / "agents")
     assert main(["-C", str(root), *GENERATE, *options.split()]) == 0
     assert (root / "k8s/persistentvolumeclaim.yaml").exists() == is_kept
-
-
-def test_a_base_class_in_another_module_may_be_what_keeps_state(project: Project) -> None:
-    base = f"{NODE}class Base:\n    def go(self): self.state['n'] = 1\n"
-    text = f"{NODE}from agents.base import Base\nclass Own(Base, GraphBusNode):\n    pass\n"
-    about = '[project]\nname = "x"\nversion = "1"\n'
-    files = {"agents/__init__.py": "", "agents/base.py": base, "agents/a.py": text}
-    root = project({"pyproject.toml": about, **files})
-    build_graph(root / "agents")
-    assert main(["-C", str(root), *GENERATE]) == 0
-    assert (root / "k8s/persistentvolumeclaim.yaml").exists()
-
-
-@pytest.mark.slow
-def test_the_command_of_a_pod_starts_answers_its_probes_and_ends_in_time(stations: Path, tmp_path: Path) -> None:
-    """The process of one agent's pod, with its own settings; only paths and ports are those of this machine."""
-    assert main([*GENERATE, "--topology", "per-agent", "--serve"]) == 0
-    spec = yaml.safe_load(Path("k8s/harbour-station/deployment.yaml").read_text())["spec"]["template"]["spec"]
-    (container,) = spec["containers"]
-    moved = {
-        "/app/": f"{stations}/",
-        "/var/": f"{tmp_path}/var/",
-        "0.0.0.0:8080": "127.0.0.1:0",
-        "0.0.0.0:8765": "127.0.0.1:0",
-    }
-
-    def here(text: str) -> str:
-        for old, new in moved.items():
-            text = text.replace(old, new)
-        return text
-
-    config = tmp_path / "graphbus.toml"
-    config.write_text(here(yaml.safe_load(Path("k8s/configmap.yaml").read_text())["data"]["graphbus.toml"]))
-    token = tmp_path / "var/run/secrets/graphbus/token"
-    token.parent.mkdir(parents=True)
-    token.write_text("the-token-of-this-test")
-    process = subprocess.Popen(
-        [sys.executable, *container["command"][1:], *map(here, container["args"])],
-        cwd=tmp_path,
-        env={**os.environ, "GRAPHBUS_CONFIG": str(config)},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout
-        assert process.stderr
-        assert "only HarbourStation, of 2 agents" in process.stdout.readline()
-        said = ""
-        while "Listening" not in said:
-            line = process.stderr.readline()
-            assert line, said
-            said += line
-        health, serve = (int(port) for port in re.findall(r"127\.0\.0\.1:(\d+)/", said))
-        for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
-            assert _get(f"http://127.0.0.1:{health}{container[probe]['httpGet']['path']}") == 200
-        site = f"http://127.0.0.1:{serve}"
-        assert _ask(f"{site}/call/HarbourStation/measure", b'{"level": 2.5}') == (200, {"highest": 2.5})
-        status, refusal = _ask(f"{site}/call/SummitStation/measure", b'{"gusts": [1.5]}')
-        assert (status, refusal["code"]) == (404, "GBE696")
-        _, described = _ask(f"{site}/openapi.json")
-        assert [path for path in described["paths"] if "/call/" in path] == ["/call/HarbourStation/measure"]
-        assert list((tmp_path / "var/lib/graphbus").iterdir())
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(spec["terminationGracePeriodSeconds"]) == 0
-    finally:
-        process.kill()
-        process.communicate()
-
-
-def _ask(address: str, body: bytes | None = None) -> tuple[int, Any]:
-    headers = {
-        "Authorization": "Bearer the-token-of-this-test",
-        "Content-Type": "application/json",
-        "Host": "stations-harbour-station.weather.svc",
-    }
-    try:
-        with urllib.request.urlopen(urllib.request.Request(address, body, headers), timeout=PATIENCE_S) as answer:
-            return answer.status, json.loads(answer.read())
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, json.loads(error.read())
-
-
-def _get(address: str) -> int:
-    deadline = time.monotonic() + PATIENCE_S
-    while True:
-        try:
-            with urllib.request.urlopen(address, timeout=PATIENCE_S) as answer:
-                return int(answer.status)
-        except OSError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.05)

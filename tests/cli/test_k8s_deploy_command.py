@@ -129,41 +129,15 @@ def test_refusals(
     assert cluster.writes == []
 
 
-def lose_a_file(folder: Path) -> None:
-    (folder / "service.yaml").unlink()
-
-
-def misspell(folder: Path) -> None:
-    path = folder / "kustomization.yaml"
-    path.write_text(f"{path.read_text()}resource: [service.yaml]\n")
-
-
 @needs_kubectl
-@pytest.mark.parametrize(
-    ("breaking", "said"), [(lose_a_file, "service.yaml"), (misspell, 'unknown field \\"resource\\"')]
-)
 def test_a_folder_that_kustomize_does_not_understand(
-    cluster: Cluster, place: Path, capfd: pytest.CaptureFixture[str], breaking: Callable[[Path], None], said: str
+    cluster: Cluster, place: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    breaking(place / "k8s")
+    (place / "k8s/service.yaml").unlink()
     assert main(["k8s", "deploy", "--yes"]) == 8
     error = capfd.readouterr().err
     assert "k8s: error: kustomize cannot make manifests of this folder: " in error
-    assert said in error
-
-
-@needs_kubectl
-def test_which_of_several_images_is_meant_is_not_guessed(
-    cluster: Cluster, place: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    path = place / "k8s/deployment.yaml"
-    path.write_text(
-        path.read_text().replace(
-            "      containers:\n", "      containers:\n        - image: side:1\n          name: side\n"
-        )
-    )
-    assert main(["k8s", "deploy", "--yes", "--image", "new:2"]) == 8
-    assert "the manifests name graphbus-orders, side. [GBE734]" in capfd.readouterr().err
+    assert "service.yaml" in error
 
 
 def ask_for_two(folder: Path) -> None:

@@ -413,21 +413,13 @@ def _pins(project: Project, wanted: Wanted) -> Iterator[str]:
 
 
 def _labels(project: Project, base: str) -> Iterator[tuple[str, str]]:
-    """What the project says of itself, as OCI labels; whoever builds the image adds the rest, e.g. the revision.
-
-    A text that not every reader of a Dockerfile would take for the same is left out.
-    """
-    about = project.about
-    urls = about.get("urls")
+    """What the project says of itself, as OCI labels; whoever builds the image adds the rest, e.g. the revision."""
+    urls = project.about.get("urls")
     at = {key.lower(): url for key, url in urls.items()} if isinstance(urls, dict) else {}
     name, _, digest = base.partition("@")
     known = {
-        "title": about.get("name") or project.root.name,
-        "description": about.get("description"),
-        "version": about.get("version"),
-        "licenses": about.get("license"),
-        "url": at.get("homepage"),
-        "documentation": at.get("documentation"),
+        "title": project.about.get("name") or project.root.name,
+        "version": project.about.get("version"),
         "source": at.get("source") or at.get("repository"),
         "base.name": name,
         "base.digest": digest,

@@ -229,14 +229,6 @@ def test_graphbus_is_never_installed_by_its_name(forge: str, name: str) -> None:
         assert not re.search(r"install(?: -\S+)* ['\"]?graphbus", text)
 
 
-@pytest.mark.parametrize("name", PLANS)
-def test_only_jobs_that_look_have_a_cache(name: str) -> None:
-    expected = set() if "release" in PLANS[name].branch else {*LOOKING}
-    assert {key for key, step in github_steps(name) if "cache" in step.get("with", {})} == expected
-    cached = {key for key, job in jobs("gitlab", name).items() if "cache" in job}
-    assert cached == {".graphbus-look"}
-
-
 def test_who_has_the_key_of_a_model_may_not_write_and_who_may_write_has_no_key() -> None:
     found = documents("github", "everything")[NEGOTIATION]["jobs"]
     assert found["negotiate"]["permissions"] == {"contents": "read"}

@@ -40,9 +40,7 @@ REFUSED = [
     ("/call/Tilll/add", '{"amount": 1}', 404, "GBE620", "Did you mean 'Till'?"),
     ("/call/Till/ad", '{"amount": 1}', 404, "GBE621", "Did you mean 'add'?"),
     ("/call/Till/on_order", "{}", 404, "GBE621", "no method on_order that can be called"),
-    ("/call/Till/__init__", "{}", 404, "GBE621", "no method __init__"),
     ("/call/Till/add", '{"amount": "one"}', 422, "GBE622", "amount: expected int, got str 'one'"),
-    ("/call/Till/add", "{}", 422, "GBE622", "amount"),
     ("/call/Till/add", '{"amount": 1, "more": 2}', 422, "GBE622", "more"),
     ("/call/Till/add", "[1]", 400, "GBE670", "it must be an object"),
     ("/call/Till/add", '{"amount": 1,}', 400, "GBE670", "line 1, column 14"),
@@ -50,7 +48,6 @@ REFUSED = [
     ("/call/Till/add", '{"amount": NaN}', 400, "GBE670", "NaN is no number"),
     ("/publish/Order/Place", "{}", 404, "GBE619", "Did you mean '/Order/Placed'?"),
     ("/publish/Order/*", "{}", 400, "GBE610", "'/Order/*' cannot be used here"),
-    ("/publish/Order//Placed", "{}", 400, "GBE610", "cannot be used here"),
     ("/publish/Order/Placed", '{"order_id": 7, "quantity": 1}', 422, "GBE614", "order_id: expected str, got int 7"),
 ]
 
@@ -144,7 +141,6 @@ def test_a_topic_that_is_only_heard_outside_takes_any_payload(site: SiteClient) 
     ("headers", "body", "status", "code"),
     [
         ({"content-type": "text/plain"}, "{}", 415, "GBE677"),
-        ({"content-type": "application/x-www-form-urlencoded"}, "{}", 415, "GBE677"),
         ({}, "{}", 415, "GBE677"),
         (JSON | {"content-encoding": "gzip"}, "{}", 415, "GBE677"),
         ({"content-type": "application/JSON; charset=utf-8"}, '{"amount": 0}', 200, ""),
@@ -163,11 +159,8 @@ def test_the_headers_of_a_body_are_believed_or_refused(
     ("method", "path", "status", "allow"),
     [
         ("GET", "/call/Till/add", 405, "POST"),
-        ("PUT", "/publish/Order/Placed", 405, "POST"),
         ("POST", "/metrics", 405, "GET, HEAD"),
         ("GET", "/nothing", 404, ""),
-        ("GET", "/livez/", 404, ""),
-        ("POST", "/call/Till", 404, ""),
         ("GET", "/../../etc/passwd", 404, ""),
     ],
 )
