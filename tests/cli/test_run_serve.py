@@ -7,12 +7,11 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -110,38 +109,6 @@ def test_sigterm_lets_requests_end_refuses_new_ones_and_exits_with_0(tmp_path: P
     assert "Traceback" not in process.text
     with pytest.raises(ConnectionRefusedError):
         ask(port, "GET", "/livez")
-
-
-def test_work_of_the_command_line_is_done_before_and_the_graph_stays_up(tmp_path: Path) -> None:
-    root = build_site(tmp_path)
-    with running(root, "--serve", "--port", "0", "--call", "Till.add", '{"amount": 7}') as process:
-        port = process.port("Listening")
-        assert ask(port, "POST", "/call/Till/read", {}) == (200, {"total": 7})
-        assert process.end() == 0
-    assert '{"total":7}' in process.text
-
-
-def test_a_keep_alive_connection_does_not_hold_up_the_end(tmp_path: Path) -> None:
-    with running(build_site(tmp_path), "--serve", "--port", "0") as process:
-        connection = http.client.HTTPConnection("127.0.0.1", process.port("Listening"), timeout=PATIENCE_S)
-        connection.request("GET", "/livez")
-        assert connection.getresponse().read()
-        assert process.end() == 0
-        connection.close()
-
-
-def ask_on_300_connections(port: int) -> list[bytes]:
-    """The statuses that they get while all of them are open; a connection that is hung up on gives nothing."""
-    statuses: list[bytes] = []
-    with ExitStack() as stack:
-        address = ("127.0.0.1", port)
-        connections = [stack.enter_context(socket.create_connection(address, timeout=PATIENCE_S)) for _ in range(300)]
-        for connection in connections:
-            with suppress(ConnectionError):
-                connection.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            with suppress(ConnectionError):
-                statuses.append(connection.recv(4096)[9:12])
-    return statuses
 
 
 @pytest.mark.parametrize(
