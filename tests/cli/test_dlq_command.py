@@ -15,7 +15,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import msgspec
 import pytest
 
 from graphbus_core import build_graph
@@ -130,16 +129,6 @@ def test_letters_are_listed_with_what_a_person_asks_first(run, letters: Path) ->
     assert " 2  ConnectionError" in second
 
 
-def test_letters_are_found_from_another_folder(
-    run, letters: Path, shop: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
-    there = ("--artifacts", str(shop / ".graphbus"))
-    assert len(run("dlq", "ls", *there).out.splitlines()) == 3
-    assert "no line for 2" in run("dlq", "show", "2", *there).out
-    assert run("dlq", "drop", "2", "--yes", *there).out == "Dropped 1 dead letter.\n"
-
-
 def test_a_list_may_be_of_one_topic_and_short(run, letters: Path, shop: Path) -> None:
     keep(shop, letter("/Other/T", {}, "Carrier.gone"))
     assert [
@@ -190,13 +179,6 @@ def test_ages_are_short() -> None:
     assert [dlq._age(time.time() - age) for age in ages] == [*ages.values()]
 
 
-def test_a_time_that_no_calendar_has_hides_no_letter(run, shop: Path) -> None:
-    for number, moment in enumerate([1e18, float("inf"), -1e18], start=1):
-        keep(shop, msgspec.structs.replace(letter("/A/B", {}, "Carrier.x"), timestamp=moment, first_timestamp=moment))
-        assert run("dlq", "ls").out.splitlines()[number].split()[:3] == [f"{number}", "?", "/A/B"]
-        assert f"last         {moment:g}" in run("dlq", "show", f"{number}").out
-
-
 # --- dropping -------------------------------------------------------------------------------
 
 
@@ -208,40 +190,17 @@ def test_letters_are_dropped_by_their_numbers_or_all(run, letters: Path) -> None
     assert run("dlq", "drop", "--all").status == 0
 
 
-@pytest.mark.parametrize(("answer", "left"), [(True, 1), (False, 2)])
-def test_dropping_asks_a_person_first(
-    run, letters: Path, monkeypatch: pytest.MonkeyPatch, answer: bool, left: int
-) -> None:
-    asked: list[str] = []
-
-    def confirm(question: str, **_how: object) -> None:
-        asked.append(question)
-        if not answer:
-            raise dlq.click.Abort
-
-    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
-    monkeypatch.setattr(dlq.click, "confirm", confirm)
-    run("dlq", "drop", "2")
-    assert asked == ["Drop 1 dead letter?"]
-    assert len(listed(run)) == left
-
-
 REFUSED = [
     (("drop", "1"), "GBE153"),
     (("drop",), "GBE152"),
     (("drop", "9", "--yes"), "GBE151"),
     (("drop", "1", "--all", "--yes"), "GBE132"),
     (("replay",), "GBE152"),
-    (("replay", "9"), "GBE151"),
+    (("replay", "1", "9"), "GBE151"),
     (("replay", "1", "--all"), "GBE132"),
-    (("replay", "1", "one/", "two/"), "GBE110"),
     (("show", "0"), "GBE110"),
+    (("show", "9" * 25), "GBE110"),
     (("show", "9"), "GBE151"),
-    (("show", "9" * 25), "GBE151"),
-    (("drop", "1", "9" * 25, "--yes"), "GBE151"),
-    (("replay", "1", "9" * 25), "GBE151"),
-    (("replay", "9" * 5000), "GBE151"),
-    (("replay", "0"), "GBE151"),
 ]
 
 
@@ -252,17 +211,12 @@ def test_what_cannot_be_meant_is_refused_and_nothing_is_changed(run, letters: Pa
     assert [each["id"] for each in listed(run)] == [1, 2]
 
 
-def test_where_there_is_no_file_there_is_no_letter_and_nothing_to_replay(run) -> None:
-    assert run("dlq", "show", "1").status == 2
-    assert run("dlq", "replay", "--all").status == 0
-
-
 # --- replaying ------------------------------------------------------------------------------
 
 
 def test_what_is_handled_at_last_is_removed(run, letters: Path, shop: Path) -> None:
     before = listed(run)
-    shown = run("dlq", "replay", "2", ".graphbus/")
+    shown = run("dlq", "replay", "2", "--artifacts", ".graphbus/")
     assert shown.status == 0
     assert shown.out == "✓ 2  /Order/Placed > Carrier.book\n"
     assert "1 handled and removed." in shown.err
@@ -291,7 +245,7 @@ def test_replay_as_json(run, letters: Path, shop: Path) -> None:
     assert shown.status == 7
     document = json.loads(shown.out)
     assert document["replayed"] == [1, 2]
-    assert document["not_tried"] == 0
+    assert document["unfinished"] == 0
     (failed,) = document["failed"]
     assert failed["id"] == 3
 
@@ -390,7 +344,6 @@ def test_a_replay_that_is_ended_half_way_loses_nothing(run, letters: Path, shop:
     assert left in ([1, 2], [2], []), "what was begun may end in the time of grace"
     if number == signal.SIGKILL:
         assert left == [1, 2]
-        assert "being replayed" in run("dlq", "show", "1").out
     assert run("dlq", "replay", "--all").status == 0
     assert set((shop / "booked").read_text().split()) == {"1", "2"}
     assert listed(run) == []
@@ -422,35 +375,3 @@ def test_a_replay_that_is_stopped_tells_of_letters_that_wait_for_further_attempt
     assert process.returncode == 143
     assert "0 handled and removed, 2 stopped before the end and kept." in err
     assert [(each["id"], each["replays"]) for each in listed(run)] == [(1, 1), (2, 1), (3, 0)]
-
-
-@pytest.mark.slow
-def test_what_waits_when_a_graph_that_stays_up_is_stopped_is_kept(
-    project: Project, monkeypatch: pytest.MonkeyPatch, run
-) -> None:
-    agent = """
-        from graphbus_core import GraphBusNode, subscribe
-
-        class Patient(GraphBusNode):
-            def on_start(self) -> None:
-                self.publish("/Order/Placed", {"order_id": "9"})
-
-            @subscribe("/Order/Placed", retries=5, backoff=2000)
-            def book(self, order_id: str) -> None:
-                print("tried", flush=True)
-                raise ConnectionError("down")
-        """
-    root = project({"agents/carrier.py": agent})
-    build_graph(root / "agents")
-    code = "import sys; from graphbus_core.cli import main; sys.exit(main(sys.argv[1:]))"
-    process = subprocess.Popen([sys.executable, "-c", code, "run"], cwd=root, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    while "tried" not in process.stdout.readline():
-        pass
-    time.sleep(0.3)
-    process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 0
-    (left,) = listed(run)
-    assert (left["reason"], left["attempts"], left["subscription"]) == ("closed", 1, "Patient.book")
-    assert left["error"] == "the bus was closed before attempt 2; the last one failed: ConnectionError: down"

@@ -267,9 +267,6 @@ RUN_REGISTER: dict[str, Entry] = {
     "GBE697": Entry(
         "This is no export of states: {reason}.", "Nothing was changed. `graphbus state export` writes one."
     ),
-    "GBE698": Entry(
-        "No agent of this graph is called {names}.", "Nothing was changed. `--force` imports the states nevertheless."
-    ),
     "GBE699": Entry(
         "The export cannot be written: {reason}.", "Nothing was changed. Make room, or give another place."
     ),

@@ -16,7 +16,7 @@ from graphbus_core.errors import GraphBusError, Place, RunError, raise_all
 from graphbus_core.hosting.contracts import Call, Method, Methods, compile_call
 from graphbus_core.hosting.imports import NodeModules, describe_exception
 from graphbus_core.hosting.state import FILE as STATE_FILE
-from graphbus_core.hosting.state import States, open_database
+from graphbus_core.hosting.state import States
 from graphbus_core.isolation import attempt
 from graphbus_core.model.agent import HandlerShape
 from graphbus_core.model.artifacts import BuildArtifacts
@@ -208,7 +208,9 @@ class LiveGraph:
         """
         from graphbus_core.hosting.dead_letters import replay_all
 
-        return replay_all(self.bus, letters, self, self._replaying)
+        self.bus.refuse_in_handler()
+        with self._replaying:
+            return replay_all(self, letters)
 
     def wait_for(self, receipt: Receipt, *, is_rest_enough: bool = False) -> bool:
         """Wait until a receipt is done; False when the graph has stopped first.
@@ -410,4 +412,6 @@ def _check_states(path: str) -> None:
     except OSError:
         head = b"?"
     if head not in (b"", _HEAD):
-        open_database(path).close()
+        states = States(path)
+        states.open()
+        states.close()
