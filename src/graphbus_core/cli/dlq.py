@@ -5,22 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from json import dumps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from graphbus_core.cli import console
 from graphbus_core.cli.console import counted, paint, plain
 from graphbus_core.cli.state import AS_JSON, OF_ARTIFACTS, YES, ask, opened, runtime_settings, short
-from graphbus_core.errors import RunError, UsageError
-from graphbus_core.hosting.dead_letters import FILE, DeadLetterFile, Keeper, KeptLetter, Replays, find_subscription
-from graphbus_core.hosting.logs import show_logs
-from graphbus_core.hosting.signals import Stopped, stop_on_signals
-from graphbus_core.model.config import RuntimeConfig
-from graphbus_core.model.deliveries import DeadLetter
-
-if TYPE_CHECKING:
-    from graphbus_core.hosting.graph import LiveGraph
+from graphbus_core.errors import UsageError
+from graphbus_core.hosting.dead_letters import FILE, DeadLetterFile, KeptLetter
 
 _HINT = "Set `keep_dead_letters = true` in [tool.graphbus.runtime] to keep them from the next run on."
 _NUMBER = click.IntRange(min=1, max=(1 << 63) - 1)  # of SQLite
@@ -159,103 +152,10 @@ def replay(*, numbers: tuple[int, ...], is_all: bool, allow_drift: bool, artifac
         if file is None or not chosen:
             console.say("No dead letters are kept here.")
             return 0
+        from graphbus_core.cli.running.dlq_replay import Replay  # a graph costs as much again to import
+
         with file.replaying():
-            return _Replay(file, chosen, as_json=as_json).run(
-                RuntimeConfig(artifacts=artifacts, allow_drift=allow_drift)
-            )
-
-
-class _Replay:
-    """Letters of the file that are delivered once more, and the results so far."""
-
-    def __init__(self, file: DeadLetterFile, numbers: Sequence[int], *, as_json: bool) -> None:
-        self._file = file
-        self._numbers = numbers
-        self._as_json = as_json
-        self._running: dict[int, KeptLetter] = {}
-        self._replays: Replays | None = None
-        self._handled: list[int] = []
-        self._failed: dict[int, str] = {}
-
-    def run(self, request: RuntimeConfig) -> int:
-        """Start the graph, replay the letters, print each result, and give the exit status.
-
-        Raises:
-            GraphBusError: What `graphbus run` refuses; then nothing was delivered.
-        """
-        from graphbus_core import runtime  # it costs as much again as all that the other commands need
-
-        status = None
-        try:
-            with show_logs(), stop_on_signals() as patience:
-                runtime.run_runtime_pipeline(
-                    request,
-                    on_ready=lambda graph, _artifacts: runtime.spare_handlers(patience, graph),
-                    work=self._deliver_all,
-                )
-        except Stopped as stopped:
-            status = stopped.exit_status
-        finally:
-            if self._replays is not None:
-                self._replays.note_finished()  # during the grace
-        self._conclude()
-        return (RunError.exit_status if self._failed else 0) if status is None else status
-
-    def _deliver_all(self, graph: LiveGraph) -> None:
-        if graph.bus.keeper is None:  # what dies of a replay is kept, whatever the project says of other runs
-            keeper = Keeper(self._file.path)
-            graph.bus.keeper = keeper
-            graph.at_end(keeper.close)
-        self._replays = Replays(graph, self._note)
-        for number in self._numbers:
-            kept = self._file.find(number)  # one at a time: each may be large, and may be dropped in between
-            if kept is None:
-                self._tell(number, "", "it was dropped meanwhile")
-            elif error := _why_not(graph, kept):
-                self._tell(number, _where(kept), error)
-            else:
-                self._file.begin_replay(number)
-                self._running[id(kept.letter)] = kept
-                self._replays.deliver(kept.letter)
-        self._replays.wait()
-
-    def _note(self, letter: DeadLetter, died: Sequence[DeadLetter]) -> None:
-        kept = self._running.pop(id(letter))
-        self._file.end_replay(kept, died)
-        self._tell(kept.id, _where(kept), "; ".join(dict.fromkeys(each.error for each in died)))
-
-    def _tell(self, number: int, where: str, error: str) -> None:
-        if error:
-            self._failed[number] = error
-        else:
-            self._handled.append(number)
-        if not self._as_json:
-            sign = paint("✗", "bad") if error else paint("✓", "good")
-            console.out(f"{sign} {number}  {plain(': '.join(filter(None, (where, error))))}")
-
-    def _conclude(self) -> None:
-        unfinished = len(self._numbers) - len(self._handled) - len(self._failed)
-        if self._as_json:
-            failed = [{"id": number, "error": error} for number, error in self._failed.items()]
-            console.emit_json({"replayed": self._handled, "failed": failed, "unfinished": unfinished})
-            return
-        parts = [f"{len(self._handled)} handled and removed"]
-        parts += [f"{len(self._failed)} failed and kept"] if self._failed else []
-        parts += [f"{unfinished} stopped before the end and kept"] if unfinished else []
-        console.say(f"{', '.join(parts)}.")
-
-
-def _why_not(graph: LiveGraph, kept: KeptLetter) -> str:
-    """Say why a letter cannot be delivered; empty when it can."""
-    try:
-        find_subscription(graph.bus, kept.letter)
-    except RunError as gone:
-        return gone.sentence.rstrip(".")
-    return "" if kept.has_payload else "its payload was no JSON and could not be kept"
-
-
-def _where(kept: KeptLetter) -> str:
-    return f"{kept.letter.event.topic} > {kept.letter.subscription or 'all handlers'}"
+            return Replay(file, chosen, as_json=as_json).run(artifacts, allow_drift=allow_drift)
 
 
 def _choose(file: DeadLetterFile | None, numbers: Sequence[int], *, is_all: bool) -> list[int]:
