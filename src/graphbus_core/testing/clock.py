@@ -120,7 +120,11 @@ class BusClock:
 
     def after(self, delay_s: float, work: Callable[[], None]) -> FakeTimer:
         """Let the bus do `work` when so much time was let pass."""
-        timer = self._clock.after(delay_s, lambda: _ignore(self._run(work)))
+
+        def run() -> None:
+            self._run(work)
+
+        timer = self._clock.after(delay_s, run)
         self._timers = [*(each for each in self._timers if each.work), timer]
         return timer
 
@@ -128,7 +132,3 @@ class BusClock:
         """Let nothing happen any more of what waits for this bus."""
         for timer in self._timers:
             timer.cancel()
-
-
-def _ignore(_result: object) -> None:
-    """Give nothing."""
