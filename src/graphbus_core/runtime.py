@@ -115,14 +115,14 @@ def import_modules(artifacts: BuildArtifacts, config: ResolvedRun) -> NodeModule
     manifest = artifacts.manifest
     folder = config.artifacts_dir
     root = os.path.dirname(folder) if manifest is None else store.project_root(folder, manifest)
-    chosen = choose(artifacts.agents.agents, config.only)
+    chosen, left_out = choose(artifacts.agents.agents, config.only)
     modules = NodeModules(root, ["."] if manifest is None else manifest.import_roots)
     if config.is_confined:
         from graphbus_core.hosting.confining import confine
 
         modules.confinement = confine(config, root)
-    (modules.import_some if config.is_partial else modules.import_all)(chosen.agents)
-    modules.left_out |= chosen.left_out
+    (modules.import_some if config.is_partial else modules.import_all)(chosen)
+    modules.left_out |= left_out
     if config.settings.middleware:
         modules.middleware = load_middleware(config.settings.middleware, modules)
     return modules

@@ -339,13 +339,6 @@ class Asked(GraphBusNode):
         raise RunError("GBE618")
 
 
-def test_an_on_stop_that_was_refused_something_itself_has_failed_and_says_so_in_one_sentence() -> None:
-    with pytest.raises(RunError) as refused:
-        connect(Asked).stop()
-    assert refused.value.code == "GBE626"
-    assert refused.value.sentence == "`on_stop` of Asked failed: The call was interrupted before it was done [GBE618]."
-
-
 def test_objects_are_taken_as_they_are() -> None:
     node = Needy(3)
     with connect(node) as graph:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from graphbus_core import build_graph, run_graph, runtime
-from graphbus_core.errors import GraphBusError, Place, RunError, SeveralErrors
+from graphbus_core.errors import GraphBusError, Place, RunError
 from graphbus_core.hosting.imports import NodeModules, load_middleware
 from graphbus_core.middleware import Handling
 from graphbus_core.model.config import RuntimeConfig
@@ -141,12 +141,6 @@ def test_middleware_that_no_file_names_is_a_matter_of_the_project(shop: Path) ->
     with pytest.raises(RunError) as caught:
         load_middleware(["nothing"], NodeModules(shop, ["."]))
     assert caught.value.where == Place("pyproject.toml")
-
-
-def test_all_that_is_wrong_with_the_middleware_is_said_at_once(shop: Path) -> None:
-    with pytest.raises(SeveralErrors) as caught:
-        log_with(shop, "my_shop.around:timng", "my_shop.around:timing", "my_shop.broken:timing")
-    assert [error.code for error in caught.value.errors] == ["GBE663", "GBE601"]
 
 
 def test_a_module_of_the_project_that_another_one_hides_is_refused(shop: Path) -> None:
