@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from graphbus_core import build_graph
-from graphbus_core.cli import dlq, main
+from graphbus_core.cli import main
 from graphbus_core.hosting.dead_letters import FILE, DeadLetterFile
 from graphbus_core.model.deliveries import DeadLetter
 from graphbus_core.model.messages import Event
@@ -129,26 +129,6 @@ def test_letters_are_listed_with_what_a_person_asks_first(run, letters: Path) ->
     assert " 2  ConnectionError" in second
 
 
-def test_a_list_may_be_of_one_topic_and_short(run, letters: Path, shop: Path) -> None:
-    keep(shop, letter("/Other/T", {}, "Carrier.gone"))
-    assert [
-        each["id"] for each in json.loads(run("dlq", "ls", "--json", "--topic", "/Other/T").out)["dead_letters"]
-    ] == [3]
-    shown = run("dlq", "ls", "--limit", "1")
-    assert len(shown.out.splitlines()) == 2
-    assert "2 older ones are not shown" in shown.err
-    assert "No dead letters of /None/T" in run("dlq", "ls", "--topic", "/None/T").err
-
-
-def test_what_was_dropped_for_want_of_room_is_told(run, shop: Path) -> None:
-    with closing(DeadLetterFile(str(shop / ".graphbus/state" / FILE), kept=1)) as file:
-        file.add([letter("/A/B", {}, ""), letter("/A/B", {}, "")])
-    shown = run("dlq", "ls")
-    assert "1 older ones were dropped" in shown.err
-    assert "(none reached)" in shown.out
-    assert "E: x y" in shown.out
-
-
 def test_one_letter_is_shown_whole(run, letters: Path) -> None:
     shown = run("dlq", "show", "2").out
     for part in (
@@ -164,19 +144,6 @@ def test_one_letter_is_shown_whole(run, letters: Path) -> None:
     assert facts["payload"] == {"order_id": "2"}
     assert facts["correlation_id"] == facts["event_id"]
     assert facts["first_timestamp"] < facts["timestamp"]
-
-
-def test_a_letter_of_a_child_shows_the_way_it_came(run, shop: Path) -> None:
-    assert run("run", "--publish", "/Order/Gone", "{}").status == 7
-    shown = run("dlq", "show", "1").out
-    assert "came from    /Order/Gone > Carrier.tell" in shown
-    assert "caused by" in shown
-    assert "Traceback" not in shown, "a refusal says where it is wrong"
-
-
-def test_ages_are_short() -> None:
-    ages = {-5: "0 s", 59: "59 s", 60: "1 min", 7200: "2 h", 3 * 86_400 + 5: "3 d"}
-    assert [dlq._age(time.time() - age) for age in ages] == [*ages.values()]
 
 
 # --- dropping -------------------------------------------------------------------------------
@@ -280,14 +247,6 @@ def test_a_letter_that_had_reached_nobody_becomes_one_of_each_handler_that_fails
     (shop / "down").unlink()
     assert run("dlq", "replay", "--all").status == 0
     assert (shop / "booked").read_text() == "8\n7\n"
-
-
-def test_what_dies_of_a_replay_elsewhere_is_a_letter_of_its_own(run, shop: Path) -> None:
-    (shop / "pyproject.toml").write_text("[tool.graphbus]\nexternal_topics = ['/Order/Gone', '/Order/Placed']\n")
-    keep(shop, letter("/Order/Gone", {}, "Carrier.tell"))
-    assert run("dlq", "replay", "--all").status == 0
-    (left,) = listed(run)
-    assert (left["topic"], left["subscription"]) == ("/Told/Late", "Carrier.on_late")
 
 
 def test_two_replays_at_once_deliver_each_letter_once(run, letters: Path, shop: Path) -> None:

@@ -162,31 +162,6 @@ def test_values_are_shown_whole(run: Run, carrier: Path) -> None:
     assert json.loads(run("show", "Carrier", "--json").out)["keys"]["parcels"] == {"value": 2, "version": 1}
 
 
-def test_half_of_a_character_is_shown_as_json_writes_it(run: Run, path: Path) -> None:
-    """UTF-8 has no bytes for it; a value may hold it nevertheless."""
-    keep(path, "Carrier", half="\ud800", whole="ä", large=10**30)
-    values = {"half": "\ud800", "large": 10**30, "whole": "ä"}
-    told = json.loads(run("show", "Carrier", "--json").out)
-    assert {key: entry["value"] for key, entry in told["keys"].items()} == values
-    assert json.loads(run("show", "Carrier", "half", "--json").out)["value"] == "\ud800"
-    for arguments in (["show", "Carrier"], ["ls", "Carrier"], ["export"]):
-        shown = run(*arguments)
-        assert (shown.status, "\\ud800" in shown.out) == (0, True)
-
-
-def test_state_is_found_from_another_folder(
-    run: Run, carrier: Path, shop: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
-    there = ("--artifacts", str(shop / ".graphbus"))
-    assert run("show", "Carrier", "parcels", *there).out == "2\n"
-    changed = run("reset", "Clerk", "--yes", *there)
-    assert changed.status == 0
-    undo = changed.err.partition("graphbus state ")[2].split()
-    assert run(*undo, "--yes").status == 0
-    assert kept(carrier)["Clerk"] == {"name": "x"}
-
-
 REFUSED = [
     (("ls", "Carier"), "GBE175", "Did you mean 'Carrier'?"),
     (("show", "Nobody"), "GBE175", "no state of Nobody"),
@@ -298,14 +273,6 @@ def test_what_is_no_plain_file_is_not_replaced_by_one(
     assert (shop / "special").lstat() == before
     assert run("export", "-o", "/", "--force").status == 7
     assert run("export", "-o", ".", "--force").status == 7
-
-
-def test_a_link_stays_one_and_the_file_behind_it_is_written(run: Run, carrier: Path, shop: Path) -> None:
-    (shop / "behind.json").write_text("old")
-    (shop / "link.json").symlink_to("behind.json")
-    assert run("export", "-o", "link.json", "--force").status == 0
-    assert (shop / "link.json").is_symlink()
-    assert list(json.loads((shop / "behind.json").read_text())["agents"]) == ["Carrier", "Clerk"]
 
 
 GOOD = '{"format": "graphbus-state", "format_version": 1, "version": 1, "agents": '

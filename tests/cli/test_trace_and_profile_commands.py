@@ -110,37 +110,6 @@ def test_a_profile_is_shown_at_the_end_and_again(relay: Path, capsys: pytest.Cap
     assert "1 more handler" in short
 
 
-def test_a_graph_that_does_not_start_leaves_the_last_profile_alone(
-    relay: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    answer(capsys, "run", "--profile", *SAY)
-    before = (relay / "kept/profile.json").read_bytes()
-    (relay / "agents/relay.py").write_text("raise OSError\n")
-    answer(capsys, "run", "--profile", "--allow-drift", *SAY, status=7)
-    assert (relay / "kept/profile.json").read_bytes() == before
-
-
-@pytest.mark.parametrize(
-    ("options", "code"),
-    [
-        (["--trace-payloads"], "GBE131"),
-        (["--break", "Relay.on_said"], "GBE158"),
-        (["--break", "A.b", "--json"], "GBE132"),
-    ],
-)
-def test_options_that_make_no_sense_are_refused_before_anything_starts(
-    relay: Path, options: list[str], code: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert code in answer(capsys, "run", *options, *SAY, status=2)
-
-
-def test_a_trace_that_cannot_be_written_is_refused_before_anything_starts(
-    relay: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (relay / "kept").write_text("a file")
-    assert "GBE683" in answer(capsys, "run", "--trace", *SAY, status=7)
-
-
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [

@@ -96,13 +96,6 @@ def test_text_that_utf_8_does_not_have_is_written_escaped(file: DeadLetterFile) 
     assert {getattr(kept.letter, name) for name in names} == {"\\ud800 \0 \x1b ä"}
 
 
-def test_letters_are_listed_by_topic_the_last_ones_at_the_end(file: DeadLetterFile) -> None:
-    file.add([letter("/A/B"), letter("/A/C"), letter("/A/B"), letter("/A/B")])
-    assert [each.id for each in file.letters()] == [1, 2, 3, 4]
-    assert [each.id for each in file.letters(topic="/A/B", limit=2)] == [3, 4]
-    assert (file.numbers(), file.numbers(topic="/A/C")) == ([1, 2, 3, 4], [2])
-
-
 def test_the_oldest_are_dropped_and_counted(file: DeadLetterFile) -> None:
     for number in range(7):
         file.add([letter(payload={"n": number})])
@@ -124,13 +117,6 @@ def test_a_letter_that_is_handled_goes_and_one_that_fails_again_is_counted(file:
     assert (left.id, left.replays) == (2, 1)
     assert (left.letter.error, left.letter.attempts, left.letter.timestamp) == ("KeyError: 'y'", 3, 9.0)
     assert left.letter.traceback == "new"
-
-
-def test_a_letter_for_all_becomes_one_for_each_handler_that_failed(file: DeadLetterFile) -> None:
-    file.add([letter(subscription="", reason="closed", attempts=0)])
-    (kept,) = file.letters()
-    file.end_replay(kept, [letter(subscription="One.x"), letter(subscription="Two.x")])
-    assert [each.letter.subscription for each in file.letters()] == ["One.x", "Two.x"]
 
 
 # --- while a graph runs ---------------------------------------------------------------------
@@ -255,28 +241,6 @@ def test_a_letter_whose_handler_is_gone_is_refused_before_anything_is_delivered(
             with pytest.raises(RunError, match="GBE649"):
                 graph.replay_dead_letters([there, gone])
         assert shop.heard == []
-
-
-def test_a_replay_that_is_interrupted_leaves_the_letter_to_who_keeps_it() -> None:
-    kept: list[DeadLetter] = []
-
-    class Interrupted(GraphBusNode):
-        @subscribe("/A/B", retries=1, backoff=60)
-        def on_b(self) -> None:
-            raise ConnectionError
-
-        @subscribe("/A/C")
-        def on_c(self) -> None:
-            raise KeyboardInterrupt
-
-    with connect(Interrupted, on_error="isolate") as graph:
-        graph.bus.keeper = kept.append
-        graph.publish("/A/B")
-        (waiting,) = graph.bus.history()
-        with pytest.raises(KeyboardInterrupt):
-            graph.replay_dead_letters([letter("/A/C", subscription="Interrupted.on_c")])
-        graph.grace_s = 0
-    assert [each.event for each in kept] == [waiting], "another event that waited is kept"
 
 
 def test_policy_of_a_member_is_refused_at_the_start_with_its_line() -> None:

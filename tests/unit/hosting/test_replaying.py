@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -91,30 +90,6 @@ def test_letters_that_are_named_leave_the_others_where_they_are(graph: LiveGraph
     assert orders(graph.bus.dead_letters()) == ["1", "3"]
 
 
-def test_a_child_is_replayed_with_its_own_way(graph: LiveGraph, carrier: Carrier) -> None:
-    heard: list[tuple[Any, ...]] = []
-
-    class Again(GraphBusNode):
-        is_well = False
-
-        @subscribe("/A/Root")
-        def on_root(self) -> None:
-            self.publish("/A/Child", {"n": 1})
-
-        @subscribe("/A/Child")
-        def on_child(self, event: Event) -> None:
-            names = ("event_id", "causation_id", "correlation_id", "hops", "trail", "src", "timestamp", "published_by")
-            heard.append(tuple(getattr(event, name) for name in names))
-            if not self.is_well:
-                raise ConnectionError
-
-    with connect(Again, on_error="isolate") as other:
-        other.publish("/A/Root")
-        Again.is_well = True
-        assert other.replay_dead_letters() == ()
-    assert heard[0] == heard[1]
-
-
 # --- others at the same time ----------------------------------------------------------------------
 
 
@@ -168,31 +143,6 @@ def test_what_dies_of_others_meanwhile_goes_to_who_keeps_it(graph: LiveGraph, ca
     graph.publish("/Order/Placed", {"order_id": "3"})
     assert orders(tuple(kept)) == ["2", "3"]
     assert died.event.event_id == letter.event.event_id
-
-
-def test_a_replay_waits_for_further_attempts_of_all_that_comes_of_it() -> None:
-    tried: list[str] = []
-
-    class Slow(GraphBusNode):
-        @subscribe("/A/Root")
-        async def on_root(self) -> None:
-            await asyncio.sleep(0)
-            self.publish("/A/Child")
-
-        @subscribe("/A/Child", retries=2, backoff=0.02)
-        async def on_child(self) -> None:
-            tried.append("child")
-            raise ConnectionError
-
-    for has_dispatcher in (False, True):
-        tried.clear()
-        with connect(Slow, on_error="isolate") as graph:
-            if has_dispatcher:
-                graph.bus.start_dispatcher()
-            letter = DeadLetter(event=Event("/A/Root"), subscription="", reason="closed", error="x", timestamp=1.0)
-            assert graph.replay_dead_letters([letter]) == ()
-            assert len(tried) == 3
-            assert [each.subscription for each in graph.bus.dead_letters()] == ["Slow.on_child"]
 
 
 def test_letters_that_fail_again_wait_for_their_further_attempts_together() -> None:
@@ -313,13 +263,3 @@ def test_a_letter_that_waits_for_the_disk_is_replayed_likewise(
     keeper.close()
     left = [(each.letter.event["order_id"], each.letter.attempts) for each in on_disk(path)]
     assert left == [("1", 1), ("3", 1)], "what could not be told to the disk is delivered again: at least once"
-
-
-def test_a_letter_that_was_never_on_disk_is_written_when_it_fails_again(graph: LiveGraph, path: str) -> None:
-    fail(graph, "1")
-    keeper = Keeper(path)
-    graph.bus.keeper = keeper
-    graph.replay_dead_letters()
-    keeper.close()
-    (left,) = on_disk(path)
-    assert (left.letter.event["order_id"], left.letter.attempts) == ("1", 1)

@@ -326,21 +326,6 @@ def test_a_transaction_may_go_on_over_an_await_and_holds_nobody_up(states: State
     assert (dict(one), dict(other)) == ({"x": 1}, {"y": 1})
 
 
-def test_a_task_that_outlives_the_transaction_it_was_started_in_writes_for_itself(state: State) -> None:
-    async def late() -> None:
-        await asyncio.sleep(0.01)
-        state["late"] = 1
-
-    async def begin() -> None:
-        with state.transaction():
-            task = asyncio.get_running_loop().create_task(late())
-            state["early"] = 1
-        await task
-
-    asyncio.run(begin())
-    assert dict(state) == {"early": 1, "late": 1}
-
-
 # --- its life -------------------------------------------------------------------------------
 
 
@@ -365,19 +350,6 @@ def test_state_is_there_from_on_start_to_on_stop_and_not_before_or_after(path: s
     assert dict(again.of("Lives")) == {"started": True, "stopped": True}
     again.close()
     again.close()
-
-
-def test_an_agent_that_has_an_attribute_of_this_name_keeps_it() -> None:
-    class Own(GraphBusNode):
-        def __init__(self) -> None:
-            self.state = {"mine": 1}  # type: ignore[misc, assignment]
-
-    class Declared(GraphBusNode):
-        state = "open"  # type: ignore[assignment]
-
-    with connect(Own, Declared) as graph:
-        assert graph.node("Own").state == {"mine": 1}
-        assert graph.node("Declared").state == "open"  # type: ignore[comparison-overlap]
 
 
 # --- the file -------------------------------------------------------------------------------
@@ -420,18 +392,6 @@ def test_a_file_that_is_not_ours_is_refused_and_not_written_over(path: str, cont
         assert str(refusal.value.where) == path
     states.close()
     assert Path(path).read_bytes() == before
-
-
-@pytest.mark.parametrize("obstacle", ["file in the way", "folder of this name"])
-def test_a_file_that_cannot_be_made_is_refused(path: str, obstacle: str) -> None:
-    if obstacle == "file in the way":
-        Path(path).parent.write_text("")
-    else:
-        Path(path).mkdir(parents=True)
-    states = States(path)
-    with pytest.raises(RunError, match="GBE645"):
-        states.of("Orders")["a"] = 1
-    states.close()
 
 
 def test_a_disk_that_is_full_is_refused_and_the_old_value_stays(states: States, state: State) -> None:
@@ -482,22 +442,3 @@ def test_two_processes_use_one_file(states: States, state: State, path: str) -> 
     children = [subprocess.Popen([sys.executable, "-c", program, path]) for _ in range(2)]
     assert [child.wait(PATIENCE_S) for child in children] == [0, 0]
     assert state["n"] == 100
-
-
-@pytest.mark.parametrize("patience_s", [0.05, 5.0])
-def test_a_reader_of_an_old_kind_is_waited_for(path: str, patience_s: float) -> None:
-    layout = database.Layout("A test", 7, 1, ("CREATE TABLE t (x)",))
-    database.Database(path, layout).close()
-    reader = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-    reader.execute("PRAGMA journal_mode = DELETE")
-    reader.execute("BEGIN")
-    reader.execute("SELECT count(*) FROM t").fetchone()
-    if patience_s < 1:
-        with pytest.raises(RunError, match="GBE644"):
-            database.Database(path, layout, timeout_s=patience_s)
-        reader.close()
-    else:
-        leaving = threading.Timer(0.05, reader.close)
-        leaving.start()
-        database.Database(path, layout, timeout_s=patience_s).close()
-        leaving.join()

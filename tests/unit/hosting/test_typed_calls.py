@@ -75,17 +75,6 @@ def test_arguments_may_be_objects_or_what_they_are_in_json() -> None:
         assert msgspec.json.encode(result) == b'{"total":3,"items":[{"sku":"a","qty":2},{"sku":"b","qty":1}]}'
 
 
-def test_what_json_has_text_for_is_made_of_the_text() -> None:
-    with connect(Shop) as graph:
-        for colour, at in (("red", "2026-11-21"), (Colour.RED, datetime.date(2026, 11, 21))):
-            graph.call("Shop", "others", colour=colour, at=at, movie={"title": "x"})
-            seen = graph.node("Shop").seen  # type: ignore[attr-defined]
-            assert seen == (Colour.RED, datetime.date(2026, 11, 21), {"title": "x"})
-            assert type(seen[0]) is Colour
-        assert graph.call("Shop", "model", model={"name": "x"}).name == "xx"
-        assert graph.call("Shop", "model", model=Model(name="x")).name == "xx"
-
-
 @pytest.mark.parametrize(
     ("method", "arguments", "told"),
     [
@@ -109,13 +98,6 @@ def test_arguments_that_cannot_be_made_are_refused_with_their_place(
     assert refused.value.code == "GBE622"
     assert f"Shop.{method} was called with wrong arguments: " in str(refused.value)
     assert told in str(refused.value)
-
-
-def test_without_validation_arguments_are_still_made_where_that_is_possible() -> None:
-    with connect(Shop, validation="off") as graph:
-        assert graph.call("Shop", "count", item={"sku": "a"}, more=[]).total == 1
-        graph.call("Shop", "others", colour="blue", at="2026-11-21", movie={})
-        assert graph.node("Shop").seen == ("blue", datetime.date(2026, 11, 21), {})  # type: ignore[attr-defined]
 
 
 class Aliased(pydantic.BaseModel):

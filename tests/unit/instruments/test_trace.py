@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
-from threading import Thread
 
 import pytest
 
@@ -93,17 +92,6 @@ def test_a_full_file_makes_room_and_the_oldest_are_forgotten_first(tmp_path: Pat
     assert all(path.stat().st_size < 101_000 for path in tmp_path.iterdir())
     assert len(roots(kept, 5)) == 5
     assert roots(kept)[0].deliveries == 3
-
-
-def test_a_second_run_and_other_threads_add_to_the_same_file(tmp_path: Path) -> None:
-    traced(tmp_path)
-    with TraceFile(tmp_path) as file, TraceFile(tmp_path) as other:
-        add = [Thread(target=lambda file=file: [file.add(delivered(n)) for n in range(500)]) for file in (file, other)]
-        for each in add:
-            each.start()
-        for each in add:
-            each.join()
-    assert len(read(tmp_path)) == 3 + 1000
 
 
 def test_a_delivery_is_in_the_file_as_soon_as_it_has_ended(tmp_path: Path) -> None:
@@ -195,16 +183,6 @@ def test_a_repeated_delivery_is_shown_as_often_as_it_was_tried_and_owns_what_the
     for line, part in enumerate(("/A/B", "OSError: gone", "interrupted after", "attempt 3", "/Child/T")):
         assert part in lines[line]
     assert "2 of them repeated" in lines[-1]
-
-
-def test_what_is_forgotten_at_the_root_is_said_and_the_rest_is_shown() -> None:
-    root = f"{7:032x}"
-    lost = delivered(8, causation_id=root, correlation_id=root, published_by="A.b", handler="C.d", payload='"x"' * 100)
-    lines = list(tree_lines(plant(root, [lost])))
-    assert "(not in the trace any more)" in lines[0]
-    assert "/A/B" in lines[1]
-    assert "C.d" in lines[2]
-    assert "…" in lines[1]
 
 
 def test_a_chain_of_twenty_thousand_events_is_drawn() -> None:

@@ -128,18 +128,6 @@ def test_a_request_gets_the_answer_of_the_script(answer: object) -> None:
         assert [each.handler for each in graph.deliveries()] == ["Stock.on_count"] * 2
 
 
-def test_a_request_gets_the_failure_of_the_script() -> None:
-    stock = scripted(Stock, on={"/Stock/Count": [LookupError("no such shelf")]})
-    with run_graph(Asks, stock) as graph, pytest.raises(LookupError, match="no such shelf"):
-        graph.call("Asks", "count", sku="mug")
-
-
-def test_a_method_can_compute_its_answer_from_the_arguments() -> None:
-    stock = scripted(Stock, methods={"reserve": lambda sku, qty: {"reserved": qty < 2, "left": len(sku)}})
-    with run_graph(stock) as graph:
-        assert graph.call("Stock", "reserve", sku="mug", qty=1) == {"reserved": True, "left": 3}
-
-
 def test_handlers_have_the_names_of_the_real_ones() -> None:
     stock = scripted(Stock, on={"/Order/Placed": None, "/Order/Paid": None, "/Stock/Raw": None})
     with run_graph(stock) as graph:
@@ -169,11 +157,6 @@ def test_a_script_may_do_only_what_the_class_can_do(options: Mapping[str, Any], 
         scripted(Stock, **options)
     assert caught.value.code == code
     assert sentence in caught.value.sentence
-
-
-def test_a_result_of_nothing_is_allowed_where_it_was_promised() -> None:
-    with run_graph(scripted(Stock, methods={"clear": None})) as graph:
-        assert graph.call("Stock", "clear") is None
 
 
 def test_arguments_must_fit_the_real_schema() -> None:
@@ -208,12 +191,6 @@ def test_a_failure_is_tried_again_as_often_as_the_real_handler_would() -> None:
         graph.settle()
         assert [each.attempt for each in graph.deliveries()] == [1, 2]
         assert not graph.dead_letters()
-
-
-def test_an_async_handler_is_played_by_a_plain_function() -> None:
-    with run_graph(scripted(Stock, on={"/Stock/Count": {"left": 3}})) as graph:
-        graph.publish("/Stock/Count", {})
-        assert graph.assert_delivered_to("Stock.on_count").error is None
 
 
 # --- a neighbour that has no class ---
