@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from json import dumps
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import click
 
@@ -99,7 +99,7 @@ _KEY = click.argument("key", default=None, required=False)
 
 
 def _changing(command: Command) -> Command:
-    """Add the options of a command that changes states, by the names of the fields of `_Wish`."""
+    """Add the options of a command that changes states."""
     dry = click.option("--dry-run", "is_dry", is_flag=True, help="Show what would change; change nothing.")
     for option in (AS_JSON, OF_ARTIFACTS, YES, dry):
         command = option(command)
@@ -238,7 +238,7 @@ def import_(*, file: str, is_merge: bool, **wished: Any) -> None:
     """
     found = parse(_read(file), "stdin" if file == "-" else file)
     wanted = {agent: {key: kept.text for key, kept in keys.items()} for agent, keys in found.agents.items()}
-    _change(wanted, _Wish("import", **wished), is_merge=is_merge, after_version=found.version)
+    _change("import", wanted, is_merge=is_merge, after_version=found.version, **wished)
 
 
 @state.command("reset", short_help="Empty states.")
@@ -246,7 +246,7 @@ def import_(*, file: str, is_merge: bool, **wished: Any) -> None:
 @_KEY
 @click.option("--all", "is_all", is_flag=True, help="Of all agents.")
 @_changing
-def reset(*, agent: str, key: str | None, is_all: bool, **wished: Any) -> None:
+def reset(*, agent: str, key: str | None, is_all: bool, artifacts: str, **wished: bool) -> None:
     """Remove KEY from the state of AGENT, or all of its keys, or with --all those of all agents.
 
     It shows what goes, and asks first. What was there before is kept in a file beside the states.
@@ -262,10 +262,9 @@ def reset(*, agent: str, key: str | None, is_all: bool, **wished: Any) -> None:
         raise UsageError("GBE132", option="--all", other="AGENT", reason="all are all")
     if not is_all and not agent:
         raise UsageError("GBE178")
-    wish = _Wish("reset", **wished)
-    found = _look(agent, wish.artifacts, key)
+    found = _look(agent, artifacts, key)
     wanted: dict[str, Texts] = {name: {} if key is None else {key: None} for name in found.agents}
-    _change(wanted, wish, is_merge=key is not None)
+    _change("reset", wanted, is_merge=key is not None, artifacts=artifacts, **wished)
 
 
 # --- what the commands share ----------------------------------------------------------------
@@ -309,48 +308,48 @@ def _reason(error: OSError) -> str:
     return (error.strerror or str(error)).lower()
 
 
-class _Wish(NamedTuple):
-    """How a change is made: the command, and its options."""
-
-    command: str
-    artifacts: str
-    is_sure: bool
-    is_dry: bool
-    as_json: bool
-
-
-def _change(wanted: Mapping[str, Texts], wish: _Wish, *, is_merge: bool, after_version: int = 0) -> None:
+def _change(
+    command: str,
+    wanted: Mapping[str, Texts],
+    *,
+    is_merge: bool,
+    artifacts: str,
+    is_sure: bool,
+    is_dry: bool,
+    as_json: bool,
+    after_version: int = 0,
+) -> None:
     """Show what changes, ask, and do it; what changes is found anew from what the file has then.
 
     Raises:
         UsageError: GBE177 there is no terminal to ask on.
         RunError: GBE699 the backup cannot be written; GBE643-645. Nothing is changed then.
     """
-    path = path_of(wish.artifacts, FILE)
+    path = path_of(artifacts, FILE)
     changes, backups = _preview(path, wanted, is_merge=is_merge), list[Path]()
-    if not wish.as_json:
+    if not as_json:
         console.out_all(_lines(changes))
-    if changes and not wish.is_dry:
-        if not wish.is_sure:
-            ask("Go on?", UsageError("GBE177", command=wish.command))
+    if changes and not is_dry:
+        if not is_sure:
+            ask("Go on?", UsageError("GBE177", command=command))
 
         def keep(before: Snapshot) -> None:
             backups.append(_backup(path.parent, before))
 
         with closing(States(str(path))) as states:
             changes = states.change(wanted, keep, is_merge=is_merge, after_version=after_version)
-    if wish.as_json:
+    if as_json:
         facts = [{"agent": each.agent, "key": each.key, "change": _kind(each)[2]} for each in changes]
         backup = str(backups[0]) if backups else None
-        console.emit_json({"changes": facts, "backup": backup, "is_dry": wish.is_dry})
+        console.emit_json({"changes": facts, "backup": backup, "is_dry": is_dry})
         return
     if not changes:
         console.out("Nothing to change.")
-    elif wish.is_dry:
+    elif is_dry:
         console.say(f"{counted(len(changes), 'key')} would change; nothing was written.")
     else:
         console.out(f"Changed {counted(len(changes), 'key')}.")
-        there = [] if wish.artifacts == ARTIFACTS else ["--artifacts", wish.artifacts]
+        there = [] if artifacts == ARTIFACTS else ["--artifacts", artifacts]
         undo = shlex.join(["graphbus", "state", "import", os.path.relpath(backups[0]), *there])
         console.say(f"To take that back: {plain(undo)}")
 

@@ -6,12 +6,10 @@ subscription that failed.
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from threading import Lock
 from time import monotonic
 from typing import Any, Protocol
@@ -22,7 +20,7 @@ from graphbus_core import strict_json
 from graphbus_core.bus import MessageBus
 from graphbus_core.bus.receipts import Receipt
 from graphbus_core.bus.routes import Subscription
-from graphbus_core.errors import Place, RunError
+from graphbus_core.errors import RunError
 from graphbus_core.hosting.database import Database, Layout
 from graphbus_core.isolation import attempt
 from graphbus_core.log import Log
@@ -30,7 +28,6 @@ from graphbus_core.model.deliveries import DeadLetter
 from graphbus_core.model.messages import Event, once_more, restore_event
 from graphbus_core.model.topics import matches
 from graphbus_core.schema.json import Json
-from graphbus_core.store.beneath import Folder
 
 Note = Callable[[DeadLetter, tuple[DeadLetter, ...]], None]
 """Gets a letter that was replayed, and the dead letters of its event since; none if it was handled."""
@@ -270,21 +267,9 @@ class DeadLetterFile:
         Raises:
             RunError: GBE644 when another process holds it.
         """
-        what, place = "The replay of dead letters", Place(self.path)
-        above, name = os.path.split(os.path.abspath(f"{self.path}.replay"))
-        try:
-            with Folder.at(above) as folder:
-                lock = folder.open_own(name)
-        except OSError as error:
-            raise RunError("GBE645", where=place, what=what, reason=error.strerror or str(error)) from None
-        try:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise RunError("GBE644", where=place, what=what) from None
+        layout = Layout("The replay of dead letters", 0x47425250, 1, ())
+        with closing(Database(f"{self.path}.replay", layout, timeout_s=0)) as lock, lock.change():
             yield
-        finally:
-            os.close(lock)
 
     def begin_replay(self, number: int) -> None:
         """Count a replay before the letter is delivered."""

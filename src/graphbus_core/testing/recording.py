@@ -45,12 +45,6 @@ class Delivered(msgspec.Struct, kw_only=True):
     attempt: int
     error: BaseException | None = None
 
-    def __enter__(self) -> None:
-        """The attempt begins."""
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        self.error = error
-
 
 class Recorder:
     """Middleware that writes down what goes to handlers and methods."""
@@ -67,8 +61,11 @@ class Recorder:
             return
         delivery = Delivered(event=handling.event, handler=handling.name, attempt=handling.attempt)
         self.deliveries.append(delivery)
-        with delivery:
+        try:
             yield
+        except BaseException as error:
+            delivery.error = error
+            raise
 
     def note_timeout(self, failed: Delivery) -> None:
         """Say that it was a time limit: that goes around the middleware, which hears of a cancellation only."""
