@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from importlib import import_module
+from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
@@ -287,15 +288,6 @@ def require(what: str, modules: Sequence[str], extra: str) -> None:
     Raises:
         RunError: GBE671.
     """
-    missing = [name for name in modules if not _is_there(name)]
+    missing = [name for name in modules if attempt(lambda name=name: find_spec(name))[0] is None]  # type: ignore[misc]
     if missing:
         raise RunError("GBE671", what=what, packages=" and ".join(missing), extra=extra)
-
-
-def _is_there(name: str) -> bool:
-    from importlib.util import find_spec
-
-    try:
-        return find_spec(name) is not None
-    except ModuleNotFoundError:  # not even its parent
-        return False

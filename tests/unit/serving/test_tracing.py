@@ -251,7 +251,7 @@ def test_tracing_without_its_package_is_refused_with_the_command_that_installs_i
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = build_site(tmp_path, runtime="tracing = true")
-    monkeypatch.setattr("graphbus_core.hosting.imports._is_there", lambda _name: False)
+    monkeypatch.setattr("graphbus_core.hosting.imports.find_spec", lambda _name: None)
     with pytest.raises(RunError) as refused:
         run_graph(root / ".graphbus")
     assert refused.value.code == "GBE671"
