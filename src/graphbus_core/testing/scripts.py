@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from functools import wraps
 from types import MethodType
 from typing import Any, ClassVar, NamedTuple, TypeGuard
 
 from graphbus_core.bus.signatures import bind
-from graphbus_core.decorators import DeclaredSchema, DeclaredSubscription, DeclaredTopic
+from graphbus_core.decorators import DeclaredSchema, DeclaredSubscription
 from graphbus_core.errors import RunError, UsageError, did_you_mean
 from graphbus_core.hosting import members
 from graphbus_core.hosting.contracts import Topics
@@ -128,7 +128,7 @@ def scripted(
         space[method] = _method(method, contract)
     if real is not None:
         _check_says(name, real, (*on.values(), *methods.values()))
-        space["__graphbus_publishes__"] = tuple(_declared_topics(real))
+        space["__graphbus_publishes__"] = tuple(members.declared_topics_of(real))
     node: ScriptedNode = type(name, (ScriptedNode,), space)()
     return node
 
@@ -186,12 +186,6 @@ def _check_says(name: str, real: type[GraphBusNode], scripts: Iterable[Script]) 
         except RunError as refused:
             reason = refused.data.get("reason", refused.sentence)
             raise UsageError("GBE167", name=name, what=f"on {said.topic}", reason=reason) from None
-
-
-def _declared_topics(real: type[GraphBusNode]) -> Iterator[DeclaredTopic]:
-    for holder in (real, *(getattr(real, name, None) for name in dir(real))):
-        found = getattr(holder, "__graphbus_publishes__", ())
-        yield from found if isinstance(found, tuple) else ()
 
 
 def _check_fit(node: GraphBusNode, real: type[GraphBusNode], method: str, event: Event) -> None:
