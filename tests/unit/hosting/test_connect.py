@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 
 import pytest
 
-from graphbus_core import Event, GraphBusNode, connect, depends_on, publishes, schema_method, subscribe
+from graphbus_core import Event, GraphBusNode, connect, depends_on, schema_method, subscribe
 from graphbus_core.errors import RunError, SeveralErrors
 from tests.patience import PATIENCE_S
 
@@ -130,23 +130,6 @@ def test_an_agent_may_call_only_what_it_depends_on() -> None:
             graph.call("Stranger", "ask_nobody")
 
 
-class Announcer(GraphBusNode):
-    @publishes("/News/Told", {"title": str, "words": int})
-    @schema_method(input_schema={"payload": dict}, output_schema={})
-    def tell(self, payload: dict[str, Any]) -> None:
-        self.publish("/News/Told", payload)
-
-
-BAD_NEWS = {"title": "x", "words": "many"}
-
-
-def test_a_payload_that_breaks_its_topic_is_refused_at_the_publish() -> None:
-    with connect(Announcer) as graph, pytest.raises(RunError) as refused:
-        graph.call("Announcer", "tell", payload=BAD_NEWS)
-    assert refused.value.code == "GBE614"
-    assert "words: expected int, got str 'many'" in refused.value.sentence
-
-
 class Life(GraphBusNode):
     log: list[str] = []  # noqa: RUF012 - shared on purpose
 
@@ -250,37 +233,6 @@ def test_an_on_stop_that_was_kept_out_by_a_handler_has_not_failed() -> None:
     Busy.may_end.set()
     publisher.join(PATIENCE_S)
     assert refused.value.code == "GBE608"
-
-
-def test_a_node_in_no_graph_says_how_to_connect_it() -> None:
-    for use in (lambda: Stock().publish("/A/B"), lambda: Stock().call("Shop", "x")):
-        with pytest.raises(RunError) as refused:
-            use()
-        assert refused.value.code == "GBE616"
-        assert "connect(Stock)" in refused.value.hint
-
-
-class Listener(GraphBusNode):
-    SUBSCRIBE = ("/A/*", "/B/C")
-
-    def __init__(self) -> None:
-        self.heard: list[Any] = []
-
-    def handle_event(self, topic: str, payload: Any) -> None:
-        self.heard.append((topic, payload))
-
-    @subscribe("/A/B")
-    @subscribe("/A/C")
-    def also(self, event: Event) -> None:
-        self.heard.append(event.topic)
-
-
-def test_a_list_of_topics_goes_to_handle_event() -> None:
-    with connect(Listener) as graph:
-        for topic in ("/A/B", "/A/C", "/B/C"):
-            graph.publish(topic, 1)
-        heard = graph.node("Listener").heard
-    assert heard == ["/A/B", ("/A/B", 1), "/A/C", ("/A/C", 1), ("/B/C", 1)]
 
 
 class Slow(GraphBusNode):

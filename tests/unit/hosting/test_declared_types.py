@@ -2,70 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 import types
 from collections.abc import Iterator
-from typing import NotRequired, TypedDict
-
-import msgspec
-import pytest
 
 from graphbus_core import GraphBusNode, publishes, schema_method
 from graphbus_core.hosting.members import methods_of, topics_of
 from graphbus_core.schema.live import schema_of
 from graphbus_core.schema.types import Type
-
-
-class Movie(TypedDict):
-    title: str
-    year: NotRequired[int]
-
-
-@dataclasses.dataclass
-class Data:
-    a: int
-    b: str = ""
-    c: list[int] = dataclasses.field(default_factory=list)
-
-
-class Struct(msgspec.Struct):
-    a: int
-    b: str = ""
-
-
-class Model:
-    class Field:
-        def __init__(self, needed: bool) -> None:
-            self.needed = needed
-
-        def is_required(self) -> bool:
-            return self.needed
-
-    a: int
-    b: str
-    model_fields = {"a": Field(True), "b": Field(False)}  # noqa: RUF012 - as pydantic has it
-
-
-class Node(TypedDict):
-    child: Node
-
-
-@pytest.mark.parametrize(
-    ("kind", "fields"),
-    [
-        (Movie, "{title: str, year?: int}"),
-        (Data, "{a: int, b?: str, c?: list[int]}"),
-        (Struct, "{a: int, b?: str}"),
-        (Model, "{a: int, b?: str}"),
-        ({"a": int}, "{a: int}"),
-        (None, "None"),
-        (int, "None"),
-    ],
-)
-def test_a_typed_class_is_a_schema(kind: object, fields: str) -> None:
-    assert str(schema_of(kind)) == fields
-
 
 TREE = """
 import dataclasses
