@@ -22,6 +22,9 @@ class Mixed(GraphBusNode):
     def on_plain(self) -> None:
         self.answer = self.call("Adder", "add", a=1)
 
+    @subscribe("/Mixed/Async")
+    async def on_async(self) -> None: ...
+
     @schema_method(input_schema={})
     def ask_plainly(self) -> Any:
         return self.call("Adder", "add", a=3)
