@@ -115,7 +115,7 @@ class Underway(Protocol):
     error: BaseException | None
 
 
-UnderwayT = TypeVar("UnderwayT", bound=Underway)
+_UnderwayT = TypeVar("_UnderwayT", bound=Underway)
 
 
 class _Ended:
@@ -125,7 +125,7 @@ class _Ended:
 ENDED = _Ended()
 
 
-def begin(work: UnderwayT, enter: Callable[[UnderwayT], object], call: Callable[[T], Any], argument: T) -> Any:
+def begin(work: _UnderwayT, enter: Callable[[_UnderwayT], object], call: Callable[[T], Any], argument: T) -> Any:
     """Take the first step of an `async def`, after `enter`: `ENDED`, or what it waits for. Whatever it raised is noted.
 
     Unlike with `run_each`, that is anything: a task that raised KeyboardInterrupt would end the loop while others are at work.
@@ -144,7 +144,7 @@ def begin(work: UnderwayT, enter: Callable[[UnderwayT], object], call: Callable[
     return ENDED
 
 
-def begin_any(work: UnderwayT, enter: Callable[[UnderwayT], object], call: Callable[[], Any]) -> Any:
+def begin_any(work: _UnderwayT, enter: Callable[[_UnderwayT], object], call: Callable[[], Any]) -> Any:
     """Do what `begin` does with what may be `async def` or not, and keep what it returns."""
     try:
         enter(work)
@@ -195,10 +195,10 @@ class Round(Protocol):
         """What is left."""
 
 
-RoundT = TypeVar("RoundT", bound=Round)
+_RoundT = TypeVar("_RoundT", bound=Round)
 
 
-def run_round(round_: RoundT, argument: object, failed: Callable[[RoundT, Exception], object]) -> None:
+def run_round(round_: _RoundT, argument: object, failed: Callable[[_RoundT, Exception], object]) -> None:
     """Do what `run_each` does with a round."""
     pairs = round_.pairs
     while True:

@@ -306,31 +306,3 @@ def test_a_replay_that_is_ended_half_way_loses_nothing(run, letters: Path, shop:
     assert run("dlq", "replay", "--all").status == 0
     assert set((shop / "booked").read_text().split()) == {"1", "2"}
     assert listed(run) == []
-
-
-@pytest.mark.slow
-def test_a_replay_that_is_stopped_tells_of_letters_that_wait_for_further_attempts(run, project: Project) -> None:
-    agent = """
-        from graphbus_core import GraphBusNode, subscribe
-
-        class Patient(GraphBusNode):
-            @subscribe("/Order/Placed", retries=5, backoff=60)
-            def book(self, order_id: str) -> None:
-                print("tried", order_id, flush=True)
-                raise ConnectionError("down")
-        """
-    root = project({"agents/carrier.py": agent})
-    build_graph(root / "agents")
-    keep(root, *(letter("/Order/Placed", {"order_id": f"{number}"}, "Patient.book") for number in (1, 2, 3)))
-    code = "import sys; from graphbus_core.cli import main; sys.exit(main(sys.argv[1:]))"
-    command = [sys.executable, "-c", code, "dlq", "replay", "1", "2"]
-    process = subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    tried = [process.stdout.readline() for _ in range(2)]
-    time.sleep(0.3)
-    process.send_signal(signal.SIGTERM)
-    _, err = process.communicate(timeout=PATIENCE_S)
-    assert tried == ["tried 1\n", "tried 2\n"], "the second does not wait for the first"
-    assert process.returncode == 143
-    assert "0 handled and removed, 2 stopped before the end and kept." in err
-    assert [(each["id"], each["replays"]) for each in listed(run)] == [(1, 1), (2, 1), (3, 0)]

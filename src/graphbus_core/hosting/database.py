@@ -16,7 +16,7 @@ from graphbus_core.errors import Place, RunError
 from graphbus_core.store.beneath import make_private
 
 MEMORY = ":memory:"
-COMPANIONS = ("-journal", "-wal", "-shm")
+_COMPANIONS = ("-journal", "-wal", "-shm")
 """What SQLite calls the files beside one of its own."""
 
 _PRIMARY = 0xFF
@@ -142,7 +142,7 @@ class Database:
 
     def _make_file(self) -> None:
         try:
-            make_private(self._path, COMPANIONS)
+            make_private(self._path, _COMPANIONS)
         except OSError as error:
             raise self._refuse("GBE645", reason=(error.strerror or str(error)).lower()) from None
 

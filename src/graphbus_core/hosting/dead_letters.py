@@ -36,7 +36,7 @@ _MOST_WAITING = 1000
 """So many letters may wait for further attempts before another one is delivered."""
 
 
-class Graph(Protocol):
+class _Graph(Protocol):
     """What a replay needs of a running graph."""
 
     bus: MessageBus
@@ -57,7 +57,7 @@ class Replays:
             what has died again is in the ring, and was not given to the keeper of the bus.
     """
 
-    def __init__(self, graph: Graph, note: Note) -> None:
+    def __init__(self, graph: _Graph, note: Note) -> None:
         self._graph = graph
         self._note = note
         self._running: list[tuple[DeadLetter, Event, Receipt]] = []
@@ -97,7 +97,7 @@ class Replays:
                 self._note(letter, died)
 
 
-def replay_all(graph: Graph, letters: Iterable[DeadLetter] | None) -> tuple[DeadLetter, ...]:
+def replay_all(graph: _Graph, letters: Iterable[DeadLetter] | None) -> tuple[DeadLetter, ...]:
     """Replay letters, those of the ring by default; nothing is delivered if the handler of one of them is gone.
 
     Returns:

@@ -27,7 +27,7 @@ _DEFAULTS = RuntimeSettings()
 _MOST = 20
 _WIDEST = 160
 
-Thing = tuple[str, object]
+_Thing = tuple[str, object]
 """What happened: a line about it, and the fields that it had."""
 
 
@@ -183,7 +183,7 @@ class Recorded:
             raise self._failure("there are dead letters:", things)
 
     def _failure(
-        self, head: str, things: Iterable[Thing], fields: Mapping[str, object] | None = None
+        self, head: str, things: Iterable[_Thing], fields: Mapping[str, object] | None = None
     ) -> AssertionError:
         """Tell what there was instead, and which handlers have failed: often that is why something is missing."""
         there = list(things)
@@ -264,11 +264,11 @@ def _arguments(fields: Mapping[str, object]) -> str:
     return ", ".join(f"{name}={value!r}" for name, value in fields.items())
 
 
-def _event(event: Event) -> Thing:
+def _event(event: Event) -> _Thing:
     return _line(event), event.payload
 
 
-def _call(name: str, arguments: Mapping[str, object]) -> Thing:
+def _call(name: str, arguments: Mapping[str, object]) -> _Thing:
     return f"{name}({_arguments(arguments)})", dict(arguments)
 
 

@@ -102,8 +102,3 @@ def test_anything_else_is_refused_whoever_gives_it(name: str, wrong: Any, told: 
         assert told in str(refused.value)
         graph.publish("/Shop/Seen", TEXTS)
         assert graph.node("Shop").heard == Visit(**OBJECTS)  # type: ignore[attr-defined]
-
-
-def test_a_datetime_is_no_date_although_python_says_so() -> None:
-    with connect(Shop) as graph, pytest.raises(RunError, match="day: expected date, got datetime"):
-        graph.call("Shop", "plain", **OBJECTS | {"day": OBJECTS["at"]})

@@ -87,12 +87,6 @@ def test_a_state_is_a_mapping_with_its_keys_in_order(state: State) -> None:
     assert state != {"a": 1}
 
 
-def test_what_is_read_is_a_copy(state: State) -> None:
-    state["cart"] = {"items": [1]}
-    state["cart"]["items"].append(2)
-    assert state["cart"] == {"items": [1]}
-
-
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),

@@ -217,12 +217,6 @@ def test_all_modules_that_cannot_be_used_are_reported_and_nothing_stays_imported
     assert set(sys.modules) - modules == set()
 
 
-def test_two_agents_of_one_broken_module_are_one_message(tmp_path: Path, project: Project) -> None:
-    files = {"agents/a.py": AGENT.format(name="A") + AGENT.format(name="B")}
-    error = refused_start(tmp_path, files, project, drift={"agents/a.py": "import no_a"})
-    assert error.code == "GBE601"
-
-
 @pytest.mark.parametrize("name", ["json", "sys"])
 def test_an_agent_in_a_module_that_is_called_like_another_one_is_refused(
     tmp_path: Path, project: Project, name: str

@@ -77,14 +77,6 @@ def test_a_neighbour_is_answered_step_by_step() -> None:
     stock.assert_done()
 
 
-def test_a_step_that_is_no_list_is_taken_every_time_and_nobody_can_spoil_it() -> None:
-    with run_graph(scripted(Stock, methods={"reserve": YES})) as graph:
-        for _ in range(3):
-            answer = graph.call("Stock", "reserve", sku="mug", qty=1)
-            assert answer == YES
-            answer.clear()
-
-
 def test_a_script_that_is_used_up_refuses_to_go_on() -> None:
     with run_graph(Shop, scripted(Stock, methods={"reserve": [YES]})) as graph:
         graph.call("Shop", "buy", sku="mug")
@@ -126,15 +118,6 @@ def test_a_request_gets_the_answer_of_the_script(answer: object) -> None:
         assert graph.call("Asks", "count", sku="mug") == {"left": 3}
         assert graph.request("/Stock/Count", {"sku": "mug"}) == {"left": 3}
         assert [each.handler for each in graph.deliveries()] == ["Stock.on_count"] * 2
-
-
-def test_handlers_have_the_names_of_the_real_ones() -> None:
-    stock = scripted(Stock, on={"/Order/Placed": None, "/Order/Paid": None, "/Stock/Raw": None})
-    with run_graph(stock) as graph:
-        graph.publish("/Order/Placed", {"order_id": "1", "qty": 1})
-        graph.publish("/Order/Paid", {"order_id": "1", "qty": 1})
-        graph.publish("/Stock/Raw", [1])
-        assert [each.handler for each in graph.deliveries()] == ["Stock.on_order"] * 2 + ["Stock.handle_event"]
 
 
 # --- what the real class does not allow ---
