@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -61,11 +62,12 @@ class Recorder:
             return
         delivery = Delivered(event=handling.event, handler=handling.name, attempt=handling.attempt)
         self.deliveries.append(delivery)
+        has_returned = False
         try:
             yield
-        except BaseException as error:
-            delivery.error = error
-            raise
+            has_returned = True
+        finally:
+            delivery.error = None if has_returned else sys.exception()
 
     def note_timeout(self, failed: Delivery) -> None:
         """Say that it was a time limit: that goes around the middleware, which hears of a cancellation only."""

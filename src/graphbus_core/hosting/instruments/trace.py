@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -100,13 +101,12 @@ class Tracer:
             yield
             return
         started, begun = time(), perf_counter()
-        error: BaseException | None = None
+        has_returned = False
         try:
             yield
-        except BaseException as raised:
-            error = raised
-            raise
+            has_returned = True
         finally:
+            error = None if has_returned else sys.exception()
             self._note(handling, handling.event, started, perf_counter() - begun, error)
 
     def _note(
