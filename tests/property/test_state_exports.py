@@ -10,8 +10,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from graphbus_core.cli.state import parse, render
 from graphbus_core.hosting.state import Snapshot, States
-from graphbus_core.hosting.state_file import parse, render
 
 AGENTS = st.sampled_from(["A", "B", "Ä b"])
 KEYS = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)

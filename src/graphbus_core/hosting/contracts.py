@@ -217,19 +217,6 @@ def _may_be_object(of: Type) -> bool:
     return of.kind in ("record", "unknown") or any(map(_may_be_object, of.args))
 
 
-def find_methods(by_agent: Mapping[str, Mapping[str, Method]], agent: str) -> Mapping[str, Method]:
-    """Give the methods of an agent.
-
-    Raises:
-        RunError: GBE620 for an unknown agent.
-    """
-    methods = by_agent.get(agent)
-    if methods is None:
-        known = ", ".join(sorted(by_agent))
-        raise RunError("GBE620", agent=agent, suggestion=did_you_mean(agent, by_agent), known=known)
-    return methods
-
-
 Arguments = dict[str, Any]
 Call = Callable[[Arguments], Any]
 

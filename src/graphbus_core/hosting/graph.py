@@ -14,7 +14,7 @@ import msgspec
 from graphbus_core.bus import MessageBus
 from graphbus_core.bus.receipts import Receipt
 from graphbus_core.errors import GraphBusError, Place, RunError, did_you_mean, raise_all
-from graphbus_core.hosting.contracts import Call, Method, compile_call, find_methods
+from graphbus_core.hosting.contracts import Call, Method, compile_call
 from graphbus_core.hosting.imports import NodeModules, describe_exception
 from graphbus_core.hosting.state import FILE as STATE_FILE
 from graphbus_core.hosting.state import States
@@ -84,7 +84,6 @@ class LiveGraph:
         self.bus = bus
         self.nodes: dict[str, GraphBusNode] = {}
         self._members = {member.name: member for member in members}
-        self._methods = {name: member.methods for name, member in self._members.items()}
         self.grace_s = grace_s
         self.place_of: Callable[[BaseException | None], Place | None] = lambda _error: None
         self.origin: Origin | None = None
@@ -151,7 +150,7 @@ class LiveGraph:
 
     def _compile_call(self, agent: str, method: str) -> Call:
         self._refuse_left_out(agent)
-        methods = find_methods(self._methods, agent)
+        methods = self._methods_of(agent)
         found = methods.get(method)
         if found is None:
             known, near = ", ".join(sorted(methods)) or "none", did_you_mean(method, methods)
@@ -161,6 +160,12 @@ class LiveGraph:
         self._calls.setdefault(agent, {})[method] = call
         return call
 
+    def _methods_of(self, agent: str) -> Mapping[str, Method]:
+        if agent not in self._members:
+            known, near = ", ".join(sorted(self._members)), did_you_mean(agent, self._members)
+            raise RunError("GBE620", agent=agent, suggestion=near, known=known)
+        return self._members[agent].methods
+
     def node(self, name: str) -> GraphBusNode:
         """Give the object of an agent.
 
@@ -168,7 +173,7 @@ class LiveGraph:
             RunError: GBE620 for an unknown agent, GBE680 for one that was left out.
         """
         self._refuse_left_out(name)
-        find_methods(self._methods, name)
+        self._methods_of(name)
         return self.nodes[name]
 
     def state_of(self, agent: str) -> State:
