@@ -198,20 +198,6 @@ def test_an_agent_that_does_not_start_takes_the_started_ones_down_again() -> Non
     assert "start Second" not in Life.log
 
 
-class Clinging(Life):
-    def on_stop(self) -> None:
-        raise OSError("still busy")
-
-
-def test_an_agent_that_does_not_stop_does_not_keep_the_others_from_stopping() -> None:
-    Life.log.clear()
-    graph = connect(Life, Clinging, Second)
-    with pytest.raises(RunError) as refused:
-        graph.stop()
-    assert refused.value.code == "GBE626"
-    assert Life.log[-2:] == ["stop Second", "stop Life"]
-
-
 class Busy(GraphBusNode):
     has_begun, may_end = threading.Event(), threading.Event()
 

@@ -83,13 +83,6 @@ def test_what_was_handled_at_last_is_not_replayed_again(graph: LiveGraph, carrie
     assert graph.bus.statistics().dead_letters == 2, "that they were is still counted"
 
 
-def test_letters_that_are_named_leave_the_others_where_they_are(graph: LiveGraph, carrier: Carrier) -> None:
-    fail(graph, "1", "2", "3")
-    carrier.is_down = False
-    assert graph.replay_dead_letters(graph.bus.dead_letters()[1:2]) == ()
-    assert orders(graph.bus.dead_letters()) == ["1", "3"]
-
-
 # --- others at the same time ----------------------------------------------------------------------
 
 
@@ -131,18 +124,6 @@ def test_a_replay_ends_although_others_never_stop_publishing(
         thread.join(PATIENCE_S)
     assert not is_stuck
     assert carrier.booked == ["1", "2"]
-
-
-def test_what_dies_of_others_meanwhile_goes_to_who_keeps_it(graph: LiveGraph, carrier: Carrier) -> None:
-    fail(graph, "1")
-    kept: list[DeadLetter] = []
-    graph.bus.keeper = kept.append
-    (letter,) = graph.bus.dead_letters()
-    graph.publish("/Order/Placed", {"order_id": "2"})
-    (died,) = graph.replay_dead_letters([letter])
-    graph.publish("/Order/Placed", {"order_id": "3"})
-    assert orders(tuple(kept)) == ["2", "3"]
-    assert died.event.event_id == letter.event.event_id
 
 
 def test_letters_that_fail_again_wait_for_their_further_attempts_together() -> None:

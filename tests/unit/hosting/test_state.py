@@ -127,14 +127,6 @@ def test_what_is_not_json_is_refused_with_its_path_and_the_old_value_stays(
     assert state["cart"] == "old"
 
 
-@pytest.mark.parametrize("key", [3, None, "half \ud800"])
-def test_a_key_is_text(state: State, key: Any) -> None:
-    with pytest.raises(RunError, match="GBE641"):
-        state[key] = 1
-    with pytest.raises(RunError, match="GBE641"):
-        state[key]
-
-
 def test_a_value_has_the_limit_of_a_payload(state: State) -> None:
     state["big"] = "x" * 1_000_000
     with pytest.raises(RunError, match="GBE642"):
@@ -281,22 +273,6 @@ def test_what_is_taken_out_goes_to_one_taker_only(path: str, take: Callable[[Sta
     for states in many:
         states.close()
     assert len(taken) == len(set(taken))
-
-
-def test_all_is_cleared_whatever_others_add_meanwhile(state: State, states: States) -> None:
-    state.update(a=1, b=2)
-    states.of("Others")["c"] = 3
-    version = state.version("a")
-    state.clear()
-    assert dict(state) == {}
-    state["a"] = 1
-    assert state.version("a") > version + 1
-    assert dict(states.of("Others")) == {"c": 3}
-    with suppress(ZeroDivisionError), state.transaction():
-        state.clear()
-        assert dict(state) == {}
-        raise ZeroDivisionError
-    assert dict(state) == {"a": 1}
 
 
 def test_a_transaction_may_go_on_over_an_await_and_holds_nobody_up(states: States) -> None:
