@@ -168,7 +168,7 @@ def init_simple_bus(artifacts: BuildArtifacts, modules: NodeModules, config: Res
 
 
 def _tracing(config: ResolvedRun) -> tuple[Instrument, ...]:
-    """What makes the spans, when the project wants them."""
+    """Give the instrument that makes spans, if the project wants them."""
     if not config.settings.tracing:
         return ()
     from graphbus_core.hosting.imports import require
@@ -390,7 +390,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _servers(given: Arguments, stack: ExitStack) -> tuple[tuple[Instrument, ...], tuple[Companion, ...]]:
-    """What measures for the servers that were asked for, and what they are; the stack lets go of their addresses."""
+    """Give the instruments and companions of the servers that were asked for; the stack closes their sockets."""
     if not given.health and not given.serve:
         return (), ()
     from graphbus_core.hosting.serving.address import read_address

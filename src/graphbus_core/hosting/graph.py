@@ -70,7 +70,7 @@ class LiveGraph:
     Attributes:
         bus: The message bus that connects the agents.
         nodes: The agents by name, in the order of activation.
-        grace_s: How long the end waits for what is under way, whoever waits.
+        grace_s: Seconds that stopping may take for what is under way, shared by everything that waits.
         place_of: Where the user's code has raised an exception; None where that is not known.
         origin: What it was made from; None for one that was connected without a build.
         is_partial: An agent that cannot start is left out, instead of the graph.
@@ -252,7 +252,7 @@ class LiveGraph:
         raise_all(problems)
 
     def stop(self) -> None:
-        """Refuse new events, deliver what waits while the grace lasts, call `on_stop` in reverse order. Twice is once.
+        """Refuse new events, deliver what waits while the grace lasts, call `on_stop` in reverse order. A second call does nothing.
 
         Raises:
             RunError: GBE626 when an `on_stop` failed, GBE608 when it could not be called; the others were still called.
@@ -272,7 +272,7 @@ class LiveGraph:
         raise_all(problems)
 
     def begin_grace(self) -> float:
-        """Give the seconds of the grace that are left, all of them to who asks first: there is one for the whole end.
+        """Give the seconds of the grace that are left. The first call begins it; there is one grace for the whole shutdown.
 
         A signal, the servers and the bus wait one after the other, and must not take a grace each.
         """

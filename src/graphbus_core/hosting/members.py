@@ -96,7 +96,7 @@ def compose(agents: Sequence[type[GraphBusNode] | GraphBusNode], validation: Val
 
 
 def compose_built(artifacts: BuildArtifacts, modules: NodeModules, config: ResolvedRun) -> tuple[Topics, list[Member]]:
-    """Describe the graph that was built; agents whose classes are not to be had are left out."""
+    """Describe the graph that was built; agents whose classes could not be imported are left out."""
     validation = config.settings.validation
     found = [each for each in artifacts.agents.agents if each.name in modules.classes]
     members = [_from_definition(each, modules.classes[each.name], validation) for each in found]

@@ -183,7 +183,7 @@ class States:
             if self._is_closed:
                 raise RunError("GBE647", agent=agent)
             if self._database is None:
-                from graphbus_core.hosting.database import MEMORY, Database, Layout  # sqlite3 is not free
+                from graphbus_core.hosting.database import MEMORY, Database, Layout  # sqlite3 takes a while to import
 
                 self._database = Database(self._path or MEMORY, Layout(_WHAT, 0x47425354, 1, _TABLES))
             return self._database

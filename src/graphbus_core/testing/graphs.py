@@ -41,7 +41,7 @@ class RecordingGraph(Recorded, LiveGraph):
         return self
 
     def __exit__(self, *raised: object) -> None:
-        """Stop. What has ended the test goes up as it is, also if more fails while the rest is delivered; that is in the log."""
+        """Stop. The exception that ended the test is raised unchanged; failures while the rest is delivered are only logged."""
         if any(raised):
             attempt(self.stop)
         else:

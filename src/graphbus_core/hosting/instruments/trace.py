@@ -1,8 +1,8 @@
 """Trace: which handler got which event, when, for how long, and with what outcome; in memory, or as JSON lines in a file.
 
 `trace.jsonl` begins with a line that names its version; every other line is one `Delivery`, in the order in which they
-ended. Each line is one `write` at the end of the file: any number of threads and processes can write, and whoever follows the
-file sees each delivery at once. A full file becomes `trace.1.jsonl`, in the place of the one before it.
+ended. Each line is one `write` at the end of the file: any number of threads and processes can write, and a reader that
+follows the file sees each delivery at once. A full file becomes `trace.1.jsonl`, in the place of the one before it.
 """
 
 from __future__ import annotations
@@ -78,12 +78,12 @@ Take = Callable[[Delivery], None]
 
 
 class Tracer:
-    """Middleware that takes down every delivery, on the thread of the handler.
+    """Middleware that records every delivery, on the thread of the handler.
 
     Args:
         take: Gets each delivery; without it the last 10,000 are recorded.
         show: Gets each delivery after that; may be exchanged while the graph runs.
-        with_payloads: Take down payloads, too.
+        with_payloads: Record payloads, too.
 
     Attributes:
         recorded: The last deliveries, in the order in which they ended.
@@ -96,7 +96,7 @@ class Tracer:
         self._with_payloads = with_payloads
 
     def __call__(self, handling: Handling) -> Iterator[None]:
-        """Take down what becomes of an event; a call is no delivery."""
+        """Record one delivery; a call is none."""
         if handling.event is None:
             yield
             return
@@ -179,7 +179,7 @@ class TraceFile:
         self.close()
 
     def close(self) -> None:
-        """Write nothing more. Twice is once."""
+        """Close the file. A second call does nothing."""
         with self._turning:
             if self._handle >= 0:
                 os.close(self._handle)
