@@ -252,7 +252,7 @@ class LiveGraph:
         raise_all(problems)
 
     def stop(self) -> None:
-        """Refuse new events, deliver what waits while the grace lasts, call `on_stop` in reverse order. A second call does nothing.
+        """Refuse new events, deliver what waits within the grace, call `on_stop` in reverse order. Repeated calls do nothing.
 
         Raises:
             RunError: GBE626 when an `on_stop` failed, GBE608 when it could not be called; the others were still called.
