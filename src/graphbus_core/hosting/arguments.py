@@ -48,10 +48,13 @@ def read(words: Sequence[str]) -> Arguments | None:
     """
     try:
         options, rest = getopt(list(words), "h", [*_VALUES, *_SWITCHES])
+        for name, value in options:
+            if not value and f"{name[2:]}=" in _VALUES:  # `--serve=$PORT` of a variable that is not set
+                raise GetoptError(f"option {name} requires argument")
+        if rest:
+            raise GetoptError(f"there is no argument {rest[0]}")
     except GetoptError as error:
         raise UsageError("GBE110", message=f"{error.msg[:1].upper()}{error.msg[1:]}.", command=COMMAND) from None
-    if rest:
-        raise UsageError("GBE110", message=f"There is no argument {rest[0]}.", command=COMMAND)
     given = {"--artifacts": ".graphbus", **dict(options)}
     if "--help" in given or "-h" in given:
         return None
