@@ -21,7 +21,7 @@ from graphbus_core.bus import MessageBus
 from graphbus_core.bus.receipts import Receipt
 from graphbus_core.bus.routes import Subscription
 from graphbus_core.errors import RunError
-from graphbus_core.hosting.database import Database, Layout
+from graphbus_core.hosting.database import Database
 from graphbus_core.isolation import attempt
 from graphbus_core.log import Log
 from graphbus_core.model.deliveries import DeadLetter
@@ -211,7 +211,7 @@ class DeadLetterFile:
     def __init__(self, path: str, *, kept: int = KEPT, timeout_s: float = 5.0) -> None:
         self.path = path
         self._kept = kept
-        self._database = Database(path, Layout("The file of dead letters", 0x4742444C, 1, _TABLES), timeout_s=timeout_s)
+        self._database = Database(path, "The file of dead letters", 0x4742444C, _TABLES, timeout_s=timeout_s)
 
     def add(self, letters: Iterable[DeadLetter]) -> None:
         """Write letters, all or none, and drop the oldest beyond the limit."""
@@ -267,8 +267,8 @@ class DeadLetterFile:
         Raises:
             RunError: GBE644 when another process holds it.
         """
-        layout = Layout("The replay of dead letters", 0x47425250, 1, ())
-        with closing(Database(f"{self.path}.replay", layout, timeout_s=0)) as lock, lock.change():
+        lock = Database(f"{self.path}.replay", "The replay of dead letters", 0x47425250, (), timeout_s=0)
+        with closing(lock), lock.change():
             yield
 
     def begin_replay(self, number: int) -> None:

@@ -183,9 +183,9 @@ class States:
             if self._is_closed:
                 raise RunError("GBE647", agent=agent)
             if self._database is None:
-                from graphbus_core.hosting.database import MEMORY, Database, Layout  # sqlite3 takes a while to import
+                from graphbus_core.hosting.database import MEMORY, Database  # sqlite3 takes a while to import
 
-                self._database = Database(self._path or MEMORY, Layout(_WHAT, 0x47425354, 1, _TABLES))
+                self._database = Database(self._path or MEMORY, _WHAT, 0x47425354, _TABLES)
             return self._database
 
     def _read(self, connection: Any, agents: Collection[str] | None) -> Snapshot:

@@ -380,11 +380,10 @@ def test_a_file_that_another_process_holds_is_refused_after_a_while(path: str) -
     states = States(path)
     states.of("Orders")["a"] = "old"
     states.close()
-    layout = database.Layout("The state of the agents", 0x47425354, 1, ())
     holder = sqlite3.connect(path, isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
     try:
-        opened = database.Database(path, layout, timeout_s=0.05)
+        opened = database.Database(path, "The state of the agents", 0x47425354, (), timeout_s=0.05)
         with pytest.raises(RunError, match="GBE644"), opened.change():
             pass
         opened.close()
