@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from contextlib import AbstractContextManager, ExitStack
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from graphbus_core import collector
@@ -239,10 +240,7 @@ def _find_function(entrypoint: str, modules: NodeModules) -> Callable[..., Any]:
     if not colon or not module_name or not name:
         raise RunError("GBE606", name=entrypoint, reason="it must be written as package.module:function")
     module = modules.import_name(module_name)
-    function: Any = module
-    for part in name.split("."):
-        known = vars(function) if hasattr(function, "__dict__") else {}
-        function = known.get(part)
+    function: Any = attempt(lambda: attrgetter(name)(module))[0]
     if not callable(function):
         suggestion = did_you_mean(name, [each for each, value in vars(module).items() if callable(value)])
         raise RunError(

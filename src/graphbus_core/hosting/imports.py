@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from importlib.util import find_spec
+from operator import attrgetter
 from types import ModuleType
 from typing import Any
 
@@ -209,9 +210,7 @@ def _load_one(name: str, modules: NodeModules) -> Middleware:
     module = modules.import_own(module_name)
     if module is None:
         raise _refuse_middleware(name, modules, f"the project has no module {module_name}")
-    found: Any = module
-    for part in path.split("."):
-        found = getattr(found, part, None)
+    found: Any = attempt(lambda: attrgetter(path)(module))[0]
     if found is None:
         known = [each for each, value in vars(module).items() if callable(value)]
         near = did_you_mean(path, known).replace(" Did", "; did").rstrip("?")

@@ -220,7 +220,7 @@ class TraceFile:
             if header:
                 _check(header, self._folder / FILE)
             else:
-                os.write(handle, msgspec.json.encode(_Header(trace_version=VERSION)) + b"\n")
+                os.write(handle, msgspec.json.encode({"trace_version": VERSION}) + b"\n")
         except RunError:
             os.close(handle)
             raise
@@ -232,19 +232,12 @@ class TraceFile:
         return RunError("GBE683", where=place, what="The trace", reason=error.strerror or str(error))
 
 
-class _Header(msgspec.Struct, frozen=True):
-    trace_version: int
-
-
 def _check(content: bytes, path: Path) -> None:
-    reason = "it is damaged"
-    try:
-        if msgspec.json.decode(content.partition(b"\n")[0], type=_Header).trace_version == VERSION:
-            return
-        reason = "a newer GraphBus has written it"
-    except msgspec.DecodeError:
-        pass
-    raise RunError("GBE643", where=Place(str(path)), what="The trace", reason=reason)
+    header = content.partition(b"\n")[0]
+    version, _ = attempt(lambda: msgspec.json.decode(header, type=dict[str, int])["trace_version"])
+    if version != VERSION:
+        reason = "it is damaged" if version is None else "a newer GraphBus has written it"
+        raise RunError("GBE643", where=Place(str(path)), what="The trace", reason=reason)
 
 
 def read(folder: Path) -> list[Delivery]:
