@@ -208,7 +208,7 @@ def _letters(asked: Asked) -> Words:
     from graphbus_core.hosting.dead_letters import FILE, DeadLetterFile
 
     with closing(DeadLetterFile(str(asked.state(FILE)), timeout_s=0.2)) as file:
-        for letter in file.letters(limit=_MOST, is_short=True):
+        for letter in file.letters(limit=_MOST):
             yield str(letter.id), f"{letter.letter.event.topic} > {letter.letter.subscription}"
 
 
@@ -222,13 +222,12 @@ def _events(asked: Asked) -> Words:
 
 def _keys(asked: Asked) -> Words:
     """The keys in the state of the agent that was named."""
-    from graphbus_core.hosting.state import FILE
-    from graphbus_core.hosting.state_file import StateFile
+    from graphbus_core.hosting.state import FILE, States
 
     given = asked.given["agent"]
     agent = given if isinstance(given, str) else given[0]
-    with closing(StateFile(str(asked.state(FILE)))) as file:
-        yield from ((key, "") for key in file.snapshot([agent]).agents.get(agent, ()))
+    with closing(States(str(asked.state(FILE)))) as states:
+        yield from ((key, "") for key in states.keys(agent))
 
 
 def _rules(asked: Asked) -> Words:
