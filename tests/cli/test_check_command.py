@@ -105,7 +105,7 @@ def test_text_shows_the_line_the_other_end_and_what_to_do(capsys: pytest.Capture
     [
         (["agents/stock.py"], "✓ agents/stock.py: nothing to say. Read with it: 2 agents in 2 files"),
         (["agents/stock.py", "agents/listener.py"], "✓ agents/stock.py, agents/listener.py: nothing to say. "
-         "Read with them: 2 agents in 2 files"),
+         "Read with it: 2 agents in 2 files"),
     ],
 )  # fmt: skip
 @pytest.mark.usefixtures("clean")
@@ -121,10 +121,7 @@ def test_a_clean_file_of_a_broken_project_does_not_speak_for_the_project(
 ) -> None:
     Path("agents/broken.py").write_text(BROKEN, encoding="utf-8")
     assert main(["check", "agents/stock.py"]) == 0
-    assert capsys.readouterr().out == (
-        "✓ agents/stock.py: nothing to say. Read with it: 2 agents in 3 files; what was found there, "
-        "1 error, 1 warning, 1 note, is not shown.\n"
-    )
+    assert capsys.readouterr().out == "✓ agents/stock.py: nothing to say. Read with it: 2 agents in 3 files.\n"
 
 
 @pytest.mark.parametrize("options", [[], ["--exit-zero"], ["--fix"], ["--diff"], ["--format", "sarif"]], ids=repr)
@@ -154,7 +151,7 @@ def test_a_file_that_is_never_read_is_named_as_such(path: str, shop: Path, capsy
     Path(path).parent.mkdir(exist_ok=True)
     Path(path).write_text("", encoding="utf-8")
     assert main(["check", path]) == 0
-    assert capsys.readouterr().out.startswith(f"{path}: not read, for it is a test or excluded.\n")
+    assert capsys.readouterr() == ("", f"{path}: not read, for it is a test or excluded.\n")
 
 
 @pytest.mark.parametrize("form", ["text", "sarif", "github"])
@@ -179,7 +176,6 @@ def test_json_and_another_format_contradict_each_other(
         (["--format", "sarif"], 3),
         (["--format", "github"], 3),
         (["--json"], 3),
-        (["--statistics"], 3),
         (["--diff"], 3),
         (["--diff", "--select", "GB003"], 0),
         (["--select", "GB999"], 2),
@@ -387,17 +383,6 @@ def test_sarif_places_point_at_the_text(capsys: pytest.CaptureFixture[str]) -> N
         line = Path(place["artifactLocation"]["uri"]).read_text().splitlines()[region["startLine"] - 1]
         marked = line[region["startColumn"] - 1 : region["endColumn"] - 1]
         assert marked in {"'instock'", "text", "[]"}
-
-
-@pytest.mark.usefixtures("shop")
-def test_statistics_count_the_findings_of_each_rule(capsys: pytest.CaptureFixture[str]) -> None:
-    main(["check", "agents", "--statistics", "--select", "GB"])
-    assert capsys.readouterr().out.splitlines() == [
-        "1  GB003  key that nobody sends",
-        "1  GB201  parameter without annotation",
-        "1  GB210  input not validated",
-        "1  GB301  mutable default",
-    ]
 
 
 # --- what cannot be read ----------------------------------------------------------------------

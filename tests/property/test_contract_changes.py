@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from graphbus_core.compiler import rules
 from graphbus_core.compiler.rules.wiring import Wiring
-from graphbus_core.contracts.changes import differences, field_samples, samples
+from graphbus_core.contracts.changes import differences
 from graphbus_core.contracts.compare import compare
 from graphbus_core.contracts.edges import Recorded, Validation, validate
 from graphbus_core.contracts.surface import Surface
@@ -34,6 +35,7 @@ from graphbus_core.schema.types import (
     BOOL,
     BYTES,
     DICT,
+    EXAMPLES,
     FLOAT,
     INT,
     LIST,
@@ -47,6 +49,55 @@ from graphbus_core.schema.types import (
 )
 from graphbus_core.schema.validation import problems_in, problems_of
 from tests.thoroughness import examples
+
+PLAIN_SAMPLES: dict[str, tuple[Any, ...]] = {
+    **dict.fromkeys(("unknown", "any"), (None, True, 1, 0.5, "text", [], {})),
+    "null": (None,),
+    "bool": (True, False),
+    "int": (1, 0, -1, 1_000_003),
+    "float": (0.5, 1, -0.25),
+    "str": ("text", "", "another text"),
+    "bytes": (b"bytes",),
+}
+
+
+def samples(of: Type) -> Iterator[Any]:
+    """Give values of a type; what is unknown may be anything."""
+    if of.kind == "str" and of.name:
+        yield from EXAMPLES[of.name]
+    elif of.kind in PLAIN_SAMPLES:
+        yield from PLAIN_SAMPLES[of.kind]
+    elif of.kind == "union":
+        yield from (value for part in of.args for value in samples(part))
+    elif of.kind == "literal":
+        yield from of.values
+    elif of.kind == "record":
+        yield from field_samples(of.fields)
+    elif of.kind == "dict":
+        values = of.args[1] if of.args else ANY
+        yield from ({"key": value} for value in samples(values))
+        yield {}
+    elif of.kind == "tuple" and of.args:
+        whole = [next(samples(part), None) for part in of.args]
+        for at, part in enumerate(of.args):
+            yield from ([*whole[:at], value, *whole[at + 1 :]] for value in samples(part))
+    else:
+        items = of.args[0] if of.args else ANY
+        yield from ([value] for value in samples(items))
+        yield []
+        if of.kind == "set":  # JSON has none, but a call within the process may pass one
+            yield from ({value} for value in samples(items) if isinstance(value, Hashable))
+
+
+def field_samples(fields: Sequence[Field]) -> Iterator[dict[str, Any]]:
+    """Give mappings with these fields: all of them, then each value of each field in turn, then without what may be missing."""
+    whole = {field.name: next(samples(field.type), None) for field in fields}
+    yield whole
+    yield {field.name: whole[field.name] for field in fields if field.required}
+    for field in fields:
+        yield from ({**whole, field.name: value} for value in islice(samples(field.type), 1, 400))
+        if not field.required:
+            yield {name: value for name, value in whole.items() if name != field.name}
 
 
 def witness_of_fields(takes: Schema, sent: Schema, *, is_closed: bool) -> tuple[dict[str, Any], ...]:
@@ -168,8 +219,6 @@ def test_what_is_called_breaking_refuses_a_value_that_was_fine_before(pair: tupl
     witness = witness_of_fields(takes, gives, is_closed=side == "input")
     has_set = "set[" in f"{before}{after}"
     assert has_set or bool(witness) == any(each.is_breaking for each in found)
-    for each in found:
-        assert each.is_breaking or not each.example
 
 
 @given(SCHEMAS, st.sampled_from(["input", "output"]), st.booleans())

@@ -32,7 +32,6 @@ class Wanted(NamedTuple):
     diff: bool = False
     strict: bool = False
     exit_zero: bool = False
-    statistics: bool = False
 
 
 @click.command("check", short_help="Find what does not fit together, and mend what is safe.")
@@ -50,7 +49,6 @@ class Wanted(NamedTuple):
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @click.option("--strict", is_flag=True, help="Fail for notes as well.")
 @click.option("--exit-zero", is_flag=True, help="Never fail for what was found.")
-@click.option("--statistics", is_flag=True, help="Count the findings of each rule instead of showing them.")
 def check(*, paths: tuple[str, ...], select: tuple[str, ...], ignore: tuple[str, ...], **wished: Any) -> int:
     """Read the agents in PATH and report what does not fit together; no code of yours is run.
 
@@ -83,15 +81,26 @@ def _check(paths: tuple[str, ...], wanted: Wanted) -> int:
         console.say(console.plain(told))
     project = Project.read(config)
     only = _only(paths, Path(config.root))
-    if only is None:
-        _refuse_nothing(project)
+    if (
+        only is None and not project.definitions and not project.errors
+    ):  # in the wrong folder, CI would stay green for ever
+        roots = ", ".join("this folder" if root == "." else root for root in project.index.roots)
+        raise BuildError("GBE213", paths=roots)
+    if only is not None:
+        read = {file.path for file in project.index.files}
+        for path in only.keys() - read:
+            console.say(f"{console.plain(path)}: not read, for it is a test or excluded.")
+        only = {path: None for path in only if path in read}
+        if not only:
+            return 0
+    mended = mend(project, wanted, only) if wanted.fix or wanted.diff else _Mended(project)
     if wanted.diff:
-        return _show_diff(project, wanted, only)
-    mended = mend(project, wanted, only) if wanted.fix else _Mended(project)
+        return _show_diff(mended, wanted)
     write(mended)
     report = _report(mended, wanted, only)
     _show(report, wanted)
-    return _status(report, wanted)
+    counted = report.count("error") + report.count("warning") + (report.count("info") if wanted.strict else 0)
+    return FAILED if counted and not wanted.exit_zero else 0
 
 
 # --- what is read ---------------------------------------------------------------------------
@@ -108,44 +117,27 @@ def _to_read(path: str) -> str:
     return str(folder)
 
 
-def _only(paths: tuple[str, ...], root: Path) -> Collection[str] | None:
+def _only(paths: tuple[str, ...], root: Path) -> dict[str, None] | None:
     """The files whose findings are reported, relative to the root; None: all."""
     if not paths or not all(Path(path).is_file() for path in paths):
         return None
     return dict.fromkeys(Path(path).resolve().relative_to(root.resolve()).as_posix() for path in paths)
 
 
-def _refuse_nothing(project: Project) -> None:
-    """A check of no agents finds nothing: in the wrong folder, CI would stay green for ever.
-
-    Raises:
-        BuildError: GBE213, as a build says it.
-    """
-    if not project.definitions and not project.errors:
-        roots = project.index.roots
-        raise BuildError("GBE213", paths=", ".join("this folder" if root == "." else root for root in roots))
-
-
 def _report(mended: _Mended, wanted: Wanted, only: Collection[str] | None) -> formats.Report:
     project = mended.project
     found = rules.check(project, select=wanted.select, ignore=wanted.ignore)
-    shown = tuple(finding for finding in found if only is None or finding.span.path in only)
-    uncovered = _uncovered(project)
-    errors = tuple(error for error in uncovered if only is None or error.where is None or error.where.path in only)
-    read = {file.path for file in project.index.files}
-    elsewhere = [each for each in found if each not in shown], [each for each in uncovered if each not in errors]
+    errors = _uncovered(project)
     return formats.Report(
-        findings=shown,
-        errors=errors,
+        findings=tuple(each for each in found if only is None or each.span.path in only),
+        errors=tuple(each for each in errors if only is None or each.where is None or each.where.path in only),
         root=project.config.root,
         source=project.source,
         fix_of=lambda finding: rules.fix_for(finding, project),
         fixed=mended.fixed,
         files=len(project.index.files),
         agents=len(project.definitions),
-        asked=tuple(path for path in only or () if path in read),
-        unread=tuple(path for path in only or () if path not in read),
-        elsewhere=formats.counts(*elsewhere),
+        only=tuple(only or ()),
     )
 
 
@@ -161,25 +153,26 @@ def _show(report: formats.Report, wanted: Wanted) -> None:
     if wanted.form == "json":
         console.emit_json(formats.as_json(report))
     elif wanted.form == "sarif":
-        console.emit_json(formats.as_sarif(report))
+        about = {code: rule.summary for code, rule in rules.REGISTER.items()}
+        remarks = [*formats.remarks_of(report)]
+        console.emit_json(formats.as_sarif("GraphBus", report.root, remarks, report.errors, about))
     elif wanted.form == "github":
-        console.out_all(formats.as_github(report))
+        remarks = [*map(formats.remark_of, report.errors), *formats.remarks_of(report)]
+        console.out_all(formats.as_github(report.root, remarks))
     else:
         for finding, fix in report.fixed:
             path = console.plain(report.shown(finding.span.path))
             console.out(f"{console.paint('✓', 'good')} {path}: {finding.code} {console.plain(fix.title)}")
         for error in report.errors:
             console.error(error)
-        lines = formats.statistics(report.findings) if wanted.statistics else formats.as_text(report)
-        console.out_all(lines)
+        console.out_all(formats.as_text(report))
 
 
-def _show_diff(project: Project, wanted: Wanted, only: Collection[str] | None) -> int:
+def _show_diff(mended: _Mended, wanted: Wanted) -> int:
     """What `--fix` would do, as a diff on stdout; fails when there is something to do, like `ruff --diff`."""
     from graphbus_core.editing.edits import unified_diff
 
-    mended = mend(project, wanted, only)
-    errors = _uncovered(project)
+    errors = _uncovered(mended.project)
     diffs = {path: unified_diff(path, before, after) for path, (before, after) in mended.files.items()}
     if wanted.form == "json":
         console.emit_json({"diffs": diffs, "errors": [console.describe(error) for error in errors]})
@@ -190,11 +183,6 @@ def _show_diff(project: Project, wanted: Wanted, only: Collection[str] | None) -
             console.error(error)
         console.say(f"{len(mended.fixed)} to mend in {console.counted(len(diffs), 'file')}; nothing was written.")
     return FAILED if (diffs or errors) and not wanted.exit_zero else 0
-
-
-def _status(report: formats.Report, wanted: Wanted) -> int:
-    counted = report.count("error") + report.count("warning") + (report.count("info") if wanted.strict else 0)
-    return FAILED if counted and not wanted.exit_zero else 0
 
 
 # --- safe changes only, pass after pass until nothing is left to mend --------------------------

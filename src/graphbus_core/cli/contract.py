@@ -1,6 +1,6 @@
 """`graphbus contract`: whether what agents promise each other holds, what a change breaks, and the promises as documents.
 
-contract [PATH]...   every method and edge, validated; with --against, what has changed since a revision
+contract validate    every method and edge; with --against, what has changed since a revision
 contract diff        two states of the graph, compared
 contract export      the promises in formats that others read
 
@@ -30,7 +30,7 @@ from graphbus_core.contracts.edges import Recorded, Validation, surely
 from graphbus_core.contracts.edges import validate as validate_edges
 from graphbus_core.contracts.surface import Surface
 from graphbus_core.editing.git import Repository, repository_of, tree_at
-from graphbus_core.errors import BuildError, DeployError, GraphBusError, UsageError, did_you_mean, raise_all
+from graphbus_core.errors import BuildError, DeployError, GraphBusError, UsageError, raise_all
 from graphbus_core.model.artifacts import SCHEMA_VERSION, BuildArtifacts
 from graphbus_core.model.config import BuildConfig, ResolvedBuild, RuntimeConfig
 from graphbus_core.store.migration import load_any
@@ -38,6 +38,11 @@ from graphbus_core.store.migration import load_any
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 FAILED = BuildError.exit_status
+_FORMS = {
+    "text": contract_report.as_text,
+    "markdown": contract_report.as_markdown,
+    "github": contract_report.for_github,
+}
 _REVISION = "rev:"
 _PYPROJECT = "pyproject.toml"
 _WHY_NO_REVISION = {
@@ -46,27 +51,13 @@ _WHY_NO_REVISION = {
 }
 
 
-class _PathsOrPart(click.Group):
-    """A command with subcommands: the first word decides. `diff` is the subcommand, `./diff` a folder."""
-
-    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Leave out [PATH]... where a subcommand takes the words."""
-        found = super().get_params(ctx)
-        return [each for each in found if isinstance(each, click.Option)] if ctx.meta.get(__name__) else found
+class _ValidatesByDefault(click.Group):
+    """`contract agents/` is `contract validate agents/`; a folder that is called like a subcommand is `./diff`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Give the words to the subcommand that the first one names, else to this command."""
-        word = args[0] if args else ""
-        is_part = ctx.meta[__name__] = word in self.commands
-        is_path = is_part or word.startswith("-") or os.path.exists(word)
-        if not is_path and (near := did_you_mean(word, self.commands)):
-            raise _refusal(f"There is no folder and no command {word!r}.{near}", ctx.command_path)
-        ctx.allow_interspersed_args = not is_part
-        return super().parse_args(ctx, args)
-
-    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
-        """The subcommands stand below the options; the line of usage is about the command itself."""
-        return click.Command.collect_usage_pieces(self, ctx)
+        """Put `validate` before words that no subcommand begins."""
+        is_named = args and (args[0] in self.commands or args[0] in ctx.help_option_names)
+        return super().parse_args(ctx, args if is_named else ["validate", *args])
 
 
 def _options(command: Function) -> Function:
@@ -96,31 +87,13 @@ def _options(command: Function) -> Function:
     return command
 
 
-def _refusal(message: str, command: str = "graphbus contract") -> UsageError:
-    return UsageError("GBE110", message=message, command=command)
+def _refusal(message: str, command: str) -> UsageError:
+    return UsageError("GBE110", message=message, command=f"graphbus contract {command}")
 
 
-@click.group(
-    "contract",
-    cls=_PathsOrPart,
-    invoke_without_command=True,
-    short_help="Validate, compare and export what agents promise.",
-)
-@click.argument("paths", metavar="[PATH]...", nargs=-1)
-@click.option("--against", metavar="REV", help="Say what has changed since HEAD left REV, and whom it breaks.")
-@_options
-@click.pass_context
-def contract(context: click.Context, /, *, against: str | None, paths: tuple[str, ...] = (), **wished: Any) -> int:
-    """Validate what agents promise each other: every `@schema_method` and every edge. No code of yours is run.
-
-    PATH is a folder or file with agents, or a folder with artifacts; without PATH it is what the artifacts here describe,
-    else the project. Every edge is shown with its verdict: it holds, it does not, or it cannot be known. It is the verdict of
-    `graphbus check`, by edge. A folder that is called like a subcommand is written ./diff.
-
-    With --against the changes since then are shown as well, for pull requests: REV is a branch, tag or commit, and
-    origin/REV stands in for a branch that is not here.
-
-    Exit status: 0 everything holds; 3 it does not, or a change breaks somebody; 2 wrong usage.
+@click.group("contract", cls=_ValidatesByDefault, short_help="Validate, compare and export what agents promise.")
+def contract() -> None:
+    """Validate, compare and export what agents promise each other. `contract agents/` is short for `contract validate agents/`.
 
     \b
     Examples:
@@ -129,13 +102,34 @@ def contract(context: click.Context, /, *, against: str | None, paths: tuple[str
       graphbus contract diff v1.2
       graphbus contract export --format jsonschema
     """
-    if context.invoked_subcommand:
-        return 0
+
+
+@contract.command("validate", short_help="Validate every contract and every edge.")
+@click.argument("paths", metavar="[PATH]...", nargs=-1)
+@click.option("--against", metavar="REV", help="Say what has changed since HEAD left REV, and whom it breaks.")
+@_options
+def validate(*, against: str | None, paths: tuple[str, ...], **wished: Any) -> int:
+    """Validate what agents promise each other: every `@schema_method` and every edge. No code of yours is run.
+
+    PATH is a folder or file with agents, or a folder with artifacts; without PATH it is what the artifacts here describe,
+    else the project. Every edge is shown with its verdict: it holds, it does not, or it cannot be known. It is the verdict of
+    `graphbus check`, by edge; of artifacts without their sources it is what they alone can show.
+
+    With --against the changes since then are shown as well, for pull requests: REV is a branch, tag or commit, and
+    origin/REV stands in for a branch that is not here.
+
+    Exit status: 0 everything holds; 3 it does not, or a change breaks somebody; 2 wrong usage.
+
+    \b
+    Examples:
+      graphbus contract validate agents/
+      graphbus contract validate agents/ --against main --format github
+    """
     form = console.form_of(wished)
     if against is not None and not against.strip():
-        raise _refusal("--against is empty: there is nothing to compare with.")
+        raise _refusal("--against is empty: there is nothing to compare with.", "validate")
     if not against and any(wished.values()):
-        raise _refusal("There is nothing to compare with: give --against.")
+        raise _refusal("There is nothing to compare with: give --against.", "validate")
     is_built = len(paths) == 1 and _is_artifacts(paths[0])
     state = _of_artifacts(paths[0]) if is_built else _of_sources(paths or _default_paths())
     if not against:
@@ -170,7 +164,7 @@ def diff(*, old: str, new: str, paths: tuple[str, ...], **wished: Any) -> int:
     """
     form = console.form_of(wished)
     if not old.strip():
-        raise _refusal("OLD is empty: there is nothing to compare with.", "graphbus contract diff")
+        raise _refusal("OLD is empty: there is nothing to compare with.", "diff")
     return _show(None, _compared(_read_state(old, paths), _read_state(new, paths), **wished), form)
 
 
@@ -215,16 +209,14 @@ def _compared(
 def _show(state: State | None, comparison: Comparison | None, form: str) -> int:
     """Write what was found, and give the exit status."""
     validation, errors, root = (state.validation, state.errors, state.root) if state else (None, (), "")
+    if comparison and comparison.checks_version and comparison.suggestion.is_enough is None:
+        raise UsageError("GBE172", which="old" if not comparison.suggestion.current else "new")
     if form == "json":
         console.emit_json(contract_report.document(comparison, validation, root, errors))
     else:
         for error in errors:
             console.error(error)
-        console.out_all(contract_report.FORMS[form](comparison, validation, root))
-    if comparison and comparison.checks_version and comparison.suggestion.is_enough is None:
-        raise UsageError("GBE172", which="old" if not comparison.suggestion.current else "new")
-    if comparison and form == "text":
-        console.out_all(contract_report.conclusion(comparison))
+        console.out_all(_FORMS[form](comparison, validation, root))
     is_broken = bool(errors) or (validation is not None and not validation.holds)
     return FAILED if is_broken or (comparison and comparison.fails) else 0
 
@@ -249,8 +241,7 @@ def _of_artifacts(folder: str) -> State:
     manifest = artifacts.manifest
     if manifest and not look(folder, manifest):
         root = store.project_root(folder, manifest)
-        found = _of_sources(tuple(os.path.normpath(os.path.join(root, path)) for path in manifest.roots))
-        return found._replace(label=folder)
+        return _of_sources(tuple(os.path.normpath(os.path.join(root, path)) for path in manifest.roots))
     console.say(f"The sources of {console.plain(folder)} are not as they were: what only they can show is left out.")
     evidence = Recorded(artifacts)
     validation = validate_edges(Wiring(evidence), surely(rules.check(evidence, has_text=False)))

@@ -7,7 +7,7 @@ A pre-release of a version that is high enough stays one: 2.0.0rc1 -> 2.0.0rc2.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from graphbus_core.contracts.changes import Change, ChangeKind
@@ -15,6 +15,7 @@ from graphbus_core.errors import UsageError
 
 Level = Literal["major", "minor", "patch", "none"]
 
+_PLACE: dict[Level, int] = {"major": 0, "minor": 1, "patch": 2}
 _GROWING: frozenset[ChangeKind] = frozenset(
     {"agent-added", "method-added", "field-added", "field-optional", "field-required", "fields-opened", "type-changed",
      "topic-added", "handler-added", "schema-known"}
@@ -24,26 +25,19 @@ _VERSION = re.compile(
     r"(?:[-_.]?(?:post|dev)\d{0,9})*(?:\+[a-z0-9.]+)?",
     re.IGNORECASE,
 )
-
-
-_MARKS = {"alpha": "a", "beta": "b", "c": "rc", "pre": "rc"}
+_MARKS = {"alpha": "a", "beta": "b", "c": "rc", "pre": "rc", "dev": ".dev"}
+_FINAL = "~"
 
 
 class Version(NamedTuple):
-    """A version: three numbers, and for a pre-release its mark and number."""
+    """A version; versions compare as tuples, for the mark `.dev` sorts before `a`, and that of no pre-release last."""
 
     release: tuple[int, int, int]
-    mark: str = ""
+    mark: str = _FINAL
     number: int = 0
 
     def __str__(self) -> str:
-        mark = f".{self.mark}" if self.mark == "dev" else self.mark
-        return ".".join(map(str, self.release)) + (f"{mark}{self.number}" if mark else "")
-
-    @property
-    def order(self) -> tuple[tuple[int, int, int], bool, str, int]:
-        """What versions are compared by: a pre-release comes before its release, `dev` before `a`."""
-        return self.release, not self.mark, "" if self.mark == "dev" else self.mark, self.number
+        return ".".join(map(str, self.release)) + (f"{self.mark}{self.number}" if self.mark != _FINAL else "")
 
 
 class Suggestion(NamedTuple):
@@ -76,18 +70,8 @@ def parse(text: str) -> Version:
     if not found:
         raise UsageError("GBE170", version=text)
     major, minor, patch = [*map(int, found["release"].split(".")), 0, 0][:3]
-    mark = (found["pre"] or "").lower()
-    return Version((major, minor, patch), _MARKS.get(mark, mark), int(found["number"] or 0) if mark else 0)
-
-
-def _level_of(changes: Iterable[Change]) -> Level:
-    """Say how much the public contract has changed: it breaks, grows, or stays what it was."""
-    listed = list(changes)
-    if any(change.breaks_outside for change in listed):
-        return "major"
-    if any(change.is_public and change.kind in _GROWING and change.effect == "compatible" for change in listed):
-        return "minor"
-    return "patch" if listed else "none"
+    mark = (found["pre"] or _FINAL).lower()
+    return Version((major, minor, patch), _MARKS.get(mark, mark), int(found["number"] or 0))
 
 
 def suggest(changes: Sequence[Change], current: str, found: str = "") -> Suggestion:
@@ -101,21 +85,37 @@ def suggest(changes: Sequence[Change], current: str, found: str = "") -> Suggest
     Raises:
         UsageError: GBE170 for a version that is none.
     """
-    level = _level_of(changes)
-    why = _because(changes, level)
+    level, because = _judged(changes)
     now = parse(found) if found else None
     if not current:
-        return Suggestion(level, "", "", found, None, why)
+        return Suggestion(level, "", "", found, None, because)
     before = parse(current)
     least = _next_version(before, level)
     is_enough = None if now is None else _says_enough(now, least)
-    return Suggestion(level, str(before), str(least), str(now or ""), is_enough, why)
+    return Suggestion(level, str(before), str(least), str(now or ""), is_enough, because)
+
+
+def _judged(changes: Sequence[Change]) -> tuple[Level, str]:
+    """Say how much the public contract has changed, and what is decisive."""
+    broken = [change for change in changes if change.breaks_outside]
+    if broken:
+        return "major", f"{_listed(broken)} {'breaks' if len(broken) == 1 else 'break'} the public contract"
+    grown = [each for each in changes if each.is_public and each.kind in _GROWING and each.effect == "compatible"]
+    if grown:
+        return "minor", f"the public contract grows: {_listed(grown)}"
+    return ("patch", "nothing that others rely on has changed") if changes else ("none", "no contract has changed")
+
+
+def _listed(changes: Sequence[Change]) -> str:
+    titles = list(dict.fromkeys(change.title for change in changes))
+    rest = len(titles) - 2
+    return ", ".join(titles[:2]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def _says_enough(now: Version, least: Version) -> bool:
     """A pre-release of a release that would be high enough is high enough, unless the least is a later pre-release."""
-    is_announced = bool(now.mark) and not least.mark and now.release >= least.release
-    return is_announced or now.order >= least.order
+    is_announced = now.mark != _FINAL == least.mark and now.release >= least.release
+    return is_announced or now >= least
 
 
 def _next_version(current: Version, level: Level) -> Version:
@@ -123,34 +123,7 @@ def _next_version(current: Version, level: Level) -> Version:
     if level == "none":
         return current
     major, minor, patch = current.release
-    steps = {"major": (major + 1, 0, 0), "minor": (major, minor + 1, 0), "patch": (major, minor, patch + 1)}
-    if not major:  # before 1.0.0 each level is one place further right
-        steps["minor"], steps["major"] = steps["patch"], steps["minor"]
-    if current.mark and _announces(current, level):
+    place = min(_PLACE[level] + (major == 0), 2)  # before 1.0.0 each level is one place further right
+    if current.mark != _FINAL and not any(current.release[place + 1 :]):  # the release to come is such a step already
         return current._replace(number=current.number + 1)
-    return Version(steps[level])
-
-
-def _announces(current: Version, level: Level) -> bool:
-    """Tell whether the release that a pre-release stands before is a step of this level already."""
-    major, minor, patch = current.release
-    if level == "major":
-        return patch == 0 and (minor == 0 or major == 0)
-    return patch == 0 if level == "minor" and major else True
-
-
-def _because(changes: Sequence[Change], level: Level) -> str:
-    """Say what is decisive for a level, in one clause."""
-    if level == "major":
-        broken = [change for change in changes if change.breaks_outside]
-        return f"{_listed(broken)} {'breaks' if len(broken) == 1 else 'break'} the public contract"
-    if level == "minor":
-        grown = [change for change in changes if change.is_public and change.kind in _GROWING]
-        return f"the public contract grows: {_listed(grown)}"
-    return "nothing that others rely on has changed" if level == "patch" else "no contract has changed"
-
-
-def _listed(changes: Sequence[Change]) -> str:
-    titles = list(dict.fromkeys(change.title for change in changes))
-    rest = len(titles) - 2
-    return ", ".join(titles[:2]) + (f" and {rest} more" if rest > 0 else "")
+    return Version(((major + 1, 0, 0), (major, minor + 1, 0), (major, minor, patch + 1))[place])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from graphbus_core.contracts.changes import Broken, Change
-from graphbus_core.contracts.versions import Level, _level_of, _next_version, parse, suggest
+from graphbus_core.contracts.versions import Level, _next_version, parse, suggest
 from graphbus_core.errors import UsageError
 from graphbus_core.model.agent import SourceSpan
 
@@ -48,7 +48,7 @@ def test_the_next_version_announces_what_has_changed(current: str, level: Level)
     [([], "none"), ([SETTLED], "patch"), ([INSIDE], "patch"), ([SETTLED, GROWS], "minor"), ([GROWS, BREAKS], "major")],
 )
 def test_the_public_contract_decides(changes: list[Change], level: Level) -> None:
-    assert _level_of(changes) == level
+    assert suggest(changes, "").level == level
 
 
 ENOUGH = {
